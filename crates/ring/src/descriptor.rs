@@ -1,0 +1,238 @@
+//! The 16 bytes that stand for one packet in a ring.
+//!
+//! ```text
+//!  low word   0..31  cell      31  lap (the ring's own)     32..48  offset      48..64  length
+//!  high word  0..16  chain     16..24  hop   24..32  action 32..48  argument    48..56  worker   56..64  hash
+//! ```
+
+/// What is to become of a packet: the verdict of an NF, in the descriptor that it hands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Action {
+    /// The packet's next hop, or its chain's output when there is none.
+    Next = 0,
+    /// Discard the packet.
+    Drop = 1,
+    /// Send the packet out of the port whose number is the argument.
+    Port = 2,
+    /// Hand the packet to the role whose number is the argument.
+    Role = 3,
+}
+
+impl Action {
+    /// The action with this number, or `None` for a number that no action has.
+    #[inline]
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Next),
+            1 => Some(Self::Drop),
+            2 => Some(Self::Port),
+            3 => Some(Self::Role),
+            _ => None,
+        }
+    }
+}
+
+/// One packet: where its bytes are (cell, offset, length), where it is on its way (chain, hop, worker), and what is to
+/// become of it (action, argument).
+///
+/// Kept as the two words that go through the ring. Every field is a claim of whoever wrote it: bounds are checked by
+/// whoever acts on it.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Descriptor {
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+}
+
+/// Bit of the low word that belongs to the ring.
+pub(crate) const LAP: u64 = 1 << 31;
+const CELL: u64 = LAP - 1;
+
+impl Descriptor {
+    /// The largest cell number that a descriptor can carry.
+    pub const MAX_CELL: u32 = CELL as u32;
+
+    /// A descriptor of `length` bytes at `offset` in `cell`, on its way to nowhere yet.
+    #[inline]
+    #[must_use]
+    pub const fn new(cell: u32, offset: u16, length: u16) -> Self {
+        Self { low: (cell as u64 & CELL) | (offset as u64) << 32 | (length as u64) << 48, high: 0 }
+    }
+
+    /// The same packet at `hop` of `chain`, with `argument` (the ingress port on the way to an NF), answering to `worker`.
+    #[inline]
+    #[must_use]
+    pub const fn on_path(self, chain: u16, hop: u8, argument: u16, worker: u8) -> Self {
+        Self {
+            low: self.low,
+            high: chain as u64 | (hop as u64) << 16 | (argument as u64) << 32 | (worker as u64) << 48,
+        }
+    }
+
+    /// Number of the cell that holds the packet.
+    #[inline]
+    #[must_use]
+    pub const fn cell(self) -> u32 {
+        (self.low & CELL) as u32
+    }
+
+    /// First byte of the packet, counted from the start of its cell.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self) -> u16 {
+        (self.low >> 32) as u16
+    }
+
+    /// Length of the packet in bytes.
+    #[inline]
+    #[must_use]
+    pub const fn length(self) -> u16 {
+        (self.low >> 48) as u16
+    }
+
+    /// Number of the chain.
+    #[inline]
+    #[must_use]
+    pub const fn chain(self) -> u16 {
+        self.high as u16
+    }
+
+    /// Position in the chain of the NF that has, or had, the packet; from 0.
+    #[inline]
+    #[must_use]
+    pub const fn hop(self) -> u8 {
+        (self.high >> 16) as u8
+    }
+
+    /// The action's number: see [`Action::from_raw`].
+    #[inline]
+    #[must_use]
+    pub const fn action(self) -> u8 {
+        (self.high >> 24) as u8
+    }
+
+    /// Ingress port on the way to an NF; port or role on the way back.
+    #[inline]
+    #[must_use]
+    pub const fn argument(self) -> u16 {
+        (self.high >> 32) as u16
+    }
+
+    /// The engine worker that handed the packet out and wants it back.
+    #[inline]
+    #[must_use]
+    pub const fn worker(self) -> u8 {
+        (self.high >> 48) as u8
+    }
+
+    /// Eight bits of the flow's hash, by which replicas are chosen.
+    #[inline]
+    #[must_use]
+    pub const fn hash(self) -> u8 {
+        (self.high >> 56) as u8
+    }
+
+    /// The same packet with its bytes at another place of the cell.
+    #[inline]
+    #[must_use]
+    pub const fn with_span(self, offset: u16, length: u16) -> Self {
+        Self {
+            low: (self.low & u32::MAX as u64) | (offset as u64) << 32 | (length as u64) << 48,
+            high: self.high,
+        }
+    }
+
+    /// The same packet with this verdict.
+    #[inline]
+    #[must_use]
+    pub const fn with_action(self, action: Action, argument: u16) -> Self {
+        let high = (self.high & !0x0000_ffff_ff00_0000) | (action as u64) << 24 | (argument as u64) << 32;
+        Self { low: self.low, high }
+    }
+
+    /// The same packet with an action number as a hostile peer might write it.
+    #[inline]
+    #[must_use]
+    pub const fn with_raw_action(self, action: u8) -> Self {
+        Self { low: self.low, high: (self.high & !0xff00_0000) | (action as u64) << 24 }
+    }
+
+    /// The same packet at another hop of its chain.
+    #[inline]
+    #[must_use]
+    pub const fn with_hop(self, hop: u8) -> Self {
+        Self { low: self.low, high: (self.high & !0x00ff_0000) | (hop as u64) << 16 }
+    }
+
+    /// The same packet with this hash.
+    #[inline]
+    #[must_use]
+    pub const fn with_hash(self, hash: u8) -> Self {
+        Self { low: self.low, high: (self.high & !(0xff << 56)) | (hash as u64) << 56 }
+    }
+
+    /// The descriptor as the two words of a slot.
+    #[inline]
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 2] {
+        [self.low, self.high]
+    }
+
+    /// The descriptor in two words, of which the ring's own bit is cleared.
+    #[inline]
+    #[must_use]
+    pub const fn from_words(words: [u64; 2]) -> Self {
+        Self { low: words[0] & !LAP, high: words[1] }
+    }
+}
+
+impl core::fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Descriptor")
+            .field("cell", &self.cell())
+            .field("offset", &self.offset())
+            .field("length", &self.length())
+            .field("chain", &self.chain())
+            .field("hop", &self.hop())
+            .field("action", &Action::from_raw(self.action()))
+            .field("argument", &self.argument())
+            .field("worker", &self.worker())
+            .field("hash", &self.hash())
+            .finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_field_keeps_its_value(
+            cell in 0..=Descriptor::MAX_CELL, offset: u16, length: u16, chain: u16, hop: u8, argument: u16,
+            worker: u8, hash: u8, port: u16, span: (u16, u16), raw: u8,
+        ) {
+            let d = Descriptor::new(cell, offset, length).on_path(chain, hop, argument, worker).with_hash(hash);
+            prop_assert_eq!((d.cell(), d.offset(), d.length()), (cell, offset, length));
+            prop_assert_eq!((d.chain(), d.hop(), d.argument()), (chain, hop, argument));
+            prop_assert_eq!((d.worker(), d.hash(), d.action()), (worker, hash, Action::Next as u8));
+            let sent = d.with_action(Action::Port, port).with_span(span.0, span.1).with_hop(hop.wrapping_add(1));
+            prop_assert_eq!((sent.action(), sent.argument()), (Action::Port as u8, port));
+            prop_assert_eq!((sent.cell(), sent.offset(), sent.length()), (cell, span.0, span.1));
+            prop_assert_eq!((sent.chain(), sent.hop()), (chain, hop.wrapping_add(1)));
+            prop_assert_eq!((sent.worker(), sent.hash()), (worker, hash));
+            prop_assert_eq!(sent.with_raw_action(raw).action(), raw);
+            prop_assert_eq!(Descriptor::from_words(sent.to_words()), sent);
+        }
+
+        #[test]
+        fn an_action_number_is_an_action_or_none(raw: u8) {
+            match Action::from_raw(raw) {
+                Some(action) => prop_assert_eq!(action as u8, raw),
+                None => prop_assert!(raw > Action::Role as u8),
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Where a ring lives: its header and slots as atomics over shared memory, and a view that is neither end of it.
+
+use core::ptr::NonNull;
+
+use crate::descriptor::{Descriptor, LAP};
+use crate::ring::{Consumer, Producer};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Version of the layout that this crate reads and writes; both ends of a ring must agree on it.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Bytes before the first slot.
+pub const HEADER_BYTES: usize = 512;
+
+/// Bytes of one slot.
+pub const SLOT_BYTES: usize = 16;
+
+/// Bytes that a ring of `capacity` slots takes.
+#[must_use]
+pub const fn ring_bytes(capacity: u32) -> usize {
+    HEADER_BYTES + capacity as usize * SLOT_BYTES
+}
+
+/// The header as it lies in shared memory; each index has 128 bytes to itself, as processors fetch lines in pairs.
+#[repr(C, align(128))]
+pub(crate) struct Header {
+    version: AtomicU32,
+    capacity: AtomicU32,
+    pub(crate) tail: Line,
+    pub(crate) head: Line,
+    pub(crate) waiting: Line,
+}
+
+#[repr(C, align(128))]
+pub(crate) struct Line(pub(crate) AtomicU32);
+
+#[repr(C)]
+pub(crate) struct Slot {
+    low: AtomicU64,
+    high: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES && size_of::<Slot>() == SLOT_BYTES);
+
+impl Slot {
+    /// Two relaxed loads: a peer that writes meanwhile yields a torn descriptor, which is as hostile as any other.
+    #[inline(always)]
+    pub(crate) fn load(&self) -> (u64, u64) {
+        (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn store(&self, descriptor: Descriptor, lap: u64) {
+        self.low.store(descriptor.low | lap, Ordering::Relaxed);
+        self.high.store(descriptor.high, Ordering::Relaxed);
+    }
+}
+
+/// A capacity that no ring can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapacityError {
+    /// What was asked for.
+    pub capacity: u32,
+}
+
+impl core::fmt::Display for CapacityError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "a ring of {} slots: the capacity must be a power of two from 2 to 65536", self.capacity)
+    }
+}
+
+impl core::error::Error for CapacityError {}
+
+/// A ring's place in memory, from which either end can be made.
+#[derive(Clone, Copy, Debug)]
+pub struct RingMemory {
+    header: NonNull<Header>,
+    slots: NonNull<Slot>,
+    capacity: u32,
+}
+
+// SAFETY: all access through a RingMemory goes to atomics, which any thread may use; that the memory stays mapped is
+// what the caller of `from_raw` promised, for every thread.
+unsafe impl Send for RingMemory {}
+// SAFETY: as above: atomics only.
+unsafe impl Sync for RingMemory {}
+
+impl RingMemory {
+    /// Checks that a ring can have this many slots.
+    ///
+    /// # Errors
+    /// [`CapacityError`] unless `capacity` is a power of two from 2 to 65,536.
+    pub const fn check_capacity(capacity: u32) -> Result<(), CapacityError> {
+        if capacity.is_power_of_two() && capacity >= 2 && capacity <= 1 << 16 {
+            Ok(())
+        } else {
+            Err(CapacityError { capacity })
+        }
+    }
+
+    /// The ring of `capacity` slots at `base`.
+    ///
+    /// The capacity comes from whoever set the ring up, never from shared memory.
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a capacity that no ring can have.
+    ///
+    /// # Safety
+    /// `base` is aligned to 128 bytes and [`ring_bytes`]`(capacity)` bytes from it stay mapped, readable and writable,
+    /// for as long as the value or an end made from it lives. Other processes may write there at any time.
+    #[cfg(not(loom))]
+    pub const unsafe fn from_raw(base: NonNull<u8>, capacity: u32) -> Result<Self, CapacityError> {
+        match Self::check_capacity(capacity) {
+            Ok(()) => Ok(Self {
+                header: base.cast(),
+                // SAFETY: the caller maps at least the header and the slots from `base`.
+                slots: unsafe { base.add(HEADER_BYTES) }.cast(),
+                capacity,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Number of slots.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Empties the ring and stamps its header. For the side that sets the ring up, before it makes either end.
+    pub fn initialise(&self) {
+        let header = self.header();
+        header.tail.0.store(0, Ordering::Relaxed);
+        header.head.0.store(0, Ordering::Relaxed);
+        header.waiting.0.store(0, Ordering::Relaxed);
+        for index in 0..self.capacity {
+            self.slot(index).store(Descriptor::default(), 0);
+        }
+        header.capacity.store(self.capacity, Ordering::Relaxed);
+        header.version.store(LAYOUT_VERSION, Ordering::Release);
+    }
+
+    /// The end that writes.
+    ///
+    /// # Safety
+    /// There is one producer at a time in all processes that netvm itself is; a second one made after the first has
+    /// gone continues where the first published last.
+    #[must_use]
+    pub unsafe fn producer(self) -> Producer {
+        Producer::new(self)
+    }
+
+    /// The end that reads.
+    ///
+    /// # Safety
+    /// As for [`RingMemory::producer`].
+    #[must_use]
+    pub unsafe fn consumer(self) -> Consumer {
+        Consumer::new(self)
+    }
+
+    /// How many descriptors the ring holds by what both sides claim, at most its capacity.
+    #[must_use]
+    pub fn occupancy(&self) -> u32 {
+        let header = self.header();
+        let tail = header.tail.0.load(Ordering::Acquire);
+        tail.wrapping_sub(header.head.0.load(Ordering::Acquire)).min(self.capacity)
+    }
+
+    /// Descriptors that a producer wrote but did not live to publish: the slots beyond its tail with the lap bit of
+    /// the lap they would have been in. For the engine, once the producer's process is gone.
+    pub fn unpublished(&self) -> impl Iterator<Item = Descriptor> + '_ {
+        let tail = self.header().tail.0.load(Ordering::Acquire);
+        (0..self.capacity).filter_map(move |n| {
+            let index = tail.wrapping_add(n);
+            let (low, high) = self.slot(index).load();
+            (low & LAP == self.lap(index)).then(|| Descriptor::from_words([low, high]))
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: `from_raw`'s caller keeps the header mapped and aligned; all of its fields are atomics, so that a
+        // peer's writes are no data race.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// The slot of a free-running index. In bounds for every index, as it is masked by a capacity that no peer can set.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> &Slot {
+        // SAFETY: the masked index is below the capacity, for which `from_raw`'s caller keeps slots mapped.
+        unsafe { self.slots.add((index & (self.capacity - 1)) as usize).as_ref() }
+    }
+
+    /// The lap bit of an index: 1 in the first lap, so that it differs from zeroed memory.
+    #[inline(always)]
+    pub(crate) fn lap(&self, index: u32) -> u64 {
+        if index & self.capacity == 0 { LAP } else { 0 }
+    }
+}
+
+/// A ring on the heap, for tests and models.
+#[cfg(any(test, loom))]
+#[derive(Debug)]
+pub struct HeapRing {
+    header: NonNull<Header>,
+    slots: NonNull<[Slot]>,
+}
+
+#[cfg(any(test, loom))]
+impl HeapRing {
+    /// A ring of `capacity` slots, whose indexes begin at `first`.
+    #[must_use]
+    pub fn new(capacity: u32, first: u32) -> Self {
+        let line = |value| Line(AtomicU32::new(value));
+        let header = Box::new(Header {
+            version: AtomicU32::new(LAYOUT_VERSION),
+            capacity: AtomicU32::new(capacity),
+            tail: line(first),
+            head: line(first),
+            waiting: line(0),
+        });
+        let slots = (0..capacity).map(|_| Slot { low: AtomicU64::new(0), high: AtomicU64::new(0) }).collect();
+        let ring = Self { header: Box::leak(header).into(), slots: Box::leak::<'static>(slots).into() };
+        let memory = ring.memory();
+        for n in 0..capacity {
+            // As a ring that has come this far would hold it: every slot in the lap before.
+            let index = first.wrapping_add(n);
+            memory.slot(index).store(Descriptor::default(), LAP ^ memory.lap(index));
+        }
+        ring
+    }
+
+    /// The ring's place, valid while `self` lives.
+    #[must_use]
+    pub fn memory(&self) -> RingMemory {
+        RingMemory { header: self.header, slots: self.slots.cast(), capacity: self.slots.len() as u32 }
+    }
+
+    /// Sets what the producer claims to have written up to, as a hostile producer may.
+    pub fn claim_tail(&self, tail: u32) {
+        self.memory().header().tail.0.store(tail, Ordering::Release);
+    }
+
+    /// Sets what the consumer claims to have read up to, as a hostile consumer may.
+    pub fn claim_head(&self, head: u32) {
+        self.memory().header().head.0.store(head, Ordering::Release);
+    }
+}
+
+#[cfg(any(test, loom))]
+impl Drop for HeapRing {
+    fn drop(&mut self) {
+        // SAFETY: both came from Box::leak in `new` and are freed only here.
+        unsafe {
+            drop(Box::from_raw(self.header.as_ptr()));
+            drop(Box::from_raw(self.slots.as_ptr()));
+        }
+    }
+}
+
+#[cfg(any(test, loom))]
+// SAFETY: the ring's memory is atomics; HeapRing owns it and hands out views only.
+unsafe impl Send for HeapRing {}
+#[cfg(any(test, loom))]
+// SAFETY: as above.
+unsafe impl Sync for HeapRing {}

@@ -1,0 +1,304 @@
+//! The two ends of a ring.
+//!
+//! Each end works on its own index and on the last claim of the other side, and reads the other's line only when that
+//! claim no longer suffices. Orderings: slots are written relaxed and published by a release store of the tail, read
+//! by an acquire load; they are given back by a release store of the head, likewise. The wake-up of a sleeping
+//! consumer is the one place that needs more (store, then load, on both sides): see [`Producer::wants_wake`].
+
+use crate::descriptor::Descriptor;
+use crate::memory::RingMemory;
+use crate::sync::{Ordering, fence};
+
+/// The end that writes descriptors.
+#[derive(Debug)]
+pub struct Producer {
+    memory: RingMemory,
+    tail: u32,
+    head: u32,
+    faults: u64,
+}
+
+impl Producer {
+    pub(crate) fn new(memory: RingMemory) -> Self {
+        let tail = memory.header().tail.0.load(Ordering::Acquire);
+        Self { memory, tail, head: tail.wrapping_sub(memory.capacity()), faults: 0 }
+    }
+
+    /// Room for at least `wanted` descriptors if there is, else what there is.
+    #[inline]
+    pub fn room(&mut self, wanted: u32) -> u32 {
+        let capacity = self.memory.capacity();
+        let room = capacity - self.tail.wrapping_sub(self.head);
+        if room >= wanted {
+            return room;
+        }
+        let head = self.memory.header().head.0.load(Ordering::Acquire);
+        let used = self.tail.wrapping_sub(head);
+        if used > capacity {
+            // The consumer claims to have read what was never written, or to have gone back.
+            self.faults += 1;
+            return room;
+        }
+        self.head = head;
+        capacity - used
+    }
+
+    /// Writes the descriptor that is the `n`th after the last published one. Not seen by the consumer before
+    /// [`Producer::publish`]; `n` must be below what [`Producer::room`] said, beyond that the consumer sees a mix.
+    #[inline(always)]
+    pub fn write(&mut self, n: u32, descriptor: Descriptor) {
+        let index = self.tail.wrapping_add(n);
+        self.memory.slot(index).store(descriptor, self.memory.lap(index));
+    }
+
+    /// Makes the next `count` written descriptors visible to the consumer.
+    #[inline]
+    pub fn publish(&mut self, count: u32) {
+        debug_assert!(count <= self.memory.capacity() - self.tail.wrapping_sub(self.head));
+        self.tail = self.tail.wrapping_add(count);
+        self.memory.header().tail.0.store(self.tail, Ordering::Release);
+    }
+
+    /// Writes and publishes as many as there is room for; returns how many.
+    #[inline]
+    pub fn push(&mut self, descriptors: &[Descriptor]) -> usize {
+        let count = self.room(descriptors.len() as u32).min(descriptors.len() as u32);
+        for (n, descriptor) in (0..count).zip(descriptors) {
+            self.write(n, *descriptor);
+        }
+        if count > 0 {
+            self.publish(count);
+        }
+        count as usize
+    }
+
+    /// Whether the consumer sleeps and must be woken, asked once after a burst was published.
+    ///
+    /// The fence pairs with the one in [`Consumer::prepare_wait`]: of "descriptor published" and "consumer waits", at
+    /// least one side sees the other's, so that no wake-up is lost.
+    #[inline]
+    #[must_use]
+    pub fn wants_wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.memory.header().waiting.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many descriptors are in the ring by the consumer's last claim.
+    #[inline]
+    pub fn occupancy(&mut self) -> u32 {
+        let capacity = self.memory.capacity();
+        capacity - self.room(capacity)
+    }
+
+    /// How often the consumer's index was impossible.
+    #[must_use]
+    pub const fn faults(&self) -> u64 {
+        self.faults
+    }
+
+    /// The ring's place.
+    #[must_use]
+    pub const fn memory(&self) -> RingMemory {
+        self.memory
+    }
+}
+
+/// The end that reads descriptors.
+#[derive(Debug)]
+pub struct Consumer {
+    memory: RingMemory,
+    head: u32,
+    tail: u32,
+    faults: u64,
+}
+
+impl Consumer {
+    pub(crate) fn new(memory: RingMemory) -> Self {
+        let head = memory.header().head.0.load(Ordering::Acquire);
+        Self { memory, head, tail: head, faults: 0 }
+    }
+
+    /// How many descriptors can be read now; looks at the producer's index only when none is known of.
+    #[inline]
+    pub fn available(&mut self) -> u32 {
+        let known = self.tail.wrapping_sub(self.head);
+        if known > 0 { known } else { self.refresh() }
+    }
+
+    #[inline]
+    fn refresh(&mut self) -> u32 {
+        let tail = self.memory.header().tail.0.load(Ordering::Acquire);
+        let available = tail.wrapping_sub(self.head);
+        if available > self.memory.capacity() {
+            // The producer claims more than fits, or to have gone back.
+            self.faults += 1;
+            return 0;
+        }
+        self.tail = tail;
+        available
+    }
+
+    /// Reads up to `out.len()` descriptors, oldest first, and gives their slots back; returns how many.
+    #[inline]
+    pub fn pop(&mut self, out: &mut [Descriptor]) -> usize {
+        let mut count = self.available();
+        if (count as usize) < out.len() && count > 0 {
+            count = self.refresh().max(count);
+        }
+        let count = count.min(out.len() as u32);
+        if count == 0 {
+            return 0;
+        }
+        for (n, out) in (0..count).zip(out) {
+            let (low, high) = self.memory.slot(self.head.wrapping_add(n)).load();
+            *out = Descriptor::from_words([low, high]);
+        }
+        self.head = self.head.wrapping_add(count);
+        self.memory.header().head.0.store(self.head, Ordering::Release);
+        count as usize
+    }
+
+    /// Announces that the consumer is about to sleep. Returns whether it may: `false` when descriptors came meanwhile.
+    /// Undone by [`Consumer::end_wait`] in either case.
+    #[must_use]
+    pub fn prepare_wait(&mut self) -> bool {
+        self.memory.header().waiting.0.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.available() == 0
+    }
+
+    /// Takes the announcement back.
+    pub fn end_wait(&mut self) {
+        self.memory.header().waiting.0.store(0, Ordering::Relaxed);
+    }
+
+    /// How often the producer's index was impossible.
+    #[must_use]
+    pub const fn faults(&self) -> u64 {
+        self.faults
+    }
+
+    /// The ring's place.
+    #[must_use]
+    pub const fn memory(&self) -> RingMemory {
+        self.memory
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::HeapRing;
+
+    fn ends(ring: &HeapRing) -> (Producer, Consumer) {
+        // SAFETY: the only ends of a ring made for this test.
+        unsafe { (ring.memory().producer(), ring.memory().consumer()) }
+    }
+
+    fn numbered(n: u32) -> Descriptor {
+        Descriptor::new(n & Descriptor::MAX_CELL, n as u16, (n >> 3) as u16).on_path(n as u16, 1, 2, 3)
+    }
+
+    proptest! {
+        /// Against a queue that is plainly right, from any first index (wrap-around included).
+        #[test]
+        fn behaves_as_a_bounded_queue(first: u32, log in 1u32..6, steps in prop::collection::vec((any::<bool>(), 0usize..80), 1..60)) {
+            let ring = HeapRing::new(1 << log, first);
+            let (mut producer, mut consumer) = ends(&ring);
+            let mut model = VecDeque::new();
+            let mut next = 0;
+            for (push, count) in steps {
+                if push {
+                    let batch: Vec<_> = (0..count as u32).map(|n| numbered(next + n)).collect();
+                    let pushed = producer.push(&batch);
+                    prop_assert_eq!(pushed, count.min((1 << log) - model.len()));
+                    model.extend(&batch[..pushed]);
+                    next += pushed as u32;
+                } else {
+                    let mut out = vec![Descriptor::default(); count];
+                    let popped = consumer.pop(&mut out);
+                    prop_assert_eq!(popped, count.min(model.len()));
+                    for got in &out[..popped] {
+                        prop_assert_eq!(Some(*got), model.pop_front());
+                    }
+                }
+                prop_assert_eq!(ring.memory().occupancy() as usize, model.len());
+            }
+            prop_assert_eq!(producer.faults() + consumer.faults(), 0);
+        }
+
+        /// Whatever the peer claims, no end reads or writes beyond the ring, and an impossible claim is counted.
+        #[test]
+        fn a_hostile_index_is_bounded(first: u32, claims in prop::collection::vec(any::<u32>(), 1..40)) {
+            let ring = HeapRing::new(8, first);
+            let (mut producer, mut consumer) = ends(&ring);
+            let mut out = [Descriptor::default(); 16];
+            for claim in claims {
+                ring.claim_head(claim);
+                prop_assert!(producer.push(&[numbered(claim); 16]) <= 8);
+                ring.claim_tail(claim.rotate_left(7));
+                prop_assert!(consumer.pop(&mut out) <= 8);
+            }
+        }
+
+        /// What a producer wrote and did not publish is found, and nothing of the lap before it.
+        #[test]
+        fn unpublished_slots_are_told_from_old_ones(first: u32, published in 0u32..40, drained in 0u32..40, written in 0u32..8) {
+            let ring = HeapRing::new(8, first);
+            let (mut producer, mut consumer) = ends(&ring);
+            for n in 0..published {
+                if producer.push(&[numbered(n)]) == 0 {
+                    consumer.pop(&mut [Descriptor::default(); 3]);
+                    producer.push(&[numbered(n)]);
+                }
+            }
+            for _ in 0..drained {
+                consumer.pop(&mut [Descriptor::default()]);
+            }
+            let written = written.min(producer.room(written));
+            for n in 0..written {
+                producer.write(n, numbered(1000 + n));
+            }
+            let found: Vec<_> = ring.memory().unpublished().collect();
+            let expected: Vec<_> = (0..written).map(|n| numbered(1000 + n)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_new_producer_continues_where_the_last_published() {
+        let ring = HeapRing::new(4, 0);
+        let (mut producer, mut consumer) = ends(&ring);
+        assert_eq!(producer.push(&[numbered(1), numbered(2)]), 2);
+        // SAFETY: the first producer is not used again.
+        let mut second = unsafe { ring.memory().producer() };
+        assert_eq!(second.push(&[numbered(3), numbered(4), numbered(5)]), 2);
+        let mut out = [Descriptor::default(); 4];
+        assert_eq!(consumer.pop(&mut out), 4);
+        assert_eq!(out, [1, 2, 3, 4].map(numbered));
+    }
+
+    #[test]
+    fn impossible_indexes_are_counted() {
+        let ring = HeapRing::new(4, 0);
+        let (mut producer, mut consumer) = ends(&ring);
+        ring.claim_tail(5);
+        assert_eq!((consumer.available(), consumer.faults()), (0, 1));
+        ring.claim_tail(0);
+        assert_eq!(producer.push(&[numbered(0); 4]), 4);
+        ring.claim_head(5);
+        assert_eq!((producer.room(1), producer.faults()), (0, 1));
+    }
+
+    #[test]
+    fn capacities_that_no_ring_has_are_refused() {
+        for capacity in [0, 1, 3, 1 << 17] {
+            assert!(RingMemory::check_capacity(capacity).is_err(), "{capacity}");
+        }
+        assert!(RingMemory::check_capacity(1 << 16).is_ok());
+    }
+}
