@@ -1,1 +1,34 @@
-//! netvm-region
+//! The memory that the engine and the NFs of one trust group share.
+//!
+//! Everything here is a sealed memfd, mapped whole, in which numbers and offsets stand where pointers would: each side
+//! maps it wherever it likes. Three kinds, by who writes them:
+//!
+//! | memory | one per | written by | holds |
+//! |---|---|---|---|
+//! | [`Region`] | trust group and NUMA node | engine and all NFs of the group | packets in equal cells, the ledger of their owners, direct rings between NFs, backpressure flags |
+//! | [`TablePublisher`] / [`TableReader`] | trust group | engine (NFs can map it only for reading) | where each hop of each chain is, names of ports and roles |
+//! | [`Control`] | NF | engine and that NF | the NF's rings to and from the engine, its counters |
+//!
+//! The engine never reads a size, an offset or a count back from any of them: it keeps its own copy of what it wrote.
+//! What an NF claims (an epoch it has seen, a counter) is read as a number to show or to wait for, never as a place.
+
+mod control;
+mod geometry;
+mod map;
+mod region;
+mod table;
+
+pub use control::{
+    Admission, Command, Control, ControlError, ControlHeader, CounterBlock, MAX_COUNTERS, MAX_REGIONS,
+    MAX_THREADS, MAX_WORKERS, StandardCounter,
+};
+pub use geometry::{Geometry, GeometryError, RegionSpec};
+pub use map::{MapError, Mapping, PageKind, Pages};
+pub use region::{ENGINE, Region, RegionError};
+pub use table::{
+    Balance, Destination, DestinationKind, MAX_CHAINS, MAX_HOPS, MAX_PORTS, MAX_REPLICAS, MAX_ROLES,
+    MAX_STATIONS, NAME_BYTES, Name, RingRef, Table, TablePublisher, TableReader,
+};
+
+/// Version of the layout of all shared memory; an NF built for another one is refused when it attaches.
+pub const LAYOUT_VERSION: u32 = 1;

@@ -1,0 +1,332 @@
+//! How an NF process attaches to the engine: a few JSON messages and the file descriptors of the shared memory, over a
+//! Unix socket of type SOCK_SEQPACKET, so that a message is one datagram and its descriptors arrive with it.
+//!
+//! ```text
+//!  NF                                   netvmd
+//!   ── Hello {layout, role, ...} ──────▶  knows the role? layout the same? allowed?
+//!   ◀───── Welcome + descriptors ───────  or Refused {reason}
+//!   ── Ready ──────────────────────────▶  from now on packets come
+//!   ◀───── (socket closes) ─────────────  netvmd has gone: the NF ends
+//!   ── (socket closes) ────────────────▶  the NF has gone: netvmd takes its cells back
+//! ```
+//!
+//! The kernel tells netvmd who the peer is (`SO_PEERCRED`); nothing in a message is believed about that.
+#![forbid(unsafe_code)]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Environment variable with the number of a connected socket that netvmd left open for an NF it starts.
+pub const FD_VARIABLE: &str = "NETVM_ATTACH_FD";
+/// Environment variable with the path of netvmd's socket, for an NF started by somebody else.
+pub const PATH_VARIABLE: &str = "NETVM_ATTACH";
+/// Where that socket is by default.
+pub const DEFAULT_PATH: &str = "/run/netvm/attach.sock";
+/// Environment variable with the role under which an NF that netvmd starts answers.
+pub const ROLE_VARIABLE: &str = "NETVM_ROLE";
+
+/// Longest message; a longer one is refused by both sides.
+const MAX_MESSAGE: usize = 16 * 1024;
+/// Most descriptors that one message carries (the kernel's own limit is 253).
+const MAX_FDS: usize = 128;
+
+/// The first message, from the NF.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`netvm_region::LAYOUT_VERSION`] that the NF was built with.
+    pub layout: u32,
+    /// The role under which it wants to answer.
+    pub role: String,
+    /// A name for people; the program's.
+    pub name: String,
+    /// How many threads will each take packets.
+    pub threads: u16,
+    /// Names of the counters that the NF keeps, at most [`netvm_region::MAX_COUNTERS`].
+    pub counters: Vec<String>,
+}
+
+/// The engine's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// Come in. With it come the descriptors of [`Fds`], in the order of its fields.
+    Welcome {
+        /// How many of the descriptors are regions.
+        regions: u16,
+        /// How many are eventfds that wake a worker.
+        workers: u16,
+        /// How many are eventfds that wake a station, by its number; the NF's own among them.
+        stations: u16,
+    },
+    /// Not here.
+    Refused {
+        /// Why, and what would help.
+        reason: String,
+    },
+}
+
+/// The NF's last message before packets come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Process number in the NF's own view, for people.
+    pub pid: u32,
+}
+
+/// The descriptors that an admitted NF gets.
+#[derive(Debug)]
+pub struct Fds<F> {
+    /// Control memory of the NF.
+    pub control: F,
+    /// The group's next-hop table.
+    pub table: F,
+    /// The group's regions.
+    pub regions: Vec<F>,
+    /// For each worker, the eventfd that wakes it.
+    pub workers: Vec<F>,
+    /// For each station number, the eventfd that wakes it.
+    pub stations: Vec<F>,
+}
+
+/// Why a message could not be sent or received.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No socket there, or nobody answers on it.
+    #[error("cannot connect to {path}: {source} (is netvmd running, and may this user use its socket?)")]
+    Connect {
+        /// The socket's path.
+        path: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The other side is gone.
+    #[error("netvmd closed the connection")]
+    Closed,
+    /// The engine does not let the NF in.
+    #[error("netvmd refused this NF: {0}")]
+    Refused(String),
+    /// The other side does not speak this protocol.
+    #[error("an unexpected message on the attach socket: {0}")]
+    Protocol(String),
+    /// The variable that should hold a descriptor number does not.
+    #[error("{FD_VARIABLE}={0:?} is not an open descriptor")]
+    Variable(String),
+    /// The socket failed.
+    #[error("attach socket: {0}")]
+    Socket(#[from] io::Error),
+}
+
+impl AttachError {
+    /// Whether trying again later may help: netvmd may be restarting.
+    #[must_use]
+    pub const fn may_retry(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Closed)
+    }
+}
+
+impl From<rustix::io::Errno> for AttachError {
+    fn from(error: rustix::io::Errno) -> Self {
+        match error {
+            rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE => Self::Closed,
+            other => Self::Socket(other.into()),
+        }
+    }
+}
+
+/// A pair of connected sockets: one for netvmd, one for the NF that it starts.
+///
+/// # Errors
+/// The kernel's, when there are no more descriptors.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Makes the socket on which netvmd waits for NFs that others start.
+///
+/// # Errors
+/// The kernel's: the path exists already, or its folder does not.
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 16)?;
+    Ok(socket)
+}
+
+/// Connects to netvmd's socket.
+///
+/// # Errors
+/// [`AttachError::Connect`] names the path and what may be wrong.
+pub fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
+    let fail = |source: rustix::io::Errno| AttachError::Connect {
+        path: path.display().to_string(),
+        source: source.into(),
+    };
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(fail)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).map_err(fail)?).map_err(fail)?;
+    Ok(socket)
+}
+
+/// Sends one message, with descriptors.
+///
+/// # Errors
+/// [`AttachError::Closed`] when the peer is gone, [`AttachError::Socket`] otherwise.
+pub fn send<M: Serialize>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) -> Result<(), AttachError> {
+    let body = serde_json::to_vec(message).map_err(|e| AttachError::Protocol(e.to_string()))?;
+    if body.len() > MAX_MESSAGE || fds.len() > MAX_FDS {
+        let text = format!("{} bytes and {} descriptors to send: too many", body.len(), fds.len());
+        return Err(AttachError::Protocol(text));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(AttachError::Protocol("too many descriptors".into()));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(&body)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one message, with its descriptors (close-on-exec).
+///
+/// # Errors
+/// [`AttachError::Closed`] when the peer is gone, [`AttachError::Protocol`] when what came is not the message expected.
+pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, Vec<OwnedFd>), AttachError> {
+    let mut body = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut body)];
+    let received = rustix::net::recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(AttachError::Protocol("a message or its descriptors were cut".into()));
+    }
+    if received.bytes == 0 {
+        return Err(AttachError::Closed);
+    }
+    let message = serde_json::from_slice(body.get(..received.bytes).unwrap_or_default())
+        .map_err(|e| AttachError::Protocol(e.to_string()))?;
+    Ok((message, fds))
+}
+
+/// The NF's side of the greeting: says hello, and takes what the engine passes.
+///
+/// # Errors
+/// [`AttachError::Refused`] with the engine's reason, or what went wrong on the way.
+pub fn greet(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, AttachError> {
+    send(&socket, hello, &[])?;
+    let (answer, fds) = receive::<Answer>(&socket)?;
+    match answer {
+        Answer::Refused { reason } => Err(AttachError::Refused(reason)),
+        Answer::Welcome { regions, workers, stations } => {
+            let wanted = 2 + usize::from(regions) + usize::from(workers) + usize::from(stations);
+            let count = fds.len();
+            let short =
+                || AttachError::Protocol(format!("{count} descriptors came, {wanted} were announced"));
+            if count != wanted {
+                return Err(short());
+            }
+            let mut fds = fds.into_iter();
+            let (control, table) = (fds.next().ok_or_else(short)?, fds.next().ok_or_else(short)?);
+            let mut take = |n: u16| fds.by_ref().take(usize::from(n)).collect();
+            Ok(Fds {
+                control,
+                table,
+                regions: take(regions),
+                workers: take(workers),
+                stations: take(stations),
+            })
+        }
+    }
+}
+
+/// The engine's side: lets the NF in and passes the descriptors.
+///
+/// # Errors
+/// As for [`send`].
+pub fn welcome(socket: impl AsFd, fds: &Fds<BorrowedFd<'_>>) -> Result<(), AttachError> {
+    let answer = Answer::Welcome {
+        regions: fds.regions.len() as u16,
+        workers: fds.workers.len() as u16,
+        stations: fds.stations.len() as u16,
+    };
+    let mut all = vec![fds.control, fds.table];
+    all.extend(fds.regions.iter().chain(&fds.workers).chain(&fds.stations));
+    send(socket, &answer, &all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let counters = vec!["allowed".into()];
+        Hello { layout: 1, role: "firewall".into(), name: "fw".into(), threads: 2, counters }
+    }
+
+    #[test]
+    fn an_nf_is_greeted_and_gets_every_descriptor_in_its_place() {
+        let (engine, nf) = pair().unwrap();
+        let server = std::thread::spawn(move || {
+            let (got, _) = receive::<Hello>(&engine).unwrap();
+            let files: Vec<_> = (0..8)
+                .map(|n| rustix::event::eventfd(n, rustix::event::EventfdFlags::empty()).unwrap())
+                .collect();
+            let fd = |n: usize| files[n].as_fd();
+            let fds = Fds {
+                control: fd(0),
+                table: fd(1),
+                regions: vec![fd(2)],
+                workers: vec![fd(3), fd(4)],
+                stations: vec![fd(5), fd(6), fd(7)],
+            };
+            welcome(&engine, &fds).unwrap();
+            got
+        });
+        let fds = greet(&nf, &hello()).unwrap();
+        assert_eq!(server.join().unwrap(), hello());
+        let value = |fd: &OwnedFd| {
+            let mut count = [0; 8];
+            rustix::io::read(fd, &mut count).unwrap();
+            u64::from_ne_bytes(count)
+        };
+        assert_eq!((value(&fds.table), value(&fds.regions[0])), (1, 2));
+        assert_eq!((value(&fds.workers[1]), value(&fds.stations[2]), fds.stations.len()), (4, 7, 3));
+    }
+
+    #[test]
+    fn a_refusal_says_why() {
+        let (engine, nf) = pair().unwrap();
+        send(&engine, &Answer::Refused { reason: "no role `x`".into() }, &[]).unwrap();
+        let error = greet(&nf, &hello()).unwrap_err();
+        assert_eq!(error.to_string(), "netvmd refused this NF: no role `x`");
+    }
+
+    #[test]
+    fn garbage_and_silence_are_told_apart() {
+        let (engine, nf) = pair().unwrap();
+        rustix::net::send(&engine, b"\xff{", SendFlags::empty()).unwrap();
+        assert!(matches!(receive::<Answer>(&nf), Err(AttachError::Protocol(_))));
+        drop(engine);
+        assert!(matches!(receive::<Answer>(&nf), Err(AttachError::Closed)));
+        let error = connect(Path::new("/nonexistent/attach.sock")).unwrap_err();
+        assert!(error.may_retry() && error.to_string().contains("/nonexistent/attach.sock"), "{error}");
+    }
+}

@@ -1,0 +1,318 @@
+//! Sealed memfds and their mappings.
+
+use std::ffi::{CString, c_void};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+/// Which pages a mapping shall have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Huge pages of 2 MiB when that many are free, else normal pages with transparent huge pages asked for.
+    HugeIfFree,
+    /// Normal pages.
+    Normal,
+}
+
+/// Which pages a mapping has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// Reserved huge pages.
+    Huge,
+    /// Normal pages, which the kernel may join to transparent huge pages.
+    Normal,
+}
+
+/// Why shared memory could not be made or mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The machine has not enough memory free.
+    #[error(
+        "{name}: {wanted_mib} MiB of packet memory wanted, {available_mib} MiB available: lower `cells` or free memory"
+    )]
+    Memory {
+        /// What the memory was for.
+        name: String,
+        /// MiB asked for.
+        wanted_mib: u64,
+        /// MiB that the kernel says are available.
+        available_mib: u64,
+    },
+    /// The file that was passed is smaller than what it should hold.
+    #[error(
+        "{name}: the memory passed has {actual} bytes, {expected} expected: the peer was built for another layout"
+    )]
+    Size {
+        /// What the memory was for.
+        name: String,
+        /// Bytes expected.
+        expected: u64,
+        /// Bytes found.
+        actual: u64,
+    },
+    /// The file that was passed could still shrink under the mapping.
+    #[error("{name}: the memory passed is not sealed against shrinking")]
+    NotSealed {
+        /// What the memory was for.
+        name: String,
+    },
+    /// The kernel refused.
+    #[error("{name}: {step}: {source}")]
+    System {
+        /// What the memory was for.
+        name: String,
+        /// The call that failed.
+        step: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+}
+
+/// One memfd mapped whole.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+    fd: OwnedFd,
+    pages: PageKind,
+    writable: bool,
+}
+
+// SAFETY: a Mapping is an address range and a file; what is read and written through it is up to those who use `base`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Makes a memfd of `bytes`, zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` when
+    /// there is one of that number.
+    ///
+    /// # Errors
+    /// [`MapError::Memory`] when the machine has less than that available, [`MapError::System`] when a call fails.
+    pub fn create(name: &str, bytes: u64, pages: Pages, node: Option<u32>) -> Result<Self, MapError> {
+        if pages == Pages::HugeIfFree
+            && bytes.is_multiple_of(2 << 20)
+            && let Ok(mapping) =
+                Self::create_with(name, bytes, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, node)
+        {
+            return Ok(mapping);
+        }
+        if let Some(available) = available_bytes()
+            && available < bytes
+        {
+            let mib = |bytes| bytes / (1 << 20);
+            let (wanted_mib, available_mib) = (mib(bytes), mib(available));
+            return Err(MapError::Memory { name: name.to_owned(), wanted_mib, available_mib });
+        }
+        Self::create_with(name, bytes, MemfdFlags::empty(), node)
+    }
+
+    fn create_with(name: &str, bytes: u64, kind: MemfdFlags, node: Option<u32>) -> Result<Self, MapError> {
+        let fail = |step| move |e: rustix::io::Errno| system(name, step, e.into());
+        let label = CString::new(format!("netvm-{name}")).map_err(|e| system(name, "name", e.into()))?;
+        let fd = memfd_create(&label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind)
+            .map_err(fail("memfd_create"))?;
+        ftruncate(&fd, bytes).map_err(fail("ftruncate"))?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(fail("seal"))?;
+        let huge = kind.contains(MemfdFlags::HUGETLB);
+        let mapping = Self::map(name, fd, bytes, true, huge)?;
+        // SAFETY: the range is the mapping just made, which nobody else knows yet.
+        unsafe {
+            let base = mapping.base.as_ptr().cast::<c_void>();
+            if let Some(node) = node {
+                bind_to_node(base, mapping.length, node);
+            }
+            if !huge {
+                // Advice only: a kernel without transparent huge pages for shared memory ignores it.
+                let _ = madvise(base, mapping.length, Advice::LinuxHugepage);
+            }
+            madvise(base, mapping.length, Advice::LinuxPopulateWrite).map_err(fail("populate"))?;
+        }
+        Ok(mapping)
+    }
+
+    /// Maps a memfd that was passed by another process, for reading and writing or only for reading.
+    ///
+    /// # Errors
+    /// [`MapError`] when it is smaller than `bytes`, when it is not sealed against shrinking, or when a call fails.
+    pub fn open(name: &str, fd: OwnedFd, bytes: u64, writable: bool) -> Result<Self, MapError> {
+        let fail = |step| move |e: rustix::io::Errno| system(name, step, e.into());
+        let actual = fstat(&fd).map_err(fail("fstat"))?.st_size as u64;
+        if actual < bytes || bytes == 0 {
+            return Err(MapError::Size { name: name.to_owned(), expected: bytes, actual });
+        }
+        if !fcntl_get_seals(&fd).map_err(fail("seals"))?.contains(SealFlags::SHRINK) {
+            return Err(MapError::NotSealed { name: name.to_owned() });
+        }
+        Self::map(name, fd, bytes, writable, false)
+    }
+
+    fn map(name: &str, fd: OwnedFd, bytes: u64, writable: bool, huge: bool) -> Result<Self, MapError> {
+        let length = usize::try_from(bytes).map_err(|e| system(name, "size", io::Error::other(e)))?;
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &fd, 0) }
+            .map_err(|e| system(name, "mmap", e.into()))?;
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| system(name, "mmap", io::ErrorKind::Other.into()))?;
+        Ok(Self { base, length, fd, pages: if huge { PageKind::Huge } else { PageKind::Normal }, writable })
+    }
+
+    /// Forbids every later writable mapping and every write by file call; this mapping stays writable. After this the
+    /// memory can be passed to those who may only read it.
+    ///
+    /// # Errors
+    /// [`MapError::System`] when the kernel refuses the seal (before Linux 5.1).
+    pub fn seal_for_readers(&self, name: &str) -> Result<(), MapError> {
+        fcntl_add_seals(&self.fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)
+            .map_err(|e| system(name, "seal against writing", e.into()))
+    }
+
+    /// First byte; page-aligned.
+    #[inline(always)]
+    #[must_use]
+    pub const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing is mapped; never the case.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The pages it has.
+    #[must_use]
+    pub const fn pages(&self) -> PageKind {
+        self.pages
+    }
+
+    /// Whether it can be written through.
+    #[must_use]
+    pub const fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Address of the `T` at byte `at`.
+    ///
+    /// # Panics
+    /// When it does not lie within the mapping or is not aligned: offsets come from checked layouts, so that this is a
+    /// defect of netvm and not of a peer.
+    #[inline]
+    #[must_use]
+    pub fn at<T>(&self, at: u64) -> NonNull<T> {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let fits = at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.length);
+        assert!(
+            fits && at.is_multiple_of(align_of::<T>()),
+            "byte {at} of a mapping of {} bytes",
+            self.length
+        );
+        // SAFETY: `at` lies within the mapping, as was just checked.
+        unsafe { self.base.add(at) }.cast()
+    }
+}
+
+impl AsFd for Mapping {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map` and is unmapped only here; whoever took `base` promised not to outlive it.
+        // A failure leaves the range mapped, which harms nobody.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+fn system(name: &str, step: &'static str, source: io::Error) -> MapError {
+    MapError::System { name: name.to_owned(), step, source }
+}
+
+/// Asks for pages of one node. Best effort: a node that is not there (a topology given for a test) changes nothing but
+/// where the pages come from.
+///
+/// # Safety
+/// `base` and `length` are a mapping.
+unsafe fn bind_to_node(base: *mut c_void, length: usize, node: u32) {
+    let Some(mask) = 1u64.checked_shl(node) else { return };
+    // SAFETY: mbind reads one word of mask and changes only the policy of the range, which the caller owns.
+    unsafe {
+        libc::syscall(libc::SYS_mbind, base, length, libc::MPOL_PREFERRED, &raw const mask, 65u64, 0u32);
+    }
+}
+
+fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_shared_sealed_and_of_the_size_asked() {
+        let mine = Mapping::create("map-test", 1 << 21, Pages::HugeIfFree, Some(0)).unwrap();
+        let theirs =
+            Mapping::open("map-test", mine.as_fd().try_clone_to_owned().unwrap(), 1 << 21, true).unwrap();
+        // SAFETY: both mappings live, and only this thread uses them.
+        unsafe {
+            mine.at::<u8>(12345).as_ptr().write_volatile(7);
+            assert_eq!(theirs.at::<u8>(12345).as_ptr().read_volatile(), 7);
+        }
+        assert!(ftruncate(mine.as_fd(), 1).is_err(), "shrinking must fail");
+        assert!(ftruncate(mine.as_fd(), 1 << 22).is_err(), "growing must fail");
+    }
+
+    #[test]
+    fn what_is_sealed_for_readers_cannot_be_mapped_for_writing() {
+        let mine = Mapping::create("map-test", 4096, Pages::Normal, None).unwrap();
+        mine.seal_for_readers("map-test").unwrap();
+        let fd = || mine.as_fd().try_clone_to_owned().unwrap();
+        assert!(Mapping::open("map-test", fd(), 4096, false).is_ok());
+        assert!(matches!(
+            Mapping::open("map-test", fd(), 4096, true),
+            Err(MapError::System { step: "mmap", .. })
+        ));
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused() {
+        let small = Mapping::create("map-test", 4096, Pages::Normal, None).unwrap();
+        let fd = small.as_fd().try_clone_to_owned().unwrap();
+        assert!(matches!(
+            Mapping::open("map-test", fd, 8192, true),
+            Err(MapError::Size { actual: 4096, .. })
+        ));
+        let fd = memfd_create("map-test", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&fd, 4096).unwrap();
+        assert!(matches!(Mapping::open("map-test", fd, 4096, true), Err(MapError::NotSealed { .. })));
+    }
+
+    #[test]
+    fn more_than_the_machine_has_is_refused_before_it_hurts() {
+        let error = Mapping::create("map-test", 1 << 50, Pages::HugeIfFree, None).unwrap_err();
+        assert!(matches!(error, MapError::Memory { .. }), "{error}");
+    }
+
+    #[test]
+    #[should_panic(expected = "of a mapping of 4096 bytes")]
+    fn a_place_outside_is_a_defect() {
+        let mapping = Mapping::create("map-test", 4096, Pages::Normal, None).unwrap();
+        let _ = mapping.at::<u64>(4092);
+    }
+}

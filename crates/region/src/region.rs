@@ -1,0 +1,197 @@
+//! The packet memory of one trust group on one NUMA node.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use netvm_ring::RingMemory;
+
+use crate::{Geometry, MapError, Mapping, Pages, RegionSpec};
+
+/// The ledger's word for "the engine has it".
+pub const ENGINE: u8 = 0;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"netvmRGN");
+
+/// A region, mapped by the engine or by an NF of its group. Laid out as [`Geometry`] says.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+    geometry: Geometry,
+    // The two that the packet path uses, kept as addresses: within the mapping by the geometry's construction.
+    ledger: NonNull<AtomicU8>,
+    cells: NonNull<u8>,
+}
+
+// SAFETY: ledger and backpressure are atomics; packet bytes are reached only by address, and whoever makes a reference
+// of one answers for it.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+/// Why a region could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// It cannot be laid out.
+    #[error(transparent)]
+    Geometry(#[from] crate::GeometryError),
+    /// Its memory could not be had.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+impl Region {
+    /// Makes the region of a group on a node.
+    ///
+    /// # Errors
+    /// [`RegionError`] when the layout is impossible or the memory is not to be had.
+    pub fn create(
+        name: &str,
+        spec: RegionSpec,
+        pages: Pages,
+        node: Option<u32>,
+    ) -> Result<Self, RegionError> {
+        let geometry = Geometry::new(spec)?;
+        let region = Self::over(Mapping::create(name, geometry.bytes, pages, node)?, geometry);
+        // SAFETY: the first words of a mapping that nobody else has yet.
+        unsafe { region.mapping.at::<[u64; 2]>(0).write([MAGIC, u64::from(crate::LAYOUT_VERSION)]) };
+        Ok(region)
+    }
+
+    /// Maps a region that the engine passed.
+    ///
+    /// # Errors
+    /// [`MapError`] when the file is not what the geometry says.
+    pub fn open(name: &str, fd: OwnedFd, geometry: Geometry) -> Result<Self, MapError> {
+        if !geometry.is_sound() {
+            return Err(MapError::Size { name: name.to_owned(), expected: geometry.bytes, actual: 0 });
+        }
+        Ok(Self::over(Mapping::open(name, fd, geometry.bytes, true)?, geometry))
+    }
+
+    fn over(mapping: Mapping, geometry: Geometry) -> Self {
+        let ledger = mapping.at(geometry.ledger_at);
+        let cells = mapping.at(geometry.cells_at);
+        Self { mapping, geometry, ledger, cells }
+    }
+
+    /// The layout.
+    #[inline(always)]
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The memory itself.
+    #[must_use]
+    pub const fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// First byte of a cell.
+    ///
+    /// # Panics
+    /// In debug builds, for a cell number that is not below the number of cells.
+    ///
+    /// # Safety
+    /// `cell` is below the number of cells.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn cell(&self, cell: u32) -> NonNull<u8> {
+        debug_assert!(cell < self.geometry.cells);
+        // SAFETY: the caller keeps `cell` in range, and the geometry keeps all cells within the mapping.
+        unsafe { self.cells.add(cell as usize * self.geometry.stride as usize) }
+    }
+
+    /// Writes who has a cell. Cells out of range are nobody's, and ignored.
+    #[inline(always)]
+    pub fn set_owner(&self, cell: u32, station: u8) {
+        if let Some(byte) = self.ledger_byte(cell) {
+            byte.store(station, Ordering::Relaxed);
+        }
+    }
+
+    /// Who has a cell, by what the last holder wrote.
+    #[inline(always)]
+    #[must_use]
+    pub fn owner(&self, cell: u32) -> Option<u8> {
+        self.ledger_byte(cell).map(|byte| byte.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn ledger_byte(&self, cell: u32) -> Option<&AtomicU8> {
+        // SAFETY: the ledger has a byte for each cell, within the mapping; it is only ever used as atomics.
+        (cell < self.geometry.cells).then(|| unsafe { self.ledger.add(cell as usize).as_ref() })
+    }
+
+    /// The chain's backpressure word: bit `s` is set while station `s` finds the ring after it full.
+    #[inline]
+    #[must_use]
+    pub fn backpressure(&self, chain: u16) -> &AtomicU64 {
+        let index = u64::from(chain) % crate::MAX_CHAINS as u64;
+        // SAFETY: the geometry keeps MAX_CHAINS words there; they are only ever used as atomics.
+        unsafe { self.mapping.at::<AtomicU64>(Geometry::BACKPRESSURE_AT + index * 8).as_ref() }
+    }
+
+    /// The place of direct ring `index`, or `None` when there are fewer.
+    #[must_use]
+    pub fn ring(&self, index: u16) -> Option<RingMemory> {
+        let g = &self.geometry;
+        if u32::from(index) >= g.rings {
+            return None;
+        }
+        let base = self.mapping.at(g.rings_at + u64::from(index) * u64::from(g.ring_stride));
+        // SAFETY: the geometry keeps `ring_stride` bytes, aligned to 128, there; the Region keeps them mapped, and
+        // those who make an end of the ring keep the Region (see RingMemory::from_raw).
+        unsafe { RingMemory::from_raw(base, g.ring_capacity) }.ok()
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mapping.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_ring::Descriptor;
+
+    fn small() -> RegionSpec {
+        RegionSpec { cells: 100, stride: 2048, headroom: 128, rings: 3, ring_capacity: 8 }
+    }
+
+    #[test]
+    fn both_sides_see_the_same_cells_ledger_and_rings() {
+        let engine = Region::create("region-test", small(), Pages::Normal, None).unwrap();
+        let fd = engine.as_fd().try_clone_to_owned().unwrap();
+        let nf = Region::open("region-test", fd, *engine.geometry()).unwrap();
+        nf.set_owner(99, 7);
+        nf.set_owner(100, 7);
+        assert_eq!((engine.owner(99), engine.owner(98), engine.owner(100)), (Some(7), Some(ENGINE), None));
+        nf.backpressure(255).store(1 << 7, Ordering::Relaxed);
+        assert_eq!(engine.backpressure(255).load(Ordering::Relaxed), 1 << 7);
+        // SAFETY: cell 99 exists on both sides; only this thread uses it.
+        unsafe {
+            nf.cell(99).write_volatile(42);
+            assert_eq!(engine.cell(99).read_volatile(), 42);
+        }
+        assert!(engine.ring(3).is_none());
+        let (here, there) = (engine.ring(2).unwrap(), nf.ring(2).unwrap());
+        here.initialise();
+        // SAFETY: one producer and one consumer of the ring.
+        let (mut producer, mut consumer) = unsafe { (here.producer(), there.consumer()) };
+        assert_eq!(producer.push(&[Descriptor::new(5, 1, 2)]), 1);
+        let mut out = [Descriptor::default(); 2];
+        assert_eq!((consumer.pop(&mut out), out[0]), (1, Descriptor::new(5, 1, 2)));
+    }
+
+    #[test]
+    fn another_geometry_is_refused() {
+        let engine = Region::create("region-test", small(), Pages::Normal, None).unwrap();
+        let fd = engine.as_fd().try_clone_to_owned().unwrap();
+        let wrong = Geometry { cells_at: 0, ..*engine.geometry() };
+        assert!(Region::open("region-test", fd, wrong).is_err());
+    }
+}
