@@ -1,1 +1,41 @@
-//! netlib
+//! Write a network function (NF) for netvm.
+//!
+//! An NF is a process (or, later, a program in a VM) that takes packets from rings in shared memory, looks at them and
+//! changes them where they are, and says of each what is to become of it: a [`Verdict`]. There is no DPDK here and no
+//! copy: a packet's bytes stay in the memory region of the NF's trust group from the first hop to the last.
+//!
+//! ```no_run
+//! use netlib::{NetworkFunction, Packet, Verdict};
+//!
+//! /// Lets through what is longer than a limit.
+//! struct LongOnly(usize);
+//!
+//! impl NetworkFunction for LongOnly {
+//!     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+//!         if packet.data().len() > self.0 { Verdict::Next } else { Verdict::Drop }
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), netlib::Error> {
+//!     netlib::run(&netlib::Options::new("long-only"), |_thread| LongOnly(100))
+//! }
+//! ```
+//!
+//! Three ways to use it: [`run`] with a [`NetworkFunction`] (callback per packet or per burst), [`attach`] and
+//! [`Endpoint::receive`] for programs with a loop of their own, and [`sim::Simulator`] to test an NF with no engine at all.
+
+mod attach;
+mod endpoint;
+mod function;
+mod inlets;
+mod outlets;
+mod packet;
+pub mod sim;
+mod wait;
+
+pub use attach::{Attachment, Error, Options, attach};
+pub use endpoint::{BURST, Burst, Endpoint};
+pub use function::{NetworkFunction, ThreadContext, run, run_attached};
+pub use netvm_attach::{FD_VARIABLE, PATH_VARIABLE, ROLE_VARIABLE};
+pub use packet::{Packet, PortId, RoleId, Verdict};
+pub use wait::Waiting;

@@ -12,6 +12,7 @@
 //! The engine never reads a size, an offset or a count back from any of them: it keeps its own copy of what it wrote.
 //! What an NF claims (an epoch it has seen, a counter) is read as a number to show or to wait for, never as a place.
 
+pub mod clock;
 mod control;
 mod geometry;
 mod map;

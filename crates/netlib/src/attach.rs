@@ -1,0 +1,189 @@
+//! Becoming an NF of a running engine.
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use netvm_attach::{AttachError, Fds, Hello, Ready};
+use netvm_region::{Control, ControlError, LAYOUT_VERSION, MapError, Region, RingRef, TableReader};
+use netvm_ring::RingMemory;
+
+use crate::{Endpoint, Waiting};
+
+/// Why an NF could not attach, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The engine could not be reached, or does not let the NF in.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The memory that the engine passed cannot be used.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The memory that the engine passed cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// A thread could not be started.
+    #[error("thread {thread}: {source}")]
+    Thread {
+        /// Which one.
+        thread: u16,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// One of the NF's threads ended by a panic; its message is on standard error.
+    #[error("thread {thread} panicked")]
+    Panicked {
+        /// Which one.
+        thread: u16,
+    },
+}
+
+/// How an NF attaches and waits.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program's name, for people.
+    pub name: String,
+    /// The role under which it answers.
+    pub role: String,
+    /// Threads that each take packets, at least 1.
+    pub threads: u16,
+    /// How they wait.
+    pub waiting: Waiting,
+    /// netvmd's socket; `None` for what the environment says.
+    pub socket: Option<PathBuf>,
+    /// Names of the counters that the NF keeps.
+    pub counters: Vec<String>,
+}
+
+impl Options {
+    /// One thread, adaptive waiting, the role that the environment names (what netvmd sets for an NF that it starts), else
+    /// the program's name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let role = std::env::var(crate::ROLE_VARIABLE).unwrap_or_else(|_| name.to_owned());
+        Self {
+            name: name.to_owned(),
+            role,
+            threads: 1,
+            waiting: Waiting::default(),
+            socket: None,
+            counters: Vec::new(),
+        }
+    }
+
+    /// The same with these counters.
+    #[must_use]
+    pub fn with_counters(mut self, names: &[&str]) -> Self {
+        self.counters = names.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+}
+
+/// What all threads of the NF share: the mappings and the descriptors that wake others.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) control: Control,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) workers: Vec<OwnedFd>,
+    pub(crate) stations: Vec<OwnedFd>,
+    /// The connection; its end is the engine's end. `None` in the simulator.
+    pub(crate) socket: Option<OwnedFd>,
+}
+
+impl Shared {
+    /// The region in which a worker's packets are; `None` for a worker that there is not.
+    #[inline(always)]
+    pub(crate) fn region_of(&self, worker: u8) -> Option<&Region> {
+        let header = self.control.header();
+        if u16::from(worker) >= header.workers {
+            return None;
+        }
+        self.regions.get(usize::from(header.worker_regions[usize::from(worker)]))
+    }
+
+    pub(crate) fn direct_ring(&self, ring: RingRef) -> Option<RingMemory> {
+        self.regions.get(usize::from(ring.region))?.ring(ring.index)
+    }
+}
+
+/// An NF that has attached: an endpoint for each of its threads.
+#[derive(Debug)]
+pub struct Attachment {
+    endpoints: Vec<Endpoint>,
+}
+
+impl Attachment {
+    /// Takes the endpoints, one for each thread, to be moved to the threads.
+    #[must_use]
+    pub fn into_endpoints(self) -> Vec<Endpoint> {
+        self.endpoints
+    }
+
+    /// Maps what the engine passed.
+    pub(crate) fn from_fds(
+        fds: Fds<OwnedFd>,
+        socket: Option<OwnedFd>,
+        waiting: Waiting,
+    ) -> Result<Self, Error> {
+        let control = Control::open(fds.control)?;
+        let header = *control.header();
+        if fds.regions.len() != usize::from(header.regions)
+            || fds.workers.len() != usize::from(header.workers)
+        {
+            return Err(ControlError::Unsound("numbers of descriptors").into());
+        }
+        let regions = fds.regions.into_iter().zip(&header.geometries);
+        let regions = regions.map(|(fd, geometry)| Region::open("region", fd, *geometry));
+        let regions = regions.collect::<Result<Vec<_>, _>>()?;
+        let shared =
+            Arc::new(Shared { control, regions, workers: fds.workers, stations: fds.stations, socket });
+        let mut endpoints = Vec::new();
+        for thread in 0..header.threads {
+            let table = fds.table.try_clone().map_err(AttachError::from)?;
+            endpoints.push(Endpoint::new(Arc::clone(&shared), thread, TableReader::open(table)?, waiting));
+        }
+        Ok(Self { endpoints })
+    }
+}
+
+/// Attaches to the engine: by the socket that netvmd left open for an NF that it started, by `options.socket`, by the
+/// path in the environment, or by the default path.
+///
+/// # Errors
+/// [`Error`] says who refused what; [`AttachError::may_retry`] whether trying later may help.
+pub fn attach(options: &Options) -> Result<Attachment, Error> {
+    let socket = socket(options)?;
+    let hello = Hello {
+        layout: LAYOUT_VERSION,
+        role: options.role.clone(),
+        name: options.name.clone(),
+        threads: options.threads.max(1),
+        counters: options.counters.clone(),
+    };
+    let fds = netvm_attach::greet(&socket, &hello)?;
+    let ready = socket.as_fd().try_clone_to_owned().map_err(AttachError::from)?;
+    let attachment = Attachment::from_fds(fds, Some(socket), options.waiting)?;
+    netvm_attach::send(&ready, &Ready { pid: std::process::id() }, &[])?;
+    Ok(attachment)
+}
+
+fn socket(options: &Options) -> Result<OwnedFd, AttachError> {
+    if options.socket.is_none()
+        && let Ok(text) = std::env::var(netvm_attach::FD_VARIABLE)
+    {
+        let number = text.parse::<i32>().ok().filter(|number| *number > 2);
+        // SAFETY: an open descriptor above the standard three; the variable is set only for a process that was given
+        // it, and it is used once: a second call finds a socket that has already spoken and fails cleanly.
+        let fd = number.filter(|number| {
+            unsafe { rustix::io::fcntl_getfd(rustix::fd::BorrowedFd::borrow_raw(*number)) }.is_ok()
+        });
+        return match fd {
+            // SAFETY: as above: open, and ours by the contract of the variable.
+            Some(number) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
+            None => Err(AttachError::Variable(text)),
+        };
+    }
+    let path =
+        options.socket.clone().or_else(|| std::env::var_os(netvm_attach::PATH_VARIABLE).map(PathBuf::from));
+    netvm_attach::connect(path.as_deref().unwrap_or(Path::new(netvm_attach::DEFAULT_PATH)))
+}

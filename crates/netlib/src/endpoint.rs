@@ -1,0 +1,343 @@
+//! One thread of an NF: takes bursts, sends them on. The burst API; the callback API ([`crate::run`]) is built on it.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use netvm_region::{Command, CounterBlock, MAX_COUNTERS, StandardCounter, TableReader, clock};
+use netvm_ring::Descriptor;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::attach::Shared;
+use crate::inlets::Inlets;
+use crate::outlets::Outlets;
+use crate::packet::{Packet, PortId, RoleId, Verdict};
+use crate::wait::{Backoff, LONGEST_SLEEP, Step, Waiting};
+
+/// Packets that a burst holds at most.
+pub const BURST: usize = 32;
+
+/// How often a busy thread looks whether the engine is still there.
+const LOOK_AROUND_MICROS: u64 = 10_000;
+
+/// The rings of one thread of an NF.
+#[derive(Debug)]
+pub struct Endpoint {
+    shared: Arc<Shared>,
+    thread: u16,
+    table: TableReader,
+    unconfirmed: bool,
+    inlets: Inlets,
+    outlets: Outlets,
+    backoff: Backoff,
+    next_look: u64,
+    look_every: u64,
+    stopping: bool,
+    counters: [u64; StandardCounter::COUNT],
+    descriptors: [Descriptor; BURST],
+    verdicts: [Verdict; BURST],
+    received_at: u64,
+}
+
+impl Endpoint {
+    pub(crate) fn new(shared: Arc<Shared>, thread: u16, table: TableReader, waiting: Waiting) -> Self {
+        let station = shared.control.header().stations[usize::from(thread)];
+        let mut this = Self {
+            thread,
+            table,
+            unconfirmed: false,
+            inlets: Inlets::new(Arc::clone(&shared), thread, station),
+            outlets: Outlets::new(Arc::clone(&shared), thread, station),
+            backoff: Backoff::new(waiting),
+            next_look: 0,
+            look_every: clock::cycles_in_micros(LOOK_AROUND_MICROS),
+            stopping: false,
+            counters: [0; StandardCounter::COUNT],
+            descriptors: [Descriptor::default(); BURST],
+            verdicts: [Verdict::Next; BURST],
+            received_at: 0,
+            shared,
+        };
+        this.follow_table();
+        this
+    }
+
+    /// Takes a burst, waiting for it; `None` when the NF is to end: the engine said so, or has gone.
+    pub fn receive(&mut self) -> Option<Burst<'_>> {
+        self.receive_with(|_| {})
+    }
+
+    /// As [`Endpoint::receive`], with something to do before the thread sleeps.
+    pub(crate) fn receive_with(&mut self, mut before_sleep: impl FnMut(&Self)) -> Option<Burst<'_>> {
+        loop {
+            let count = self.poll();
+            if count > 0 {
+                return Some(Burst { endpoint: self, count });
+            }
+            if self.stopping {
+                return None;
+            }
+            match self.backoff.step() {
+                Step::Spin => std::hint::spin_loop(),
+                Step::Yield => std::thread::yield_now(),
+                Step::Sleep => {
+                    before_sleep(self);
+                    self.sleep();
+                }
+            }
+            self.look_around();
+        }
+    }
+
+    /// Takes a burst if there is one; never waits. For programs that wait in their own way; see [`Endpoint::ended`].
+    pub fn try_receive(&mut self) -> Option<Burst<'_>> {
+        let count = self.poll();
+        if count == 0 {
+            self.look_around();
+        }
+        (count > 0).then_some(Burst { endpoint: self, count })
+    }
+
+    /// Whether the NF is to end.
+    #[must_use]
+    pub const fn ended(&self) -> bool {
+        self.stopping
+    }
+
+    /// Which thread of the NF this is, from 0.
+    #[must_use]
+    pub const fn thread(&self) -> u16 {
+        self.thread
+    }
+
+    /// The number of the port with this name, as of now.
+    #[must_use]
+    pub fn port(&self, name: &str) -> Option<PortId> {
+        self.table.table().port_number(name).map(PortId)
+    }
+
+    /// The number of the role with this name, as of now.
+    #[must_use]
+    pub fn role(&self, name: &str) -> Option<RoleId> {
+        self.table.table().role_number(name).map(RoleId)
+    }
+
+    /// Moves whenever ports, roles or chains have changed.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.table.epoch()
+    }
+
+    /// Shows the NF's own counters, in the order in which [`crate::Options::counters`] names them.
+    pub fn report(&self, counters: &[u64]) {
+        for (to, value) in self.block().own.iter().zip(counters.iter().take(MAX_COUNTERS)) {
+            to.store(*value, Ordering::Relaxed);
+        }
+    }
+
+    fn block(&self) -> &CounterBlock {
+        self.shared.control.thread(self.thread)
+    }
+
+    #[inline]
+    fn poll(&mut self) -> usize {
+        if self.table.is_stale() || self.unconfirmed {
+            self.follow_table();
+        }
+        let received = self.inlets.receive(&mut self.descriptors);
+        if received == 0 {
+            return 0;
+        }
+        self.backoff.busy();
+        self.received_at = clock::cycles();
+        let count = self.keep_sound(received);
+        self.verdicts[..count].fill(Verdict::Next);
+        self.count(StandardCounter::Received, count as u64);
+        self.count(StandardCounter::Bursts, 1);
+        count
+    }
+
+    /// Moves descriptors whose place is real to the front; returns how many. Others cannot be read or given back.
+    #[inline(always)]
+    fn keep_sound(&mut self, received: usize) -> usize {
+        let shared = &self.shared;
+        let sound = |d: &Descriptor| {
+            shared
+                .region_of(d.worker())
+                .is_some_and(|r| r.geometry().contains(d.cell(), d.offset(), d.length()))
+        };
+        if self.descriptors[..received].iter().all(sound) {
+            return received;
+        }
+        let mut count = 0;
+        for n in 0..received {
+            if sound(&self.descriptors[n]) {
+                self.descriptors[count] = self.descriptors[n];
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[cold]
+    fn follow_table(&mut self) {
+        if self.table.refresh() {
+            self.inlets.follow(self.table.table());
+            self.outlets.follow(self.table.table());
+            self.unconfirmed = true;
+        }
+        if self.unconfirmed && self.inlets.settle() {
+            self.unconfirmed = false;
+            self.block().epoch.store(self.table.epoch(), Ordering::Release);
+        }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, counter: StandardCounter, by: u64) {
+        self.counters[counter as usize] += by;
+    }
+
+    #[inline]
+    fn show_counters(&self) {
+        let block = self.block();
+        for (to, value) in block.standard.iter().zip(&self.counters) {
+            to.store(*value, Ordering::Relaxed);
+        }
+        block.heartbeat.store(self.received_at, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn send(&mut self, count: usize) {
+        let before = clock::cycles();
+        let tally =
+            self.outlets.dispatch(self.table.table(), &self.descriptors[..count], &self.verdicts[..count]);
+        let now = clock::cycles();
+        self.count(StandardCounter::Next, tally.next);
+        self.count(StandardCounter::Dropped, tally.dropped);
+        self.count(StandardCounter::Port, tally.port);
+        self.count(StandardCounter::Role, tally.role);
+        self.count(StandardCounter::Detoured, tally.detoured);
+        self.count(StandardCounter::NfCycles, before.wrapping_sub(self.received_at));
+        self.count(StandardCounter::Cycles, now.wrapping_sub(self.received_at));
+        self.show_counters();
+        if now >= self.next_look {
+            self.look_around();
+        }
+    }
+
+    fn look_around(&mut self) {
+        let now = clock::cycles();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + self.look_every;
+        self.stopping = self.shared.control.command() == Command::Stop || self.shared.engine_has_gone();
+    }
+
+    fn sleep(&mut self) {
+        let longest = if self.outlets.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
+        if self.inlets.prepare_wait() && !self.table.is_stale() {
+            self.count(StandardCounter::Sleeps, 1);
+            self.show_counters();
+            self.shared.sleep(self.shared.control.header().stations[usize::from(self.thread)], longest);
+            self.next_look = 0;
+        }
+        self.inlets.end_wait();
+        self.backoff.busy();
+    }
+}
+
+/// A burst of packets, to be given verdicts; what has none goes to the next hop. Dropping it sends it on.
+#[derive(Debug)]
+pub struct Burst<'a> {
+    endpoint: &'a mut Endpoint,
+    count: usize,
+}
+
+impl Burst<'_> {
+    /// How many packets.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none: only when a hostile peer's descriptors were all thrown away.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Packet `n`; `None` beyond the burst.
+    #[inline]
+    pub fn packet(&mut self, n: usize) -> Option<Packet<'_>> {
+        let endpoint = &mut *self.endpoint;
+        let descriptor = endpoint.descriptors[..self.count].get_mut(n)?;
+        let region = endpoint.shared.region_of(descriptor.worker())?;
+        // SAFETY: `poll` kept only descriptors whose place the region contains, in private memory; the cell is this
+        // process's until the burst is sent; the borrow of `self` keeps it the only Packet.
+        Some(unsafe { Packet::new(region, descriptor) })
+    }
+
+    /// Says what is to become of packet `n`.
+    #[inline]
+    pub fn set(&mut self, n: usize, verdict: Verdict) {
+        if let Some(slot) = self.endpoint.verdicts[..self.count].get_mut(n) {
+            *slot = verdict;
+        }
+    }
+
+    /// The same verdict for all.
+    #[inline]
+    pub fn set_all(&mut self, verdict: Verdict) {
+        self.endpoint.verdicts[..self.count].fill(verdict);
+    }
+
+    /// Asks `verdict` for each packet in turn, with the next ones on their way into the cache.
+    #[inline]
+    pub fn for_each(&mut self, mut verdict: impl FnMut(&mut Packet<'_>) -> Verdict) {
+        for n in 0..self.count {
+            if let Some(ahead) = self.packet(n + 4) {
+                ahead.prefetch();
+            }
+            if let Some(mut packet) = self.packet(n) {
+                let verdict = verdict(&mut packet);
+                self.set(n, verdict);
+            }
+        }
+    }
+}
+
+impl Drop for Burst<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.endpoint.send(self.count);
+    }
+}
+
+impl Shared {
+    /// Whether the other end of the socket is closed.
+    pub(crate) fn engine_has_gone(&self) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
+        let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+            && fds[0].revents().intersects(gone)
+    }
+
+    /// Sleeps until woken, until the engine goes, or for `longest`.
+    fn sleep(&self, station: u8, longest: Duration) {
+        let Some(wake) = self.stations.get(usize::from(station)) else { return };
+        let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
+        let socket = self.socket.as_ref().map_or(wake.as_fd(), AsFd::as_fd);
+        let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&socket, PollFlags::RDHUP)];
+        // An error (a signal) ends the sleep early, which is always right.
+        let _ = poll(&mut fds, Some(&timeout));
+        if fds[0].revents().contains(PollFlags::IN) {
+            // Takes the count back to zero; the descriptor does not block.
+            let _ = rustix::io::read(wake, &mut [0; 8]);
+        }
+    }
+}

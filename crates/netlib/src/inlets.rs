@@ -1,0 +1,93 @@
+//! The rings that packets come by: one from each worker, one from each station that precedes this one in a chain.
+
+use std::sync::Arc;
+
+use netvm_region::{MAX_STATIONS, RingRef, Table};
+use netvm_ring::{Consumer, Descriptor};
+
+use crate::attach::Shared;
+
+#[derive(Debug)]
+struct Inlet {
+    consumer: Consumer,
+    /// The station it comes from and the ring; `None` for a worker.
+    origin: Option<(u8, RingRef)>,
+    retired: bool,
+}
+
+/// All of them, read in turn.
+#[derive(Debug)]
+pub(crate) struct Inlets {
+    shared: Arc<Shared>,
+    station: u8,
+    list: Vec<Inlet>,
+    next: usize,
+}
+
+impl Inlets {
+    pub(crate) fn new(shared: Arc<Shared>, thread: u16, station: u8) -> Self {
+        let workers = shared.control.header().workers;
+        let list = (0..workers)
+            .map(|worker| Inlet {
+                // SAFETY: the only consumer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
+                consumer: unsafe { shared.control.ring_to_nf(thread, worker).consumer() },
+                origin: None,
+                retired: false,
+            })
+            .collect();
+        Self { shared, station, list, next: 0 }
+    }
+
+    /// Takes a burst from the next ring that has packets, beginning after the one that was read last.
+    #[inline]
+    pub(crate) fn receive(&mut self, out: &mut [Descriptor]) -> usize {
+        for _ in 0..self.list.len() {
+            self.next = if self.next + 1 >= self.list.len() { 0 } else { self.next + 1 };
+            let count = self.list[self.next].consumer.pop(out);
+            if count > 0 {
+                return count;
+            }
+        }
+        0
+    }
+
+    /// Makes the direct rings into this station those of `table`. A ring that the table no longer has is still read
+    /// until it is empty: its producer is gone or has confirmed that it does not use it.
+    pub(crate) fn follow(&mut self, table: &Table) {
+        let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.station)].get();
+        for inlet in &mut self.list {
+            inlet.retired = inlet.origin.is_some_and(|(from, ring)| wanted(from) != Some(ring));
+        }
+        for from in 1..MAX_STATIONS as u8 {
+            let Some(ring) = wanted(from) else { continue };
+            if self.list.iter().any(|inlet| inlet.origin == Some((from, ring))) {
+                continue;
+            }
+            let Some(memory) = self.shared.direct_ring(ring) else { continue };
+            // SAFETY: the only consumer: the engine gives each direct ring one consuming station, which is this one.
+            let consumer = unsafe { memory.consumer() };
+            self.list.push(Inlet { consumer, origin: Some((from, ring)), retired: false });
+        }
+    }
+
+    /// Forgets retired rings that are empty; whether none are left.
+    pub(crate) fn settle(&mut self) -> bool {
+        self.list.retain_mut(|inlet| !inlet.retired || inlet.consumer.available() > 0);
+        self.list.iter().all(|inlet| !inlet.retired)
+    }
+
+    /// Announces sleep on every ring; whether all are empty. Undone by [`Inlets::end_wait`] in either case.
+    pub(crate) fn prepare_wait(&mut self) -> bool {
+        let mut empty = true;
+        for inlet in &mut self.list {
+            empty &= inlet.consumer.prepare_wait();
+        }
+        empty
+    }
+
+    pub(crate) fn end_wait(&mut self) {
+        for inlet in &mut self.list {
+            inlet.consumer.end_wait();
+        }
+    }
+}

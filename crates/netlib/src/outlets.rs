@@ -1,0 +1,367 @@
+//! The rings that packets leave by: one to each worker, one to each station that follows this one in a chain.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use netvm_region::{Balance, Destination, MAX_CHAINS, MAX_HOPS, MAX_STATIONS, RingRef, Table, clock};
+use netvm_ring::{Action, Descriptor, Producer};
+
+use crate::attach::Shared;
+use crate::packet::Verdict;
+
+/// How long a packet waits for room in a direct ring before it goes round by the engine, which never waits: so that no
+/// ring of NFs that wait for each other stands still.
+const DETOUR_AFTER_MICROS: u64 = 2000;
+
+#[derive(Debug)]
+struct Outlet {
+    producer: Producer,
+    /// Written, not yet published.
+    pending: u32,
+    /// Room that is known of, `pending` not taken off.
+    room: u32,
+    /// The station at the other end; `None` for a worker.
+    station: Option<(u8, RingRef)>,
+    /// Chains that go this way, for the backpressure words.
+    chains: Vec<u16>,
+    pressed: bool,
+}
+
+impl Outlet {
+    fn new(producer: Producer, station: Option<(u8, RingRef)>) -> Self {
+        Self { producer, pending: 0, room: 0, station, chains: Vec::new(), pressed: false }
+    }
+
+    #[inline(always)]
+    fn has_room(&mut self) -> bool {
+        if self.pending < self.room {
+            return true;
+        }
+        self.room = self.producer.room(self.pending + 1);
+        self.pending < self.room
+    }
+
+    #[inline(always)]
+    fn write(&mut self, descriptor: Descriptor) {
+        self.producer.write(self.pending, descriptor);
+        self.pending += 1;
+    }
+
+    /// Makes visible what was written; returns whether the consumer sleeps.
+    #[inline]
+    fn publish(&mut self) -> bool {
+        if self.pending == 0 {
+            return false;
+        }
+        self.producer.publish(self.pending);
+        self.room -= self.pending;
+        self.pending = 0;
+        self.producer.wants_wake()
+    }
+}
+
+/// What happened to the packets of a burst, for the counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) next: u64,
+    pub(crate) dropped: u64,
+    pub(crate) port: u64,
+    pub(crate) role: u64,
+    pub(crate) detoured: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Outlets {
+    shared: Arc<Shared>,
+    /// This station, for the table and the backpressure words.
+    me: u8,
+    workers: Vec<Outlet>,
+    stations: Vec<Option<Outlet>>,
+    /// Stations with something pending, or under pressure.
+    touched: u64,
+    detour_after: u64,
+    detoured: u64,
+    gone: bool,
+}
+
+impl Outlets {
+    pub(crate) fn new(shared: Arc<Shared>, thread: u16, me: u8) -> Self {
+        let workers = (0..shared.control.header().workers)
+            // SAFETY: the only producer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
+            .map(|worker| {
+                Outlet::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
+            })
+            .collect();
+        let stations = (0..MAX_STATIONS).map(|_| None).collect();
+        let detour_after = clock::cycles_in_micros(DETOUR_AFTER_MICROS);
+        Self { shared, me, workers, stations, touched: 0, detour_after, detoured: 0, gone: false }
+    }
+
+    /// Makes the direct rings out of this station those of `table`.
+    pub(crate) fn follow(&mut self, table: &Table) {
+        self.release_all();
+        for to in 1..MAX_STATIONS as u8 {
+            let ring = table.rings[usize::from(self.me)][usize::from(to)].get();
+            let slot = &mut self.stations[usize::from(to)];
+            let wanted = ring.map(|ring| (to, ring));
+            if slot.as_ref().and_then(|outlet| outlet.station) != wanted {
+                let memory = ring.and_then(|ring| self.shared.direct_ring(ring));
+                // SAFETY: the only producer: the engine gives each direct ring one producing station, which is this one.
+                *slot = memory.map(|memory| Outlet::new(unsafe { memory.producer() }, wanted));
+            }
+            if let Some(outlet) = slot {
+                outlet.chains = chains_from_to(table, self.me, to);
+            }
+        }
+    }
+
+    /// Sends a burst on its ways and makes it visible. Every descriptor names a worker that there is.
+    #[inline]
+    pub(crate) fn dispatch(&mut self, table: &Table, burst: &[Descriptor], verdicts: &[Verdict]) -> Tally {
+        let mut tally = Tally::default();
+        let mut way = Way::none();
+        for (descriptor, verdict) in burst.iter().zip(verdicts) {
+            match *verdict {
+                Verdict::Next => {
+                    tally.next += 1;
+                    if !way.is(descriptor, None) {
+                        way = Way::next(table, descriptor);
+                    }
+                    self.pass_on(&way, *descriptor, *descriptor);
+                }
+                Verdict::Role(role) => {
+                    tally.role += 1;
+                    if !way.is(descriptor, Some(role.0)) {
+                        way = Way::role(table, descriptor, role.0);
+                    }
+                    self.pass_on(&way, *descriptor, descriptor.with_action(Action::Role, role.0));
+                }
+                Verdict::Drop => {
+                    tally.dropped += 1;
+                    self.hand_to_worker(descriptor.with_action(Action::Drop, 0));
+                }
+                Verdict::Port(port) => {
+                    tally.port += 1;
+                    self.hand_to_worker(descriptor.with_action(Action::Port, port.0));
+                }
+            }
+        }
+        self.publish();
+        tally.detoured = core::mem::take(&mut self.detoured);
+        tally
+    }
+
+    /// To a replica at the way's end, or as `round` to the engine.
+    #[inline(always)]
+    fn pass_on(&mut self, way: &Way, descriptor: Descriptor, round: Descriptor) {
+        let replicas = way.destination.replicas();
+        let station = match replicas {
+            [] => return self.hand_to_worker(round),
+            [only] => *only,
+            several => self.choose(several, way.destination.balance(), descriptor.hash()),
+        };
+        if !self.hand_to_station(station, descriptor.with_hop(way.destination.hop)) {
+            self.hand_to_worker(round);
+        }
+    }
+
+    fn choose(&mut self, replicas: &[u8], balance: Balance, hash: u8) -> u8 {
+        if balance == Balance::FlowHash {
+            return replicas[usize::from(hash) % replicas.len()];
+        }
+        let load = |outlets: &mut Self, station: u8| {
+            let outlet = outlets.stations[usize::from(station) % MAX_STATIONS].as_mut();
+            outlet.map_or(u32::MAX, |outlet| outlet.producer.occupancy() + outlet.pending)
+        };
+        let mut best = (u32::MAX, replicas[0]);
+        for station in replicas {
+            let load = load(self, *station);
+            if load < best.0 {
+                best = (load, *station);
+            }
+        }
+        best.1
+    }
+
+    /// Whether the packet could be handed on.
+    #[inline(always)]
+    fn hand_to_station(&mut self, station: u8, descriptor: Descriptor) -> bool {
+        let index = usize::from(station) % MAX_STATIONS;
+        let Some(outlet) = &mut self.stations[index] else { return false };
+        if !outlet.has_room() && !self.wait_for_station(index) {
+            self.detoured += 1;
+            return false;
+        }
+        let Some(outlet) = &mut self.stations[index] else { return false };
+        outlet.write(descriptor);
+        // The slot before the ledger, the ledger before the tail: if this process is killed in between, the engine finds
+        // the cell either with its old owner, or in an unpublished slot (RingMemory::unpublished).
+        compiler_fence(Ordering::Release);
+        if let Some(region) = self.shared.region_of(descriptor.worker()) {
+            region.set_owner(descriptor.cell(), station);
+        }
+        compiler_fence(Ordering::Release);
+        self.touched |= 1 << index;
+        true
+    }
+
+    #[inline(always)]
+    fn hand_to_worker(&mut self, descriptor: Descriptor) {
+        let index = usize::from(descriptor.worker());
+        let Some(outlet) = self.workers.get_mut(index) else { return };
+        if outlet.has_room() || self.wait_for_worker(index) {
+            self.workers[index].write(descriptor);
+        }
+    }
+
+    /// Makes everything visible that was written.
+    fn publish(&mut self) {
+        for (outlet, fd) in self.workers.iter_mut().zip(&self.shared.workers) {
+            if outlet.publish() {
+                wake(fd);
+            }
+        }
+        let mut rest = self.touched;
+        while rest != 0 {
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            self.publish_station(index);
+        }
+    }
+
+    fn publish_station(&mut self, index: usize) {
+        let Some(outlet) = &mut self.stations[index] else { return };
+        if outlet.publish()
+            && let Some(fd) = self.shared.stations.get(index)
+        {
+            wake(fd);
+        }
+        self.regulate(index);
+    }
+
+    /// Presses the chains of a ring that is three quarters full, releases them when half of it is free again.
+    fn regulate(&mut self, index: usize) {
+        let Some(outlet) = &mut self.stations[index] else { return };
+        let capacity = outlet.producer.memory().capacity();
+        let enough = if outlet.pressed { capacity / 2 } else { capacity / 4 };
+        let pressed = outlet.producer.room(enough) < enough;
+        if pressed != outlet.pressed {
+            outlet.pressed = pressed;
+            self.announce(index, pressed);
+        }
+        if !pressed {
+            self.touched &= !(1 << index);
+        }
+    }
+
+    fn announce(&self, index: usize, pressed: bool) {
+        let (Some(outlet), Some(region)) = (&self.stations[index], self.shared.regions.first()) else {
+            return;
+        };
+        for chain in &outlet.chains {
+            let word = region.backpressure(*chain);
+            if pressed {
+                word.fetch_or(1 << self.me, Ordering::Relaxed);
+            } else {
+                word.fetch_and(!(1 << self.me), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Looks again at rings that were too full; whether any still is.
+    pub(crate) fn under_pressure(&mut self) -> bool {
+        let mut rest = self.touched;
+        while rest != 0 {
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            self.regulate(index);
+        }
+        self.touched != 0
+    }
+
+    fn release_all(&mut self) {
+        for index in 0..MAX_STATIONS {
+            if let Some(outlet) = &mut self.stations[index]
+                && outlet.pressed
+            {
+                outlet.pressed = false;
+                self.announce(index, false);
+            }
+        }
+        self.touched = 0;
+    }
+
+    #[cold]
+    fn wait_for_station(&mut self, index: usize) -> bool {
+        self.publish();
+        let start = clock::cycles();
+        while clock::cycles().wrapping_sub(start) < self.detour_after {
+            std::thread::yield_now();
+            if let Some(outlet) = &mut self.stations[index]
+                && outlet.has_room()
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits for as long as the engine lives: it never waits for an NF, so there will be room.
+    #[cold]
+    fn wait_for_worker(&mut self, index: usize) -> bool {
+        self.publish();
+        while !self.gone {
+            for _ in 0..64 {
+                std::thread::yield_now();
+                if self.workers[index].has_room() {
+                    return true;
+                }
+            }
+            self.gone = self.shared.engine_has_gone();
+        }
+        false
+    }
+}
+
+/// Where the packets of one chain and hop go; kept from one packet of a burst to the next.
+struct Way {
+    key: (u16, u8, Option<u16>),
+    destination: Destination,
+}
+
+impl Way {
+    const fn none() -> Self {
+        // No role has this number: roles are below MAX_ROLES.
+        Self { key: (u16::MAX, u8::MAX, Some(u16::MAX)), destination: Destination::engine(0) }
+    }
+
+    #[inline(always)]
+    fn is(&self, descriptor: &Descriptor, role: Option<u16>) -> bool {
+        self.key == (descriptor.chain(), descriptor.hop(), role)
+    }
+
+    fn next(table: &Table, descriptor: &Descriptor) -> Self {
+        let (chain, hop) = (descriptor.chain(), descriptor.hop());
+        Self { key: (chain, hop, None), destination: table.hop(chain, hop.wrapping_add(1)) }
+    }
+
+    fn role(table: &Table, descriptor: &Descriptor, role: u16) -> Self {
+        let (chain, hop) = (descriptor.chain(), descriptor.hop());
+        Self { key: (chain, hop, Some(role)), destination: table.role(chain, hop, role) }
+    }
+}
+
+/// Chains in which station `from` hands packets on to station `to`.
+fn chains_from_to(table: &Table, from: u8, to: u8) -> Vec<u16> {
+    let passes = |hops: &[Destination; MAX_HOPS]| {
+        hops.windows(2).any(|pair| pair[0].replicas().contains(&from) && pair[1].replicas().contains(&to))
+    };
+    (0..MAX_CHAINS as u16).filter(|chain| passes(&table.hops[usize::from(*chain)])).collect()
+}
+
+/// Wakes a sleeper. A count that is full (EAGAIN) wakes as well; other errors mean that the sleeper is gone.
+fn wake(fd: &OwnedFd) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}

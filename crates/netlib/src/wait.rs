@@ -1,0 +1,65 @@
+//! What a thread does while there are no packets: spin a little, let others run a little, then sleep until woken.
+
+use std::time::Duration;
+
+use netvm_region::clock;
+
+/// How a thread waits for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Waiting {
+    /// Spin: the lowest latency, for an NF with a core of its own.
+    Poll,
+    /// Spin for some microseconds, let other threads run for some more, then sleep until woken. Costs nothing when idle.
+    #[default]
+    Adaptive,
+}
+
+/// What to do in this turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Spin,
+    Yield,
+    Sleep,
+}
+
+/// Counts the time since the last packet.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    waiting: Waiting,
+    idle_since: Option<u64>,
+    spin: u64,
+    yielding: u64,
+}
+
+/// How long a thread sleeps at most before it looks around by itself.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+impl Backoff {
+    pub(crate) fn new(waiting: Waiting) -> Self {
+        Self {
+            waiting,
+            idle_since: None,
+            spin: clock::cycles_in_micros(2),
+            yielding: clock::cycles_in_micros(50),
+        }
+    }
+
+    pub(crate) fn busy(&mut self) {
+        self.idle_since = None;
+    }
+
+    pub(crate) fn step(&mut self) -> Step {
+        if self.waiting == Waiting::Poll {
+            return Step::Spin;
+        }
+        let now = clock::cycles();
+        let idle = now.wrapping_sub(*self.idle_since.get_or_insert(now));
+        if idle < self.spin {
+            Step::Spin
+        } else if idle < self.yielding {
+            Step::Yield
+        } else {
+            Step::Sleep
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Time on the packet path: the processor's cycle counter.
+
+/// The cycle counter: the TSC on x86-64, the virtual counter on 64-bit Arm, nanoseconds elsewhere.
+#[inline(always)]
+#[must_use]
+pub fn cycles() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reading the time-stamp counter has no preconditions in user mode on Linux.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let count: u64;
+        // SAFETY: Linux lets user mode read the virtual counter.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack)) };
+        count
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+}
+
+/// How many [`cycles`] pass in a second. Measured once, over 20 ms.
+#[must_use]
+pub fn cycles_per_second() -> u64 {
+    use std::sync::OnceLock;
+    use std::time::{Duration, Instant};
+    static RATE: OnceLock<u64> = OnceLock::new();
+    *RATE.get_or_init(|| {
+        let (start, from) = (Instant::now(), cycles());
+        while start.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        let passed = cycles().wrapping_sub(from);
+        (u128::from(passed) * 1_000_000_000 / start.elapsed().as_nanos()) as u64
+    })
+}
+
+/// How many [`cycles`] pass in so many microseconds.
+#[must_use]
+pub fn cycles_in_micros(micros: u64) -> u64 {
+    cycles_per_second() / 1_000_000 * micros
+}
