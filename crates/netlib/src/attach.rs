@@ -1,6 +1,6 @@
 //! Becoming an NF of a running engine.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -172,13 +172,13 @@ fn socket(options: &Options) -> Result<OwnedFd, AttachError> {
         && let Ok(text) = std::env::var(netvm_attach::FD_VARIABLE)
     {
         let number = text.parse::<i32>().ok().filter(|number| *number > 2);
-        // SAFETY: an open descriptor above the standard three; the variable is set only for a process that was given
-        // it, and it is used once: a second call finds a socket that has already spoken and fails cleanly.
-        let fd = number.filter(|number| {
-            unsafe { rustix::io::fcntl_getfd(rustix::fd::BorrowedFd::borrow_raw(*number)) }.is_ok()
-        });
-        return match fd {
-            // SAFETY: as above: open, and ours by the contract of the variable.
+        let is_open = |number: &i32| {
+            // SAFETY: only asks the kernel about the number; a number that is not open is an error there.
+            rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*number) }).is_ok()
+        };
+        return match number.filter(is_open) {
+            // SAFETY: open, above the standard three, and this process's to use: the variable is set only for a process
+            // that was given it. A second call finds a socket that has already spoken, and fails cleanly.
             Some(number) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
             None => Err(AttachError::Variable(text)),
         };

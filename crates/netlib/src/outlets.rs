@@ -88,12 +88,11 @@ pub(crate) struct Outlets {
 
 impl Outlets {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, me: u8) -> Self {
-        let workers = (0..shared.control.header().workers)
+        let to_worker = |worker| {
             // SAFETY: the only producer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
-            .map(|worker| {
-                Outlet::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
-            })
-            .collect();
+            Outlet::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
+        };
+        let workers = (0..shared.control.header().workers).map(to_worker).collect();
         let stations = (0..MAX_STATIONS).map(|_| None).collect();
         let detour_after = clock::cycles_in_micros(DETOUR_AFTER_MICROS);
         Self { shared, me, workers, stations, touched: 0, detour_after, detoured: 0, gone: false }
