@@ -211,7 +211,7 @@ impl Endpoint {
     fn send(&mut self, count: usize) {
         let before = clock::cycles();
         let tally =
-            self.outlets.dispatch(self.table.table(), &self.descriptors[..count], &self.verdicts[..count]);
+            self.outlets.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
         let now = clock::cycles();
         self.count(StandardCounter::Next, tally.next);
         self.count(StandardCounter::Dropped, tally.dropped);

@@ -4,14 +4,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use netvm_region::{Balance, Destination, MAX_CHAINS, MAX_HOPS, MAX_STATIONS, RingRef, Table, clock};
+use netvm_region::{Balance, Destination, MAX_CHAINS, MAX_HOPS, MAX_STATIONS, RingRef, Table, TableReader, clock};
 use netvm_ring::{Action, Descriptor, Producer};
 
 use crate::attach::Shared;
 use crate::packet::Verdict;
 
-/// How long a packet waits for room in a direct ring before it goes round by the engine, which never waits: so that no
-/// ring of NFs that wait for each other stands still.
+/// How long a packet waits for room in a direct ring, where rings form a loop, before it goes round by the engine, which
+/// never waits: so that no loop of NFs that wait for each other stands still. Where there is no loop it waits on: the NF
+/// at the end of the line always moves.
 const DETOUR_AFTER_MICROS: u64 = 2000;
 
 #[derive(Debug)]
@@ -118,7 +119,8 @@ impl Outlets {
 
     /// Sends a burst on its ways and makes it visible. Every descriptor names a worker that there is.
     #[inline]
-    pub(crate) fn dispatch(&mut self, table: &Table, burst: &[Descriptor], verdicts: &[Verdict]) -> Tally {
+    pub(crate) fn dispatch(&mut self, reader: &TableReader, burst: &[Descriptor], verdicts: &[Verdict]) -> Tally {
+        let table = reader.table();
         let mut tally = Tally::default();
         let mut way = Way::none();
         for (descriptor, verdict) in burst.iter().zip(verdicts) {
@@ -128,14 +130,14 @@ impl Outlets {
                     if !way.is(descriptor, None) {
                         way = Way::next(table, descriptor);
                     }
-                    self.pass_on(&way, *descriptor, *descriptor);
+                    self.pass_on(reader, &way, *descriptor, *descriptor);
                 }
                 Verdict::Role(role) => {
                     tally.role += 1;
                     if !way.is(descriptor, Some(role.0)) {
                         way = Way::role(table, descriptor, role.0);
                     }
-                    self.pass_on(&way, *descriptor, descriptor.with_action(Action::Role, role.0));
+                    self.pass_on(reader, &way, *descriptor, descriptor.with_action(Action::Role, role.0));
                 }
                 Verdict::Drop => {
                     tally.dropped += 1;
@@ -154,14 +156,14 @@ impl Outlets {
 
     /// To a replica at the way's end, or as `round` to the engine.
     #[inline(always)]
-    fn pass_on(&mut self, way: &Way, descriptor: Descriptor, round: Descriptor) {
+    fn pass_on(&mut self, reader: &TableReader, way: &Way, descriptor: Descriptor, round: Descriptor) {
         let replicas = way.destination.replicas();
         let station = match replicas {
             [] => return self.hand_to_worker(round),
             [only] => *only,
             several => self.choose(several, way.destination.balance(), descriptor.hash()),
         };
-        if !self.hand_to_station(station, descriptor.with_hop(way.destination.hop)) {
+        if !self.hand_to_station(reader, station, descriptor.with_hop(way.destination.hop)) {
             self.hand_to_worker(round);
         }
     }
@@ -186,10 +188,10 @@ impl Outlets {
 
     /// Whether the packet could be handed on.
     #[inline(always)]
-    fn hand_to_station(&mut self, station: u8, descriptor: Descriptor) -> bool {
+    fn hand_to_station(&mut self, reader: &TableReader, station: u8, descriptor: Descriptor) -> bool {
         let index = usize::from(station) % MAX_STATIONS;
         let Some(outlet) = &mut self.stations[index] else { return false };
-        if !outlet.has_room() && !self.wait_for_station(index) {
+        if !outlet.has_room() && !self.wait_for_station(reader, index) {
             self.detoured += 1;
             return false;
         }
@@ -292,16 +294,25 @@ impl Outlets {
         self.touched = 0;
     }
 
+    /// Waits for room; not when the table has moved on, as the station may be gone.
     #[cold]
-    fn wait_for_station(&mut self, index: usize) -> bool {
+    fn wait_for_station(&mut self, reader: &TableReader, index: usize) -> bool {
         self.publish();
-        let start = clock::cycles();
-        while clock::cycles().wrapping_sub(start) < self.detour_after {
+        let looped = reader.table().looped != 0;
+        let (start, mut turn) = (clock::cycles(), 0u32);
+        while !reader.is_stale() && !self.gone {
             std::thread::yield_now();
             if let Some(outlet) = &mut self.stations[index]
                 && outlet.has_room()
             {
                 return true;
+            }
+            if looped && clock::cycles().wrapping_sub(start) > self.detour_after {
+                return false;
+            }
+            turn = turn.wrapping_add(1);
+            if turn.is_multiple_of(1024) {
+                self.gone = self.shared.engine_has_gone();
             }
         }
         false

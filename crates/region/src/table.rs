@@ -160,6 +160,9 @@ pub struct Table {
     pub hop_roles: [[u16; MAX_HOPS]; MAX_CHAINS],
     /// For each role, where packets go that an NF sends to it.
     pub roles: [Destination; MAX_ROLES],
+    /// 1 while the direct rings of the group form a loop: then a station that waits for room in one must not wait for
+    /// ever, as the next may be waiting for it.
+    pub looped: u64,
     /// For each producing and each consuming station, the ring between them.
     pub rings: [[RingRef; MAX_STATIONS]; MAX_STATIONS],
     /// Names of the ports.
