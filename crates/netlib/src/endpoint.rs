@@ -210,8 +210,7 @@ impl Endpoint {
     #[inline]
     fn send(&mut self, count: usize) {
         let before = clock::cycles();
-        let tally =
-            self.outlets.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
+        let tally = self.outlets.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
         let now = clock::cycles();
         self.count(StandardCounter::Next, tally.next);
         self.count(StandardCounter::Dropped, tally.dropped);

@@ -4,7 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use netvm_region::{Balance, Destination, MAX_CHAINS, MAX_HOPS, MAX_STATIONS, RingRef, Table, TableReader, clock};
+use netvm_region::{
+    Balance, Destination, MAX_CHAINS, MAX_HOPS, MAX_STATIONS, RingRef, Table, TableReader, clock,
+};
 use netvm_ring::{Action, Descriptor, Producer};
 
 use crate::attach::Shared;
@@ -119,7 +121,12 @@ impl Outlets {
 
     /// Sends a burst on its ways and makes it visible. Every descriptor names a worker that there is.
     #[inline]
-    pub(crate) fn dispatch(&mut self, reader: &TableReader, burst: &[Descriptor], verdicts: &[Verdict]) -> Tally {
+    pub(crate) fn dispatch(
+        &mut self,
+        reader: &TableReader,
+        burst: &[Descriptor],
+        verdicts: &[Verdict],
+    ) -> Tally {
         let table = reader.table();
         let mut tally = Tally::default();
         let mut way = Way::none();
