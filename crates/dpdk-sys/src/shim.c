@@ -1,0 +1,451 @@
+/* See shim.h. */
+#include "shim.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_errno.h>
+#include <rte_log.h>
+#include <rte_mbuf_pool_ops.h>
+
+/*
+ * Threads that are giving mbufs back.
+ *
+ * All mbufs of a pool may have been counted as back while the thread that put the last one still runs inside the
+ * mempool's code. Freeing the pool then would pull the memory from under it. So whoever gives mbufs back says so, in a
+ * lane that its lcore id selects, and netvm_pool_is_whole reads the count between two looks at all lanes, as the
+ * reader of a sequence lock does. Threads without an lcore id share one lane and pay for an atomic addition.
+ */
+struct lane {
+	_Alignas(2 * RTE_CACHE_LINE_SIZE) _Atomic uint32_t entered;
+	_Atomic uint32_t left;
+};
+
+#define SHARED_LANE RTE_MAX_LCORE
+#define LANES (RTE_MAX_LCORE + 1)
+
+static struct lane lanes[LANES];
+
+static inline struct lane *
+give_begin(void)
+{
+	unsigned int id = rte_lcore_id();
+	struct lane *lane;
+
+	if (likely(id < RTE_MAX_LCORE)) {
+		lane = &lanes[id];
+		atomic_store_explicit(&lane->entered,
+			atomic_load_explicit(&lane->entered, memory_order_relaxed) + 1, memory_order_relaxed);
+	} else {
+		lane = &lanes[SHARED_LANE];
+		atomic_fetch_add_explicit(&lane->entered, 1, memory_order_relaxed);
+	}
+	atomic_thread_fence(memory_order_release);
+	return lane;
+}
+
+static inline void
+give_end(struct lane *lane)
+{
+	if (likely(lane != &lanes[SHARED_LANE]))
+		atomic_store_explicit(&lane->left,
+			atomic_load_explicit(&lane->left, memory_order_relaxed) + 1, memory_order_release);
+	else
+		atomic_fetch_add_explicit(&lane->left, 1, memory_order_release);
+}
+
+int
+netvm_pool_is_whole(struct rte_mempool *pool)
+{
+	uint32_t seen[LANES];
+	unsigned int i, available;
+
+	for (i = 0; i < LANES; i++) {
+		/* In this order: an equal `entered`, read later, means that nobody was inside when `left` was read. */
+		seen[i] = atomic_load_explicit(&lanes[i].left, memory_order_acquire);
+		if (atomic_load_explicit(&lanes[i].entered, memory_order_relaxed) != seen[i])
+			return -EAGAIN;
+	}
+	available = rte_mempool_avail_count(pool);
+	atomic_thread_fence(memory_order_acquire);
+	for (i = 0; i < LANES; i++)
+		if (atomic_load_explicit(&lanes[i].entered, memory_order_relaxed) != seen[i])
+			return -EAGAIN;
+	return available == pool->size;
+}
+
+/* EAL, threads, logs */
+
+static struct {
+	pthread_mutex_t lock;
+	FILE *stream;
+	int capturing;
+	size_t length;
+	char text[8192];
+} logs = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static ssize_t
+log_write(void *cookie, const char *text, size_t size)
+{
+	size_t kept = RTE_MIN(size, sizeof(logs.text));
+
+	(void)cookie;
+	pthread_mutex_lock(&logs.lock);
+	if (logs.capturing) {
+		/* Keep the end: the last line tells why. */
+		if (logs.length + kept > sizeof(logs.text)) {
+			size_t gone = logs.length + kept - sizeof(logs.text);
+
+			memmove(logs.text, logs.text + gone, logs.length - gone);
+			logs.length -= gone;
+		}
+		memcpy(logs.text + logs.length, text + (size - kept), kept);
+		logs.length += kept;
+	} else {
+		fwrite(text, 1, size, stderr);
+	}
+	pthread_mutex_unlock(&logs.lock);
+	return (ssize_t)size;
+}
+
+int
+netvm_log_begin(void)
+{
+	int error = 0;
+
+	pthread_mutex_lock(&logs.lock);
+	if (logs.stream == NULL) {
+		logs.stream = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = log_write });
+		if (logs.stream == NULL)
+			error = -ENOMEM;
+		else
+			rte_openlog_stream(logs.stream);
+	}
+	if (error == 0) {
+		logs.capturing = 1;
+		logs.length = 0;
+	}
+	pthread_mutex_unlock(&logs.lock);
+	return error;
+}
+
+size_t
+netvm_log_end(char *text, size_t capacity)
+{
+	size_t length;
+
+	pthread_mutex_lock(&logs.lock);
+	length = RTE_MIN(logs.length, capacity);
+	memcpy(text, logs.text + (logs.length - length), length);
+	logs.capturing = 0;
+	pthread_mutex_unlock(&logs.lock);
+	return length;
+}
+
+int
+netvm_eal_init(int argc, char **argv)
+{
+	int used;
+
+	rte_errno = 0;
+	used = rte_eal_init(argc, argv);
+	if (used >= 0)
+		return 0;
+	return rte_errno > 0 ? -rte_errno : -EINVAL;
+}
+
+int
+netvm_thread_register(void)
+{
+	if (rte_lcore_id() != LCORE_ID_ANY)
+		return -EALREADY;
+	return rte_thread_register() == 0 ? 0 : -rte_errno;
+}
+
+int
+netvm_iova_is_va(void)
+{
+	return rte_eal_iova_mode() == RTE_IOVA_VA;
+}
+
+uint64_t
+netvm_cycles(void)
+{
+	return rte_get_tsc_cycles();
+}
+
+/* Pools */
+
+int
+netvm_pool_has_handler(const char *name)
+{
+	uint32_t i;
+
+	for (i = 0; i < rte_mempool_ops_table.num_ops; i++)
+		if (strcmp(rte_mempool_ops_table.ops[i].name, name) == 0)
+			return 1;
+	return 0;
+}
+
+int
+netvm_pool_create(const struct netvm_pool_spec *spec, struct rte_mempool **pool)
+{
+	const struct rte_pktmbuf_extmem memory = {
+		.buf_ptr = spec->cells,
+		.buf_iova = (uintptr_t)spec->cells,
+		.buf_len = (size_t)spec->count * spec->stride,
+		.elt_size = (uint16_t)spec->stride,
+	};
+	/* The extbuf constructor takes the handler from here only. */
+	int error = rte_mbuf_set_user_mempool_ops(spec->handler);
+
+	if (error != 0)
+		return error;
+	rte_errno = 0;
+	*pool = rte_pktmbuf_pool_create_extbuf(spec->name, spec->count, spec->cache, 0, (uint16_t)spec->stride,
+		spec->node < 0 ? SOCKET_ID_ANY : spec->node, &memory, 1);
+	if (*pool != NULL)
+		return 0;
+	return rte_errno > 0 ? -rte_errno : -ENOMEM;
+}
+
+struct table {
+	struct rte_mbuf **mbufs;
+	uint32_t capacity;
+};
+
+static void
+table_add(struct rte_mempool *pool, void *context, void *object, unsigned int index)
+{
+	struct table *table = context;
+
+	(void)pool;
+	if (index < table->capacity)
+		table->mbufs[index] = object;
+}
+
+uint32_t
+netvm_pool_table(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t capacity)
+{
+	struct table table = { .mbufs = mbufs, .capacity = capacity };
+
+	return rte_mempool_obj_iter(pool, table_add, &table);
+}
+
+void
+netvm_mbuf_set_iova(struct rte_mbuf *mbuf, uint64_t iova)
+{
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+	rte_mbuf_iova_set(mbuf, iova);
+#else
+	mbuf->buf_iova = iova;
+#endif
+}
+
+int
+netvm_pool_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count)
+{
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);
+}
+
+void
+netvm_pool_put(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count)
+{
+	struct lane *lane = give_begin();
+
+	rte_mempool_put_bulk(pool, (void **)mbufs, count);
+	give_end(lane);
+}
+
+void
+netvm_mbuf_free(struct rte_mbuf **mbufs, uint32_t count)
+{
+	struct lane *lane = give_begin();
+
+	rte_pktmbuf_free_bulk(mbufs, count);
+	give_end(lane);
+}
+
+void
+netvm_pool_flush(struct rte_mempool *pool)
+{
+	struct rte_mempool_cache *cache = rte_mempool_default_cache(pool, rte_lcore_id());
+	struct lane *lane;
+
+	if (cache == NULL || cache->len == 0)
+		return;
+	lane = give_begin();
+	rte_mempool_cache_flush(cache, pool);
+	give_end(lane);
+}
+
+/* Ports */
+
+int
+netvm_port_info(uint16_t port, struct netvm_port_info *info)
+{
+	struct rte_eth_dev_info device;
+	struct rte_ether_addr mac;
+	int error = rte_eth_dev_info_get(port, &device);
+
+	if (error != 0)
+		return error;
+	memset(info, 0, sizeof(*info));
+	if (device.driver_name != NULL)
+		snprintf(info->driver, sizeof(info->driver), "%s", device.driver_name);
+	if (rte_eth_macaddr_get(port, &mac) == 0)
+		memcpy(info->mac, mac.addr_bytes, sizeof(info->mac));
+	info->rss_offloads = device.flow_type_rss_offloads;
+	info->max_packet_bytes = device.max_rx_pktlen;
+	info->node = rte_eth_dev_socket_id(port);
+	info->max_rx_queues = device.max_rx_queues;
+	info->max_tx_queues = device.max_tx_queues;
+	info->min_mtu = device.min_mtu;
+	info->max_mtu = device.max_mtu;
+	info->rss_key_bytes = device.hash_key_size;
+	return 0;
+}
+
+int
+netvm_port_configure(uint16_t port, const struct netvm_port_config *config)
+{
+	/* A key of one repeated 16-bit word hashes both directions of a flow alike (Woo and Park, 2012). */
+	uint8_t key[UINT8_MAX + 1];
+	struct rte_eth_dev_info device;
+	struct rte_eth_conf conf = { 0 };
+	size_t i;
+	int error = rte_eth_dev_info_get(port, &device);
+
+	if (error != 0)
+		return error;
+	conf.rxmode.mtu = config->mtu;
+	if (config->rss) {
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		conf.rx_adv_conf.rss_conf.rss_hf = device.flow_type_rss_offloads &
+			(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP);
+		if (config->rss_symmetric && device.hash_key_size > 0) {
+			for (i = 0; i < device.hash_key_size; i++)
+				key[i] = i % 2 == 0 ? 0x6d : 0x5a;
+			conf.rx_adv_conf.rss_conf.rss_key = key;
+			conf.rx_adv_conf.rss_conf.rss_key_len = device.hash_key_size;
+		}
+	}
+	return rte_eth_dev_configure(port, config->rx_queues, config->tx_queues, &conf);
+}
+
+int
+netvm_port_link(uint16_t port, struct netvm_link *link)
+{
+	struct rte_eth_link now;
+	int error;
+
+	memset(&now, 0, sizeof(now));
+	error = rte_eth_link_get_nowait(port, &now);
+	if (error != 0)
+		return error;
+	link->megabits = now.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : now.link_speed;
+	link->up = now.link_status == RTE_ETH_LINK_UP;
+	link->full_duplex = now.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
+	return 0;
+}
+
+int
+netvm_port_stats(uint16_t port, struct netvm_port_stats *stats)
+{
+	struct rte_eth_stats now;
+	int error;
+
+	memset(&now, 0, sizeof(now));
+	error = rte_eth_stats_get(port, &now);
+	if (error != 0)
+		return error;
+	stats->rx_packets = now.ipackets;
+	stats->rx_bytes = now.ibytes;
+	stats->rx_missed = now.imissed;
+	stats->rx_errors = now.ierrors;
+	stats->rx_no_mbuf = now.rx_nombuf;
+	stats->tx_packets = now.opackets;
+	stats->tx_bytes = now.obytes;
+	stats->tx_errors = now.oerrors;
+	return 0;
+}
+
+static struct rte_device *
+port_device(uint16_t port)
+{
+	struct rte_eth_dev_info device;
+
+	return rte_eth_dev_info_get(port, &device) == 0 ? device.device : NULL;
+}
+
+int
+netvm_port_dma_map(uint16_t port, void *address, uint64_t iova, size_t bytes)
+{
+	struct rte_device *device = port_device(port);
+
+	if (device == NULL)
+		return -ENODEV;
+	return rte_dev_dma_map(device, address, iova, bytes) == 0 ? 0 : -rte_errno;
+}
+
+int
+netvm_port_dma_unmap(uint16_t port, void *address, uint64_t iova, size_t bytes)
+{
+	struct rte_device *device = port_device(port);
+
+	if (device == NULL)
+		return -ENODEV;
+	return rte_dev_dma_unmap(device, address, iova, bytes) == 0 ? 0 : -rte_errno;
+}
+
+int
+netvm_port_close(uint16_t port)
+{
+	struct rte_device *device = port_device(port);
+	struct lane *lane = give_begin();
+	int error = rte_eth_dev_stop(port);
+	int then = rte_eth_dev_close(port);
+
+	if (error == 0)
+		error = then;
+	if (device != NULL) {
+		then = rte_dev_remove(device);
+		if (error == 0)
+			error = then;
+	}
+	give_end(lane);
+	return error;
+}
+
+uint16_t
+netvm_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_rx_burst(port, queue, mbufs, count);
+}
+
+uint16_t
+netvm_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	struct lane *lane = give_begin();
+	uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, count);
+
+	give_end(lane);
+	return sent;
+}
+
+/* Rings */
+
+uint32_t
+netvm_ring_enqueue(struct rte_ring *ring, struct rte_mbuf **mbufs, uint32_t count)
+{
+	return rte_ring_sp_enqueue_burst(ring, (void **)mbufs, count, NULL);
+}
+
+uint32_t
+netvm_ring_dequeue(struct rte_ring *ring, struct rte_mbuf **mbufs, uint32_t count)
+{
+	return rte_ring_sc_dequeue_burst(ring, (void **)mbufs, count, NULL);
+}
