@@ -1,0 +1,323 @@
+//! An interface whose packets go to AF_XDP sockets.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::errors::{OpenError, QueueError, lock_limit_kib, release};
+use crate::holders::Holders;
+use crate::options::{CopyMode, Mode, XskOptions};
+use crate::program::{FLAG_GENERIC, FLAG_NATIVE, Link, Program, SocketMap};
+use crate::socket::{REGISTER, Setup, Xsk};
+use crate::sys;
+use crate::umem::Umem;
+
+/// Ethernet header and one VLAN tag: what a frame has besides the MTU.
+const FRAME_OVERHEAD: u32 = 14 + 4;
+
+/// How long to wait for a queue whose last socket was just closed.
+const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Where the program of an interface runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attached {
+    /// In the driver.
+    Native,
+    /// In the kernel's generic hook.
+    Generic,
+}
+
+/// An interface with netvm's XDP program on it. Dropping it takes the program off, and so does the kernel when the
+/// process ends; sockets of it that are left receive nothing more.
+#[derive(Debug)]
+pub struct Interface {
+    name: String,
+    c_name: CString,
+    ifindex: u32,
+    queues: u32,
+    attached: Attached,
+    fallback: Option<io::Error>,
+    options: XskOptions,
+    /// Detached first.
+    _link: Link,
+    sockets: SocketMap,
+    /// For requests to the interface's network namespace.
+    control: OwnedFd,
+    /// Cookie of that namespace, where the kernel has them (Linux 5.14).
+    namespace: Option<u64>,
+    /// Keeps the interface promiscuous.
+    _promiscuous: Option<OwnedFd>,
+}
+
+impl Interface {
+    /// Loads the program and attaches it to an interface of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what to do. The interface is then as it was.
+    pub fn open(name: &str, options: XskOptions) -> Result<Self, OpenError> {
+        let interface = || name.to_owned();
+        options.rings.check()?;
+        if options.copy == CopyMode::ForceZeroCopy && options.mode == Mode::Generic {
+            return Err(OpenError::GenericZeroCopy { interface: interface() });
+        }
+        let missing = || OpenError::NoInterface { interface: interface() };
+        let c_name = CString::new(name).map_err(|_| missing())?;
+        let ifindex = sys::interface_index(&c_name).map_err(|_| missing())?;
+        let failed = |step| move |source| open_error(name, ifindex, step, source);
+
+        let control =
+            sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM).map_err(failed("make a control socket"))?;
+        let channels = sys::channels(control.as_fd(), &c_name).map_err(failed("ask for the queues"))?;
+        let queues = count_queues(name, options.queues, channels)?;
+        // Needs a privilege that the rest does not: better now than at the first queue.
+        let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("make an AF_XDP socket"))?;
+        let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
+
+        let sockets = SocketMap::new(queues).map_err(failed("make a BPF map of sockets"))?;
+        let program = Program::load(&sockets).map_err(failed("load a BPF program"))?;
+        let (link, attached, fallback) = attach(name, ifindex, &program, options.mode)?;
+        let promiscuous = if options.promiscuous {
+            Some(promiscuous(ifindex).map_err(failed("make the interface promiscuous"))?)
+        } else {
+            None
+        };
+        Ok(Self {
+            name: interface(),
+            c_name,
+            ifindex,
+            queues,
+            attached,
+            fallback,
+            options,
+            _link: link,
+            sockets,
+            control,
+            namespace,
+            _promiscuous: promiscuous,
+        })
+    }
+
+    /// Binds a socket to a queue, with `umem` as its memory. A queue whose socket was just closed is waited for, for half
+    /// a second.
+    ///
+    /// # Errors
+    /// [`QueueError`] says what to do.
+    pub fn queue(&self, queue: u32, umem: &Umem) -> Result<Xsk, QueueError> {
+        let interface = || self.name.clone();
+        let failed = |(step, source)| self.queue_error(queue, umem, step, source);
+        if queue >= self.queues {
+            return Err(QueueError::NoQueue { interface: interface(), queue, queues: self.queues });
+        }
+        let socket =
+            sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(|e| failed(("make an AF_XDP socket", e)))?;
+        let cookie = sys::option::<u64>(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
+        if cookie != self.namespace {
+            return Err(QueueError::Namespace { interface: interface() });
+        }
+        self.check_mtu(umem).map_err(|e| e.unwrap_or_else(|source| failed(("ask for the MTU", source))))?;
+        let (name, ifindex) = (self.name.as_str(), self.ifindex);
+        let XskOptions { rings, busy_poll, .. } = self.options;
+        let setup = Setup { interface: name, ifindex, queue, umem, rings, busy_poll };
+        let mut xsk = Xsk::new(socket, &setup).map_err(failed)?;
+        self.bind(queue, &mut xsk)?;
+        self.sockets.insert(queue, xsk.as_fd()).map_err(|e| failed(("put the socket in the BPF map", e)))?;
+        Ok(xsk)
+    }
+
+    /// The interface's name when it was opened.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The interface's number.
+    #[must_use]
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Number of queues that can have a socket.
+    #[must_use]
+    pub fn queues(&self) -> u32 {
+        self.queues
+    }
+
+    /// Where the program runs.
+    #[must_use]
+    pub fn mode(&self) -> Attached {
+        self.attached
+    }
+
+    /// The driver's error, when it refused native mode and generic mode was taken for that.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&io::Error> {
+        self.fallback.as_ref()
+    }
+
+    fn check_mtu(&self, umem: &Umem) -> Result<(), Result<QueueError, io::Error>> {
+        let mtu = sys::mtu(self.control.as_fd(), &self.c_name).map_err(Err)?;
+        let (frame, room) = (mtu.saturating_add(FRAME_OVERHEAD), umem.room());
+        if frame <= room {
+            return Ok(());
+        }
+        let (interface, stride) = (self.name.clone(), umem.stride());
+        let largest = room.saturating_sub(FRAME_OVERHEAD);
+        Err(Ok(QueueError::Mtu { interface, mtu, frame, stride, room, largest }))
+    }
+
+    fn bind(&self, queue: u32, xsk: &mut Xsk) -> Result<(), QueueError> {
+        let copy = match self.options.copy {
+            CopyMode::ForceCopy => libc::XDP_COPY,
+            _ if self.attached == Attached::Generic => libc::XDP_COPY,
+            CopyMode::ForceZeroCopy => libc::XDP_ZEROCOPY,
+            CopyMode::Auto => 0,
+        };
+        let end = Instant::now() + BUSY_PATIENCE;
+        loop {
+            let bound = xsk.bind(self.ifindex, queue, copy | libc::XDP_USE_NEED_WAKEUP);
+            let Err(source) = bound else { return Ok(()) };
+            let interface = self.name.clone();
+            return Err(match source.raw_os_error() {
+                Some(libc::EBUSY) if Instant::now() < end => {
+                    sleep(Duration::from_millis(2));
+                    continue;
+                }
+                Some(libc::EBUSY) => QueueError::Busy { interface, queue, holders: Holders::of_sockets() },
+                Some(libc::ENODEV) => QueueError::Gone { interface },
+                _ if copy == libc::XDP_ZEROCOPY => {
+                    QueueError::ZeroCopyRefused { interface, queue, reason: source }
+                }
+                _ => QueueError::System { interface, queue, step: "bind the socket", source },
+            });
+        }
+    }
+
+    fn queue_error(&self, queue: u32, umem: &Umem, step: &'static str, source: io::Error) -> QueueError {
+        let interface = self.name.clone();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => QueueError::Permission { interface, step },
+            Some(libc::ENODEV) => QueueError::Gone { interface },
+            Some(libc::ENOBUFS) if step == REGISTER => {
+                let mib = umem.registered().div_ceil(1 << 20);
+                QueueError::Locked { interface, mib, limit_kib: lock_limit_kib() }
+            }
+            Some(libc::EFAULT) if step == REGISTER => QueueError::NotMapped { interface },
+            Some(libc::EINVAL) if step == REGISTER => {
+                QueueError::Cells { interface, stride: umem.stride(), release: release() }
+            }
+            _ => QueueError::System { interface, queue, step, source },
+        }
+    }
+}
+
+/// Checks the number of queues against those in use, receive and transmit; `None` where the driver does not tell.
+fn count_queues(name: &str, asked: Option<u32>, channels: Option<(u32, u32)>) -> Result<u32, OpenError> {
+    let Some((rx, tx)) = channels else {
+        return match asked {
+            Some(0) => Err(OpenError::Queues { interface: name.to_owned(), asked: 0, rx: 1, tx: 1 }),
+            asked => Ok(asked.unwrap_or(1)),
+        };
+    };
+    let asked = asked.unwrap_or(rx);
+    // A socket of a queue that cannot send would take frames and keep them.
+    if asked == 0 || asked > rx.min(tx) {
+        return Err(OpenError::Queues { interface: name.to_owned(), asked, rx, tx });
+    }
+    Ok(asked)
+}
+
+/// Attaches the program as `mode` says, with the driver's error when that made it generic.
+fn attach(
+    name: &str,
+    ifindex: u32,
+    program: &Program,
+    mode: Mode,
+) -> Result<(Link, Attached, Option<io::Error>), OpenError> {
+    let mut fallback = None;
+    if mode != Mode::Generic {
+        match Link::attach(program, ifindex, FLAG_NATIVE) {
+            Ok(link) => return Ok((link, Attached::Native, None)),
+            Err(e) if is_final(&e) => return Err(open_error(name, ifindex, ATTACH, e)),
+            Err(reason) if mode == Mode::Native => {
+                let interface = name.to_owned();
+                return Err(OpenError::NativeRefused { interface, remedy: remedy(&reason), reason });
+            }
+            Err(e) => fallback = Some(e),
+        }
+    }
+    let link =
+        Link::attach(program, ifindex, FLAG_GENERIC).map_err(|e| open_error(name, ifindex, ATTACH, e))?;
+    Ok((link, Attached::Generic, fallback))
+}
+
+const ATTACH: &str = "attach a BPF program";
+
+/// Errors of native mode that generic mode would meet too.
+fn is_final(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EBUSY | libc::EEXIST | libc::ENODEV))
+}
+
+/// What to try when a driver refuses native mode, by the error that drivers use for it.
+fn remedy(e: &io::Error) -> &'static str {
+    match e.raw_os_error() {
+        Some(libc::ERANGE | libc::EINVAL | libc::E2BIG) => {
+            "lower the MTU (of a veth: that of its peer) to 1500"
+        }
+        Some(libc::ENOSPC) => "give it as many receive queues as its peer has transmit queues (`ethtool -L`)",
+        Some(libc::ENOMEM) => "free memory or use fewer queues",
+        _ => "it may have none",
+    }
+}
+
+fn open_error(name: &str, ifindex: u32, step: &'static str, source: io::Error) -> OpenError {
+    let interface = name.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::Permission { interface, step },
+        Some(libc::ENODEV) => OpenError::NoInterface { interface },
+        Some(libc::EBUSY | libc::EEXIST) if step == ATTACH => {
+            OpenError::ProgramAttached { interface, holders: Holders::of_link(ifindex) }
+        }
+        Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EINVAL) => {
+            OpenError::TooOld { interface, step, release: release() }
+        }
+        _ => OpenError::System { interface, step, source },
+    }
+}
+
+/// A packet socket that receives nothing and keeps the interface promiscuous while it is open.
+fn promiscuous(ifindex: u32) -> io::Result<OwnedFd> {
+    let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW)?;
+    let membership = libc::packet_mreq {
+        mr_ifindex: ifindex.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_those_that_can_receive_and_send() {
+        let count = |asked, channels| count_queues("eth0", asked, channels);
+        assert_eq!(count(None, Some((4, 4))).unwrap(), 4);
+        assert_eq!(count(Some(2), Some((4, 4))).unwrap(), 2);
+        assert_eq!(count(Some(2), Some((4, 2))).unwrap(), 2);
+        assert_eq!(count(Some(8), None).unwrap(), 8);
+        assert_eq!(count(None, None).unwrap(), 1);
+        for (asked, channels) in
+            [(None, Some((4, 1))), (Some(5), Some((4, 4))), (Some(0), Some((4, 4))), (Some(0), None)]
+        {
+            assert!(
+                matches!(count(asked, channels), Err(OpenError::Queues { .. })),
+                "{asked:?} {channels:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The XDP program that hands packets to the sockets, its map, and the link that holds it on an interface.
+//!
+//! ```text
+//! return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+//! ```
+//!
+//! A packet of a queue whose socket is in the map goes there; one of any other queue goes on to the kernel's stack. The
+//! program is attached by a BPF link: the kernel detaches it when the last descriptor of the link is closed, so a
+//! process leaves nothing behind, whichever way it ends.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use libc::c_int;
+
+use crate::sys;
+
+// Commands of `enum bpf_cmd`.
+const MAP_CREATE: c_int = 0;
+const MAP_UPDATE_ELEM: c_int = 2;
+const PROG_LOAD: c_int = 5;
+const LINK_CREATE: c_int = 28;
+const LINK_DETACH: c_int = 34;
+
+const MAP_TYPE_XSKMAP: u32 = 17;
+const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_XDP` of `enum bpf_attach_type`.
+const ATTACH_XDP: u32 = 37;
+
+/// `XDP_FLAGS_SKB_MODE` of `linux/if_link.h`: after the kernel made an skb of the packet, with any driver.
+pub(crate) const FLAG_GENERIC: u32 = 1 << 1;
+/// `XDP_FLAGS_DRV_MODE`: in the driver.
+pub(crate) const FLAG_NATIVE: u32 = 1 << 2;
+
+/// `struct bpf_insn`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Instruction {
+    code: u8,
+    /// Destination and source register, four bits each; which half is which follows the byte order.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+const fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> Instruction {
+    let registers =
+        if cfg!(target_endian = "little") { source << 4 | destination } else { destination << 4 | source };
+    Instruction { code, registers, offset, immediate }
+}
+
+/// The program, for the map that `sockets` refers to.
+fn instructions(sockets: RawFd) -> [Instruction; 6] {
+    /// `BPF_LDX | BPF_MEM | BPF_W`.
+    const LOAD_WORD: u8 = 0x61;
+    /// `BPF_LD | BPF_IMM | BPF_DW`: takes two slots.
+    const LOAD_IMMEDIATE_64: u8 = 0x18;
+    /// `BPF_ALU64 | BPF_MOV | BPF_K`.
+    const MOVE_IMMEDIATE: u8 = 0xb7;
+    /// `BPF_JMP | BPF_CALL`.
+    const CALL: u8 = 0x85;
+    /// `BPF_JMP | BPF_EXIT`.
+    const EXIT: u8 = 0x95;
+    /// Source register that marks the immediate as the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
+    const MAP_DESCRIPTOR: u8 = 1;
+    /// Offset of `rx_queue_index` in `struct xdp_md`.
+    const RX_QUEUE_INDEX: i16 = 16;
+    const XDP_PASS: i32 = 2;
+    /// `BPF_FUNC_redirect_map`: (map, key, action if there is no socket).
+    const REDIRECT_MAP: i32 = 51;
+    [
+        instruction(LOAD_WORD, 2, 1, RX_QUEUE_INDEX, 0),
+        instruction(LOAD_IMMEDIATE_64, 1, MAP_DESCRIPTOR, 0, sockets),
+        instruction(0, 0, 0, 0, 0),
+        instruction(MOVE_IMMEDIATE, 3, 0, 0, XDP_PASS),
+        instruction(CALL, 0, 0, 0, REDIRECT_MAP),
+        instruction(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// A name in the form of the kernel: 15 bytes and a zero.
+const NAME: [u8; 16] = *b"netvm_xsk\0\0\0\0\0\0\0";
+
+/// Queue number to socket.
+#[derive(Debug)]
+pub(crate) struct SocketMap(OwnedFd);
+
+impl SocketMap {
+    pub(crate) fn new(queues: u32) -> io::Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            map_type: u32,
+            key_size: u32,
+            value_size: u32,
+            max_entries: u32,
+            map_flags: u32,
+            inner_map_fd: u32,
+            numa_node: u32,
+            name: [u8; 16],
+        }
+        let attributes = Attributes {
+            map_type: MAP_TYPE_XSKMAP,
+            key_size: 4,
+            value_size: 4,
+            max_entries: queues,
+            map_flags: 0,
+            inner_map_fd: 0,
+            numa_node: 0,
+            name: NAME,
+        };
+        // SAFETY: the attributes of BPF_MAP_CREATE, without addresses or padding; it returns a descriptor.
+        unsafe { sys::bpf_fd(MAP_CREATE, &attributes) }.map(Self)
+    }
+
+    /// Hands the packets of `queue` to `socket`. The kernel takes the entry out again when the socket is closed.
+    pub(crate) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        #[repr(C)]
+        struct Attributes {
+            map_fd: u32,
+            pad: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        let value = socket.as_raw_fd();
+        let attributes = Attributes {
+            map_fd: self.0.as_raw_fd().unsigned_abs(),
+            pad: 0,
+            key: (&raw const queue).addr() as u64,
+            value: (&raw const value).addr() as u64,
+            flags: 0,
+        };
+        // SAFETY: the attributes of BPF_MAP_UPDATE_ELEM without padding; key and value are the four bytes each that the
+        // map was made for, and outlive the call.
+        unsafe { sys::bpf(MAP_UPDATE_ELEM, &attributes) }.map(|_| ())
+    }
+}
+
+/// The loaded program.
+#[derive(Debug)]
+pub(crate) struct Program(OwnedFd);
+
+impl Program {
+    pub(crate) fn load(sockets: &SocketMap) -> io::Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            prog_type: u32,
+            insn_cnt: u32,
+            insns: u64,
+            license: u64,
+            log_level: u32,
+            log_size: u32,
+            log_buf: u64,
+            kern_version: u32,
+            prog_flags: u32,
+            name: [u8; 16],
+            prog_ifindex: u32,
+            expected_attach_type: u32,
+        }
+        let instructions = instructions(sockets.0.as_fd().as_raw_fd());
+        let license = c"Apache-2.0";
+        let attributes = Attributes {
+            prog_type: PROG_TYPE_XDP,
+            insn_cnt: instructions.len() as u32,
+            insns: instructions.as_ptr().addr() as u64,
+            license: license.as_ptr().addr() as u64,
+            log_level: 0,
+            log_size: 0,
+            log_buf: 0,
+            kern_version: 0,
+            prog_flags: 0,
+            name: NAME,
+            prog_ifindex: 0,
+            expected_attach_type: ATTACH_XDP,
+        };
+        // SAFETY: the attributes of BPF_PROG_LOAD without padding; instructions and license outlive the call, their
+        // count is right, the license ends in zero; the command returns a descriptor.
+        unsafe { sys::bpf_fd(PROG_LOAD, &attributes) }.map(Self)
+    }
+}
+
+/// A program on an interface. Dropping it takes it off.
+#[derive(Debug)]
+pub(crate) struct Link(OwnedFd);
+
+impl Link {
+    /// Attaches to an interface of the calling thread's network namespace, with [`FLAG_NATIVE`] or [`FLAG_GENERIC`].
+    pub(crate) fn attach(program: &Program, ifindex: u32, flags: u32) -> io::Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            prog_fd: u32,
+            target_ifindex: u32,
+            attach_type: u32,
+            flags: u32,
+        }
+        let attributes = Attributes {
+            prog_fd: program.0.as_raw_fd().unsigned_abs(),
+            target_ifindex: ifindex,
+            attach_type: ATTACH_XDP,
+            flags,
+        };
+        // SAFETY: the attributes of BPF_LINK_CREATE, without addresses or padding; it returns a descriptor.
+        unsafe { sys::bpf_fd(LINK_CREATE, &attributes) }.map(Self)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let link = self.0.as_raw_fd().unsigned_abs();
+        // Closing the descriptor would do, were it not that a process forked meanwhile may have a copy of it.
+        // SAFETY: the attributes of BPF_LINK_DETACH: the link's descriptor.
+        let _ = unsafe { sys::bpf(LINK_DETACH, &link) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that `clang -O2 -target bpf` makes of the C text at the top, with descriptor 0x0a0b0c0d relocated in.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn instructions_are_encoded_as_the_kernel_reads_them() {
+        let expected: [[u8; 8]; 6] = [
+            [0x61, 0x12, 16, 0, 0, 0, 0, 0],
+            [0x18, 0x11, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a],
+            [0; 8],
+            [0xb7, 0x03, 0, 0, 2, 0, 0, 0],
+            [0x85, 0, 0, 0, 51, 0, 0, 0],
+            [0x95, 0, 0, 0, 0, 0, 0, 0],
+        ];
+        let bytes = instructions(0x0a0b_0c0d).map(|i| {
+            let [offset0, offset1] = i.offset.to_ne_bytes();
+            let [imm0, imm1, imm2, imm3] = i.immediate.to_ne_bytes();
+            [i.code, i.registers, offset0, offset1, imm0, imm1, imm2, imm3]
+        });
+        assert_eq!(bytes, expected);
+        assert_eq!(size_of::<Instruction>(), 8);
+    }
+}

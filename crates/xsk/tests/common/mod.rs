@@ -1,0 +1,370 @@
+//! Private network namespaces, veth pairs, packet memory and the far end of the wire.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
+
+use netvm_xsk::{Interface, Memory, RxFrame, TxFrame, Umem, Xsk, XskOptions};
+
+/// Near end of the veth pair of a namespace: the one with AF_XDP on it.
+pub const NEAR: &str = "near";
+/// Far end, where ordinary sockets are.
+pub const FAR: &str = "far";
+
+/// Runs a test in a network namespace of its own (that of a thread, so it goes when the thread ends, whatever happens).
+pub fn isolated(body: impl FnOnce() + Send) {
+    if let Some(why) = missing() {
+        println!("SKIP: {why}");
+        return;
+    }
+    let result = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                unshare_network().expect("a network namespace");
+                // Without its own chatter the kernel sends nothing that a test did not.
+                for scope in ["all", "default"] {
+                    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
+                }
+                body();
+            })
+            .join()
+    });
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Moves the calling thread to a new network namespace.
+pub fn unshare_network() -> io::Result<()> {
+    // SAFETY: takes no pointer; changes the calling thread only.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What this machine lacks for these tests.
+fn missing() -> Option<String> {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return Some("needs root (network namespaces, AF_XDP)".into());
+    }
+    // SAFETY: takes no pointer.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Some(format!("no AF_XDP sockets here: {}", io::Error::last_os_error()));
+    }
+    // SAFETY: new, nobody else has it.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    let tools = [("ip", "-V", "iproute2"), ("ethtool", "--version", "ethtool")];
+    tools.iter().find_map(|(tool, argument, package)| {
+        let e = Command::new(tool).arg(argument).output().err()?;
+        Some(format!("no `{tool}` command (package {package}): {e}"))
+    })
+}
+
+/// Whether a command of words succeeds in the calling thread's namespace.
+pub fn succeeds(command: &str) -> bool {
+    let mut words = command.split_whitespace();
+    Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs a command of words in the calling thread's namespace.
+pub fn run(command: &str) {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Makes the veth pair with so many queues each way, and brings it up.
+pub fn veth(queues: u32) {
+    let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+    run(&format!("ip link add {NEAR} {queues} type veth peer name {FAR} {queues}"));
+    for end in [NEAR, FAR] {
+        run(&format!("ip link set {end} up"));
+    }
+}
+
+/// Packet memory as netvm has it: one memfd mapped whole, cells from some page on.
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    first: usize,
+    pub stride: u32,
+    pub cells: u32,
+}
+
+// SAFETY: a mapping of the process; cells are accessed by raw pointers only.
+unsafe impl Send for Region {}
+// SAFETY: as above; tests divide the cells between threads.
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub fn new(cells: u32, stride: u32) -> Self {
+        Self::at(cells, stride, 3 * 4096)
+    }
+
+    pub fn at(cells: u32, stride: u32, first: usize) -> Self {
+        let len = (first + cells as usize * stride as usize).next_multiple_of(4096);
+        // SAFETY: the name ends in zero; the descriptor is new; the mapping goes where the kernel finds room.
+        let base = unsafe {
+            let fd = libc::memfd_create(c"xsk-test".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0, "memfd: {}", io::Error::last_os_error());
+            let fd = OwnedFd::from_raw_fd(fd);
+            assert_eq!(libc::ftruncate(fd.as_raw_fd(), len as libc::off_t), 0);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
+        Self { base: NonNull::new(base.cast()).unwrap(), len, first, stride, cells }
+    }
+
+    pub fn memory(&self) -> Memory {
+        let Self { base, len, first, stride, cells } = *self;
+        Memory { base, len, first_cell: first, stride, cells, headroom: 0 }
+    }
+
+    pub fn umem(&self) -> Umem {
+        // SAFETY: one readable and writable mapping, unmapped when the test is over; no references into it are made.
+        unsafe { Umem::new(&self.memory()) }.unwrap()
+    }
+
+    fn place(&self, cell: u32, offset: u16, len: usize) -> *mut u8 {
+        assert!(cell < self.cells && offset as usize + len <= self.stride as usize);
+        // SAFETY: within the mapping, as just checked.
+        unsafe { self.base.as_ptr().add(self.first + cell as usize * self.stride as usize + offset as usize) }
+    }
+
+    pub fn write(&self, cell: u32, offset: u16, bytes: &[u8]) {
+        // SAFETY: `place` checks the range; the test has the cell.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(cell, offset, bytes.len()), bytes.len());
+        };
+    }
+
+    pub fn read(&self, frame: RxFrame) -> Vec<u8> {
+        let mut bytes = vec![0; frame.len as usize];
+        let from = self.place(frame.cell, frame.offset, bytes.len());
+        // SAFETY: `place` checks the range; the test has the cell.
+        unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        bytes
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: this mapping's range; the kernel keeps its own reference to pinned pages.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// An ordinary packet socket on an interface.
+pub struct Wire(OwnedFd);
+
+impl Wire {
+    pub fn new(interface: &str) -> Self {
+        let protocol = (libc::ETH_P_ALL as u16).to_be();
+        // SAFETY: takes no pointer; the descriptor is new.
+        let fd = unsafe {
+            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0, "packet socket: {}", io::Error::last_os_error());
+            OwnedFd::from_raw_fd(fd)
+        };
+        let wire = Self(fd);
+        wire.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20);
+        wire.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 64 << 20);
+        wire.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
+        let name = std::ffi::CString::new(interface).unwrap();
+        // SAFETY: the name ends in zero; zero bytes are a sockaddr_ll; its size is given to bind.
+        unsafe {
+            let mut address: libc::sockaddr_ll = std::mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = protocol;
+            address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+            let length = size_of::<libc::sockaddr_ll>() as u32;
+            assert_eq!(libc::bind(wire.0.as_raw_fd(), ptr::from_ref(&address).cast(), length), 0);
+        }
+        wire
+    }
+
+    fn set(&self, level: i32, name: i32, value: i32) {
+        // SAFETY: four bytes are read.
+        let result =
+            unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, ptr::from_ref(&value).cast(), 4) };
+        assert_eq!(result, 0, "option {name}: {}", io::Error::last_os_error());
+    }
+
+    pub fn send(&self, frame: &[u8]) {
+        self.try_send(frame).unwrap();
+    }
+
+    pub fn try_send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: the bytes of the slice are read.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The next frame, if one is there or comes in this time.
+    pub fn receive(&self, patience: Duration) -> Option<Vec<u8>> {
+        if !readable(&self.0, patience) {
+            return None;
+        }
+        let mut frame = vec![0; 65_536];
+        // SAFETY: at most the length of the buffer is written.
+        let got = unsafe {
+            libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), libc::MSG_DONTWAIT)
+        };
+        match usize::try_from(got) {
+            Ok(len) => {
+                frame.truncate(len);
+                Some(frame)
+            }
+            Err(_) if io::Error::last_os_error().kind() == ErrorKind::WouldBlock => None,
+            Err(_) => panic!("recv: {}", io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Waits until something is so; a test that waits in vain fails.
+#[track_caller]
+pub fn until(mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !condition() {
+        assert!(Instant::now() < end, "waited in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until something can be read from a descriptor.
+pub fn readable(fd: &impl AsFd, patience: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd on the stack.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, patience.as_millis() as i32) };
+    assert!(ready >= 0, "poll: {}", io::Error::last_os_error());
+    poll.revents & libc::POLLIN != 0
+}
+
+/// An Ethernet frame of `len` bytes whose content follows from its number.
+pub fn frame(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    bytes[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]); // for local experiments (IEEE 802)
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for byte in &mut bytes[14..] {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *byte = state as u8;
+    }
+    bytes
+}
+
+/// A UDP packet of a flow of its own, so that the kernel spreads them over the queues.
+pub fn udp_frame(flow: u16) -> Vec<u8> {
+    let mut bytes = frame(u64::from(flow), 80);
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    bytes[14..34].copy_from_slice(&[0x45, 0, 0, 66, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes[34..36].copy_from_slice(&(1000 + flow).to_be_bytes());
+    bytes[36..38].copy_from_slice(&[0, 53]);
+    bytes[38..40].copy_from_slice(&46u16.to_be_bytes());
+    bytes
+}
+
+/// Lengths from the shortest to the longest frame of an MTU of 1500.
+pub fn length(number: u64) -> usize {
+    60 + (number * 37 % (1514 - 60 + 1)) as usize
+}
+
+/// A near end with one socket and all of the region's cells.
+pub struct Bench {
+    pub region: Region,
+    pub interface: Interface,
+    pub xsk: Xsk,
+    pub free: Vec<u32>,
+    pub wire: Wire,
+}
+
+impl Bench {
+    /// In a fresh namespace: a veth pair, `region` on the near end, half of its cells given to receive into.
+    pub fn new(region: Region, options: XskOptions) -> Self {
+        veth(1);
+        Self::on_veth(region, options)
+    }
+
+    pub fn on_veth(region: Region, options: XskOptions) -> Self {
+        let interface = Interface::open(NEAR, options).unwrap();
+        let mut xsk = interface.queue(0, &region.umem()).unwrap();
+        let mut free: Vec<u32> = (0..region.cells).rev().collect();
+        let half = free.len() / 2;
+        let taken = xsk.fill(&free[half..]);
+        free.drain(half..half + taken);
+        Self { region, interface, xsk, free, wire: Wire::new(FAR) }
+    }
+
+    /// Frames that have come, up to `count` or the end of patience; their cells are given back to the kernel.
+    pub fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let end = Instant::now() + Duration::from_secs(5);
+        let mut got = Vec::new();
+        let mut frames = [RxFrame::default(); 32];
+        while got.len() < count && Instant::now() < end {
+            let want = frames.len().min(count - got.len());
+            let n = self.xsk.rx(&mut frames[..want]);
+            for frame in &frames[..n] {
+                got.push(self.region.read(*frame));
+                assert_eq!(self.xsk.fill(&[frame.cell]), 1);
+            }
+            self.xsk.kick().unwrap();
+            if n == 0 {
+                readable(&self.xsk, Duration::from_millis(20));
+            }
+        }
+        got
+    }
+
+    /// Takes what is there now; its cells are given back to the kernel. Returns how many frames.
+    pub fn receive_now(&mut self) -> usize {
+        let mut frames = [RxFrame::default(); 64];
+        let n = self.xsk.rx(&mut frames);
+        let cells: Vec<u32> = frames[..n].iter().map(|f| f.cell).collect();
+        assert_eq!(self.xsk.fill(&cells), n);
+        n
+    }
+
+    /// Sends frames from free cells and waits until all of them have completed.
+    pub fn send(&mut self, frames: &[Vec<u8>]) {
+        let mut queue = Vec::new();
+        for bytes in frames {
+            let cell = self.free.pop().unwrap();
+            let offset = 64 + (cell % 100) as u16;
+            self.region.write(cell, offset, bytes);
+            queue.push(TxFrame { cell, offset, len: bytes.len() as u16 });
+        }
+        let mut sent = 0;
+        let end = Instant::now() + Duration::from_secs(5);
+        while (sent < queue.len() || self.xsk.in_flight() > 0) && Instant::now() < end {
+            sent += self.xsk.tx(&queue[sent..]);
+            self.xsk.kick().unwrap();
+            self.complete();
+        }
+        assert_eq!((sent, self.xsk.in_flight()), (queue.len(), 0));
+    }
+
+    /// Takes completed cells back.
+    pub fn complete(&mut self) -> usize {
+        let mut cells = [0; 32];
+        let n = self.xsk.completed(&mut cells);
+        self.free.extend_from_slice(&cells[..n]);
+        n
+    }
+
+    /// Closes the socket and checks that every cell is there once.
+    pub fn close(self) {
+        let Self { region, xsk, mut free, .. } = self;
+        let held = xsk.held();
+        let back = xsk.close().unwrap();
+        assert_eq!(back.len(), held as usize);
+        free.extend(back);
+        free.sort_unstable();
+        assert_eq!(free, (0..region.cells).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,195 @@
+//! What is left when sockets, interfaces and processes end, and who gets the cells.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Bench, NEAR, Region, frame, isolated, readable, run, until, veth};
+use netvm_xsk::{Attached, Interface, KickError, Mode, OpenError, QueueError, RxFrame, TxFrame, XskOptions};
+
+/// Whether an XDP program is on the near end.
+fn attached() -> bool {
+    let output = Command::new("ip").args(["link", "show", "dev", NEAR]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).contains("prog/xdp")
+}
+
+#[test]
+fn dropping_the_interface_takes_the_program_off() {
+    isolated(|| {
+        veth(1);
+        for mode in [Mode::Native, Mode::Generic] {
+            assert!(!attached());
+            let interface = Interface::open(NEAR, XskOptions { mode, ..XskOptions::default() }).unwrap();
+            assert!(attached());
+            drop(interface);
+            assert!(!attached());
+        }
+    });
+}
+
+const CHILD: &str = "NETVM_XSK_CHILD";
+
+/// The other process of the next test.
+#[test]
+#[ignore = "started by a_killed_process_leaves_nothing_behind"]
+fn child_holds_the_interface() {
+    if std::env::var_os(CHILD).is_none() {
+        println!("SKIP: a part of another test");
+        return;
+    }
+    let region = Region::new(64, 2048);
+    let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
+    let mut xsk = interface.queue(0, &region.umem()).unwrap();
+    xsk.fill(&[1, 2, 3]);
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(30));
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_behind() {
+    isolated(|| {
+        veth(1);
+        let mut child = Killed(
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "child_holds_the_interface", "--ignored", "--nocapture"])
+                .env(CHILD, "1")
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        );
+        let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "the child failed");
+        assert!(attached());
+        let refused = Interface::open(NEAR, XskOptions::default()).unwrap_err();
+        assert!(matches!(refused, OpenError::ProgramAttached { .. }), "{refused}");
+        let pid = format!("(pid {})", child.0.id());
+        assert!(refused.to_string().contains(&pid), "{refused}");
+
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        assert!(!attached());
+        let mut bench = Bench::on_veth(Region::new(64, 2048), XskOptions::default());
+        bench.wire.send(&frame(1, 60));
+        assert_eq!(bench.receive(1), [frame(1, 60)]);
+        bench.close();
+    });
+}
+
+#[test]
+fn close_returns_the_cells_of_every_ring() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
+        let receive_into = bench.xsk.held();
+        // Frames sent that are not taken back, frames received that are not taken, frames that were never sent.
+        for round in 0..2 {
+            let burst: Vec<TxFrame> =
+                bench.free.drain(..5).map(|cell| TxFrame { cell, offset: 0, len: 60 }).collect();
+            burst.iter().for_each(|f| bench.region.write(f.cell, 0, &frame(1, 60)));
+            assert_eq!(bench.xsk.tx(&burst), 5);
+            if round == 0 {
+                bench.xsk.kick().unwrap();
+            }
+        }
+        for n in 0..7 {
+            bench.wire.send(&frame(n, 60));
+        }
+        let mut out = [RxFrame::default(); 2];
+        let mut got = 0;
+        until(|| {
+            got += bench.xsk.rx(&mut out[got..]);
+            got == 2
+        });
+        bench.free.extend(out.map(|f| f.cell));
+        assert_eq!(bench.xsk.held(), receive_into + 10 - 2);
+        bench.close();
+    });
+}
+
+#[test]
+fn a_queue_can_be_closed_and_opened_again_at_once() {
+    isolated(|| {
+        veth(1);
+        let region = Region::new(64, 2048);
+        let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
+        let wire = common::Wire::new(common::FAR);
+        for round in 0..15u32 {
+            let mut xsk = interface.queue(0, &region.umem()).unwrap();
+            assert_eq!(xsk.fill(&[round, round + 1]), 2);
+            wire.send(&frame(u64::from(round), 60));
+            assert!(readable(&xsk, Duration::from_secs(2)), "round {round}");
+            let mut out = [RxFrame::default(); 2];
+            assert_eq!(xsk.rx(&mut out), 1);
+            assert_eq!(region.read(out[0]), frame(u64::from(round), 60));
+            assert_eq!(xsk.close().unwrap(), [round + 1]);
+        }
+        drop(interface);
+        for _ in 0..5 {
+            let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
+            assert_eq!(interface.mode(), Attached::Native);
+            drop(interface.queue(0, &region.umem()).unwrap());
+        }
+    });
+}
+
+#[test]
+fn cells_are_kept_back_until_the_last_copy_of_the_socket_is_gone() {
+    isolated(|| {
+        let bench = Bench::new(Region::new(64, 2048), XskOptions::default());
+        let held = bench.xsk.held() as usize;
+        let copy = bench.xsk.as_fd().try_clone_to_owned().unwrap();
+        let start = Instant::now();
+        let still = bench.xsk.close().unwrap_err();
+        assert!(start.elapsed() >= Duration::from_secs(5));
+        assert_eq!(still.count(), held);
+        assert!(still.to_string().contains(&format!("queue 0 of {NEAR}")), "{still}");
+        let still = still.wait(Duration::from_millis(10)).unwrap_err();
+        drop(copy);
+        assert_eq!(still.wait(Duration::from_secs(5)).unwrap().len(), held);
+    });
+}
+
+#[test]
+fn a_removed_interface_is_told_and_gives_all_cells_back() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
+        run(&format!("ip link del {NEAR}"));
+        let cell = bench.free.pop().unwrap();
+        assert_eq!(bench.xsk.tx(&[TxFrame { cell, offset: 0, len: 60 }]), 1);
+        assert!(matches!(bench.xsk.kick(), Err(KickError::Gone)));
+        let gone = bench.interface.queue(0, &bench.region.umem()).unwrap_err();
+        assert!(matches!(gone, QueueError::Gone { .. }), "{gone}");
+        bench.close();
+    });
+}
+
+#[test]
+fn an_interface_that_is_down_keeps_frames_until_it_is_up() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
+        run(&format!("ip link set {NEAR} down"));
+        let cell = bench.free.pop().unwrap();
+        bench.region.write(cell, 0, &frame(3, 60));
+        assert_eq!(bench.xsk.tx(&[TxFrame { cell, offset: 0, len: 60 }]), 1);
+        assert!(matches!(bench.xsk.kick(), Err(KickError::Down)));
+        run(&format!("ip link set {NEAR} up"));
+        bench.xsk.kick().unwrap();
+        assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(3, 60)));
+        assert_eq!(bench.complete(), 1);
+        bench.wire.send(&frame(4, 60));
+        assert_eq!(bench.receive(1), [frame(4, 60)]);
+        bench.close();
+    });
+}

@@ -1,0 +1,412 @@
+//! Frames over a veth pair, both ways, in the modes that it has.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use common::{
+    Bench, FAR, NEAR, Region, Wire, frame, isolated, length, readable, run, udp_frame, until, veth,
+};
+use netvm_xsk::{Attached, CopyMode, Interface, Mode, RingSizes, RxFrame, TxFrame, XskOptions, XskStats};
+
+/// Sends frames of many lengths there and back and compares every byte.
+fn both_ways(mut bench: Bench) {
+    let sent: Vec<_> = (0..500).map(|n| frame(n, length(n))).collect();
+    for burst in sent.chunks(20) {
+        burst.iter().for_each(|bytes| bench.wire.send(bytes));
+        assert_eq!(bench.receive(burst.len()), burst);
+    }
+    for burst in sent.chunks(60) {
+        bench.send(burst);
+        for expected in burst {
+            assert_eq!(bench.wire.receive(Duration::from_secs(1)).as_ref(), Some(expected));
+        }
+    }
+    assert_eq!(bench.wire.receive(Duration::ZERO), None);
+    let XskStats { rx_dropped, rx_ring_full, rx_invalid, tx_invalid, rx_unknown, completed_unknown, .. } =
+        bench.xsk.stats().unwrap();
+    assert_eq!(
+        (rx_dropped, rx_ring_full, rx_invalid, tx_invalid, rx_unknown, completed_unknown),
+        (0, 0, 0, 0, 0, 0)
+    );
+    bench.close();
+}
+
+#[test]
+fn frames_pass_byte_for_byte_in_native_mode() {
+    isolated(|| {
+        let bench =
+            Bench::new(Region::new(256, 2048), XskOptions { mode: Mode::Native, ..XskOptions::default() });
+        assert_eq!(bench.interface.mode(), Attached::Native);
+        both_ways(bench);
+    });
+}
+
+#[test]
+fn frames_pass_byte_for_byte_in_generic_mode() {
+    isolated(|| {
+        let bench =
+            Bench::new(Region::new(256, 2048), XskOptions { mode: Mode::Generic, ..XskOptions::default() });
+        assert_eq!(bench.interface.mode(), Attached::Generic);
+        assert!(bench.interface.fallback().is_none());
+        assert!(!bench.xsk.zero_copy());
+        both_ways(bench);
+    });
+}
+
+#[test]
+fn frames_pass_byte_for_byte_with_forced_copies() {
+    isolated(|| {
+        let options = XskOptions { copy: CopyMode::ForceCopy, ..XskOptions::default() };
+        let bench = Bench::new(Region::new(256, 4096), options);
+        assert!(!bench.xsk.zero_copy());
+        both_ways(bench);
+    });
+}
+
+#[test]
+fn cells_of_any_size_and_place_work_in_unaligned_mode() {
+    for (stride, first) in [(2304, 4096), (3072, 64), (2048, 64), (4096, 2048), (2112, 4160)] {
+        isolated(move || {
+            let region = Region::at(200, stride, first);
+            assert!(region.umem().is_unaligned());
+            both_ways(Bench::new(region, XskOptions::default()));
+        });
+    }
+}
+
+#[test]
+fn packets_start_behind_the_headroom() {
+    isolated(|| {
+        veth(1);
+        let region = Region::new(64, 2048);
+        for (asked, expected) in [(0, 256), (200, 256), (320, 320)] {
+            let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
+            let memory = netvm_xsk::Memory { headroom: asked, ..region.memory() };
+            // SAFETY: as for Region::umem.
+            let umem = unsafe { netvm_xsk::Umem::new(&memory) }.unwrap();
+            let mut xsk = interface.queue(0, &umem).unwrap();
+            xsk.fill(&[5]);
+            Wire::new(FAR).send(&frame(1, 100));
+            assert!(readable(&xsk, Duration::from_secs(2)));
+            let mut out = [RxFrame::default(); 4];
+            assert_eq!(xsk.rx(&mut out), 1);
+            assert_eq!(out[0], RxFrame { cell: 5, offset: expected, len: 100 });
+            assert!(xsk.close().unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_hundred_thousand_paced_frames_arrive_without_loss_or_leak() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(512, 2048), XskOptions::default());
+        const TOTAL: u64 = 100_000;
+        let mut frames = [RxFrame::default(); 64];
+        let (mut sent, mut got) = (0u64, 0u64);
+        let end = Instant::now() + Duration::from_secs(60);
+        while got < TOTAL {
+            // Never more under way than veth's own ring of 256 holds.
+            while sent < TOTAL && sent - got < 128 {
+                bench.wire.send(&frame(sent, 60 + (sent % 64) as usize));
+                sent += 1;
+            }
+            let n = bench.xsk.rx(&mut frames);
+            for received in &frames[..n] {
+                assert_eq!(bench.region.read(*received), frame(got, 60 + (got % 64) as usize), "frame {got}");
+                got += 1;
+            }
+            // Alternately the same cells and others, so that all of them are used.
+            let cells: Vec<u32> = frames[..n].iter().map(|f| f.cell).collect();
+            bench.free.splice(0..0, cells);
+            let give = bench.free.split_off(bench.free.len() - n);
+            assert_eq!(bench.xsk.fill(&give), n);
+            bench.xsk.kick().unwrap();
+            assert_eq!(bench.free.len() + bench.xsk.held() as usize, 512);
+            assert!(Instant::now() < end, "{got} of {sent} frames");
+        }
+        assert_eq!(bench.xsk.stats().unwrap().rx_dropped, 0);
+        bench.close();
+    });
+}
+
+#[test]
+fn a_hundred_thousand_frames_are_sent_without_loss_or_leak() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(512, 2048), XskOptions::default());
+        const TOTAL: u64 = 100_000;
+        let (mut sent, mut got) = (0u64, 0u64);
+        let end = Instant::now() + Duration::from_secs(60);
+        while got < TOTAL {
+            let mut burst = Vec::new();
+            while sent + (burst.len() as u64) < TOTAL
+                && burst.len() < 64
+                && let Some(cell) = bench.free.pop()
+            {
+                let bytes = frame(sent + burst.len() as u64, 80);
+                bench.region.write(cell, 256, &bytes);
+                burst.push(TxFrame { cell, offset: 256, len: 80 });
+            }
+            let taken = bench.xsk.tx(&burst);
+            sent += taken as u64;
+            bench.free.extend(burst[taken..].iter().rev().map(|f| f.cell));
+            bench.xsk.kick().unwrap();
+            while bench.complete() > 0 {}
+            while let Some(bytes) = bench.wire.receive(Duration::ZERO) {
+                assert_eq!(bytes, frame(got, 80), "frame {got}");
+                got += 1;
+            }
+            assert!(Instant::now() < end, "{got} of {sent} frames");
+        }
+        bench.close();
+    });
+}
+
+#[test]
+fn two_queues_share_the_memory_and_nothing_else() {
+    isolated(|| {
+        veth(2);
+        let region = Region::new(512, 2048);
+        let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
+        assert_eq!(interface.queues(), 2);
+        let wire = Wire::new(FAR);
+        let flows: Vec<Vec<u8>> = (0..128).map(udp_frame).collect();
+        let expected = flows.len() * 20;
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        let mut per_queue = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..2u32)
+                .map(|queue| {
+                    let mut xsk = interface.queue(queue, &region.umem()).unwrap();
+                    let cells: Vec<u32> = (queue * 256..queue * 256 + 256).collect();
+                    assert_eq!(xsk.fill(&cells), 256);
+                    let (region, count) = (&region, &count);
+                    scope.spawn(move || {
+                        let mut seen = std::collections::BTreeMap::<Vec<u8>, usize>::new();
+                        let mut out = [RxFrame::default(); 32];
+                        let end = Instant::now() + Duration::from_secs(10);
+                        while count.load(std::sync::atomic::Ordering::Relaxed) < expected
+                            && Instant::now() < end
+                        {
+                            let n = xsk.rx(&mut out);
+                            for received in &out[..n] {
+                                assert_eq!(received.cell / 256, queue, "a cell of the other queue");
+                                *seen.entry(region.read(*received)).or_default() += 1;
+                                assert_eq!(xsk.fill(&[received.cell]), 1);
+                            }
+                            count.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
+                            xsk.kick().unwrap();
+                            if n == 0 {
+                                readable(&xsk, Duration::from_millis(5));
+                            }
+                        }
+                        assert_eq!(xsk.close().unwrap(), cells);
+                        seen
+                    })
+                })
+                .collect();
+            for sent in 0..expected {
+                wire.send(&flows[sent % flows.len()]);
+                while sent - count.load(std::sync::atomic::Ordering::Relaxed).min(sent) > 100 {
+                    std::thread::yield_now();
+                }
+            }
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+        });
+        let second = per_queue.pop().unwrap();
+        let first = per_queue.pop().unwrap();
+        assert!(!first.is_empty() && !second.is_empty(), "all flows on one queue");
+        assert!(first.keys().all(|flow| !second.contains_key(flow)), "a flow on both queues");
+        let total: Vec<_> = first.iter().chain(&second).collect();
+        assert_eq!(total.len(), flows.len());
+        assert!(total.iter().all(|(_, n)| **n == 20));
+    });
+}
+
+#[test]
+fn an_idle_worker_sleeps_on_the_descriptor() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
+        assert!(!readable(&bench.xsk, Duration::from_millis(50)), "nothing was sent");
+        let wire = Wire::new(FAR);
+        let woken = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                wire.send(&frame(7, 99));
+            });
+            readable(&bench.xsk, Duration::from_secs(5))
+        });
+        assert!(woken);
+        assert_eq!(bench.receive(1), [frame(7, 99)]);
+        assert!(!readable(&bench.xsk, Duration::ZERO));
+        bench.close();
+    });
+}
+
+#[test]
+fn a_flood_without_free_cells_is_dropped_by_the_kernel_and_counted() {
+    isolated(|| {
+        let rings = RingSizes { fill: 16, rx: 8, tx: 8, completion: 8 };
+        let mut bench = Bench::new(Region::new(64, 2048), XskOptions { rings, ..XskOptions::default() });
+        assert_eq!(bench.xsk.held(), 16, "as many as the fill ring has room for");
+        assert_eq!(bench.xsk.fill_free(), 0);
+        for n in 0..40 {
+            bench.wire.send(&frame(n, 60));
+        }
+        // An rx ring of 8 takes 8 of 40.
+        until(|| bench.xsk.stats().unwrap().rx_ring_full == 32);
+
+        let mut out = [RxFrame::default(); 64];
+        let got = bench.xsk.rx(&mut out);
+        assert_eq!(got, 8);
+        assert_eq!(bench.region.read(out[0]), frame(0, 60));
+        bench.free.extend(out[..got].iter().map(|f| f.cell));
+        for n in 0..8 {
+            bench.wire.send(&frame(n, 60));
+        }
+        let mut more = 0;
+        until(|| {
+            let n = bench.xsk.rx(&mut out[more..8]);
+            more += n;
+            more == 8
+        });
+        bench.free.extend(out[..8].iter().map(|f| f.cell));
+        for n in 0..5 {
+            bench.wire.send(&frame(n, 60));
+        }
+        // No cells are left.
+        until(|| bench.xsk.stats().unwrap().rx_dropped == 5);
+        assert_eq!(bench.xsk.stats().unwrap().fill_empty, 5);
+        assert_eq!(bench.xsk.held(), 0);
+
+        assert_eq!(bench.xsk.fill(&bench.free[..4]), 4);
+        bench.free.drain(..4);
+        bench.wire.send(&frame(77, 200));
+        assert_eq!(bench.receive(1), [frame(77, 200)], "goes on when there are cells again");
+        bench.close();
+    });
+}
+
+#[test]
+fn what_the_tx_ring_does_not_take_stays_the_callers() {
+    isolated(|| {
+        let rings = RingSizes { fill: 16, rx: 16, tx: 32, completion: 64 };
+        let mut bench = Bench::new(Region::new(256, 2048), XskOptions { rings, ..XskOptions::default() });
+        let frames: Vec<TxFrame> =
+            bench.free.iter().map(|&cell| TxFrame { cell, offset: 0, len: 60 }).collect();
+        for one in &frames {
+            bench.region.write(one.cell, 0, &frame(u64::from(one.cell), 60));
+        }
+        assert_eq!(bench.xsk.tx(&frames), 32);
+        assert_eq!(bench.xsk.tx(&frames[32..]), 0, "the ring is full until the kernel is woken");
+        assert_eq!(bench.xsk.in_flight(), 32);
+        bench.free.retain(|cell| !frames[..32].iter().any(|f| f.cell == *cell));
+        bench.xsk.kick().unwrap();
+        for one in &frames[..32] {
+            let got = bench.wire.receive(Duration::from_secs(1));
+            assert_eq!(got, Some(frame(u64::from(one.cell), 60)));
+        }
+        let mut one = [0];
+        assert_eq!(bench.xsk.completed(&mut one), 1, "no more than asked for");
+        bench.free.push(one[0]);
+        assert_eq!(bench.complete(), 31);
+        assert_eq!(bench.complete(), 0);
+        bench.close();
+    });
+}
+
+#[test]
+fn wrong_cells_and_frames_are_counted_and_never_followed() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(16, 2048), XskOptions::default());
+        // Cells 0 to 7 are with the kernel.
+        assert_eq!(bench.xsk.held(), 8);
+        assert_eq!(bench.xsk.fill(&[16, u32::MAX, 3, 3]), 4);
+        assert_eq!(bench.xsk.stats().unwrap().fill_refused, 4);
+        assert_eq!(bench.xsk.held(), 8);
+
+        let good = TxFrame { cell: 8, offset: 256, len: 60 };
+        bench.region.write(8, 256, &frame(8, 60));
+        let bad = [
+            TxFrame { cell: 9, offset: 2000, len: 60 },
+            TxFrame { cell: 10, offset: 0, len: 0 },
+            good,
+            TxFrame { cell: 8, offset: 0, len: 60 },
+            TxFrame { cell: 2, offset: 0, len: 60 },
+            TxFrame { cell: 1 << 31, offset: 0, len: 60 },
+            TxFrame { cell: 99, offset: 0, len: 0 },
+        ];
+        assert_eq!(bench.xsk.tx(&bad), bad.len());
+        assert_eq!(bench.xsk.stats().unwrap().tx_refused, 6);
+        assert_eq!((bench.xsk.in_flight(), bench.xsk.held()), (1, 11));
+        bench.xsk.kick().unwrap();
+        assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(8, 60)));
+        assert_eq!(bench.wire.receive(Duration::from_millis(20)), None);
+        let mut back = [0; 8];
+        assert_eq!(bench.xsk.completed(&mut back), 3, "cells of refused frames come back too");
+        back[..3].sort_unstable();
+        assert_eq!(back[..3], [8, 9, 10]);
+        bench.close();
+    });
+}
+
+#[test]
+fn busy_polling_delivers_too() {
+    isolated(|| {
+        let busy_poll = Some(netvm_xsk::BusyPoll { micros: 20, budget: 64 });
+        both_ways(Bench::new(Region::new(256, 2048), XskOptions { busy_poll, ..XskOptions::default() }));
+    });
+}
+
+/// A TAP device: another driver, which does not tell its number of queues.
+#[test]
+fn frames_pass_byte_for_byte_over_tap() {
+    isolated(|| {
+        let Ok(mut tap) = std::fs::File::options().read(true).write(true).open("/dev/net/tun") else {
+            println!("SKIP: no /dev/net/tun here");
+            return;
+        };
+        // SAFETY: zero bytes are an ifreq; TUNSETIFF reads and writes one.
+        unsafe {
+            let mut request: libc::ifreq = std::mem::zeroed();
+            for (to, from) in request.ifr_name.iter_mut().zip(NEAR.bytes()) {
+                *to = from as libc::c_char;
+            }
+            request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+            assert_eq!(libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request), 0);
+        }
+        run(&format!("ip link set {NEAR} up"));
+        let region = Region::new(64, 2048);
+        let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
+        assert_eq!((interface.mode(), interface.queues()), (Attached::Native, 1));
+        let mut xsk = interface.queue(0, &region.umem()).unwrap();
+        xsk.fill(&[0, 1, 2, 3]);
+        for n in 0..4 {
+            tap.write_all(&frame(n, length(n))).unwrap();
+        }
+        let mut out = [RxFrame::default(); 4];
+        let mut got = 0;
+        until(|| {
+            got += xsk.rx(&mut out[got..]);
+            got == 4
+        });
+        for (n, received) in out.iter().enumerate() {
+            assert_eq!(region.read(*received), frame(n as u64, length(n as u64)));
+        }
+        // Back as they came: same cells, same places.
+        assert_eq!(xsk.tx(&out), 4);
+        xsk.kick().unwrap();
+        let mut bytes = [0; 2048];
+        for n in 0..4 {
+            assert!(readable(&tap, Duration::from_secs(2)));
+            let len = tap.read(&mut bytes).unwrap();
+            assert_eq!(bytes[..len], frame(n, length(n)));
+        }
+        let mut cells = [0; 4];
+        assert_eq!(xsk.completed(&mut cells), 4);
+        assert!(xsk.close().unwrap().is_empty());
+    });
+}
