@@ -75,8 +75,8 @@ impl Interface {
         let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("make an AF_XDP socket"))?;
         let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
 
-        let sockets = SocketMap::new(queues).map_err(failed("make a BPF map of sockets"))?;
-        let program = Program::load(&sockets).map_err(failed("load a BPF program"))?;
+        let sockets = SocketMap::new(queues).map_err(failed(MAP))?;
+        let program = Program::load(&sockets).map_err(failed(LOAD))?;
         let (link, attached, fallback) = attach(name, ifindex, &program, options.mode)?;
         let promiscuous = if options.promiscuous {
             Some(promiscuous(ifindex).map_err(failed("make the interface promiscuous"))?)
@@ -252,6 +252,8 @@ fn attach(
     Ok((link, Attached::Generic, fallback))
 }
 
+const MAP: &str = "make a BPF map of sockets";
+const LOAD: &str = "load a BPF program";
 const ATTACH: &str = "attach a BPF program";
 
 /// Errors of native mode that generic mode would meet too.
@@ -279,7 +281,8 @@ fn open_error(name: &str, ifindex: u32, step: &'static str, source: io::Error) -
         Some(libc::EBUSY | libc::EEXIST) if step == ATTACH => {
             OpenError::ProgramAttached { interface, holders: Holders::of_link(ifindex) }
         }
-        Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EINVAL) => {
+        Some(libc::EAFNOSUPPORT | libc::ENOSYS) => OpenError::TooOld { interface, step, release: release() },
+        Some(libc::EINVAL) if [MAP, LOAD, ATTACH].contains(&step) => {
             OpenError::TooOld { interface, step, release: release() }
         }
         _ => OpenError::System { interface, step, source },

@@ -394,9 +394,9 @@ fn set_busy_poll(socket: BorrowedFd<'_>, BusyPoll { micros, budget }: BusyPoll) 
 /// Lifts two limits of copy mode as far as the kernel lets us: a wake-up sends 32 frames (to be changed since Linux 6.17),
 /// and the socket's send buffer holds about 90.
 fn lift_limits(socket: BorrowedFd<'_>, frames: u32, stride: u32) {
-    if frames >= 32 {
-        let _ = sys::set_option(socket, libc::SOL_XDP, sys::XDP_MAX_TX_SKB_BUDGET, &frames);
-    }
+    /// Frames of one wake-up: at about a microsecond each, as long as a worker may be away.
+    const BUDGET: u32 = 256;
+    let _ = sys::set_option(socket, libc::SOL_XDP, sys::XDP_MAX_TX_SKB_BUDGET, &frames.min(BUDGET));
     let bytes = frames.saturating_mul(stride + 1024).min(1 << 29);
     let _ = sys::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes);
 }

@@ -127,7 +127,7 @@ impl Umem {
         if !address.is_multiple_of(page) {
             return Err(UmemError::NotOnPage { address });
         }
-        let end = first_cell as u64 + u64::from(cells) * u64::from(stride);
+        let end = (first_cell as u64).saturating_add(u64::from(cells) * u64::from(stride));
         if end > len as u64 {
             return Err(UmemError::PastEnd { end, len });
         }
@@ -231,6 +231,8 @@ mod tests {
         assert_eq!(umem(|m| m.cells = 0).unwrap_err(), UmemError::Cells(0));
         assert_eq!(umem(|m| m.cells = (1 << 24) + 1).unwrap_err(), UmemError::Cells((1 << 24) + 1));
         assert_eq!(umem(|m| m.cells = 509).unwrap_err(), UmemError::PastEnd { end: 1_050_624, len: 1 << 20 });
+        let nowhere = umem(|m| m.first_cell = usize::MAX - 1).unwrap_err();
+        assert_eq!(nowhere, UmemError::PastEnd { end: u64::MAX, len: 1 << 20 });
         assert_eq!(
             umem(|m| m.headroom = 2048).unwrap_err(),
             UmemError::Headroom { headroom: 2048, stride: 2048 }

@@ -31,6 +31,23 @@ fn dropping_the_interface_takes_the_program_off() {
     });
 }
 
+#[test]
+fn an_interface_is_promiscuous_only_while_it_is_open() {
+    isolated(|| {
+        veth(1);
+        let promiscuity = || {
+            let output = Command::new("ip").args(["-d", "link", "show", "dev", NEAR]).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            text.split_once("promiscuity ").unwrap().1.split(' ').next().unwrap().to_owned()
+        };
+        let interface =
+            Interface::open(NEAR, XskOptions { promiscuous: true, ..XskOptions::default() }).unwrap();
+        assert_eq!(promiscuity(), "1");
+        drop(interface);
+        assert_eq!(promiscuity(), "0");
+    });
+}
+
 const CHILD: &str = "NETVM_XSK_CHILD";
 
 /// The other process of the next test.
