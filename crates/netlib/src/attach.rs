@@ -8,7 +8,7 @@ use netvm_attach::{AttachError, Fds, Hello, Ready};
 use netvm_region::{Control, ControlError, LAYOUT_VERSION, MapError, Region, RingRef, TableReader};
 use netvm_ring::RingMemory;
 
-use crate::{Endpoint, Waiting};
+use crate::{Endpoint, Stop, Waiting};
 
 /// Why an NF could not attach, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,8 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// Names of the counters that the NF keeps.
     pub counters: Vec<String>,
+    /// Ends the NF from within the process.
+    pub stop: Stop,
 }
 
 impl Options {
@@ -68,6 +70,7 @@ impl Options {
             waiting: Waiting::default(),
             socket: None,
             counters: Vec::new(),
+            stop: Stop::default(),
         }
     }
 
@@ -88,6 +91,7 @@ pub(crate) struct Shared {
     pub(crate) stations: Vec<OwnedFd>,
     /// The connection; its end is the engine's end. `None` in the simulator.
     pub(crate) socket: Option<OwnedFd>,
+    pub(crate) stop: Stop,
 }
 
 impl Shared {
@@ -124,6 +128,7 @@ impl Attachment {
         fds: Fds<OwnedFd>,
         socket: Option<OwnedFd>,
         waiting: Waiting,
+        stop: Stop,
     ) -> Result<Self, Error> {
         let control = Control::open(fds.control)?;
         let header = *control.header();
@@ -136,7 +141,7 @@ impl Attachment {
         let regions = regions.map(|(fd, geometry)| Region::open("region", fd, *geometry));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
         let shared =
-            Arc::new(Shared { control, regions, workers: fds.workers, stations: fds.stations, socket });
+            Arc::new(Shared { control, regions, workers: fds.workers, stations: fds.stations, socket, stop });
         let mut endpoints = Vec::new();
         for thread in 0..header.threads {
             let table = fds.table.try_clone().map_err(AttachError::from)?;
@@ -162,7 +167,7 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
     };
     let fds = netvm_attach::greet(&socket, &hello)?;
     let ready = socket.as_fd().try_clone_to_owned().map_err(AttachError::from)?;
-    let attachment = Attachment::from_fds(fds, Some(socket), options.waiting)?;
+    let attachment = Attachment::from_fds(fds, Some(socket), options.waiting, options.stop.clone())?;
     netvm_attach::send(&ready, &Ready { pid: std::process::id() }, &[])?;
     Ok(attachment)
 }

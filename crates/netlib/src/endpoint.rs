@@ -10,6 +10,7 @@ use netvm_ring::Descriptor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::Shared;
+use crate::function::ThreadContext;
 use crate::inlets::Inlets;
 use crate::outlets::Outlets;
 use crate::packet::{Packet, PortId, RoleId, Verdict};
@@ -20,6 +21,9 @@ pub const BURST: usize = 32;
 
 /// How often a busy thread looks whether the engine is still there.
 const LOOK_AROUND_MICROS: u64 = 10_000;
+
+/// A day: what a longer timeout amounts to.
+const LONGEST_TIMEOUT_MICROS: u64 = 86_400_000_000;
 
 /// The rings of one thread of an NF.
 #[derive(Debug)]
@@ -33,7 +37,10 @@ pub struct Endpoint {
     backoff: Backoff,
     next_look: u64,
     look_every: u64,
+    /// To end once the rings are empty.
     stopping: bool,
+    /// To end now.
+    leaving: bool,
     counters: [u64; StandardCounter::COUNT],
     descriptors: [Descriptor; BURST],
     verdicts: [Verdict; BURST],
@@ -53,6 +60,7 @@ impl Endpoint {
             next_look: 0,
             look_every: clock::cycles_in_micros(LOOK_AROUND_MICROS),
             stopping: false,
+            leaving: false,
             counters: [0; StandardCounter::COUNT],
             descriptors: [Descriptor::default(); BURST],
             verdicts: [Verdict::Next; BURST],
@@ -63,36 +71,59 @@ impl Endpoint {
         this
     }
 
-    /// Takes a burst, waiting for it; `None` when the NF is to end: the engine said so, or has gone.
+    /// Takes a burst, waiting for it; `None` when the NF is to end: the engine said so or has gone, or
+    /// [`crate::Options::stop`] was requested.
     pub fn receive(&mut self) -> Option<Burst<'_>> {
         self.receive_with(|_| {})
     }
 
-    /// As [`Endpoint::receive`], with something to do before the thread sleeps.
-    pub(crate) fn receive_with(&mut self, mut before_sleep: impl FnMut(&Self)) -> Option<Burst<'_>> {
+    /// As [`Endpoint::receive`], waiting no longer than `timeout`: `None` also when that has passed. [`Endpoint::ended`]
+    /// tells the two apart.
+    pub fn receive_for(&mut self, timeout: Duration) -> Option<Burst<'_>> {
+        let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).min(LONGEST_TIMEOUT_MICROS);
+        let until = clock::cycles().saturating_add(clock::cycles_in_micros(micros));
+        let count = self.wait(Some(until), |_| {});
+        (count > 0).then_some(Burst { endpoint: self, count })
+    }
+
+    /// As [`Endpoint::receive`], with something to do while there is nothing to receive: before each sleep, and now and
+    /// then while the thread spins.
+    pub(crate) fn receive_with(&mut self, idle: impl FnMut(&Self)) -> Option<Burst<'_>> {
+        let count = self.wait(None, idle);
+        (count > 0).then_some(Burst { endpoint: self, count })
+    }
+
+    fn wait(&mut self, until: Option<u64>, mut idle: impl FnMut(&Self)) -> usize {
         loop {
+            if self.leaving {
+                return 0;
+            }
             let count = self.poll();
-            if count > 0 {
-                return Some(Burst { endpoint: self, count });
+            if count > 0 || self.stopping {
+                return count;
             }
-            if self.stopping {
-                return None;
-            }
+            let left = match until.map(|until| until.checked_sub(clock::cycles())) {
+                None => LONGEST_SLEEP,
+                Some(Some(cycles)) => Duration::from_micros(cycles / clock::cycles_in_micros(1).max(1)),
+                Some(None) => return 0,
+            };
             match self.backoff.step() {
                 Step::Spin => std::hint::spin_loop(),
                 Step::Yield => std::thread::yield_now(),
                 Step::Sleep => {
-                    before_sleep(self);
-                    self.sleep();
+                    idle(self);
+                    self.sleep(left);
                 }
             }
-            self.look_around();
+            if self.look_around() {
+                idle(self);
+            }
         }
     }
 
     /// Takes a burst if there is one; never waits. For programs that wait in their own way; see [`Endpoint::ended`].
     pub fn try_receive(&mut self) -> Option<Burst<'_>> {
-        let count = self.poll();
+        let count = if self.leaving { 0 } else { self.poll() };
         if count == 0 {
             self.look_around();
         }
@@ -225,17 +256,22 @@ impl Endpoint {
         }
     }
 
-    fn look_around(&mut self) {
+    /// Sees, now and then, whether the NF is to end; returns whether it looked.
+    fn look_around(&mut self) -> bool {
         let now = clock::cycles();
         if now < self.next_look {
-            return;
+            return false;
         }
         self.next_look = now + self.look_every;
-        self.stopping = self.shared.control.command() == Command::Stop || self.shared.engine_has_gone();
+        self.leaving = self.shared.stop.is_requested();
+        self.stopping =
+            self.leaving || self.shared.control.command() == Command::Stop || self.shared.engine_has_gone();
+        true
     }
 
-    fn sleep(&mut self) {
-        let longest = if self.outlets.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
+    fn sleep(&mut self, longest: Duration) {
+        let regulated = if self.outlets.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
+        let longest = longest.min(regulated);
         if self.inlets.prepare_wait() && !self.table.is_stale() {
             self.count(StandardCounter::Sleeps, 1);
             self.show_counters();
@@ -267,6 +303,20 @@ impl Burst<'_> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// As [`Endpoint::epoch`].
+    #[inline]
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.endpoint.table.epoch()
+    }
+
+    /// What the thread knows of its surroundings, as of this burst.
+    #[inline]
+    #[must_use]
+    pub fn context(&self) -> ThreadContext<'_> {
+        ThreadContext::new(self.endpoint)
     }
 
     /// Packet `n`; `None` beyond the burst.

@@ -26,7 +26,7 @@ pub trait NetworkFunction {
     /// Called when ports, roles or chains have changed: names may have other numbers now.
     fn changed(&mut self, _context: &ThreadContext<'_>) {}
 
-    /// Called about ten times a second while there are packets, and whenever the thread wakes: for timeouts.
+    /// Called about ten times a second, with packets or without: for timeouts.
     fn tick(&mut self) {}
 
     /// Writes the function's own counters, in the order in which [`Options::counters`] names them.
@@ -109,32 +109,35 @@ where
 
 fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadContext<'_>) -> F) {
     let mut function = make(&ThreadContext::new(endpoint));
-    let mut own = [0; MAX_COUNTERS];
     let mut epoch = endpoint.epoch();
     let tick = clock::cycles_in_micros(TICK_MICROS);
     let mut next_tick = 0;
-    loop {
-        // Before it sleeps, and ten times a second while it does not.
-        let before_sleep = |endpoint: &Endpoint| {
-            function.tick();
-            function.report(&mut own);
-            endpoint.report(&own);
-        };
-        match endpoint.receive_with(before_sleep) {
-            Some(mut burst) => function.burst(&mut burst),
-            None => break,
-        }
-        if endpoint.epoch() != epoch {
-            epoch = endpoint.epoch();
-            function.changed(&ThreadContext::new(endpoint));
-        }
+    let mut own = [0; MAX_COUNTERS];
+    let mut tend = |function: &mut F, endpoint: &Endpoint, idle: bool| {
         let now = clock::cycles();
-        if now >= next_tick {
+        let due = now >= next_tick;
+        if due {
             next_tick = now + tick;
             function.tick();
+        }
+        // Before it sleeps, so that what is seen then is exact; and ten times a second.
+        if due || idle {
             function.report(&mut own);
             endpoint.report(&own);
         }
+    };
+    loop {
+        match endpoint.receive_with(|endpoint| tend(&mut function, endpoint, true)) {
+            Some(mut burst) => {
+                if burst.epoch() != epoch {
+                    epoch = burst.epoch();
+                    function.changed(&burst.context());
+                }
+                function.burst(&mut burst);
+            }
+            None => break,
+        }
+        tend(&mut function, endpoint, false);
     }
     function.report(&mut own);
     endpoint.report(&own);

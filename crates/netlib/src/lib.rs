@@ -22,7 +22,8 @@
 //! ```
 //!
 //! Three ways to use it: [`run`] with a [`NetworkFunction`] (callback per packet or per burst), [`attach`] and
-//! [`Endpoint::receive`] for programs with a loop of their own, and [`sim::Simulator`] to test an NF with no engine at all.
+//! [`Endpoint::receive`] for programs with a loop of their own, and [`sim`] to test an NF with no engine at all: its code
+//! with [`sim::Simulator`], its program with [`sim::Process`].
 
 mod attach;
 mod endpoint;
@@ -37,5 +38,6 @@ pub use attach::{Attachment, Error, Options, attach};
 pub use endpoint::{BURST, Burst, Endpoint};
 pub use function::{NetworkFunction, ThreadContext, run, run_attached};
 pub use netvm_attach::{FD_VARIABLE, PATH_VARIABLE, ROLE_VARIABLE};
+pub use netvm_region::{MAX_COUNTERS, clock};
 pub use packet::{Packet, PortId, RoleId, Verdict};
-pub use wait::Waiting;
+pub use wait::{Stop, Waiting};

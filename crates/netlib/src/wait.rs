@@ -1,5 +1,7 @@
 //! What a thread does while there are no packets: spin a little, let others run a little, then sleep until woken.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netvm_region::clock;
@@ -12,6 +14,31 @@ pub enum Waiting {
     /// Spin for some microseconds, let other threads run for some more, then sleep until woken. Costs nothing when idle.
     #[default]
     Adaptive,
+}
+
+/// Ends an NF from within its process: from another thread, or, by way of the flag, from a signal handler. All clones
+/// are one. The NF's threads see it within 100 ms; packets that then wait in the NF's rings are the engine's to take back.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asks the NF to end.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked to.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl From<Arc<AtomicBool>> for Stop {
+    /// Stops when `flag` becomes true.
+    fn from(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
 }
 
 /// What to do in this turn.

@@ -1,0 +1,133 @@
+//! The engine's end of everything that an NF shares with an engine: one region, one worker, an empty next-hop table.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use netvm_attach::{AttachError, Fds};
+use netvm_region::{
+    Admission, Control, ControlError, MAX_PORTS, MAX_ROLES, Name, Pages, Region, RegionError, RegionSpec,
+    Table, TablePublisher,
+};
+use netvm_ring::{Action, Consumer, Descriptor, Producer};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{MAX_PACKET, Outcome};
+use crate::attach::Error;
+use crate::endpoint::BURST;
+use crate::packet::{PortId, RoleId, Verdict};
+
+pub(super) const STRIDE: u32 = 16_384;
+pub(super) const HEADROOM: u16 = 256;
+const RING: u32 = 64;
+
+/// The memory, and the engine's ends of the rings of each thread. There are [`BURST`] cells.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// To and from each thread of the NF.
+    pub(super) rings: Vec<(Producer, Consumer)>,
+    pub(super) control: Control,
+    pub(super) worker: OwnedFd,
+    /// One for each thread; station 0 is the engine.
+    pub(super) stations: Vec<OwnedFd>,
+    region: Region,
+    table: TablePublisher,
+}
+
+impl Host {
+    /// For an NF of `threads`; ports and roles get the numbers of their places in the lists.
+    pub(super) fn new(ports: &[&str], roles: &[&str], threads: u16) -> Result<Self, Error> {
+        let spec = RegionSpec {
+            cells: BURST as u32,
+            stride: STRIDE,
+            headroom: HEADROOM,
+            rings: 1,
+            ring_capacity: RING,
+        };
+        let region = Region::create("simulator", spec, Pages::Normal, None).map_err(|error| match error {
+            RegionError::Map(error) => Error::Map(error),
+            RegionError::Geometry(_) => Error::Control(ControlError::Unsound("simulator")),
+        })?;
+        let admission = Admission {
+            group: 0,
+            role: 0,
+            ring_capacity: RING,
+            stations: (1..=threads).map(|station| station as u8).collect(),
+            worker_regions: vec![0],
+            geometries: vec![*region.geometry()],
+        };
+        let control = Control::create("simulator", &admission, None)?;
+        let mut table = Table::new_boxed();
+        for (slot, name) in table.ports.iter_mut().zip(ports.iter().take(MAX_PORTS)) {
+            *slot = Name::new(name).unwrap_or(*slot);
+        }
+        for (slot, name) in table.role_names.iter_mut().zip(roles.iter().take(MAX_ROLES)) {
+            *slot = Name::new(name).unwrap_or(*slot);
+        }
+        let mut publisher = TablePublisher::create("simulator")?;
+        publisher.publish(&table);
+        let ends = |thread| {
+            // SAFETY: the engine's only ends of these rings; `control`, in the same value, keeps them mapped.
+            unsafe { (control.ring_to_nf(thread, 0).producer(), control.ring_from_nf(thread, 0).consumer()) }
+        };
+        let rings = (0..threads).map(ends).collect();
+        let stations = (0..=threads).map(|_| event()).collect::<Result<_, _>>()?;
+        Ok(Self { rings, control, worker: event()?, stations, region, table: publisher })
+    }
+
+    /// What the NF is passed.
+    pub(super) fn fds(&self) -> Fds<BorrowedFd<'_>> {
+        Fds {
+            control: self.control.as_fd(),
+            table: self.table.as_fd(),
+            regions: vec![self.region.as_fd()],
+            workers: vec![self.worker.as_fd()],
+            stations: self.stations.iter().map(AsFd::as_fd).collect(),
+        }
+    }
+
+    /// Writes a frame into a cell that the NF does not have.
+    ///
+    /// # Panics
+    /// When the frame is longer than [`MAX_PACKET`], or there is no such cell.
+    pub(super) fn place(&self, cell: u32, port: PortId, frame: &[u8]) -> Descriptor {
+        assert!(frame.len() <= MAX_PACKET, "a packet of {} bytes", frame.len());
+        assert!((cell as usize) < BURST, "cell {cell}");
+        // SAFETY: the cell exists, the frame fits behind the headroom; the NF does not have the cell now, and one that
+        // writes there all the same spoils its own test's packet.
+        unsafe {
+            let start = self.region.cell(cell).add(usize::from(HEADROOM));
+            start.copy_from_nonoverlapping(NonNull::from(frame).cast(), frame.len());
+        }
+        Descriptor::new(cell, HEADROOM, frame.len() as u16).on_path(0, 0, port.0, 0)
+    }
+
+    /// What a descriptor that came back says; `None` when it says what no NF may say.
+    pub(super) fn outcome(&self, descriptor: Descriptor) -> Option<Outcome> {
+        let verdict = match Action::from_raw(descriptor.action())? {
+            Action::Port => Verdict::Port(PortId(descriptor.argument())),
+            Action::Role => Verdict::Role(RoleId(descriptor.argument())),
+            Action::Drop => Verdict::Drop,
+            Action::Next => Verdict::Next,
+        };
+        let (cell, offset, length) = (descriptor.cell(), descriptor.offset(), descriptor.length());
+        if !self.region.geometry().contains(cell, offset, length) {
+            return None;
+        }
+        let mut bytes = vec![0; usize::from(length)];
+        // SAFETY: the span was just checked against the region. The NF has given the cell back; one that still writes
+        // there spoils bytes that nobody here relies on.
+        unsafe {
+            let start = self.region.cell(cell).add(usize::from(offset));
+            start.copy_to_nonoverlapping(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len());
+        }
+        Some(Outcome { verdict, bytes, hash: descriptor.hash() })
+    }
+}
+
+pub(super) fn socket_error(error: impl Into<std::io::Error>) -> Error {
+    Error::Attach(AttachError::Socket(error.into()))
+}
+
+fn event() -> Result<OwnedFd, Error> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(socket_error)
+}

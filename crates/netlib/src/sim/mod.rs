@@ -1,0 +1,49 @@
+//! A simulator, to test an NF with no engine: no daemon, no privileges, no DPDK.
+//!
+//! The NF runs on the same rings, memory and endpoint code as in production; only the engine's end is played here.
+//! [`Simulator`] runs a [`crate::NetworkFunction`] in the test's own thread; [`Process`] starts an NF's program, in
+//! whatever language it is written, and speaks the engine's side of the attach protocol with it.
+//!
+//! ```
+//! use netlib::sim::Simulator;
+//! use netlib::{NetworkFunction, Packet, PortId, Verdict};
+//!
+//! struct Hairpin;
+//! impl NetworkFunction for Hairpin {
+//!     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+//!         packet.data_mut().swap(0, 6);
+//!         Verdict::Port(packet.ingress())
+//!     }
+//! }
+//!
+//! let mut simulator = Simulator::new(&["lan", "wan"], &[])?;
+//! let mut frame = [0u8; 60];
+//! frame[6] = 2;
+//! let outcome = simulator.inject(&mut Hairpin, PortId(1), &frame);
+//! assert_eq!(outcome.verdict, Verdict::Port(PortId(1)));
+//! assert_eq!(outcome.bytes[0], 2);
+//! # Ok::<(), netlib::Error>(())
+//! ```
+
+mod host;
+mod process;
+mod simulator;
+
+pub use process::{Process, ProcessError};
+pub use simulator::Simulator;
+
+use crate::packet::Verdict;
+
+/// What an NF made of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// The packet afterwards.
+    pub bytes: Vec<u8>,
+    /// The hash by which replicas would be chosen.
+    pub hash: u8,
+}
+
+/// Longest packet that can be injected, in bytes.
+pub const MAX_PACKET: usize = host::STRIDE as usize - host::HEADROOM as usize;

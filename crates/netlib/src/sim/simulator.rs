@@ -1,0 +1,176 @@
+//! The simulator for a function in the test's own thread.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use netvm_attach::Fds;
+use netvm_region::ControlError;
+use netvm_ring::Descriptor;
+
+use super::host::{Host, socket_error};
+use super::{MAX_PACKET, Outcome};
+use crate::attach::{Attachment, Error};
+use crate::endpoint::{BURST, Endpoint};
+use crate::function::{NetworkFunction, ThreadContext};
+use crate::packet::PortId;
+use crate::wait::{Stop, Waiting};
+
+/// An engine of one port memory, one worker and one hop, in the same thread as the NF.
+#[derive(Debug)]
+pub struct Simulator {
+    host: Host,
+    endpoint: Endpoint,
+}
+
+impl Simulator {
+    /// [`MAX_PACKET`].
+    pub const MAX_PACKET: usize = MAX_PACKET;
+
+    /// A simulator in which ports and roles have these names; their numbers are their places in the lists.
+    ///
+    /// # Errors
+    /// [`Error::Map`] or [`Error::Control`] when shared memory is not to be had (a few MiB).
+    pub fn new(ports: &[&str], roles: &[&str]) -> Result<Self, Error> {
+        let host = Host::new(ports, roles, 1)?;
+        let passed = host.fds();
+        let copy = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().map_err(socket_error);
+        let copies = |fds: &[_]| fds.iter().map(|fd| copy(fd)).collect::<Result<Vec<_>, _>>();
+        let fds: Fds<OwnedFd> = Fds {
+            control: copy(&passed.control)?,
+            table: copy(&passed.table)?,
+            regions: copies(&passed.regions)?,
+            workers: copies(&passed.workers)?,
+            stations: copies(&passed.stations)?,
+        };
+        let mut endpoints = Attachment::from_fds(fds, None, Waiting::Poll, Stop::default())?.into_endpoints();
+        match endpoints.pop() {
+            Some(endpoint) => Ok(Self { host, endpoint }),
+            None => Err(Error::Control(ControlError::Unsound("simulator"))),
+        }
+    }
+
+    /// What the NF's thread knows: to make an NF that looks up names.
+    #[must_use]
+    pub fn context(&self) -> ThreadContext<'_> {
+        ThreadContext::new(&self.endpoint)
+    }
+
+    /// Lets the NF see one packet that came in by `ingress`, and returns what it made of it.
+    ///
+    /// # Panics
+    /// When the packet is longer than [`Simulator::MAX_PACKET`].
+    pub fn inject(&mut self, function: &mut impl NetworkFunction, ingress: PortId, frame: &[u8]) -> Outcome {
+        let mut outcomes = self.inject_all(function, &[(ingress, frame)]);
+        assert_eq!(outcomes.len(), 1, "one packet in, one verdict out");
+        outcomes.remove(0)
+    }
+
+    /// Lets the NF see packets, in bursts of [`BURST`], and returns what it made of each, in their order.
+    ///
+    /// # Panics
+    /// When a packet is longer than [`Simulator::MAX_PACKET`].
+    pub fn inject_all(
+        &mut self,
+        function: &mut impl NetworkFunction,
+        frames: &[(PortId, &[u8])],
+    ) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(frames.len());
+        for burst in frames.chunks(BURST) {
+            let placed =
+                burst.iter().zip(0..).map(|((port, frame), cell)| self.host.place(cell, *port, frame));
+            let descriptors: Vec<_> = placed.collect();
+            let pushed: usize = self.host.rings.iter_mut().map(|(to, _)| to.push(&descriptors)).sum();
+            assert_eq!(pushed, burst.len(), "the ring is larger than a burst");
+            while let Some(mut burst) = self.endpoint.try_receive() {
+                function.burst(&mut burst);
+            }
+            let mut returned = [Descriptor::default(); BURST];
+            let count: usize = self.host.rings.iter_mut().map(|(_, from)| from.pop(&mut returned)).sum();
+            returned[..count].sort_by_key(|descriptor| descriptor.cell());
+            outcomes.extend(returned[..count].iter().filter_map(|returned| self.host.outcome(*returned)));
+        }
+        outcomes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Packet, RoleId, Verdict};
+
+    struct Tagger;
+
+    impl NetworkFunction for Tagger {
+        fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+            let length = packet.len();
+            match packet.data().first() {
+                Some(0) => Verdict::Drop,
+                Some(1) => {
+                    if let Some(bytes) = packet.prepend(4) {
+                        bytes[..4].copy_from_slice(b"head");
+                    }
+                    if let Some(bytes) = packet.append(2) {
+                        bytes[length + 4..].copy_from_slice(b"ok");
+                    }
+                    Verdict::Port(PortId(packet.ingress().0 + 1))
+                }
+                Some(2) => {
+                    packet.trim_front(1);
+                    packet.truncate(length - 2);
+                    packet.set_hash(9);
+                    Verdict::Role(RoleId(1))
+                }
+                _ => Verdict::Next,
+            }
+        }
+    }
+
+    #[test]
+    fn every_verdict_and_every_change_of_length_comes_out() {
+        let mut simulator = Simulator::new(&["a", "b"], &["x", "y"]).unwrap();
+        let out = |verdict, bytes: &[u8], hash| Outcome { verdict, bytes: bytes.to_vec(), hash };
+        let frames: [(PortId, &[u8]); 4] =
+            [(PortId(0), &[0, 9]), (PortId(3), &[1, 2, 3]), (PortId(0), &[2, 3, 4]), (PortId(0), &[7])];
+        let got = simulator.inject_all(&mut Tagger, &frames);
+        assert_eq!(got[0].verdict, Verdict::Drop);
+        assert_eq!(got[1], out(Verdict::Port(PortId(4)), b"head\x01\x02\x03ok", 0));
+        assert_eq!(got[2], out(Verdict::Role(RoleId(1)), &[3], 9));
+        assert_eq!(got[3], out(Verdict::Next, &[7], 0));
+    }
+
+    #[test]
+    fn more_packets_than_cells_pass_in_order() {
+        let mut simulator = Simulator::new(&[], &[]).unwrap();
+        let frames: Vec<Vec<u8>> = (0..1000u32).map(|n| [&[7][..], &n.to_be_bytes()].concat()).collect();
+        let list: Vec<_> = frames.iter().map(|frame| (PortId(0), frame.as_slice())).collect();
+        let got = simulator.inject_all(&mut Tagger, &list);
+        assert_eq!(got.len(), 1000);
+        assert!(got.iter().zip(&frames).all(|(got, frame)| got.bytes == *frame));
+    }
+
+    #[test]
+    fn names_have_the_numbers_of_their_places() {
+        let simulator = Simulator::new(&["a", "b"], &["x", "y"]).unwrap();
+        assert_eq!(simulator.context().port("b"), Some(PortId(1)));
+        assert_eq!(simulator.context().role("y"), Some(RoleId(1)));
+        assert_eq!(simulator.context().role("b"), None);
+    }
+
+    #[test]
+    fn room_in_the_cell_is_bounded() {
+        struct Greedy;
+        impl NetworkFunction for Greedy {
+            fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+                assert_eq!(packet.headroom(), 256);
+                assert!(packet.prepend(257).is_none() && packet.append(packet.tailroom() + 1).is_none());
+                assert!(
+                    packet.trim_front(packet.len() + 1).is_none()
+                        && packet.truncate(packet.len() + 1).is_none()
+                );
+                assert!(packet.prepend(256).is_some() && packet.append(packet.tailroom()).is_some());
+                Verdict::Next
+            }
+        }
+        let mut simulator = Simulator::new(&[], &[]).unwrap();
+        assert_eq!(simulator.inject(&mut Greedy, PortId(0), &[1; 60]).bytes.len(), 16_384);
+    }
+}
