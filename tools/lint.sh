@@ -1,0 +1,62 @@
+# shellcheck shell=bash
+# ./dev lint: everything that can be judged without running the code. Sourced by ./dev.
+
+lint() {
+    local -a failed=()
+    local name
+    setup
+    check_target_dir
+    step "formatting" cargo fmt --all --check </dev/null || failed+=(formatting)
+    step "house rules" house_rules || failed+=("house rules")
+    step "shellcheck" shell_scripts || failed+=(shellcheck)
+    step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
+    step "clippy" cargo clippy --workspace --all-targets -- -D warnings </dev/null || failed+=(clippy)
+    step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps </dev/null || failed+=(docs)
+    if command -v cargo-deny >/dev/null; then
+        step "cargo deny" cargo deny check licenses bans sources </dev/null || failed+=("cargo deny")
+    else
+        printf 'SKIP: cargo deny: not installed; "cargo install --locked cargo-deny" installs it\n'
+    fi
+    for name in "${failed[@]}"; do printf 'FAILED: %s\n' "$name"; done
+    ((${#failed[@]} == 0)) || return 1
+    note "lint is clean"
+}
+
+# Files of ours that match the patterns, also when the checkout belongs to another user.
+our_files() {
+    git -c safe.directory='*' ls-files --cached --others --exclude-standard --deduplicate -- "$@" |
+        while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done
+}
+
+house_rules() {
+    local status=0 file lines
+    local -a sources
+    mapfile -t sources < <(our_files '*.rs' '*.c' '*.h' '*.sh' '*.awk' '*.js' '*.css' '*.html' dev .ci/run)
+    for file in "${sources[@]}"; do
+        lines=$(wc -l <"$file")
+        if ((lines > 800)); then
+            printf '%s: %d lines, at most 800: split it\n' "$file" "$lines"
+            status=1
+        fi
+    done
+    mapfile -t sources < <(our_files '*.rs' '*.c' '*.h')
+    if grep -nHE '\b(todo|unimplemented|dbg)!|\b(TODO|FIXME)\b' -- /dev/null "${sources[@]}"; then
+        printf 'unfinished work above: finish it, or leave it out and say so in the documentation\n'
+        status=1
+    fi
+    return "$status"
+}
+
+shell_scripts() {
+    local -a scripts
+    command -v shellcheck >/dev/null || {
+        printf 'SKIP: shellcheck: not installed\n'
+        return 0
+    }
+    mapfile -t scripts < <(our_files dev .ci/run '*.sh')
+    shellcheck -x "${scripts[@]}"
+}
+
+lock_is_current() {
+    cargo metadata --locked --format-version 1 >/dev/null </dev/null
+}

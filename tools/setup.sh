@@ -1,0 +1,169 @@
+# shellcheck shell=bash
+# What building, testing and the demo need on Debian 12, Debian 13 and Ubuntu 24.04. Sourced by ./dev.
+
+# "a|b" is met by either package, and a is what gets installed.
+packages=(
+    build-essential
+    pkg-config
+    libdpdk-dev
+    dpdk-dev # dpdk-testpmd, which the benchmarks compare with
+    libclang-dev
+    clang
+    iproute2
+    ethtool
+    'busybox-static|busybox' # ping, httpd and wget in the tests
+    curl
+    git
+    ca-certificates
+    util-linux
+    shellcheck
+)
+min_dpdk=22.11
+rust_version=$(awk -F'"' '/^rust-version/ { print $2; exit }' Cargo.toml)
+
+setup() {
+    case ${1:-} in
+        '' | --nightly) ;;
+        *) die "setup takes --nightly or nothing, not '$1'" ;;
+    esac
+    setup_packages
+    setup_rust
+    if [[ ${1:-} == --nightly ]]; then setup_nightly miri rust-src; fi
+}
+
+# The entries of `packages` that are not installed, one a line.
+missing_packages() {
+    local -A installed=()
+    local entry name met
+    local -a names
+    IFS='|' read -r -d '' -a names < <(printf '%s|' "${packages[@]}") || true
+    while read -r name; do
+        installed[$name]=1
+    done < <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${names[@]}" 2>/dev/null | sed -n 's/^installed //p')
+    for entry in "${packages[@]}"; do
+        met=no
+        IFS='|' read -r -a names <<<"$entry"
+        for name in "${names[@]}"; do
+            [[ -z ${installed[$name]:-} ]] || met=yes
+        done
+        [[ $met == yes ]] || printf '%s\n' "${names[0]}"
+    done
+}
+
+setup_packages() {
+    local -a missing=()
+    if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
+        mapfile -t missing < <(missing_packages)
+        if ((${#missing[@]} > 0)); then apt_install "${missing[@]}"; fi
+    fi
+    command -v pkg-config >/dev/null ||
+        die "pkg-config is missing; ./dev installs it only on Debian and Ubuntu: install it and these: ${packages[*]}"
+    pkg-config --atleast-version="$min_dpdk" libdpdk ||
+        die "DPDK $min_dpdk or later is needed, pkg-config finds '$(pkg-config --modversion libdpdk 2>/dev/null || echo none)':" \
+            "use Debian 12, Ubuntu 24.04 or later, or set PKG_CONFIG_PATH to a DPDK of your own"
+}
+
+# apt_install PACKAGE...: refresh the lists and install, as root or through sudo, asking nothing.
+apt_install() {
+    local -a run=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1) options=(-y -o DPkg::Lock::Timeout=300)
+    local name quiet=-q
+    [[ ${CI:-} != true ]] || quiet=-qq
+    # sudo clears the environment: hand the proxies on by name.
+    for name in http_proxy https_proxy ftp_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
+        [[ -z ${!name:-} ]] || run+=("$name=${!name}")
+    done
+    if ((EUID != 0)); then
+        command -v sudo >/dev/null || die "missing packages, and neither root nor sudo to install them: ask root to run" \
+            "'apt-get install $*'"
+        run=(sudo "${run[@]}")
+    fi
+    note "installing packages: $*"
+    # A foreign package source that is down must not stop us, so only the install decides.
+    step "apt-get update" "${run[@]}" apt-get update "$quiet" </dev/null || true
+    for name in "$@"; do
+        [[ -n $(apt-cache show --no-all-versions "$name" 2>/dev/null) ]] ||
+            die "apt-get knows no package '$name': is there a network, and are the 'main' (Debian) or 'universe' (Ubuntu)" \
+                "sources of Debian 12, Ubuntu 24.04 or later enabled?"
+    done
+    step "apt-get install" "${run[@]}" apt-get install "$quiet" --no-install-recommends "${options[@]}" "$@" </dev/null ||
+        die "apt-get could not install $*: its messages above say why (no network? another apt-get at work?)"
+}
+
+# rust_is_new_enough [+TOOLCHAIN]: does that cargo run, and is it what the workspace asks for?
+rust_is_new_enough() {
+    local have
+    have=$(cargo "$@" --version 2>/dev/null </dev/null | awk '{ print $2 }') || return 1
+    [[ -n $have && $(printf '%s\n' "$rust_version" "${have%%-*}" | sort -V | head -n 1) == "$rust_version" ]]
+}
+
+has_toolchain() {
+    command -v rustup >/dev/null && rustup toolchain list 2>/dev/null </dev/null | grep -q "^$1"
+}
+
+setup_rust() {
+    if ! rust_is_new_enough; then
+        if ! has_toolchain stable || ! rust_is_new_enough +stable; then install_rust; fi
+        # The user's default toolchain stays what it is; this run builds with stable.
+        if ! rust_is_new_enough; then export RUSTUP_TOOLCHAIN=stable; fi
+        rust_is_new_enough || die "cargo $rust_version or later is needed, and stable is still older:" \
+            "'cargo --version' says '$(cargo --version 2>&1 || true)'"
+    fi
+    if ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; then
+        command -v rustup >/dev/null || die "this cargo has no clippy or no rustfmt: install them (rust-clippy, rustfmt)"
+        step "rustup: clippy and rustfmt" rustup component add clippy rustfmt </dev/null ||
+            die "rustup could not install clippy and rustfmt: is there a network?"
+    fi
+}
+
+install_rust() {
+    if ! command -v rustup >/dev/null; then install_rustup; fi
+    step "rustup: Rust stable ($rust_version or later)" rustup toolchain install stable --profile minimal \
+        --component clippy --component rustfmt --no-self-update </dev/null ||
+        die "rustup could not install Rust stable: is there a network? RUSTUP_DIST_SERVER and https_proxy are honoured"
+}
+
+install_rustup() {
+    # The distribution's rustup (Debian 13, Ubuntu 24.04) unless it would push out the distribution's cargo.
+    if command -v apt-cache >/dev/null && [[ -n $(apt-cache show --no-all-versions rustup 2>/dev/null) ]] &&
+        [[ $(dpkg-query -W -f '${db:Status-Status}\n' cargo rustc 2>/dev/null) != *installed* ]]; then
+        apt_install rustup
+        hash -r
+        return
+    fi
+    local script url got=no
+    script=$(mktemp)
+    for url in "${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/rustup-init.sh" https://sh.rustup.rs; do
+        note "rustup: from $url"
+        if curl --fail --silent --show-error --location --proto-redir =https --retry 2 --output "$script" "$url"; then
+            got=yes
+            break
+        fi
+    done
+    [[ $got == yes ]] || die "rustup could not be downloaded: is there a network? https_proxy and RUSTUP_UPDATE_ROOT are honoured"
+    step "rustup" sh "$script" -y --no-modify-path --profile minimal --default-toolchain none </dev/null ||
+        die "the rustup installer failed: its messages above say why"
+    rm -f "$script"
+    hash -r
+    note "cargo is in ${CARGO_HOME:-$HOME/.cargo}/bin; ./dev finds it there, your shell after '. ${CARGO_HOME:-$HOME/.cargo}/env'"
+}
+
+# has_nightly COMPONENT...: is there a nightly toolchain with these? Asks no network.
+has_nightly() {
+    local have name
+    has_toolchain nightly || return 1
+    have=$(rustup component list --toolchain nightly --installed 2>/dev/null </dev/null) || return 1
+    for name in "$@"; do
+        grep -q "^$name" <<<"$have" || return 1
+    done
+}
+
+setup_nightly() {
+    if has_nightly "$@"; then return; fi
+    command -v rustup >/dev/null || die "a nightly compiler takes rustup, and this cargo is not rustup's: install rustup"
+    if has_toolchain nightly; then
+        step "rustup: nightly components $*" rustup component add --toolchain nightly "$@" </dev/null
+    else
+        step "rustup: nightly with $*" rustup toolchain install nightly --profile minimal --no-self-update \
+            "${@/#/--component=}" </dev/null
+    fi || die "rustup could not install nightly with $*: is there a network?"
+}

@@ -1,0 +1,100 @@
+# shellcheck shell=bash
+# ./dev test: every test there is, and one line of totals at the end. Sourced by ./dev, which sets target_dir.
+# shellcheck disable=SC2154
+
+# Crates that Miri can run whole: no system calls beyond memory and threads.
+miri_packages=(netvm-ring netvm-wire)
+
+# A test that hangs must not hang CI; at a terminal there is Ctrl-C.
+limit=()
+[[ ${CI:-} != true ]] || limit=(timeout -k 10 1200)
+
+test_log=
+test_failures=()
+test_skips=0
+
+# suite NAME COMMAND...: a step whose output is shown and also kept for the totals.
+suite() {
+    local name=$1 before after
+    shift
+    before=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
+    if step "$name" logged "$@"; then return; fi
+    after=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
+    # A build that broke or a process that died leaves no failed test behind: it counts as one itself.
+    if ((after == before)); then test_failures+=("$name"); fi
+}
+
+logged() {
+    "$@" 2>&1 </dev/null | tee -a "$test_log"
+}
+
+skip() {
+    printf 'SKIP: %s\n' "$*"
+    test_skips=$((test_skips + 1))
+}
+
+# Packages with a loom model, found by what they declare.
+loom_packages() {
+    local manifest
+    while read -r manifest; do
+        awk -F'"' '/^name/ { print $2; exit }' "$manifest"
+    done < <(grep -l 'cfg(loom)' crates/*/Cargo.toml)
+}
+
+run_tests() {
+    local start=$SECONDS
+    setup
+    check_target_dir
+    mkdir -p "$target_dir"
+    test_log=$target_dir/dev-test.log
+    : >"$test_log"
+    if (($# > 0)); then chosen_tests "$@"; else all_tests; fi
+    test_totals "$start"
+}
+
+# --show-output, so that the SKIP lines of tests that pass are seen.
+chosen_tests() {
+    local -a build=()
+    local argument
+    for argument in "$@"; do
+        [[ $argument != -- ]] || break
+        build+=("$argument")
+    done
+    shift "${#build[@]}"
+    [[ $# -eq 0 ]] || shift
+    suite "tests" "${limit[@]}" cargo test --no-fail-fast --all-targets "${build[@]}" -- --show-output "$@"
+}
+
+all_tests() {
+    local -a loom=()
+    local package
+    if ! step "build the tests" cargo test --workspace --all-targets --no-run </dev/null; then
+        test_failures+=("build the tests")
+        return
+    fi
+    suite "tests" "${limit[@]}" cargo test --no-fail-fast --workspace --all-targets -- --show-output
+    suite "documentation tests" "${limit[@]}" cargo test --no-fail-fast --workspace --doc
+
+    while read -r package; do loom+=(-p "$package"); done < <(loom_packages)
+    suite "loom" "${limit[@]}" env RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off \
+        cargo test --release --lib --target-dir target-loom "${loom[@]}"
+
+    if has_nightly miri rust-src; then
+        suite "miri" "${limit[@]}" env PROPTEST_CASES=4 MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation" \
+            cargo +nightly miri test --lib "${miri_packages[@]/#/--package=}"
+    else
+        skip "miri: there is no nightly compiler with miri and rust-src; './dev setup --nightly' installs them"
+    fi
+}
+
+test_totals() {
+    local passed failed skipped name
+    passed=$(awk -v count=passed -f tools/test-summary.awk "$test_log")
+    failed=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
+    skipped=$(awk -v count=skipped -f tools/test-summary.awk "$test_log")
+    note "all of it: $((SECONDS - $1)) s"
+    for name in "${test_failures[@]}"; do printf 'FAILED: %s\n' "$name"; done
+    failed=$((failed + ${#test_failures[@]}))
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$((skipped + test_skips))"
+    ((failed == 0))
+}
