@@ -57,15 +57,17 @@ setup_packages() {
         if ((${#missing[@]} > 0)); then apt_install "${missing[@]}"; fi
     fi
     command -v pkg-config >/dev/null ||
-        die "pkg-config is missing; ./dev installs it only on Debian and Ubuntu: install it and these: ${packages[*]}"
+        die "pkg-config is missing; ./dev installs packages on Debian and Ubuntu only:" \
+            "install it and these: ${packages[*]}"
     pkg-config --atleast-version="$min_dpdk" libdpdk ||
-        die "DPDK $min_dpdk or later is needed, pkg-config finds '$(pkg-config --modversion libdpdk 2>/dev/null || echo none)':" \
+        die "DPDK $min_dpdk or later is needed, and pkg-config finds" \
+            "'$(pkg-config --modversion libdpdk 2>/dev/null || echo none)':" \
             "use Debian 12, Ubuntu 24.04 or later, or set PKG_CONFIG_PATH to a DPDK of your own"
 }
 
 # apt_install PACKAGE...: refresh the lists and install, as root or through sudo, asking nothing.
 apt_install() {
-    local -a run=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1) options=(-y -o DPkg::Lock::Timeout=300)
+    local -a run=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1) options=(-y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
     local name quiet=-q
     [[ ${CI:-} != true ]] || quiet=-qq
     # sudo clears the environment: hand the proxies on by name.
@@ -73,8 +75,8 @@ apt_install() {
         [[ -z ${!name:-} ]] || run+=("$name=${!name}")
     done
     if ((EUID != 0)); then
-        command -v sudo >/dev/null || die "missing packages, and neither root nor sudo to install them: ask root to run" \
-            "'apt-get install $*'"
+        command -v sudo >/dev/null ||
+            die "packages are missing, and there is neither root nor sudo: ask root to run 'apt-get install $*'"
         run=(sudo "${run[@]}")
     fi
     note "installing packages: $*"
@@ -82,10 +84,11 @@ apt_install() {
     step "apt-get update" "${run[@]}" apt-get update "$quiet" </dev/null || true
     for name in "$@"; do
         [[ -n $(apt-cache show --no-all-versions "$name" 2>/dev/null) ]] ||
-            die "apt-get knows no package '$name': is there a network, and are the 'main' (Debian) or 'universe' (Ubuntu)" \
-                "sources of Debian 12, Ubuntu 24.04 or later enabled?"
+            die "apt-get knows no package '$name': is there a network, is this Debian 12, Ubuntu 24.04 or later," \
+                "and are its 'main' (Debian) or 'universe' (Ubuntu) sources enabled?"
     done
-    step "apt-get install" "${run[@]}" apt-get install "$quiet" --no-install-recommends "${options[@]}" "$@" </dev/null ||
+    step "apt-get install" "${run[@]}" \
+        apt-get install "$quiet" --no-install-recommends "${options[@]}" "$@" </dev/null ||
         die "apt-get could not install $*: its messages above say why (no network? another apt-get at work?)"
 }
 
@@ -119,7 +122,8 @@ install_rust() {
     if ! command -v rustup >/dev/null; then install_rustup; fi
     step "rustup: Rust stable ($rust_version or later)" rustup toolchain install stable --profile minimal \
         --component clippy --component rustfmt --no-self-update </dev/null ||
-        die "rustup could not install Rust stable: is there a network? RUSTUP_DIST_SERVER and https_proxy are honoured"
+        die "rustup could not install Rust stable: is there a network?" \
+            "RUSTUP_DIST_SERVER and https_proxy are honoured"
 }
 
 install_rustup() {
@@ -134,17 +138,20 @@ install_rustup() {
     script=$(mktemp)
     for url in "${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/rustup-init.sh" https://sh.rustup.rs; do
         note "rustup: from $url"
-        if curl --fail --silent --show-error --location --proto-redir =https --retry 2 --output "$script" "$url"; then
+        if curl --fail -sS --location --proto-redir =https --retry 2 --output "$script" "$url"; then
             got=yes
             break
         fi
     done
-    [[ $got == yes ]] || die "rustup could not be downloaded: is there a network? https_proxy and RUSTUP_UPDATE_ROOT are honoured"
-    step "rustup" sh "$script" -y --no-modify-path --profile minimal --default-toolchain none </dev/null ||
+    [[ $got == yes ]] || die "rustup could not be downloaded: is there a network?" \
+        "RUSTUP_UPDATE_ROOT and https_proxy are honoured"
+    step "rustup" env RUSTUP_INIT_SKIP_PATH_CHECK=yes \
+        sh "$script" -y --no-modify-path --profile minimal --default-toolchain none </dev/null ||
         die "the rustup installer failed: its messages above say why"
     rm -f "$script"
     hash -r
-    note "cargo is in ${CARGO_HOME:-$HOME/.cargo}/bin; ./dev finds it there, your shell after '. ${CARGO_HOME:-$HOME/.cargo}/env'"
+    local home=${CARGO_HOME:-$HOME/.cargo}
+    note "cargo is in $home/bin: ./dev finds it there, and your shell does after '. $home/env'"
 }
 
 # has_nightly COMPONENT...: is there a nightly toolchain with these? Asks no network.
