@@ -1,0 +1,148 @@
+//! Why a packet was dropped. Every drop has one of these, counted per port, chain and NF.
+
+/// The reasons. The numbers are places in counter arrays and mean nothing elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// A steering rule says so.
+    Steered,
+    /// No steering rule matches.
+    NoRule,
+    /// The headers cannot be parsed, and only rules that look at headers were left.
+    Malformed,
+    /// The packet spans several buffers, or is longer than a cell: the port's MTU does not fit the group's cells.
+    TooLong,
+    /// A hop of the chain has no NF, and the chain's policy is to drop.
+    NfDown,
+    /// The first ring of the chain, or one further down, is full: dropped at the entry.
+    ChainFull,
+    /// A ring in the middle of the chain is full.
+    DownstreamFull,
+    /// No cell was free to copy the packet into another trust group, or for a port that needs its own memory.
+    NoCell,
+    /// The NF said drop.
+    Verdict,
+    /// The NF named a port that there is not.
+    UnknownPort,
+    /// The NF named a port that its trust group may not send to.
+    PortDenied,
+    /// The NF named a role that there is not, or that has no NF now.
+    UnknownRole,
+    /// The NF named a role of another trust group that the packet's chain does not lead to.
+    RoleDenied,
+    /// The NF claims a place in a chain that is not its group's.
+    BadChain,
+    /// The NF's verdict is no verdict.
+    BadAction,
+    /// The NF's offset and length do not lie in the cell, or leave less than an Ethernet header.
+    BadSpan,
+    /// The chain ends and has no output, and the last NF named no port.
+    NoOutput,
+    /// The transmit queue is full.
+    TxFull,
+    /// The port is gone or being taken away.
+    PortDown,
+    /// The NF died or left while it had the packet.
+    NfDied,
+}
+
+impl DropReason {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 20] = [
+        Self::Steered,
+        Self::NoRule,
+        Self::Malformed,
+        Self::TooLong,
+        Self::NfDown,
+        Self::ChainFull,
+        Self::DownstreamFull,
+        Self::NoCell,
+        Self::Verdict,
+        Self::UnknownPort,
+        Self::PortDenied,
+        Self::UnknownRole,
+        Self::RoleDenied,
+        Self::BadChain,
+        Self::BadAction,
+        Self::BadSpan,
+        Self::NoOutput,
+        Self::TxFull,
+        Self::PortDown,
+        Self::NfDied,
+    ];
+
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The name that people and programs see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Steered => "steered",
+            Self::NoRule => "no-rule",
+            Self::Malformed => "malformed",
+            Self::TooLong => "too-long",
+            Self::NfDown => "nf-down",
+            Self::ChainFull => "chain-full",
+            Self::DownstreamFull => "downstream-full",
+            Self::NoCell => "no-cell",
+            Self::Verdict => "verdict",
+            Self::UnknownPort => "unknown-port",
+            Self::PortDenied => "port-denied",
+            Self::UnknownRole => "unknown-role",
+            Self::RoleDenied => "role-denied",
+            Self::BadChain => "bad-chain",
+            Self::BadAction => "bad-action",
+            Self::BadSpan => "bad-span",
+            Self::NoOutput => "no-output",
+            Self::TxFull => "tx-full",
+            Self::PortDown => "port-down",
+            Self::NfDied => "nf-died",
+        }
+    }
+}
+
+/// What an NF did that no honest NF does. Nothing is dropped: the packet was not the NF's to begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Violation {
+    /// A cell number that the region does not have.
+    CellOutOfRange,
+    /// A cell that is not out, or is out by another worker: made up, or returned twice.
+    CellNotOut,
+    /// A ring index that cannot be.
+    RingIndex,
+}
+
+impl Violation {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::CellOutOfRange, Self::CellNotOut, Self::RingIndex];
+
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The name that people and programs see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CellOutOfRange => "cell-out-of-range",
+            Self::CellNotOut => "cell-not-out",
+            Self::RingIndex => "ring-index",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_places() {
+        for (n, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, n, "{}", reason.name());
+        }
+        for (n, violation) in Violation::ALL.iter().enumerate() {
+            assert_eq!(*violation as usize, n, "{}", violation.name());
+        }
+    }
+}

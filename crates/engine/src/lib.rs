@@ -1,0 +1,28 @@
+//! The packet path: workers, ports, trust groups, chains, and the NFs that attach to them.
+//!
+//! [`Engine`] is the whole: it starts workers, makes the host what a configuration says ([`Engine::apply`]), lets NFs in
+//! ([`Engine::admit`]) and takes back what they had when they are gone. The packet path itself is in `worker`: one file
+//! for each stage.
+
+mod counters;
+mod drop_reason;
+mod ids;
+mod link;
+mod manager;
+mod memory;
+mod port;
+mod snapshot;
+mod steer;
+mod topology;
+mod worker;
+
+pub use counters::{
+    ChainCounters, Counter, Drops, LinkCounters, PortCounters, Stage, StageCounters, WorkerCounters,
+};
+pub use drop_reason::{DropReason, Violation};
+pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
+pub use link::MAX_LINKS;
+pub use manager::{
+    AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, InstanceState,
+    InstanceView, MemoryView, Notice, OpenError, PortView, StageView, StartError, ThreadView, WorkerView,
+};

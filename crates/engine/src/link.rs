@@ -1,0 +1,90 @@
+//! A link: one worker's two rings with one thread of an NF.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvm_region::{Control, clock};
+use netvm_ring::{Consumer, Producer};
+
+use crate::ids::{GroupId, LinkId, MemoryId, StationId};
+
+/// Links that an engine can have at a time.
+pub const MAX_LINKS: usize = 512;
+
+/// A sleeping NF is woken no more often than this: an honest one stays awake for longer than that once it is, and one
+/// that only claims to sleep cannot make the engine call the kernel for every burst.
+const WAKE_EVERY_MICROS: u64 = 20;
+
+/// One worker's end of an NF thread. Made by the manager, owned by the worker.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: LinkId,
+    pub(crate) group: GroupId,
+    pub(crate) station: StationId,
+    /// Where the cells of this worker's packets for this group are.
+    pub(crate) memory: MemoryId,
+    pub(crate) to_nf: Producer,
+    pub(crate) from_nf: Consumer,
+    wake: Arc<OwnedFd>,
+    wake_pending: bool,
+    woken_at: u64,
+    wake_every: u64,
+    // The rings' memory must outlive their ends.
+    _control: Arc<Control>,
+}
+
+impl Link {
+    #[allow(clippy::too_many_arguments, reason = "one place makes links, from the parts of an admission")]
+    pub(crate) fn new(
+        id: LinkId,
+        group: GroupId,
+        station: StationId,
+        memory: MemoryId,
+        to_nf: Producer,
+        from_nf: Consumer,
+        wake: Arc<OwnedFd>,
+        control: Arc<Control>,
+    ) -> Self {
+        let wake_every = clock::cycles_in_micros(WAKE_EVERY_MICROS);
+        let (wake_pending, woken_at) = (false, 0);
+        Self {
+            id,
+            group,
+            station,
+            memory,
+            to_nf,
+            from_nf,
+            wake,
+            wake_pending,
+            woken_at,
+            wake_every,
+            _control: control,
+        }
+    }
+
+    /// Notes, after a burst was published, that the NF may be asleep.
+    #[inline(always)]
+    pub(crate) fn note_published(&mut self) {
+        self.wake_pending |= self.to_nf.wants_wake();
+    }
+
+    /// Wakes the NF if it sleeps and was not woken just now; called once a turn.
+    #[inline(always)]
+    pub(crate) fn wake_if_pending(&mut self, now: u64) {
+        if self.wake_pending && now.wrapping_sub(self.woken_at) >= self.wake_every {
+            self.wake_pending = false;
+            self.woken_at = now;
+            wake(&self.wake);
+        }
+    }
+
+    /// Whether a wake-up is owed: the worker must not sleep for long.
+    pub(crate) const fn owes_wake(&self) -> bool {
+        self.wake_pending
+    }
+}
+
+/// Wakes whoever sleeps on an eventfd. A full count (EAGAIN) wakes as well; any other error means that there is nobody.
+pub(crate) fn wake(fd: &impl AsFd) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,235 @@
+//! Making the engine be what a host says: live, and as a whole or not at all.
+//!
+//! Everything that can fail (memory, ports) is made first, beside what runs. Then the workers get the new things and a
+//! new snapshot, and what is no longer wanted is taken away. A port that changes must be closed before it can be opened
+//! anew; if that fails, it is opened as it was.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvm_config::model::{EngineConfig, Group, Host, PortConfig};
+
+use super::group::{GroupState, create_memory};
+use super::ports::{self, OpenError, PortState};
+use super::{Engine, GroupError};
+use crate::ids::{GroupId, InstanceId, MemoryId, PortId, WorkerId};
+use crate::memory::Memory;
+use crate::port::PortQueue;
+use crate::worker::Command;
+
+/// How long to wait for workers to give a port's queues back.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// Why a host was not applied. The engine is then as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// Something that only a restart can change.
+    #[error("{what} cannot be changed while netvm runs: restart netvmd, or leave it as it is")]
+    NeedsRestart {
+        /// What.
+        what: String,
+    },
+    /// A group's memory.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// A port.
+    #[error(transparent)]
+    Port(#[from] OpenError),
+    /// A worker does not give a queue back.
+    #[error("port {port}: a worker has not given its queue back after {} s", CLOSING.as_secs())]
+    Stuck {
+        /// The port.
+        port: String,
+    },
+}
+
+impl Engine {
+    /// Makes the engine be what `host` says. NFs of roles that are gone or whose group changed are asked to leave.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; everything is then as it was.
+    pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
+        self.check_live(host)?;
+        let new_groups = self.make_groups(host)?;
+        for group in &new_groups {
+            self.announce_memories(&group.memories, Some(group.id()));
+        }
+        let ids: Vec<GroupId> = new_groups.iter().map(GroupState::id).collect();
+        self.groups.extend(new_groups.into_iter().map(|group| (group.id(), group)));
+        if let Err(error) = self.change_ports(host) {
+            for id in ids {
+                self.retiring.extend(self.groups.remove(&id));
+            }
+            return Err(error);
+        }
+        self.host = host.clone();
+        let gone: Vec<GroupId> =
+            self.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
+        self.dismiss_unwanted(host);
+        self.rebuild();
+        for id in gone {
+            self.retiring.extend(self.groups.remove(&id));
+        }
+        Ok(())
+    }
+
+    fn check_live(&self, host: &Host) -> Result<(), ApplyError> {
+        let needs_restart = |what: String| Err(ApplyError::NeedsRestart { what });
+        let idle_may_differ = EngineConfig { idle: self.host.engine.idle, ..host.engine.clone() };
+        if idle_may_differ != self.host.engine || host.engine.idle != self.host.engine.idle {
+            return needs_restart("the [engine] section".to_owned());
+        }
+        for group in &host.groups {
+            let Some(old) = self.groups.get(&group.id) else { continue };
+            let memory = |g: &Group| (g.cells, g.cell_size, g.headroom);
+            if memory(&old.config) != memory(group) {
+                return needs_restart(format!(
+                    "the memory of group {} (cells, cell_size, headroom)",
+                    group.name
+                ));
+            }
+            if !self.instances.values().all(|i| i.group != group.id) && old.config.name != group.name {
+                return needs_restart(format!("the name of group {}", group.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn make_groups(&mut self, host: &Host) -> Result<Vec<GroupState>, ApplyError> {
+        let mut made = Vec::new();
+        for config in host.groups.iter().filter(|config| !self.groups.contains_key(&config.id)) {
+            made.push(GroupState::create(config.clone(), &self.plan, &mut self.next_memory)?);
+        }
+        Ok(made)
+    }
+
+    fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
+        for (worker, region) in self.workers.iter_mut().zip(&self.worker_regions) {
+            for (n, memory) in memories.iter().enumerate() {
+                let home = group.filter(|_| n == usize::from(*region));
+                worker.order(Command::AddMemory { memory: Arc::clone(memory), home });
+            }
+        }
+    }
+
+    /// Closes and opens ports until they are those of `host`; on an error they are those of before.
+    fn change_ports(&mut self, host: &Host) -> Result<(), ApplyError> {
+        let landing = |config: &PortConfig| host.landing_group(config);
+        let old: Vec<PortConfig> = self.ports.values().map(|port| port.config.clone()).collect();
+        let same = |a: &PortConfig, b: &PortConfig, engine: &Self| {
+            a == b && engine.host.landing_group(a) == landing(b)
+        };
+        let closed: Vec<PortConfig> =
+            old.iter().filter(|a| host.port(a.id).is_none_or(|b| !same(a, b, self))).cloned().collect();
+        let opened: Vec<PortConfig> = host
+            .ports
+            .iter()
+            .filter(|b| self.ports.get(&b.id).is_none_or(|a| !same(&a.config, b, self)))
+            .cloned()
+            .collect();
+        for config in &closed {
+            self.close_port(config.id)?;
+        }
+        let mut done: Vec<PortId> = Vec::new();
+        for config in &opened {
+            if let Err(error) = self.open_port(config, landing(config)) {
+                for id in done {
+                    self.close_port(id)?;
+                }
+                for config in &closed {
+                    let group = self.host.landing_group(config);
+                    // It was open a moment ago; if it cannot be opened again, that is the graver news.
+                    self.open_port(config, group)?;
+                }
+                return Err(error);
+            }
+            done.push(config.id);
+        }
+        Ok(())
+    }
+
+    fn open_port(&mut self, config: &PortConfig, group: Option<GroupId>) -> Result<(), ApplyError> {
+        let memories = self.memories_for(group)?;
+        let (state, queues) = ports::open(self.plan.eal, config, &memories)?;
+        self.install(state, queues);
+        Ok(())
+    }
+
+    /// For each worker, the memory in which packets of a port land.
+    fn memories_for(&mut self, group: Option<GroupId>) -> Result<Vec<Arc<Memory>>, ApplyError> {
+        let group = group.filter(|group| self.groups.contains_key(group));
+        if group.is_none() && self.own.is_empty() {
+            let config = Group {
+                id: GroupId(u16::MAX),
+                name: "engine".to_owned(),
+                cells: 8192,
+                cell_size: 2048,
+                headroom: 256,
+                may_send_to: None,
+            };
+            for node in self.plan.nodes.clone() {
+                let id = MemoryId(self.next_memory);
+                self.next_memory += 1;
+                self.own.push(Arc::new(create_memory(&config, id, &self.plan, node)?));
+            }
+            let own = self.own.clone();
+            self.announce_memories(&own, None);
+        }
+        let memories =
+            group.and_then(|group| self.groups.get(&group)).map_or(&self.own, |group| &group.memories);
+        Ok(self.worker_regions.iter().map(|region| Arc::clone(&memories[usize::from(*region)])).collect())
+    }
+
+    fn install(&mut self, state: PortState, queues: Vec<(WorkerId, PortQueue)>) {
+        let id = state.id();
+        let senders = state.workers.clone();
+        for (worker, queue) in queues {
+            self.workers[worker.index()].order(Command::AddPort { queue: Box::new(queue), input: true });
+        }
+        for (n, worker) in self.workers.iter_mut().enumerate() {
+            let owner = (!senders.contains(&worker.id))
+                .then(|| senders.get(n % senders.len().max(1)).copied())
+                .flatten();
+            worker.order(Command::SetOwner(id, owner));
+        }
+        self.ports.insert(id, state);
+    }
+
+    /// Takes a port from the workers and waits until it is closed.
+    fn close_port(&mut self, id: PortId) -> Result<(), ApplyError> {
+        let Some(state) = self.ports.get_mut(&id) else { return Ok(()) };
+        state.closing = state.workers.clone();
+        let name = state.config.name.clone();
+        for worker in &mut self.workers {
+            worker.order(Command::SetOwner(id, None));
+        }
+        for worker in self.ports[&id].workers.clone() {
+            self.workers[worker.index()].order(Command::RemovePort(id));
+        }
+        let start = Instant::now();
+        while self.ports.get(&id).is_some_and(|state| !state.closing.is_empty()) {
+            if start.elapsed() > CLOSING {
+                return Err(ApplyError::Stuck { port: name });
+            }
+            self.service();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.ports.remove(&id);
+        Ok(())
+    }
+
+    pub(super) fn port_retired(&mut self, id: PortId, worker: WorkerId) {
+        if let Some(state) = self.ports.get_mut(&id) {
+            state.closing.retain(|other| *other != worker);
+        }
+    }
+
+    fn dismiss_unwanted(&mut self, host: &Host) {
+        let wanted =
+            |instance: &super::Instance| host.nf(instance.role).is_some_and(|nf| nf.group == instance.group);
+        let gone: Vec<InstanceId> = self.instances.values().filter(|i| !wanted(i)).map(|i| i.id).collect();
+        for id in gone {
+            self.dismiss(id);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! An NF that dies or leaves: its traffic goes elsewhere, its cells come back, its numbers become free.
+//!
+//! ```text
+//!  dies ────────────────────────────────┐
+//!                                       ▼
+//!  leaves: no new packets, sends on ──▶ gone: tables and snapshots without it; links drained; first sweep
+//!          what it has, is told to stop            │  all stations of the group work by the new table
+//!                                                  ▼
+//!                                       last sweep: what others still handed to it meanwhile
+//!                                                  │
+//!                                                  ▼
+//!                                       numbers and rings are free
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvm_region::Control;
+
+use super::instance::{Instance, InstanceState};
+use super::{Engine, Notice};
+use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId};
+use crate::link::wake;
+use crate::worker::Command;
+use crate::worker::sweep::{SweepOrder, Swept};
+
+/// How long an NF that leaves has for sending on what it holds.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long after the decision the workers certainly work by the new snapshot.
+const SETTLE: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    FirstSweep,
+    AwaitingOthers,
+    LastSweep,
+}
+
+/// An NF that is gone, until nothing of it is left.
+pub(super) struct Departure {
+    id: InstanceId,
+    role: RoleId,
+    group: GroupId,
+    mask: u64,
+    links: Vec<Vec<LinkId>>,
+    /// The table without it.
+    epoch: u64,
+    phase: Phase,
+    /// Sweeps that are under way.
+    tickets: Vec<u64>,
+    cells: u64,
+    since: Instant,
+    first_sweep: Duration,
+    // The links' rings live here until the links are retired.
+    _control: Arc<Control>,
+}
+
+impl Departure {
+    pub(super) const fn group(&self) -> GroupId {
+        self.group
+    }
+
+    pub(super) fn links(&self) -> impl Iterator<Item = &Vec<LinkId>> {
+        self.links.iter()
+    }
+}
+
+impl Engine {
+    /// Asks an NF to leave: it gets no new packets, sends on what it has, and is told to stop. Its connection closes then.
+    pub fn dismiss(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        if matches!(instance.state, InstanceState::Attaching | InstanceState::Standby) {
+            instance.control.tell_stop();
+            self.wake_stations(id);
+            return;
+        }
+        instance.state = InstanceState::Leaving;
+        instance.since = Instant::now();
+        self.rebuild();
+    }
+
+    /// The NF's process is gone (its connection is closed): its traffic goes where its chains say, its cells come back.
+    pub fn departed(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.remove(&id) else { return };
+        let mask = instance.mask();
+        let stranded = self.stranded(&instance);
+        if let Some(group) = self.groups.get_mut(&instance.group) {
+            group.mark_gone(mask);
+        }
+        self.promote_standby(&instance);
+        self.rebuild();
+        let epoch = self.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
+        for links in &instance.links {
+            for (worker, link) in self.workers.iter_mut().zip(links) {
+                worker.order(Command::RemoveLink(*link));
+            }
+        }
+        let tickets = self.order_sweep(instance.group, mask, &stranded);
+        self.departures.push(Departure {
+            id,
+            role: instance.role,
+            group: instance.group,
+            mask,
+            links: instance.links,
+            epoch,
+            phase: Phase::FirstSweep,
+            tickets,
+            cells: 0,
+            since: Instant::now(),
+            first_sweep: Duration::ZERO,
+            _control: instance.control,
+        });
+    }
+
+    /// What the dead NF wrote to others' rings and did not publish.
+    fn stranded(&self, instance: &Instance) -> Vec<(u32, StationId)> {
+        let Some(group) = self.groups.get(&instance.group) else { return Vec::new() };
+        let rings = instance.stations.iter().flat_map(|from| group.rings_from(*from));
+        let rings = rings.filter_map(|(to, ring)| {
+            Some((to, group.memories.get(usize::from(ring.region))?.region().ring(ring.index)?))
+        });
+        let mut stranded = Vec::new();
+        for (to, ring) in rings {
+            stranded.extend(ring.unpublished().map(|descriptor| (descriptor.cell(), to)));
+        }
+        stranded
+    }
+
+    /// A standby of the same role takes the place of one that took packets.
+    fn promote_standby(&mut self, gone: &Instance) {
+        if gone.state != InstanceState::Active {
+            return;
+        }
+        let waiting =
+            |other: &&mut Instance| other.role == gone.role && other.state == InstanceState::Standby;
+        if let Some(standby) = self.instances.values_mut().find(waiting) {
+            standby.state = InstanceState::Active;
+            standby.standby = false;
+            self.notices.push_back(Notice::StandbyTookOver { instance: standby.id, role: standby.role });
+        }
+    }
+
+    fn order_sweep(&mut self, group: GroupId, stations: u64, stranded: &[(u32, StationId)]) -> Vec<u64> {
+        let Some(group) = self.groups.get(&group) else { return Vec::new() };
+        let mut tickets = Vec::new();
+        for (worker, region) in self.workers.iter_mut().zip(&self.worker_regions) {
+            let ticket = self.next_ticket;
+            self.next_ticket += 1;
+            let memory = group.memories[usize::from(*region)].id;
+            worker.order(Command::Sweep(SweepOrder {
+                ticket,
+                memory,
+                stations,
+                stranded: stranded.to_vec(),
+            }));
+            tickets.push(ticket);
+        }
+        tickets
+    }
+
+    /// A sweep is done.
+    pub(super) fn swept(&mut self, done: Swept) {
+        let departure = self.departures.iter_mut().find(|departure| departure.tickets.contains(&done.ticket));
+        if let Some(departure) = departure {
+            departure.tickets.retain(|ticket| *ticket != done.ticket);
+            departure.cells += done.cells;
+        }
+    }
+
+    /// Moves departures on, and NFs that are leaving.
+    pub(super) fn serve_departures(&mut self) {
+        self.stop_those_that_have_left();
+        let mut done = Vec::new();
+        for index in 0..self.departures.len() {
+            if self.departures[index].tickets.is_empty() && self.advance(index) {
+                done.push(index);
+            }
+        }
+        for index in done.into_iter().rev() {
+            let departure = self.departures.remove(index);
+            if let Some(group) = self.groups.get_mut(&departure.group) {
+                group.release_stations(departure.mask);
+            }
+            self.reclaimed += departure.cells;
+            self.notices.push_back(Notice::Reclaimed {
+                instance: departure.id,
+                role: departure.role,
+                cells: departure.cells,
+                first_sweep: departure.first_sweep,
+                total: departure.since.elapsed(),
+            });
+        }
+    }
+
+    /// The sweep of this phase is done: whether nothing is left to do.
+    fn advance(&mut self, index: usize) -> bool {
+        let (group, epoch, mask) = {
+            let departure = &self.departures[index];
+            (departure.group, departure.epoch, departure.mask)
+        };
+        match self.departures[index].phase {
+            Phase::FirstSweep => {
+                let departure = &mut self.departures[index];
+                departure.first_sweep = departure.since.elapsed();
+                departure.phase = Phase::AwaitingOthers;
+                false
+            }
+            Phase::AwaitingOthers => {
+                let others = self
+                    .instances
+                    .values()
+                    .filter(|other| other.group == group && other.state != InstanceState::Attaching);
+                if others.into_iter().all(|other| other.has_seen(epoch)) {
+                    let tickets = self.order_sweep(group, mask, &[]);
+                    let departure = &mut self.departures[index];
+                    departure.tickets = tickets;
+                    departure.phase = Phase::LastSweep;
+                }
+                false
+            }
+            Phase::LastSweep => true,
+        }
+    }
+
+    /// Tells NFs to stop that have sent on everything, or have had their time.
+    fn stop_those_that_have_left(&mut self) {
+        let mut ready = Vec::new();
+        for instance in self.instances.values().filter(|instance| instance.state == InstanceState::Leaving) {
+            let age = instance.since.elapsed();
+            if age > GRACE || (age > SETTLE && self.holds_nothing(instance)) {
+                ready.push(instance.id);
+            }
+        }
+        for id in ready {
+            if let Some(instance) = self.instances.get(&id) {
+                instance.control.tell_stop();
+            }
+            self.wake_stations(id);
+        }
+    }
+
+    fn holds_nothing(&self, instance: &Instance) -> bool {
+        let Some(group) = self.groups.get(&instance.group) else { return true };
+        let epoch = group.publisher.epoch();
+        let mut others = self.instances.values().filter(|other| other.group == instance.group);
+        let all_know = others.all(|other| other.has_seen(epoch));
+        let holds = |station: &StationId| group.memories.iter().any(|memory| memory.cells_with(*station) > 0);
+        all_know && !instance.stations.iter().any(holds)
+    }
+
+    fn wake_stations(&self, id: InstanceId) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let Some(group) = self.groups.get(&instance.group) else { return };
+        for station in &instance.stations {
+            wake(&group.wakes[station.index()]);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A trust group: its memories, its table, its stations and the rings between them.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvm_config::model::Group;
+use netvm_region::{MAX_STATIONS, Pages, Region, RegionError, RegionSpec, RingRef, Table, TablePublisher};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::GroupError;
+use crate::ids::{GroupId, MemoryId, StationId};
+use crate::memory::Memory;
+
+/// Direct rings that a region has room for.
+const RINGS: u16 = 256;
+
+/// What all memories of an engine are made with.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryPlan {
+    pub(super) eal: dpdk::Eal,
+    pub(super) pages: Pages,
+    pub(super) ring_size: u32,
+    /// The node of each region of a group, in their order.
+    pub(super) nodes: Vec<u32>,
+    /// Captures are read or written: keep time stamps.
+    pub(super) stamped: bool,
+}
+
+/// A group as the manager keeps it.
+pub(super) struct GroupState {
+    pub(super) config: Group,
+    /// One for each node of the plan.
+    pub(super) memories: Vec<Arc<Memory>>,
+    pub(super) publisher: TablePublisher,
+    pub(super) table: Box<Table>,
+    /// By station number: what wakes it.
+    pub(super) wakes: Vec<Arc<OwnedFd>>,
+    /// By station number: in use, or not yet free again.
+    taken: u64,
+    /// By station number: its process is gone, its number not free yet.
+    gone: u64,
+    rings: BTreeMap<(u8, u8), RingRef>,
+    /// Rings that are free, by region.
+    free_rings: Vec<Vec<u16>>,
+}
+
+impl GroupState {
+    /// Makes the group's memory; numbers of memories are taken from `next`.
+    pub(super) fn create(config: Group, plan: &MemoryPlan, next: &mut u16) -> Result<Self, GroupError> {
+        let mut memories = Vec::new();
+        for node in &plan.nodes {
+            let id = MemoryId(*next);
+            *next += 1;
+            memories.push(Arc::new(create_memory(&config, id, plan, *node)?));
+        }
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
+        let wakes = (0..MAX_STATIONS).map(|_| event()).collect::<Result<_, _>>();
+        let wakes = wakes
+            .map_err(|error| GroupError::Descriptors { name: config.name.clone(), source: error.into() })?;
+        let publisher = TablePublisher::create(&config.name).map_err(RegionError::Map)?;
+        let free_rings = memories.iter().map(|_| (0..RINGS).rev().collect()).collect();
+        Ok(Self {
+            config,
+            memories,
+            publisher,
+            table: Table::new_boxed(),
+            wakes,
+            taken: 1,
+            gone: 0,
+            rings: BTreeMap::new(),
+            free_rings,
+        })
+    }
+
+    /// A station that nobody has.
+    pub(super) fn take_station(&mut self) -> Option<StationId> {
+        let free = (!self.taken).trailing_zeros();
+        if free as usize >= MAX_STATIONS {
+            return None;
+        }
+        self.taken |= 1 << free;
+        Some(StationId(free as u8))
+    }
+
+    /// Gives stations back, a bit each, with the rings to and from them. No process may use them any more.
+    pub(super) fn release_stations(&mut self, stations: u64) {
+        self.taken &= !(stations & !1);
+        self.gone &= !stations;
+        let gone = |station: u8| stations >> station & 1 == 1;
+        let free_rings = &mut self.free_rings;
+        self.rings.retain(|(from, to), ring| {
+            let keep = !gone(*from) && !gone(*to);
+            if !keep && let Some(free) = free_rings.get_mut(usize::from(ring.region)) {
+                free.push(ring.index);
+            }
+            keep
+        });
+    }
+
+    /// The ring between two stations, made if there is none; `None` when the region has no more, so that packets go
+    /// round by the engine.
+    pub(super) fn ring_between(&mut self, from: StationId, to: StationId) -> Option<RingRef> {
+        if let Some(ring) = self.rings.get(&(from.0, to.0)) {
+            return Some(*ring);
+        }
+        let region = (0..self.memories.len()).find(|region| !self.free_rings[*region].is_empty())?;
+        let index = self.free_rings[region].pop()?;
+        self.memories[region].region().ring(index)?.initialise();
+        let ring = RingRef::new(region as u8, index);
+        self.rings.insert((from.0, to.0), ring);
+        Some(ring)
+    }
+
+    /// The rings that a station writes to.
+    pub(super) fn rings_from(&self, from: StationId) -> impl Iterator<Item = (StationId, RingRef)> + '_ {
+        let range = (from.0, 0)..=(from.0, u8::MAX);
+        self.rings.range(range).map(|((_, to), ring)| (StationId(*to), *ring))
+    }
+
+    /// Whether a station's process is gone.
+    pub(super) const fn is_gone(&self, station: StationId) -> bool {
+        self.gone >> station.0 & 1 == 1
+    }
+
+    /// The processes of these stations are gone: what they have set in the backpressure words is taken away.
+    pub(super) fn mark_gone(&mut self, stations: u64) {
+        self.gone |= stations;
+        let Some(memory) = self.memories.first() else { return };
+        for chain in 0..netvm_region::MAX_CHAINS as u16 {
+            let word = memory.region().backpressure(chain);
+            word.fetch_and(!stations, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    pub(super) const fn id(&self) -> GroupId {
+        self.config.id
+    }
+}
+
+/// A region on a node, with mbufs over it.
+pub(super) fn create_memory(
+    config: &Group,
+    id: MemoryId,
+    plan: &MemoryPlan,
+    node: u32,
+) -> Result<Memory, GroupError> {
+    let spec = RegionSpec {
+        cells: config.cells,
+        stride: config.cell_size,
+        headroom: config.headroom,
+        rings: RINGS,
+        ring_capacity: plan.ring_size,
+    };
+    let region = Region::create(&format!("{}-{node}", config.name), spec, plan.pages, Some(node))?;
+    let region = Arc::new(region);
+    let pool = crate::memory::pool_over(plan.eal, &region, id, node)
+        .map_err(|source| GroupError::Pool { name: config.name.clone(), source: Box::new(source) })?;
+    Ok(Memory::new(id, region, pool, plan.stamped))
+}

@@ -1,0 +1,184 @@
+//! An NF that has attached: one process with its control memory, its stations and its links to every worker.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use netvm_attach::{Fds, Hello};
+use netvm_region::{Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
+
+use super::group::GroupState;
+use super::{AdmitError, Engine};
+use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId, WorkerId};
+use crate::link::{Link, MAX_LINKS};
+use crate::worker::Command;
+
+/// Where an NF is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// Let in, not ready.
+    Attaching,
+    /// Takes packets.
+    Active,
+    /// Ready to take a dead one's place.
+    Standby,
+    /// Gets no new packets, sends on what it has.
+    Leaving,
+}
+
+/// An NF as the manager keeps it.
+pub(super) struct Instance {
+    pub(super) id: InstanceId,
+    pub(super) role: RoleId,
+    pub(super) group: GroupId,
+    pub(super) state: InstanceState,
+    pub(super) standby: bool,
+    pub(super) control: Arc<Control>,
+    pub(super) stations: Vec<StationId>,
+    /// For each thread, for each worker.
+    pub(super) links: Vec<Vec<LinkId>>,
+    pub(super) counters: Vec<String>,
+    pub(super) since: Instant,
+}
+
+impl Instance {
+    /// The stations, a bit each.
+    pub(super) fn mask(&self) -> u64 {
+        self.stations.iter().fold(0, |mask, station| mask | 1 << station.0)
+    }
+
+    /// Whether every thread works by the table of `epoch` or a later one.
+    pub(super) fn has_seen(&self, epoch: u64) -> bool {
+        let seen =
+            |thread| self.control.thread(thread).epoch.load(std::sync::atomic::Ordering::Acquire) >= epoch;
+        (0..self.stations.len() as u16).all(seen)
+    }
+}
+
+impl Engine {
+    /// Lets an NF in: reserves stations and links, makes its control memory. The caller passes it what
+    /// [`Engine::descriptors`] says, and calls [`Engine::activate`] when it is ready.
+    ///
+    /// `standby`: it waits to take a dead one's place.
+    ///
+    /// # Errors
+    /// [`AdmitError`] in words for the NF's author; nothing is changed then.
+    pub fn admit(&mut self, hello: &Hello, standby: bool) -> Result<InstanceId, AdmitError> {
+        if hello.layout != LAYOUT_VERSION {
+            return Err(AdmitError::Layout { theirs: hello.layout });
+        }
+        let threads = usize::from(hello.threads);
+        if threads == 0 || threads > MAX_THREADS || hello.counters.len() > MAX_COUNTERS {
+            return Err(AdmitError::TooMany { threads, counters: hello.counters.len() });
+        }
+        let nf =
+            self.host.nfs.iter().find(|nf| nf.role == hello.role).ok_or_else(|| AdmitError::UnknownRole {
+                role: hello.role.clone(),
+                known: self.host.nfs.iter().map(|nf| nf.role.clone()).collect(),
+            })?;
+        let (role, group_id) = (nf.id, nf.group);
+        let free_links: Vec<LinkId> = self.free_links().take(threads * self.workers.len()).collect();
+        if free_links.len() < threads * self.workers.len() {
+            return Err(AdmitError::Full { what: "links between NF threads and workers", most: MAX_LINKS });
+        }
+        let worker_regions = self.worker_regions.clone();
+        let ring_capacity = self.host.engine.ring_size;
+        let Some(group) = self.groups.get_mut(&group_id) else {
+            return Err(AdmitError::UnknownRole { role: hello.role.clone(), known: Vec::new() });
+        };
+        let stations: Vec<StationId> = (0..threads).map_while(|_| group.take_station()).collect();
+        let mask = stations.iter().fold(0u64, |mask, station| mask | 1 << station.0);
+        if stations.len() < threads {
+            group.release_stations(mask);
+            return Err(AdmitError::Full { what: "NF threads in the trust group", most: 63 });
+        }
+        let admission = Admission {
+            group: u32::from(group_id.0),
+            role: role.0,
+            ring_capacity,
+            stations: stations.iter().map(|station| station.0).collect(),
+            worker_regions,
+            geometries: group.memories.iter().map(|memory| *memory.region().geometry()).collect(),
+        };
+        let control =
+            Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_stations(mask))?;
+        let id = InstanceId(self.next_instance);
+        self.next_instance += 1;
+        let links = free_links.chunks(self.workers.len()).map(<[LinkId]>::to_vec).collect();
+        let instance = Instance {
+            id,
+            role,
+            group: group_id,
+            state: InstanceState::Attaching,
+            standby,
+            control: Arc::new(control),
+            stations,
+            links,
+            counters: hello.counters.clone(),
+            since: Instant::now(),
+        };
+        self.instances.insert(id, instance);
+        Ok(id)
+    }
+
+    /// What an NF that was let in is to be passed; `None` when there is no such NF.
+    #[must_use]
+    pub fn descriptors(&self, id: InstanceId) -> Option<Fds<BorrowedFd<'_>>> {
+        let instance = self.instances.get(&id)?;
+        let group = self.groups.get(&instance.group)?;
+        Some(Fds {
+            control: instance.control.as_fd(),
+            table: group.publisher.as_fd(),
+            regions: group.memories.iter().map(|memory| memory.region().mapping().as_fd()).collect(),
+            workers: self.workers.iter().map(|worker| worker.wake.as_fd()).collect(),
+            stations: group.wakes.iter().map(|wake| wake.as_fd()).collect(),
+        })
+    }
+
+    /// The NF has mapped everything: packets may come (or, of a standby, it may be called).
+    pub fn activate(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
+        let (group, control) = (instance.group, Arc::clone(&instance.control));
+        let (stations, links) = (instance.stations.clone(), instance.links.clone());
+        let Some(group) = self.groups.get(&group) else { return };
+        for (thread, (station, links)) in (0u16..).zip(stations.iter().zip(&links)) {
+            for (worker, link) in self.workers.iter_mut().zip(links) {
+                let made =
+                    make_link(group, &control, thread, *station, worker.id, *link, &self.worker_regions);
+                worker.order(Command::AddLink(Box::new(made)));
+            }
+        }
+        self.rebuild();
+    }
+
+    fn free_links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        let mut used = [false; MAX_LINKS];
+        let live = self.instances.values().flat_map(|instance| instance.links.iter());
+        for link in live.chain(self.departures.iter().flat_map(super::departure::Departure::links)).flatten()
+        {
+            used[link.index()] = true;
+        }
+        (0..MAX_LINKS).filter(move |link| !used[*link]).map(|link| LinkId(link as u16))
+    }
+}
+
+fn make_link(
+    group: &GroupState,
+    control: &Arc<Control>,
+    thread: u16,
+    station: StationId,
+    worker: WorkerId,
+    id: LinkId,
+    worker_regions: &[u8],
+) -> Link {
+    let memory = &group.memories[usize::from(worker_regions[worker.index()])];
+    let number = u16::from(worker.0);
+    // SAFETY: the engine's only ends of these rings: each instance is activated once, each link goes to one worker, and
+    // the link keeps the control memory mapped.
+    let (to_nf, from_nf) = unsafe {
+        (control.ring_to_nf(thread, number).producer(), control.ring_from_nf(thread, number).consumer())
+    };
+    let wake = Arc::clone(&group.wakes[station.index()]);
+    Link::new(id, group.id(), station, memory.id, to_nf, from_nf, wake, Arc::clone(control))
+}

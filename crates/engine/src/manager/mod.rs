@@ -1,0 +1,332 @@
+//! The manager: what should be, who is there, and the orders to the workers that follow from both.
+//!
+//! An [`Engine`] belongs to one thread. Its calls take effect at once where that needs no one else; what has to wait
+//! (cells of a dead NF, a port that is being closed) moves on in [`Engine::service`], to be called every few milliseconds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvm_config::model::{EngineConfig, Host};
+use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Pages, RegionError};
+use rustix::event::{EventfdFlags, eventfd};
+
+mod apply;
+mod departure;
+mod group;
+mod instance;
+mod paths;
+mod ports;
+mod view;
+
+use crate::ids::{GroupId, InstanceId, MemoryId, PortId, RoleId, WorkerId};
+use crate::link::{MAX_LINKS, wake};
+use crate::memory::Memory;
+use crate::topology::Topology;
+use crate::worker::handoff::Handoff;
+use crate::worker::{Command, Event, Setup, WorkerHandle};
+pub use apply::ApplyError;
+use departure::Departure;
+use group::{GroupState, MemoryPlan};
+use instance::Instance;
+pub use instance::InstanceState;
+use paths::{View, members};
+pub use ports::OpenError;
+use ports::PortState;
+pub use view::{
+    ChainView, DropCounts, GroupView, InstanceView, MemoryView, PortView, StageView, ThreadView, WorkerView,
+};
+
+/// Why an engine could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// DPDK did not start.
+    #[error(transparent)]
+    Eal(#[from] dpdk::EalError),
+    /// A core that this process may not use.
+    #[error(
+        "engine.cores names core {core}, which this process may not use (it may use {allowed}): correct `cores`, or the process's CPU affinity"
+    )]
+    Core {
+        /// The core.
+        core: u32,
+        /// What is allowed, as a list.
+        allowed: String,
+    },
+    /// A thread or a descriptor could not be had.
+    #[error("the engine's workers: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Why a trust group's memory could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// Its regions or its table.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The mbufs over a region.
+    #[error("group {name}: {source}")]
+    Pool {
+        /// The group.
+        name: String,
+        /// What DPDK said.
+        source: Box<dpdk::PoolError>,
+    },
+    /// No more file descriptors.
+    #[error("group {name}: {source} (raise the limit of open files)")]
+    Descriptors {
+        /// The group.
+        name: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Why an NF is not let in; the text goes to its author.
+#[derive(Debug, thiserror::Error)]
+pub enum AdmitError {
+    /// It was built with another netvm.
+    #[error(
+        "this NF was built for layout {theirs}, the engine speaks {}: rebuild it against this netvm's netlib",
+        LAYOUT_VERSION
+    )]
+    Layout {
+        /// The NF's layout version.
+        theirs: u32,
+    },
+    /// No such role.
+    #[error("there is no role `{role}`: the configuration has {}", list(.known))]
+    UnknownRole {
+        /// What it asked for.
+        role: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// More threads or counters than possible.
+    #[error(
+        "{threads} threads and {counters} counters: from 1 to {} threads and at most {} counters are possible",
+        MAX_THREADS,
+        MAX_COUNTERS
+    )]
+    TooMany {
+        /// Threads asked for.
+        threads: usize,
+        /// Counters named.
+        counters: usize,
+    },
+    /// No more of something.
+    #[error("no more {what}: there can be {most}")]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many there can be.
+        most: usize,
+    },
+    /// Its control memory could not be made.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Something that happened by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Everything that an NF had is back.
+    Reclaimed {
+        /// The NF.
+        instance: InstanceId,
+        /// Its role.
+        role: RoleId,
+        /// Cells taken back.
+        cells: u64,
+        /// How long after its end was noticed the cells that it held then were back.
+        first_sweep: Duration,
+        /// How long until nothing of it was left.
+        total: Duration,
+    },
+    /// A standby replica takes packets now.
+    StandbyTookOver {
+        /// The NF.
+        instance: InstanceId,
+        /// Its role.
+        role: RoleId,
+    },
+}
+
+/// The engine and its manager.
+pub struct Engine {
+    host: Host,
+    plan: MemoryPlan,
+    /// For each worker, which of a group's regions is its own.
+    worker_regions: Vec<u8>,
+    workers: Vec<WorkerHandle>,
+    groups: BTreeMap<GroupId, GroupState>,
+    /// Groups that are to go once nothing of theirs is out.
+    retiring: Vec<GroupState>,
+    /// Memory for ports without a group, by region; made when first needed.
+    own: Vec<Arc<Memory>>,
+    ports: BTreeMap<PortId, PortState>,
+    instances: BTreeMap<InstanceId, Instance>,
+    departures: Vec<Departure>,
+    notices: VecDeque<Notice>,
+    reclaimed: u64,
+    next_memory: u16,
+    next_instance: u32,
+    next_ticket: u64,
+    started: Instant,
+}
+
+impl Engine {
+    /// Starts DPDK and the workers; the host is empty then.
+    ///
+    /// `stamped`: captures keep their time stamps (costs 16 bytes a cell). `pci`: DPDK looks for NICs, so that ports on them
+    /// can be opened; it touches none before.
+    ///
+    /// # Errors
+    /// [`StartError`] names what is missing and what helps.
+    pub fn start(config: &EngineConfig, stamped: bool, pci: bool) -> Result<Self, StartError> {
+        let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
+        let may_use =
+            |core: u32| (core as usize) < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core as usize);
+        let all: Vec<u32> =
+            (0..rustix::thread::CpuSet::MAX_CPU as u32).filter(|core| may_use(*core)).collect();
+        let cores = if config.cores.is_empty() {
+            all.iter().copied().take(1).collect()
+        } else {
+            config.cores.clone()
+        };
+        if let Some(core) = cores.iter().find(|core| !may_use(**core)) {
+            let allowed = all.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            return Err(StartError::Core { core: *core, allowed });
+        }
+        let eal = dpdk::Eal::init(&crate::memory::eal_options(config.huge_pages, pci))?;
+        let topology = Topology::new(&config.nodes);
+        let mut nodes: Vec<u32> = cores.iter().map(|core| topology.node_of(*core)).collect();
+        let worker_nodes = nodes.clone();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let region_of = |node: &u32| nodes.iter().position(|other| other == node).unwrap_or(0) as u8;
+        let worker_regions = worker_nodes.iter().map(region_of).collect();
+        let mut workers = Vec::new();
+        for ((n, core), handoff) in (0u8..).zip(&cores).zip(Handoff::mesh(cores.len())) {
+            let wake: Arc<OwnedFd> = Arc::new(
+                eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
+            );
+            let setup = Setup { id: WorkerId(n), core: *core, idle: config.idle, handoff, wake };
+            workers.push(WorkerHandle::start(eal, setup)?);
+        }
+        let pages = if config.huge_pages { Pages::HugeIfFree } else { Pages::Normal };
+        Ok(Self {
+            host: Host { engine: config.clone(), ..Host::default() },
+            plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes, stamped },
+            worker_regions,
+            workers,
+            groups: BTreeMap::new(),
+            retiring: Vec::new(),
+            own: Vec::new(),
+            ports: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            departures: Vec::new(),
+            notices: VecDeque::new(),
+            reclaimed: 0,
+            next_memory: 0,
+            next_instance: 1,
+            next_ticket: 1,
+            started: Instant::now(),
+        })
+    }
+
+    /// What the engine is now.
+    #[must_use]
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Moves on what had to wait.
+    pub fn service(&mut self) {
+        for n in 0..self.workers.len() {
+            while let Some(event) = self.workers[n].event() {
+                match event {
+                    Event::Swept(done) => self.swept(done),
+                    Event::PortRetired(port, queue) => {
+                        drop(queue);
+                        self.port_retired(port, WorkerId(n as u8));
+                    }
+                    Event::Retired(_) => {}
+                }
+            }
+        }
+        self.serve_departures();
+        self.retire_groups();
+    }
+
+    /// What happened since the last call.
+    pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
+        self.notices.drain(..)
+    }
+
+    /// Gives every worker a new snapshot and every group a new table, from what is now.
+    fn rebuild(&mut self) {
+        let roles = members(self.instances.values());
+        let watched = self.groups.iter().filter_map(|(id, group)| Some((*id, group.memories.first()?.id)));
+        let watched: BTreeMap<GroupId, MemoryId> = watched.collect();
+        let view = View { host: &self.host, roles: &roles, watched: &watched };
+        for group in self.groups.values_mut() {
+            let before = group.table.clone();
+            view.fill_table(group);
+            if *group.table != *before || group.publisher.epoch() == 0 {
+                group.publisher.publish(&group.table);
+                for wake_fd in &group.wakes {
+                    wake(wake_fd);
+                }
+            }
+        }
+        for (n, worker) in self.workers.iter_mut().enumerate() {
+            worker.order(Command::Snapshot(Arc::new(view.snapshot(n))));
+        }
+    }
+
+    /// Removes groups whose last packet has come home.
+    fn retire_groups(&mut self) {
+        let busy: Vec<GroupId> = self
+            .instances
+            .values()
+            .map(|i| i.group)
+            .chain(self.departures.iter().map(Departure::group))
+            .collect();
+        let ports: Vec<MemoryId> = self.ports.values().flat_map(PortState::memories).collect();
+        let mut kept = Vec::new();
+        for group in core::mem::take(&mut self.retiring) {
+            let in_use = busy.contains(&group.id())
+                || group.memories.iter().any(|memory| memory.cells_out() > 0 || ports.contains(&memory.id));
+            if in_use {
+                kept.push(group);
+                continue;
+            }
+            for worker in &mut self.workers {
+                for memory in &group.memories {
+                    worker.order(Command::RemoveMemory(memory.id));
+                }
+            }
+        }
+        self.retiring = kept;
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            worker.stop();
+        }
+        // Queues and links go before the memory that they point into.
+        for worker in &mut self.workers {
+            while worker.event().is_some() {}
+        }
+    }
+}
+
+const _: () = assert!(MAX_LINKS <= u16::MAX as usize);

@@ -1,0 +1,252 @@
+//! From what should be and who is there: the snapshot of each worker and the table of each group.
+
+use std::collections::BTreeMap;
+
+use netvm_config::model::{self, Chain, Host, OnFailure, Output};
+use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Table};
+
+use super::group::GroupState;
+use super::instance::{Instance, InstanceState};
+use crate::drop_reason::DropReason;
+use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
+use crate::snapshot::{ChainPath, GroupRights, Snapshot, Target};
+use crate::steer::PortRules;
+
+/// The NF threads that take packets of one role.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RoleMembers {
+    pub(super) stations: Vec<StationId>,
+    /// For each of them, for each worker.
+    pub(super) links: Vec<Vec<LinkId>>,
+}
+
+/// Everybody who takes packets, by role.
+pub(super) fn members<'a>(instances: impl Iterator<Item = &'a Instance>) -> BTreeMap<RoleId, RoleMembers> {
+    let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
+    for instance in instances.filter(|instance| instance.state == InstanceState::Active) {
+        let role = roles.entry(instance.role).or_default();
+        role.stations.extend(&instance.stations);
+        role.links.extend(instance.links.iter().cloned());
+    }
+    roles
+}
+
+const fn balance_of(balance: model::Balance) -> Balance {
+    match balance {
+        model::Balance::LeastOccupied => Balance::LeastOccupied,
+        model::Balance::FlowHash => Balance::FlowHash,
+    }
+}
+
+/// What is the same for all workers.
+pub(super) struct View<'a> {
+    pub(super) host: &'a Host,
+    pub(super) roles: &'a BTreeMap<RoleId, RoleMembers>,
+    /// The memory that holds each group's backpressure words.
+    pub(super) watched: &'a BTreeMap<GroupId, MemoryId>,
+}
+
+impl View<'_> {
+    /// The snapshot of one worker, which is the `worker`th.
+    pub(super) fn snapshot(&self, worker: usize) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for port in &self.host.ports {
+            let rules = self.host.steering.iter().filter(|rule| rule.port == port.id);
+            put(
+                &mut snapshot.rules,
+                port.id.index(),
+                PortRules::new(rules.map(|rule| (rule.matches, rule.action))),
+            );
+        }
+        for chain in &self.host.chains {
+            put(&mut snapshot.chains, chain.id.index(), self.path(chain, worker));
+        }
+        for nf in &self.host.nfs {
+            put(&mut snapshot.roles, nf.id.index(), self.target(nf.id, 0, worker));
+        }
+        for group in &self.host.groups {
+            put(&mut snapshot.groups, group.id.index(), self.rights(group));
+        }
+        snapshot
+    }
+
+    fn path(&self, chain: &Chain, worker: usize) -> ChainPath {
+        let output = match chain.output {
+            Output::Port(port) => Target::Port(port),
+            Output::Ingress => Target::Ingress,
+            Output::None => Target::Drop(DropReason::NoOutput),
+        };
+        let mut targets = vec![output];
+        let mut broken = false;
+        for (hop, role) in chain.hops.iter().enumerate().rev() {
+            let target = match self.target(*role, hop as u8, worker) {
+                // The hop is left out: its packets go where those of the next one do.
+                Target::Drop(_) if chain.on_failure == OnFailure::Bypass => {
+                    targets[targets.len() - 1].clone()
+                }
+                Target::Drop(reason) => {
+                    broken = true;
+                    Target::Drop(reason)
+                }
+                target => target,
+            };
+            targets.push(target);
+        }
+        targets.reverse();
+        let entry = if broken { Target::Drop(DropReason::NfDown) } else { targets[0].clone() };
+        let groups: Vec<GroupId> =
+            chain.hops.iter().filter_map(|role| self.host.nf(*role)).map(|nf| nf.group).collect();
+        let mut watched: Vec<MemoryId> =
+            groups.iter().filter_map(|group| self.watched.get(group)).copied().collect();
+        watched.sort_unstable();
+        watched.dedup();
+        // Only a chain with an inner hop has a ring whose filling the entry cannot see for itself.
+        if chain.hops.len() < 2 {
+            watched.clear();
+        }
+        ChainPath { entry, targets, groups, roles: chain.hops.iter().map(|role| role.0).collect(), watched }
+    }
+
+    fn target(&self, role: RoleId, hop: u8, worker: usize) -> Target {
+        let (Some(nf), Some(members)) = (self.host.nf(role), self.roles.get(&role)) else {
+            return Target::Drop(DropReason::NfDown);
+        };
+        let links: Box<[LinkId]> =
+            members.links.iter().filter_map(|links| links.get(worker)).copied().collect();
+        if links.is_empty() {
+            return Target::Drop(DropReason::NfDown);
+        }
+        Target::Links { group: nf.group, hop, balance: balance_of(nf.balance), links }
+    }
+
+    fn rights(&self, group: &model::Group) -> GroupRights {
+        let mut rights = GroupRights::default();
+        if let Some(ports) = &group.may_send_to {
+            ports.iter().for_each(|port| rights.allow(*port));
+            return rights;
+        }
+        let visits = |chain: &Chain| {
+            chain.hops.iter().any(|role| self.host.nf(*role).is_some_and(|nf| nf.group == group.id))
+        };
+        for chain in self.host.chains.iter().filter(|chain| visits(chain)) {
+            if let Output::Port(port) = chain.output {
+                rights.allow(port);
+            }
+            for rule in &self.host.steering {
+                if rule.action == model::SteerAction::Chain(chain.id) {
+                    rights.allow(rule.port);
+                }
+            }
+        }
+        rights
+    }
+
+    /// Writes a group's table: destinations, names, and a ring for every pair of stations that follow each other.
+    pub(super) fn fill_table(&self, group: &mut GroupState) {
+        let id = group.id();
+        let mut table = Table::new_boxed();
+        for nf in &self.host.nfs {
+            let index = nf.id.index();
+            table.role_names[index] = Name::new(&nf.role).unwrap_or(table.role_names[index]);
+            table.roles[index] = self.destination(id, nf.id, 0);
+        }
+        for port in &self.host.ports {
+            let index = port.id.index();
+            table.ports[index] = Name::new(&port.name).unwrap_or(table.ports[index]);
+        }
+        for chain in &self.host.chains {
+            self.fill_chain(&mut table, id, chain);
+        }
+        let mut edges = Vec::new();
+        for hops in &table.hops {
+            for pair in hops.windows(2) {
+                for from in pair[0].replicas() {
+                    edges.extend(pair[1].replicas().iter().map(|to| (*from, *to)));
+                }
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        for (from, to) in &edges {
+            if let Some(ring) = group.ring_between(StationId(*from), StationId(*to)) {
+                table.rings[usize::from(*from)][usize::from(*to)] = ring;
+            }
+        }
+        keep_rings(group, &mut table);
+        table.looped = u64::from(has_loop(&edges));
+        group.table = table;
+    }
+
+    fn fill_chain(&self, table: &mut Table, group: GroupId, chain: &Chain) {
+        let row = chain.id.index();
+        for (hop, role) in chain.hops.iter().enumerate().take(MAX_HOPS) {
+            table.hop_roles[row][hop] = role.0 + 1;
+        }
+        let mut next = Destination::engine(chain.hops.len() as u8);
+        for (hop, role) in chain.hops.iter().enumerate().take(MAX_HOPS).rev() {
+            let there = self.roles.get(role).is_some_and(|members| !members.stations.is_empty());
+            let bypassed = !there && chain.on_failure == OnFailure::Bypass;
+            let here = if bypassed { next } else { self.destination(group, *role, hop as u8) };
+            table.hops[row][hop] = here;
+            next = here;
+        }
+    }
+
+    /// To the stations of a role, if they are in this group.
+    fn destination(&self, group: GroupId, role: RoleId, hop: u8) -> Destination {
+        let (Some(nf), Some(members)) = (self.host.nf(role), self.roles.get(&role)) else {
+            return Destination::engine(hop);
+        };
+        if nf.group != group {
+            return Destination::engine(hop);
+        }
+        let stations: Vec<u8> = members.stations.iter().map(|station| station.0).collect();
+        Destination::stations(hop, balance_of(nf.balance), &stations)
+    }
+}
+
+/// Rings that exist stay in the table while both their stations do: what is in them is still to be read. Those of a
+/// station that is gone are left out: who reads from it empties the ring before it confirms the table.
+fn keep_rings(group: &GroupState, table: &mut Table) {
+    for from in (1..netvm_region::MAX_STATIONS as u8).map(StationId) {
+        for (to, ring) in group.rings_from(from).filter(|(to, _)| !group.is_gone(from) && !group.is_gone(*to))
+        {
+            let slot: &mut RingRef = &mut table.rings[from.index()][to.index()];
+            *slot = ring;
+        }
+    }
+}
+
+/// Whether one can come back to a station along the edges.
+fn has_loop(edges: &[(u8, u8)]) -> bool {
+    // Takes away, again and again, every edge into a station that no edge leaves; what is left is a loop.
+    let mut left = edges.to_vec();
+    loop {
+        let before = left.len();
+        let sources: Vec<u8> = left.iter().map(|(from, _)| *from).collect();
+        left.retain(|(_, to)| sources.contains(to));
+        if left.is_empty() || left.len() == before {
+            return !left.is_empty();
+        }
+    }
+}
+
+fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_loop;
+
+    #[test]
+    fn loops_are_found() {
+        assert!(!has_loop(&[]));
+        assert!(!has_loop(&[(1, 2), (2, 3), (1, 3)]));
+        assert!(has_loop(&[(1, 2), (2, 3), (3, 1), (3, 4)]));
+        assert!(has_loop(&[(5, 5)]));
+    }
+}

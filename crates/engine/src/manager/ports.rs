@@ -1,0 +1,283 @@
+//! Opening ports: from what the configuration says to queues for workers.
+
+use std::sync::Arc;
+
+use dpdk::{Device as EthKind, PortBuilder};
+use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
+use netvm_config::model::{PortConfig, PortKind};
+use netvm_xsk::{Attached, Interface, Mode, Umem, XskOptions};
+
+use crate::ids::{MemoryId, PortId, WorkerId};
+use crate::memory::Memory;
+use crate::port::capture::{Capture, Progress};
+use crate::port::ethdev::EthDevice;
+use crate::port::sink::Sink;
+use crate::port::source::Source;
+use crate::port::xsk::XskDevice;
+use crate::port::{Device, PortQueue};
+
+/// Why a port could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("port {name}: {problem}")]
+pub struct OpenError {
+    /// The port.
+    pub name: String,
+    /// What is wrong, and what helps.
+    pub problem: OpenProblem,
+}
+
+/// What is wrong with a port.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenProblem {
+    /// DPDK's device.
+    #[error(transparent)]
+    Eth(#[from] dpdk::PortError),
+    /// A PCI address that is none.
+    #[error(transparent)]
+    Pci(#[from] dpdk::PciAddressError),
+    /// The interface.
+    #[error(transparent)]
+    Interface(#[from] netvm_xsk::OpenError),
+    /// One of its queues.
+    #[error(transparent)]
+    Queue(#[from] netvm_xsk::QueueError),
+    /// The group's memory does not suit AF_XDP.
+    #[error(transparent)]
+    Umem(#[from] netvm_xsk::UmemError),
+    /// The capture to read.
+    #[error(transparent)]
+    Read(#[from] netvm_capture::OpenError),
+    /// The capture to write.
+    #[error(transparent)]
+    Write(#[from] netvm_capture::CreateError),
+    /// Longer than what a cell holds.
+    #[error(
+        "frames of {wanted} bytes do not fit the group's cells, which hold {room}: raise `cell_size` or lower the size"
+    )]
+    TooLong {
+        /// Bytes of a frame.
+        wanted: u32,
+        /// Bytes that a cell holds.
+        room: u32,
+    },
+    /// More queues than the kind of port has.
+    #[error("{wanted} queues, but a port of this kind has one: set `queues = 1`")]
+    OneQueue {
+        /// What was asked for.
+        wanted: u16,
+    },
+}
+
+/// What a port shows besides its counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortMode {
+    /// How it is driven: `net_null`, `AF_XDP native zero-copy`.
+    pub driver: String,
+    /// What was tried first and did not work.
+    pub fallback: Option<String>,
+}
+
+/// A port as the manager keeps it.
+pub(super) struct PortState {
+    pub(super) config: PortConfig,
+    pub(super) mode: PortMode,
+    memories: Vec<MemoryId>,
+    /// Workers that have queues of it.
+    pub(super) workers: Vec<WorkerId>,
+    /// Workers that have not given their queue back yet, once it is being closed.
+    pub(super) closing: Vec<WorkerId>,
+    pub(super) progress: Option<Arc<Progress>>,
+    eth: Option<dpdk::Port>,
+}
+
+impl PortState {
+    pub(super) fn memories(&self) -> impl Iterator<Item = MemoryId> + '_ {
+        self.memories.iter().copied()
+    }
+
+    /// Whether its link is up, where that can be told.
+    pub(super) fn link(&self) -> Option<bool> {
+        match &self.config.kind {
+            PortKind::AfXdp { interface, .. }
+            | PortKind::AfPacket { interface }
+            | PortKind::Tap { interface } => {
+                let state = std::fs::read_to_string(format!("/sys/class/net/{interface}/carrier")).ok()?;
+                Some(state.trim() == "1")
+            }
+            PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
+            PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
+        }
+    }
+
+    pub(super) const fn id(&self) -> PortId {
+        self.config.id
+    }
+}
+
+/// Queues of one port, each with the worker that gets it.
+type Queues = Vec<(WorkerId, Box<dyn Device>)>;
+
+/// Opens a port whose packets land, for each worker, in `memories[worker]`.
+pub(super) fn open(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    memories: &[Arc<Memory>],
+) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
+    let opened = open_kind(eal, config, memories)
+        .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
+    let (queues, mode, eth, progress) = opened;
+    let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
+    for (worker, device) in queues {
+        match by_worker.iter_mut().find(|(other, _)| *other == worker) {
+            Some((_, devices)) => devices.push(device),
+            None => by_worker.push((worker, vec![device])),
+        }
+    }
+    let waits = match &config.kind {
+        PortKind::Pcap { paced, .. } => !paced,
+        PortKind::Source(source) => source.lossless,
+        _ => false,
+    };
+    let workers = by_worker.iter().map(|(worker, _)| *worker).collect();
+    let state = PortState {
+        config: config.clone(),
+        mode,
+        memories: memories.iter().map(|memory| memory.id).collect(),
+        workers,
+        closing: Vec::new(),
+        progress,
+        eth,
+    };
+    let queue = |(worker, devices): (WorkerId, _)| {
+        (worker, PortQueue::new(config.id, memories[worker.index()].id, waits, devices))
+    };
+    Ok((state, by_worker.into_iter().map(queue).collect()))
+}
+
+type Opened = (Queues, PortMode, Option<dpdk::Port>, Option<Arc<Progress>>);
+
+fn open_kind(eal: dpdk::Eal, config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
+    let device = match &config.kind {
+        PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
+        PortKind::AfPacket { interface } => EthKind::AfPacket { interface: interface.clone() },
+        PortKind::Tap { interface } => EthKind::Tap { interface: interface.clone() },
+        PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
+        PortKind::AfXdp { interface, generic } => return open_xsk(config, interface, *generic, memories),
+        PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => return open_own(config, memories),
+    };
+    open_eth(eal, config, device, memories)
+}
+
+/// The workers that get the port's queues: those whose memory is the first worker's, which is where its packets land.
+fn local_workers(memories: &[Arc<Memory>]) -> Vec<WorkerId> {
+    let local = |(_, memory): &(u8, &Arc<Memory>)| memory.id == memories[0].id;
+    (0u8..).zip(memories).filter(local).map(|(worker, _)| WorkerId(worker)).collect()
+}
+
+fn open_eth(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    device: EthKind,
+    memories: &[Arc<Memory>],
+) -> Result<Opened, OpenProblem> {
+    let driver = match &device {
+        EthKind::Null { .. } => "DPDK net_null",
+        EthKind::AfPacket { .. } => "DPDK net_af_packet",
+        EthKind::Tap { .. } => "DPDK net_tap",
+        EthKind::Pci { .. } | EthKind::Vdev { .. } => "DPDK",
+    };
+    let builder = PortBuilder::new(device)
+        .queues(config.queues.max(1), config.queues.max(1))
+        .mtu(config.mtu)
+        .promiscuous(true);
+    let started = builder.start(eal, &memories[0].pool)?;
+    let mut out: Queues = Vec::new();
+    let local = local_workers(memories);
+    for (n, (rx, tx)) in started.rx.into_iter().zip(started.tx).enumerate() {
+        let worker = local[n % local.len()];
+        out.push((worker, Box::new(EthDevice::new(rx, tx, Arc::clone(&memories[0])))));
+    }
+    Ok((out, PortMode { driver: driver.to_owned(), fallback: None }, Some(started.port), None))
+}
+
+fn open_xsk(
+    config: &PortConfig,
+    interface: &str,
+    generic: bool,
+    memories: &[Arc<Memory>],
+) -> Result<Opened, OpenProblem> {
+    let mode = if generic { Mode::Generic } else { Mode::Auto };
+    let options = XskOptions {
+        queues: Some(config.queues.max(1).into()),
+        mode,
+        promiscuous: true,
+        ..XskOptions::default()
+    };
+    let interface = Arc::new(Interface::open(interface, options)?);
+    let mut out: Queues = Vec::new();
+    let mut zero_copy = true;
+    let local = local_workers(memories);
+    for n in 0..interface.queues() {
+        let worker = local[n as usize % local.len()];
+        let memory = &memories[0];
+        let geometry = memory.region().geometry();
+        let cells = netvm_xsk::Memory {
+            base: memory.region().mapping().base(),
+            len: memory.region().mapping().len(),
+            first_cell: geometry.cells_at as usize,
+            stride: geometry.stride,
+            cells: geometry.cells,
+            headroom: geometry.headroom as u16,
+        };
+        // SAFETY: the device keeps the memory, and with it the mapping, for longer than its socket; packet bytes are only
+        // reached by address.
+        let umem = unsafe { Umem::new(&cells) }?;
+        let socket = interface.queue(n, &umem)?;
+        zero_copy &= socket.zero_copy();
+        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface));
+        out.push((worker, Box::new(device)));
+    }
+    let place = if interface.mode() == Attached::Native { "native" } else { "generic" };
+    let copy = if zero_copy { "zero-copy" } else { "copy" };
+    let fallback = interface.fallback().map(|error| format!("native mode: {error}"));
+    Ok((out, PortMode { driver: format!("AF_XDP {place} {copy}"), fallback }, None, None))
+}
+
+fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
+    let room = memories[0].region().geometry().room();
+    let one = |device: Box<dyn Device>, driver: &str, progress| {
+        (vec![(WorkerId(0), device)], PortMode { driver: driver.to_owned(), fallback: None }, None, progress)
+    };
+    if config.queues > 1 && matches!(config.kind, PortKind::Pcap { .. }) {
+        return Err(OpenProblem::OneQueue { wanted: config.queues });
+    }
+    match &config.kind {
+        PortKind::Pcap { input, output, paced } => {
+            let input = input.as_deref().map(CaptureReader::open).transpose()?;
+            let output = output
+                .as_deref()
+                .map(|path| CaptureWriter::create(path, WriterOptions::default()))
+                .transpose()?;
+            let progress = Arc::new(Progress::default());
+            let device = Capture::new(input, output, *paced, Arc::clone(&progress));
+            Ok(one(Box::new(device), "capture file", Some(progress)))
+        }
+        PortKind::Source(source) if u32::from(source.size) > room => {
+            Err(OpenProblem::TooLong { wanted: source.size.into(), room })
+        }
+        PortKind::Source(source) => {
+            let local = local_workers(memories);
+            let queue = |n: usize| -> (WorkerId, Box<dyn Device>) {
+                (local[n % local.len()], Box::new(Source::new(source)))
+            };
+            let queues = (0..usize::from(config.queues.max(1))).map(queue).collect();
+            Ok((queues, PortMode { driver: "built-in source".to_owned(), fallback: None }, None, None))
+        }
+        // Every worker sends to its own: nothing is shared.
+        _ => {
+            let queue = |n: usize| -> (WorkerId, Box<dyn Device>) { (WorkerId(n as u8), Box::new(Sink)) };
+            let queues = (0..memories.len()).map(queue).collect();
+            Ok((queues, PortMode { driver: "built-in sink".to_owned(), fallback: None }, None, None))
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What can be seen of a running engine. Reading stalls nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use netvm_region::{PageKind, StandardCounter};
+
+use super::Engine;
+use super::instance::InstanceState;
+use crate::counters::{Drops, Stage, WorkerCounters};
+use crate::drop_reason::{DropReason, Violation};
+use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, WorkerId};
+use crate::memory::Memory;
+
+/// Drops by reason, without the reasons that never happened.
+pub type DropCounts = Vec<(DropReason, u64)>;
+
+/// A port.
+#[derive(Clone, Debug)]
+pub struct PortView {
+    /// Its number.
+    pub id: PortId,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Drops at the port, on the way in and on the way out.
+    pub drops: DropCounts,
+    /// How it is driven.
+    pub driver: String,
+    /// What was tried first and did not work.
+    pub fallback: Option<String>,
+    /// Whether the link is up, where that can be told.
+    pub link: Option<bool>,
+    /// Whether a capture has been read to its end; `None` for other ports.
+    pub done: Option<bool>,
+    /// What ended it early (captures).
+    pub fault: Option<String>,
+}
+
+/// A chain.
+#[derive(Clone, Debug)]
+pub struct ChainView {
+    /// Its number.
+    pub id: ChainId,
+    /// Packets handed to its first hop.
+    pub entered: u64,
+    /// Packets that left it by a port.
+    pub left: u64,
+    /// Drops in it.
+    pub drops: DropCounts,
+}
+
+/// One thread of an NF.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadView {
+    /// Packets that the engine handed to it.
+    pub delivered: u64,
+    /// Packets that the engine took from it.
+    pub returned: u64,
+    /// What it counts, by [`StandardCounter`].
+    pub standard: [u64; StandardCounter::COUNT],
+    /// Drops for what it said or did.
+    pub drops: DropCounts,
+    /// What no honest NF does.
+    pub violations: Vec<(Violation, u64)>,
+    /// Cells that are with it, by the ledger.
+    pub cells: u32,
+}
+
+/// An NF that has attached.
+#[derive(Clone, Debug)]
+pub struct InstanceView {
+    /// Its number.
+    pub id: InstanceId,
+    /// Its role.
+    pub role: RoleId,
+    /// Its group.
+    pub group: GroupId,
+    /// Where it is in its life.
+    pub state: InstanceState,
+    /// Its threads.
+    pub threads: Vec<ThreadView>,
+    /// The NF's own counters, summed over its threads.
+    pub own: Vec<(String, u64)>,
+}
+
+/// One region and its mbufs.
+#[derive(Clone, Debug)]
+pub struct MemoryView {
+    /// Its number.
+    pub id: MemoryId,
+    /// NUMA node.
+    pub node: u32,
+    /// Whether it has huge pages.
+    pub huge_pages: bool,
+    /// Number of cells.
+    pub cells: u32,
+    /// Bytes of a cell.
+    pub cell_size: u32,
+    /// Cells that are out with NFs.
+    pub out: u32,
+    /// Cells that are free in the pool.
+    pub free: u32,
+}
+
+/// A trust group.
+#[derive(Clone, Debug)]
+pub struct GroupView {
+    /// Its number; `None` for the engine's own memory.
+    pub id: Option<GroupId>,
+    /// Its regions.
+    pub memories: Vec<MemoryView>,
+}
+
+/// Cycles of one stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageView {
+    /// Which.
+    pub stage: Stage,
+    /// Packets over which it was timed.
+    pub packets: u64,
+    /// Cycles for these.
+    pub cycles: u64,
+}
+
+/// A worker.
+#[derive(Clone, Debug)]
+pub struct WorkerView {
+    /// Its number.
+    pub id: WorkerId,
+    /// Its core.
+    pub core: u32,
+    /// Everything it counts.
+    pub counters: Arc<WorkerCounters>,
+}
+
+impl Engine {
+    /// The workers.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView> + '_ {
+        let view = |worker: &crate::worker::WorkerHandle| WorkerView {
+            id: worker.id,
+            core: worker.core,
+            counters: Arc::clone(&worker.counters),
+        };
+        self.workers.iter().map(view)
+    }
+
+    fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
+        self.workers.iter().map(|worker| of(&worker.counters)).sum()
+    }
+
+    fn drops(&self, of: impl Fn(&WorkerCounters) -> &Drops) -> DropCounts {
+        let count = |reason: DropReason| (reason, self.sum(|counters| of(counters).get(reason)));
+        DropReason::ALL.into_iter().map(count).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Cells taken back from NFs that are gone, since the start.
+    #[must_use]
+    pub const fn reclaimed(&self) -> u64 {
+        self.reclaimed
+    }
+
+    /// Whether an NF's departure is still being worked on.
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        !self.departures.is_empty() || self.instances.values().any(|i| i.state == InstanceState::Leaving)
+    }
+
+    /// The ports, by number.
+    #[must_use]
+    pub fn ports(&self) -> Vec<PortView> {
+        let view = |state: &super::ports::PortState| {
+            let index = state.id().index();
+            PortView {
+                id: state.id(),
+                rx_packets: self.sum(|c| c.ports[index].rx_packets.get()),
+                rx_bytes: self.sum(|c| c.ports[index].rx_bytes.get()),
+                tx_packets: self.sum(|c| c.ports[index].tx_packets.get()),
+                tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
+                drops: self.drops(|c| &c.ports[index].drops),
+                driver: state.mode.driver.clone(),
+                fallback: state.mode.fallback.clone(),
+                link: state.link(),
+                done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
+                fault: state.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone()),
+            }
+        };
+        self.ports.values().map(view).collect()
+    }
+
+    /// The chains, in the order of the configuration.
+    #[must_use]
+    pub fn chains(&self) -> Vec<ChainView> {
+        let view = |chain: &netvm_config::model::Chain| {
+            let index = chain.id.index();
+            ChainView {
+                id: chain.id,
+                entered: self.sum(|c| c.chains[index].entered.get()),
+                left: self.sum(|c| c.chains[index].left.get()),
+                drops: self.drops(|c| &c.chains[index].drops),
+            }
+        };
+        self.host.chains.iter().map(view).collect()
+    }
+
+    /// The NFs that have attached, by number.
+    #[must_use]
+    pub fn instances(&self) -> Vec<InstanceView> {
+        self.instances.values().map(|instance| self.instance_view(instance)).collect()
+    }
+
+    fn instance_view(&self, instance: &super::Instance) -> InstanceView {
+        let mut own: Vec<(String, u64)> = instance.counters.iter().map(|name| (name.clone(), 0)).collect();
+        let mut threads = Vec::new();
+        for (thread, (station, links)) in (0u16..).zip(instance.stations.iter().zip(&instance.links)) {
+            let block = instance.control.thread(thread);
+            for ((_, total), value) in own.iter_mut().zip(&block.own) {
+                *total = total.wrapping_add(value.load(Ordering::Relaxed));
+            }
+            let link = |of: &dyn Fn(&crate::counters::LinkCounters) -> u64| -> u64 {
+                let each = self.workers.iter().zip(links);
+                each.map(|(worker, link): (_, &LinkId)| of(&worker.counters.links[link.index()])).sum()
+            };
+            let violations =
+                Violation::ALL.into_iter().map(|v| (v, link(&|l| l.violations[v as usize].get())));
+            let drops = DropReason::ALL.into_iter().map(|reason| (reason, link(&|l| l.drops.get(reason))));
+            let group = self.groups.get(&instance.group);
+            threads.push(ThreadView {
+                delivered: link(&|l| l.delivered.get()),
+                returned: link(&|l| l.returned.get()),
+                standard: std::array::from_fn(|n| block.standard[n].load(Ordering::Relaxed)),
+                drops: drops.filter(|(_, count)| *count > 0).collect(),
+                violations: violations.filter(|(_, count)| *count > 0).collect(),
+                cells: group.map_or(0, |g| g.memories.iter().map(|memory| memory.cells_with(*station)).sum()),
+            });
+        }
+        InstanceView {
+            id: instance.id,
+            role: instance.role,
+            group: instance.group,
+            state: instance.state,
+            threads,
+            own,
+        }
+    }
+
+    /// The trust groups, and the engine's own memory if there is any.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupView> {
+        let memory = |(memory, node): (&Arc<Memory>, &u32)| MemoryView {
+            id: memory.id,
+            node: *node,
+            huge_pages: memory.region().mapping().pages() == PageKind::Huge,
+            cells: memory.region().geometry().cells,
+            cell_size: memory.region().geometry().stride,
+            out: memory.cells_out(),
+            free: memory.pool.available(),
+        };
+        let memories = |list: &[Arc<Memory>]| list.iter().zip(&self.plan.nodes).map(memory).collect();
+        let groups =
+            self.groups.values().map(|g| GroupView { id: Some(g.id()), memories: memories(&g.memories) });
+        let own = Some(GroupView { id: None, memories: memories(&self.own) })
+            .filter(|own| !own.memories.is_empty());
+        groups.chain(own).collect()
+    }
+
+    /// Cycles of each stage, over all workers.
+    #[must_use]
+    pub fn stages(&self) -> Vec<StageView> {
+        let view = |stage: Stage| StageView {
+            stage,
+            packets: self.sum(|c| c.stages[stage as usize].packets.get()),
+            cycles: self.sum(|c| c.stages[stage as usize].cycles.get()),
+        };
+        Stage::ALL.into_iter().map(view).collect()
+    }
+}

@@ -1,0 +1,173 @@
+//! The engine's view of a region: DPDK's mbufs over its cells, and the private account of which cells are out.
+//!
+//! Every cell has an mbuf, whose header only the engine maps. While an NF has the cell, the mbuf is nobody's: the account
+//! says so ([`Memory::hand_out`]), and only the account brings it back ([`Memory::take_back`], [`Memory::sweep`]). What
+//! the NF writes decides which cell it means, never whether it had it.
+//!
+//! The account has a byte for each cell: 0 in the engine, else the number of the worker that handed it out, plus 1.
+//! Only that worker changes a byte that is not 0, and only the worker that holds the mbuf changes one that is: so every
+//! byte has one writer at any time, and relaxed loads and stores are enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use dpdk::{
+    CellLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, NumaNode, PacketMemory, Pool, PoolError,
+    PoolOptions,
+};
+use netvm_region::Region;
+
+use crate::drop_reason::Violation;
+use crate::ids::{MemoryId, StationId, WorkerId};
+
+/// Packet memory on the packet path.
+#[derive(Debug)]
+pub struct Memory {
+    /// Its number.
+    pub id: MemoryId,
+    /// The mbufs.
+    pub pool: Arc<Pool>,
+    region: Arc<Region>,
+    out: Box<[AtomicU8]>,
+    /// For captures: time stamp and original length of the packet in each cell. Empty where nobody asked for them.
+    stamps: Box<[[AtomicU64; 2]]>,
+}
+
+impl Memory {
+    pub(crate) fn new(id: MemoryId, region: Arc<Region>, pool: Pool, stamped: bool) -> Self {
+        let cells = region.geometry().cells as usize;
+        let out = (0..cells).map(|_| AtomicU8::new(0)).collect();
+        let stamps = (0..if stamped { cells } else { 0 }).map(|_| Default::default()).collect();
+        Self { id, pool: Arc::new(pool), region, out, stamps }
+    }
+
+    /// The shared part.
+    #[inline(always)]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Gives a cell, whose mbuf the caller forgets now without freeing it, to a station.
+    #[inline(always)]
+    pub(crate) fn hand_out(&self, cell: u32, worker: WorkerId, station: StationId) {
+        self.out[cell as usize].store(worker.0 + 1, Ordering::Relaxed);
+        self.region.set_owner(cell, station.0);
+    }
+
+    /// Asks for the header of a cell's mbuf to be brought into the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, cell: u32) {
+        if let Some(mbuf) = self.pool.mbuf_of(cell) {
+            mbuf.prefetch();
+        }
+    }
+
+    /// Takes a cell back that a station of this memory's group returns to `worker`; the caller owns the mbuf from then.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, cell: u32, worker: WorkerId) -> Result<Mbuf, Violation> {
+        let byte = self.out.get(cell as usize).ok_or(Violation::CellOutOfRange)?;
+        if byte.load(Ordering::Relaxed) != worker.0 + 1 {
+            return Err(Violation::CellNotOut);
+        }
+        byte.store(0, Ordering::Relaxed);
+        // SAFETY: whoever handed the cell out forgot its mbuf (`hand_out`), the account gives it back only here, and only once:
+        // the byte is 0 now. The account has as many entries as the pool has cells.
+        Ok(unsafe { self.pool.mbuf_of_unchecked(cell).own() })
+    }
+
+    /// Takes back the cells of `range` that `worker` handed out and whose ledger entry is one of `stations` (bit set),
+    /// and frees them; returns how many.
+    pub(crate) fn sweep(&self, range: core::ops::Range<u32>, worker: WorkerId, stations: u64) -> u64 {
+        let mut count = 0;
+        for cell in range {
+            let owned =
+                self.region.owner(cell).is_some_and(|owner| stations >> (owner & 63) & 1 == 1 && owner < 64);
+            if owned && self.take_back(cell, worker).is_ok() {
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Takes back one cell if its ledger entry is `station`: for what a dead producer wrote and did not publish.
+    pub(crate) fn sweep_one(&self, cell: u32, worker: WorkerId, station: StationId) -> bool {
+        if self.region.owner(cell) != Some(station.0) {
+            return false;
+        }
+        self.take_back(cell, worker).is_ok()
+    }
+
+    /// How many cells are out.
+    #[must_use]
+    pub fn cells_out(&self) -> u32 {
+        self.out.iter().filter(|byte| byte.load(Ordering::Relaxed) != 0).count() as u32
+    }
+
+    /// How many cells are out and, by the ledger, with `station`.
+    #[must_use]
+    pub fn cells_with(&self, station: StationId) -> u32 {
+        let with = |(cell, byte): (u32, &AtomicU8)| {
+            byte.load(Ordering::Relaxed) != 0 && self.region.owner(cell) == Some(station.0)
+        };
+        (0..).zip(&self.out).filter(|pair| with(*pair)).count() as u32
+    }
+
+    /// Notes a packet's time stamp (nanoseconds since 1970) and original length.
+    pub(crate) fn set_stamp(&self, mbuf: &Mbuf, time: u64, original: u32) {
+        if let Some([t, l]) = self.stamps.get(self.pool.cell_of(mbuf) as usize) {
+            t.store(time, Ordering::Relaxed);
+            l.store(original.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// What was noted; zeros where nothing was.
+    pub(crate) fn stamp(&self, mbuf: &Mbuf) -> (u64, u32) {
+        let stamp = self.stamps.get(self.pool.cell_of(mbuf) as usize);
+        stamp.map_or((0, 0), |[t, l]| (t.load(Ordering::Relaxed), l.load(Ordering::Relaxed) as u32))
+    }
+}
+
+/// A region as DPDK sees it.
+struct Cells(Arc<Region>);
+
+// SAFETY: the region stays mapped while the Arc lives, at an address that does not change; its cells hold packets and
+// nothing else, and the pool is told to use only these.
+unsafe impl PacketMemory for Cells {
+    fn base(&self) -> core::ptr::NonNull<u8> {
+        self.0.mapping().base()
+    }
+
+    fn len(&self) -> usize {
+        self.0.mapping().len()
+    }
+
+    fn page_bytes(&self) -> usize {
+        if self.0.mapping().pages() == netvm_region::PageKind::Huge { 2 << 20 } else { 4096 }
+    }
+}
+
+/// How the EAL is started: its memory holds mbuf headers only.
+pub(crate) fn eal_options(huge_pages: bool, pci: bool) -> EalOptions {
+    let huge_pages = if huge_pages { HugePages::Auto } else { HugePages::Off };
+    EalOptions { huge_pages, memory_mib: 1024, pci, ..EalOptions::default() }
+}
+
+/// mbufs over the cells of a region.
+pub(crate) fn pool_over(eal: Eal, region: &Arc<Region>, id: MemoryId, node: u32) -> Result<Pool, PoolError> {
+    let geometry = region.geometry();
+    let layout = CellLayout {
+        first: geometry.cells_at as usize,
+        stride: geometry.stride,
+        cells: geometry.cells,
+        // Drivers leave what DPDK was built with; the headroom of the configuration holds where netvm places packets.
+        headroom: (geometry.headroom as u16).min(HEADROOM),
+    };
+    let cells: Arc<dyn PacketMemory> = Arc::new(Cells(Arc::clone(region)));
+    let options = PoolOptions { node: existing(node), ..PoolOptions::default() };
+    Pool::over_region(eal, &format!("memory-{id}"), cells, layout, options)
+}
+
+/// A node that the machine has; one of a topology that was made up is nowhere.
+fn existing(node: u32) -> Option<NumaNode> {
+    std::path::Path::new(&format!("/sys/devices/system/node/node{node}")).exists().then_some(NumaNode(node))
+}

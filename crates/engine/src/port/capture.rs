@@ -1,0 +1,169 @@
+//! The pcap port: a capture is read, a capture is written, time stamps and original lengths kept.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dpdk::{Batch, Mbuf};
+use netvm_capture::{CaptureReader, CaptureWriter, Timestamp};
+use netvm_region::clock;
+
+use super::{Arrival, Device, sink::swallow};
+use crate::counters::PortCounters;
+use crate::drop_reason::DropReason;
+use crate::memory::Memory;
+
+/// How far a capture port has come; shared with the manager.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Everything has been read.
+    pub(crate) done: AtomicBool,
+    /// What ended it early.
+    pub(crate) fault: Mutex<Option<String>>,
+}
+
+/// A capture port.
+pub(crate) struct Capture {
+    input: Option<CaptureReader>,
+    output: Option<CaptureWriter>,
+    written: Vec<u8>,
+    pace: Option<Pace>,
+    progress: Arc<Progress>,
+    /// A frame that was read and has no cell yet: its bytes are in `buffer`.
+    held: Option<(Timestamp, u32)>,
+    buffer: Vec<u8>,
+}
+
+struct Pace {
+    hertz: u64,
+    start: Option<(u64, Timestamp)>,
+}
+
+impl Pace {
+    fn is_due(&mut self, time: Timestamp) -> bool {
+        let now = clock::cycles();
+        let (start, first) = *self.start.get_or_insert((now, time));
+        let passed = u128::from(now.wrapping_sub(start)) * 1_000_000_000 / u128::from(self.hertz);
+        u128::from(time.0.saturating_sub(first.0)) <= passed
+    }
+}
+
+impl Capture {
+    pub(crate) fn new(
+        input: Option<CaptureReader>,
+        output: Option<CaptureWriter>,
+        paced: bool,
+        progress: Arc<Progress>,
+    ) -> Self {
+        let pace = paced.then(|| Pace { hertz: clock::cycles_per_second(), start: None });
+        Self { input, output, written: Vec::new(), pace, progress, held: None, buffer: Vec::new() }
+    }
+
+    fn report(&self, text: String) {
+        if let Ok(mut fault) = self.progress.fault.lock() {
+            fault.get_or_insert(text);
+        }
+    }
+
+    /// Reads the next frame into `held`; at the end, or on an error, the input is done.
+    fn read(&mut self) {
+        let Some(reader) = &mut self.input else { return };
+        match reader.next_frame() {
+            Ok(Some(frame)) => {
+                self.buffer.clear();
+                self.buffer.extend_from_slice(frame.data);
+                self.held = Some((frame.timestamp, frame.orig_len));
+            }
+            Ok(None) => self.input = None,
+            Err(error) => {
+                self.report(error.to_string());
+                self.input = None;
+            }
+        }
+    }
+
+    fn write(&mut self, memory: &Memory, mbuf: &Mbuf) -> Result<(), io::Error> {
+        let Some(writer) = &mut self.output else { return Ok(()) };
+        let (time, original) = memory.stamp(mbuf);
+        let length = u32::from(mbuf.data_len());
+        self.written.resize(length as usize, 0);
+        mbuf.copy_to(&mut self.written);
+        writer.write(Timestamp(time), original.max(length), &self.written).map_err(io::Error::other)
+    }
+}
+
+impl Device for Capture {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+        let geometry = memory.region().geometry();
+        while out.len() < wanted {
+            if self.held.is_none() {
+                self.read();
+            }
+            let Some((time, original)) = self.held else {
+                self.progress.done.store(true, Ordering::Release);
+                return;
+            };
+            let bytes = &self.buffer;
+            if let Some(pace) = &mut self.pace
+                && !pace.is_due(time)
+            {
+                return;
+            }
+            if bytes.len() > geometry.room() as usize {
+                let (length, room) = (bytes.len(), geometry.room());
+                self.report(format!(
+                    "a frame of {length} bytes does not fit a cell with room for {room}: raise cell_size"
+                ));
+                self.held = None;
+                self.input = None;
+                return;
+            }
+            let mut one = Batch::new();
+            memory.pool.alloc_into(&mut one, 1);
+            let Some(mut mbuf) = one.pop() else { return };
+            if mbuf.set_bounds(geometry.headroom as u16, 0).is_ok() && mbuf.copy_from(bytes).is_ok() {
+                memory.set_stamp(&mbuf, time.0, original);
+                let _ = out.push(mbuf);
+            }
+            self.held = None;
+        }
+    }
+
+    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+        let mut written = Batch::new();
+        for mbuf in batch.drain() {
+            match self.write(memory, &mbuf) {
+                Ok(()) => {
+                    let _ = written.push(mbuf);
+                }
+                Err(error) => {
+                    self.report(error.to_string());
+                    counters.drops.add(DropReason::PortDown, 1);
+                }
+            }
+        }
+        swallow(&mut written, counters);
+    }
+
+    fn flush(&mut self, _counters: &PortCounters) -> usize {
+        0
+    }
+
+    fn is_flushed(&self) -> bool {
+        true
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        if self.input.is_none() && self.held.is_none() { Arrival::Never } else { Arrival::Ask }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if let Some(writer) = self.output.take()
+            && let Err(error) = writer.finish()
+        {
+            self.report(error.to_string());
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! DPDK's devices: NICs, AF_PACKET, TAP, null.
+
+use std::sync::Arc;
+
+use dpdk::{Batch, RxQueue, TxQueue};
+
+use super::{Arrival, Device};
+use crate::counters::PortCounters;
+use crate::drop_reason::DropReason;
+use crate::memory::Memory;
+
+/// One queue pair of a DPDK port.
+pub(crate) struct EthDevice {
+    rx: RxQueue,
+    tx: TxQueue,
+    unsent: Batch,
+    // The device's receive queue takes its mbufs from here.
+    _memory: Arc<Memory>,
+}
+
+impl EthDevice {
+    pub(crate) fn new(rx: RxQueue, tx: TxQueue, memory: Arc<Memory>) -> Self {
+        Self { rx, tx, unsent: Batch::new(), _memory: memory }
+    }
+}
+
+impl Device for EthDevice {
+    #[inline]
+    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize) {
+        self.rx.burst_of(out, wanted);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+        self.unsent.append(batch);
+        if !batch.is_empty() {
+            self.flush(counters);
+            self.unsent.append(batch);
+        }
+        if !batch.is_empty() {
+            counters.drops.add(DropReason::TxFull, batch.len() as u64);
+            batch.clear();
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self, counters: &PortCounters) -> usize {
+        if self.unsent.is_empty() {
+            return 0;
+        }
+        let bytes: u64 = self.unsent.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum();
+        let sent = self.tx.burst(&mut self.unsent);
+        let left: u64 = self.unsent.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum();
+        counters.tx_packets.add(sent as u64);
+        counters.tx_bytes.add(bytes - left);
+        sent
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        Arrival::Ask
+    }
+}

@@ -1,0 +1,149 @@
+//! The built-in traffic source: UDP over IPv4 in as many flows as asked for, at a rate or flat out; what goes out by it is
+//! counted and freed.
+//!
+//! Flow `n` has source address 10.0.0.0 + n (mod 2^24) and source port 1024 + n / 2^24; the UDP checksum is 0, which IPv4
+//! allows (RFC 768). A packet costs one cache line of stores.
+
+use dpdk::{Batch, Mbuf};
+use netvm_config::model::SourceConfig;
+use netvm_region::clock;
+
+use super::{Arrival, Device, sink::swallow};
+use crate::counters::PortCounters;
+use crate::memory::Memory;
+
+/// Ethernet, IPv4 and UDP headers, and what is left of the first line.
+const TEMPLATE_BYTES: usize = 64;
+const IP: usize = 14;
+
+/// A source.
+pub(crate) struct Source {
+    template: [u8; TEMPLATE_BYTES],
+    /// The header checksum's sum over everything but the source address.
+    base_sum: u32,
+    size: u16,
+    flows: u32,
+    flow: u32,
+    left: Option<u64>,
+    pace: Option<Pace>,
+}
+
+struct Pace {
+    rate: u64,
+    hertz: u64,
+    start: Option<u64>,
+    sent: u64,
+}
+
+impl Pace {
+    /// How many packets are due at `now`; what was missed for more than 10 ms is not made up for.
+    fn due(&mut self, now: u64) -> usize {
+        let start = *self.start.get_or_insert(now);
+        let due =
+            (u128::from(now.wrapping_sub(start)) * u128::from(self.rate) / u128::from(self.hertz)) as u64;
+        let most = self.rate / 100 + 1;
+        if due > self.sent + most {
+            self.sent = due - most;
+        }
+        (due - self.sent) as usize
+    }
+}
+
+impl Source {
+    /// A source as configured; frames shorter than their headers are as long as these.
+    pub(crate) fn new(config: &SourceConfig) -> Self {
+        let size = config.size.max(IP as u16 + 28);
+        let mut template = [0; TEMPLATE_BYTES];
+        template[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        template[12..14].copy_from_slice(&[0x08, 0x00]);
+        let total = size - IP as u16;
+        template[14..18].copy_from_slice(&[0x45, 0, (total >> 8) as u8, total as u8]);
+        template[20..24].copy_from_slice(&[0x40, 0, 64, 17]);
+        template[30..34].copy_from_slice(&[192, 168, 0, 1]);
+        let udp = total - 20;
+        template[34..40].copy_from_slice(&[4, 0, 0, 9, (udp >> 8) as u8, udp as u8]);
+        let words = template[IP..IP + 20]
+            .chunks_exact(2)
+            .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let pace =
+            config.rate.map(|rate| Pace { rate, hertz: clock::cycles_per_second(), start: None, sent: 0 });
+        let (flows, left) = (config.flows.max(1), config.count);
+        Self { template, base_sum: words.sum(), size, flows, flow: 0, left, pace }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, mbuf: &mut Mbuf, headroom: u16) {
+        let flow = self.flow;
+        self.flow = if flow + 1 >= self.flows { 0 } else { flow + 1 };
+        let address = 0x0a00_0000 | flow & 0x00ff_ffff;
+        let port = 1024 + (flow >> 24) as u16;
+        let mut sum = self.base_sum + (address >> 16) + (address & 0xffff);
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        self.template[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        self.template[26..30].copy_from_slice(&address.to_be_bytes());
+        self.template[34..36].copy_from_slice(&port.to_be_bytes());
+        if mbuf.set_bounds(headroom, self.size).is_err() {
+            return;
+        }
+        let bytes = TEMPLATE_BYTES.min(usize::from(self.size));
+        // SAFETY: the mbuf is borrowed from its owner, and the frame was just checked to fit its buffer.
+        unsafe { core::ptr::copy_nonoverlapping(self.template.as_ptr(), mbuf.data(), bytes) };
+    }
+}
+
+impl Device for Source {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+        let mut count = self.left.map_or(wanted, |left| wanted.min(left as usize));
+        if let Some(pace) = &mut self.pace {
+            count = count.min(pace.due(clock::cycles()));
+        }
+        let geometry = memory.region().geometry();
+        if count == 0 || u32::from(self.size) > geometry.room() {
+            return;
+        }
+        let headroom = geometry.headroom as u16;
+        memory.pool.alloc_into(out, count);
+        for mbuf in out.as_mut_slice() {
+            self.write(mbuf, headroom);
+        }
+        let made = out.len() as u64;
+        if let Some(pace) = &mut self.pace {
+            pace.sent += made;
+        }
+        if let Some(left) = &mut self.left {
+            *left -= made;
+        }
+    }
+
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+        swallow(batch, counters);
+    }
+
+    fn flush(&mut self, _counters: &PortCounters) -> usize {
+        0
+    }
+
+    fn is_flushed(&self) -> bool {
+        true
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        if self.left == Some(0) { Arrival::Never } else { Arrival::Ask }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pace_keeps_the_rate_and_forgives_a_pause() {
+        let mut pace = Pace { rate: 1000, hertz: 1_000_000, start: None, sent: 0 };
+        assert_eq!(pace.due(5_000_000), 0);
+        assert_eq!(pace.due(5_003_500), 3);
+        pace.sent += 3;
+        assert_eq!(pace.due(5_003_900), 0);
+        assert_eq!(pace.due(9_000_000), 11, "ten milliseconds' worth, not four seconds'");
+    }
+}

@@ -1,0 +1,155 @@
+//! The AF_XDP port: the region is the UMEM, so that packets land in the shared cells.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dpdk::Batch;
+use netvm_xsk::{Interface, RxFrame, TxFrame, Xsk};
+
+use super::{Arrival, Device};
+use crate::counters::PortCounters;
+use crate::drop_reason::DropReason;
+use crate::ids::MemoryId;
+use crate::memory::Memory;
+use crate::worker::path::BURST;
+
+/// Packets that can wait to be sent while the kernel's ring is full.
+const BACKLOG: usize = 256;
+/// How long to wait further for a driver that has not let go of its cells.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// One queue of an interface.
+pub(crate) struct XskDevice {
+    /// `None` once closed.
+    socket: Option<Xsk>,
+    memory: Arc<Memory>,
+    backlog: ArrayVec<TxFrame, BACKLOG>,
+    // Keeps the program attached.
+    _interface: Arc<Interface>,
+}
+
+impl XskDevice {
+    pub(crate) fn new(socket: Xsk, memory: Arc<Memory>, interface: Arc<Interface>) -> Self {
+        Self { socket: Some(socket), memory, backlog: ArrayVec::new(), _interface: interface }
+    }
+
+    /// Frees what the kernel has sent.
+    fn complete(socket: &mut Xsk, memory: &Memory) {
+        let mut cells = [0; BURST];
+        loop {
+            let count = socket.completed(&mut cells);
+            let mut sent = own(memory, &cells[..count]);
+            memory.pool.free(&mut sent);
+            if count < BURST {
+                return;
+            }
+        }
+    }
+
+    /// Gives the kernel free cells, a burst at a time.
+    fn refill(socket: &mut Xsk, memory: &Memory) {
+        while socket.fill_free() >= BURST {
+            let mut free = Batch::new();
+            memory.pool.alloc_into(&mut free, BURST);
+            let cells: ArrayVec<u32, BURST> =
+                free.as_slice().iter().map(|mbuf| memory.pool.cell_of(mbuf)).collect();
+            let given = socket.fill(&cells);
+            // SAFETY: the kernel has these cells now; the socket gives each back once, by `rx` or by `close`.
+            unsafe { free.forget_front(given) };
+            if given < BURST {
+                return;
+            }
+        }
+    }
+}
+
+/// The packets of cells that the kernel gave back, at most a batch of them.
+fn own(memory: &Memory, cells: &[u32]) -> Batch {
+    let mut batch = Batch::new();
+    for mbuf in cells.iter().filter_map(|cell| memory.pool.mbuf_of(*cell)) {
+        // SAFETY: a socket gives back only cells that it was given, each once (its own account sees to that); whoever gave
+        // it the cell forgot the packet.
+        let _ = batch.push(unsafe { mbuf.own() });
+    }
+    batch
+}
+
+impl Device for XskDevice {
+    fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize) {
+        let Some(socket) = &mut self.socket else { return };
+        Self::complete(socket, &self.memory);
+        Self::refill(socket, &self.memory);
+        let mut frames = [RxFrame::default(); BURST];
+        let count = socket.rx(&mut frames[..wanted.min(BURST)]);
+        for frame in &frames[..count] {
+            let mut one = own(&self.memory, &[frame.cell]);
+            if let Some(mut mbuf) = one.pop()
+                && mbuf.set_bounds(frame.offset, frame.len).is_ok()
+            {
+                let _ = out.push(mbuf);
+            }
+        }
+        // Once a turn: tells the kernel of new free cells and of packets to send, if it wants to be told.
+        // An interface that is down or gone shows in the port's link, not here.
+        let _ = socket.kick();
+    }
+
+    fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+        let mut lost = 0;
+        for mbuf in batch.drain() {
+            let frame =
+                TxFrame { cell: memory.pool.cell_of(&mbuf), offset: mbuf.data_off(), len: mbuf.data_len() };
+            if self.backlog.is_full() {
+                self.flush(counters);
+            }
+            if self.backlog.try_push(frame).is_ok() {
+                // The backlog has the cell now, and then the socket; both give it back by number.
+                let _ = mbuf.into_raw();
+            } else {
+                lost += 1;
+            }
+        }
+        counters.drops.add(DropReason::TxFull, lost);
+    }
+
+    fn flush(&mut self, counters: &PortCounters) -> usize {
+        let Some(socket) = &mut self.socket else { return 0 };
+        if self.backlog.is_empty() {
+            return 0;
+        }
+        Self::complete(socket, &self.memory);
+        let sent = socket.tx(&self.backlog);
+        counters.tx_packets.add(sent as u64);
+        counters.tx_bytes.add(self.backlog[..sent].iter().map(|frame| u64::from(frame.len)).sum());
+        self.backlog.drain(..sent);
+        // An interface that is down or gone shows in the port's link, not here.
+        let _ = socket.kick();
+        sent
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.backlog.is_empty()
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        self.socket.as_ref().map_or(Arrival::Never, |socket| Arrival::Readable(socket.as_fd()))
+    }
+
+    fn sends_from(&self) -> Option<MemoryId> {
+        Some(self.memory.id)
+    }
+}
+
+impl Drop for XskDevice {
+    /// Takes every cell back from the kernel; for the manager, as that can take some milliseconds.
+    fn drop(&mut self) {
+        let waiting: ArrayVec<u32, BACKLOG> = self.backlog.drain(..).map(|frame| frame.cell).collect();
+        let held = self.socket.take().map(|socket| socket.close().or_else(|held| held.wait(PATIENCE)));
+        // Cells that the kernel does not let go of stay out: a driver may still write there.
+        let held = held.and_then(Result::ok).unwrap_or_default();
+        for cells in held.chunks(BURST).chain(waiting.chunks(BURST)) {
+            self.memory.pool.free(&mut own(&self.memory, cells));
+        }
+    }
+}

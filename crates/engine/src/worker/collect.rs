@@ -1,0 +1,181 @@
+//! Out of an NF's ring: every descriptor is a claim, checked against the private account before anything is done.
+//!
+//! Predicted cost, in bursts of 32: the descriptors' lines come from the NF's core (8 lines a burst, fetched ahead in
+//! order), the account's byte, the mbuf's address and its first line: about 15 cycles a packet.
+
+use dpdk::Batch;
+use netvm_ring::{Action, Descriptor};
+
+use super::path::{BURST, Path};
+use crate::drop_reason::{DropReason, Violation};
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
+use crate::snapshot::{ChainPath, Snapshot, Target};
+
+/// Shortest packet that an NF may send: an Ethernet header.
+const MIN_LENGTH: u16 = 14;
+
+/// What is the same for the packets of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Verdict {
+    chain: ChainId,
+    hop: u8,
+    action: u8,
+    argument: u16,
+}
+
+impl Verdict {
+    #[inline(always)]
+    fn of(descriptor: &Descriptor) -> Self {
+        let action = descriptor.action();
+        // The argument of "next" is the ingress port by the NF's word; the engine knows it better.
+        let argument = if action == Action::Next as u8 { 0 } else { descriptor.argument() };
+        Self { chain: ChainId(descriptor.chain()), hop: descriptor.hop(), action, argument }
+    }
+}
+
+/// Whose verdicts are being acted on.
+#[derive(Clone, Copy)]
+struct Sender {
+    link: LinkId,
+    group: GroupId,
+    memory: MemoryId,
+}
+
+impl Path {
+    /// Takes a burst from one NF thread and does what it says; returns how many descriptors there were.
+    #[inline]
+    pub(crate) fn collect(&mut self, snapshot: &Snapshot, link: LinkId) -> usize {
+        let mut descriptors = [Descriptor::default(); BURST];
+        let Some(end) = self.links[link.index()].as_mut() else { return 0 };
+        let count = end.from_nf.pop(&mut descriptors);
+        if count == 0 {
+            return 0;
+        }
+        let sender = Sender { link, group: end.group, memory: end.memory };
+        self.counters.links[link.index()].returned.add(count as u64);
+        let descriptors = &descriptors[..count];
+        let mut start = 0;
+        while start < count {
+            let verdict = Verdict::of(&descriptors[start]);
+            let same = descriptors[start..]
+                .iter()
+                .take_while(|descriptor| Verdict::of(descriptor) == verdict)
+                .count();
+            let mut run = Batch::new();
+            self.take_back(sender, &descriptors[start..start + same], &mut run);
+            self.act(snapshot, sender, verdict, &mut run);
+            start += same;
+        }
+        count
+    }
+
+    /// The packets of descriptors that name cells which were out, at the places that the NF claims.
+    #[inline(always)]
+    fn take_back(&self, sender: Sender, descriptors: &[Descriptor], run: &mut Batch) {
+        let Some(memory) = self.memories[sender.memory.index()].as_deref() else { return };
+        let counters = &self.counters.links[sender.link.index()];
+        let geometry = *memory.region().geometry();
+        for descriptor in descriptors {
+            memory.prefetch(descriptor.cell());
+        }
+        for descriptor in descriptors {
+            let (cell, offset, length) = (descriptor.cell(), descriptor.offset(), descriptor.length());
+            match memory.take_back(cell, self.id) {
+                Ok(mut mbuf) if geometry.contains(cell, offset, length) && length >= MIN_LENGTH => {
+                    // SAFETY: the span lies in the cell, which is the mbuf's buffer; a packet that was handed out has one segment.
+                    unsafe { mbuf.set_bounds_unchecked(offset, length) };
+                    // A run is no longer than a burst: there is room.
+                    let _ = run.push(mbuf);
+                }
+                Ok(_) => counters.drops.add(DropReason::BadSpan, 1),
+                Err(violation) => counters.violations[violation as usize].add(1),
+            }
+        }
+    }
+
+    #[inline]
+    fn act(&mut self, snapshot: &Snapshot, sender: Sender, verdict: Verdict, run: &mut Batch) {
+        if run.is_empty() {
+            return;
+        }
+        let chain = verdict.chain;
+        let Some(path) = snapshot.chain(chain).filter(|path| path.has(verdict.hop, sender.group)) else {
+            return self.reject(sender, None, DropReason::BadChain, run);
+        };
+        match Action::from_raw(verdict.action) {
+            Some(Action::Next) => {
+                let next = &path.targets[usize::from(verdict.hop) + 1];
+                self.deliver(next, chain, DropReason::DownstreamFull, sender.memory, run);
+            }
+            Some(Action::Port) => {
+                let port = PortId(verdict.argument);
+                let allowed = snapshot.group(sender.group).is_some_and(|rights| rights.may_send_to(port));
+                if allowed {
+                    self.leave(chain, port, sender.memory, run);
+                } else {
+                    let known = snapshot.rules(port).is_some();
+                    let reason = if known { DropReason::PortDenied } else { DropReason::UnknownPort };
+                    self.reject(sender, Some(chain), reason, run);
+                }
+            }
+            Some(Action::Drop) => self.reject(sender, Some(chain), DropReason::Verdict, run),
+            Some(Action::Role) => self.send_to_role(snapshot, sender, verdict, path, run),
+            None => self.reject(sender, Some(chain), DropReason::BadAction, run),
+        }
+    }
+
+    /// To the next hop of the chain with that role, in whatever group the chain leads to, else to an NF of the sender's
+    /// own group.
+    fn send_to_role(
+        &mut self,
+        snapshot: &Snapshot,
+        sender: Sender,
+        verdict: Verdict,
+        path: &ChainPath,
+        run: &mut Batch,
+    ) {
+        let chain = verdict.chain;
+        let after = usize::from(verdict.hop) + 1;
+        if let Some(later) = path.roles.iter().skip(after).position(|role| *role == verdict.argument) {
+            self.deliver(&path.targets[after + later], chain, DropReason::DownstreamFull, sender.memory, run);
+            return;
+        }
+        match snapshot.roles.get(usize::from(verdict.argument)) {
+            Some(Some(target @ Target::Links { group, .. })) if *group == sender.group => {
+                self.detour(target, chain, verdict.hop, sender.memory, run);
+            }
+            Some(Some(Target::Links { .. })) => self.reject(sender, Some(chain), DropReason::RoleDenied, run),
+            _ => self.reject(sender, Some(chain), DropReason::UnknownRole, run),
+        }
+    }
+
+    /// Frees packets for what an NF said of them; counted with the NF, and with the chain where it is a real one.
+    #[inline]
+    fn reject(&self, sender: Sender, chain: Option<ChainId>, reason: DropReason, run: &mut Batch) {
+        self.counters.links[sender.link.index()].drops.add(reason, run.len() as u64);
+        match chain {
+            Some(chain) => self.drop_in_chain(chain, reason, run),
+            None => run.clear(),
+        }
+    }
+
+    /// Takes everything that an NF thread which is leaving has published; afterwards its link is of no use.
+    pub(crate) fn drain(&mut self, snapshot: &Snapshot, link: LinkId) {
+        let Some(end) = self.links[link.index()].as_ref() else { return };
+        let bursts = end.from_nf.memory().capacity() as usize / BURST + 1;
+        for _ in 0..bursts {
+            if self.collect(snapshot, link) == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Notes ring indexes that cannot be.
+    pub(crate) fn note_faults(&mut self, link: LinkId) {
+        if let Some(end) = self.links[link.index()].as_ref() {
+            let faults = end.to_nf.faults() + end.from_nf.faults();
+            let counter = &self.counters.links[link.index()].violations[Violation::RingIndex as usize];
+            counter.add(faults.saturating_sub(counter.get()));
+        }
+    }
+}

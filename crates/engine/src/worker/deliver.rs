@@ -1,0 +1,262 @@
+//! Into a hop: choose a replica, hand the cells out, write descriptors.
+//!
+//! Predicted cost, in bursts of 32 to one replica: 16 bytes of descriptor (two stores), the account and the ledger (a
+//! byte each), one load of the mbuf's first line: about 10 cycles a packet, the fence of the wake-up check included.
+//!
+//! Every function here takes over the packets of the batch that it is given, and leaves it empty.
+
+use core::sync::atomic::Ordering;
+
+use dpdk::{Batch, Mbuf};
+use netvm_region::Balance;
+use netvm_ring::Descriptor;
+use netvm_wire::parse_prefix;
+
+use super::path::Path;
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
+use crate::snapshot::{Snapshot, Target};
+use crate::steer::{HEADER_BYTES, flow_hash};
+
+/// Where in which chain packets are delivered, and what it is called when there is no room.
+#[derive(Clone, Copy)]
+struct Place {
+    chain: ChainId,
+    hop: u8,
+    full: DropReason,
+}
+
+impl Path {
+    /// Packets of `memory` enter a chain. This is where its traffic is dropped when it has no room further down, unless
+    /// room was made sure of before they were received (`admitted`).
+    #[inline]
+    pub(crate) fn enter_chain(
+        &mut self,
+        snapshot: &Snapshot,
+        chain: ChainId,
+        admitted: bool,
+        memory: MemoryId,
+        batch: &mut Batch,
+    ) {
+        let Some(path) = snapshot.chain(chain) else {
+            return self.drop_in_chain(chain, DropReason::NoRule, batch);
+        };
+        if !admitted && path.watched.iter().any(|watched| self.is_pressed(*watched, chain)) {
+            return self.drop_in_chain(chain, DropReason::ChainFull, batch);
+        }
+        let entered = self.deliver(&path.entry, chain, DropReason::ChainFull, memory, batch);
+        if let Some(counters) = self.counters.chains.get(chain.index()) {
+            counters.entered.add(entered as u64);
+        }
+    }
+
+    /// How many packets the entry of a chain has room for, at most `wanted`.
+    pub(crate) fn room_at_entry(&mut self, snapshot: &Snapshot, chain: ChainId, wanted: usize) -> usize {
+        let Some(path) = snapshot.chain(chain) else { return wanted };
+        if path.watched.iter().any(|watched| self.is_pressed(*watched, chain)) {
+            return 0;
+        }
+        match &path.entry {
+            Target::Links { links, .. } => {
+                let mut room = wanted;
+                for link in links {
+                    let link = self.links[link.index()].as_mut();
+                    room = room.min(link.map_or(0, |link| link.to_nf.room(wanted as u32) as usize));
+                }
+                room
+            }
+            Target::Drop(DropReason::NfDown) => 0,
+            Target::Port(_) | Target::Ingress | Target::Drop(_) => wanted,
+        }
+    }
+
+    #[inline(always)]
+    fn is_pressed(&self, memory: MemoryId, chain: ChainId) -> bool {
+        self.memory(memory).is_some_and(|m| m.region().backpressure(chain.0).load(Ordering::Relaxed) != 0)
+    }
+
+    /// Packets go where `target` says; `full` is the reason of those for which there is no room. Returns how many were
+    /// handed to an NF or a port.
+    #[inline]
+    pub(crate) fn deliver(
+        &mut self,
+        target: &Target,
+        chain: ChainId,
+        full: DropReason,
+        memory: MemoryId,
+        batch: &mut Batch,
+    ) -> usize {
+        match target {
+            Target::Links { group, hop, balance, links } => {
+                let place = Place { chain, hop: *hop, full };
+                self.deliver_to_group(*group, *balance, links, place, memory, batch)
+            }
+            Target::Port(port) => self.leave(chain, *port, memory, batch),
+            Target::Ingress => self.leave_by_ingress(chain, memory, batch),
+            Target::Drop(reason) => {
+                self.drop_in_chain(chain, *reason, batch);
+                0
+            }
+        }
+    }
+
+    /// Out of a port at the end of a chain; returns how many packets.
+    #[inline]
+    pub(crate) fn leave(
+        &mut self,
+        chain: ChainId,
+        port: PortId,
+        memory: MemoryId,
+        batch: &mut Batch,
+    ) -> usize {
+        let count = batch.len();
+        if let Some(counters) = self.counters.chains.get(chain.index()) {
+            counters.left.add(count as u64);
+        }
+        self.transmit(port, memory, batch);
+        count
+    }
+
+    fn leave_by_ingress(&mut self, chain: ChainId, memory: MemoryId, batch: &mut Batch) -> usize {
+        let count = batch.len();
+        runs(
+            batch,
+            |mbuf| PortId(mbuf.port().0),
+            |port, run| {
+                self.leave(chain, port, memory, run);
+            },
+        );
+        count
+    }
+
+    /// To NFs of the same role in another group than `target` is for: the hop stays what it is.
+    pub(crate) fn detour(
+        &mut self,
+        target: &Target,
+        chain: ChainId,
+        hop: u8,
+        memory: MemoryId,
+        batch: &mut Batch,
+    ) -> usize {
+        let Target::Links { group, balance, links, .. } = target else {
+            return self.deliver(target, chain, DropReason::DownstreamFull, memory, batch);
+        };
+        let place = Place { chain, hop, full: DropReason::DownstreamFull };
+        self.deliver_to_group(*group, *balance, links, place, memory, batch)
+    }
+
+    #[inline]
+    fn deliver_to_group(
+        &mut self,
+        group: GroupId,
+        balance: Balance,
+        links: &[LinkId],
+        place: Place,
+        memory: MemoryId,
+        batch: &mut Batch,
+    ) -> usize {
+        let Some(home) = self.home_of(group) else {
+            self.drop_in_chain(place.chain, DropReason::NfDown, batch);
+            return 0;
+        };
+        if home != memory {
+            let lost = self.copy_into(home, memory, batch);
+            if lost > 0
+                && let Some(counters) = self.counters.chains.get(place.chain.index())
+            {
+                counters.drops.add(DropReason::NoCell, lost as u64);
+            }
+        }
+        match (links, balance) {
+            ([only], _) => self.push_or_drop(*only, place, home, batch),
+            (several, Balance::LeastOccupied) => {
+                let mut best = (u32::MAX, several[0]);
+                for link in several {
+                    let load =
+                        self.links[link.index()].as_mut().map_or(u32::MAX, |link| link.to_nf.occupancy());
+                    if load < best.0 {
+                        best = (load, *link);
+                    }
+                }
+                self.push_or_drop(best.1, place, home, batch)
+            }
+            (several, Balance::FlowHash) => {
+                let mut delivered = 0;
+                let choose = |mbuf: &Mbuf| several[usize::from(hash_of(mbuf)) % several.len()];
+                runs(batch, choose, |link, run| delivered += self.push_or_drop(link, place, home, run));
+                delivered
+            }
+        }
+    }
+
+    #[inline]
+    fn push_or_drop(&mut self, link: LinkId, place: Place, memory: MemoryId, batch: &mut Batch) -> usize {
+        let delivered = self.push(link, place, memory, batch);
+        if !batch.is_empty() {
+            self.drop_in_chain(place.chain, place.full, batch);
+        }
+        delivered
+    }
+
+    /// Hands packets from the front of the batch to one NF thread, as many as its ring has room for.
+    #[inline]
+    fn push(&mut self, link: LinkId, place: Place, memory: MemoryId, batch: &mut Batch) -> usize {
+        let worker = self.id;
+        let (Some(link), Some(memory)) =
+            (self.links[link.index()].as_deref_mut(), self.memories[memory.index()].as_deref())
+        else {
+            return 0;
+        };
+        let wanted = batch.len() as u32;
+        let count = link.to_nf.room(wanted).min(wanted);
+        if count == 0 {
+            return 0;
+        }
+        for (n, mbuf) in (0..count).zip(batch.as_slice()) {
+            let cell = memory.pool.cell_of(mbuf);
+            let descriptor = Descriptor::new(cell, mbuf.data_off(), mbuf.data_len());
+            let descriptor = descriptor.on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
+            link.to_nf.write(n, descriptor);
+            memory.hand_out(cell, worker, link.station);
+        }
+        // SAFETY: the memory's account has these packets now, and gives each back once.
+        unsafe { batch.forget_front(count as usize) };
+        link.to_nf.publish(count);
+        link.note_published();
+        if let Some(counters) = self.counters.links.get(link.id.index()) {
+            counters.delivered.add(count.into());
+        }
+        count as usize
+    }
+}
+
+/// Splits a batch into runs of packets with the same key, in order, and gives each to `each`, which empties it.
+pub(super) fn runs<K: PartialEq + Copy>(
+    batch: &mut Batch,
+    key: impl Fn(&Mbuf) -> K,
+    mut each: impl FnMut(K, &mut Batch),
+) {
+    let mut run = Batch::new();
+    let mut current = None;
+    for mbuf in batch.drain() {
+        let this = key(&mbuf);
+        if let Some(before) = current
+            && before != this
+        {
+            each(before, &mut run);
+        }
+        current = Some(this);
+        // A run is no longer than the batch it comes from: there is room.
+        let _ = run.push(mbuf);
+    }
+    if let Some(last) = current {
+        each(last, &mut run);
+    }
+}
+
+/// Eight bits of the hash of a packet's flow; 0 for what has none.
+fn hash_of(mbuf: &Mbuf) -> u8 {
+    let mut copy = [0; HEADER_BYTES];
+    let length = mbuf.copy_to(&mut copy);
+    parse_prefix(&copy[..length], mbuf.data_len().into()).ok().map_or(0, |headers| flow_hash(&headers))
+}

@@ -1,0 +1,108 @@
+//! What a worker does when a turn moved nothing: spin for some microseconds, then sleep, longer and longer.
+//!
+//! It is woken early by whatever can wake it: the descriptors of ports that have one, and NFs that return packets. Ports
+//! that can only be asked bound the sleep.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use netvm_config::model::Idle;
+use netvm_region::clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::path::Path;
+use crate::ids::PortId;
+use crate::port::Arrival;
+
+/// How long a worker spins before it sleeps.
+const SPIN_MICROS: u64 = 50;
+/// First sleep, and longest sleep while a port can only be asked.
+const NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_micros(150);
+/// Longest sleep while everything can wake the worker.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+
+pub(super) struct Rest {
+    idle: Idle,
+    since: Option<u64>,
+    spin: u64,
+    nap: Duration,
+    /// Wakes this worker.
+    wake: Arc<OwnedFd>,
+}
+
+impl Rest {
+    pub(super) fn new(idle: Idle, wake: Arc<OwnedFd>) -> Self {
+        Self { idle, since: None, spin: clock::cycles_in_micros(SPIN_MICROS), nap: NAP, wake }
+    }
+
+    pub(super) fn busy(&mut self) {
+        self.since = None;
+        self.nap = NAP;
+    }
+
+    /// Spends the time until there may be something to do; returns whether it slept.
+    pub(super) fn rest(&mut self, path: &mut Path, inputs: &[PortId], now: u64) -> bool {
+        let since = *self.since.get_or_insert(now);
+        if self.idle == Idle::Poll || now.wrapping_sub(since) < self.spin {
+            core::hint::spin_loop();
+            return false;
+        }
+        let mut longest = LONGEST_SLEEP;
+        let mut empty = true;
+        for link in &path.active {
+            if let Some(link) = path.links[link.index()].as_mut() {
+                empty &= link.from_nf.prepare_wait();
+                if link.owes_wake() {
+                    longest = NAP;
+                }
+            }
+        }
+        if empty {
+            self.sleep(path, inputs, longest);
+        }
+        for link in &path.active {
+            if let Some(link) = path.links[link.index()].as_mut() {
+                link.from_nf.end_wait();
+            }
+        }
+        empty
+    }
+
+    fn sleep(&mut self, path: &Path, inputs: &[PortId], mut longest: Duration) {
+        let wake = self.wake.as_fd();
+        let mut fds: ArrayVec<PollFd<'_>, 64> = ArrayVec::new();
+        fds.push(PollFd::from_borrowed_fd(wake, PollFlags::IN));
+        let devices = inputs.iter().filter_map(|port| path.ports[port.index()].as_ref());
+        for device in devices.flat_map(|queue| queue.devices()) {
+            let asked = match device.arrival() {
+                Arrival::Readable(fd) => fds.try_push(PollFd::from_borrowed_fd(fd, PollFlags::IN)).is_err(),
+                Arrival::Ask => true,
+                Arrival::Never => false,
+            };
+            if asked || !device.is_flushed() {
+                longest = longest.min(self.nap);
+            }
+        }
+        // Other workers hand packets over through rings that wake nobody.
+        if path.handoff.has_peers() {
+            longest = longest.min(self.nap);
+        }
+        self.nap = (self.nap * 2).min(LONGEST_NAP);
+        nap(&mut fds, longest);
+        drain(wake);
+    }
+}
+
+/// An error (a signal) ends the sleep early, which is always right.
+fn nap(fds: &mut [PollFd<'_>], longest: Duration) {
+    let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
+    let _ = poll(fds, Some(&timeout));
+}
+
+/// Takes the wake-up count back to zero; the descriptor does not block.
+fn drain(wake: BorrowedFd<'_>) {
+    let _ = rustix::io::read(wake, &mut [0; 8]);
+}

@@ -1,0 +1,141 @@
+//! What the manager tells a worker, and what the worker tells it. Everything that has to be freed goes back to the
+//! manager, so that a worker frees no memory but packets.
+
+use std::sync::Arc;
+
+use super::Worker;
+use super::sweep::{SweepOrder, Swept};
+use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
+use crate::link::Link;
+use crate::memory::Memory;
+use crate::port::PortQueue;
+use crate::snapshot::Snapshot;
+
+/// An order.
+pub(crate) enum Command {
+    /// Work by this snapshot.
+    Snapshot(Arc<Snapshot>),
+    /// This memory exists, and is this worker's for its group if `home`.
+    AddMemory { memory: Arc<Memory>, home: Option<GroupId> },
+    /// Forget it: nothing of it is on the path any more.
+    RemoveMemory(MemoryId),
+    /// Own this queue of a port; packets come in by it if `input`.
+    AddPort { queue: Box<PortQueue>, input: bool },
+    /// Give the queue back, after sending what is gathered.
+    RemovePort(PortId),
+    /// This worker sends for that port.
+    SetOwner(PortId, Option<WorkerId>),
+    /// Exchange packets with this NF thread.
+    AddLink(Box<Link>),
+    /// Take what it has returned, and give the link back.
+    RemoveLink(LinkId),
+    /// Take back the cells of NFs that are gone.
+    Sweep(SweepOrder),
+    /// End.
+    Stop,
+}
+
+/// What a worker no longer uses.
+#[expect(dead_code, reason = "carried to be freed by the manager")]
+pub(crate) enum Retired {
+    Snapshot(Arc<Snapshot>),
+    Memory(Arc<Memory>),
+    Link(Box<Link>),
+}
+
+/// What happened.
+pub(crate) enum Event {
+    /// A queue that this worker no longer uses, to be closed.
+    PortRetired(PortId, Option<Box<PortQueue>>),
+    /// Something else that this worker no longer uses, to be freed.
+    Retired(#[expect(dead_code, reason = "carried to be freed by the manager")] Retired),
+    /// A sweep is done.
+    Swept(Swept),
+}
+
+impl Worker {
+    /// Carries out what is waiting.
+    #[cold]
+    pub(super) fn obey(&mut self) {
+        while let Ok(command) = self.inbox.pop() {
+            self.carry_out(command);
+        }
+        self.rest.busy();
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        let path = &mut self.path;
+        match command {
+            Command::Snapshot(new) => {
+                let old = core::mem::replace(&mut self.snapshot, new);
+                self.tell(Event::Retired(Retired::Snapshot(old)));
+            }
+            Command::AddMemory { memory, home } => {
+                let id = memory.id;
+                put(&mut path.memories, id.index(), memory);
+                if let Some(group) = home {
+                    put(&mut path.home, group.index(), id);
+                }
+            }
+            Command::RemoveMemory(id) => {
+                for home in &mut path.home {
+                    home.take_if(|home| *home == id);
+                }
+                if let Some(old) = path.memories.get_mut(id.index()).and_then(Option::take) {
+                    self.tell(Event::Retired(Retired::Memory(old)));
+                }
+            }
+            Command::AddPort { queue, input } => {
+                let port = queue.port;
+                path.ports[port.index()] = Some(queue);
+                if input {
+                    self.inputs.push(port);
+                }
+            }
+            Command::RemovePort(port) => {
+                self.inputs.retain(|input| *input != port);
+                path.flush();
+                let old = path.ports[port.index()].take();
+                self.tell(Event::PortRetired(port, old));
+            }
+            Command::SetOwner(port, owner) => {
+                let owners = &mut path.handoff.owners;
+                if owners.len() <= port.index() {
+                    owners.resize(port.index() + 1, None);
+                }
+                owners[port.index()] = owner;
+            }
+            Command::AddLink(link) => {
+                let id = link.id;
+                path.links[id.index()] = Some(link);
+                path.active.push(id);
+            }
+            Command::RemoveLink(id) => {
+                path.drain(&self.snapshot, id);
+                path.note_faults(id);
+                path.active.retain(|active| *active != id);
+                if let Some(old) = path.links[id.index()].take() {
+                    self.tell(Event::Retired(Retired::Link(old)));
+                }
+            }
+            Command::Sweep(order) => self.sweeps.add(order),
+            Command::Stop => self.stopping = true,
+        }
+    }
+
+    /// Tells the manager; waits while it has a thousand events to read already, which only happens when it is stuck.
+    pub(super) fn tell(&mut self, event: Event) {
+        let mut event = event;
+        while let Err(rtrb::PushError::Full(back)) = self.outbox.push(event) {
+            event = back;
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some(value);
+}

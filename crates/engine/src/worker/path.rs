@@ -1,0 +1,84 @@
+//! What the stages of the packet path share: memories, links, outlets, counters of one worker.
+
+use std::sync::Arc;
+
+use dpdk::Batch;
+
+use netvm_region::MAX_PORTS;
+
+use crate::counters::WorkerCounters;
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId, WorkerId};
+use crate::link::{Link, MAX_LINKS};
+use crate::memory::Memory;
+use crate::port::PortQueue;
+use crate::worker::handoff::Handoff;
+
+/// Packets that a stage handles at once.
+pub(crate) const BURST: usize = 32;
+
+/// One worker's possessions.
+pub(crate) struct Path {
+    pub(crate) id: WorkerId,
+    pub(crate) counters: Arc<WorkerCounters>,
+    /// By [`MemoryId`].
+    pub(crate) memories: Vec<Option<Arc<Memory>>>,
+    /// By [`GroupId`]: the memory of that group on this worker's node.
+    pub(crate) home: Vec<Option<MemoryId>>,
+    /// By [`LinkId`].
+    pub(crate) links: Vec<Option<Box<Link>>>,
+    /// The links that there are.
+    pub(crate) active: Vec<LinkId>,
+    /// By [`PortId`]: the queues that this worker has of it.
+    pub(crate) ports: Vec<Option<Box<PortQueue>>>,
+    /// Ports with packets that are not sent yet, a bit each.
+    pub(crate) unsent: [u64; MAX_PORTS / 64],
+    /// The way to ports of which this worker has no queue.
+    pub(crate) handoff: Handoff,
+}
+
+impl Path {
+    pub(crate) fn new(id: WorkerId, counters: Arc<WorkerCounters>, handoff: Handoff) -> Self {
+        Self {
+            id,
+            counters,
+            memories: Vec::new(),
+            home: Vec::new(),
+            links: (0..MAX_LINKS).map(|_| None).collect(),
+            active: Vec::with_capacity(MAX_LINKS),
+            ports: (0..MAX_PORTS).map(|_| None).collect(),
+            unsent: [0; MAX_PORTS / 64],
+            handoff,
+        }
+    }
+
+    /// The memory with this number. The reference is counted, so that it can be held while the path is changed.
+    #[inline(always)]
+    pub(crate) fn memory(&self, memory: MemoryId) -> Option<&Arc<Memory>> {
+        self.memories.get(memory.index())?.as_ref()
+    }
+
+    /// This worker's memory for a group.
+    #[inline(always)]
+    pub(crate) fn home_of(&self, group: GroupId) -> Option<MemoryId> {
+        *self.home.get(group.index())?
+    }
+
+    /// Frees packets that did not enter a chain.
+    #[cold]
+    pub(crate) fn drop_at_port(&self, port: PortId, reason: DropReason, batch: &mut Batch) {
+        if let Some(counters) = self.counters.ports.get(port.index()) {
+            counters.drops.add(reason, batch.len() as u64);
+        }
+        batch.clear();
+    }
+
+    /// Frees packets of a chain.
+    #[inline]
+    pub(crate) fn drop_in_chain(&self, chain: ChainId, reason: DropReason, batch: &mut Batch) {
+        if let Some(counters) = self.counters.chains.get(chain.index()) {
+            counters.drops.add(reason, batch.len() as u64);
+        }
+        batch.clear();
+    }
+}

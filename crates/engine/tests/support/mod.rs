@@ -1,0 +1,210 @@
+//! An engine with real NF processes: the test binary starts itself again, as an NF.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use netlib::{NetworkFunction, Options, Packet, PortId as NfPort, Verdict, Waiting};
+use netvm_attach::{Hello, Ready};
+use netvm_config::model::{
+    Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output, PortConfig,
+    PortKind, SourceConfig, Steer, SteerAction,
+};
+use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
+
+/// Variable that makes the test binary an NF of that kind.
+const KIND: &str = "NETVM_TEST_NF";
+
+/// To be called by a test named `nf_process` in each test binary: does nothing unless the binary is to be an NF.
+pub fn be_an_nf() {
+    let Ok(kind) = std::env::var(KIND) else { return };
+    let mut options = Options::new("test-nf");
+    if kind.contains("poll") {
+        options.waiting = Waiting::Poll;
+    }
+    let spin = kind.rsplit('=').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    let reverse = kind.starts_with("reverse");
+    let result =
+        netlib::run(&options, |context| TestNf { spin, out: reverse.then(|| context.port("out")).flatten() });
+    std::process::exit(i32::from(result.is_err()));
+}
+
+struct TestNf {
+    spin: u64,
+    out: Option<NfPort>,
+}
+
+impl NetworkFunction for TestNf {
+    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
+        let until = netvm_region::clock::cycles() + self.spin;
+        while netvm_region::clock::cycles() < until {
+            std::hint::spin_loop();
+        }
+        self.out.map_or(Verdict::Next, Verdict::Port)
+    }
+}
+
+/// An attached NF.
+pub struct Nf {
+    pub id: InstanceId,
+    pub role: String,
+    pub child: Child,
+    socket: OwnedFd,
+}
+
+/// An engine and its NFs.
+pub struct Rig {
+    pub engine: Engine,
+    pub nfs: Vec<Nf>,
+    pub notices: Vec<Notice>,
+}
+
+impl Rig {
+    pub fn new(config: &EngineConfig) -> Self {
+        let engine = Engine::start(config, true, false).unwrap_or_else(|error| panic!("{error}"));
+        Self { engine, nfs: Vec::new(), notices: Vec::new() }
+    }
+
+    /// Starts an NF process and lets it in.
+    pub fn attach(&mut self, role: &str, kind: &str, standby: bool) -> InstanceId {
+        let (ours, theirs) = netvm_attach::pair().unwrap();
+        let number = theirs.as_raw_fd();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "nf_process", "--nocapture"]).env(KIND, kind);
+        command.env(netvm_attach::ROLE_VARIABLE, role).env(netvm_attach::FD_VARIABLE, number.to_string());
+        command.stdout(std::process::Stdio::null());
+        // SAFETY: only async-signal-safe calls between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::fcntl(number, libc::F_SETFD, 0) < 0 {
+                    Err(std::io::Error::last_os_error())
+                } else {
+                    Ok(())
+                }
+            });
+        }
+        let child = command.spawn().unwrap();
+        drop(theirs);
+        let (hello, _) = netvm_attach::receive::<Hello>(&ours).unwrap();
+        let id = self.engine.admit(&hello, standby).unwrap_or_else(|error| panic!("{error}"));
+        netvm_attach::welcome(&ours, &self.engine.descriptors(id).unwrap()).unwrap();
+        netvm_attach::receive::<Ready>(&ours).unwrap();
+        self.engine.activate(id);
+        self.nfs.push(Nf { id, role: role.to_owned(), child, socket: ours });
+        id
+    }
+
+    /// Serves the engine until `done` or for `limit`; returns whether it was done.
+    pub fn until(&mut self, limit: Duration, mut done: impl FnMut(&Engine) -> bool) -> bool {
+        let start = Instant::now();
+        loop {
+            self.engine.service();
+            self.notices.extend(self.engine.notices());
+            if done(&self.engine) {
+                return true;
+            }
+            if start.elapsed() > limit {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Kills an NF as hard as can be, and tells the engine once its process is gone.
+    pub fn kill(&mut self, id: InstanceId) {
+        let index = self.nfs.iter().position(|nf| nf.id == id).unwrap();
+        let mut nf = self.nfs.remove(index);
+        nf.child.kill().unwrap();
+        nf.child.wait().unwrap();
+        self.engine.departed(id);
+    }
+
+    /// Sent packets of a port.
+    pub fn sent(&self, port: u16) -> u64 {
+        self.engine.ports().iter().find(|view| view.id == PortId(port)).map_or(0, |view| view.tx_packets)
+    }
+
+    /// Cells of all groups that are out with NFs.
+    pub fn cells_out(&self) -> u32 {
+        self.engine.groups().iter().flat_map(|group| &group.memories).map(|memory| memory.out).sum()
+    }
+
+    /// Free cells by group and region.
+    pub fn free_cells(&self) -> Vec<u32> {
+        self.engine.groups().iter().flat_map(|group| &group.memories).map(|memory| memory.free).collect()
+    }
+
+    /// Everything that counts something, for messages.
+    pub fn story(&self) -> String {
+        let drops: BTreeMap<_, _> = self.engine.chains().into_iter().map(|chain| (chain.id, chain)).collect();
+        format!(
+            "{drops:#?}\n{:#?}\n{:#?}\n{:#?}",
+            self.engine.ports(),
+            self.engine.instances(),
+            self.engine.groups()
+        )
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        for nf in &mut self.nfs {
+            let _ = nf.child.kill();
+            let _ = nf.child.wait();
+        }
+    }
+}
+
+pub fn group(id: u16, cells: u32, cell_size: u32) -> Group {
+    Group { id: GroupId(id), name: format!("group{id}"), cells, cell_size, headroom: 256, may_send_to: None }
+}
+
+pub fn port(id: u16, name: &str, kind: PortKind) -> PortConfig {
+    PortConfig { id: PortId(id), name: name.to_owned(), kind, queues: 1, mtu: 1500, group: None }
+}
+
+pub fn source(size: u16, count: Option<u64>, lossless: bool) -> PortKind {
+    PortKind::Source(SourceConfig { size, flows: 64, rate: None, lossless, count })
+}
+
+pub fn nf(id: u16, role: &str, group: u16) -> NfConfig {
+    let start = NfStart::External { users: Vec::new() };
+    NfConfig {
+        id: RoleId(id),
+        role: role.to_owned(),
+        group: GroupId(group),
+        balance: Balance::LeastOccupied,
+        start,
+    }
+}
+
+pub fn chain(id: u16, hops: &[u16], on_failure: OnFailure, output: u16) -> Chain {
+    let hops = hops.iter().map(|role| RoleId(*role)).collect();
+    Chain {
+        id: ChainId(id),
+        name: format!("chain{id}"),
+        hops,
+        on_failure,
+        output: Output::Port(PortId(output)),
+    }
+}
+
+pub fn steer(port: u16, chain: u16) -> Steer {
+    Steer { port: PortId(port), matches: Match::default(), action: SteerAction::Chain(ChainId(chain)) }
+}
+
+/// A source, a sink, and one chain of `roles` between them, all in one group.
+pub fn line(roles: &[&str], count: Option<u64>, lossless: bool) -> Host {
+    Host {
+        groups: vec![group(0, 4096, 2048)],
+        ports: vec![port(0, "in", source(60, count, lossless)), port(1, "out", PortKind::Sink)],
+        nfs: (0..).zip(roles).map(|(id, role)| nf(id, role, 0)).collect(),
+        chains: vec![chain(0, &(0..roles.len() as u16).collect::<Vec<_>>(), OnFailure::Drop, 1)],
+        steering: vec![steer(0, 0)],
+        ..Host::default()
+    }
+}
