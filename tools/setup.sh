@@ -67,7 +67,8 @@ setup_packages() {
 
 # apt_install PACKAGE...: refresh the lists and install, as root or through sudo, asking nothing.
 apt_install() {
-    local -a run=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1) options=(-y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+    local -a run=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1)
+    local -a options=(-y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
     local name quiet=-q
     [[ ${CI:-} != true ]] || quiet=-qq
     # sudo clears the environment: hand the proxies on by name.
