@@ -120,6 +120,30 @@ impl Host {
         self.chains.iter().find(|chain| chain.id == id)
     }
 
+    /// The trust group of that name.
+    #[must_use]
+    pub fn group_named(&self, name: &str) -> Option<&Group> {
+        self.groups.iter().find(|group| group.name == name)
+    }
+
+    /// The port of that name.
+    #[must_use]
+    pub fn port_named(&self, name: &str) -> Option<&PortConfig> {
+        self.ports.iter().find(|port| port.name == name)
+    }
+
+    /// The NF of that role.
+    #[must_use]
+    pub fn nf_named(&self, role: &str) -> Option<&NfConfig> {
+        self.nfs.iter().find(|nf| nf.role == role)
+    }
+
+    /// The chain of that name.
+    #[must_use]
+    pub fn chain_named(&self, name: &str) -> Option<&Chain> {
+        self.chains.iter().find(|chain| chain.name == name)
+    }
+
     /// The group in whose memory received packets of a port land: the port's own, else that of the first hop of the
     /// first chain it is steered to that has a hop; `None`: one of the engine's own.
     #[must_use]
@@ -180,6 +204,20 @@ pub struct Group {
     pub headroom: u16,
     /// Ports that its NFs may send out of, by number; `None`: the ports whose traffic its chains carry or output to.
     pub may_send_to: Option<Vec<PortId>>,
+}
+
+impl Default for Group {
+    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a cell, with a headroom of 256.
+    fn default() -> Self {
+        Self {
+            id: GroupId(0),
+            name: "default".to_owned(),
+            cells: 16_384,
+            cell_size: 2048,
+            headroom: 256,
+            may_send_to: None,
+        }
+    }
 }
 
 /// A port.
@@ -258,6 +296,13 @@ pub struct SourceConfig {
     pub lossless: bool,
     /// Stop after so many packets.
     pub count: Option<u64>,
+}
+
+impl Default for SourceConfig {
+    /// The shortest Ethernet frames, one flow, flat out.
+    fn default() -> Self {
+        Self { size: 60, flows: 1, rate: None, lossless: false, count: None }
+    }
 }
 
 /// Who starts an NF.

@@ -1,0 +1,123 @@
+//! Plans, changes and errors.
+
+use netvm_config::{Finding, Plan};
+use serde::{Deserialize, Serialize};
+
+/// What is being run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfigReply {
+    /// As a TOML file with every key, defaults included.
+    pub toml: String,
+    /// The same as JSON, keys as in the TOML form.
+    pub config: serde_json::Value,
+}
+
+/// What an apply would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanReply {
+    /// The changes.
+    pub plan: Plan,
+    /// What is doubtful in the new configuration.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What an apply did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApplyReply {
+    /// The changes that were made.
+    pub plan: Plan,
+    /// What is doubtful in the new configuration.
+    pub warnings: Vec<Diagnostic>,
+    /// How long it took, in milliseconds.
+    pub took_ms: f64,
+}
+
+/// The answer of a request that only does something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// What was done, in one sentence.
+    pub message: String,
+}
+
+/// Whether a diagnostic keeps the configuration from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It does.
+    Error,
+    /// It does not.
+    Warning,
+}
+
+/// A finding in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnostic {
+    /// Whether it keeps the configuration from being used.
+    pub severity: Severity,
+    /// What kind of finding, such as `config::unknown_key`.
+    pub code: String,
+    /// The file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// What was found.
+    pub message: String,
+    /// What would help.
+    pub help: Option<String>,
+    /// All of it drawn for a terminal, without colours.
+    pub rendered: String,
+}
+
+impl From<&Finding> for Diagnostic {
+    fn from(finding: &Finding) -> Self {
+        let (line, column) = finding.position();
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self {
+            severity: if finding.is_warning() { Severity::Warning } else { Severity::Error },
+            code: finding.kind().code().to_owned(),
+            file: finding.file().to_owned(),
+            line: number(line),
+            column: number(column),
+            message: finding.message().to_owned(),
+            help: finding.remedy().map(str::to_owned),
+            rendered: finding.render(false),
+        }
+    }
+}
+
+/// Why a request was not done. The running configuration is as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiError {
+    /// What is wrong, and what would help.
+    pub message: String,
+    /// What is wrong in the configuration, where that is the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl ApiError {
+    /// An error in words.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), diagnostics: Vec::new() }
+    }
+
+    /// An error in a configuration.
+    #[must_use]
+    pub fn of_config(error: &netvm_config::ConfigError) -> Self {
+        Self {
+            message: error.to_string(),
+            diagnostics: error.findings().iter().map(Diagnostic::from).collect(),
+        }
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}

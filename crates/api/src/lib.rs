@@ -1,0 +1,71 @@
+//! The HTTP/JSON API of netvmd, as both sides know it.
+//!
+//! netvmd serves HTTP/1.1 on a Unix socket ([`DEFAULT_SOCKET`]); who may connect is what the socket's owner and mode
+//! say. Bodies are JSON unless the table says otherwise; times are seconds, sizes are bytes, counts start at 0 when
+//! netvmd starts and only go up.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/status` | [`Status`] |
+//! | `GET /v1/ports` | [`PortInfo`] of every port |
+//! | `GET /v1/nfs` | [`NfInfo`] of every instance of every NF |
+//! | `GET /v1/chains` | [`ChainInfo`] of every chain |
+//! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
+//! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
+//! | `GET /v1/config` | [`ConfigReply`]: what is being run |
+//! | `POST /v1/plan`, body TOML | [`PlanReply`]: what [`/v1/apply`](path::APPLY) would do |
+//! | `POST /v1/apply`, body TOML | [`ApplyReply`], once it is done |
+//! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
+//! | `POST /v1/stop` | [`Done`]; netvmd ends after it |
+//!
+//! Every error has [`ApiError`] as its body, and a status that says whose it is: 404 no such path, role or method, 409
+//! the change needs a restart of netvmd or another change is being made, 422 the configuration has errors (see
+//! [`ApiError::diagnostics`]), 500 netvmd failed (nothing has changed then), 503 netvmd is starting or stopping.
+#![forbid(unsafe_code)]
+
+mod change;
+mod status;
+mod traffic;
+
+pub use change::{ApiError, ApplyReply, ConfigReply, Diagnostic, Done, PlanReply, Severity};
+pub use netvm_config::model::Idle;
+pub use netvm_config::{Action, Change, Effect, ItemKind, Plan};
+pub use status::{HugePages, Status, WorkerInfo};
+pub use traffic::{
+    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo,
+    Stats, ThreadInfo,
+};
+
+/// Where netvmd's API socket is by default.
+pub const DEFAULT_SOCKET: &str = "/run/netvm/api.sock";
+/// Environment variable that names another path for it.
+pub const SOCKET_VARIABLE: &str = "NETVM_API";
+
+/// The paths of the API.
+pub mod path {
+    /// [`Status`](crate::Status).
+    pub const STATUS: &str = "/v1/status";
+    /// [`PortInfo`](crate::PortInfo)s.
+    pub const PORTS: &str = "/v1/ports";
+    /// [`NfInfo`](crate::NfInfo)s.
+    pub const NFS: &str = "/v1/nfs";
+    /// [`ChainInfo`](crate::ChainInfo)s.
+    pub const CHAINS: &str = "/v1/chains";
+    /// [`GroupInfo`](crate::GroupInfo)s.
+    pub const GROUPS: &str = "/v1/groups";
+    /// [`Stats`](crate::Stats).
+    pub const STATS: &str = "/v1/stats";
+    /// [`ConfigReply`](crate::ConfigReply).
+    pub const CONFIG: &str = "/v1/config";
+    /// [`PlanReply`](crate::PlanReply).
+    pub const PLAN: &str = "/v1/plan";
+    /// [`ApplyReply`](crate::ApplyReply).
+    pub const APPLY: &str = "/v1/apply";
+    /// [`Done`](crate::Done); `{role}` stands for the role, as axum writes it.
+    pub const RESTART: &str = "/v1/nfs/{role}/restart";
+    /// [`Done`](crate::Done).
+    pub const STOP: &str = "/v1/stop";
+}
+
+/// Header of a request with a TOML body: the name of the file, for diagnostics.
+pub const FILE_HEADER: &str = "netvm-file";

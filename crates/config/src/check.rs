@@ -1,0 +1,18 @@
+//! What only the whole file can be wrong in. The host and the raw file have the same items in the same order here.
+
+use crate::finding::Findings;
+use crate::model::Host;
+use crate::raw::RawHost;
+
+mod chains;
+mod devices;
+mod memory;
+mod steering;
+
+/// Finds everything.
+pub(crate) fn all(findings: &Findings, raw: &RawHost, host: &Host) {
+    devices::check(findings, raw, host);
+    memory::check(findings, raw, host);
+    chains::check(findings, raw, host);
+    steering::check(findings, raw, host);
+}

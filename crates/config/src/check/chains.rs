@@ -1,0 +1,73 @@
+//! Chains that cannot keep their promise, or that cost more than they seem to.
+
+use crate::finding::{Findings, Kind};
+use crate::model::{Chain, Host, NfConfig, NfStart, OnFailure, SteerAction};
+use crate::raw::{RawChain, RawHost};
+
+pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
+    for (chain, written) in host.chains.iter().zip(&raw.chains) {
+        let hops: Vec<&NfConfig> = chain.hops.iter().filter_map(|role| host.nf(*role)).collect();
+        standby(findings, chain, written, &hops);
+        crossing(findings, host, chain, written, &hops);
+        if !host.steering.iter().any(|rule| rule.action == SteerAction::Chain(chain.id)) {
+            findings
+                .note(Kind::Unused, format!("nothing leads to chain {}", chain.name))
+                .at(written.span.clone(), "gets no packets")
+                .help(format!("add a [[steer]] with `chain = \"{}\"`", chain.name))
+                .keep();
+        }
+    }
+}
+
+fn standby(findings: &Findings, chain: &Chain, written: &RawChain, hops: &[&NfConfig]) {
+    let waits = |nf: &&&NfConfig| matches!(nf.start, NfStart::Managed { standby: 1.., .. });
+    if chain.on_failure != OnFailure::Standby || hops.iter().any(|nf| waits(&nf)) {
+        return;
+    }
+    let managed = hops.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. }));
+    let mut roles: Vec<&str> = managed.map(|nf| nf.role.as_str()).collect();
+    roles.sort_unstable();
+    roles.dedup();
+    let other = "take `on_failure = \"drop\"` or \"bypass\"";
+    let help = match roles[..] {
+        [] => format!("netvmd starts none of them: {other}"),
+        [role] => format!("add `standby = 1` to {role}, or {other}"),
+        _ => format!("add `standby = 1` to one of {}, or {other}", roles.join(", ")),
+    };
+    findings
+        .note(
+            Kind::NoStandby,
+            format!("chain {} counts on standby replicas, but none of its NFs has one", chain.name),
+        )
+        .at(written.on_failure.span(), "nobody stands by")
+        .help(help)
+        .keep();
+}
+
+fn crossing(findings: &Findings, host: &Host, chain: &Chain, written: &RawChain, hops: &[&NfConfig]) {
+    let name = |nf: &NfConfig| host.group(nf.group).map_or("", |group| group.name.as_str());
+    let pairs = hops.windows(2).zip(written.hops.windows(2));
+    let crossings: Vec<_> = pairs
+        .filter_map(|(nfs, places)| match (nfs, places) {
+            ([from, to], [_, place]) if from.group != to.group => Some((*from, *to, place)),
+            _ => None,
+        })
+        .collect();
+    let Some((from, to, place)) = crossings.first() else { return };
+    findings
+        .note(
+            Kind::CrossGroup,
+            format!("packets of chain {} are copied {} on their way", chain.name, times(crossings.len())),
+        )
+        .at(place.span(), format!("from group {} to group {}", name(from), name(to)))
+        .help("NFs of one trust group pass packets on without a copy: put them in one group if they may see each other's")
+        .keep();
+}
+
+fn times(n: usize) -> String {
+    match n {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        n => format!("{n} times"),
+    }
+}

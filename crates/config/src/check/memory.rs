@@ -1,0 +1,120 @@
+//! Whether frames fit cells, and threads their groups.
+
+use std::collections::BTreeSet;
+
+use crate::finding::{Findings, Kind, Span};
+use crate::model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind, SteerAction};
+use crate::raw::RawHost;
+
+/// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
+const XDP_HEADROOM: u32 = 256;
+/// Ethernet's header.
+const HEADER: u32 = 14;
+/// Largest cell.
+const MAX_CELL: u32 = 65_472;
+
+pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
+    headrooms(findings, raw);
+    for (port, written) in host.ports.iter().zip(&raw.ports) {
+        let landing = host.landing_group(port);
+        for id in passes(host, port) {
+            if let Some(group) = host.group(id) {
+                fits(findings, raw, host, (port, written.mtu.span()), (group, landing == Some(id)));
+            }
+        }
+    }
+    threads(findings, raw, host);
+}
+
+fn headrooms(findings: &Findings, raw: &RawHost) {
+    for group in &raw.groups {
+        let (size, headroom) = (*group.cell_size.get_ref(), u32::from(*group.headroom.get_ref()));
+        if headroom * 2 > size {
+            findings
+                .note(Kind::CellSize, format!("a headroom of {headroom} bytes in cells of {size} bytes"))
+                .at(group.headroom.span(), "more than half of a cell")
+                .help(format!("at most {} is possible with this `cell_size`", size / 2))
+                .keep();
+        }
+    }
+}
+
+/// The groups whose memory a port's packets come to, as far as steering and chains say.
+fn passes(host: &Host, port: &PortConfig) -> BTreeSet<GroupId> {
+    let rules = host.steering.iter().filter(|rule| rule.port == port.id);
+    let chains = rules.filter_map(|rule| match rule.action {
+        SteerAction::Chain(id) => host.chain(id),
+        SteerAction::Port(_) | SteerAction::Drop => None,
+    });
+    let hops = chains.flat_map(|chain| &chain.hops);
+    let groups = hops.filter_map(|role| host.nf(*role)).map(|nf| nf.group);
+    groups.chain(host.landing_group(port)).collect()
+}
+
+fn fits(
+    findings: &Findings,
+    raw: &RawHost,
+    host: &Host,
+    (port, place): (&PortConfig, Span),
+    (group, is_landing): (&Group, bool),
+) {
+    let by_kernel = is_landing && matches!(port.kind, PortKind::AfXdp { .. });
+    let headroom = u32::from(group.headroom).max(if by_kernel { XDP_HEADROOM } else { 0 });
+    let needed = headroom + HEADER + u32::from(port.mtu);
+    if needed <= group.cell_size {
+        return;
+    }
+    let free = i64::from(group.cell_size) - i64::from(headroom + HEADER);
+    let cell_size = needed.next_multiple_of(64);
+    let mut remedies = Vec::new();
+    if cell_size <= MAX_CELL {
+        let header = if raw.groups.is_empty() { ", in a [[group]] with that name" } else { "" };
+        remedies.push(format!("`cell_size = {cell_size}` of group {}{header}", group.name));
+    }
+    if free >= 68 {
+        remedies.push(format!("`mtu = {free}` of port {}", port.name));
+    }
+    let why = if by_kernel { " (AF_XDP leaves at least 256)" } else { "" };
+    let written = raw.groups.iter().zip(&host.groups).find(|(_, known)| known.id == group.id);
+    let note = findings
+        .note(
+            Kind::CellSize,
+            format!(
+                "an MTU of {} does not fit the cells of group {}: {headroom} bytes of headroom{why}, {HEADER} of header and \
+                 {} make {needed}, a cell has {}",
+                port.mtu, group.name, port.mtu, group.cell_size
+            ),
+        )
+        .at(place, format!("port {} gets frames of up to {} bytes", port.name, u32::from(port.mtu) + HEADER));
+    let note = match written {
+        Some((written, _)) => {
+            note.at(written.cell_size.span(), format!("cells of {} bytes", group.cell_size))
+        }
+        None => note,
+    };
+    note.help(format!("set {}", remedies.join(" or "))).keep();
+}
+
+fn threads(findings: &Findings, raw: &RawHost, host: &Host) {
+    for group in &host.groups {
+        let mut sum = 0;
+        for (nf, written) in host.nfs.iter().zip(&raw.nfs).filter(|(nf, _)| nf.group == group.id) {
+            sum += match &nf.start {
+                NfStart::Managed { replicas, standby, threads, .. } => {
+                    (usize::from(*replicas) + usize::from(*standby)) * usize::from(*threads)
+                }
+                NfStart::External { .. } => 1,
+            };
+            if sum > MAX_GROUP_THREADS {
+                findings
+                    .note(Kind::TooMany, format!("the NFs of group {} have {sum} threads and more", group.name))
+                    .at(written.span.clone(), format!("from NF {} on", nf.role))
+                    .help(format!(
+                        "a group can have {MAX_GROUP_THREADS} NF threads, standby replicas included: make two groups of it"
+                    ))
+                    .keep();
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! A host as people write it: named items with fields, in the order and with the words of the TOML form. Rendering,
+//! JSON and plans all work from this one form, so that what a plan says is what the file says.
+
+use toml::Value;
+
+use crate::model::{
+    Balance, Chain, Group, Host, Idle, Match, NfConfig, NfStart, OnFailure, Output, PortConfig, PortKind,
+    Steer, SteerAction,
+};
+
+/// One `[table]` or `[[table]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Item {
+    /// What it is called: the value of `name`, `role` or `port`; empty for `[engine]`.
+    pub(crate) name: String,
+    /// Keys and values in the order in which they are written.
+    pub(crate) fields: Vec<(&'static str, Value)>,
+}
+
+impl Item {
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.fields.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
+
+/// A whole file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Document {
+    pub(crate) engine: Item,
+    pub(crate) groups: Vec<Item>,
+    pub(crate) ports: Vec<Item>,
+    pub(crate) nfs: Vec<Item>,
+    pub(crate) chains: Vec<Item>,
+    pub(crate) steering: Vec<Item>,
+}
+
+impl Document {
+    pub(crate) fn new(host: &Host) -> Self {
+        Self {
+            engine: engine(host),
+            groups: host.groups.iter().map(|item| group(host, item)).collect(),
+            ports: host.ports.iter().map(|item| port(host, item)).collect(),
+            nfs: host.nfs.iter().map(|item| nf(host, item)).collect(),
+            chains: host.chains.iter().map(|item| chain(host, item)).collect(),
+            steering: host.steering.iter().map(|item| steer(host, item)).collect(),
+        }
+    }
+
+    /// The arrays of tables, by the key that each has in the file.
+    pub(crate) fn sections(&self) -> [(&'static str, &[Item]); 5] {
+        [
+            ("group", &self.groups),
+            ("port", &self.ports),
+            ("nf", &self.nfs),
+            ("chain", &self.chains),
+            ("steer", &self.steering),
+        ]
+    }
+}
+
+fn engine(host: &Host) -> Item {
+    let engine = &host.engine;
+    let mut fields = vec![
+        ("cores", list(&engine.cores)),
+        ("idle", text(idle_word(engine.idle))),
+        ("huge_pages", Value::Boolean(engine.huge_pages)),
+        ("ring_size", engine.ring_size.into()),
+    ];
+    if !engine.nodes.is_empty() {
+        fields.push(("nodes", Value::Array(engine.nodes.iter().map(|cores| list(cores)).collect())));
+    }
+    Item { name: String::new(), fields }
+}
+
+fn group(host: &Host, group: &Group) -> Item {
+    let mut fields = vec![
+        ("name", text(&group.name)),
+        ("cells", group.cells.into()),
+        ("cell_size", group.cell_size.into()),
+        ("headroom", number(group.headroom)),
+    ];
+    if let Some(ports) = &group.may_send_to {
+        let names = ports.iter().filter_map(|id| host.port(*id)).map(|port| text(&port.name));
+        fields.push(("may_send_to", Value::Array(names.collect())));
+    }
+    Item { name: group.name.clone(), fields }
+}
+
+fn port(host: &Host, port: &PortConfig) -> Item {
+    let mut fields = vec![("name", text(&port.name)), ("kind", text(kind_word(&port.kind)))];
+    match &port.kind {
+        PortKind::Pci { address } => fields.push(("address", text(address))),
+        PortKind::AfXdp { interface, generic } => {
+            fields.push(("interface", text(interface)));
+            fields.push(("generic", Value::Boolean(*generic)));
+        }
+        PortKind::AfPacket { interface } | PortKind::Tap { interface } => {
+            fields.push(("interface", text(interface)));
+        }
+        PortKind::Pcap { input, output, paced } => {
+            fields.extend(input.iter().map(|path| ("input", text(&path.to_string_lossy()))));
+            fields.extend(output.iter().map(|path| ("output", text(&path.to_string_lossy()))));
+            fields.push(("paced", Value::Boolean(*paced)));
+        }
+        PortKind::Null { size } => fields.push(("size", number(*size))),
+        PortKind::Source(source) => {
+            fields.push(("size", number(source.size)));
+            fields.push(("flows", source.flows.into()));
+            fields.extend(source.rate.map(|rate| ("rate", large(rate))));
+            fields.push(("lossless", Value::Boolean(source.lossless)));
+            fields.extend(source.count.map(|count| ("count", large(count))));
+        }
+        PortKind::Sink => {}
+    }
+    fields.push(("mtu", number(port.mtu)));
+    fields.push(("queues", number(port.queues)));
+    fields.extend(port.group.and_then(|id| host.group(id)).map(|group| ("group", text(&group.name))));
+    Item { name: port.name.clone(), fields }
+}
+
+fn nf(host: &Host, nf: &NfConfig) -> Item {
+    let mut fields = vec![("role", text(&nf.role))];
+    fields.extend(host.group(nf.group).map(|group| ("group", text(&group.name))));
+    match &nf.start {
+        NfStart::Managed { command, user, replicas, standby, cores, environment, threads } => {
+            fields.push(("command", texts(command)));
+            fields.push(("user", text(user)));
+            fields.push(("replicas", number(*replicas)));
+            fields.push(("standby", number(*standby)));
+            fields.push(("threads", number(*threads)));
+            fields.push(("balance", text(balance_word(nf.balance))));
+            fields.push(("cores", list(cores)));
+            let variables = environment.iter().map(|(name, value)| (name.clone(), text(value)));
+            fields.push(("environment", Value::Table(variables.collect())));
+        }
+        NfStart::External { users } => {
+            fields.push(("attach_users", texts(users)));
+            fields.push(("balance", text(balance_word(nf.balance))));
+        }
+    }
+    Item { name: nf.role.clone(), fields }
+}
+
+fn chain(host: &Host, chain: &Chain) -> Item {
+    let hops = chain.hops.iter().filter_map(|id| host.nf(*id)).map(|nf| text(&nf.role));
+    let mut fields = vec![
+        ("name", text(&chain.name)),
+        ("hops", Value::Array(hops.collect())),
+        ("on_failure", text(on_failure_word(chain.on_failure))),
+    ];
+    match chain.output {
+        Output::Port(id) => fields.extend(host.port(id).map(|port| ("output", text(&port.name)))),
+        Output::Ingress => fields.push(("output", text(INGRESS))),
+        Output::None => {}
+    }
+    Item { name: chain.name.clone(), fields }
+}
+
+fn steer(host: &Host, rule: &Steer) -> Item {
+    let name = host.port(rule.port).map(|port| port.name.clone()).unwrap_or_default();
+    let mut fields = vec![("port", text(&name))];
+    if !rule.matches.is_any() {
+        fields.push(("match", Value::Table(match_fields(&rule.matches).into_iter().collect())));
+    }
+    match rule.action {
+        SteerAction::Chain(id) => fields.extend(host.chain(id).map(|chain| ("chain", text(&chain.name)))),
+        SteerAction::Port(id) => fields.extend(host.port(id).map(|port| ("out", text(&port.name)))),
+        SteerAction::Drop => fields.push(("drop", Value::Boolean(true))),
+    }
+    Item { name, fields }
+}
+
+/// The word that stands for the port of ingress in a chain's `output`.
+pub(crate) const INGRESS: &str = "ingress";
+
+/// The words of [`Idle`].
+pub(crate) const IDLE: &[(&str, Idle)] = &[("adaptive", Idle::Adaptive), ("poll", Idle::Poll)];
+/// The words of [`Balance`].
+pub(crate) const BALANCE: &[(&str, Balance)] =
+    &[("least-occupied", Balance::LeastOccupied), ("flow-hash", Balance::FlowHash)];
+/// The words of [`OnFailure`].
+pub(crate) const ON_FAILURE: &[(&str, OnFailure)] =
+    &[("drop", OnFailure::Drop), ("bypass", OnFailure::Bypass), ("standby", OnFailure::Standby)];
+
+fn word<T: PartialEq>(words: &'static [(&'static str, T)], value: &T) -> &'static str {
+    words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
+}
+
+fn idle_word(idle: Idle) -> &'static str {
+    word(IDLE, &idle)
+}
+
+fn balance_word(balance: Balance) -> &'static str {
+    word(BALANCE, &balance)
+}
+
+fn on_failure_word(policy: OnFailure) -> &'static str {
+    word(ON_FAILURE, &policy)
+}
+
+/// The word of a kind of port.
+pub(crate) const fn kind_word(kind: &PortKind) -> &'static str {
+    match kind {
+        PortKind::Pci { .. } => "pci",
+        PortKind::AfXdp { .. } => "af_xdp",
+        PortKind::AfPacket { .. } => "af_packet",
+        PortKind::Tap { .. } => "tap",
+        PortKind::Pcap { .. } => "pcap",
+        PortKind::Null { .. } => "null",
+        PortKind::Source(_) => "source",
+        PortKind::Sink => "sink",
+    }
+}
+
+fn match_fields(matches: &Match) -> Vec<(String, Value)> {
+    let fields = [
+        ("protocol", matches.protocol.map(|protocol| text(&protocol.to_string()))),
+        ("source", matches.source.map(|net| text(&net.to_string()))),
+        ("source_ports", matches.source_ports.map(|ports| text(&ports.to_string()))),
+        ("destination", matches.destination.map(|net| text(&net.to_string()))),
+        ("destination_ports", matches.destination_ports.map(|ports| text(&ports.to_string()))),
+        ("vlan", matches.vlan.map(|vlan| number(vlan.get()))),
+    ];
+    fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+fn texts(list: &[String]) -> Value {
+    Value::Array(list.iter().map(|item| text(item)).collect())
+}
+
+fn number(number: u16) -> Value {
+    Value::Integer(number.into())
+}
+
+/// TOML's integers end at 2^63 - 1, and so do those that the parser lets through.
+fn large(number: u64) -> Value {
+    Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+fn list(numbers: &[u32]) -> Value {
+    Value::Array(numbers.iter().map(|number| Value::from(*number)).collect())
+}

@@ -1,0 +1,267 @@
+//! What is wrong, or doubtful, in a configuration file: each finding knows its place, says what is there, and what
+//! would help. [`miette`] draws them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode,
+};
+
+/// Bytes of the file, from and to.
+pub(crate) type Span = Range<usize>;
+
+/// The kinds of finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Not TOML.
+    Syntax,
+    /// A key or table that there is not.
+    UnknownKey,
+    /// A key that must be there.
+    MissingKey,
+    /// A key that does not go with another one.
+    Conflict,
+    /// A value of another type.
+    WrongType,
+    /// A value that is not possible.
+    BadValue,
+    /// A name that cannot be one.
+    BadName,
+    /// The name of a group, port, role or chain that there is not.
+    UnknownName,
+    /// The same name, or the same thing of this machine, twice.
+    Duplicate,
+    /// Two rules of one port match the same packets.
+    SameMatch,
+    /// More of something than there can be.
+    TooMany,
+    /// A port's longest frame does not fit a cell.
+    CellSize,
+    /// `on_failure = "standby"` without a standby replica.
+    NoStandby,
+    /// A rule that never matches, since an earlier one takes all of its packets.
+    Shadowed,
+    /// A chain whose packets are copied on their way.
+    CrossGroup,
+    /// Something that gets no packets.
+    Unused,
+    /// NFs and busy-polling workers share a core.
+    SharedCore,
+}
+
+impl Kind {
+    /// The name that people can search for.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Syntax => "config::syntax",
+            Self::UnknownKey => "config::unknown_key",
+            Self::MissingKey => "config::missing_key",
+            Self::Conflict => "config::conflict",
+            Self::WrongType => "config::wrong_type",
+            Self::BadValue => "config::bad_value",
+            Self::BadName => "config::bad_name",
+            Self::UnknownName => "config::unknown_name",
+            Self::Duplicate => "config::duplicate",
+            Self::SameMatch => "config::same_match",
+            Self::TooMany => "config::too_many",
+            Self::CellSize => "config::cell_size",
+            Self::NoStandby => "config::no_standby",
+            Self::Shadowed => "config::shadowed",
+            Self::CrossGroup => "config::cross_group",
+            Self::Unused => "config::unused",
+            Self::SharedCore => "config::shared_core",
+        }
+    }
+
+    const fn is_warning(self) -> bool {
+        matches!(self, Self::Shadowed | Self::CrossGroup | Self::Unused | Self::SharedCore)
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    kind: Kind,
+    message: String,
+    help: Option<String>,
+    /// The first is the place of the finding.
+    labels: Vec<(Span, String)>,
+    source: Arc<NamedSource<String>>,
+}
+
+impl Finding {
+    /// What kind it is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether the configuration can be used all the same.
+    #[must_use]
+    pub const fn is_warning(&self) -> bool {
+        self.kind.is_warning()
+    }
+
+    /// What was found, in one sentence.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What would help.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        self.source.name()
+    }
+
+    /// Line and column in the file, both from 1; the column counts characters.
+    #[must_use]
+    pub fn position(&self) -> (usize, usize) {
+        let at = self.labels.first().map_or(0, |(span, _)| span.start);
+        let before = self.source.inner().get(..at).unwrap_or_default();
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (line(self.source.inner(), at), before.get(start..).unwrap_or_default().chars().count() + 1)
+    }
+
+    /// The finding drawn for a terminal: message, the lines with the offending piece underlined, remedy.
+    #[must_use]
+    pub fn render(&self, colour: bool) -> String {
+        let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let handler = GraphicalReportHandler::new_themed(theme)
+            .with_links(false)
+            .with_width(100)
+            .with_break_words(false);
+        let mut text = String::new();
+        match handler.render_report(&mut text, self) {
+            Ok(()) => text,
+            Err(fmt::Error) => self.to_string(),
+        }
+    }
+}
+
+/// The message alone.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Finding {}
+
+impl Diagnostic for Finding {
+    fn code(&self) -> Option<Box<dyn fmt::Display + '_>> {
+        Some(Box::new(self.kind.code()))
+    }
+
+    fn severity(&self) -> Option<Severity> {
+        Some(if self.is_warning() { Severity::Warning } else { Severity::Error })
+    }
+
+    fn help(&self) -> Option<Box<dyn fmt::Display + '_>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&*self.source)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let label = |(n, (span, text)): (usize, &(Span, String))| {
+            let text = (!text.is_empty()).then(|| text.clone());
+            let (at, length) = (span.start, span.len());
+            if n == 0 {
+                LabeledSpan::new_primary_with_span(text, (at, length))
+            } else {
+                LabeledSpan::new(text, at, length)
+            }
+        };
+        Some(Box::new(self.labels.iter().enumerate().map(label)))
+    }
+}
+
+fn line(text: &str, at: usize) -> usize {
+    text.get(..at).unwrap_or_default().matches('\n').count() + 1
+}
+
+/// Where readers and checks put what they find.
+pub(crate) struct Findings {
+    source: Arc<NamedSource<String>>,
+    list: std::cell::RefCell<Vec<Finding>>,
+}
+
+impl Findings {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
+        let source = NamedSource::new(name, text.to_owned());
+        Self { source: Arc::new(source), list: std::cell::RefCell::default() }
+    }
+
+    /// Notes a finding, and gives it back for its place and remedy to be said.
+    pub(crate) fn note(&self, kind: Kind, message: impl Into<String>) -> Note<'_> {
+        let finding = Finding {
+            kind,
+            message: message.into(),
+            help: None,
+            labels: Vec::new(),
+            source: Arc::clone(&self.source),
+        };
+        Note { findings: self, finding }
+    }
+
+    /// The line of a place, from 1.
+    pub(crate) fn line(&self, at: usize) -> usize {
+        line(self.source.inner(), at)
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        self.list.borrow().iter().any(|finding| !finding.is_warning())
+    }
+
+    /// All findings in the order of the file.
+    pub(crate) fn into_sorted(self) -> Vec<Finding> {
+        let mut list = self.list.into_inner();
+        list.sort_by_key(|finding| finding.labels.first().map_or(0, |(span, _)| span.start));
+        list
+    }
+}
+
+/// A finding in the making.
+#[must_use = "a finding counts once it is kept"]
+pub(crate) struct Note<'a> {
+    findings: &'a Findings,
+    finding: Finding,
+}
+
+impl Note<'_> {
+    /// The place, or a further place, with a word about it.
+    pub(crate) fn at(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.finding.labels.push((span, label.into()));
+        self
+    }
+
+    /// What would help.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.finding.help = Some(help.into());
+        self
+    }
+
+    /// What would help, if anything is known.
+    pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
+        self.finding.help = help;
+        self
+    }
+
+    /// Keeps the finding.
+    pub(crate) fn keep(self) {
+        self.findings.list.borrow_mut().push(self.finding);
+    }
+}

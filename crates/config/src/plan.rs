@@ -1,0 +1,232 @@
+//! What has to change to get from one host to another, and whom that disturbs.
+//!
+//! Items are compared by name, field by field as in the file; numbers ([`crate::assign_ids`]) do not matter here. What a
+//! change disturbs follows from how the engine works:
+//!
+//! | change | disturbs |
+//! |---|---|
+//! | `[engine]` | everything: netvmd must be restarted |
+//! | memory of a group (`cells`, `cell_size`, `headroom`) | its NFs restart, ports that receive into it are reopened |
+//! | a port | that port is reopened |
+//! | an NF's program, user, threads, cores, environment, group | that NF restarts |
+//! | `replicas`, `standby` | only the replicas that come or go |
+//! | `balance`, `may_send_to`, `attach_users`, chains, steering | nothing: a new snapshot takes the old one's place |
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::document::Document;
+use crate::model::Host;
+
+mod diff;
+mod effects;
+mod words;
+
+/// The changes from one host to another, in the order groups, ports, NFs, chains, steering; `[engine]` first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The changes.
+    pub changes: Vec<Change>,
+}
+
+/// What happens to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It is new.
+    Add,
+    /// It goes away.
+    Remove,
+    /// It stays and differs.
+    Change,
+}
+
+/// What kind of item a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemKind {
+    /// The engine as a whole.
+    Engine,
+    /// A trust group.
+    Group,
+    /// A port.
+    Port,
+    /// A network function.
+    Nf,
+    /// A chain.
+    Chain,
+    /// The steering of a port.
+    Steering,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What happens.
+    pub action: Action,
+    /// To what kind of item.
+    pub item: ItemKind,
+    /// The item's name (for steering the port's; empty for the engine).
+    pub name: String,
+    /// What is different, such as `hops firewall → firewall,monitor`; for a new or removed item what it is.
+    pub text: String,
+    /// Whom it disturbs; empty: no traffic.
+    pub effects: Vec<Effect>,
+}
+
+/// What a change disturbs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum Effect {
+    /// It cannot be made while netvmd runs.
+    RestartNeeded {
+        /// What changed.
+        why: String,
+    },
+    /// The memory of a group is made anew.
+    MemoryRemade {
+        /// The group.
+        group: String,
+        /// What changed.
+        why: String,
+    },
+    /// A port is opened.
+    PortOpened {
+        /// The port.
+        port: String,
+    },
+    /// A port is closed.
+    PortClosed {
+        /// The port.
+        port: String,
+    },
+    /// A port is closed and opened again; packets that arrive meanwhile are lost.
+    PortReopened {
+        /// The port.
+        port: String,
+        /// What changed.
+        why: String,
+    },
+    /// An NF is started.
+    NfStarted {
+        /// Its role.
+        role: String,
+        /// How many processes.
+        replicas: u16,
+    },
+    /// An NF, or some of its replicas, end.
+    NfStopped {
+        /// Its role.
+        role: String,
+        /// How many processes; `None`: all.
+        replicas: Option<u16>,
+    },
+    /// All replicas of an NF end and are started anew; an NF that attaches by itself is asked to leave.
+    NfRestarted {
+        /// Its role.
+        role: String,
+        /// What changed.
+        why: String,
+    },
+}
+
+impl Plan {
+    /// Whether nothing changes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Whether some change cannot be made while netvmd runs.
+    #[must_use]
+    pub fn needs_restart(&self) -> bool {
+        self.effects().any(|effect| matches!(effect, Effect::RestartNeeded { .. }))
+    }
+
+    /// Everything that is disturbed, in the order of the changes.
+    pub fn effects(&self) -> impl Iterator<Item = &Effect> {
+        self.changes.iter().flat_map(|change| &change.effects)
+    }
+}
+
+/// What has to change to get from `old` to `new`. Both are hosts that came through [`crate::load`] or
+/// [`crate::parse`].
+#[must_use]
+pub fn plan(old: &Host, new: &Host) -> Plan {
+    let mut changes = diff::changes(&Document::new(old), &Document::new(new));
+    effects::add(&mut changes, old, new);
+    Plan { changes }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "+",
+            Self::Remove => "-",
+            Self::Change => "~",
+        })
+    }
+}
+
+impl fmt::Display for ItemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Engine => "engine",
+            Self::Group => "group",
+            Self::Port => "port",
+            Self::Nf => "nf",
+            Self::Chain => "chain",
+            Self::Steering => "steering",
+        })
+    }
+}
+
+/// One line, such as `~ chain web: hops firewall,l3-forward → firewall,monitor,l3-forward`.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gap = if self.name.is_empty() { "" } else { " " };
+        write!(f, "{} {}{gap}{}: {}", self.action, self.item, self.name, self.text)
+    }
+}
+
+/// One sentence, such as `port client is reopened (queues 1 → 2)`.
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RestartNeeded { why } => write!(f, "netvmd must be restarted ({why})"),
+            Self::MemoryRemade { group, why } => {
+                write!(f, "the memory of group {group} is made anew ({why})")
+            }
+            Self::PortOpened { port } => write!(f, "opens port {port}"),
+            Self::PortClosed { port } => write!(f, "closes port {port}"),
+            Self::PortReopened { port, why } => write!(f, "port {port} is reopened ({why})"),
+            Self::NfStarted { role, replicas: 0 } => write!(f, "waits for NF {role} to attach"),
+            Self::NfStarted { role, replicas: 1 } => write!(f, "starts NF {role}"),
+            Self::NfStarted { role, replicas } => write!(f, "starts {replicas} replicas of NF {role}"),
+            Self::NfStopped { role, replicas: None } => write!(f, "stops NF {role}"),
+            Self::NfStopped { role, replicas: Some(1) } => write!(f, "stops a replica of NF {role}"),
+            Self::NfStopped { role, replicas: Some(n) } => write!(f, "stops {n} replicas of NF {role}"),
+            Self::NfRestarted { role, why } => write!(f, "restarts NF {role} ({why})"),
+        }
+    }
+}
+
+/// A line for each change, below it a line for each thing that it disturbs.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing changes\n");
+        }
+        for change in &self.changes {
+            writeln!(f, "{change}")?;
+            for effect in &change.effects {
+                writeln!(f, "    {effect}")?;
+            }
+        }
+        if self.effects().next().is_none() {
+            writeln!(f, "no traffic is disturbed")?;
+        }
+        Ok(())
+    }
+}

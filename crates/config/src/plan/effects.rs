@@ -1,0 +1,147 @@
+//! Whom the changes disturb. See the table at the top of [`super`].
+
+use super::{Action, Change, Effect, ItemKind};
+use crate::model::{Host, NfConfig, NfStart, PortConfig};
+
+/// Adds to each change what it disturbs; adds changes for what is disturbed without being changed itself.
+pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
+    for change in &mut *changes {
+        change.effects = effects(change, old, new);
+    }
+    let moved = new.ports.iter().filter_map(|port| moved(port, old, new)).filter(|moved| {
+        !changes.iter().any(|change| change.item == ItemKind::Port && change.name == moved.name)
+    });
+    let moved: Vec<Change> = moved.collect();
+    let place = changes.iter().position(|change| !is_early(change.item)).unwrap_or(changes.len());
+    changes.splice(place..place, moved);
+}
+
+/// Whether such changes stand before, or among, those of ports.
+const fn is_early(kind: ItemKind) -> bool {
+    matches!(kind, ItemKind::Engine | ItemKind::Group | ItemKind::Port)
+}
+
+fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
+    let name = &change.name;
+    match (change.item, change.action) {
+        (ItemKind::Engine, _) => vec![Effect::RestartNeeded { why: change.text.clone() }],
+        (ItemKind::Group, Action::Change) => group(name, old, new),
+        (ItemKind::Port, Action::Add) => vec![Effect::PortOpened { port: name.clone() }],
+        (ItemKind::Port, Action::Remove) => vec![Effect::PortClosed { port: name.clone() }],
+        (ItemKind::Port, Action::Change) => {
+            vec![Effect::PortReopened { port: name.clone(), why: change.text.clone() }]
+        }
+        (ItemKind::Nf, Action::Add) => started(new, name).into_iter().collect(),
+        (ItemKind::Nf, Action::Remove) => vec![Effect::NfStopped { role: name.clone(), replicas: None }],
+        (ItemKind::Nf, Action::Change) => nf(change, old, new),
+        (ItemKind::Group | ItemKind::Chain | ItemKind::Steering, _) => Vec::new(),
+    }
+}
+
+/// The memory made anew disturbs everybody who works in it; who left the group or is new in it is disturbed by that.
+fn group(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
+    let (Some(before), Some(after)) = (old.group_named(name), new.group_named(name)) else {
+        return Vec::new();
+    };
+    let texts: Vec<String> = [
+        ("cells", before.cells, after.cells),
+        ("cell_size", before.cell_size, after.cell_size),
+        ("headroom", before.headroom.into(), after.headroom.into()),
+    ]
+    .into_iter()
+    .filter(|(_, before, after)| before != after)
+    .map(|(key, before, after)| format!("{key} {before} → {after}"))
+    .collect();
+    if texts.is_empty() {
+        return Vec::new();
+    }
+    let mut effects = vec![Effect::MemoryRemade { group: name.to_owned(), why: texts.join("; ") }];
+    let why = format!("memory of group {name}");
+    for nf in old.nfs.iter().filter(|nf| nf.group == before.id) {
+        if new.nf_named(&nf.role).is_some_and(|nf| nf.group == after.id) {
+            effects.push(Effect::NfRestarted { role: nf.role.clone(), why: why.clone() });
+        }
+    }
+    for port in old.ports.iter().filter(|port| old.landing_group(port) == Some(before.id)) {
+        if new.port_named(&port.name).is_some_and(|port| new.landing_group(port) == Some(after.id)) {
+            effects.push(Effect::PortReopened { port: port.name.clone(), why: why.clone() });
+        }
+    }
+    effects
+}
+
+/// A port that is as it was, but whose packets land in another group's memory since the steering changed.
+fn moved(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
+    let before = landing_name(old, old.port_named(&port.name)?);
+    let after = landing_name(new, port);
+    (before != after).then(|| {
+        let text = format!("packets land in {after} instead of {before}");
+        let effects = vec![Effect::PortReopened { port: port.name.clone(), why: text.clone() }];
+        Change { action: Action::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
+    })
+}
+
+fn landing_name(host: &Host, port: &PortConfig) -> String {
+    let group = host.landing_group(port).and_then(|id| host.group(id));
+    group.map_or_else(|| "the engine's own memory".to_owned(), |group| format!("group {}", group.name))
+}
+
+fn nf(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
+    let role = &change.name;
+    let (Some(before), Some(after)) = (old.nf_named(role), new.nf_named(role)) else { return Vec::new() };
+    let restarted = || vec![Effect::NfRestarted { role: role.clone(), why: change.text.clone() }];
+    if group_name(old, before) != group_name(new, after) {
+        return restarted();
+    }
+    match (&before.start, &after.start) {
+        (NfStart::Managed { .. }, NfStart::Managed { .. }) => {
+            if program(&before.start) != program(&after.start) {
+                return restarted();
+            }
+            counts(role, processes(&before.start), processes(&after.start))
+        }
+        (NfStart::External { .. }, NfStart::External { .. }) => Vec::new(),
+        _ => {
+            let stopped = Effect::NfStopped { role: role.clone(), replicas: None };
+            std::iter::once(stopped).chain(started(new, role)).collect()
+        }
+    }
+}
+
+/// What a running process cannot change.
+type Program<'a> = (&'a [String], &'a str, u16, &'a [u32], &'a [(String, String)]);
+
+fn program(start: &NfStart) -> Option<Program<'_>> {
+    match start {
+        NfStart::Managed { command, user, cores, environment, threads, .. } => {
+            Some((command, user, *threads, cores, environment))
+        }
+        NfStart::External { .. } => None,
+    }
+}
+
+const fn processes(start: &NfStart) -> u16 {
+    match start {
+        NfStart::Managed { replicas, standby, .. } => *replicas + *standby,
+        NfStart::External { .. } => 0,
+    }
+}
+
+fn counts(role: &str, before: u16, after: u16) -> Vec<Effect> {
+    if after > before {
+        vec![Effect::NfStarted { role: role.to_owned(), replicas: after - before }]
+    } else if before > after {
+        vec![Effect::NfStopped { role: role.to_owned(), replicas: Some(before - after) }]
+    } else {
+        Vec::new()
+    }
+}
+
+fn started(host: &Host, role: &str) -> Option<Effect> {
+    let nf = host.nf_named(role)?;
+    Some(Effect::NfStarted { role: role.to_owned(), replicas: processes(&nf.start) })
+}
+
+fn group_name<'a>(host: &'a Host, nf: &NfConfig) -> Option<&'a str> {
+    host.group(nf.group).map(|group| group.name.as_str())
+}
