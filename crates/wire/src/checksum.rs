@@ -1,0 +1,266 @@
+//! The Internet checksum (RFC 1071) and what it is taken over.
+
+use thiserror::Error;
+
+use crate::address::Address;
+use crate::flow::Fragment;
+use crate::headers::{Headers, Network, Transport};
+use crate::proto::IpProto;
+
+/// A checksum that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
+pub enum BadChecksum {
+    /// That of the IPv4 header.
+    #[error("wrong IPv4 header checksum")]
+    Ipv4Header,
+    /// That of TCP, UDP, ICMP or ICMPv6.
+    #[error("wrong transport checksum")]
+    Transport,
+    /// UDP over IPv6 has none, which RFC 8200 section 8.1 does not allow.
+    #[error("UDP over IPv6 without a checksum")]
+    Missing,
+    /// The frame is shorter than the one that was parsed.
+    #[error("the frame is shorter than its headers say")]
+    FrameTooShort,
+}
+
+/// A one's complement sum that is still open. Adding is associative, and all but the last piece have an even length.
+#[derive(Clone, Copy, Default)]
+struct Sum(u64);
+
+impl Sum {
+    /// Bytes; where their number is odd, a zero byte is taken to follow.
+    fn bytes(self, bytes: &[u8]) -> Self {
+        // The sum does not depend on the order of bytes if all words have the same (RFC 1071 section 2 B): take words as
+        // the machine has them, 32 bits at a time into 64, and swap once. 2^32 words would be needed to overflow.
+        let (words, tail) = bytes.as_chunks::<4>();
+        let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+        let mut last = [0; 4];
+        for (place, byte) in last.iter_mut().zip(tail) {
+            *place = *byte;
+        }
+        let folded = fold(sum + u64::from(u32::from_ne_bytes(last)));
+        Self(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
+    }
+
+    fn word(self, word: u16) -> Self {
+        Self(self.0 + u64::from(word))
+    }
+
+    fn address(self, address: Address) -> Self {
+        match address.v4_bits() {
+            Some(bits) => self.bytes(&bits.to_be_bytes()),
+            None => self.bytes(&address.v6_bits().to_be_bytes()),
+        }
+    }
+
+    /// The pseudo header (RFC 9293 section 3.1, RFC 8200 section 8.1). A length above 65,535 cannot come from a packet.
+    fn pseudo_header(self, source: Address, destination: Address, protocol: IpProto, length: usize) -> Self {
+        let length = length as u32;
+        let sum = self.address(source).address(destination).word(u16::from(protocol.0));
+        sum.word((length >> 16) as u16).word(length as u16)
+    }
+
+    fn finish(self) -> u16 {
+        !fold(self.0)
+    }
+}
+
+/// Adds carries back in until there are none.
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// The Internet checksum of some bytes (RFC 1071), as it goes into a header. Over bytes that include a right checksum it
+/// is 0.
+#[must_use]
+pub fn internet_checksum(bytes: &[u8]) -> u16 {
+    Sum::default().bytes(bytes).finish()
+}
+
+/// The checksum of a TCP or UDP segment or an ICMPv6 message over the pseudo header of its addresses. The checksum field
+/// in `segment` must be 0 to compute it; with a right one in it the result is 0.
+///
+/// For UDP use [`udp_checksum`] to compute it.
+#[must_use]
+pub fn transport_checksum(source: Address, destination: Address, protocol: IpProto, segment: &[u8]) -> u16 {
+    Sum::default().pseudo_header(source, destination, protocol, segment.len()).bytes(segment).finish()
+}
+
+/// The checksum of a UDP datagram, as [`transport_checksum`]; what would be 0, which means none, is 0xffff (RFC 768).
+#[must_use]
+pub fn udp_checksum(source: Address, destination: Address, datagram: &[u8]) -> u16 {
+    match transport_checksum(source, destination, IpProto::UDP, datagram) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
+}
+
+/// A checksum after one 16-bit word under it has changed from `old` to `new` (RFC 1624 equation 3).
+#[inline]
+#[must_use]
+pub const fn updated(checksum: u16, old: u16, new: u16) -> u16 {
+    let sum = !checksum as u32 + !old as u32 + new as u32;
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(((sum & 0xffff) + (sum >> 16)) as u16)
+}
+
+/// A checksum after two words under it (an IPv4 address, say) have changed.
+#[inline]
+#[must_use]
+pub const fn updated_u32(checksum: u16, old: u32, new: u32) -> u16 {
+    let half = updated(checksum, (old >> 16) as u16, (new >> 16) as u16);
+    updated(half, old as u16, new as u16)
+}
+
+/// Checks the checksums of a frame: of the IPv4 header, and of TCP, UDP, ICMP and ICMPv6 in packets that are no fragments.
+/// UDP over IPv4 may have none. SCTP has a CRC, which is not looked at. Of an IPv6 packet that is still on its way by a
+/// routing header, the transport checksum is wrong here: it is over the last destination.
+///
+/// `headers` must be those of the same frame.
+///
+/// # Errors
+/// The first that is wrong.
+pub fn verify(frame: &[u8], headers: &Headers) -> Result<(), BadChecksum> {
+    if headers.network() == Network::Ipv4 {
+        let header = ipv4_header(frame, headers).ok_or(BadChecksum::FrameTooShort)?;
+        if internet_checksum(header) != 0 {
+            return Err(BadChecksum::Ipv4Header);
+        }
+    }
+    let Some(place) = field_offset(headers) else { return Ok(()) };
+    let segment = segment(frame, headers).ok_or(BadChecksum::FrameTooShort)?;
+    let field = segment.get(place..place + 2).ok_or(BadChecksum::FrameTooShort)?;
+    if headers.transport() == Transport::Udp && field == [0, 0] {
+        return if headers.network() == Network::Ipv6 { Err(BadChecksum::Missing) } else { Ok(()) };
+    }
+    if segment_checksum(headers, segment) == 0 { Ok(()) } else { Err(BadChecksum::Transport) }
+}
+
+/// Computes and writes the checksums that [`verify`] checks, after bytes of the frame were changed.
+///
+/// `headers` must be those of the frame as it is now: the addresses of the pseudo header are taken from them, so parse
+/// again after changing an address.
+///
+/// # Errors
+/// [`BadChecksum::FrameTooShort`]; nothing is changed then.
+pub fn fill(frame: &mut [u8], headers: &Headers) -> Result<(), BadChecksum> {
+    let l3 = headers.l3_offset();
+    let is_v4 = headers.network() == Network::Ipv4;
+    if is_v4 && ipv4_header(frame, headers).is_none() {
+        return Err(BadChecksum::FrameTooShort);
+    }
+    let field = match field_offset(headers).zip(headers.l4_offset()) {
+        None => None,
+        Some((place, l4)) if segment(frame, headers).is_some_and(|it| it.len() >= place + 2) => {
+            Some(l4 + place)
+        }
+        Some(_) => return Err(BadChecksum::FrameTooShort),
+    };
+    if is_v4 {
+        store(frame, l3 + 10, 0);
+        let checksum = ipv4_header(frame, headers).map_or(0, internet_checksum);
+        store(frame, l3 + 10, checksum);
+    }
+    if let Some(at) = field {
+        store(frame, at, 0);
+        let checksum = segment(frame, headers).map_or(0, |segment| segment_checksum(headers, segment));
+        let none = headers.transport() == Transport::Udp && checksum == 0;
+        store(frame, at, if none { 0xffff } else { checksum });
+    }
+    Ok(())
+}
+
+/// Where the checksum is in the transport header; `None` where there is none that could be computed.
+fn field_offset(headers: &Headers) -> Option<usize> {
+    if headers.key().fragment != Fragment::Whole {
+        return None;
+    }
+    match headers.transport() {
+        Transport::Tcp => Some(16),
+        Transport::Udp => Some(6),
+        Transport::Icmp | Transport::Icmpv6 => Some(2),
+        Transport::Sctp | Transport::Other | Transport::None => None,
+    }
+}
+
+fn segment_checksum(headers: &Headers, segment: &[u8]) -> u16 {
+    let key = headers.key();
+    match headers.transport() {
+        Transport::Icmp => internet_checksum(segment),
+        _ => transport_checksum(key.source, key.destination, key.protocol, segment),
+    }
+}
+
+fn segment<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
+    frame.get(headers.l4_offset()?..headers.payload_end())
+}
+
+/// The IPv4 header with its options; the length is read from the frame, which may have changed since.
+fn ipv4_header<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
+    let packet = frame.get(headers.l3_offset()..)?;
+    let length = usize::from(packet.first()? & 0x0f) * 4;
+    packet.get(..length).filter(|header| header.len() >= 20)
+}
+
+pub(crate) fn store(frame: &mut [u8], at: usize, word: u16) {
+    if let Some(place) = frame.get_mut(at..at + 2) {
+        place.copy_from_slice(&word.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 1071 section 4.1, word by word.
+    fn slow(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in bytes.chunks(2) {
+            sum += u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |byte| u32::from(*byte));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn the_example_of_rfc_1071() {
+        assert_eq!(internet_checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
+        assert_eq!(internet_checksum(&[]), 0xffff);
+    }
+
+    #[test]
+    fn the_example_of_rfc_1624() {
+        // Section 4: the old checksum is 0xDD2F, 0x5555 becomes 0x3285.
+        assert_eq!(updated(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(internet_checksum(&bytes), slow(&bytes));
+        }
+
+        #[test]
+        fn an_update_is_a_new_sum(mut bytes in proptest::collection::vec(any::<u8>(), 24), at in 1usize..6, new: u32) {
+            // As in a header that is not all zero: the one sum that an update cannot tell from 0xffff.
+            bytes[0] = 0x45;
+            let before = slow(&bytes);
+            let place = at * 4;
+            let old = u32::from_be_bytes(bytes[place..place + 4].try_into().unwrap());
+            bytes[place..place + 4].copy_from_slice(&new.to_be_bytes());
+            prop_assert_eq!(updated_u32(before, old, new), slow(&bytes));
+        }
+
+        #[test]
+        fn long_input_does_not_overflow(byte: u8, length in 60_000usize..70_000) {
+            let bytes = vec![byte; length];
+            prop_assert_eq!(internet_checksum(&bytes), slow(&bytes));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What names a flow: the 5-tuple, and the wider key that policies match on.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::address::Address;
+use crate::ether::{EtherType, MacAddr, VlanId};
+use crate::proto::{IpProto, TcpFlags};
+
+/// Addresses, protocol and ports.
+///
+/// Ports are those of TCP, UDP and SCTP; 0 for other protocols and for fragments that do not have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FiveTuple {
+    /// Source address.
+    pub source: Address,
+    /// Destination address, of the same family.
+    pub destination: Address,
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Protocol over IP.
+    pub protocol: IpProto,
+}
+
+impl FiveTuple {
+    /// A 5-tuple from its parts, each endpoint an address and a port.
+    #[must_use]
+    pub fn new(source: (IpAddr, u16), destination: (IpAddr, u16), protocol: IpProto) -> Self {
+        Self {
+            source: source.0.into(),
+            destination: destination.0.into(),
+            source_port: source.1,
+            destination_port: destination.1,
+            protocol,
+        }
+    }
+
+    /// The same flow as its answers show it.
+    #[inline]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            protocol: self.protocol,
+        }
+    }
+
+    /// The same for both directions: that of the two whose source is not above its destination.
+    #[inline]
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        if (self.source, self.source_port) <= (self.destination, self.destination_port) {
+            self
+        } else {
+            self.reversed()
+        }
+    }
+
+    /// Whether it is of IPv4.
+    #[inline]
+    #[must_use]
+    pub const fn is_v4(self) -> bool {
+        self.source.is_v4()
+    }
+
+    /// All of it in five words.
+    #[inline]
+    pub(crate) const fn words(&self) -> [u64; 5] {
+        let [a, b] = self.source.words();
+        let [c, d] = self.destination.words();
+        let ports = (self.source_port as u64) << 16 | self.destination_port as u64;
+        [a, b, c, d, (self.protocol.0 as u64) << 32 | ports]
+    }
+}
+
+impl fmt::Display for FiveTuple {
+    /// `10.0.0.1:80 > 10.0.0.2:1234 tcp`, `[::1]:53 > [::2]:53 udp`, `10.0.0.1 > 10.0.0.2 icmp`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let endpoint = |f: &mut fmt::Formatter<'_>, address: Address, port: u16| match address.to_ip() {
+            address if !self.protocol.has_ports() => write!(f, "{address}"),
+            IpAddr::V4(address) => write!(f, "{address}:{port}"),
+            IpAddr::V6(address) => write!(f, "[{address}]:{port}"),
+        };
+        endpoint(f, self.source, self.source_port)?;
+        f.write_str(" > ")?;
+        endpoint(f, self.destination, self.destination_port)?;
+        write!(f, " {}", self.protocol)
+    }
+}
+
+/// Whether a packet is a fragment, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(u8)]
+pub enum Fragment {
+    /// Not a fragment; an IPv6 packet whose fragment header says that it is all of itself (RFC 6946) is not one either.
+    #[default]
+    Whole = 0,
+    /// The first: it has the ports.
+    First = 1,
+    /// Any but the first: it has no ports, and its key says 0 for them.
+    Later = 2,
+}
+
+/// Every field that a policy can match on, in one cache line.
+///
+/// What a packet does not have is zero (or `None`): addresses of what is neither IP nor ARP, ports of what is neither TCP
+/// nor UDP nor SCTP, and so on. [`FlowKey::ether_type`] says how to read the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// Source address; the sender's protocol address in ARP for IPv4.
+    pub source: Address,
+    /// Destination address; the target's protocol address in ARP for IPv4.
+    pub destination: Address,
+    /// Source MAC address.
+    pub source_mac: MacAddr,
+    /// Destination MAC address.
+    pub destination_mac: MacAddr,
+    /// Source port of TCP, UDP and SCTP.
+    pub source_port: u16,
+    /// Destination port of TCP, UDP and SCTP.
+    pub destination_port: u16,
+    /// What follows the VLAN tags.
+    pub ether_type: EtherType,
+    /// VLAN of the outer tag.
+    pub vlan: Option<VlanId>,
+    /// VLAN of the second tag.
+    pub inner_vlan: Option<VlanId>,
+    /// Operation of ARP.
+    pub arp_operation: u16,
+    /// Protocol over IP.
+    pub protocol: IpProto,
+    /// Flags of TCP.
+    pub tcp_flags: TcpFlags,
+    /// Differentiated services code point of IP: 0 to 63.
+    pub dscp: u8,
+    /// Type of ICMP and ICMPv6.
+    pub icmp_type: u8,
+    /// Code of ICMP and ICMPv6.
+    pub icmp_code: u8,
+    /// Whether the packet is a fragment, and which.
+    pub fragment: Fragment,
+}
+
+impl FlowKey {
+    /// The key of nothing.
+    pub(crate) const EMPTY: Self = Self {
+        source: Address::UNSPECIFIED,
+        destination: Address::UNSPECIFIED,
+        source_mac: MacAddr::ZERO,
+        destination_mac: MacAddr::ZERO,
+        source_port: 0,
+        destination_port: 0,
+        ether_type: EtherType(0),
+        vlan: None,
+        inner_vlan: None,
+        arp_operation: 0,
+        protocol: IpProto(0),
+        tcp_flags: TcpFlags::empty(),
+        dscp: 0,
+        icmp_type: 0,
+        icmp_code: 0,
+        fragment: Fragment::Whole,
+    };
+
+    /// Whether the packet is IPv4 or IPv6.
+    #[inline]
+    #[must_use]
+    pub const fn is_ip(&self) -> bool {
+        matches!(self.ether_type, EtherType::IPV4 | EtherType::IPV6)
+    }
+
+    /// Addresses, protocol and ports of an IP packet.
+    #[inline]
+    #[must_use]
+    pub const fn five_tuple(&self) -> Option<FiveTuple> {
+        if !self.is_ip() {
+            return None;
+        }
+        Some(FiveTuple {
+            source: self.source,
+            destination: self.destination,
+            source_port: self.source_port,
+            destination_port: self.destination_port,
+            protocol: self.protocol,
+        })
+    }
+
+    /// All of it in eight words.
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 8] {
+        let [a, b] = self.source.words();
+        let [c, d] = self.destination.words();
+        let mac = |mac: MacAddr| {
+            let [a, b, c, d, e, f] = mac.0;
+            u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+        };
+        let vlan = |vlan: Option<VlanId>| vlan.map_or(0, |vlan| u64::from(vlan.get()));
+        let short = |high: u64, low: u16| high << 16 | u64::from(low);
+        let byte = |high: u64, low: u8| high << 8 | u64::from(low);
+        let types = byte(byte(u64::from(self.protocol.0), self.icmp_type), self.icmp_code);
+        [
+            a,
+            b,
+            c,
+            d,
+            short(mac(self.source_mac), self.ether_type.0),
+            short(mac(self.destination_mac), self.arp_operation),
+            short(
+                short(vlan(self.vlan) << 16 | vlan(self.inner_vlan), self.source_port),
+                self.destination_port,
+            ),
+            byte(byte(byte(types, self.tcp_flags.bits()), self.dscp), self.fragment as u8),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(source: &str, destination: &str, protocol: IpProto) -> FiveTuple {
+        let endpoint = |text: &str| {
+            let endpoint: std::net::SocketAddr = text.parse().unwrap();
+            (endpoint.ip(), endpoint.port())
+        };
+        FiveTuple::new(endpoint(source), endpoint(destination), protocol)
+    }
+
+    #[test]
+    fn a_tuple_reads_as_a_sentence() {
+        let text = |source, destination, protocol| tuple(source, destination, protocol).to_string();
+        assert_eq!(text("10.0.0.1:80", "10.0.0.2:1234", IpProto::TCP), "10.0.0.1:80 > 10.0.0.2:1234 tcp");
+        assert_eq!(text("[::1]:53", "[::2]:9", IpProto::UDP), "[::1]:53 > [::2]:9 udp");
+        assert_eq!(text("10.0.0.1:0", "10.0.0.2:0", IpProto::ICMP), "10.0.0.1 > 10.0.0.2 icmp");
+        assert_eq!(text("[::1]:0", "[::2]:0", IpProto(200)), "::1 > ::2 200");
+    }
+
+    #[test]
+    fn both_directions_have_one_canonical_form() {
+        let there = tuple("10.0.0.2:80", "10.0.0.1:1234", IpProto::TCP);
+        assert_ne!(there, there.reversed());
+        assert_eq!(there, there.reversed().reversed());
+        assert_eq!(there.canonical(), there.reversed().canonical());
+        assert_eq!(there.canonical().source.to_string(), "10.0.0.1");
+        let looped = tuple("10.0.0.1:2", "10.0.0.1:1", IpProto::TCP);
+        assert_eq!(looped.canonical(), looped.reversed());
+    }
+
+    #[test]
+    fn a_key_fits_a_cache_line() {
+        assert_eq!(size_of::<FlowKey>(), 64);
+        assert_eq!(size_of::<FiveTuple>(), 40);
+    }
+}

@@ -1,0 +1,209 @@
+//! Hashes of flows with a key that traffic cannot know.
+//!
+//! Whoever sends packets chooses addresses and ports; with a known hash he would choose them so that all of his flows fall
+//! into one bucket of a table or on one replica. The hash is rapidhash, whose seed and secret multipliers all come from
+//! a key drawn from the operating system's random numbers. It is a fast hash, not a cryptographic one: it holds against
+//! one who does not see hash values. Do not send them anywhere, nor write the key to a log.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
+
+use crate::flow::{FiveTuple, FlowKey};
+
+/// Hashes flows with a random key.
+///
+/// All bits of a hash are good: take as many as are needed from either end.
+#[derive(Clone)]
+pub struct FlowHasher {
+    secrets: RapidSecrets,
+}
+
+impl FlowHasher {
+    /// With a key of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_key(RandomState::new().hash_one(0))
+    }
+
+    /// With a given key: for processes that must agree, which share one that is random, and for tests.
+    #[must_use]
+    pub const fn with_key(key: u64) -> Self {
+        Self { secrets: RapidSecrets::seed(key) }
+    }
+
+    /// The one of this process, whose key is drawn at the first use.
+    #[inline]
+    #[must_use]
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<FlowHasher> = OnceLock::new();
+        SHARED.get_or_init(Self::new)
+    }
+
+    /// The hash of one direction of a flow.
+    #[inline]
+    #[must_use]
+    pub fn plain(&self, tuple: &FiveTuple) -> u64 {
+        self.hash_words::<5, 40>(tuple.words())
+    }
+
+    /// The hash of a flow, the same for both directions.
+    #[inline]
+    #[must_use]
+    pub fn symmetric(&self, tuple: &FiveTuple) -> u64 {
+        self.plain(&tuple.canonical())
+    }
+
+    /// The hash of all fields of a key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self, key: &FlowKey) -> u64 {
+        self.hash_words::<8, 64>(key.words())
+    }
+
+    #[inline]
+    fn hash_words<const WORDS: usize, const BYTES: usize>(&self, words: [u64; WORDS]) -> u64 {
+        const { assert!(BYTES == WORDS * 8) };
+        let mut bytes = [0; BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        rapidhash_v3_nano_inline::<true, true>(&bytes, &self.secrets)
+    }
+}
+
+impl Default for FlowHasher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for FlowHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowHasher").finish_non_exhaustive()
+    }
+}
+
+impl FiveTuple {
+    /// The hash of this direction of the flow with the key of this process.
+    #[inline]
+    #[must_use]
+    pub fn plain_hash(&self) -> u64 {
+        FlowHasher::shared().plain(self)
+    }
+
+    /// The hash of the flow with the key of this process, the same for both directions.
+    #[inline]
+    #[must_use]
+    pub fn symmetric_hash(&self) -> u64 {
+        FlowHasher::shared().symmetric(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::address::Address;
+    use crate::ether::{EtherType, MacAddr, VlanId};
+    use crate::flow::Fragment;
+    use crate::proto::{IpProto, TcpFlags};
+
+    fn flow(number: u32) -> FiveTuple {
+        FiveTuple {
+            source: Address::from_v4_bits(0x0a00_0000 | number >> 8),
+            destination: Address::from_v4_bits(0xc000_0201),
+            source_port: 1024 + (number & 0xff) as u16,
+            destination_port: 80,
+            protocol: IpProto::TCP,
+        }
+    }
+
+    #[test]
+    fn both_directions_have_one_symmetric_hash_and_two_plain_ones() {
+        let hasher = FlowHasher::new();
+        for tuple in (0..1000).map(flow) {
+            assert_eq!(hasher.symmetric(&tuple), hasher.symmetric(&tuple.reversed()));
+            assert_ne!(hasher.plain(&tuple), hasher.plain(&tuple.reversed()));
+        }
+    }
+
+    #[test]
+    fn flows_that_meet_under_one_key_part_under_another() {
+        let (first, second) = (FlowHasher::with_key(1), FlowHasher::with_key(2));
+        let bucket = |hasher: &FlowHasher, tuple: &FiveTuple| hasher.symmetric(tuple) >> 54;
+        let crowd: Vec<_> = (0..1 << 18).map(flow).filter(|tuple| bucket(&first, tuple) == 0).collect();
+        assert!(crowd.len() > 128, "{} flows in one of 1024 buckets", crowd.len());
+        let buckets: HashSet<_> = crowd.iter().map(|tuple| bucket(&second, tuple)).collect();
+        assert!(buckets.len() * 10 > crowd.len() * 7, "{} flows in {} buckets", crowd.len(), buckets.len());
+    }
+
+    #[test]
+    fn neighbouring_flows_spread_by_either_end_of_the_hash() {
+        let hasher = FlowHasher::with_key(42);
+        for bits in [|hash: u64| hash & 63, |hash: u64| hash >> 58] {
+            let mut buckets = [0u32; 64];
+            for tuple in (0..64_000).map(flow) {
+                buckets[bits(hasher.plain(&tuple)) as usize] += 1;
+            }
+            // The deviation of a bucket of 1000 is about 31: six of them either way.
+            assert!(buckets.iter().all(|count| (810..1190).contains(count)), "{buckets:?}");
+        }
+    }
+
+    #[test]
+    fn every_field_counts() {
+        let hasher = FlowHasher::with_key(7);
+        let tuple = flow(1);
+        let others = [
+            FiveTuple { source: Address::from_v4_bits(1), ..tuple },
+            FiveTuple { destination: Address::from_v4_bits(1), ..tuple },
+            FiveTuple { source_port: 1, ..tuple },
+            FiveTuple { destination_port: 1, ..tuple },
+            FiveTuple { protocol: IpProto::UDP, ..tuple },
+        ];
+        for other in others {
+            assert_ne!(hasher.plain(&other), hasher.plain(&tuple), "{other}");
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_key_counts() {
+        let hasher = FlowHasher::with_key(7);
+        let vlan = |id| VlanId::new(id).ok();
+        let key = FlowKey::EMPTY;
+        let keys = [
+            key,
+            FlowKey { source: Address::from_v4_bits(1), ..key },
+            FlowKey { destination: Address::from_v4_bits(1), ..key },
+            FlowKey { source_mac: MacAddr([0, 0, 0, 0, 0, 1]), ..key },
+            FlowKey { source_mac: MacAddr([1, 0, 0, 0, 0, 0]), ..key },
+            FlowKey { destination_mac: MacAddr([0, 0, 0, 0, 0, 1]), ..key },
+            FlowKey { source_port: 1, ..key },
+            FlowKey { destination_port: 1, ..key },
+            FlowKey { ether_type: EtherType(1), ..key },
+            FlowKey { vlan: vlan(1), ..key },
+            FlowKey { inner_vlan: vlan(1), ..key },
+            FlowKey { arp_operation: 1, ..key },
+            FlowKey { protocol: IpProto(1), ..key },
+            FlowKey { tcp_flags: TcpFlags::FIN, ..key },
+            FlowKey { dscp: 1, ..key },
+            FlowKey { icmp_type: 1, ..key },
+            FlowKey { icmp_code: 1, ..key },
+            FlowKey { fragment: Fragment::First, ..key },
+        ];
+        let hashes: HashSet<_> = keys.iter().map(|key| hasher.key(key)).collect();
+        assert_eq!(hashes.len(), keys.len());
+    }
+
+    #[test]
+    fn keys_are_drawn_anew_and_not_shown() {
+        assert_ne!(FlowHasher::new().plain(&flow(1)), FlowHasher::new().plain(&flow(1)));
+        assert_eq!(format!("{:?}", FlowHasher::with_key(12345)), "FlowHasher { .. }");
+        assert_eq!(flow(1).symmetric_hash(), FlowHasher::shared().symmetric(&flow(1)));
+        assert_eq!(flow(1).plain_hash(), FlowHasher::shared().plain(&flow(1)));
+    }
+}

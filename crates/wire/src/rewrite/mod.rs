@@ -1,0 +1,12 @@
+//! Changes to a frame in place.
+//!
+//! Every function bounds what it touches by the slice that it is given, whatever the [`crate::Headers`] say, and changes
+//! nothing when it fails.
+
+mod mac;
+mod ttl;
+mod vlan;
+
+pub use mac::{FrameTooShort, set_macs, swap_macs};
+pub use ttl::{TtlError, decrement_ttl};
+pub use vlan::{VlanError, push_vlan, set_vlan, strip_vlan};

@@ -1,0 +1,54 @@
+//! Time to live and hop limit, as a router counts them down.
+
+use thiserror::Error;
+
+use crate::checksum;
+use crate::headers::{Headers, Network};
+
+/// Why the time to live was not decremented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TtlError {
+    /// It is 0 or 1: the packet must not be forwarded; its sender is due an ICMP time exceeded (RFC 1812 section 5.3.1,
+    /// RFC 8200 section 3).
+    #[error("the time to live has expired")]
+    Expired,
+    /// The packet is neither IPv4 nor IPv6.
+    #[error("not an IP packet")]
+    NotIp,
+    /// The frame is shorter than the one that was parsed.
+    #[error("the frame is shorter than its headers say")]
+    FrameTooShort,
+}
+
+/// Decrements the time to live of IPv4, mending the header checksum (RFC 1624), or the hop limit of IPv6. Returns what is
+/// left.
+///
+/// # Errors
+/// [`TtlError`].
+#[inline]
+pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> Result<u8, TtlError> {
+    let packet = frame.get_mut(headers.l3_offset()..).ok_or(TtlError::FrameTooShort)?;
+    match headers.network() {
+        Network::Ipv4 => {
+            let header = packet.first_chunk_mut::<20>().ok_or(TtlError::FrameTooShort)?;
+            let ttl = header[8];
+            if ttl <= 1 {
+                return Err(TtlError::Expired);
+            }
+            let old = u16::from_be_bytes([ttl, header[9]]);
+            let sum = u16::from_be_bytes([header[10], header[11]]);
+            [header[10], header[11]] = checksum::updated(sum, old, old - 0x0100).to_be_bytes();
+            header[8] = ttl - 1;
+            Ok(ttl - 1)
+        }
+        Network::Ipv6 => {
+            let hop_limit = packet.get_mut(7).ok_or(TtlError::FrameTooShort)?;
+            if *hop_limit <= 1 {
+                return Err(TtlError::Expired);
+            }
+            *hop_limit -= 1;
+            Ok(*hop_limit)
+        }
+        Network::Arp | Network::Llc | Network::Other => Err(TtlError::NotIp),
+    }
+}
