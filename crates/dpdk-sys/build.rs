@@ -12,7 +12,7 @@ const OLDEST: &str = "22.11";
 const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring"];
 
 /// DPDK's own functions that are bound as they are; everything else goes through `netvm_*` of the shim.
-const FUNCTIONS: [&str; 22] = [
+const FUNCTIONS: [&str; 21] = [
     "rte_version",
     "rte_get_tsc_hz",
     "rte_eal_get_runtime_dir",
@@ -20,7 +20,6 @@ const FUNCTIONS: [&str; 22] = [
     "rte_thread_unregister",
     "rte_mempool_avail_count",
     "rte_mempool_free",
-    "rte_extmem_register",
     "rte_extmem_unregister",
     "rte_mem_virt2phy",
     "rte_ring_create",

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rte_errno.h>
 #include <rte_log.h>
@@ -16,8 +18,8 @@
  *
  * All mbufs of a pool may have been counted as back while the thread that put the last one still runs inside the
  * mempool's code. Freeing the pool then would pull the memory from under it. So whoever gives mbufs back says so, in a
- * lane that its lcore id selects, and netvm_pool_is_whole reads the count between two looks at all lanes, as the
- * reader of a sequence lock does. Threads without an lcore id share one lane and pay for an atomic addition.
+ * lane that its lcore id selects: `entered` runs ahead of `left` while it does. Threads without an lcore id share one
+ * lane and pay for an atomic addition.
  */
 struct lane {
 	_Alignas(2 * RTE_CACHE_LINE_SIZE) _Atomic uint32_t entered;
@@ -57,24 +59,61 @@ give_end(struct lane *lane)
 		atomic_fetch_add_explicit(&lane->left, 1, memory_order_release);
 }
 
+/* Waits until everybody who is giving mbufs back now has finished; not for those who begin later. */
+static int
+await_givers(void)
+{
+	unsigned int i, tries = 0;
+
+	atomic_thread_fence(memory_order_acquire);
+	for (i = 0; i < LANES; i++) {
+		uint32_t entered = atomic_load_explicit(&lanes[i].entered, memory_order_relaxed);
+
+		for (;;) {
+			uint32_t left = atomic_load_explicit(&lanes[i].left, memory_order_acquire);
+
+			if (i == SHARED_LANE) {
+				/* Several may be inside: it takes a moment when none is. `entered` is read after. */
+				entered = atomic_load_explicit(&lanes[i].entered, memory_order_relaxed);
+				if (left == entered)
+					break;
+			} else if ((int32_t)(left - entered) >= 0) {
+				break;
+			}
+			/* A driver may wait for the kernel in there; not for ever. */
+			if (++tries > 2000)
+				return -EAGAIN;
+			if (tries < 1000)
+				sched_yield();
+			else
+				usleep(1000);
+		}
+	}
+	return 0;
+}
+
+/*
+ * A thread that gives mbufs back while its cache is full moves the cache to the store, then shortens the cache: in
+ * between these mbufs count twice. The caller lets nobody take mbufs, so the store only grows. If it has not grown from
+ * the first look to the last, no such move began in between, and those begun before have ended; so the count in the
+ * middle holds no mbuf twice.
+ */
 int
 netvm_pool_is_whole(struct rte_mempool *pool)
 {
-	uint32_t seen[LANES];
-	unsigned int i, available;
+	const struct rte_mempool_ops *store = rte_mempool_get_ops(pool->ops_index);
+	unsigned int stored = store->get_count(pool);
+	unsigned int available;
 
-	for (i = 0; i < LANES; i++) {
-		/* In this order: an equal `entered`, read later, means that nobody was inside when `left` was read. */
-		seen[i] = atomic_load_explicit(&lanes[i].left, memory_order_acquire);
-		if (atomic_load_explicit(&lanes[i].entered, memory_order_relaxed) != seen[i])
-			return -EAGAIN;
-	}
+	if (await_givers() != 0)
+		return -EAGAIN;
 	available = rte_mempool_avail_count(pool);
 	atomic_thread_fence(memory_order_acquire);
-	for (i = 0; i < LANES; i++)
-		if (atomic_load_explicit(&lanes[i].entered, memory_order_relaxed) != seen[i])
-			return -EAGAIN;
-	return available == pool->size;
+	if (store->get_count(pool) != stored)
+		return -EAGAIN;
+	if (available < pool->size)
+		return 0;
+	return await_givers() == 0 ? 1 : -EAGAIN;
 }
 
 /* EAL, threads, logs */
@@ -82,10 +121,11 @@ netvm_pool_is_whole(struct rte_mempool *pool)
 static struct {
 	pthread_mutex_t lock;
 	FILE *stream;
-	int capturing;
+	uint32_t print_up_to;
+	int catching;
 	size_t length;
 	char text[8192];
-} logs = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} logs = { .lock = PTHREAD_MUTEX_INITIALIZER, .print_up_to = RTE_LOG_ERR };
 
 static ssize_t
 log_write(void *cookie, const char *text, size_t size)
@@ -94,7 +134,7 @@ log_write(void *cookie, const char *text, size_t size)
 
 	(void)cookie;
 	pthread_mutex_lock(&logs.lock);
-	if (logs.capturing) {
+	if (logs.catching) {
 		/* Keep the end: the last line tells why. */
 		if (logs.length + kept > sizeof(logs.text)) {
 			size_t gone = logs.length + kept - sizeof(logs.text);
@@ -104,11 +144,19 @@ log_write(void *cookie, const char *text, size_t size)
 		}
 		memcpy(logs.text + logs.length, text + (size - kept), kept);
 		logs.length += kept;
-	} else {
+	} else if ((uint32_t)rte_log_cur_msg_loglevel() <= logs.print_up_to) {
 		fwrite(text, 1, size, stderr);
 	}
 	pthread_mutex_unlock(&logs.lock);
 	return (ssize_t)size;
+}
+
+void
+netvm_log_print_up_to(uint32_t level)
+{
+	pthread_mutex_lock(&logs.lock);
+	logs.print_up_to = level;
+	pthread_mutex_unlock(&logs.lock);
 }
 
 int
@@ -125,7 +173,7 @@ netvm_log_begin(void)
 			rte_openlog_stream(logs.stream);
 	}
 	if (error == 0) {
-		logs.capturing = 1;
+		logs.catching = 1;
 		logs.length = 0;
 	}
 	pthread_mutex_unlock(&logs.lock);
@@ -140,7 +188,7 @@ netvm_log_end(char *text, size_t capacity)
 	pthread_mutex_lock(&logs.lock);
 	length = RTE_MIN(logs.length, capacity);
 	memcpy(text, logs.text + (logs.length - length), length);
-	logs.capturing = 0;
+	logs.catching = 0;
 	pthread_mutex_unlock(&logs.lock);
 	return length;
 }
@@ -233,6 +281,12 @@ netvm_pool_table(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t cap
 	struct table table = { .mbufs = mbufs, .capacity = capacity };
 
 	return rte_mempool_obj_iter(pool, table_add, &table);
+}
+
+int
+netvm_memory_register(void *address, uint64_t *iovas, uint32_t pages, size_t page_bytes)
+{
+	return rte_extmem_register(address, pages * page_bytes, iovas, pages, page_bytes) == 0 ? 0 : -rte_errno;
 }
 
 void
@@ -402,15 +456,23 @@ netvm_port_dma_unmap(uint16_t port, void *address, uint64_t iova, size_t bytes)
 }
 
 int
+netvm_port_stop(uint16_t port)
+{
+	struct lane *lane = give_begin();
+	int error = rte_eth_dev_stop(port);
+
+	give_end(lane);
+	return error;
+}
+
+int
 netvm_port_close(uint16_t port)
 {
 	struct rte_device *device = port_device(port);
 	struct lane *lane = give_begin();
-	int error = rte_eth_dev_stop(port);
-	int then = rte_eth_dev_close(port);
+	int error = rte_eth_dev_close(port);
+	int then;
 
-	if (error == 0)
-		error = then;
 	if (device != NULL) {
 		then = rte_dev_remove(device);
 		if (error == 0)

@@ -55,6 +55,9 @@ enum netvm_constant {
 /** rte_eal_init. */
 int netvm_eal_init(int argc, char **argv);
 
+/** What is logged goes to standard error up to this level (RTE_LOG_*), unless it is caught. */
+void netvm_log_print_up_to(uint32_t level);
+
 /** Sends DPDK's log to a buffer until netvm_log_end; callers take turns. 0 or a negative errno. */
 int netvm_log_begin(void);
 
@@ -94,6 +97,9 @@ int netvm_pool_create(const struct netvm_pool_spec *spec, struct rte_mempool **p
 /** Writes the pool's mbufs to `table` in the order of their cells, at most `capacity`; returns how many there are. */
 uint32_t netvm_pool_table(struct rte_mempool *pool, struct rte_mbuf **table, uint32_t capacity);
 
+/** Makes caller's memory of `pages` pages known to the EAL, with the address that devices use for each page. */
+int netvm_memory_register(void *address, uint64_t *iovas, uint32_t pages, size_t page_bytes);
+
 /** Sets the address under which devices reach the mbuf's buffer. */
 void netvm_mbuf_set_iova(struct rte_mbuf *mbuf, uint64_t iova);
 
@@ -110,8 +116,8 @@ void netvm_mbuf_free(struct rte_mbuf **mbufs, uint32_t count);
 void netvm_pool_flush(struct rte_mempool *pool);
 
 /**
- * Whether all mbufs are back in the pool and no thread is still inside a call that gave one back:
- * 1 yes, 0 no, -EAGAIN if other threads were giving mbufs back meanwhile.
+ * Whether all mbufs are back in the pool and no thread is still inside a call that gave one back: 1 yes, 0 no, -EAGAIN
+ * if it could not be told as others gave mbufs back meanwhile. Nobody may be able to take mbufs from the pool.
  */
 int netvm_pool_is_whole(struct rte_mempool *pool);
 
@@ -166,7 +172,9 @@ int netvm_port_stats(uint16_t port, struct netvm_port_stats *stats);
 int netvm_port_dma_map(uint16_t port, void *address, uint64_t iova, size_t bytes);
 int netvm_port_dma_unmap(uint16_t port, void *address, uint64_t iova, size_t bytes);
 
-/** Stops and closes the port and removes its device. The first error, after having done all it can. */
+int netvm_port_stop(uint16_t port);
+
+/** Closes a stopped port and removes its device. The first error, after having done all it can. */
 int netvm_port_close(uint16_t port);
 
 /** Receives at most `count` packets. */

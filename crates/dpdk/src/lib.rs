@@ -1,1 +1,51 @@
-//! dpdk
+//! A safe wrapper of what netvm uses of DPDK 22.11 to 25.11.
+//!
+//! | module | what |
+//! |---|---|
+//! | `eal` | [`Eal`]: started once, with or without huge pages and privileges; threads register with it |
+//! | `pool` | [`Pool`]: packets whose bytes are in memory that the caller maps and shares, and whose headers are private |
+//! | `mbuf` | [`Mbuf`] owns a packet, [`MbufPtr`] is its address |
+//! | `batch` | [`Batch`] owns up to 64 packets |
+//! | `builder`, `port`, `queue` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
+//! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
+//! | `cycles` | [`cycles()`], the time stamp counter |
+//!
+//! Who owns a packet is in the type. Safe code cannot free a packet twice or use one that it has sent: [`Mbuf`] and
+//! [`Batch`] are not copied, sending takes packets out of the batch, and a pool that is dropped while packets are out
+//! stays allocated. Queues are handles that move between threads and are not shared. What is not checked is marked
+//! `unsafe` and says what it takes.
+//!
+//! Nothing on the packet path allocates, locks or logs, and there is one call into C per burst.
+
+mod batch;
+mod builder;
+mod cells;
+mod cycles;
+mod device;
+mod dma;
+mod eal;
+mod ids;
+mod inherit;
+mod interface;
+mod log;
+mod mbuf;
+mod memory;
+mod pool;
+mod port;
+mod queue;
+mod ring;
+
+pub use batch::{Batch, Drain};
+pub use builder::{PortBuilder, PortError, Started};
+pub use cells::{CellLayout, HEADROOM};
+pub use cycles::{cycles, tsc_hz};
+pub use device::{Device, PciAddress, PciAddressError};
+pub use dma::DmaError;
+pub use eal::{Eal, EalError, EalOptions, HugePages, LogLevel, ThreadError, ThreadGuard, version};
+pub use ids::{NumaNode, PortNumber, QueueId};
+pub use mbuf::{BoundsError, Mbuf, MbufPtr};
+pub use memory::{HeapMemory, PacketMemory};
+pub use pool::{Pool, PoolError, PoolOptions, Store};
+pub use port::{Link, Port, PortInfo, PortStats};
+pub use queue::{RxQueue, TxQueue};
+pub use ring::{RingConsumer, RingError, RingProducer, ring};

@@ -1,0 +1,386 @@
+//! Opens a port: attach the device, configure it, set its queues up, start it. Whatever fails, what was done is undone.
+
+use std::ffi::CString;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dpdk_sys as sys;
+
+use crate::device::af_packet_longest;
+use crate::dma::DmaError;
+use crate::inherit::Opened;
+use crate::interface;
+use crate::log::{Control, c_string, quoted, reason};
+use crate::port::{Inner, PortInfo};
+use crate::{Device, Eal, Pool, Port, PortNumber, QueueId, RxQueue, TxQueue};
+
+/// Bytes that a frame has beyond the MTU: addresses, type and a VLAN tag. Drivers strip the checksum.
+const FRAME_OVERHEAD: u32 = 18;
+
+/// A port could not be opened, or refuses to do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// A name or an argument that DPDK cannot be given.
+    #[error("{device}: {text:?} cannot be an interface's name or a device's argument")]
+    Name {
+        /// The port.
+        device: String,
+        /// What was given.
+        text: String,
+    },
+    /// A port without queues, or with more than one can use.
+    #[error("{device}: {rx} receive and {tx} transmit queues; {rule}")]
+    Queues {
+        /// The port.
+        device: String,
+        /// Receive queues asked for.
+        rx: u16,
+        /// Transmit queues asked for.
+        tx: u16,
+        /// What is possible.
+        rule: String,
+    },
+    /// Several receive queues on a device that does not spread packets over them.
+    #[error("{device}: driver {driver} has no RSS to spread packets over {queues} receive queues; use one")]
+    NoRss {
+        /// The port.
+        device: String,
+        /// Its driver.
+        driver: String,
+        /// What was asked for.
+        queues: u16,
+    },
+    /// Frames that are longer than cells.
+    #[error(
+        "{device}: frames of {frame} bytes do not fit into cells with room for {room}: take larger cells or a smaller MTU"
+    )]
+    FrameTooLong {
+        /// The port.
+        device: String,
+        /// Bytes of the longest frame.
+        frame: u32,
+        /// Bytes that a cell has for a frame.
+        room: u32,
+    },
+    /// The kernel refused to tell or set the interface's MTU.
+    #[error("{device}: cannot tell or set its MTU: {}", reason(*.errno))]
+    Mtu {
+        /// The port.
+        device: String,
+        /// The error number.
+        errno: i32,
+    },
+    /// A PCI device, but the EAL was started without PCI.
+    #[error("{device}: DPDK was started without PCI; configure it before any port is opened")]
+    PciOff {
+        /// The port.
+        device: String,
+    },
+    /// The device cannot be attached.
+    #[error("{device}: cannot be attached: {}{}; {remedy}", reason(*.errno), quoted(.said))]
+    Attach {
+        /// The port.
+        device: String,
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+        /// What may help.
+        remedy: &'static str,
+    },
+    /// The device cannot reach the packets.
+    #[error("{device}: {error}")]
+    Dma {
+        /// The port.
+        device: String,
+        /// Why.
+        error: DmaError,
+    },
+    /// The driver refused.
+    #[error("{device}: cannot {what}: {}{}", reason(*.errno), quoted(.said))]
+    Refused {
+        /// The port.
+        device: String,
+        /// What it was asked to do.
+        what: &'static str,
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+    },
+}
+
+/// A started port, with the handles of its queues in order.
+#[derive(Debug)]
+pub struct Started {
+    /// The control side.
+    pub port: Port,
+    /// Its receive queues.
+    pub rx: Vec<RxQueue>,
+    /// Its transmit queues.
+    pub tx: Vec<TxQueue>,
+}
+
+/// How a port is opened.
+///
+/// ```
+/// use std::sync::Arc;
+/// use dpdk::{Batch, CellLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder};
+///
+/// let eal = Eal::init(&EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() })?;
+/// let layout = CellLayout { first: 0, stride: 2048, cells: 1024, headroom: 128 };
+/// let memory = Arc::new(HeapMemory::new(1024 * 2048).ok_or("no memory")?);
+/// let pool = Arc::new(Pool::over_region(eal, "example", memory, layout, PoolOptions::default())?);
+///
+/// let device = Device::Null { packet_bytes: 64, copy: false, receive: true };
+/// let mut null = PortBuilder::new(device).start(eal, &pool)?;
+/// let mut batch = Batch::new();
+/// let received = null.rx[0].burst(&mut batch);
+/// assert_eq!(null.tx[0].burst(&mut batch), received);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it opens nothing until it is started"]
+pub struct PortBuilder {
+    device: Device,
+    rx_queues: u16,
+    tx_queues: u16,
+    rx_descriptors: u16,
+    tx_descriptors: u16,
+    mtu: Option<u16>,
+    promiscuous: bool,
+    symmetric_rss: bool,
+}
+
+impl PortBuilder {
+    /// One queue each way of 512 descriptors, the device's own MTU, not promiscuous.
+    pub fn new(device: Device) -> Self {
+        // The TAP driver takes as many packets from the pool as it has descriptors and uses one of them.
+        let rx_descriptors = if matches!(device, Device::Tap { .. }) { 8 } else { 512 };
+        Self {
+            device,
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_descriptors,
+            tx_descriptors: 512,
+            mtu: None,
+            promiscuous: false,
+            symmetric_rss: false,
+        }
+    }
+
+    /// Numbers of queues; AF_PACKET and TAP want as many of one kind as of the other.
+    pub const fn queues(mut self, rx: u16, tx: u16) -> Self {
+        self.rx_queues = rx;
+        self.tx_queues = tx;
+        self
+    }
+
+    /// Packets that a queue can hold at a time; adjusted to what the device can do. A NIC takes so many from the pool.
+    pub const fn descriptors(mut self, rx: u16, tx: u16) -> Self {
+        self.rx_descriptors = rx;
+        self.tx_descriptors = tx;
+        self
+    }
+
+    /// Sets the MTU, in bytes of the packet without its Ethernet header: of the device, or of the kernel interface. TAP
+    /// takes more than 1,504 only from DPDK 24.11 on.
+    pub const fn mtu(mut self, bytes: u16) -> Self {
+        self.mtu = Some(bytes);
+        self
+    }
+
+    /// Receives packets for other Ethernet addresses too. Virtual devices that know no addresses do so anyway.
+    pub const fn promiscuous(mut self, on: bool) -> Self {
+        self.promiscuous = on;
+        self
+    }
+
+    /// Where several receive queues are filled by RSS: both directions of a flow come in by one queue.
+    pub const fn symmetric_rss(mut self, on: bool) -> Self {
+        self.symmetric_rss = on;
+        self
+    }
+
+    /// Opens the port, to receive into `pool`, and starts it.
+    ///
+    /// Virtual devices look for interfaces in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`PortError`] names the device, what it refused and why; nothing is left behind then.
+    pub fn start(self, eal: Eal, pool: &Arc<Pool>) -> Result<Started, PortError> {
+        let room = pool.layout().room();
+        self.check(eal, room)?;
+        let mut inner = self.attach(pool, room)?;
+        let info = inner.info()?;
+        self.check_queues(&info)?;
+        self.configure(&inner, &info)?;
+        if matches!(self.device, Device::Pci { .. }) {
+            let number = inner.number();
+            let mapped = inner.pool().map_for(number);
+            inner.mapped = true;
+            mapped.map_err(|error| PortError::Dma { device: self.device.to_string(), error })?;
+        }
+        self.set_up_queues(&inner)?;
+        // SAFETY: the port is open and configured, with all its queues set up.
+        inner.step("start", |port| unsafe { sys::rte_eth_dev_start(port) })?;
+        self.after_start(&inner)?;
+
+        let inner = Arc::new(inner);
+        let rx = (0..self.rx_queues).map(|id| RxQueue::new(Arc::clone(&inner), QueueId(id))).collect();
+        let tx = (0..self.tx_queues).map(|id| TxQueue::new(Arc::clone(&inner), QueueId(id))).collect();
+        Ok(Started { port: Port::new(inner), rx, tx })
+    }
+
+    fn name(&self) -> String {
+        self.device.to_string()
+    }
+
+    /// What can be told before anything is opened.
+    fn check(&self, eal: Eal, room: u32) -> Result<(), PortError> {
+        if let Some(interface) = self.device.interface().filter(|interface| !interface::is_name(interface)) {
+            return Err(PortError::Name { device: self.name(), text: interface.to_owned() });
+        }
+        if self.rx_queues == 0 && self.tx_queues == 0 {
+            return Err(self.queues_error("at least one is needed"));
+        }
+        if self.device.interface().is_some() && self.rx_queues != self.tx_queues {
+            return Err(self.queues_error("this kind of device wants as many of one kind as of the other"));
+        }
+        if matches!(self.device, Device::Pci { .. }) && !eal.pci() {
+            return Err(PortError::PciOff { device: self.name() });
+        }
+        let (frame, room) = match &self.device {
+            // The kernel cuts what is too long for the socket's ring, so the interface's own MTU counts.
+            Device::AfPacket { interface } => {
+                let mtu = match self.mtu {
+                    Some(mtu) => u32::from(mtu),
+                    None => interface::mtu(interface).map_err(|error| self.mtu_error(&error))?,
+                };
+                (mtu + FRAME_OVERHEAD, af_packet_longest(room))
+            }
+            device => {
+                let made = device.made_bytes();
+                let by_mtu = || u32::from(self.mtu.unwrap_or(1500)) + FRAME_OVERHEAD;
+                (made.unwrap_or_else(by_mtu), room)
+            }
+        };
+        if frame > room {
+            return Err(PortError::FrameTooLong { device: self.name(), frame, room });
+        }
+        Ok(())
+    }
+
+    fn queues_error(&self, rule: impl Into<String>) -> PortError {
+        PortError::Queues { device: self.name(), rx: self.rx_queues, tx: self.tx_queues, rule: rule.into() }
+    }
+
+    fn mtu_error(&self, error: &std::io::Error) -> PortError {
+        PortError::Mtu { device: self.name(), errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
+    }
+
+    /// Makes DPDK probe the device.
+    fn attach(&self, pool: &Arc<Pool>, room: u32) -> Result<Inner, PortError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+
+        let name = self.device.name(NEXT.fetch_add(1, Ordering::Relaxed));
+        let arguments = self.device.arguments(self.rx_queues.max(self.tx_queues), room);
+        let whole = if arguments.is_empty() { name.clone() } else { format!("{name},{arguments}") };
+        let c = |text: &str| -> Result<CString, PortError> {
+            c_string(text).map_err(|_| PortError::Name { device: self.name(), text: text.to_owned() })
+        };
+        let (whole, name) = (c(&whole)?, c(&name)?);
+
+        let control = Control::enter();
+        let _opened = Opened::from_here();
+        let mut number = 0;
+        // SAFETY: NUL-terminated strings; `control` keeps others from probing at the same time.
+        let error = unsafe {
+            match sys::rte_dev_probe(whole.as_ptr()) {
+                0 => sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut number),
+                error => error,
+            }
+        };
+        if error != 0 {
+            let remedy = match &self.device {
+                Device::Pci { .. } => {
+                    "is it bound to vfio-pci (dpdk-devbind.py -s), and its driver installed?"
+                }
+                _ if error == -libc::EPERM || error == -libc::EACCES => "run as root",
+                Device::AfPacket { .. } | Device::Tap { .. } => "is the interface there, and CAP_NET_ADMIN?",
+                _ => "is the driver's package (librte-net-...) installed, and are its arguments right?",
+            };
+            let (device, said) = (self.name(), control.said());
+            return Err(PortError::Attach { device, errno: -error, said, remedy });
+        }
+        Ok(Inner::new(PortNumber(number), self.name(), Arc::clone(pool)))
+    }
+
+    fn check_queues(&self, info: &PortInfo) -> Result<(), PortError> {
+        let PortInfo { max_rx_queues: rx, max_tx_queues: tx, .. } = *info;
+        if self.rx_queues > rx || self.tx_queues > tx {
+            return Err(self.queues_error(format!("it has at most {rx} and {tx}")));
+        }
+        // The kernel spreads packets over the queues of its interfaces, by flow.
+        if self.rx_queues > 1 && !info.rss && self.device.interface().is_none() {
+            let (device, driver) = (self.name(), info.driver.clone());
+            return Err(PortError::NoRss { device, driver, queues: self.rx_queues });
+        }
+        Ok(())
+    }
+
+    fn configure(&self, inner: &Inner, info: &PortInfo) -> Result<(), PortError> {
+        let by_kernel = self.device.interface().is_some();
+        let config = sys::netvm_port_config {
+            rx_queues: self.rx_queues,
+            tx_queues: self.tx_queues,
+            // The driver for packet sockets has no limit of its own but its ring's, and does not let itself be told.
+            mtu: if matches!(self.device, Device::AfPacket { .. }) { 0 } else { self.mtu.unwrap_or(0) },
+            rss: u8::from(self.rx_queues > 1 && info.rss && !by_kernel),
+            rss_symmetric: u8::from(self.symmetric_rss),
+        };
+        inner.step("be configured", |port| {
+            // SAFETY: `config` is read during the call; the port is open and stopped.
+            unsafe { sys::netvm_port_configure(port, &raw const config) }
+        })
+    }
+
+    fn set_up_queues(&self, inner: &Inner) -> Result<(), PortError> {
+        let (mut rx, mut tx) = (self.rx_descriptors, self.tx_descriptors);
+        inner.step("take so many descriptors", |port| {
+            // SAFETY: writes to both numbers; the port is open.
+            unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx) }
+        })?;
+        // DPDK takes -1 for any node, as an unsigned number.
+        let any_node = u32::MAX;
+        for queue in 0..self.rx_queues {
+            inner.step("set up a receive queue", |port| {
+                let pool = inner.pool().mempool();
+                // SAFETY: the port is configured with this queue; the pool outlives the port, which holds it.
+                unsafe { sys::rte_eth_rx_queue_setup(port, queue, rx, any_node, ptr::null(), pool) }
+            })?;
+        }
+        for queue in 0..self.tx_queues {
+            inner.step("set up a transmit queue", |port| {
+                // SAFETY: the port is configured with this queue.
+                unsafe { sys::rte_eth_tx_queue_setup(port, queue, tx, any_node, ptr::null()) }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn after_start(&self, inner: &Inner) -> Result<(), PortError> {
+        if let (Some(interface), Some(mtu)) = (self.device.interface(), self.mtu) {
+            interface::set_mtu(interface, mtu).map_err(|error| self.mtu_error(&error))?;
+        }
+        if self.promiscuous {
+            match inner.set_promiscuous(true) {
+                Err(PortError::Refused { errno: libc::ENOTSUP, .. })
+                    if matches!(self.device, Device::Null { .. } | Device::Vdev { .. }) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Where cells are in packet memory, and which cell an address is.
+
+/// How packet memory is cut into cells.
+///
+/// ```text
+///  base                 base + first              + stride
+///  │ anything else ...  │ cell 0                  │ cell 1                  │ ...
+///                       │<- 128 ->│ packet ...    │
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellLayout {
+    /// Bytes from the start of the memory to cell 0.
+    pub first: usize,
+    /// Bytes of a cell: headroom, packet and tailroom; at most 65,535.
+    pub stride: u32,
+    /// Number of cells.
+    pub cells: u32,
+    /// Least number of free bytes wanted before a received packet. Drivers leave [`HEADROOM`], which is fixed when
+    /// DPDK is built, so more is refused.
+    pub headroom: u16,
+}
+
+/// Bytes that every driver leaves free before a received packet: 128 unless DPDK was built otherwise.
+pub const HEADROOM: u16 = dpdk_sys::NETVM_HEADROOM as u16;
+
+impl CellLayout {
+    /// Longest packet that a driver can put into a cell.
+    #[must_use]
+    pub const fn room(&self) -> u32 {
+        self.stride.saturating_sub(HEADROOM as u32)
+    }
+
+    /// Bytes from the start of the memory to the end of the last cell.
+    pub(crate) fn end(&self) -> Option<usize> {
+        (self.stride as usize).checked_mul(self.cells as usize)?.checked_add(self.first)
+    }
+}
+
+/// Turns addresses of cells into their numbers without a division.
+///
+/// With stride = odd × 2^shift, the distance of cell i from cell 0 is i × odd × 2^shift. Shifting is exact, and what is
+/// left is multiplied by the inverse of `odd` modulo 2^32, which undoes the multiplication by `odd`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CellIndex {
+    first: usize,
+    shift: u32,
+    inverse: u32,
+}
+
+impl CellIndex {
+    /// For cells of `stride` bytes (not 0) from the address `first`.
+    pub(crate) const fn new(first: usize, stride: u32) -> Self {
+        let shift = stride.trailing_zeros();
+        let odd = stride >> shift;
+        // Newton's iteration doubles the number of right bits; odd × odd is 1 modulo 8, so 3 bits are right at first.
+        let mut inverse = odd;
+        let mut bits = 3;
+        while bits < 32 {
+            inverse = inverse.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(inverse)));
+            bits *= 2;
+        }
+        Self { first, shift, inverse }
+    }
+
+    /// The number of the cell that begins at `address`; anything for an address where none begins.
+    #[inline(always)]
+    pub(crate) const fn of(&self, address: usize) -> u32 {
+        ((address.wrapping_sub(self.first) >> self.shift) as u32).wrapping_mul(self.inverse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_index_is_the_quotient(first in 0_usize..1 << 46, stride in 1_u32..65_536, cell in 0_u32..1 << 24) {
+            let index = CellIndex::new(first, stride);
+            prop_assert_eq!(index.of(first + stride as usize * cell as usize), cell);
+        }
+    }
+
+    #[test]
+    fn every_stride_has_its_inverse() {
+        for stride in 1..65_536 {
+            let index = CellIndex::new(4096, stride);
+            assert_eq!(index.of(4096 + 12_345 * stride as usize), 12_345, "stride {stride}");
+        }
+    }
+}

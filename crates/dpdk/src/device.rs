@@ -1,0 +1,228 @@
+//! What a port can be opened on, in words that DPDK understands.
+
+use std::fmt;
+use std::fs;
+use std::str::FromStr;
+
+use crate::NumaNode;
+
+/// Where a device is on the PCI bus: `0000:01:00.0`, or `01:00.0` in the first domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PciAddress {
+    domain: u32,
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
+/// Not a PCI address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a PCI address such as 0000:01:00.0 (lspci -D lists them)")]
+pub struct PciAddressError(pub String);
+
+impl FromStr for PciAddress {
+    type Err = PciAddressError;
+
+    fn from_str(text: &str) -> Result<Self, PciAddressError> {
+        let parse = || {
+            let (place, function) = text.split_once('.')?;
+            let mut parts = place.rsplit(':');
+            let (device, bus, domain) = (parts.next()?, parts.next()?, parts.next().unwrap_or("0"));
+            let address = Self {
+                domain: u32::from_str_radix(domain, 16).ok()?,
+                bus: u8::from_str_radix(bus, 16).ok()?,
+                device: u8::from_str_radix(device, 16).ok()?,
+                function: u8::from_str_radix(function, 16).ok()?,
+            };
+            (parts.next().is_none() && address.device < 32 && address.function < 8).then_some(address)
+        };
+        parse().ok_or_else(|| PciAddressError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+/// What a port is opened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Receives packets out of nothing, as fast as it is asked, and drops what it sends (`net_null`).
+    Null {
+        /// Bytes of a received packet.
+        packet_bytes: u16,
+        /// Whether the bytes are copied, at either end.
+        copy: bool,
+        /// Whether it receives at all.
+        receive: bool,
+    },
+    /// A kernel interface through packet sockets (`net_af_packet`); each packet is copied. Frames longer than the
+    /// interface's MTU, which its offloads (GRO, TSO of a veth peer) make, are cut: turn these off.
+    AfPacket {
+        /// Name of the interface in the calling thread's network namespace.
+        interface: String,
+    },
+    /// A TAP interface, made when the port starts and removed with it (`net_tap`); each packet is copied.
+    Tap {
+        /// Its name, in the calling thread's network namespace.
+        interface: String,
+    },
+    /// Any of DPDK's virtual devices; the driver is trusted to keep to the packets' buffers.
+    Vdev {
+        /// The driver's name: `net_ring`.
+        driver: String,
+        /// The driver's arguments, separated by commas.
+        arguments: String,
+    },
+    /// A NIC that is bound to a driver for user space (vfio-pci), or has one that shares it (mlx5).
+    Pci {
+        /// Where it is.
+        address: PciAddress,
+        /// The driver's arguments, separated by commas.
+        arguments: String,
+    },
+}
+
+impl Device {
+    /// The NUMA node that the device is attached to, as far as Linux tells; pools and workers are best there.
+    ///
+    /// ```
+    /// let null = dpdk::Device::Null { packet_bytes: 64, copy: false, receive: true };
+    /// assert_eq!(null.numa_node(), None);
+    /// ```
+    #[must_use]
+    pub fn numa_node(&self) -> Option<NumaNode> {
+        let path = match self {
+            Self::Pci { address, .. } => format!("/sys/bus/pci/devices/{address}/numa_node"),
+            Self::AfPacket { interface } => format!("/sys/class/net/{interface}/device/numa_node"),
+            Self::Null { .. } | Self::Tap { .. } | Self::Vdev { .. } => return None,
+        };
+        NumaNode::from_signed(fs::read_to_string(path).ok()?.trim().parse().ok()?)
+    }
+
+    /// The kernel interface that it reads and writes or makes.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        match self {
+            Self::AfPacket { interface } | Self::Tap { interface } => Some(interface),
+            Self::Null { .. } | Self::Vdev { .. } | Self::Pci { .. } => None,
+        }
+    }
+
+    /// Length of the packets that it makes itself, which its driver does not hold against the buffers.
+    pub(crate) fn made_bytes(&self) -> Option<u32> {
+        match self {
+            Self::Null { packet_bytes, .. } => Some(u32::from(*packet_bytes)),
+            Self::Vdev { driver, arguments } if driver.starts_with("net_null") => {
+                let size = arguments.split(',').find_map(|argument| argument.trim().strip_prefix("size="));
+                // The driver's own default is 64 bytes; it reads other bases than ten, so refuse those.
+                Some(size.map_or(64, |size| size.parse().unwrap_or(u32::MAX)))
+            }
+            _ => None,
+        }
+    }
+
+    /// DPDK's name for the device, unique by `number`.
+    pub(crate) fn name(&self, number: u32) -> String {
+        match self {
+            Self::Null { .. } => format!("net_null{number}"),
+            Self::AfPacket { .. } => format!("net_af_packet{number}"),
+            Self::Tap { .. } => format!("net_tap{number}"),
+            Self::Vdev { driver, .. } => format!("{driver}{number}"),
+            Self::Pci { address, .. } => address.to_string(),
+        }
+    }
+
+    /// The device's arguments: `queues` pairs of queues, and `room` bytes for a packet in a buffer.
+    pub(crate) fn arguments(&self, queues: u16, room: u32) -> String {
+        match self {
+            Self::Null { packet_bytes, copy, receive } => {
+                format!("size={packet_bytes},copy={},no-rx={}", u8::from(*copy), u8::from(!receive))
+            }
+            Self::AfPacket { interface } => {
+                let Blocks { frame, block, frames } = Blocks::for_room(room);
+                format!(
+                    "iface={interface},qpairs={queues},framesz={frame},blocksz={block},framecnt={frames},qdisc_bypass=1"
+                )
+            }
+            Self::Tap { interface } => format!("iface={interface}"),
+            Self::Vdev { arguments, .. } | Self::Pci { arguments, .. } => arguments.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null { .. } => write!(f, "null device"),
+            Self::AfPacket { interface } => write!(f, "interface {interface}"),
+            Self::Tap { interface } => write!(f, "TAP interface {interface}"),
+            Self::Vdev { driver, .. } => write!(f, "virtual device {driver}"),
+            Self::Pci { address, .. } => write!(f, "PCI device {address}"),
+        }
+    }
+}
+
+/// Sizes of a packet socket's ring, in bytes and frames.
+struct Blocks {
+    frame: u32,
+    block: u32,
+    frames: u32,
+}
+
+impl Blocks {
+    /// As long frames as the driver allows: it wants a frame's data to fit into a buffer, takes 32 bytes of the frame
+    /// for the header (tpacket(7)), and reckons that blocks, which are whole pages, hold whole frames.
+    fn for_room(room: u32) -> Self {
+        let frame = ((room + 32) / 128 * 128).max(128);
+        // Page and frame are multiples of 128, so this is their least common multiple or a multiple of that.
+        let per_block = 4096 / (1 << frame.trailing_zeros().min(12));
+        Self { frame, block: frame * per_block, frames: 512_u32.next_multiple_of(per_block) }
+    }
+
+    /// Longest packet that comes through whole: the kernel puts it 66 bytes into the frame.
+    fn longest(&self) -> u32 {
+        self.frame - 66
+    }
+}
+
+/// Longest packet that an AF_PACKET port receives into buffers with so much room.
+pub(crate) fn af_packet_longest(room: u32) -> u32 {
+    Blocks::for_room(room).longest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn pci_addresses_are_read_in_both_forms() {
+        assert_eq!("0000:01:00.0".parse::<PciAddress>().unwrap().to_string(), "0000:01:00.0");
+        assert_eq!("c1:1f.7".parse::<PciAddress>().unwrap().to_string(), "0000:c1:1f.7");
+        for wrong in ["", "01:00", "1:2:3:4.0", "0000:01:20.0", "0000:01:00.8", "eth0", "0000:01:00.0,x=1"] {
+            assert!(wrong.parse::<PciAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_null_packets_is_known() {
+        let vdev = |arguments: &str| Device::Vdev { driver: "net_null".into(), arguments: arguments.into() };
+        assert_eq!(vdev("copy=1,size=9000").made_bytes(), Some(9000));
+        assert_eq!(vdev("copy=1").made_bytes(), Some(64));
+        assert_eq!(vdev("size=0x40").made_bytes(), Some(u32::MAX));
+        assert_eq!(Device::Vdev { driver: "net_ring".into(), arguments: String::new() }.made_bytes(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn packet_rings_are_as_driver_and_kernel_want(room in 96_u32..65_400) {
+            let Blocks { frame, block, frames } = Blocks::for_room(room);
+            // The driver: data of a frame fits into a buffer. The kernel: aligned frames, whole pages.
+            prop_assert!(frame - 32 <= room && frame % 16 == 0);
+            prop_assert!(block % 4096 == 0 && block % frame == 0);
+            prop_assert!(frames % (block / frame) == 0 && frames >= 512);
+        }
+    }
+}

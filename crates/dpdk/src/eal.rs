@@ -1,0 +1,378 @@
+//! DPDK's environment abstraction layer (EAL): started once per process, and threads that are registered with it.
+//!
+//! The EAL wants a thread of its own, which it pins and names its main lcore. That thread is made here and parked, so
+//! that the caller's affinity stays as it is; packet threads are ordinary ones that call [`Eal::register_thread`].
+//!
+//! Without free huge pages (or with [`HugePages::Off`]) the EAL's memory, which holds mbuf headers and driver state but
+//! no packets, is ordinary memory, and nothing needs privileges. Neither way is anything kept in the file system.
+//!
+//! Starting takes about 140 ms where the processor does not tell its TSC frequency: 100 ms in which DPDK measures it,
+//! and 30 ms to load all driver plug-ins of a Debian system. The plug-in directory is fixed when DPDK is built and is
+//! loaded whole whatever else is asked for, so there is nothing to be saved there.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::{fs, io, ptr, thread};
+
+use crate::inherit::Opened;
+use crate::log::{Control, c_string, quoted, reason, set_level};
+
+/// What the EAL's memory is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Huge pages when enough of them are free for [`EalOptions::memory_mib`], else ordinary ones.
+    #[default]
+    Auto,
+    /// Ordinary pages.
+    Off,
+}
+
+/// What of DPDK's log goes to standard error. What a failing call logs is part of its error in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// What went wrong while packets move. What was logged during a call that then succeeds is left out.
+    #[default]
+    Error,
+    /// What may be wrong.
+    Warning,
+    /// What is unusual.
+    Notice,
+    /// What was done.
+    Info,
+    /// Everything.
+    Debug,
+}
+
+impl LogLevel {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Notice => "notice",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// How the EAL is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EalOptions {
+    /// What its memory is made of.
+    pub huge_pages: HugePages,
+    /// Most memory for mbuf headers and drivers, in MiB; see [`crate::Pool::eal_bytes`]. Ordinary memory is reserved
+    /// but taken only when used.
+    pub memory_mib: u32,
+    /// Names this program among those that use DPDK; the process id is added.
+    pub file_prefix: String,
+    /// Looks for PCI devices, so that ports on them can be opened; none is touched before.
+    pub pci: bool,
+    /// What of its log goes to standard error.
+    pub log_level: LogLevel,
+    /// Further arguments, as DPDK documents them (`--force-max-simd-bitwidth=512`).
+    pub arguments: Vec<String>,
+}
+
+impl Default for EalOptions {
+    fn default() -> Self {
+        Self {
+            huge_pages: HugePages::Auto,
+            memory_mib: 256,
+            file_prefix: "netvm".to_owned(),
+            pci: false,
+            log_level: LogLevel::Error,
+            arguments: Vec::new(),
+        }
+    }
+}
+
+/// The EAL could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EalError {
+    /// Started before, otherwise than asked for now; a process starts it once.
+    #[error(
+        "DPDK was started before in this process with other options: start it once, with the options of all"
+    )]
+    OtherOptions,
+    /// An argument has a NUL byte in it.
+    #[error("a DPDK argument holds a NUL byte: {0:?}")]
+    Nul(String),
+    /// No thread could be made.
+    #[error("cannot start DPDK's main thread: {}", reason(*.0))]
+    Thread(i32),
+    /// DPDK refused. It cannot be asked again in this process.
+    #[error("DPDK cannot start: {}{}; {}", reason(*.errno), quoted(.said), remedy(*.errno))]
+    Refused {
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+    },
+}
+
+fn remedy(errno: i32) -> &'static str {
+    match errno {
+        libc::EACCES | libc::EPERM => "run as root, or turn huge pages off for DPDK",
+        libc::ENOMEM => "give DPDK less memory, or turn huge pages off for DPDK",
+        libc::ENOTSUP => "this processor lacks instructions that DPDK was built for",
+        _ => "check the arguments given to DPDK",
+    }
+}
+
+/// A thread could not be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ThreadError {
+    /// It is registered, and the guard of that is alive.
+    #[error("this thread is registered with DPDK already")]
+    Registered,
+    /// DPDK has no more lcore ids, 128 in most builds.
+    #[error("DPDK cannot register another thread: {}", reason(*.0))]
+    Refused(i32),
+}
+
+type Outcome = Result<(), EalError>;
+
+static STARTED: Mutex<Option<(EalOptions, Outcome)>> = Mutex::new(None);
+
+/// Proof that the EAL runs; it does so until the process ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Eal {
+    _started: (),
+}
+
+impl Eal {
+    /// Starts the EAL, or returns it if it was started with the same options before.
+    ///
+    /// ```
+    /// use dpdk::{Eal, EalOptions, HugePages};
+    ///
+    /// let options = EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() };
+    /// let eal = Eal::init(&options)?;
+    /// println!("{}, {} cycles per second", dpdk::version(), dpdk::tsc_hz(eal));
+    /// # Ok::<(), dpdk::EalError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`EalError`]; after [`EalError::Refused`] every later call gives the same error, as DPDK cannot start twice.
+    pub fn init(options: &EalOptions) -> Result<Self, EalError> {
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((before, outcome)) = started.as_ref() {
+            outcome.clone()?;
+            return if before == options { Ok(Self { _started: () }) } else { Err(EalError::OtherOptions) };
+        }
+        let arguments = arguments(options, free_huge_bytes())
+            .into_iter()
+            .map(|argument| c_string(&argument).map_err(|_| EalError::Nul(argument)))
+            .collect::<Result<Vec<_>, _>>()?;
+        set_level(options.log_level);
+        let outcome = start(arguments)?;
+        *started = Some((options.clone(), outcome.clone()));
+        outcome.map(|()| Self { _started: () })
+    }
+
+    /// The EAL if it has been started.
+    #[must_use]
+    pub fn get() -> Option<Self> {
+        let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(started.as_ref(), Some((_, Ok(())))).then_some(Self { _started: () })
+    }
+
+    /// Whether the EAL's memory is in huge pages.
+    #[must_use]
+    pub fn huge_pages(self) -> bool {
+        // SAFETY: reads the EAL's configuration, which does not change after the start that `self` proves.
+        unsafe { dpdk_sys::rte_eal_has_hugepages() != 0 }
+    }
+
+    /// Whether ports can be opened on PCI devices.
+    #[must_use]
+    pub fn pci(self) -> bool {
+        let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        started.as_ref().is_some_and(|(options, _)| options.pci)
+    }
+
+    /// Gives this thread its own caches in all pools; without, every burst goes to the pool's shared store.
+    ///
+    /// # Errors
+    /// [`ThreadError`] if it is registered already or DPDK has no more ids.
+    pub fn register_thread(self) -> Result<ThreadGuard, ThreadError> {
+        // SAFETY: the EAL is initialised; the function is thread-safe.
+        match unsafe { dpdk_sys::netvm_thread_register() } {
+            0 => Ok(ThreadGuard { _this_thread: PhantomData }),
+            error if error == -libc::EALREADY => Err(ThreadError::Registered),
+            error => Err(ThreadError::Refused(-error)),
+        }
+    }
+}
+
+/// A thread's registration; ends it when dropped, and gives what its caches hold back to the pools.
+#[derive(Debug)]
+pub struct ThreadGuard {
+    /// Raw pointers are not Send: the guard must be dropped by the thread that it is for.
+    _this_thread: PhantomData<*mut ()>,
+}
+
+impl Drop for ThreadGuard {
+    fn drop(&mut self) {
+        crate::pool::flush_this_thread();
+        // SAFETY: this thread registered itself, as the guard is made nowhere else and cannot leave the thread.
+        unsafe { dpdk_sys::rte_thread_unregister() };
+    }
+}
+
+/// The DPDK release that is linked, as it names itself: `DPDK 22.11.11`.
+#[must_use]
+pub fn version() -> &'static str {
+    // SAFETY: returns a pointer to a static, NUL-terminated string.
+    unsafe { CStr::from_ptr(dpdk_sys::rte_version()) }.to_str().unwrap_or("DPDK")
+}
+
+/// Runs rte_eal_init on a thread that stays; the outer error is one after which another attempt may succeed.
+fn start(arguments: Vec<CString>) -> Result<Outcome, EalError> {
+    let (done, outcome) = mpsc::sync_channel(1);
+    let main = move || {
+        let mut pointers: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
+        let count = pointers.len() as c_int;
+        pointers.push(ptr::null_mut());
+        // The strings and the vector are never freed: DPDK may keep pointers to them.
+        let pointers = Vec::leak(pointers);
+        let result = {
+            let control = Control::enter();
+            let _opened = Opened::from_here();
+            // SAFETY: `pointers` holds `count` NUL-terminated strings and a null pointer, all valid for ever; STARTED
+            // keeps this from being called twice.
+            match unsafe { dpdk_sys::netvm_eal_init(count, pointers.as_mut_ptr()) } {
+                0 => Ok(()),
+                error => Err(EalError::Refused { errno: -error, said: control.said() }),
+            }
+        };
+        remove_runtime_directory();
+        let started = result.is_ok();
+        // The receiver waits for this.
+        let _ = done.send(result);
+        if started {
+            loop {
+                thread::park();
+            }
+        }
+    };
+    let spawned = thread::Builder::new().name("dpdk-main".to_owned()).spawn(main);
+    spawned.map_err(|error| EalError::Thread(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+    // A thread that panicked sends nothing.
+    Ok(outcome.recv().unwrap_or(Err(EalError::Thread(libc::EAGAIN))))
+}
+
+/// DPDK makes this directory even when it keeps nothing there.
+fn remove_runtime_directory() {
+    // SAFETY: returns a pointer to a static buffer, written by rte_eal_init only, which has returned.
+    let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
+    if !path.is_null() {
+        // SAFETY: DPDK keeps the buffer NUL-terminated.
+        let path = unsafe { CStr::from_ptr(path) };
+        if let Ok(path) = path.to_str() {
+            // Fails, rightly, when somebody put something there.
+            let _ = fs::remove_dir(path);
+        }
+    }
+}
+
+fn arguments(options: &EalOptions, free_huge_bytes: u64) -> Vec<String> {
+    let memory = options.memory_mib;
+    let mut list: Vec<String> = vec![
+        "netvm".into(),
+        format!("--lcores=0@{}", first_allowed_cpu()),
+        format!("--file-prefix={}-{}", options.file_prefix, std::process::id()),
+        // Warnings are caught at least, as some drivers give their reasons there.
+        format!("--log-level=*:{}", options.log_level.max(LogLevel::Warning).name()),
+        "--no-telemetry".into(),
+    ];
+    if options.huge_pages == HugePages::Auto
+        && free_huge_bytes > 0
+        && free_huge_bytes >= u64::from(memory) << 20
+    {
+        list.push("--in-memory".into());
+    } else {
+        list.extend(["--no-huge".into(), "--no-shconf".into(), "-m".into(), memory.to_string()]);
+    }
+    if options.pci {
+        // An allow-list of one function that does not exist: devices are probed when a port asks for them.
+        list.push("--allow=pci:0000:00:00.0".into());
+    } else {
+        list.extend(["--no-pci".into(), "--iova-mode=va".into()]);
+    }
+    list.extend(options.arguments.iter().cloned());
+    list
+}
+
+/// The core that DPDK's main thread is bound to; it sleeps there.
+fn first_allowed_cpu() -> usize {
+    // SAFETY: a cpu_set_t is a bit mask, for which all zeroes is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is as large as is said.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
+        return 0;
+    }
+    // SAFETY: the index is below CPU_SETSIZE, the number of bits in the set.
+    (0..libc::CPU_SETSIZE as usize).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).unwrap_or(0)
+}
+
+/// Bytes in free huge pages of all sizes.
+fn free_huge_bytes() -> u64 {
+    let sizes = || -> io::Result<u64> {
+        let mut bytes = 0;
+        for entry in fs::read_dir("/sys/kernel/mm/hugepages")? {
+            bytes += free_bytes(&entry?.path()).unwrap_or(0);
+        }
+        Ok(bytes)
+    };
+    sizes().unwrap_or(0)
+}
+
+/// Free bytes by a directory of /sys/kernel/mm/hugepages such as `hugepages-2048kB`.
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let name = directory.file_name()?.to_str()?;
+    let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+    let pages: u64 = fs::read_to_string(directory.join("free_hugepages")).ok()?.trim().parse().ok()?;
+    Some(pages * kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has(list: &[String], argument: &str) -> bool {
+        list.iter().any(|a| a == argument)
+    }
+
+    #[test]
+    fn huge_pages_are_used_when_there_are_enough() {
+        let options = EalOptions { memory_mib: 64, ..EalOptions::default() };
+        let enough = arguments(&options, 64 << 20);
+        assert!(has(&enough, "--in-memory") && !has(&enough, "--no-huge"));
+        let short = arguments(&options, (64 << 20) - 1);
+        assert!(has(&short, "--no-huge") && has(&short, "--no-shconf") && !has(&short, "--in-memory"));
+        let off = arguments(&EalOptions { huge_pages: HugePages::Off, ..options }, 64 << 20);
+        assert!(has(&off, "--no-huge") && !has(&off, "--in-memory"));
+    }
+
+    #[test]
+    fn pci_is_off_unless_asked_for() {
+        let off = arguments(&EalOptions::default(), 0);
+        assert!(has(&off, "--no-pci") && has(&off, "--iova-mode=va"));
+        let on = arguments(&EalOptions { pci: true, ..EalOptions::default() }, 0);
+        assert!(!has(&on, "--no-pci") && has(&on, "--allow=pci:0000:00:00.0"));
+    }
+
+    #[test]
+    fn free_huge_pages_are_read_from_sysfs() {
+        let directory = std::env::temp_dir().join(format!("netvm-eal-{}", std::process::id()));
+        let size = directory.join("hugepages-2048kB");
+        fs::create_dir_all(&size).unwrap();
+        fs::write(size.join("free_hugepages"), "3\n").unwrap();
+        assert_eq!(free_bytes(&size), Some(6 << 20));
+        assert_eq!(free_bytes(&directory), None);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! Catches what DPDK and its drivers log while they are asked for something, as that is where they say why they refuse.
+
+use std::ffi::{CString, NulError};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::eal::LogLevel;
+
+/// Held through every call that creates, changes or removes something in DPDK: most of these are not thread-safe, and
+/// the log is caught for one caller at a time.
+static CONTROL: Mutex<()> = Mutex::new(());
+
+/// Whether what was logged is forgotten when nothing failed: drivers log errors, too, that they get over.
+static QUIET: AtomicBool = AtomicBool::new(true);
+
+/// What goes to standard error from now on.
+pub(crate) fn set_level(level: LogLevel) {
+    QUIET.store(level == LogLevel::Error, Ordering::Relaxed);
+    // RTE_LOG_ERR is 4, and each further level one more.
+    // SAFETY: sets a variable under a lock.
+    unsafe { dpdk_sys::netvm_log_print_up_to(4 + level as u32) };
+}
+
+/// Exclusive use of DPDK's control functions.
+pub(crate) struct Control {
+    catching: bool,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Control {
+    /// Waits for its turn and begins to catch the log.
+    pub(crate) fn enter() -> Self {
+        let turn = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: no arguments; the mutex keeps it to one caller at a time.
+        let catching = unsafe { dpdk_sys::netvm_log_begin() } == 0;
+        Self { catching, _turn: turn }
+    }
+
+    /// What was logged since `enter`, for an error message; the log goes to standard error again.
+    pub(crate) fn said(mut self) -> String {
+        self.take()
+    }
+
+    fn take(&mut self) -> String {
+        if !std::mem::take(&mut self.catching) {
+            return String::new();
+        }
+        let mut text = vec![0_u8; 4096];
+        // SAFETY: `text` has as many bytes as is said.
+        let length = unsafe { dpdk_sys::netvm_log_end(text.as_mut_ptr().cast(), text.len()) };
+        text.truncate(length);
+        String::from_utf8_lossy(&text).trim_end().to_owned()
+    }
+}
+
+impl Drop for Control {
+    /// Nothing failed.
+    fn drop(&mut self) {
+        let text = self.take();
+        if !text.is_empty() && !QUIET.load(Ordering::Relaxed) {
+            // Standard error may be closed; there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+}
+
+/// DPDK's log lines as the end of an error message.
+pub(crate) fn quoted(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { String::new() } else { format!(" (DPDK says: {})", lines.join("; ")) }
+}
+
+/// The text of an error that DPDK gave as a negative errno.
+pub(crate) fn reason(errno: i32) -> String {
+    std::io::Error::from_raw_os_error(errno.abs()).to_string()
+}
+
+/// A C string of our own making: a name or a number, which has no NUL in it unless the caller put it there.
+pub(crate) fn c_string(text: &str) -> Result<CString, NulError> {
+    CString::new(text)
+}

@@ -1,0 +1,69 @@
+//! Where packet bytes are: memory that the caller maps and may share.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+/// Memory that holds the cells of a [`crate::Pool`].
+///
+/// # Safety
+/// As long as the value lives, `len` bytes from `base` stay mapped, readable and writable, at that address, and they
+/// hold nothing but packets: no reference is made to them and nothing relies on what is in them. Other processes may
+/// map them and write at any time. All three functions always return the same.
+pub unsafe trait PacketMemory: Send + Sync {
+    /// First byte.
+    fn base(&self) -> NonNull<u8>;
+
+    /// Number of bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the pages that the memory is made of. Devices on systems without an IOMMU need huge ones.
+    fn page_bytes(&self) -> usize {
+        4096
+    }
+}
+
+/// Packet memory of one process, in ordinary pages: for tests, benchmarks, and pools that are shared with nobody.
+#[derive(Debug)]
+pub struct HeapMemory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: only addresses are handed out; see PacketMemory for what may be done with them.
+unsafe impl Send for HeapMemory {}
+// SAFETY: as above.
+unsafe impl Sync for HeapMemory {}
+
+impl HeapMemory {
+    /// Zeroed memory of at least `bytes` bytes, from the start of a page; none if there is not so much.
+    #[must_use]
+    pub fn new(bytes: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(bytes.max(1).checked_next_multiple_of(4096)?, 4096).ok()?;
+        // SAFETY: the layout is not of size 0.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { base, layout })
+    }
+}
+
+// SAFETY: the allocation is made in `new`, freed in `drop`, and nothing else refers to it.
+unsafe impl PacketMemory for HeapMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for HeapMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}

@@ -1,0 +1,471 @@
+//! Pools of packets over memory that the caller maps and may share.
+//!
+//! The mbuf headers are in the EAL's memory, which is mapped by this process alone; the packets' bytes are in cells of
+//! the caller's memory (`rte_pktmbuf_pool_create_extbuf`). Cell i belongs to one mbuf for good, so that either names
+//! the other: a table gives the mbuf of a cell, and a subtraction, a shift and a multiplication give the cell of an
+//! mbuf.
+
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dpdk_sys as sys;
+
+use crate::cells::{CellIndex, CellLayout, HEADROOM};
+use crate::dma::{Dma, DmaError};
+use crate::log::{Control, c_string, quoted, reason};
+use crate::{Batch, Eal, Mbuf, MbufPtr, NumaNode, PacketMemory, PortNumber};
+
+/// Where free packets are kept that are in no thread's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Store {
+    /// Last in, first out (`stack`): recycles the cells that were used last, so that few stay in the processor's
+    /// caches even if packets are freed by another thread than takes them. One spinlock, taken when a thread's cache
+    /// runs over or empty. [`Store::Ring`] where that handler is not installed.
+    #[default]
+    Stack,
+    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): goes round all cells when threads' caches run
+    /// over.
+    Ring,
+}
+
+impl Store {
+    const fn handler(self) -> &'static std::ffi::CStr {
+        match self {
+            Self::Stack => c"stack",
+            Self::Ring => c"ring_mp_mc",
+        }
+    }
+}
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// NUMA node for the headers; any if there is none.
+    pub node: Option<NumaNode>,
+    /// Packets that each registered thread may keep to itself: 0 to 512, and at most two thirds of the cells. The
+    /// thread moves packets between its cache and the store when it holds more than 1.5 times as many.
+    pub cache: u32,
+    /// Where the other free packets are.
+    pub store: Store,
+}
+
+impl Default for PoolOptions {
+    /// Caches of 256, a stack, any node.
+    fn default() -> Self {
+        Self { node: None, cache: 256, store: Store::Stack }
+    }
+}
+
+/// A pool could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// No cells.
+    #[error("pool {0}: no cells; give it one at least")]
+    Empty(String),
+    /// A cell that holds no packet, or is too large for an mbuf.
+    #[error("pool {name}: cells of {stride} bytes; from {} to 65535 are possible", HEADROOM + 64)]
+    Stride {
+        /// The pool.
+        name: String,
+        /// What was asked for.
+        stride: u32,
+    },
+    /// More headroom than drivers leave.
+    #[error(
+        "pool {name}: a headroom of {headroom} bytes, but DPDK's drivers put packets {HEADROOM} bytes into a cell; \
+         configure a headroom of at most {HEADROOM}"
+    )]
+    Headroom {
+        /// The pool.
+        name: String,
+        /// What was asked for.
+        headroom: u16,
+    },
+    /// The cells do not fit into the memory.
+    #[error("pool {name}: its cells end at byte {end} of memory of {bytes} bytes")]
+    Outside {
+        /// The pool.
+        name: String,
+        /// Where the last cell would end.
+        end: usize,
+        /// Bytes of the memory.
+        bytes: usize,
+    },
+    /// A cache that DPDK does not make.
+    #[error("pool {name}: caches of {cache} packets with {cells} cells; at most {} are possible", cache_limit(*.cells))]
+    Cache {
+        /// The pool.
+        name: String,
+        /// What was asked for.
+        cache: u32,
+        /// Cells of the pool.
+        cells: u32,
+    },
+    /// A NUL byte in the name.
+    #[error("pool {0:?}: a name cannot hold a NUL byte")]
+    Name(String),
+    /// DPDK refused.
+    #[error(
+        "pool {name}: DPDK cannot make it: {}{}; its headers take {} MiB of DPDK's memory, which is configured when \
+         DPDK is started",
+        reason(*.errno), quoted(.said), .bytes.div_ceil(1 << 20)
+    )]
+    Refused {
+        /// The pool.
+        name: String,
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+        /// EAL memory that the pool takes at most.
+        bytes: u64,
+    },
+    /// DPDK has not put mbuf i over cell i.
+    #[error(
+        "pool {name}: this DPDK put the buffer of mbuf {cell} elsewhere than at its cell; the release is not supported"
+    )]
+    Order {
+        /// The pool.
+        name: String,
+        /// First cell that is elsewhere.
+        cell: u32,
+    },
+}
+
+/// Largest cache with so many cells: DPDK lets it run over to 1.5 times its size, which the pool must hold.
+const fn cache_limit(cells: u32) -> u32 {
+    let most = cells as u64 * 2 / 3;
+    if most < sys::NETVM_CACHE_MAX as u64 { most as u32 } else { sys::NETVM_CACHE_MAX }
+}
+
+/// Pools that exist, by address; what a thread's caches hold is given back to them when it ends its registration.
+static LIVE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// Gives what this thread's caches hold back to the pools.
+pub(crate) fn flush_this_thread() {
+    for &pool in LIVE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        // SAFETY: a pool is freed only after it has been taken off the list, which is locked. The function works on
+        // the calling thread's own cache.
+        unsafe { sys::netvm_pool_flush(pool as *mut sys::rte_mempool) };
+    }
+}
+
+/// A pool of packets.
+///
+/// Dropped while packets are out, it stays allocated, and the memory with it, so that whoever has them can go on.
+///
+/// ```
+/// use std::sync::Arc;
+/// use dpdk::{Batch, CellLayout, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions};
+///
+/// let eal = Eal::init(&EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() })?;
+/// let layout = CellLayout { first: 0, stride: 2048, cells: 1024, headroom: 128 };
+/// let memory = Arc::new(HeapMemory::new(1024 * 2048).ok_or("no memory")?);
+/// let pool = Pool::over_region(eal, "example", memory, layout, PoolOptions::default())?;
+///
+/// let mut batch = Batch::new();
+/// assert_eq!(pool.alloc_into(&mut batch, 32), 32);
+/// let packet = &batch.as_slice()[0];
+/// let cell = pool.cell_of(packet);
+/// assert_eq!(pool.mbuf_of(cell), Some(packet.as_ptr()));
+/// assert_eq!(pool.in_use(), 32);
+/// drop(batch);
+/// assert_eq!(pool.in_use(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Pool {
+    name: String,
+    mempool: NonNull<sys::rte_mempool>,
+    /// The mbuf of each cell.
+    table: Box<[MbufPtr]>,
+    index: CellIndex,
+    layout: CellLayout,
+    dma: Dma,
+    /// Dropped after the mempool is freed, or never.
+    memory: ManuallyDrop<Arc<dyn PacketMemory>>,
+}
+
+// SAFETY: the mempool's handlers are multi-producer and multi-consumer (see Store), its caches belong to threads, and
+// everything else is read-only or locked.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Makes a pool whose packets' bytes are the cells of `memory`.
+    ///
+    /// `name` appears in DPDK's own tools; it need not be unique and is cut to some 20 bytes there.
+    ///
+    /// # Errors
+    /// [`PoolError`] names what is not possible.
+    pub fn over_region(
+        _eal: Eal,
+        name: &str,
+        memory: Arc<dyn PacketMemory>,
+        layout: CellLayout,
+        options: PoolOptions,
+    ) -> Result<Self, PoolError> {
+        check(name, memory.as_ref(), layout, options)?;
+        let own = || name.to_owned();
+        let unique = c_string(&unique_name(name)).map_err(|_| PoolError::Name(own()))?;
+        let cells = memory.base().as_ptr().wrapping_add(layout.first);
+
+        let control = Control::enter();
+        let mut handler = options.store.handler();
+        // SAFETY: a NUL-terminated string; the table of handlers is filled by the plug-ins that the EAL has loaded.
+        if unsafe { sys::netvm_pool_has_handler(handler.as_ptr()) } == 0 {
+            handler = Store::Ring.handler();
+        }
+        let spec = sys::netvm_pool_spec {
+            name: unique.as_ptr(),
+            handler: handler.as_ptr(),
+            cells: cells.cast(),
+            count: layout.cells,
+            stride: layout.stride,
+            cache: options.cache,
+            node: NumaNode::to_signed(options.node),
+        };
+        let mut mempool = ptr::null_mut();
+        // SAFETY: the strings live until the call returns; `check` has made sure that the cells lie in the memory,
+        // which PacketMemory keeps mapped; `control` keeps others out.
+        let error = unsafe { sys::netvm_pool_create(&raw const spec, &raw mut mempool) };
+        let Some(mempool) = NonNull::new(mempool).filter(|_| error == 0) else {
+            let bytes = Self::eal_bytes(layout.cells);
+            return Err(PoolError::Refused { name: own(), errno: -error, said: control.said(), bytes });
+        };
+        drop(control);
+
+        let index = CellIndex::new(cells as usize, layout.stride);
+        let mut pool = Self {
+            name: own(),
+            mempool,
+            table: Box::default(),
+            index,
+            layout,
+            dma: Dma::default(),
+            memory: ManuallyDrop::new(memory),
+        };
+        LIVE.lock().unwrap_or_else(PoisonError::into_inner).push(mempool.as_ptr() as usize);
+        pool.table = table(mempool, layout.cells);
+        if let Some(cell) = pool.first_misplaced() {
+            return Err(PoolError::Order { name: own(), cell });
+        }
+        pool.dma = Dma::place(pool.memory.as_ref(), &pool.table);
+        Ok(pool)
+    }
+
+    /// EAL memory that the headers of a pool of so many cells take at most, for [`crate::EalOptions::memory_mib`].
+    #[must_use]
+    pub const fn eal_bytes(cells: u32) -> u64 {
+        sys::NETVM_POOL_BYTES_FIXED as u64 + cells as u64 * sys::NETVM_POOL_BYTES_PER_CELL as u64
+    }
+
+    /// The name that it was made with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How its memory is cut.
+    #[must_use]
+    pub const fn layout(&self) -> CellLayout {
+        self.layout
+    }
+
+    /// The mbuf of a cell; none for a number that is no cell's.
+    ///
+    /// That it is returned says nothing of who owns it.
+    #[inline(always)]
+    #[must_use]
+    pub fn mbuf_of(&self, cell: u32) -> Option<MbufPtr> {
+        self.table.get(cell as usize).copied()
+    }
+
+    /// [`Pool::mbuf_of`] for a number that is known to be a cell's.
+    ///
+    /// # Safety
+    /// `cell` is below the number of cells.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn mbuf_of_unchecked(&self, cell: u32) -> MbufPtr {
+        // SAFETY: the table has an entry for each cell.
+        unsafe { *self.table.get_unchecked(cell as usize) }
+    }
+
+    /// The cell of a packet of this pool; any number for a packet of another.
+    #[inline(always)]
+    #[must_use]
+    pub fn cell_of(&self, packet: &Mbuf) -> u32 {
+        self.index.of(packet.buf_addr() as usize)
+    }
+
+    /// Whether a packet is of this pool.
+    #[inline(always)]
+    #[must_use]
+    pub fn owns(&self, packet: &Mbuf) -> bool {
+        self.mbuf_of(self.cell_of(packet)) == Some(packet.as_ptr())
+    }
+
+    /// Adds `count` packets to the batch, or as many as it has room for, and returns how many; 0 if the pool has not
+    /// so many. They are empty and begin at [`HEADROOM`].
+    #[inline]
+    pub fn alloc_into(&self, batch: &mut Batch, count: usize) -> usize {
+        let (spare, room) = batch.spare();
+        let count = count.min(room);
+        // SAFETY: there is room for `count` pointers; the pool is alive.
+        if count == 0 || unsafe { sys::netvm_pool_alloc(self.mempool.as_ptr(), spare, count as u32) } != 0 {
+            return 0;
+        }
+        // SAFETY: the call has written `count` mbufs that nobody else has.
+        unsafe { batch.assume_added(count) };
+        count
+    }
+
+    /// Frees all packets of a batch, faster than [`Batch::clear`] if they are all of this pool.
+    #[inline]
+    pub fn free(&self, batch: &mut Batch) {
+        if batch.as_slice().iter().all(|m| m.nb_segs() == 1 && m.refcnt() == 1 && self.owns(m)) {
+            // SAFETY: just checked.
+            unsafe { self.free_unchecked(batch) };
+        } else {
+            batch.clear();
+        }
+    }
+
+    /// [`Pool::free`] for packets that are known to be simple.
+    ///
+    /// # Safety
+    /// Every packet in the batch is of this pool, in one segment, and nobody else has a reference to it.
+    #[inline]
+    pub unsafe fn free_unchecked(&self, batch: &mut Batch) {
+        let count = batch.len();
+        if count != 0 {
+            // SAFETY: mbufs of this pool (the caller), owned by the batch, which forgets them.
+            unsafe {
+                sys::netvm_pool_put(self.mempool.as_ptr(), batch.as_mut_ptr(), count as u32);
+                batch.forget_front(count);
+            }
+        }
+    }
+
+    /// Packets that are in the pool, threads' caches included. Goes through the caches of all possible threads; while
+    /// packets move it is near the truth only.
+    #[must_use]
+    pub fn available(&self) -> u32 {
+        // SAFETY: the pool is alive; the function only reads.
+        unsafe { sys::rte_mempool_avail_count(self.mempool.as_ptr()) }
+    }
+
+    /// Packets that are out: with drivers, batches, or NFs.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.layout.cells.saturating_sub(self.available())
+    }
+
+    pub(crate) fn mempool(&self) -> *mut sys::rte_mempool {
+        self.mempool.as_ptr()
+    }
+
+    /// Lets a port's device reach the cells.
+    pub(crate) fn map_for(&self, port: PortNumber) -> Result<(), DmaError> {
+        self.dma.map_for(self.memory.as_ref(), port)
+    }
+
+    /// Ends that.
+    pub(crate) fn unmap_for(&self, port: PortNumber) {
+        self.dma.unmap_for(self.memory.as_ref(), port);
+    }
+
+    /// The first cell that is not its mbuf's buffer.
+    fn first_misplaced(&self) -> Option<u32> {
+        let first = self.memory.base().as_ptr() as usize + self.layout.first;
+        (0..self.layout.cells).find(|&cell| {
+            self.mbuf_of(cell).is_none_or(|mbuf| {
+                // SAFETY: the pool is new and nobody else has it, so its mbufs, though in the pool, may be looked at.
+                let packet = unsafe { mbuf.borrow() };
+                packet.buf_addr() as usize != first + cell as usize * self.layout.stride as usize
+                    || u32::from(packet.buf_len()) != self.layout.stride
+            })
+        })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = (0..100).find_map(|_| {
+            // SAFETY: the pool is alive. Packets are taken from it by its methods and by ports, which have it in an
+            // Arc: nobody can any more.
+            match unsafe { sys::netvm_pool_is_whole(self.mempool.as_ptr()) } {
+                1 => Some(true),
+                0 => Some(false),
+                _ => None,
+            }
+        });
+        if whole != Some(true) {
+            // Packets are out: leave the pool and its memory to those who have them.
+            return;
+        }
+        live.retain(|&pool| pool != self.mempool.as_ptr() as usize);
+        drop(live);
+        let _control = Control::enter();
+        self.dma.forget(self.memory.as_ref());
+        // SAFETY: all mbufs are in the pool and no thread is inside a call that put one there, so nobody has a
+        // pointer into it; it is off the list that ending threads go through. `memory` is not used afterwards.
+        unsafe {
+            sys::rte_mempool_free(self.mempool.as_ptr());
+            ManuallyDrop::drop(&mut self.memory);
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("name", &self.name).field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+fn check(
+    name: &str,
+    memory: &dyn PacketMemory,
+    layout: CellLayout,
+    options: PoolOptions,
+) -> Result<(), PoolError> {
+    let CellLayout { stride, cells, headroom, .. } = layout;
+    let own = || name.to_owned();
+    if cells == 0 {
+        return Err(PoolError::Empty(own()));
+    }
+    if stride < u32::from(HEADROOM) + 64 || stride > u32::from(u16::MAX) {
+        return Err(PoolError::Stride { name: own(), stride });
+    }
+    if headroom > HEADROOM {
+        return Err(PoolError::Headroom { name: own(), headroom });
+    }
+    let end = layout.end().unwrap_or(usize::MAX);
+    if end > memory.len() {
+        return Err(PoolError::Outside { name: own(), end, bytes: memory.len() });
+    }
+    if options.cache > cache_limit(cells) {
+        return Err(PoolError::Cache { name: own(), cache: options.cache, cells });
+    }
+    Ok(())
+}
+
+/// At most 24 bytes: DPDK puts prefixes before it in names of 32.
+fn unique_name(name: &str) -> String {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut unique = format!("nv{number}-{name}");
+    unique.truncate((0..=24).rev().find(|&at| unique.is_char_boundary(at)).unwrap_or(0));
+    unique
+}
+
+/// The pool's mbufs in the order of their cells; fewer than `cells` if DPDK made fewer.
+fn table(mempool: NonNull<sys::rte_mempool>, cells: u32) -> Box<[MbufPtr]> {
+    let mut table = vec![ptr::null_mut(); cells as usize];
+    // SAFETY: the pool is alive and the table has as many places as is said.
+    unsafe { sys::netvm_pool_table(mempool.as_ptr(), table.as_mut_ptr(), cells) };
+    table.into_iter().map_while(NonNull::new).map(MbufPtr::new).collect()
+}

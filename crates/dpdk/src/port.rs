@@ -1,0 +1,250 @@
+//! A running port, seen from the control side. How it comes to run is in `builder.rs`, the packet path in `queue.rs`.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use crate::builder::PortError;
+use crate::inherit::Opened;
+use crate::log::Control;
+use crate::{NumaNode, Pool, PortNumber};
+
+/// What a port tells of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// The driver: `net_null`, `net_ice`.
+    pub driver: String,
+    /// The device's own Ethernet address.
+    pub mac: [u8; 6],
+    /// The NUMA node that the device is attached to, if DPDK knows.
+    pub node: Option<NumaNode>,
+    /// Most receive queues.
+    pub max_rx_queues: u16,
+    /// Most transmit queues.
+    pub max_tx_queues: u16,
+    /// Whether it can spread packets over receive queues by a hash of their addresses and ports (RSS).
+    pub rss: bool,
+}
+
+/// State of a port's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Whether it carries packets.
+    pub up: bool,
+    /// Megabits per second; 0 if not known.
+    pub megabits: u32,
+    /// Whether both directions work at once.
+    pub full_duplex: bool,
+}
+
+/// What a port has counted since it was started, as far as its driver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets that the device dropped since nobody fetched them in time.
+    pub rx_missed: u64,
+    /// Packets that came in broken.
+    pub rx_errors: u64,
+    /// Times that a packet could not be received as the pool was empty.
+    pub rx_no_mbuf: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets that could not be sent.
+    pub tx_errors: u64,
+}
+
+/// A running port. Clones are the same port; it is closed when all of them and all its queues are gone.
+#[derive(Clone, Debug)]
+pub struct Port {
+    inner: Arc<Inner>,
+}
+
+impl Port {
+    pub(crate) const fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    /// DPDK's number for it, which received packets carry ([`crate::Mbuf::port`]).
+    #[must_use]
+    pub fn number(&self) -> PortNumber {
+        self.inner.number
+    }
+
+    /// What it was opened on, in words.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.inner.device
+    }
+
+    /// The pool that it receives into.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.inner.pool
+    }
+
+    /// What it tells of itself.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`] if the device is gone.
+    pub fn info(&self) -> Result<PortInfo, PortError> {
+        self.inner.info()
+    }
+
+    /// State of its link, without waiting for one that is coming up.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`] if the device is gone.
+    pub fn link(&self) -> Result<Link, PortError> {
+        let mut link = sys::netvm_link { megabits: 0, up: 0, full_duplex: 0 };
+        self.inner.step("tell its link", |port| {
+            // SAFETY: writes to `link`; the port is open.
+            unsafe { sys::netvm_port_link(port, &raw mut link) }
+        })?;
+        Ok(Link { up: link.up != 0, megabits: link.megabits, full_duplex: link.full_duplex != 0 })
+    }
+
+    /// What it has counted. Does not stall its queues.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`] if the device is gone.
+    pub fn stats(&self) -> Result<PortStats, PortError> {
+        let mut now = sys::netvm_port_stats {
+            rx_packets: 0,
+            rx_bytes: 0,
+            rx_missed: 0,
+            rx_errors: 0,
+            rx_no_mbuf: 0,
+            tx_packets: 0,
+            tx_bytes: 0,
+            tx_errors: 0,
+        };
+        self.inner.step("tell its statistics", |port| {
+            // SAFETY: writes to `now`; the port is open.
+            unsafe { sys::netvm_port_stats(port, &raw mut now) }
+        })?;
+        Ok(PortStats {
+            rx_packets: now.rx_packets,
+            rx_bytes: now.rx_bytes,
+            rx_missed: now.rx_missed,
+            rx_errors: now.rx_errors,
+            rx_no_mbuf: now.rx_no_mbuf,
+            tx_packets: now.tx_packets,
+            tx_bytes: now.tx_bytes,
+            tx_errors: now.tx_errors,
+        })
+    }
+
+    /// Whether it receives packets for other Ethernet addresses too.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`] if the device cannot.
+    pub fn set_promiscuous(&self, on: bool) -> Result<(), PortError> {
+        self.inner.set_promiscuous(on)
+    }
+
+    /// Whether the device has been unplugged. The port is to be given up then, its queues first.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        // SAFETY: the port is open.
+        unsafe { sys::rte_eth_dev_is_removed(self.inner.number.0) != 0 }
+    }
+}
+
+/// An open port. Closed on drop, before the pool that its queues have packets of.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    number: PortNumber,
+    device: String,
+    /// Set once the pool's memory is mapped for the device.
+    pub(crate) mapped: bool,
+    pool: Arc<Pool>,
+}
+
+impl Inner {
+    pub(crate) const fn new(number: PortNumber, device: String, pool: Arc<Pool>) -> Self {
+        Self { number, device, mapped: false, pool }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn number(&self) -> PortNumber {
+        self.number
+    }
+
+    pub(crate) const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Asks DPDK for something, and says what and why if it refuses.
+    pub(crate) fn step(&self, what: &'static str, ask: impl FnOnce(u16) -> i32) -> Result<(), PortError> {
+        let control = Control::enter();
+        let _opened = Opened::from_here();
+        match ask(self.number.0) {
+            0 => Ok(()),
+            error => {
+                let (device, errno) = (self.device.clone(), -error);
+                Err(PortError::Refused { device, what, errno, said: control.said() })
+            }
+        }
+    }
+
+    pub(crate) fn set_promiscuous(&self, on: bool) -> Result<(), PortError> {
+        self.step("be promiscuous", |port| match on {
+            // SAFETY: the port is open.
+            true => unsafe { sys::rte_eth_promiscuous_enable(port) },
+            // SAFETY: as above.
+            false => unsafe { sys::rte_eth_promiscuous_disable(port) },
+        })
+    }
+
+    pub(crate) fn info(&self) -> Result<PortInfo, PortError> {
+        let mut info = sys::netvm_port_info {
+            driver: [0; 64],
+            rss_offloads: 0,
+            max_packet_bytes: 0,
+            node: -1,
+            max_rx_queues: 0,
+            max_tx_queues: 0,
+            min_mtu: 0,
+            max_mtu: 0,
+            mac: [0; 6],
+            rss_key_bytes: 0,
+        };
+        self.step("tell of itself", |port| {
+            // SAFETY: writes to `info`; the port is open.
+            unsafe { sys::netvm_port_info(port, &raw mut info) }
+        })?;
+        let name: Vec<u8> = info.driver.iter().map(|&c: &c_char| c as u8).take_while(|&c| c != 0).collect();
+        Ok(PortInfo {
+            driver: String::from_utf8_lossy(&name).into_owned(),
+            mac: info.mac,
+            node: NumaNode::from_signed(info.node),
+            max_rx_queues: info.max_rx_queues,
+            max_tx_queues: info.max_tx_queues,
+            rss: info.rss_offloads != 0,
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let port = self.number.0;
+        {
+            let _control = Control::enter();
+            // SAFETY: open until closed below; no queue is in use, as all of them hold this. A port that was never
+            // started stays stopped.
+            unsafe { sys::netvm_port_stop(port) };
+        }
+        if self.mapped {
+            self.pool.unmap_for(self.number);
+        }
+        let _control = Control::enter();
+        // SAFETY: as above. Nothing can be done about an error: the device may be unplugged.
+        unsafe { sys::netvm_port_close(port) };
+    }
+}

@@ -1,0 +1,67 @@
+//! What the tests share: one EAL per test binary, and pools over private memory.
+#![allow(dead_code, reason = "no test binary uses all of it")]
+
+use std::sync::Arc;
+
+use dpdk::{
+    Batch, CellLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder,
+    Started,
+};
+
+pub fn options() -> EalOptions {
+    EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() }
+}
+
+pub fn eal() -> Eal {
+    Eal::init(&options()).unwrap()
+}
+
+pub fn layout(cells: u32) -> CellLayout {
+    CellLayout { first: 0, stride: 2048, cells, headroom: 128 }
+}
+
+pub fn memory(layout: CellLayout) -> Arc<HeapMemory> {
+    Arc::new(HeapMemory::new(layout.first + layout.stride as usize * layout.cells as usize).unwrap())
+}
+
+pub fn pool(cells: u32) -> Arc<Pool> {
+    let options = PoolOptions { cache: 64.min(cells * 2 / 3), ..PoolOptions::default() };
+    Arc::new(Pool::over_region(eal(), "test", memory(layout(cells)), layout(cells), options).unwrap())
+}
+
+pub fn null(pool: &Arc<Pool>) -> Started {
+    PortBuilder::new(Device::Null { packet_bytes: 64, copy: false, receive: true })
+        .start(eal(), pool)
+        .unwrap()
+}
+
+/// A device of one DPDK ring: what is sent to it is received from it, and it holds 1,023 packets.
+pub fn ring_port(pool: &Arc<Pool>) -> Started {
+    let device = Device::Vdev { driver: "net_ring".into(), arguments: String::new() };
+    PortBuilder::new(device).start(eal(), pool).unwrap()
+}
+
+/// A packet of the pool with these bytes.
+pub fn packet(pool: &Pool, bytes: &[u8]) -> dpdk::Mbuf {
+    let mut batch = Batch::new();
+    assert_eq!(pool.alloc_into(&mut batch, 1), 1);
+    let mut packet = batch.pop().unwrap();
+    packet.copy_from(bytes).unwrap();
+    packet
+}
+
+pub fn bytes(packet: &dpdk::Mbuf) -> Vec<u8> {
+    let mut bytes = vec![0; usize::from(packet.data_len())];
+    assert_eq!(packet.copy_to(&mut bytes), bytes.len());
+    bytes
+}
+
+/// Whether the tests run as root; if not, says what is skipped.
+pub fn root_or_skip(what: &str) -> bool {
+    // SAFETY: no arguments, cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        println!("SKIP: {what}: needs root");
+    }
+    root
+}
