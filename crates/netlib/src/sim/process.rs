@@ -167,11 +167,14 @@ impl Process {
         debug_assert!(frames.iter().all(|(_, frame)| frame.len() <= MAX_PACKET));
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
+            let placed =
+                burst.iter().zip(0..).map(|((port, frame), cell)| self.host.place(cell, *port, frame));
+            let placed: Vec<_> = placed.collect();
             let threads = self.host.rings.len();
-            for (n, (port, frame)) in burst.iter().enumerate() {
-                let descriptor = self.host.place(n as u32, *port, frame);
+            for (thread, (to, _)) in self.host.rings.iter_mut().enumerate() {
+                let share: Vec<_> = placed.iter().skip(thread).step_by(threads).copied().collect();
                 // There is room: the ring is larger than a burst, and empty now.
-                self.host.rings[n % threads].0.push(&[descriptor]);
+                to.push(&share);
             }
             self.wake(Producer::wants_wake);
             outcomes.extend(self.collect(burst.len())?);
