@@ -1,0 +1,26 @@
+//! netlib for C: what `netlib.h` declares.
+//!
+//! Panics never cross into C: every function catches them and returns `NETLIB_ERR_PANIC`. A NULL is an error. What this
+//! library cannot check it leaves to the caller, as C does: that a pointer that is not NULL points to what its type
+//! says, and that an endpoint is used by one thread at a time.
+// C's names for C's types.
+#![allow(non_camel_case_types)]
+
+mod callback;
+mod endpoint;
+mod options;
+mod packet;
+mod status;
+
+pub use callback::{netlib_callback, netlib_run, netlib_serve};
+pub use endpoint::{
+    netlib_attach, netlib_count, netlib_detach, netlib_endpoint, netlib_epoch, netlib_get_endpoint,
+    netlib_port, netlib_receive, netlib_role, netlib_send, netlib_stop, netlib_t, netlib_thread,
+    netlib_threads,
+};
+pub use options::{netlib_options, netlib_options_init, netlib_waiting};
+pub use packet::{
+    NETLIB_BURST, NETLIB_DROP, NETLIB_NEXT, netlib_append, netlib_headroom, netlib_packet, netlib_prepend,
+    netlib_set_hash, netlib_set_verdict, netlib_tailroom, netlib_trim_front, netlib_truncate,
+};
+pub use status::{netlib_last_error, netlib_status, netlib_strerror, netlib_version};

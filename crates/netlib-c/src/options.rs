@@ -1,0 +1,136 @@
+//! How an NF attaches, as C says it.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::path::PathBuf;
+
+use netlib::{MAX_COUNTERS, Options, Waiting};
+
+use crate::status::{Failure, guard, netlib_status};
+
+/// How a thread waits for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum netlib_waiting {
+    /// Spin for some microseconds, let other threads run for some more, then sleep until woken.
+    NETLIB_ADAPTIVE = 0,
+    /// Spin: the lowest latency, for an NF with a core of its own.
+    NETLIB_POLL = 1,
+}
+
+/// How an NF attaches. Begin with netlib_options_init(), then set what differs. Strings are UTF-8 and are copied.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct netlib_options {
+    /// Size of this struct, set by netlib_options_init(), so that it can grow.
+    pub size: usize,
+    /// The program's name, for people. Must be set.
+    pub name: *const c_char,
+    /// The role under which the NF answers; NULL for $NETVM_ROLE (which netvmd sets), else the name.
+    pub role: *const c_char,
+    /// netvmd's socket; NULL for what the environment says, else the default.
+    pub socket: *const c_char,
+    /// Names of the counters that the NF keeps.
+    pub counters: *const *const c_char,
+    /// How many.
+    pub counter_count: usize,
+    /// Threads that each take packets.
+    pub threads: u16,
+    /// A netlib_waiting.
+    pub waiting: c_int,
+}
+
+/// Sets one thread, adaptive waiting, nothing else.
+///
+/// @return NETLIB_OK, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// `options` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_options_init(options: *mut netlib_options) -> c_int {
+    guard(|| {
+        if options.is_null() {
+            return Err(Failure::Null("options"));
+        }
+        let initial = netlib_options {
+            size: size_of::<netlib_options>(),
+            name: std::ptr::null(),
+            role: std::ptr::null(),
+            socket: std::ptr::null(),
+            counters: std::ptr::null(),
+            counter_count: 0,
+            threads: 1,
+            waiting: netlib_waiting::NETLIB_ADAPTIVE as c_int,
+        };
+        // SAFETY: not NULL, and the caller's to write.
+        unsafe { options.write(initial) };
+        Ok(netlib_status::NETLIB_OK as c_int)
+    })
+}
+
+/// The options as netlib has them.
+///
+/// # Safety
+/// `options` is NULL or points to options whose strings are NULL or end with a zero, and whose list of counters is NULL
+/// or has `counter_count` strings.
+pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Failure> {
+    if options.is_null() {
+        return Err(Failure::Null("options"));
+    }
+    // SAFETY: the first member of every version of the struct.
+    let size = unsafe { (&raw const (*options).size).read() };
+    if size != size_of::<netlib_options>() {
+        return Err(Failure::Argument(
+            "options: size is not that of this version: call netlib_options_init()",
+        ));
+    }
+    // SAFETY: the caller's promise, and of the right size.
+    let given = unsafe { options.read() };
+    // SAFETY: the caller's promise about each string.
+    let (name, role, socket) = unsafe {
+        (
+            text(given.name, "options.name")?,
+            text(given.role, "options.role")?,
+            text(given.socket, "options.socket")?,
+        )
+    };
+    let name = name.ok_or(Failure::Null("options.name"))?;
+    if given.threads == 0 {
+        return Err(Failure::Argument("options.threads is 0"));
+    }
+    if given.counter_count > MAX_COUNTERS {
+        return Err(Failure::Argument("options.counter_count is more than an NF can have"));
+    }
+    if given.counters.is_null() && given.counter_count > 0 {
+        return Err(Failure::Null("options.counters"));
+    }
+    let mut options = Options::new(name);
+    for n in 0..given.counter_count {
+        // SAFETY: the caller's list has that many strings.
+        let counter = unsafe { text(given.counters.add(n).read(), "options.counters")? };
+        options.counters.push(counter.ok_or(Failure::Null("a name in options.counters"))?.to_owned());
+    }
+    if let Some(role) = role {
+        role.clone_into(&mut options.role);
+    }
+    options.socket = socket.map(PathBuf::from);
+    options.threads = given.threads;
+    options.waiting = match given.waiting {
+        waiting if waiting == netlib_waiting::NETLIB_ADAPTIVE as c_int => Waiting::Adaptive,
+        waiting if waiting == netlib_waiting::NETLIB_POLL as c_int => Waiting::Poll,
+        _ => return Err(Failure::Argument("options.waiting is no netlib_waiting")),
+    };
+    Ok(options)
+}
+
+/// A string of C's; `None` for NULL.
+///
+/// # Safety
+/// `string` is NULL or ends with a zero, and outlives what is returned.
+pub(crate) unsafe fn text<'a>(string: *const c_char, what: &'static str) -> Result<Option<&'a str>, Failure> {
+    if string.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(string) };
+    bytes.to_str().map(Some).map_err(|_| Failure::Utf8(what))
+}

@@ -1,0 +1,218 @@
+//! Packets, and what is to become of them.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+use netlib::{BURST, Packet, PortId, RoleId, Verdict};
+
+use crate::endpoint::{borrow, netlib_endpoint};
+use crate::status::{Failure, guard, netlib_status};
+
+/// Packets that a burst holds at most.
+pub const NETLIB_BURST: usize = 32;
+const _: () = assert!(NETLIB_BURST == BURST);
+
+/// Verdict: to the next hop of the packet's chain, or to the chain's output after the last.
+pub const NETLIB_NEXT: u32 = 0;
+/// Verdict: discard.
+pub const NETLIB_DROP: u32 = 0x10000;
+
+/// One packet. Its members are to be read; they change only by the functions below.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct netlib_packet {
+    /// Its bytes, from the Ethernet header on, to read and to change in place until the packet is sent on.
+    pub data: *mut u8,
+    /// How many.
+    pub length: u32,
+    /// The port that it came in by.
+    pub ingress: u16,
+    /// Number of its chain.
+    pub chain: u16,
+    /// Position of this NF in the chain, from 0.
+    pub hop: u8,
+    /// Eight bits of the flow's hash, by which replicas are chosen.
+    pub hash: u8,
+    /// Place in its burst; for netlib.
+    pub index: u16,
+    /// Number of its burst; for netlib.
+    pub serial: u32,
+    /// The endpoint that holds it; for netlib.
+    pub endpoint: *mut netlib_endpoint,
+}
+
+impl netlib_packet {
+    pub(crate) fn new(
+        packet: &mut Packet<'_>,
+        endpoint: NonNull<netlib_endpoint>,
+        serial: u32,
+        index: usize,
+    ) -> Self {
+        Self {
+            data: packet.data_mut().as_mut_ptr(),
+            length: packet.len() as u32,
+            ingress: packet.ingress().0,
+            chain: packet.chain(),
+            hop: packet.hop(),
+            hash: packet.hash(),
+            index: index as u16,
+            serial,
+            endpoint: endpoint.as_ptr(),
+        }
+    }
+}
+
+/// The verdict with this number.
+pub(crate) fn verdict(raw: u32) -> Option<Verdict> {
+    let argument = raw as u16;
+    match (raw, raw >> 16) {
+        (NETLIB_NEXT, _) => Some(Verdict::Next),
+        (NETLIB_DROP, _) => Some(Verdict::Drop),
+        (_, 2) => Some(Verdict::Port(PortId(argument))),
+        (_, 3) => Some(Verdict::Role(RoleId(argument))),
+        _ => None,
+    }
+}
+
+/// Does something with the packet that C's struct stands for, and brings the struct up to date.
+///
+/// # Safety
+/// `packet` is NULL or was filled in by this library for an endpoint that this thread uses, of an NF that is attached.
+unsafe fn with<R>(
+    packet: *mut netlib_packet,
+    act: impl FnOnce(&mut Packet<'_>) -> Option<R>,
+) -> Result<R, Failure> {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { packet.as_mut() }.ok_or(Failure::Null("packet"))?;
+    // SAFETY: the caller's promise.
+    let endpoint = unsafe { borrow(handle.endpoint) }?;
+    let burst = endpoint.burst(handle.serial);
+    let mut packet = burst
+        .and_then(|burst| burst.packet(usize::from(handle.index)))
+        .ok_or(Failure::Plain(netlib_status::NETLIB_ERR_STALE))?;
+    let result = act(&mut packet).ok_or(Failure::Plain(netlib_status::NETLIB_ERR_SPACE))?;
+    (handle.data, handle.length) = (packet.data_mut().as_mut_ptr(), packet.len() as u32);
+    handle.hash = packet.hash();
+    Ok(result)
+}
+
+/// As [`with`], for what has nothing to return.
+///
+/// # Safety
+/// As for [`with`].
+unsafe fn change(packet: *mut netlib_packet, act: impl FnOnce(&mut Packet<'_>) -> Option<()>) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { with(packet, act) }.map(|()| netlib_status::NETLIB_OK as c_int))
+}
+
+/// Says what is to become of the packet: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number) or NETLIB_TO_ROLE(number). The
+/// last word counts; a packet of which nothing is said goes to the next hop.
+///
+/// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is no verdict, NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// `packet` is NULL or was filled in by netlib_receive(), or given to a callback, in this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_set_verdict(packet: *const netlib_packet, verdict: u32) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { packet.as_ref() }.ok_or(Failure::Null("packet"))?;
+        let verdict = self::verdict(verdict).ok_or(Failure::Plain(netlib_status::NETLIB_ERR_ARGUMENT))?;
+        // SAFETY: the caller's promise.
+        let endpoint = unsafe { borrow(handle.endpoint) }?;
+        let index = usize::from(handle.index);
+        match endpoint.burst(handle.serial) {
+            Some(burst) if index < burst.len() => burst.set(index, verdict),
+            _ => return Err(Failure::Plain(netlib_status::NETLIB_ERR_STALE)),
+        }
+        Ok(netlib_status::NETLIB_OK as c_int)
+    })
+}
+
+/// How many bytes can be put in front.
+///
+/// @return that number; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_set_verdict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_headroom(packet: *mut netlib_packet) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { with(packet, |packet| c_int::try_from(packet.headroom()).ok()) })
+}
+
+/// How many bytes can be added at the end.
+///
+/// @return that number; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_set_verdict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_tailroom(packet: *mut netlib_packet) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { with(packet, |packet| c_int::try_from(packet.tailroom()).ok()) })
+}
+
+/// Puts `count` bytes in front, which hold whatever was there: packet->data and packet->length change.
+///
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when there is no such headroom; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_set_verdict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_prepend(packet: *mut netlib_packet, count: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { change(packet, |packet| packet.prepend(count).map(drop)) }
+}
+
+/// Adds `count` bytes at the end, which hold whatever was there: packet->length changes.
+///
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when there is no such tailroom; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_set_verdict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_append(packet: *mut netlib_packet, count: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { change(packet, |packet| packet.append(count).map(drop)) }
+}
+
+/// Takes `count` bytes off the front: packet->data and packet->length change.
+///
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when the packet is shorter; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_set_verdict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_trim_front(packet: *mut netlib_packet, count: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { change(packet, |packet| packet.trim_front(count).map(drop)) }
+}
+
+/// Shortens the packet to `length` bytes: packet->length changes.
+///
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when it is shorter already; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_set_verdict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_truncate(packet: *mut netlib_packet, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { change(packet, |packet| packet.truncate(length).map(drop)) }
+}
+
+/// Sets the hash by which replicas are chosen from here on: packet->hash changes.
+///
+/// @return NETLIB_OK; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_set_verdict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_set_hash(packet: *mut netlib_packet, hash: u8) -> c_int {
+    let set = |packet: &mut Packet<'_>| {
+        packet.set_hash(hash);
+        Some(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { change(packet, set) }
+}
