@@ -1,0 +1,93 @@
+//! The options that every sample NF has.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use netlib::{Options, Verdict, Waiting};
+
+/// Options of attaching and waiting; flatten them into the NF's own.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CommonArgs {
+    /// Role under which this NF answers [default: $NETVM_ROLE, which netvmd sets, else the program's name]
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
+    /// Threads that each take packets
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub threads: u16,
+    /// Spin while there are no packets: the lowest latency, for an NF with cores of its own
+    #[arg(long)]
+    pub poll: bool,
+    /// netvmd's attach socket [default: what the environment says, else /run/netvm/attach.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+impl CommonArgs {
+    /// As netlib takes them, for the program `name` that shows `counters`.
+    #[must_use]
+    pub fn options(&self, name: &str, counters: &[&str]) -> Options {
+        let mut options = Options::new(name).with_counters(counters);
+        if let Some(role) = &self.role {
+            options.role.clone_from(role);
+        }
+        // No option given is 1; a CommonArgs that no parser made has 0.
+        options.threads = self.threads.max(1);
+        options.waiting = if self.poll { Waiting::Poll } else { Waiting::Adaptive };
+        options.socket.clone_from(&self.socket);
+        options
+    }
+}
+
+/// What becomes of packets whose headers are cut or contradict themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
+pub enum MalformedPolicy {
+    /// They are discarded.
+    #[default]
+    Drop,
+    /// They go to the next hop as they are.
+    Pass,
+}
+
+impl MalformedPolicy {
+    /// The verdict that this policy is.
+    #[inline]
+    #[must_use]
+    pub const fn verdict(self) -> Verdict {
+        match self {
+            Self::Drop => Verdict::Drop,
+            Self::Pass => Verdict::Next,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Nf {
+        #[command(flatten)]
+        common: CommonArgs,
+    }
+
+    fn parsed(args: &[&str]) -> Result<Options, clap::Error> {
+        let nf = Nf::try_parse_from([&["nf"], args].concat())?;
+        Ok(nf.common.options("netvm-nf", &["a"]))
+    }
+
+    #[test]
+    fn options_are_passed_on() {
+        let args = ["--role", "fw", "--threads", "3", "--poll", "--socket", "/x"];
+        let options = parsed(&args).unwrap();
+        assert_eq!((options.role.as_str(), options.threads, options.waiting), ("fw", 3, Waiting::Poll));
+        assert_eq!((options.socket, options.counters), (Some("/x".into()), vec!["a".to_owned()]));
+        let options = parsed(&[]).unwrap();
+        assert_eq!((options.threads, options.waiting, options.socket), (1, Waiting::Adaptive, None));
+    }
+
+    #[test]
+    fn impossible_numbers_of_threads_are_refused() {
+        assert!(parsed(&["--threads", "0"]).is_err() && parsed(&["--threads", "17"]).is_err());
+    }
+}

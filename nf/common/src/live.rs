@@ -1,0 +1,188 @@
+//! Configuration that is replaced while packets flow.
+//!
+//! SIGHUP sets a flag, which the threads of the NF see in their ticks; the first to see it starts a thread that reads the
+//! file, so that no packet waits for that. The packet threads find the new value by a number that has moved, once a
+//! burst. A file that is wrong changes nothing: the old value stays, and the error is printed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::ConfigError;
+
+type Load<T> = dyn Fn() -> Result<T, ConfigError> + Send;
+
+/// A value that all threads of an NF share, and how to read it again.
+pub struct Live<T> {
+    /// Locked from the reading to the publishing, so that of two readings the later one is published later.
+    load: Mutex<Box<Load<T>>>,
+    current: Mutex<Arc<T>>,
+    generation: AtomicU64,
+    requested: Arc<AtomicBool>,
+}
+
+impl<T> std::fmt::Debug for Live<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + Sync + 'static> Live<T> {
+    /// Reads the value for the first time.
+    ///
+    /// # Errors
+    /// What `load` says.
+    pub fn new(load: impl Fn() -> Result<T, ConfigError> + Send + 'static) -> Result<Arc<Self>, ConfigError> {
+        let first = load()?;
+        Ok(Arc::new(Self {
+            load: Mutex::new(Box::new(load)),
+            current: Mutex::new(Arc::new(first)),
+            generation: AtomicU64::new(0),
+            requested: Arc::new(AtomicBool::new(false)),
+        }))
+    }
+
+    /// The flag that asks for another reading when it is set.
+    #[must_use]
+    pub fn request(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.requested)
+    }
+
+    /// A view for one thread.
+    #[must_use]
+    pub fn view(self: &Arc<Self>) -> View<T> {
+        let generation = self.generation.load(Ordering::Acquire);
+        View { value: self.current(), live: Arc::clone(self), generation }
+    }
+
+    fn current(&self) -> Arc<T> {
+        // A thread that panicked while it held the lock left a whole value: it only ever replaces one Arc by another.
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the value again, and publishes it.
+    fn reload(&self) {
+        let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = load().map(|value| {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::new(value))
+        });
+        match read {
+            Ok(old) => {
+                self.generation.fetch_add(1, Ordering::Release);
+                drop(load);
+                eprintln!("read the configuration again: it is in use");
+                outlive_readers(&old);
+            }
+            Err(error) => eprintln!("{error}\nthe configuration stays as it was"),
+        }
+    }
+}
+
+/// Keeps the old value until no packet thread has it, so that none of them spends its time on freeing it. A thread that
+/// has had no packet for some seconds has none to lose.
+fn outlive_readers<T>(old: &Arc<T>) {
+    for _ in 0..100 {
+        if Arc::strong_count(old) == 1 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// One thread's view of a [`Live`] value.
+#[derive(Debug)]
+pub struct View<T> {
+    live: Arc<Live<T>>,
+    generation: u64,
+    value: Arc<T>,
+}
+
+impl<T: Send + Sync + 'static> View<T> {
+    /// The value, as of the last [`View::refresh`].
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> &T {
+        &self.value
+    }
+
+    /// Takes the newest value; whether there was one. Once a burst: a load of a word that seldom changes.
+    #[inline]
+    pub fn refresh(&mut self) -> bool {
+        let generation = self.live.generation.load(Ordering::Acquire);
+        if generation == self.generation {
+            return false;
+        }
+        self.generation = generation;
+        self.value = self.live.current();
+        true
+    }
+
+    /// Begins to read the value again when that was asked for. To be called from time to time.
+    pub fn tick(&self) {
+        if self.live.requested.swap(false, Ordering::AcqRel) {
+            let live = Arc::clone(&self.live);
+            if let Err(error) = thread::Builder::new().name("reload".into()).spawn(move || live.reload()) {
+                eprintln!("cannot read the configuration again: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lines;
+    use std::path::Path;
+    use std::time::Instant;
+
+    fn wait_for(mut condition: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !condition() {
+            assert!(Instant::now() < deadline, "not within five seconds");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_new_value_reaches_every_view_once_and_a_wrong_one_none() {
+        let source = Arc::new(Mutex::new("1"));
+        let reads = Arc::new(AtomicU64::new(0));
+        let (text, count) = (Arc::clone(&source), Arc::clone(&reads));
+        let live = Live::new(move || {
+            let lines = Lines::from_text(Path::new("f"), *text.lock().unwrap());
+            count.fetch_add(1, Ordering::Relaxed);
+            lines.parse(|line| line.parse::<u32>().map_err(|e| e.to_string()))
+        })
+        .unwrap();
+        let (mut a, mut b) = (live.view(), live.view());
+        assert!(!a.refresh() && a.get() == &[1]);
+
+        *source.lock().unwrap() = "2\n3";
+        a.tick();
+        assert!(!a.refresh(), "nobody asked");
+        live.request().store(true, Ordering::Relaxed);
+        a.tick();
+        b.tick();
+        wait_for(|| a.refresh());
+        assert_eq!(a.get(), &[2, 3]);
+        assert!(!a.refresh());
+        assert_eq!(b.get(), &[1], "until it looks");
+        assert!(b.refresh() && b.get() == &[2, 3]);
+        assert_eq!(reads.load(Ordering::Relaxed), 2, "one request, one reading");
+
+        *source.lock().unwrap() = "x";
+        live.request().store(true, Ordering::Relaxed);
+        b.tick();
+        wait_for(|| reads.load(Ordering::Relaxed) == 3);
+        thread::sleep(Duration::from_millis(20));
+        assert!(!a.refresh() && !b.refresh() && a.get() == &[2, 3]);
+    }
+
+    #[test]
+    fn a_wrong_first_value_is_an_error() {
+        let read = || Lines::read(Path::new("/nonexistent/x")).map(|_| ());
+        assert!(Live::new(read).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! How a program of an NF begins and ends.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use netlib::{NetworkFunction, Options, ThreadContext};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::ConfigError;
+
+/// Why an NF's program ends with an error.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A file or an option cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An option contradicts another one.
+    #[error("{0}")]
+    Usage(&'static str),
+    /// The NF could not attach, or had to end.
+    #[error(transparent)]
+    Netlib(#[from] netlib::Error),
+    /// Signals cannot be handled, or a report cannot be written.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was to be done.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Attaches and runs the function until the engine ends it or a signal does: SIGTERM and SIGINT end the NF, a second one
+/// at once; SIGHUP sets `reload`.
+///
+/// # Errors
+/// As for [`netlib::run`]; [`Failure::Io`] when signals cannot be handled.
+pub fn run<F: NetworkFunction>(
+    options: &Options,
+    reload: Option<Arc<AtomicBool>>,
+    make: impl Fn(&ThreadContext<'_>) -> F + Sync,
+) -> Result<(), Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let handle = || -> io::Result<()> {
+        for signal in [SIGTERM, SIGINT] {
+            // In this order: what the first signal sets is what makes the second one end the process.
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        if let Some(reload) = reload {
+            signal_hook::flag::register(SIGHUP, reload)?;
+        }
+        Ok(())
+    };
+    handle().map_err(|source| Failure::Io { what: "handling of signals".to_owned(), source })?;
+    let options = Options { stop: stop.into(), ..options.clone() };
+    Ok(netlib::run(&options, make)?)
+}
+
+/// Ends a program: an error goes to standard error, with the program's name before it.
+#[must_use]
+pub fn exit_code(name: &str, result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
