@@ -75,14 +75,13 @@ impl Memory {
         Ok(unsafe { self.pool.mbuf_of_unchecked(cell).own() })
     }
 
-    /// Takes back the cells of `range` that `worker` handed out and whose ledger entry is one of `stations` (bit set),
-    /// and frees them; returns how many.
+    /// Takes back the cells of `range` that `worker` handed out and whose ledger entry is one of `stations` (bit set) or
+    /// no station's number at all, and frees them; returns how many.
     pub(crate) fn sweep(&self, range: core::ops::Range<u32>, worker: WorkerId, stations: u64) -> u64 {
+        let gone = |owner: u8| stations.checked_shr(owner.into()).is_none_or(|bits| bits & 1 == 1);
         let mut count = 0;
         for cell in range {
-            let owned =
-                self.region.owner(cell).is_some_and(|owner| stations >> (owner & 63) & 1 == 1 && owner < 64);
-            if owned && self.take_back(cell, worker).is_ok() {
+            if self.region.owner(cell).is_some_and(gone) && self.take_back(cell, worker).is_ok() {
                 count += 1;
             }
         }

@@ -167,6 +167,13 @@ impl Engine {
         }
     }
 
+    /// Whether the last sweep of a group is under way: it takes whatever is not with an NF that was there when it began.
+    pub(super) fn is_sweeping(&self, group: GroupId) -> bool {
+        self.departures
+            .iter()
+            .any(|departure| departure.group == group && departure.phase == Phase::LastSweep)
+    }
+
     /// Moves departures on, and NFs that are leaving.
     pub(super) fn serve_departures(&mut self) {
         self.stop_those_that_have_left();
@@ -210,8 +217,14 @@ impl Engine {
                     .instances
                     .values()
                     .filter(|other| other.group == group && other.state != InstanceState::Attaching);
-                if others.into_iter().all(|other| other.has_seen(epoch)) {
-                    let tickets = self.order_sweep(group, mask, &[]);
+                let (mut seen, mut live) = (true, 0);
+                for other in others {
+                    seen &= other.has_seen(epoch);
+                    live |= other.mask();
+                }
+                if seen {
+                    // Nobody but these is left to have anything: what the ledger says of others is an error or a lie.
+                    let tickets = self.order_sweep(group, !(live & !mask), &[]);
                     let departure = &mut self.departures[index];
                     departure.tickets = tickets;
                     departure.phase = Phase::LastSweep;

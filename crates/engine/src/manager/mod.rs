@@ -172,6 +172,8 @@ pub struct Engine {
     ports: BTreeMap<PortId, PortState>,
     instances: BTreeMap<InstanceId, Instance>,
     departures: Vec<Departure>,
+    /// NFs that are ready, and wait for a sweep of their group to end.
+    ready: Vec<InstanceId>,
     notices: VecDeque<Notice>,
     reclaimed: u64,
     next_memory: u16,
@@ -231,6 +233,7 @@ impl Engine {
             ports: BTreeMap::new(),
             instances: BTreeMap::new(),
             departures: Vec::new(),
+            ready: Vec::new(),
             notices: VecDeque::new(),
             reclaimed: 0,
             next_memory: 0,
@@ -261,6 +264,9 @@ impl Engine {
             }
         }
         self.serve_departures();
+        for id in core::mem::take(&mut self.ready) {
+            self.activate(id);
+        }
         self.retire_groups();
     }
 
