@@ -20,7 +20,7 @@ suite() {
     before=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
     if step "$name" logged "$@"; then return; fi
     after=$(awk -v count=failed -f tools/test-summary.awk "$test_log")
-    # A build that broke or a process that died leaves no failed test behind: it counts as one itself.
+    # A build that broke leaves no failed test behind: it counts as one itself.
     if ((after == before)); then test_failures+=("$name"); fi
 }
 
@@ -73,15 +73,15 @@ all_tests() {
         return
     fi
     suite "tests" "${limit[@]}" cargo test --no-fail-fast --workspace --all-targets -- --show-output
-    suite "documentation tests" "${limit[@]}" cargo test --no-fail-fast --workspace --doc
+    suite "documentation tests" "${limit[@]}" cargo test --no-fail-fast --workspace --doc -- --show-output
 
     while read -r package; do loom+=(-p "$package"); done < <(loom_packages)
     suite "loom" "${limit[@]}" env RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off \
-        cargo test --release --lib --target-dir target-loom "${loom[@]}"
+        cargo test --release --lib --target-dir target-loom "${loom[@]}" -- --show-output
 
     if has_nightly miri rust-src; then
         suite "miri" "${limit[@]}" env PROPTEST_CASES=4 MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation" \
-            cargo +nightly miri test --lib "${miri_packages[@]/#/--package=}"
+            cargo +nightly miri test --lib "${miri_packages[@]/#/--package=}" -- --show-output
     else
         skip "miri: there is no nightly compiler with miri and rust-src; './dev setup --nightly' installs them"
     fi
