@@ -7,6 +7,8 @@ mod file;
 mod live;
 mod program;
 mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use args::{CommonArgs, MalformedPolicy};
 pub use file::{ConfigError, LineError, Lines};

@@ -1,0 +1,230 @@
+//! Frames to try NFs with: well-formed ones of every kind, real ones, and hostile ones.
+
+#![allow(clippy::panic, reason = "for tests")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use netlib::sim::{Outcome, Simulator};
+use netlib::{NetworkFunction, PortId};
+use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
+use proptest::prelude::*;
+
+/// MAC address of the frames' sender.
+pub const ALICE: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0a]);
+/// MAC address of the frames' receiver.
+pub const BOB: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
+
+/// A frame between two endpoints `ADDRESS:PORT` (`[ADDRESS]:PORT` for IPv6): TCP with `payload`.
+///
+/// # Panics
+/// When an endpoint is not one, or the two are of different families.
+#[must_use]
+pub fn tcp(source: &str, destination: &str, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = endpoints(source, destination);
+    built(&base(source, destination).tcp(from, to, TcpFlags::ACK).payload(payload))
+}
+
+/// As [`tcp`], UDP.
+///
+/// # Panics
+/// As [`tcp`].
+#[must_use]
+pub fn udp(source: &str, destination: &str, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = endpoints(source, destination);
+    built(&base(source, destination).udp(from, to).payload(payload))
+}
+
+/// As [`tcp`], an echo request; ports are not used.
+///
+/// # Panics
+/// As [`tcp`].
+#[must_use]
+pub fn echo(source: &str, destination: &str) -> Vec<u8> {
+    built(&base(source, destination).echo(false, 7, 1))
+}
+
+/// The VLAN with this number.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn vlan(id: u16) -> VlanId {
+    VlanId::new(id).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The frame that the builder describes.
+///
+/// # Panics
+/// When it describes none.
+#[must_use]
+pub fn built(builder: &FrameBuilder<'_>) -> Vec<u8> {
+    match builder.to_vec() {
+        Ok(frame) => frame,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A builder with MAC and IP addresses.
+///
+/// # Panics
+/// As [`tcp`].
+pub fn base<'a>(source: &str, destination: &str) -> FrameBuilder<'a> {
+    FrameBuilder::new(ALICE, BOB).ip(endpoint(source).ip(), endpoint(destination).ip())
+}
+
+fn endpoints(source: &str, destination: &str) -> (u16, u16) {
+    (endpoint(source).port(), endpoint(destination).port())
+}
+
+fn endpoint(text: &str) -> std::net::SocketAddr {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is no ADDRESS:PORT"))
+}
+
+/// Frames of every kind that the sample NFs tell apart.
+///
+/// # Panics
+/// When a frame cannot be built, which is a defect of this function.
+#[must_use]
+pub fn every_kind() -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for (a, b) in [("10.0.0.1:1000", "10.0.1.2:80"), ("[fd00::1]:1000", "[fd00:1::2]:80")] {
+        frames.push(tcp(a, b, b"GET / HTTP/1.1\r\n"));
+        frames.push(udp(a, b, b"question"));
+        frames.push(echo(a, b));
+        let plain = || base(a, b).tcp(5, 6, TcpFlags::SYN);
+        frames.push(built(&plain().ttl(1)));
+        frames.push(built(&plain().vlan(vlan(7))));
+        frames.push(built(&plain().service_vlan(vlan(9)).vlan(vlan(7))));
+        frames.push(built(&base(a, b).udp(5, 6).payload(&[0; 64]).fragment(9, 0, true)));
+        frames.push(built(&base(a, b).udp(5, 6).payload(&[0; 64]).fragment(9, 64, false)));
+        frames.push(built(&base(a, b).protocol(IpProto(47)).payload(&[0; 20])));
+        frames.push(built(&base(a, b).udp(5, 6).payload(&[1; 8_000])));
+    }
+    let arp = || FrameBuilder::new(ALICE, MacAddr::BROADCAST);
+    let (a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    frames.push(built(&arp().arp_request(a, b)));
+    frames.push(built(&arp().vlan(vlan(7)).arp_request(a, b)));
+    frames.push(built(&arp().arp_reply(a, b)));
+    frames.push(built(&arp().ether_type(EtherType(0x88cc)).payload(&[2; 50])));
+    frames
+}
+
+/// Frames of the captures in the test data, at most some of each; none, and a word on it, where the data is missing.
+#[must_use]
+pub fn captured() -> &'static [Vec<u8>] {
+    static FRAMES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    FRAMES.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
+        let Ok(files) = fs::read_dir(&folder) else {
+            println!("SKIP: frames of captures: {} is not there", folder.display());
+            return Vec::new();
+        };
+        let mut paths: Vec<_> = files.flatten().map(|file| file.path()).collect();
+        paths.sort();
+        paths.iter().filter_map(|path| fs::read(path).ok()).flat_map(|bytes| packets(&bytes)).collect()
+    })
+}
+
+/// The first packets of a capture in the classic format, of either byte order; none of other formats.
+fn packets(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    const FEW: usize = 40;
+    let mut packets = Vec::new();
+    let word = |bytes: &[u8], at: usize, little: bool| {
+        let word = bytes.get(at..at + 4).and_then(|word| <[u8; 4]>::try_from(word).ok())?;
+        Some(if little { u32::from_le_bytes(word) } else { u32::from_be_bytes(word) })
+    };
+    let little = match word(bytes, 0, true) {
+        Some(0xa1b2_c3d4 | 0xa1b2_3c4d) => true,
+        Some(0xd4c3_b2a1 | 0x4d3c_b2a1) => false,
+        _ => return packets,
+    };
+    bytes = bytes.get(24..).unwrap_or_default();
+    while let Some(length) = word(bytes, 8, little)
+        && packets.len() < FEW
+    {
+        let end = 16 + length as usize;
+        let Some(packet) = bytes.get(16..end) else { break };
+        packets.push(packet[..packet.len().min(netlib::sim::MAX_PACKET)].to_vec());
+        bytes = &bytes[end..];
+    }
+    packets
+}
+
+/// Bursts of hostile frames: random bytes, and well-formed or captured frames with bytes changed, cut or added.
+pub fn hostile() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let mut frames = every_kind();
+    frames.extend_from_slice(captured());
+    let change = (any::<prop::sample::Index>(), any::<u8>());
+    let mutated = (
+        prop::sample::select(frames),
+        prop::collection::vec(change, 0..6),
+        prop_oneof![2 => Just(None), 1 => any::<prop::sample::Index>().prop_map(Some)],
+        prop::collection::vec(any::<u8>(), 0..8),
+    );
+    let mutated = mutated.prop_map(|(mut frame, changes, cut, more)| {
+        for (at, to) in changes {
+            // Most of what decides is in the headers.
+            let headers = frame.len().min(80);
+            if headers > 0 {
+                frame[at.index(headers)] = to;
+            }
+        }
+        if let Some(cut) = cut {
+            frame.truncate(cut.index(frame.len() + 1));
+        }
+        frame.extend(more);
+        frame
+    });
+    let random = prop::collection::vec(any::<u8>(), 0..200);
+    prop::collection::vec(prop_oneof![4 => mutated, 1 => random], 1..40)
+}
+
+/// Lets the NF see the frames, from two ports in turn, and checks that each gets one verdict and stays within its cell.
+///
+/// # Panics
+/// When the NF does, or when one of these does not hold.
+pub fn survives(
+    simulator: &mut Simulator,
+    nf: &mut impl NetworkFunction,
+    frames: &[Vec<u8>],
+) -> Vec<Outcome> {
+    let list: Vec<_> = frames
+        .iter()
+        .zip([PortId(0), PortId(1)].into_iter().cycle())
+        .map(|(f, p)| (p, f.as_slice()))
+        .collect();
+    let outcomes = simulator.inject_all(nf, &list);
+    assert_eq!(outcomes.len(), frames.len(), "one verdict for each packet");
+    for (outcome, frame) in outcomes.iter().zip(frames) {
+        // No sample NF adds more than a few tags or headers, and none takes more away than it has seen.
+        assert!(outcome.bytes.len().abs_diff(frame.len()) <= 128, "{frame:02x?} became {outcome:02x?}");
+    }
+    nf.tick();
+    nf.report(&mut [0; netlib::MAX_COUNTERS]);
+    outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_every_kind_are_well_formed() {
+        for frame in every_kind() {
+            assert!(netvm_wire::parse(&frame).is_ok(), "{frame:02x?}");
+        }
+    }
+
+    #[test]
+    fn captures_are_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
+        if folder.is_dir() {
+            assert!(captured().len() > 100, "{}", captured().len());
+        } else {
+            assert!(captured().is_empty());
+        }
+        assert!(packets(b"\xd4\xc3\xb2\xa1").is_empty() && packets(b"abcdefg").is_empty());
+    }
+}
