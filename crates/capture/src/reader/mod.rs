@@ -1,0 +1,181 @@
+//! Reading, whatever the format.
+
+mod pcap;
+mod pcapng;
+mod window;
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use self::pcap::Pcap;
+use self::pcapng::Pcapng;
+use self::window::Window;
+use crate::error::{OpenError, ReadError, ReadFault};
+use crate::format::{Format, Frame, Precision, Timestamp};
+
+/// Reads the frames of a capture, one after another.
+pub struct CaptureReader {
+    path: PathBuf,
+    window: Window,
+    source: Source,
+    frames: u64,
+    /// Found while looking for the first frame, and due when that is asked for.
+    pending: Option<ReadError>,
+    is_done: bool,
+}
+
+enum Source {
+    Pcap(Pcap),
+    Pcapng(Box<Pcapng>),
+}
+
+/// A frame, by where it is in the window.
+struct Record {
+    timestamp: Timestamp,
+    orig_len: u32,
+    data: Range<usize>,
+}
+
+impl CaptureReader {
+    /// Opens a file, which may be a pipe.
+    ///
+    /// # Errors
+    /// It cannot be opened, is not a capture, or is not one of Ethernet.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        match File::open(path) {
+            Ok(file) => Self::from_source(path, file),
+            Err(source) => Err(OpenError::Io { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Reads from something else than a file; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::open`].
+    pub fn from_source(name: &Path, source: impl Read + Send + 'static) -> Result<Self, OpenError> {
+        let path = name.to_owned();
+        let mut window = Window::new(Box::new(source));
+        let format = match window.look(pcap::HEADER) {
+            Ok(bytes) => detect(bytes).ok_or_else(|| not_a_capture(&path, bytes))?,
+            Err(source) => return Err(OpenError::Io { path, source }),
+        };
+        let opened = match format {
+            Format::Pcap => Pcap::new(&mut window).map(Source::Pcap),
+            Format::Pcapng => Pcapng::new(&mut window).map(|it| Source::Pcapng(Box::new(it))),
+        };
+        let mut source = opened.map_err(|fault| at(&path, 0, &window, fault))?;
+        let mut pending = None;
+        if let Source::Pcapng(source) = &mut source {
+            // The interfaces that are described before the first packet say whether this is Ethernet, and how precise.
+            match source.advance(&mut window) {
+                Ok(_) => {}
+                Err(fault @ ReadFault::NotEthernet { .. }) => return Err(at(&path, 0, &window, fault).into()),
+                Err(fault) => pending = Some(at(&path, 0, &window, fault)),
+            }
+        }
+        Ok(Self { path, window, source, frames: 0, pending, is_done: false })
+    }
+
+    /// The form of the file.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        match self.source {
+            Source::Pcap(_) => Format::Pcap,
+            Source::Pcapng(_) => Format::Pcapng,
+        }
+    }
+
+    /// How fine the time stamps are; of pcapng, those of the interfaces that were described so far.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        match &self.source {
+            Source::Pcap(source) => source.precision(),
+            Source::Pcapng(source) => source.precision(),
+        }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Frames that were delivered.
+    #[must_use]
+    pub const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// The next frame; `None` at the end, and behind an error.
+    ///
+    /// # Errors
+    /// The file is damaged or cut, or cannot be read further. All frames before that place have been delivered.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
+        if self.is_done {
+            return Ok(None);
+        }
+        if let Some(error) = self.pending.take() {
+            self.is_done = true;
+            return Err(error);
+        }
+        let next = match &mut self.source {
+            Source::Pcap(source) => source.next(&mut self.window),
+            Source::Pcapng(source) => source.next(&mut self.window),
+        };
+        match next {
+            Ok(Some(Record { timestamp, orig_len, data })) => {
+                self.frames += 1;
+                Ok(Some(Frame { timestamp, orig_len, data: self.window.bytes(data) }))
+            }
+            Ok(None) => {
+                self.is_done = true;
+                Ok(None)
+            }
+            Err(fault) => {
+                self.is_done = true;
+                Err(at(&self.path, self.frames, &self.window, fault))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CaptureReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("CaptureReader");
+        debug.field("path", &self.path).field("format", &self.format()).field("frames", &self.frames);
+        debug.finish_non_exhaustive()
+    }
+}
+
+fn at(path: &Path, frames: u64, window: &Window, fault: ReadFault) -> ReadError {
+    ReadError { path: path.to_owned(), frames, offset: window.begun_at(), fault }
+}
+
+/// By the first four bytes: magic numbers of pcap, in both byte orders, for microseconds and nanoseconds; the type of a
+/// section header of pcapng.
+fn detect(bytes: &[u8]) -> Option<Format> {
+    match bytes.first_chunk()? {
+        [0xa1, 0xb2, 0xc3, 0xd4] | [0xd4, 0xc3, 0xb2, 0xa1] => Some(Format::Pcap),
+        [0xa1, 0xb2, 0x3c, 0x4d] | [0x4d, 0x3c, 0xb2, 0xa1] => Some(Format::Pcap),
+        [0x0a, 0x0d, 0x0d, 0x0a] => Some(Format::Pcapng),
+        _ => None,
+    }
+}
+
+fn not_a_capture(path: &Path, bytes: &[u8]) -> OpenError {
+    let hint = match bytes {
+        [] => return OpenError::Empty { path: path.to_owned() },
+        [0x1f, 0x8b, ..] => ": it is compressed, decompress it with gzip -d",
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ": it is compressed, decompress it with zstd -d",
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => ": it is compressed, decompress it with xz -d",
+        [0xa1, 0xb2, 0xcd, 0x34, ..] | [0x34, 0xcd, 0xb2, 0xa1, ..] => {
+            ": it is of the modified format of old Linux systems, convert it with editcap -F pcap"
+        }
+        [b's', b'n', b'o', b'o', b'p', ..] => ": it is a snoop file, convert it with editcap -F pcap",
+        _ => "",
+    };
+    OpenError::NotACapture { path: path.to_owned(), hint }
+}

@@ -1,0 +1,81 @@
+//! The format of libpcap (draft-ietf-opsawg-pcap).
+
+use pcap_file::Endianness;
+use pcap_file::pcap::{PcapHeader, PcapParseError, PcapParser, PcapTsResolution};
+
+use super::Record;
+use super::window::Window;
+use crate::MAX_FRAME;
+use crate::error::ReadFault;
+use crate::format::{Precision, Timestamp};
+use crate::link_type::LinkType;
+
+pub(super) const HEADER: usize = 24;
+const RECORD_HEADER: usize = 16;
+
+pub(super) struct Pcap {
+    parser: PcapParser,
+}
+
+impl Pcap {
+    /// Reads the header of the file, whose magic number is known to be right.
+    pub(super) fn new(window: &mut Window) -> Result<Self, ReadFault> {
+        let bytes = window.look(HEADER)?;
+        let Ok((_, parser)) = PcapParser::new(bytes) else {
+            return Err(ReadFault::Truncated { missing: HEADER.saturating_sub(bytes.len()) as u64 });
+        };
+        let PcapHeader { version_major, version_minor, datalink, .. } = parser.header();
+        // Before 2.3 the lengths of a record are the other way round; no such file can be younger than 1993.
+        if version_major != 2 || version_minor < 3 {
+            return Err(ReadFault::Version(version_major, version_minor));
+        }
+        let link = LinkType::from(datalink);
+        if link != LinkType::ETHERNET {
+            return Err(ReadFault::NotEthernet { interface: None, link });
+        }
+        window.take(HEADER);
+        Ok(Self { parser })
+    }
+
+    pub(super) fn precision(&self) -> Precision {
+        match self.parser.header().ts_resolution {
+            PcapTsResolution::MicroSecond => Precision::Micro,
+            PcapTsResolution::NanoSecond => Precision::Nano,
+        }
+    }
+
+    pub(super) fn next(&mut self, window: &mut Window) -> Result<Option<Record>, ReadFault> {
+        window.begin();
+        let bytes = window.look(RECORD_HEADER)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let Some([.., a, b, c, d, _, _, _, _]) = bytes.first_chunk::<RECORD_HEADER>() else {
+            return Err(ReadFault::Truncated { missing: (RECORD_HEADER - bytes.len()) as u64 });
+        };
+        let length = match self.parser.header().endianness {
+            Endianness::Big => u32::from_be_bytes([*a, *b, *c, *d]),
+            Endianness::Little => u32::from_le_bytes([*a, *b, *c, *d]),
+        } as usize;
+        if length > MAX_FRAME {
+            return Err(ReadFault::TooLong { length, limit: MAX_FRAME });
+        }
+        let whole = RECORD_HEADER + length;
+        let bytes = window.look(whole)?;
+        let record = match self.parser.next_raw_packet(bytes) {
+            Ok((_, record)) => record,
+            Err(PcapParseError::IncompleteBuffer(..) | PcapParseError::Validation(_)) => {
+                return Err(ReadFault::Truncated { missing: whole.saturating_sub(bytes.len()) as u64 });
+            }
+        };
+        // A fraction of a second and more is not right, but there is no doubt about the time.
+        let fraction = match self.precision() {
+            Precision::Micro => u64::from(record.ts_frac) * 1000,
+            Precision::Nano => u64::from(record.ts_frac),
+        };
+        let timestamp = Timestamp(Timestamp::new(record.ts_sec, 0).0 + fraction);
+        let orig_len = record.orig_len.max(record.incl_len);
+        let range = window.take(whole);
+        Ok(Some(Record { timestamp, orig_len, data: range.start + RECORD_HEADER..range.end }))
+    }
+}

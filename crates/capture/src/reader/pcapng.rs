@@ -1,0 +1,248 @@
+//! pcapng (draft-ietf-opsawg-pcapng).
+//!
+//! Sections and interface descriptions are parsed by `pcap-file`, which keeps what later blocks depend on. Packets are
+//! read here: their options say nothing that matters to us, and a capture is not to be refused for a comment in a wrong
+//! encoding. All other blocks are skipped, of whatever length.
+
+use pcap_file::Endianness;
+use pcap_file::pcapng::blocks::{
+    ENHANCED_PACKET_BLOCK, INTERFACE_DESCRIPTION_BLOCK, PACKET_BLOCK, SECTION_HEADER_BLOCK,
+    SIMPLE_PACKET_BLOCK,
+};
+use pcap_file::pcapng::{PcapNgFormatError, PcapNgParseError, PcapNgParser};
+
+use super::Record;
+use super::window::{LONGEST, Window};
+use crate::MAX_FRAME;
+use crate::error::ReadFault;
+use crate::format::{Precision, Timestamp};
+use crate::link_type::LinkType;
+
+/// Type and length at the beginning of a block, and again the length at its end.
+const HEADER: usize = 8;
+const TRAILER: usize = 4;
+const SHORTEST: usize = HEADER + TRAILER;
+/// Interface descriptions are kept: these bound the memory that a file can make us need.
+const MAX_INTERFACES: usize = 1024;
+const MAX_DESCRIPTION: usize = 16 * 1024;
+
+pub(super) struct Pcapng {
+    parser: PcapNgParser,
+    /// Time of the last packet, for those that have none.
+    last: Timestamp,
+}
+
+/// What a block is, and how long.
+struct Block {
+    kind: u32,
+    length: usize,
+}
+
+/// Where a packet is in the body of its block.
+struct Packet {
+    timestamp: Option<Timestamp>,
+    orig_len: u32,
+    start: usize,
+    length: usize,
+}
+
+impl Pcapng {
+    /// Reads the first section header, whose type is known to be right, and all up to the first packet.
+    pub(super) fn new(window: &mut Window) -> Result<Self, ReadFault> {
+        let bytes = window.look(16)?;
+        let endianness = section_endianness(bytes)?;
+        let length = block_length(bytes, endianness)?;
+        let bytes = looked_at(window, length, LONGEST)?;
+        let (_, parser) = PcapNgParser::new(bytes)?;
+        check_version(&parser)?;
+        window.take(length);
+        Ok(Self { parser, last: Timestamp::default() })
+    }
+
+    /// Reads up to the next packet or the end: whether there is a packet.
+    pub(super) fn advance(&mut self, window: &mut Window) -> Result<bool, ReadFault> {
+        while let Some(block) = self.peek(window)? {
+            match block.kind {
+                SECTION_HEADER_BLOCK | INTERFACE_DESCRIPTION_BLOCK => self.describe(window, &block)?,
+                ENHANCED_PACKET_BLOCK | SIMPLE_PACKET_BLOCK | PACKET_BLOCK => return Ok(true),
+                _ => self.skip(window, &block)?,
+            }
+        }
+        Ok(false)
+    }
+
+    pub(super) fn next(&mut self, window: &mut Window) -> Result<Option<Record>, ReadFault> {
+        if !self.advance(window)? {
+            return Ok(None);
+        }
+        let Some(Block { kind, length }) = self.peek(window)? else { return Ok(None) };
+        let bytes = looked_at(window, length, LONGEST)?;
+        let (_, block) = self.parser.next_raw_block(bytes)?;
+        let packet = match kind {
+            SIMPLE_PACKET_BLOCK => self.simple(&block.body)?,
+            _ => self.enhanced(kind, &block.body)?,
+        };
+        if packet.length > MAX_FRAME {
+            return Err(ReadFault::TooLong { length: packet.length, limit: MAX_FRAME });
+        }
+        let room = block.body.len().saturating_sub(packet.start);
+        if packet.length > room {
+            return Err(ReadFault::PacketLength { claimed: packet.length, room });
+        }
+        let timestamp = packet.timestamp.unwrap_or(self.last);
+        self.last = timestamp;
+        let start = window.take(length).start + HEADER + packet.start;
+        let orig_len = packet.orig_len.max(packet.length as u32);
+        Ok(Some(Record { timestamp, orig_len, data: start..start + packet.length }))
+    }
+
+    /// The finest resolution of the interfaces that were described so far.
+    pub(super) fn precision(&self) -> Precision {
+        let is_fine = self.parser.interfaces().iter().any(|interface| {
+            let resolution = interface.ts_resolution();
+            // 2^-19 s is the last power of two that is not finer than a microsecond.
+            resolution.resolution() > if resolution.is_bin() { 19 } else { 6 }
+        });
+        if is_fine { Precision::Nano } else { Precision::Micro }
+    }
+
+    /// The next block, which is at least begun.
+    fn peek(&self, window: &mut Window) -> Result<Option<Block>, ReadFault> {
+        window.begin();
+        let bytes = window.look(SHORTEST)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let Some(header) = bytes.first_chunk::<SHORTEST>() else {
+            return Err(ReadFault::Truncated { missing: (SHORTEST - bytes.len()) as u64 });
+        };
+        let kind = number(self.endianness(), [header[0], header[1], header[2], header[3]]);
+        // A new section has its own byte order; its type reads the same in both.
+        let endianness =
+            if kind == SECTION_HEADER_BLOCK { section_endianness(header)? } else { self.endianness() };
+        Ok(Some(Block { kind, length: block_length(header, endianness)? }))
+    }
+
+    fn endianness(&self) -> Endianness {
+        self.parser.section().endianness
+    }
+
+    fn describe(&mut self, window: &mut Window, block: &Block) -> Result<(), ReadFault> {
+        let is_section = block.kind == SECTION_HEADER_BLOCK;
+        if !is_section && self.parser.interfaces().len() == MAX_INTERFACES {
+            return Err(ReadFault::Interfaces(MAX_INTERFACES));
+        }
+        let bytes = looked_at(window, block.length, if is_section { LONGEST } else { MAX_DESCRIPTION })?;
+        self.parser.next_raw_block(bytes)?;
+        if is_section {
+            check_version(&self.parser)?;
+        } else if let Some((number, interface)) = (0..).zip(self.parser.interfaces()).last() {
+            let link = LinkType::from(interface.linktype);
+            if link != LinkType::ETHERNET {
+                return Err(ReadFault::NotEthernet { interface: Some(number), link });
+            }
+        }
+        window.take(block.length);
+        Ok(())
+    }
+
+    fn skip(&self, window: &mut Window, block: &Block) -> Result<(), ReadFault> {
+        let missing = window.skip((block.length - TRAILER) as u64)?;
+        if missing > 0 {
+            return Err(ReadFault::Truncated { missing: missing + TRAILER as u64 });
+        }
+        let bytes = looked_at(window, TRAILER, LONGEST)?;
+        let trailer = bytes.first_chunk().map_or(0, |bytes| number(self.endianness(), *bytes));
+        if trailer as usize != block.length {
+            let mismatch = PcapNgFormatError::BlockLengthMismatch(block.length as u32, trailer);
+            return Err(PcapNgParseError::from(mismatch).into());
+        }
+        window.take(TRAILER);
+        Ok(())
+    }
+
+    /// Enhanced packet block; the obsolete packet block differs from it in the interface, which has 16 bits there.
+    fn enhanced(&self, kind: u32, body: &[u8]) -> Result<Packet, ReadFault> {
+        const FIXED: usize = 20;
+        let fixed = fixed_part::<FIXED>(body)?;
+        let word = |n: usize| number(self.endianness(), [fixed[n], fixed[n + 1], fixed[n + 2], fixed[n + 3]]);
+        let interface = match (kind, self.endianness()) {
+            (ENHANCED_PACKET_BLOCK, _) => word(0),
+            (_, Endianness::Big) => u16::from_be_bytes([fixed[0], fixed[1]]).into(),
+            (_, Endianness::Little) => u16::from_le_bytes([fixed[0], fixed[1]]).into(),
+        };
+        if interface as usize >= self.parser.interfaces().len() {
+            return Err(ReadFault::UnknownInterface(interface));
+        }
+        let time = self.parser.state().decode_timestamp(interface, word(4), word(8));
+        let nanos = u64::try_from(time.map_err(|_| ReadFault::Timestamp)?.as_nanos());
+        let timestamp = Some(Timestamp(nanos.map_err(|_| ReadFault::Timestamp)?));
+        Ok(Packet { timestamp, orig_len: word(16), start: FIXED, length: word(12) as usize })
+    }
+
+    /// Simple packet block: of the first interface, cut to its snap length, with no time.
+    fn simple(&self, body: &[u8]) -> Result<Packet, ReadFault> {
+        const FIXED: usize = 4;
+        let orig_len = number(self.endianness(), *fixed_part::<FIXED>(body)?);
+        let interface = self.parser.interfaces().first().ok_or(ReadFault::UnknownInterface(0))?;
+        let snaplen = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
+        Ok(Packet { timestamp: None, orig_len, start: FIXED, length: orig_len.min(snaplen) as usize })
+    }
+}
+
+/// The byte order of the section whose header begins `bytes`, by its byte-order magic.
+fn section_endianness(bytes: &[u8]) -> Result<Endianness, ReadFault> {
+    let Some([.., a, b, c, d]) = bytes.first_chunk::<12>() else {
+        return Err(ReadFault::Truncated { missing: (12 - bytes.len()) as u64 });
+    };
+    match u32::from_be_bytes([*a, *b, *c, *d]) {
+        0x1a2b_3c4d => Ok(Endianness::Big),
+        0x4d3c_2b1a => Ok(Endianness::Little),
+        magic => Err(PcapNgParseError::from(PcapNgFormatError::InvalidMagicNumber(magic)).into()),
+    }
+}
+
+fn block_length(bytes: &[u8], endianness: Endianness) -> Result<usize, ReadFault> {
+    let Some([_, _, _, _, a, b, c, d]) = bytes.first_chunk::<HEADER>() else {
+        return Err(ReadFault::Truncated { missing: (HEADER - bytes.len()) as u64 });
+    };
+    let length = number(endianness, [*a, *b, *c, *d]) as usize;
+    let fault = |fault: PcapNgFormatError| Err(PcapNgParseError::from(fault).into());
+    if length < SHORTEST {
+        return fault(PcapNgFormatError::BlockTooShort(SHORTEST, length));
+    }
+    if !length.is_multiple_of(4) {
+        return fault(PcapNgFormatError::BlockNotAligned(length));
+    }
+    Ok(length)
+}
+
+/// The next `length` bytes, all of them, where that is within a limit that is at most [`LONGEST`].
+fn looked_at(window: &mut Window, length: usize, limit: usize) -> Result<&[u8], ReadFault> {
+    if length > limit {
+        return Err(ReadFault::TooLong { length, limit });
+    }
+    let bytes = window.look(length)?;
+    bytes.get(..length).ok_or(ReadFault::Truncated { missing: (length - bytes.len()) as u64 })
+}
+
+fn fixed_part<const N: usize>(body: &[u8]) -> Result<&[u8; N], ReadFault> {
+    let short =
+        || PcapNgParseError::from(PcapNgFormatError::BlockTooShort(SHORTEST + N, SHORTEST + body.len()));
+    body.first_chunk().ok_or_else(|| short().into())
+}
+
+fn check_version(parser: &PcapNgParser) -> Result<(), ReadFault> {
+    let section = parser.section();
+    match section.major_version {
+        1 => Ok(()),
+        major => Err(ReadFault::Version(major, section.minor_version)),
+    }
+}
+
+fn number(endianness: Endianness, bytes: [u8; 4]) -> u32 {
+    match endianness {
+        Endianness::Big => u32::from_be_bytes(bytes),
+        Endianness::Little => u32::from_le_bytes(bytes),
+    }
+}
