@@ -16,6 +16,8 @@ use crate::suggest::{did_you_mean, nearest};
 /// A list with its place, and its elements' places.
 pub(crate) type List<T> = Spanned<Vec<Spanned<T>>>;
 
+const LISTS: &str = "a list of lists of whole numbers, such as [[0], [1]]";
+
 /// Makes a value with its place.
 pub(crate) fn at<T>(span: Span, value: T) -> Spanned<T> {
     Spanned::new(span, value)
@@ -155,8 +157,11 @@ impl<'a> Reader<'a> {
     ) -> Option<List<Vec<Spanned<u32>>>> {
         let value = self.value(key)?;
         let DeValue::Array(list) = value.get_ref() else {
-            return self.wrong_type(key, value, "a list of lists of whole numbers, such as [[0], [1]]");
+            return self.wrong_type(key, value, LISTS);
         };
+        if let Some(item) = list.iter().find(|item| !item.get_ref().is_array()) {
+            return self.wrong_type(key, item, LISTS);
+        }
         let lists: Vec<_> = list.iter().map(|item| self.to_numbers(key, item, &range)).collect();
         lists.into_iter().collect::<Option<Vec<_>>>().map(|lists| at(value.span(), lists))
     }

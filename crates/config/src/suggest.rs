@@ -1,14 +1,23 @@
 //! "Did you mean": the known word that is nearest to the one written.
 
-/// The nearest of `known`, if it is near enough for a slip: one edit in three characters.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Letters that a part of a known word must have to stand for it.
+const PART: usize = 3;
+
+/// The nearest of `known`, if it is near enough for a slip (one edit in three characters), else the only one that the
+/// word is a part of.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let folded = fold(word);
-    known
+    let slip = known
+        .clone()
         .into_iter()
         .map(|candidate| (strsim::osa_distance(&folded, &fold(candidate)), candidate))
-        .filter(|(distance, candidate)| *distance <= word.len().max(candidate.len()).div_ceil(3).min(4))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+        .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).clamp(1, 4))
+        .min_by_key(|(distance, _)| *distance);
+    let part = || {
+        let mut whole = known.into_iter().filter(|known| folded.len() >= PART && known.contains(&folded));
+        whole.next().filter(|_| whole.next().is_none())
+    };
+    slip.map(|(_, candidate)| candidate).or_else(part)
 }
 
 /// `Cell-Size` is as good as `cell_size`.
@@ -42,6 +51,9 @@ mod tests {
             ("on-failure", Some("on_failure")),
             ("OnFailure", Some("on_failure")),
             ("outputs", Some("output")),
+            ("out", Some("output")),
+            ("failure", Some("on_failure")),
+            ("o", None),
             ("colour", None),
             ("x", None),
         ] {

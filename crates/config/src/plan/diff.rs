@@ -36,6 +36,10 @@ fn named(kind: ItemKind, old: &[Item], new: &[Item], changes: &mut Vec<Change>) 
 
 /// The fields of one item that differ, if any.
 fn fields(kind: ItemKind, old: &Item, new: &Item) -> Option<Change> {
+    if kind == ItemKind::Nf && old.get("command").is_some() != new.get("command").is_some() {
+        let text = format!("{} → {}", words::summary(kind, old), words::summary(kind, new));
+        return Some(change(Action::Change, kind, &new.name, text));
+    }
     let gone = old.fields.iter().map(|(key, _)| *key).filter(|key| new.get(key).is_none());
     let keys = new.fields.iter().map(|(key, _)| *key).chain(gone);
     let texts: Vec<String> = keys

@@ -5,10 +5,10 @@ use toml::Value;
 use super::ItemKind;
 use crate::document::Item;
 
-/// A value without its punctuation: lists with commas, commands with spaces, nothing as `none`.
+/// A value without its punctuation: lists with commas, commands with spaces, an empty one as `none`, no value as `unset`.
 pub(super) fn value(key: &str, value: Option<&Value>) -> String {
     let text = match value {
-        None => String::new(),
+        None => return "unset".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(list)) => {
             let separator = if key == "command" { " " } else { "," };

@@ -1,0 +1,196 @@
+//! What plans say, word for word.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use netvm_config::model::Host;
+use netvm_config::{assign_ids, parse, plan};
+
+const OLD: &str = r#"
+[[group]]
+name = "edge"
+
+[[group]]
+name = "guest"
+
+[[port]]
+name = "client"
+kind = "source"
+
+[[port]]
+name = "server"
+kind = "sink"
+
+[[nf]]
+role = "firewall"
+group = "edge"
+command = ["netvm-firewall", "--rules", "fw.rules"]
+
+[[nf]]
+role = "router"
+group = "edge"
+command = ["netvm-l3-forward"]
+replicas = 2
+
+[[nf]]
+role = "probe"
+group = "guest"
+
+[[chain]]
+name = "web"
+hops = ["firewall", "router"]
+output = "server"
+
+[[steer]]
+port = "client"
+match = { protocol = "tcp", destination_ports = 80 }
+chain = "web"
+
+[[steer]]
+port = "client"
+drop = true
+"#;
+
+fn host(text: &str) -> Host {
+    parse("host.toml", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
+}
+
+/// The plan after each `from` became its `to`.
+fn changed(edits: &[(&str, &str)]) -> String {
+    let mut text = OLD.to_owned();
+    for (from, to) in edits {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text = text.replace(from, to);
+    }
+    let (old, mut new) = (host(OLD), host(&text));
+    let plan_before = plan(&old, &new);
+    assign_ids(&mut new, Some(&old));
+    assert_eq!(plan(&old, &new), plan_before, "numbers do not matter");
+    plan_before.to_string()
+}
+
+#[test]
+fn nothing_is_said_to_be_nothing() {
+    assert_eq!(changed(&[]), "nothing changes\n");
+}
+
+#[test]
+fn chains_and_steering_disturb_nobody() {
+    assert_eq!(
+        changed(&[(
+            "hops = [\"firewall\", \"router\"]\noutput = \"server\"",
+            "hops = [\"firewall\"]\non_failure = \"bypass\""
+        )]),
+        "~ chain web: hops firewall,router → firewall; on_failure drop → bypass; output server → unset\n\
+         no traffic is disturbed\n"
+    );
+    assert_eq!(
+        changed(&[
+            ("destination_ports = 80 }", "destination_ports = \"80-81\" }"),
+            (
+                "[[steer]]\nport = \"client\"\ndrop = true\n",
+                "[[chain]]\nname = \"rest\"\nhops = [\"probe\"]\noutput = \"ingress\"\n[[steer]]\nport = \"client\"\nchain = \"rest\"\n"
+            ),
+        ]),
+        "+ chain rest: probe → ingress\n\
+         - steering client: destination_ports=80 protocol=tcp → chain web\n\
+         - steering client: everything → drop\n\
+         + steering client: destination_ports=80-81 protocol=tcp → chain web\n\
+         + steering client: everything → chain rest\n\
+         no traffic is disturbed\n"
+    );
+    let rule = "[[steer]]\nport = \"client\"\ndrop = true\n";
+    let first = "[[steer]]\nport = \"client\"\nmatch";
+    assert_eq!(
+        changed(&[(rule, ""), (first, &format!("{rule}{first}"))]),
+        "~ steering client: the rules' order\nno traffic is disturbed\n"
+    );
+}
+
+#[test]
+fn an_nf_restarts_only_for_what_a_process_cannot_change() {
+    assert_eq!(
+        changed(&[("\"fw.rules\"]", "\"new.rules\"]\nuser = \"fw\"")]),
+        "~ nf firewall: command netvm-firewall --rules fw.rules → netvm-firewall --rules new.rules; user nobody → fw\n    \
+         restarts NF firewall (command netvm-firewall --rules fw.rules → netvm-firewall --rules new.rules; user nobody → fw)\n"
+    );
+    assert_eq!(
+        changed(&[("replicas = 2", "replicas = 3\nstandby = 1\nbalance = \"flow-hash\"")]),
+        "~ nf router: replicas 2 → 3; standby 0 → 1; balance least-occupied → flow-hash\n    \
+         starts 2 replicas of NF router\n"
+    );
+    assert_eq!(
+        changed(&[("replicas = 2", "")]),
+        "~ nf router: replicas 2 → 1\n    stops a replica of NF router\n"
+    );
+    assert_eq!(
+        changed(&[("role = \"probe\"", "role = \"probe\"\nattach_users = [\"root\"]")]),
+        "~ nf probe: attach_users none → root\nno traffic is disturbed\n"
+    );
+    assert_eq!(
+        changed(&[(
+            "role = \"probe\"\ngroup = \"guest\"",
+            "role = \"probe\"\ngroup = \"guest\"\ncommand = [\"probe\"]"
+        )]),
+        "~ nf probe: attaches by itself → probe\n    stops NF probe\n    starts NF probe\n"
+    );
+}
+
+#[test]
+fn items_come_and_go() {
+    assert_eq!(
+        changed(&[
+            (
+                "[[nf]]\nrole = \"probe\"\ngroup = \"guest\"\n",
+                "[[nf]]\nrole = \"scan\"\ngroup = \"new\"\ncommand = [\"scan\", \"-v\"]\nreplicas = 2\n[[nf]]\nrole = \"self\"\ngroup = \"new\"\n"
+            ),
+            ("name = \"guest\"", "name = \"new\"\ncell_size = 4096"),
+            ("name = \"server\"\nkind = \"sink\"", "name = \"out\"\nkind = \"tap\"\ninterface = \"tap7\""),
+            ("output = \"server\"", "output = \"out\""),
+        ]),
+        "- group guest: 16384 cells of 2048 bytes\n\
+         + group new: 16384 cells of 4096 bytes\n\
+         - port server: sink\n    closes port server\n\
+         + port out: tap tap7\n    opens port out\n\
+         - nf probe: attaches by itself\n    stops NF probe\n\
+         + nf scan: scan -v\n    starts 2 replicas of NF scan\n\
+         + nf self: attaches by itself\n    waits for NF self to attach\n\
+         ~ chain web: output server → out\n"
+    );
+}
+
+#[test]
+fn memory_and_ports_disturb_who_uses_them() {
+    assert_eq!(
+        changed(&[("name = \"edge\"", "name = \"edge\"\ncells = 1000\nmay_send_to = [\"server\"]")]),
+        "~ group edge: cells 16384 → 1000; may_send_to unset → server\n    \
+         the memory of group edge is made anew (cells 16384 → 1000)\n    \
+         restarts NF firewall (memory of group edge)\n    \
+         restarts NF router (memory of group edge)\n    \
+         port client is reopened (memory of group edge)\n"
+    );
+    assert_eq!(
+        changed(&[("name = \"edge\"", "name = \"edge\"\nmay_send_to = []")]),
+        "~ group edge: may_send_to unset → none\nno traffic is disturbed\n"
+    );
+    assert_eq!(
+        changed(&[("kind = \"source\"", "kind = \"source\"\nqueues = 2")]),
+        "~ port client: queues 1 → 2\n    port client is reopened (queues 1 → 2)\n"
+    );
+    // The first chain of a port decides where its packets land.
+    assert_eq!(
+        changed(&[("hops = [\"firewall\", \"router\"]", "hops = [\"probe\"]")]),
+        "~ port client: packets land in group guest instead of group edge\n    \
+         port client is reopened (packets land in group guest instead of group edge)\n\
+         ~ chain web: hops firewall,router → probe\n"
+    );
+}
+
+#[test]
+fn the_engine_itself_needs_a_restart() {
+    let (old, new) = (host(OLD), host(&format!("[engine]\ncores = [1]\nidle = \"poll\"\n{OLD}")));
+    let plan = plan(&old, &new);
+    assert!(plan.needs_restart());
+    assert_eq!(
+        plan.to_string(),
+        "~ engine: cores none → 1; idle adaptive → poll\n    netvmd must be restarted (cores none → 1; idle adaptive → poll)\n"
+    );
+}
