@@ -29,15 +29,15 @@ pub struct Memory {
     pub pool: Arc<Pool>,
     region: Arc<Region>,
     out: Box<[AtomicU8]>,
-    /// For captures: time stamp and original length of the packet in each cell. Empty where nobody asked for them.
+    /// For captures: time stamp and original length of the packet in each cell.
     stamps: Box<[[AtomicU64; 2]]>,
 }
 
 impl Memory {
-    pub(crate) fn new(id: MemoryId, region: Arc<Region>, pool: Pool, stamped: bool) -> Self {
+    pub(crate) fn new(id: MemoryId, region: Arc<Region>, pool: Pool) -> Self {
         let cells = region.geometry().cells as usize;
         let out = (0..cells).map(|_| AtomicU8::new(0)).collect();
-        let stamps = (0..if stamped { cells } else { 0 }).map(|_| Default::default()).collect();
+        let stamps = (0..cells).map(|_| Default::default()).collect();
         Self { id, pool: Arc::new(pool), region, out, stamps }
     }
 

@@ -11,7 +11,7 @@ use netvm_config::model::{EngineConfig, Group, Host, PortConfig};
 
 use super::group::{GroupState, create_memory};
 use super::ports::{self, OpenError, PortState};
-use super::{Engine, GroupError};
+use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::port::PortQueue;
@@ -214,7 +214,10 @@ impl Engine {
             self.service();
             std::thread::sleep(Duration::from_micros(200));
         }
-        self.ports.remove(&id);
+        let progress = self.ports.remove(&id).and_then(|state| state.progress);
+        if let Some(fault) = progress.and_then(|progress| progress.fault.lock().ok()?.take()) {
+            self.notices.push_back(Notice::PortFault { port: id, fault });
+        }
         Ok(())
     }
 

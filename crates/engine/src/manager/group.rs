@@ -23,8 +23,6 @@ pub(super) struct MemoryPlan {
     pub(super) ring_size: u32,
     /// The node of each region of a group, in their order.
     pub(super) nodes: Vec<u32>,
-    /// Captures are read or written: keep time stamps.
-    pub(super) stamped: bool,
 }
 
 /// A group as the manager keeps it.
@@ -156,5 +154,5 @@ pub(super) fn create_memory(
     let region = Arc::new(region);
     let pool = crate::memory::pool_over(plan.eal, &region, id, node)
         .map_err(|source| GroupError::Pool { name: config.name.clone(), source: Box::new(source) })?;
-    Ok(Memory::new(id, region, pool, plan.stamped))
+    Ok(Memory::new(id, region, pool))
 }

@@ -148,6 +148,13 @@ pub enum Notice {
         /// How long until nothing of it was left.
         total: Duration,
     },
+    /// A capture could not be read or written to its end; told when its port is closed.
+    PortFault {
+        /// The port.
+        port: PortId,
+        /// What happened.
+        fault: String,
+    },
     /// A standby replica takes packets now.
     StandbyTookOver {
         /// The NF.
@@ -185,12 +192,11 @@ pub struct Engine {
 impl Engine {
     /// Starts DPDK and the workers; the host is empty then.
     ///
-    /// `stamped`: captures keep their time stamps (costs 16 bytes a cell). `pci`: DPDK looks for NICs, so that ports on them
-    /// can be opened; it touches none before.
+    /// `pci`: DPDK looks for NICs, so that ports on them can be opened; it touches none before.
     ///
     /// # Errors
     /// [`StartError`] names what is missing and what helps.
-    pub fn start(config: &EngineConfig, stamped: bool, pci: bool) -> Result<Self, StartError> {
+    pub fn start(config: &EngineConfig, pci: bool) -> Result<Self, StartError> {
         let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
         let may_use =
             |core: u32| (core as usize) < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core as usize);
@@ -224,7 +230,7 @@ impl Engine {
         let pages = if config.huge_pages { Pages::HugeIfFree } else { Pages::Normal };
         Ok(Self {
             host: Host { engine: config.clone(), ..Host::default() },
-            plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes, stamped },
+            plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
             groups: BTreeMap::new(),

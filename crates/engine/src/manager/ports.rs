@@ -254,10 +254,12 @@ fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, Ope
     match &config.kind {
         PortKind::Pcap { input, output, paced } => {
             let input = input.as_deref().map(CaptureReader::open).transpose()?;
-            let output = output
-                .as_deref()
-                .map(|path| CaptureWriter::create(path, WriterOptions::default()))
-                .transpose()?;
+            // A capture that is read and written keeps its form: no time stamp loses precision.
+            let options = match (&input, output) {
+                (Some(input), Some(output)) => WriterOptions::for_output(output, input),
+                _ => WriterOptions::default(),
+            };
+            let output = output.as_deref().map(|path| CaptureWriter::create(path, options)).transpose()?;
             let progress = Arc::new(Progress::default());
             let device = Capture::new(input, output, *paced, Arc::clone(&progress));
             Ok(one(Box::new(device), "capture file", Some(progress)))

@@ -1,11 +1,11 @@
 //! The pcap port: a capture is read, a capture is written, time stamps and original lengths kept.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use dpdk::{Batch, Mbuf};
-use netvm_capture::{CaptureReader, CaptureWriter, Timestamp};
+use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriteError};
 use netvm_region::clock;
 
 use super::{Arrival, Device, sink::swallow};
@@ -82,14 +82,22 @@ impl Capture {
         }
     }
 
-    fn write(&mut self, memory: &Memory, mbuf: &Mbuf) -> Result<(), io::Error> {
+    fn write(&mut self, memory: &Memory, mbuf: &Mbuf) -> Result<(), WriteError> {
         let Some(writer) = &mut self.output else { return Ok(()) };
+        // What did not come from a capture is stamped as it goes.
         let (time, original) = memory.stamp(mbuf);
+        let time = if time == 0 { now() } else { Timestamp(time) };
+        memory.set_stamp(mbuf, 0, 0);
         let length = u32::from(mbuf.data_len());
         self.written.resize(length as usize, 0);
         mbuf.copy_to(&mut self.written);
-        writer.write(Timestamp(time), original.max(length), &self.written).map_err(io::Error::other)
+        writer.write(time, original.max(length), &self.written)
     }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Device for Capture {

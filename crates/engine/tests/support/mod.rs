@@ -64,7 +64,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(config: &EngineConfig) -> Self {
-        let engine = Engine::start(config, true, false).unwrap_or_else(|error| panic!("{error}"));
+        let engine = Engine::start(config, false).unwrap_or_else(|error| panic!("{error}"));
         Self { engine, nfs: Vec::new(), notices: Vec::new() }
     }
 
