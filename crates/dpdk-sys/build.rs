@@ -9,7 +9,8 @@ use std::process::ExitCode;
 const OLDEST: &str = "22.11";
 
 /// The libraries whose symbols the shim and the bindings name; drivers are plug-ins that the EAL loads.
-const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring"];
+/// Older releases have no rte_log of its own.
+const LIBRARIES: [&str; 6] = ["rte_eal", "rte_ethdev", "rte_log", "rte_mbuf", "rte_mempool", "rte_ring"];
 
 /// DPDK's own functions that are bound as they are; everything else goes through `netvm_*` of the shim.
 const FUNCTIONS: [&str; 21] = [
@@ -78,7 +79,7 @@ fn build() -> Result<(), Box<dyn Error>> {
     }
     shim.try_compile("netvm_dpdk_shim")?;
     // After the shim, which needs them.
-    for library in LIBRARIES {
+    for library in LIBRARIES.iter().filter(|library| dpdk.libs.iter().any(|lib| lib == *library)) {
         println!("cargo:rustc-link-lib=dylib={library}");
     }
 

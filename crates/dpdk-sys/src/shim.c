@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -193,13 +194,26 @@ netvm_log_end(char *text, size_t capacity)
 	return length;
 }
 
+static atomic_int starting;
+
+/* DPDK 25.11 ends the process for some wrong arguments; what it has said of them is caught, and would be lost. */
+static void
+tell_at_exit(void)
+{
+	if (atomic_load(&starting))
+		fwrite(logs.text, 1, logs.length, stderr);
+}
+
 int
 netvm_eal_init(int argc, char **argv)
 {
 	int used;
 
 	rte_errno = 0;
+	atomic_store(&starting, 1);
+	atexit(tell_at_exit);
 	used = rte_eal_init(argc, argv);
+	atomic_store(&starting, 0);
 	if (used >= 0)
 		return 0;
 	return rte_errno > 0 ? -rte_errno : -EINVAL;

@@ -64,7 +64,9 @@ pub enum Device {
         /// Name of the interface in the calling thread's network namespace.
         interface: String,
     },
-    /// A TAP interface, made when the port starts and removed with it (`net_tap`); each packet is copied.
+    /// A TAP interface, made when the port starts and removed with it (`net_tap`); each packet is copied. The driver
+    /// has the kernel send this process a real-time signal for packets that come in, so that system calls of any
+    /// thread can fail with `EINTR`.
     Tap {
         /// Its name, in the calling thread's network namespace.
         interface: String,

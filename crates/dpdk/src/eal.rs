@@ -71,7 +71,8 @@ pub struct EalOptions {
     pub pci: bool,
     /// What of its log goes to standard error.
     pub log_level: LogLevel,
-    /// Further arguments, as DPDK documents them (`--force-max-simd-bitwidth=512`).
+    /// Further arguments, as DPDK documents them (`--force-max-simd-bitwidth=512`). DPDK 25.11 ends the process for one
+    /// that it does not know, or that is given already.
     pub arguments: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::FromRawFd;
 use std::process::Command;
 use std::sync::Arc;
@@ -211,7 +211,8 @@ fn queues_work_on_other_threads() {
             });
         }
     });
-    assert_eq!((port.stats().unwrap().tx_packets, pool.in_use()), (64_000, 0));
+    // Not what it has sent: net_null of DPDK 25.11 tells the last queue's number only.
+    assert_eq!((port.stats().unwrap().rx_packets, pool.in_use()), (64_000, 0));
 }
 
 #[test]
@@ -290,19 +291,27 @@ fn talk(port: &mut Started, pool: &Pool, interface: &str, length: usize) {
     }
     assert_eq!(receive(&mut port.rx, 50), sent);
 
-    let sent: Vec<_> = (100..150).map(|n| frame(n, length)).collect();
-    for frame in &sent {
-        send(&mut port.tx[0], packet(pool, frame));
+    // One at a time: the socket holds some 200 KB.
+    for sent in (100..150).map(|n| frame(n, length)) {
+        send(&mut port.tx[0], packet(pool, &sent));
+        while next_frame(&mut kernel) != sent {}
     }
-    let mut came = Vec::new();
-    while came.len() < sent.len() {
-        let mut buffer = vec![0; 10_000];
-        let length = kernel.read(&mut buffer).unwrap();
-        buffer.truncate(length);
-        // The socket sees what it has sent, too.
-        came.extend(Some(buffer).filter(|frame| is_ours(frame) && frame[17] >= 100));
+}
+
+/// The next frame that a packet socket has; it sees what it has sent, too.
+fn next_frame(socket: &mut File) -> Vec<u8> {
+    let mut buffer = vec![0; 10_000];
+    loop {
+        match socket.read(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return buffer;
+            }
+            // By the TAP driver's signals.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error}"),
+        }
     }
-    assert_eq!(came, sent);
 }
 
 /// A process that another test has just started may have a driver's descriptor until it calls exec.
