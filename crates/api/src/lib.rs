@@ -24,10 +24,14 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod client;
+mod escape;
 mod status;
 mod traffic;
 
 pub use change::{ApiError, ApplyReply, ConfigReply, Diagnostic, Done, PlanReply, Severity};
+pub use client::{Client, ClientError};
+pub use escape::file_name;
 pub use netvm_config::model::Idle;
 pub use netvm_config::{Action, Change, Effect, ItemKind, Plan};
 pub use status::{HugePages, Status, WorkerInfo};
@@ -67,5 +71,5 @@ pub mod path {
     pub const STOP: &str = "/v1/stop";
 }
 
-/// Header of a request with a TOML body: the name of the file, for diagnostics.
+/// Header of a request with a TOML body: the name of the file, percent-encoded ([`file_name`] reads it), for diagnostics.
 pub const FILE_HEADER: &str = "netvm-file";

@@ -1,0 +1,287 @@
+//! A client of the API: one connection for each request, over the Unix socket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::escape::encode;
+use crate::{
+    ApiError, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, FILE_HEADER, GroupInfo, NfInfo,
+    PlanReply, PortInfo, SOCKET_VARIABLE, Stats, Status, path,
+};
+
+/// Longest answer that is read.
+const MAX_ANSWER: usize = 64 << 20;
+/// How long an answer may take that only reads or ends something.
+const SHORT: Duration = Duration::from_secs(10);
+/// How long a change may take: it starts NFs and waits for them.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("no netvmd answers on {}: {source}. Is it running? Start it with `netvmd --config FILE`; if it has another socket, name it with --socket or {SOCKET_VARIABLE}", path.display())]
+    NotRunning {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// This user may not connect.
+    #[error("this user may not use {}: {source}. Run as root, or as a user that the socket's owner and mode let in (see `ls -l {}`)", path.display(), path.display())]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another failure to connect.
+    #[error("cannot connect to {}: {source}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No answer in time.
+    #[error(
+        "netvmd did not answer `{request}` within {seconds} s. It may be busy starting NFs: see its log, and try again"
+    )]
+    Timeout {
+        /// What was asked.
+        request: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The connection broke.
+    #[error("netvmd closed the connection during `{request}`: {source}. See its log")]
+    Broken {
+        /// What was asked.
+        request: String,
+        /// What HTTP says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The answer is not one of this API.
+    #[error("the answer to `{request}` is not netvmd's: {what}. Is {} its socket, and is it of the version of this program ({})?", path.display(), env!("CARGO_PKG_VERSION"))]
+    Protocol {
+        /// What was asked.
+        request: String,
+        /// The socket.
+        path: PathBuf,
+        /// What is odd.
+        what: String,
+    },
+    /// netvmd says no.
+    #[error("{error}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What it says.
+        error: ApiError,
+    },
+}
+
+/// A client of one netvmd.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+    short: Duration,
+    long: Duration,
+}
+
+impl Client {
+    /// A client of the netvmd at `socket`; `None`: the one that the environment names, else the default one.
+    #[must_use]
+    pub fn new(socket: Option<&Path>) -> Self {
+        let named = || std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let socket = socket.map(Path::to_owned).or_else(named).unwrap_or_else(|| DEFAULT_SOCKET.into());
+        Self { socket, short: SHORT, long: LONG }
+    }
+
+    /// The same with other limits for answers: `short` for what only reads, `long` for what changes something.
+    #[must_use]
+    pub fn with_timeouts(mut self, short: Duration, long: Duration) -> Self {
+        (self.short, self.long) = (short, long);
+        self
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// What netvmd is and on what it runs.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.get(path::STATUS).await
+    }
+
+    /// Every port.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn ports(&self) -> Result<Vec<PortInfo>, ClientError> {
+        self.get(path::PORTS).await
+    }
+
+    /// Every instance of every NF.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn nfs(&self) -> Result<Vec<NfInfo>, ClientError> {
+        self.get(path::NFS).await
+    }
+
+    /// Every chain.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn chains(&self) -> Result<Vec<ChainInfo>, ClientError> {
+        self.get(path::CHAINS).await
+    }
+
+    /// Every trust group.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn groups(&self) -> Result<Vec<GroupInfo>, ClientError> {
+        self.get(path::GROUPS).await
+    }
+
+    /// Everything that is counted.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stats(&self) -> Result<Stats, ClientError> {
+        self.get(path::STATS).await
+    }
+
+    /// The configuration that is being run.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn config(&self) -> Result<ConfigReply, ClientError> {
+        self.get(path::CONFIG).await
+    }
+
+    /// What applying `toml` would change. `file` is its name, for diagnostics.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
+    pub async fn plan(&self, file: &str, toml: &str) -> Result<PlanReply, ClientError> {
+        self.request(Method::POST, path::PLAN, Some((file, toml)), self.short).await
+    }
+
+    /// Applies `toml`. When it fails, the running configuration is as it was.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
+    pub async fn apply(&self, file: &str, toml: &str) -> Result<ApplyReply, ClientError> {
+        self.request(Method::POST, path::APPLY, Some((file, toml)), self.long).await
+    }
+
+    /// Restarts every instance of an NF.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no such role, or netvmd does not start it.
+    pub async fn restart(&self, role: &str) -> Result<Done, ClientError> {
+        let path = path::RESTART.replace("{role}", &encode(role, ""));
+        self.request(Method::POST, &path, None, self.long).await
+    }
+
+    /// Ends netvmd.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stop(&self) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::STOP, None, self.long).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.request(Method::GET, path, None, self.short).await
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, &str)>,
+        limit: Duration,
+    ) -> Result<T, ClientError> {
+        let name = format!("{method} {path}");
+        let timeout = || ClientError::Timeout { request: name.clone(), seconds: limit.as_secs() };
+        let answer = tokio::time::timeout(limit, self.exchange(&name, method, path, body));
+        let (status, bytes) = answer.await.map_err(|_| timeout())??;
+        if status.is_success() {
+            return serde_json::from_slice(&bytes).map_err(|error| self.odd(&name, error.to_string()));
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(error) => Err(ClientError::Refused { status: status.as_u16(), error }),
+            Err(_) => Err(self.odd(&name, format!("HTTP status {status}"))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        name: &str,
+        method: Method,
+        path: &str,
+        body: Option<(&str, &str)>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
+        let broken =
+            |source: hyper::Error| ClientError::Broken { request: name.to_owned(), source: source.into() };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let exchange = async {
+            let mut request = Request::builder().method(method).uri(path).header(header::HOST, "netvmd");
+            if let Some((file, _)) = body {
+                request = request
+                    .header(header::CONTENT_TYPE, "application/toml")
+                    .header(FILE_HEADER, encode(file, "/"));
+            }
+            let text = body.map_or_else(Bytes::new, |(_, text)| Bytes::copy_from_slice(text.as_bytes()));
+            let request = request.body(Full::new(text)).map_err(|error| self.odd(name, error.to_string()))?;
+            let response = sender.send_request(request).await.map_err(broken)?;
+            let status = response.status();
+            let bytes = Limited::new(response.into_body(), MAX_ANSWER)
+                .collect()
+                .await
+                .map_err(|source| ClientError::Broken { request: name.to_owned(), source })?;
+            Ok((status, bytes.to_bytes()))
+        };
+        // The connection must be driven while the exchange waits. It ends by itself when the exchange has ended.
+        tokio::pin!(exchange);
+        tokio::pin!(connection);
+        tokio::select! {
+            answer = &mut exchange => answer,
+            _ = &mut connection => exchange.await,
+        }
+    }
+
+    fn connect_error(&self, source: io::Error) -> ClientError {
+        let path = self.socket.clone();
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning { path, source }
+            }
+            io::ErrorKind::PermissionDenied => ClientError::Denied { path, source },
+            _ => ClientError::Connect { path, source },
+        }
+    }
+
+    fn odd(&self, request: &str, what: String) -> ClientError {
+        ClientError::Protocol { request: request.to_owned(), path: self.socket.clone(), what }
+    }
+}
