@@ -1,5 +1,7 @@
 //! Packets through chains of real NF processes.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 mod support;
 
 use std::time::Duration;

@@ -2,6 +2,8 @@
 //!
 //! `NETVM_HOSTILE_SECONDS` says for how long (3 by default).
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 mod support;
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};

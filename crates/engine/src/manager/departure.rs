@@ -81,6 +81,7 @@ impl Engine {
 
     /// The NF's process is gone (its connection is closed): its traffic goes where its chains say, its cells come back.
     pub fn departed(&mut self, id: InstanceId) {
+        let since = Instant::now();
         let Some(instance) = self.instances.remove(&id) else { return };
         let mask = instance.mask();
         let stranded = self.stranded(&instance);
@@ -106,7 +107,7 @@ impl Engine {
             phase: Phase::FirstSweep,
             tickets,
             cells: 0,
-            since: Instant::now(),
+            since,
             first_sweep: Duration::ZERO,
             _control: instance.control,
         });
@@ -164,6 +165,9 @@ impl Engine {
         if let Some(departure) = departure {
             departure.tickets.retain(|ticket| *ticket != done.ticket);
             departure.cells += done.cells;
+            if departure.phase == Phase::FirstSweep {
+                departure.first_sweep = departure.first_sweep.max(done.at.duration_since(departure.since));
+            }
         }
     }
 
@@ -207,9 +211,7 @@ impl Engine {
         };
         match self.departures[index].phase {
             Phase::FirstSweep => {
-                let departure = &mut self.departures[index];
-                departure.first_sweep = departure.since.elapsed();
-                departure.phase = Phase::AwaitingOthers;
+                self.departures[index].phase = Phase::AwaitingOthers;
                 false
             }
             Phase::AwaitingOthers => {

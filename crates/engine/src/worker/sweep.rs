@@ -1,6 +1,7 @@
 //! Taking back the cells of NFs that are gone, a slice of the account at a time, so that forwarding is not held up.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::path::Path;
 use crate::ids::{MemoryId, StationId};
@@ -25,6 +26,8 @@ pub(crate) struct SweepOrder {
 pub(crate) struct Swept {
     pub(crate) ticket: u64,
     pub(crate) cells: u64,
+    /// When it was done.
+    pub(crate) at: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +60,7 @@ impl Sweeps {
                 return None;
             }
         }
-        let done = Swept { ticket: order.ticket, cells: *cells };
+        let done = Swept { ticket: order.ticket, cells: *cells, at: Instant::now() };
         path.counters.reclaimed.add(done.cells);
         self.queue.pop_front();
         Some(done)

@@ -1,5 +1,6 @@
 //! An engine with real NF processes: the test binary starts itself again, as an NF.
 #![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
