@@ -1,0 +1,170 @@
+/*
+ * The comparison that needs no engine: a DPDK program that carries packets to a second thread and back through two
+ * rte_rings of mbuf pointers, as openNetVM and DPDK's multi-process examples do. Nothing is checked, nothing is counted
+ * per packet, and everything of DPDK is inlined, so that no wrapper of ours slows it down.
+ *
+ *   core A   rx_burst(null) -> enqueue(there)     dequeue(back) -> tx_burst(null)
+ *   core B                     dequeue(there) ->  enqueue(back)
+ *
+ * What does not fit into a full ring is freed, as openNetVM does; or (`wait`) core A looks for room before it receives,
+ * which spares it the work on packets that it would have to drop.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+
+#include "ring.h"
+
+#define BURST 32
+#define SLOTS 512
+#define CACHE 256
+
+struct paths {
+	struct rte_ring *there;
+	struct rte_ring *back;
+	unsigned core_b;
+	atomic_bool stop;
+	atomic_bool failed;
+};
+
+static int pin(unsigned core)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(core, &set);
+	return pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+static void *second_thread(void *argument)
+{
+	struct paths *paths = argument;
+	struct rte_mbuf *burst[BURST];
+
+	if (pin(paths->core_b) != 0 || rte_thread_register() != 0) {
+		atomic_store(&paths->failed, true);
+		return NULL;
+	}
+	while (!atomic_load_explicit(&paths->stop, memory_order_relaxed)) {
+		unsigned count = rte_ring_sc_dequeue_burst(paths->there, (void **)burst, BURST, NULL);
+
+		for (unsigned done = 0; done < count;) {
+			done += rte_ring_sp_enqueue_burst(paths->back, (void **)burst + done, count - done, NULL);
+			if (atomic_load_explicit(&paths->stop, memory_order_relaxed))
+				break;
+		}
+	}
+	return NULL;
+}
+
+/* Core A's loop, for a number of cycles; returns how many packets went out. */
+static inline __attribute__((always_inline)) uint64_t
+first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait)
+{
+	uint64_t end = rte_rdtsc() + cycles, packets = 0;
+
+	while (rte_rdtsc() < end) {
+		struct rte_mbuf *burst[BURST];
+		unsigned count;
+
+		if (!wait || rte_ring_free_count(paths->there) >= BURST) {
+			count = rte_eth_rx_burst(port, 0, burst, BURST);
+			unsigned fitted = rte_ring_sp_enqueue_burst(paths->there, (void **)burst, count, NULL);
+			if (unlikely(fitted < count))
+				rte_pktmbuf_free_bulk(burst + fitted, count - fitted);
+		}
+		count = rte_ring_sc_dequeue_burst(paths->back, (void **)burst, BURST, NULL);
+		for (unsigned done = 0; done < count;)
+			done += rte_eth_tx_burst(port, 0, burst + done, count - done);
+		packets += count;
+	}
+	return packets;
+}
+
+static uint64_t first_thread(struct paths *paths, uint16_t port, uint64_t cycles, bool wait)
+{
+	return wait ? first_loop(paths, port, cycles, true) : first_loop(paths, port, cycles, false);
+}
+
+/* Mbuf headers here, data there: how netvm's own pools are made, and faster than the ordinary kind. */
+static struct rte_mempool *extbuf_pool(unsigned count)
+{
+	struct rte_pktmbuf_extmem memory = { .elt_size = 2048, .buf_len = (size_t)count * 2048, .buf_iova = RTE_BAD_IOVA };
+
+	memory.buf_ptr = aligned_alloc(4096, memory.buf_len);
+	if (memory.buf_ptr == NULL)
+		return NULL;
+	memset(memory.buf_ptr, 0, memory.buf_len);
+	return rte_pktmbuf_pool_create_extbuf("peer", count, CACHE, 0, 2048, SOCKET_ID_ANY, &memory, 1);
+}
+
+static int open_port(uint16_t port, struct rte_mempool *pool)
+{
+	struct rte_eth_conf conf = { 0 };
+	int error = rte_eth_dev_configure(port, 1, 1, &conf);
+
+	if (error == 0)
+		error = rte_eth_rx_queue_setup(port, 0, 512, SOCKET_ID_ANY, NULL, pool);
+	if (error == 0)
+		error = rte_eth_tx_queue_setup(port, 0, 512, SOCKET_ID_ANY, NULL);
+	return error == 0 ? rte_eth_dev_start(port) : error;
+}
+
+static uint64_t cycles_of(uint32_t millis)
+{
+	return rte_get_tsc_hz() / 1000 * millis;
+}
+
+int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netvm_bench_ring_result *result)
+{
+	static struct paths paths;
+	char memory[] = "256", size[64];
+	snprintf(size, sizeof(size), "--vdev=net_null0,size=%u", options->packet_bytes);
+	char *huge[] = { "peer", "--in-memory", "--no-pci", "--no-telemetry", "--log-level=*:error", "--iova-mode=va", size };
+	char *normal[] = { "peer", "--no-huge", "--no-shconf", "-m", memory, "--no-pci", "--no-telemetry",
+			   "--log-level=*:error", "--iova-mode=va", size };
+	struct rte_mempool *pool;
+	pthread_t second;
+	int error;
+
+	/* The EAL makes the calling thread its main lcore, on the first core that it may use. */
+	if (pin(options->core_a) != 0)
+		return -errno;
+	error = options->huge_pages ? rte_eal_init(RTE_DIM(huge), huge) : rte_eal_init(RTE_DIM(normal), normal);
+	if (error < 0)
+		return -rte_errno;
+	pool = options->extbuf ? extbuf_pool(options->cells)
+			       : rte_pktmbuf_pool_create("peer", options->cells, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+							 SOCKET_ID_ANY);
+	paths.there = rte_ring_create("there", SLOTS, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+	paths.back = rte_ring_create("back", SLOTS, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+	if (pool == NULL || paths.there == NULL || paths.back == NULL)
+		return -rte_errno;
+	error = open_port(0, pool);
+	if (error != 0)
+		return error;
+	paths.core_b = options->core_b;
+	error = pthread_create(&second, NULL, second_thread, &paths);
+	if (error != 0)
+		return -error;
+
+	first_thread(&paths, 0, cycles_of(options->warm_up_millis), options->wait);
+	uint64_t start = rte_rdtsc();
+	result->packets = first_thread(&paths, 0, cycles_of(options->window_millis), options->wait);
+	result->seconds = (double)(rte_rdtsc() - start) / rte_get_tsc_hz();
+	atomic_store(&paths.stop, true);
+	pthread_join(second, NULL);
+	return atomic_load(&paths.failed) ? -EAGAIN : 0;
+}

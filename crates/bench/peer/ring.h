@@ -1,0 +1,31 @@
+/* A DPDK program to compare with; see ring.c. */
+#ifndef NETVM_BENCH_RING_H
+#define NETVM_BENCH_RING_H
+
+#include <stdint.h>
+
+struct netvm_bench_ring_options {
+	uint32_t core_a;
+	uint32_t core_b;
+	uint32_t packet_bytes;
+	/** Mbufs of the pool. */
+	uint32_t cells;
+	/** Packet data apart from the mbuf headers. */
+	uint32_t extbuf;
+	/** Look for room in the ring before receiving, in place of freeing what does not fit. */
+	uint32_t wait;
+	/** The EAL's memory in huge pages. */
+	uint32_t huge_pages;
+	uint32_t warm_up_millis;
+	uint32_t window_millis;
+};
+
+struct netvm_bench_ring_result {
+	uint64_t packets;
+	double seconds;
+};
+
+/** Starts DPDK in this process, runs, and says how many packets left in the window. 0 or a negative errno. */
+int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netvm_bench_ring_result *result);
+
+#endif

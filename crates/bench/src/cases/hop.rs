@@ -1,0 +1,86 @@
+//! `hop`: what it costs to carry packets to an NF process on another core and back, all checks on.
+//!
+//! ```text
+//!  core A   null port -> engine -> ring          ring -> engine, checks -> null port
+//!  core B                           NF, which hands every burst on
+//! ```
+//!
+//! Peers, on the same two cores in the same run:
+//!
+//! - `rte-ring`: DPDK's own ring of mbuf pointers between two threads, with an ordinary pool, and nothing checked; packets
+//!   that do not fit into the ring are freed, as openNetVM does. `rte-ring-extbuf`: the same with a pool like netvm's.
+//! - `rte-ring-wait`, `rte-ring-extbuf-wait`: core A looks for room before it receives, which saves the work on packets that
+//!   would be dropped. The strongest form that such a program has.
+//! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports, on one core and without any second thread.
+
+use netvm_config::model::{Idle, Output, PortKind};
+use netvm_region::StandardCounter;
+
+use crate::cli::{BenchArgs, Cores};
+use crate::error::BenchError;
+use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
+use crate::layout::Layout;
+use crate::nf::{Kind, NfSpec};
+use crate::peers::{ring, testpmd};
+use crate::report::{Row, Unit};
+use crate::rig::Rig;
+
+/// Cells, and mbufs of the peers: few, so that all pools stay in the processor's caches alike.
+const CELLS: u32 = 4096;
+/// Bytes of a packet, as DPDK's null device counts them.
+const PACKET: u16 = 64;
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`] when any case has no figure.
+pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
+    let cores = args.cores()?;
+    let mut subjects = vec![Subject::new("hop", move |plan| hop(cores, plan))];
+    let mut comparisons = Vec::new();
+    if args.skip_peers {
+        eprintln!("comparisons left out, as --skip-peers says");
+    } else {
+        testpmd::find()?;
+        for (name, extbuf, wait) in [
+            ("rte-ring", false, false),
+            ("rte-ring-wait", false, true),
+            ("rte-ring-extbuf", true, false),
+            ("rte-ring-extbuf-wait", true, true),
+        ] {
+            subjects.push(Subject::new(name, move |plan| {
+                let spec = ring::RingSpec::new(ring::Variant { extbuf, wait }, cores, CELLS, plan);
+                Ok(vec![Figure::new(name, Unit::Mpps, ring::measure(&spec)?)])
+            }));
+            comparisons.push(Comparison::new("hop", name));
+        }
+        subjects.push(Subject::new("testpmd-macswap", move |plan| {
+            Ok(vec![Figure::new("testpmd-macswap", Unit::Mpps, testpmd::measure(cores, CELLS, plan)?)])
+        }));
+        comparisons.push(Comparison::new("hop", "testpmd-macswap"));
+    }
+    alternate(&args.plan(), &mut subjects, &comparisons)
+}
+
+fn hop(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("hop", CELLS, 2048);
+    let null = layout.port("null", PortKind::Null { size: PACKET }, 1500);
+    let nf = layout.nf("forward", group);
+    layout.chain("hop", null, &[nf], Output::Port(null));
+    let spec = NfSpec { poll: true, ..NfSpec::adaptive(Kind::Forward, "forward", cores.nf) };
+    let mut rig = Rig::start(&layout.build(), &[spec])?;
+    let window = rig.measure("hop", plan.warm_up, plan.window)?;
+    window.check_forwarded("hop")?;
+
+    let mut figures = vec![Figure::new("hop", Unit::Mpps, window.mpps())];
+    figures.push(Figure::new("hop engine cycles", Unit::CyclesPerPacket, window.engine_cycles_per_packet()));
+    figures.extend(window.stages("hop"));
+    let packets = window.of_nf(0, StandardCounter::Received).max(1) as f64;
+    let cycles = window.of_nf(0, StandardCounter::Cycles) as f64;
+    figures.push(Figure::new("hop nf cycles", Unit::CyclesPerPacket, cycles / packets));
+    let offered = window.received().max(1) as f64;
+    let dropped = window.dropped_in_all() as f64 / offered * 100.0;
+    figures.push(Figure::new("hop dropped at entry", Unit::Percent, dropped));
+    Ok(figures)
+}

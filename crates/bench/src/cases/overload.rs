@@ -1,0 +1,102 @@
+//! `overload`: a chain of two NFs whose second one is slow is offered from half of what it can carry to ten times that.
+//!
+//! First, once: how fast the chain is when no NF is slow, how much work per packet slows it to a tenth, and what the slow
+//! chain can carry when the source waits for room. Then, in each run, every load in turn. What is delivered must not fall
+//! when the load grows (no receive livelock), and what is too much must be dropped at the chain's entry, before any NF has
+//! spent work on it.
+
+use netvm_config::model::{Idle, Output, PortKind};
+use netvm_engine::DropReason;
+
+use crate::cli::{BenchArgs, Cores};
+use crate::error::BenchError;
+use crate::harness::{Figure, Plan, Subject, alternate};
+use crate::layout::{Layout, lossless, paced};
+use crate::nf::{Kind, NfSpec};
+use crate::report::{Row, Unit};
+use crate::rig::Rig;
+use crate::stats::Summary;
+use crate::window::Window;
+
+const CELLS: u32 = 8192;
+const FRAME: u16 = 60;
+/// Offered loads, in multiples of what the slow chain can carry.
+const LOADS: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 5.0, 10.0];
+/// How many times slower the slow NF makes the chain.
+const SLOWED: f64 = 10.0;
+/// Work with which the cost of a unit of it is measured.
+const PROBE_WORK: u32 = 400;
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`] when any case has no figure.
+pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
+    let cores = args.cores()?;
+    let plan = args.plan();
+    let fast = window("overload, no slow NF", 0, lossless(FRAME), cores, &plan)?.mpps();
+    let probe = window("overload, calibration", PROBE_WORK, lossless(FRAME), cores, &plan)?.mpps();
+    let work = work_for(fast, probe, fast / SLOWED);
+    let capacity = window("overload, slow NF", work, lossless(FRAME), cores, &plan)?.mpps();
+    eprintln!("without slow NF {fast:.3} Mpps; with {work} multiplications per packet {capacity:.3} Mpps");
+    let mut subjects = [Subject::new("loads", move |plan| loads(work, capacity, cores, plan))];
+    let mut rows = alternate(&plan, &mut subjects, &[])?;
+    let once = |value: f64| Summary { median: value, min: value, max: value, runs: 1 };
+    let calibrated = [("fast", fast), ("capacity", capacity)];
+    let calibrated =
+        calibrated.map(|(case, value)| Row { case: case.to_owned(), unit: Unit::Mpps, summary: once(value) });
+    rows.splice(0..0, calibrated);
+    Ok(rows)
+}
+
+/// Work per packet for a rate, from the rates without work and with [`PROBE_WORK`] (times per packet add up, as both NFs
+/// share a core).
+fn work_for(fast: f64, probe: f64, wanted: f64) -> u32 {
+    let per_unit = (1.0 / probe - 1.0 / fast).max(1e-9) / f64::from(PROBE_WORK);
+    ((1.0 / wanted - 1.0 / fast) / per_unit) as u32
+}
+
+fn loads(work: u32, capacity: f64, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    let (mut best, mut last) = (0.0, 0.0);
+    for load in LOADS {
+        let what = format!("offered-{load}x");
+        let rate = (capacity * load * 1e6) as u64;
+        let window = window(&what, work, paced(FRAME, rate), cores, plan)?;
+        last = window.mpps();
+        best = f64::max(best, last);
+        figures.push(Figure::new(format!("delivered-{load}x"), Unit::Mpps, last));
+        if load > 1.0 {
+            let dropped = window.dropped_in_all().max(1) as f64;
+            let at_entry = window.dropped(DropReason::ChainFull) as f64 / dropped * 100.0;
+            figures.push(Figure::new(format!("drops-at-entry-{load}x"), Unit::Percent, at_entry));
+        }
+    }
+    figures.push(Figure::new("10x/best", Unit::Ratio, last / best));
+    Ok(figures)
+}
+
+fn window(what: &str, work: u32, port: PortKind, cores: Cores, plan: &Plan) -> Result<Window, BenchError> {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("overload", CELLS, 2048);
+    let source = layout.port("source", port, 1500);
+    let hops = [layout.nf("first", group), layout.nf("second", group)];
+    layout.chain("two", source, &hops, Output::Port(source));
+    let first = NfSpec::adaptive(Kind::Forward, "first", cores.nf);
+    let second = NfSpec { work, ..NfSpec::adaptive(Kind::Slow, "second", cores.nf) };
+    let mut rig = Rig::start(&layout.build(), &[first, second])?;
+    let window = rig.measure(what, plan.warm_up, plan.window)?;
+    window.check_forwarded(what)?;
+    Ok(window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_in_proportion_to_time() {
+        // 0.1 us a packet without work, 0.5 us with the probe's: 0.001 us a unit; a tenth of the rate is 1 us a packet.
+        assert_eq!(work_for(10.0, 2.0, 1.0), 900);
+    }
+}

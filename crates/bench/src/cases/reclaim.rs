@@ -1,0 +1,81 @@
+//! `reclaim`: an NF is killed (SIGKILL) while packets flow: how fast its cells are back.
+//!
+//! `first-sweep` is the time from the moment at which its end was noticed until the cells that it held then were back;
+//! `all-back` until nothing of it was left, also what others had handed to it meanwhile. Afterwards as many cells must be
+//! out as the living NFs hold.
+
+use std::time::{Duration, Instant};
+
+use netvm_config::model::{Idle, Output};
+use netvm_engine::Notice;
+
+use crate::cli::{BenchArgs, Cores};
+use crate::error::BenchError;
+use crate::harness::{Figure, Plan, Subject, alternate};
+use crate::layout::{Layout, lossless};
+use crate::nf::{Kind, NfSpec};
+use crate::report::{Row, Unit};
+use crate::rig::Rig;
+use crate::stats::median;
+
+const CELLS: u32 = 8192;
+const KILLS: usize = 10;
+/// How long cells may take to be back before the benchmark gives up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`] when any case has no figure, or a cell is lost.
+pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
+    let cores = args.cores()?;
+    let mut subjects = [Subject::new("reclaim", move |plan| kills(cores, plan))];
+    alternate(&args.plan(), &mut subjects, &[])
+}
+
+fn kills(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("reclaim", CELLS, 2048);
+    let source = layout.port("source", lossless(60), 1500);
+    let roles = ["first", "second", "third"];
+    let hops = roles.map(|role| layout.nf(role, group));
+    layout.chain("three", source, &hops, Output::Port(source));
+    let specs = roles.map(|role| NfSpec::adaptive(Kind::Forward, role, cores.nf));
+    let mut rig = Rig::start(&layout.build(), &specs)?;
+
+    let (mut sweeps, mut totals, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    for kill in 0..KILLS {
+        rig.measure("reclaim", plan.warm_up / 4, plan.window / KILLS as u32)?.check_forwarded("reclaim")?;
+        let mut victim = rig.remove(0);
+        victim.kill()?;
+        rig.engine().departed(victim.instance);
+        let Notice::Reclaimed { cells: count, first_sweep, total, .. } = reclaimed(&mut rig)? else {
+            continue;
+        };
+        sweeps.push(first_sweep.as_secs_f64() * 1e6);
+        totals.push(total.as_secs_f64() * 1e6);
+        cells.push(count as f64);
+        rig.launch(&specs[kill % specs.len()])?;
+    }
+    Ok(vec![
+        Figure::new("first-sweep", Unit::Micros, median(&sweeps)),
+        Figure::new("first-sweep-worst", Unit::Micros, sweeps.iter().copied().fold(0.0, f64::max)),
+        Figure::new("all-back", Unit::Micros, median(&totals)),
+        Figure::new("cells", Unit::Count, median(&cells)),
+    ])
+}
+
+/// Serves the engine until it says that everything is back.
+fn reclaimed(rig: &mut Rig) -> Result<Notice, BenchError> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        rig.engine().service();
+        let found = rig.engine().notices().find(|notice| matches!(notice, Notice::Reclaimed { .. }));
+        if let Some(notice) = found {
+            return Ok(notice);
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    let kind = "NF whose cells are not back".to_owned();
+    Err(BenchError::Unsound { what: "reclaim".to_owned(), kind, count: 1 })
+}

@@ -1,0 +1,97 @@
+//! Why a benchmark has no result.
+
+use std::io;
+
+use netvm_engine::{AdmitError, ApplyError, StartError};
+
+/// Why a benchmark ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Fewer cores than the benchmark needs.
+    #[error(
+        "this benchmark needs {wanted} cores, this process may use {have}: widen its CPU affinity (taskset), or give --cores"
+    )]
+    Cores {
+        /// Needed.
+        wanted: usize,
+        /// Allowed.
+        have: usize,
+    },
+    /// The engine did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The engine did not take the configuration.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// An NF was not let in.
+    #[error(transparent)]
+    Admit(#[from] AdmitError),
+    /// An NF and the engine did not come together.
+    #[error("NF {role} did not attach: {source}")]
+    Attach {
+        /// Its role.
+        role: String,
+        /// What went wrong.
+        source: netvm_attach::AttachError,
+    },
+    /// An NF ended by itself.
+    #[error("NF {role} ended in the middle of the benchmark ({status}); its message is above")]
+    NfEnded {
+        /// Its role.
+        role: String,
+        /// How.
+        status: String,
+    },
+    /// Nothing came through.
+    #[error("{what}: no packet came through in {seconds:.1} s; a benchmark of nothing has no result")]
+    Nothing {
+        /// What was measured.
+        what: String,
+        /// For how long.
+        seconds: f64,
+    },
+    /// An honest NF was caught at what none does, or the engine dropped packets for what an NF said.
+    #[error("{what}: {count} x {kind}, which no NF of a benchmark does: netvm has a defect")]
+    Unsound {
+        /// What was measured.
+        what: String,
+        /// What was counted.
+        kind: String,
+        /// How often.
+        count: u64,
+    },
+    /// What it is to be compared with is not installed.
+    #[error(
+        "{program} is not installed: apt install {package}, or leave the comparison out with --skip-peers"
+    )]
+    MissingPeer {
+        /// The program.
+        program: &'static str,
+        /// The package that has it.
+        package: &'static str,
+    },
+    /// What it is to be compared with did not do its work.
+    #[error("{peer}: {problem}")]
+    Peer {
+        /// Its name.
+        peer: &'static str,
+        /// What it said.
+        problem: String,
+    },
+    /// The system did not give something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked for.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl BenchError {
+    /// Names what the system did not give.
+    pub fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| Self::System { what, source: source.into() }
+    }
+}

@@ -1,0 +1,78 @@
+//! Hosts for benchmarks, put together in code.
+
+use netvm_config::model::{
+    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig, NfStart, OnFailure,
+    Output, PortConfig, PortId, PortKind, RoleId, SourceConfig, Steer, SteerAction,
+};
+
+use crate::machine::huge_pages_are_worthwhile;
+
+/// Builds a host; ids are the places in its lists.
+#[derive(Debug)]
+pub struct Layout {
+    host: Host,
+}
+
+impl Layout {
+    /// One worker, on `core`.
+    pub fn new(core: u32, idle: Idle) -> Self {
+        let engine = EngineConfig {
+            cores: vec![core],
+            idle,
+            huge_pages: huge_pages_are_worthwhile(),
+            ..EngineConfig::default()
+        };
+        Self { host: Host { engine, ..Host::default() } }
+    }
+
+    /// A trust group.
+    pub fn group(&mut self, name: &str, cells: u32, cell_size: u32) -> GroupId {
+        let id = GroupId(self.host.groups.len() as u16);
+        let name = name.to_owned();
+        self.host.groups.push(Group { id, name, cells, cell_size, headroom: 128, may_send_to: None });
+        id
+    }
+
+    /// A port with one queue.
+    pub fn port(&mut self, name: &str, kind: PortKind, mtu: u16) -> PortId {
+        let id = PortId(self.host.ports.len() as u16);
+        self.host.ports.push(PortConfig { id, name: name.to_owned(), kind, queues: 1, mtu, group: None });
+        id
+    }
+
+    /// An NF that the benchmark starts itself.
+    pub fn nf(&mut self, role: &str, group: GroupId) -> RoleId {
+        let id = RoleId(self.host.nfs.len() as u16);
+        let start = NfStart::External { users: Vec::new() };
+        self.host.nfs.push(NfConfig { id, role: role.to_owned(), group, balance: Balance::default(), start });
+        id
+    }
+
+    /// Everything that comes in by `from` passes `hops` and leaves by `output`.
+    pub fn chain(&mut self, name: &str, from: PortId, hops: &[RoleId], output: Output) -> ChainId {
+        let id = ChainId(self.host.chains.len() as u16);
+        let (name, hops) = (name.to_owned(), hops.to_vec());
+        self.host.chains.push(Chain { id, name, hops, on_failure: OnFailure::Drop, output });
+        self.host.steering.push(Steer {
+            port: from,
+            matches: Match::default(),
+            action: SteerAction::Chain(id),
+        });
+        id
+    }
+
+    /// The host.
+    pub fn build(self) -> Host {
+        self.host
+    }
+}
+
+/// A source that waits for room, so that the engine spends nothing on packets that it would have to drop.
+pub fn lossless(size: u16) -> PortKind {
+    PortKind::Source(SourceConfig { size, flows: 1, rate: None, lossless: true, count: None })
+}
+
+/// A source that sends whether there is room or not, at a rate of packets per second.
+pub fn paced(size: u16, rate: u64) -> PortKind {
+    PortKind::Source(SourceConfig { size, flows: 1, rate: Some(rate), lossless: false, count: None })
+}

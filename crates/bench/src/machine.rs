@@ -1,0 +1,113 @@
+//! The machine that a benchmark runs on: what the report says of it, and which cores there are.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::thread::CpuSet;
+use serde::Serialize;
+
+/// Free huge pages that make it worth using them: the memory of DPDK and of the largest benchmark.
+const WORTHWHILE_HUGE_BYTES: u64 = 1 << 30;
+
+/// What a report says of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub cpu: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Release of DPDK.
+    pub dpdk: String,
+    /// Commit of the source tree, with `-dirty` when something in it was changed.
+    pub revision: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Huge pages of the default size.
+    pub huge_pages: u64,
+}
+
+impl Machine {
+    /// This one.
+    pub fn inspect() -> Self {
+        Self {
+            cpu: cpu_model(&read("/proc/cpuinfo")).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            dpdk: dpdk::version().to_owned(),
+            revision: revision().unwrap_or_else(|| "unknown".to_owned()),
+            cores: allowed_cores().len(),
+            huge_pages: field(&read("/proc/meminfo"), "HugePages_Total:").unwrap_or(0),
+        }
+    }
+}
+
+/// The cores that this process may use, in their order.
+pub fn allowed_cores() -> Vec<u32> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).map(|core| core as u32).collect()
+}
+
+/// Binds the calling thread to a core.
+///
+/// # Errors
+/// The kernel's: there is no such core, or this process may not use it.
+pub fn pin(core: u32) -> std::io::Result<()> {
+    let mut set = CpuSet::new();
+    if (core as usize) < CpuSet::MAX_CPU {
+        set.set(core as usize);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Whether everything that is measured shall use huge pages: all or nothing, so that no side has an advantage.
+pub fn huge_pages_are_worthwhile() -> bool {
+    let meminfo = read("/proc/meminfo");
+    let free = field(&meminfo, "HugePages_Free:").unwrap_or(0);
+    let kib = field(&meminfo, "Hugepagesize:").unwrap_or(0);
+    free * kib * 1024 >= WORTHWHILE_HUGE_BYTES
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The number after a name in a file of `/proc`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+fn revision() -> Option<String> {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let describe = ["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"];
+    let output = Command::new("git").arg("-C").arg(tree).args(describe).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_files_are_read() {
+        assert_eq!(
+            field("HugePages_Total:       3\nHugepagesize:    2048 kB\n", "Hugepagesize:"),
+            Some(2048)
+        );
+        assert_eq!(field("", "Hugepagesize:"), None);
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n").as_deref(), Some("AMD EPYC"));
+    }
+
+    #[test]
+    fn this_machine_has_a_name_and_a_core() {
+        let machine = Machine::inspect();
+        assert!(machine.cores > 0 && !machine.cpu.is_empty() && !machine.kernel.is_empty());
+        assert!(machine.dpdk.starts_with("DPDK"), "{}", machine.dpdk);
+    }
+}

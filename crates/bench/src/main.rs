@@ -1,0 +1,57 @@
+//! netvm's benchmarks. `netvm-bench NAME [--json] [--quick]`; see `docs/benchmarks.md` for what each measures.
+//!
+//! The engine runs in this process; NFs and the programs that netvm is compared with are processes of their own.
+
+mod cases;
+mod cli;
+mod error;
+mod harness;
+mod layout;
+mod machine;
+mod nf;
+mod peers;
+mod probe;
+mod report;
+mod rig;
+mod stats;
+mod window;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cases::Measure;
+use cli::{BenchArgs, Cli, Command};
+use error::BenchError;
+use machine::Machine;
+use report::Report;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Hop(args) => bench("hop", &args, cases::hop::measure),
+        Command::Chain(args) => bench("chain", &args, cases::chain::measure),
+        Command::Copy(args) => bench("copy", &args, cases::copy::measure),
+        Command::Overload(args) => bench("overload", &args, cases::overload::measure),
+        Command::Idle(args) => bench("idle", &args, cases::idle::measure),
+        Command::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
+        Command::Nf(spec) => nf::run(&spec),
+        Command::RingPeer(spec) => peers::ring::run(&spec),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("netvm-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(name: &'static str, args: &BenchArgs, measure: Measure) -> Result<(), BenchError> {
+    let host = Machine::inspect();
+    let results = measure(args)?;
+    let report = Report { bench: name, host, results };
+    let text =
+        if args.json { report.to_json().map_err(std::io::Error::other) } else { Ok(report.to_table()) };
+    println!("{}", text.map_err(BenchError::system("printing"))?.trim_end());
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! What netvm is compared with, each a process of its own.
+
+pub mod ring;
+pub mod testpmd;

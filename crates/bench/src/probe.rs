@@ -1,0 +1,122 @@
+//! A pair of virtual interfaces in a network namespace of this process's own, and single packets that are timed there and
+//! back.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketType};
+use rustix::thread::UnshareFlags;
+
+use crate::error::BenchError;
+
+/// The engine's end.
+pub const ENGINE_END: &str = "nvbench0";
+/// The probe's end.
+pub const PROBE_END: &str = "nvbench1";
+/// A type for local experiments (IEEE 802, 88-B5): nothing else on these interfaces answers it.
+const ETHERTYPE: u16 = 0x88b5;
+/// How long a packet may take before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Moves this thread, and threads that it starts later, into a new network namespace with the pair in it. The namespace
+/// goes with the process.
+///
+/// # Errors
+/// When this process may not do so, or `ip` is not installed.
+pub fn enter_private_network() -> Result<(), BenchError> {
+    let what = "making a network namespace (run as root)";
+    // SAFETY: of the process's state only this thread's network namespace changes; no descriptor table is unshared.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(BenchError::system(what))?;
+    // Neighbour discovery would be traffic. A kernel without IPv6 has no such file.
+    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    ip(&["link", "add", ENGINE_END, "type", "veth", "peer", "name", PROBE_END])?;
+    ip(&["link", "set", ENGINE_END, "up"])?;
+    ip(&["link", "set", PROBE_END, "up"])
+}
+
+fn ip(arguments: &[&str]) -> Result<(), BenchError> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let what = || format!("ip {}", arguments.join(" "));
+    match Command::new("ip").env("PATH", path).args(arguments).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(BenchError::System { what: what(), source: io::Error::other(status.to_string()) }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(BenchError::MissingPeer { program: "ip", package: "iproute2" })
+        }
+        Err(error) => Err(BenchError::System { what: what(), source: error }),
+    }
+}
+
+/// Sends packets and waits for each to come back.
+#[derive(Debug)]
+pub struct Probe {
+    socket: OwnedFd,
+    sent: u64,
+}
+
+impl Probe {
+    /// On [`PROBE_END`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open() -> Result<Self, BenchError> {
+        let what = format!("opening a packet socket on {PROBE_END}");
+        Ok(Self { socket: packet_socket().map_err(BenchError::system(what))?, sent: 0 })
+    }
+
+    /// Sends one packet; returns the time until it is back, in microseconds, this thread's own wake-up included.
+    ///
+    /// # Errors
+    /// [`BenchError::Nothing`] when it does not come back.
+    pub fn round_trip(&mut self) -> Result<f64, BenchError> {
+        self.sent += 1;
+        let mut frame = [0; 60];
+        frame[..6].fill(0xff);
+        frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
+        frame[14..22].copy_from_slice(&self.sent.to_be_bytes());
+        let start = Instant::now();
+        rustix::net::send(&self.socket, &frame, SendFlags::empty())
+            .map_err(BenchError::system("sending a packet"))?;
+        let mut back = [0; 128];
+        loop {
+            match rustix::net::recv(&self.socket, &mut back, RecvFlags::empty()) {
+                Ok(_) if back[14..22] == frame[14..22] => return Ok(start.elapsed().as_secs_f64() * 1e6),
+                // One that was late.
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    let what = format!("packet {} over {PROBE_END}", self.sent);
+                    return Err(BenchError::Nothing { what, seconds: start.elapsed().as_secs_f64() });
+                }
+                Err(error) => return Err(BenchError::system("receiving a packet")(error)),
+            }
+        }
+    }
+}
+
+fn packet_socket() -> io::Result<OwnedFd> {
+    let protocol = NonZeroU32::new(u32::from(ETHERTYPE.to_be())).map(Protocol::from_raw);
+    let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, protocol)?;
+    let index = rustix::net::netdevice::name_to_index(&socket, PROBE_END)?;
+    bind(&socket, index)?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn bind(socket: &OwnedFd, interface: u32) -> io::Result<()> {
+    // SAFETY: a sockaddr_ll holds numbers only, for which all zeroes is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ETHERTYPE.to_be();
+    address.sll_ifindex = interface as i32;
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address is as long as is said and lives until the call returns.
+    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

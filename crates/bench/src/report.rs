@@ -1,0 +1,162 @@
+//! What a benchmark prints: one JSON object, or the same as a table.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::stats::Summary;
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Million packets per second.
+    #[serde(rename = "Mpps")]
+    Mpps,
+    /// Cycles of the processor's time-stamp counter per packet.
+    #[serde(rename = "cycles/packet")]
+    CyclesPerPacket,
+    /// Ours divided by another's.
+    #[serde(rename = "ratio")]
+    Ratio,
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Micros,
+    /// Hundredths.
+    #[serde(rename = "percent")]
+    Percent,
+    /// Billion bits of frames, without FCS, per second.
+    #[serde(rename = "Gbit/s")]
+    GigabitsPerSecond,
+    /// A number of things.
+    #[serde(rename = "count")]
+    Count,
+}
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mpps => "Mpps",
+            Self::CyclesPerPacket => "cycles/packet",
+            Self::Ratio => "ratio",
+            Self::Micros => "us",
+            Self::Percent => "percent",
+            Self::GigabitsPerSecond => "Gbit/s",
+            Self::Count => "count",
+        }
+    }
+}
+
+/// The summary of one case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name; of a comparison `OURS/OTHER`.
+    pub case: String,
+    /// What its figures count.
+    pub unit: Unit,
+    /// Over all runs.
+    #[serde(flatten)]
+    pub summary: Summary,
+}
+
+/// A benchmark's outcome.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The benchmark's name.
+    pub bench: &'static str,
+    /// Where it ran.
+    pub host: Machine,
+    /// In the order in which the cases were measured, comparisons last.
+    pub results: Vec<Row>,
+}
+
+impl Report {
+    /// One JSON object, on one line.
+    ///
+    /// # Errors
+    /// Never in practice: numbers and text always have a JSON form.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    /// The same for people.
+    pub fn to_table(&self) -> String {
+        let m = &self.host;
+        let mut text = format!(
+            "{}: {}, {} cores, Linux {}, {}, {} huge pages, revision {}\n\n",
+            self.bench, m.cpu, m.cores, m.kernel, m.dpdk, m.huge_pages, m.revision
+        );
+        let widest = self.results.iter().map(|row| row.case.len()).max().unwrap_or(0).max(4);
+        let mut line = |case: &str, unit: &str, figures: [String; 4]| {
+            let [median, min, max, runs] = figures;
+            // Writing to a String cannot fail.
+            let _ =
+                writeln!(text, "{case:<widest$}  {unit:<13}  {median:>10}  {min:>10}  {max:>10}  {runs:>4}");
+        };
+        line("case", "unit", ["median", "min", "max", "runs"].map(str::to_owned));
+        for Row { case, unit, summary: s } in &self.results {
+            let figures = [figure(s.median), figure(s.min), figure(s.max), s.runs.to_string()];
+            line(case, unit.name(), figures);
+        }
+        text
+    }
+}
+
+fn figure(value: f64) -> String {
+    format!("{value:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let host = Machine {
+            cpu: "a CPU".into(),
+            kernel: "6.1".into(),
+            dpdk: "DPDK 22.11".into(),
+            revision: "abc".into(),
+            cores: 2,
+            huge_pages: 0,
+        };
+        let row = |case: &str, unit, figures: &[f64]| Row {
+            case: case.into(),
+            unit,
+            summary: Summary::of(figures).unwrap(),
+        };
+        let results = vec![row("hop", Unit::Mpps, &[40.0, 42.5, 41.0]), row("hop/peer", Unit::Ratio, &[2.0])];
+        Report { bench: "hop", host, results }
+    }
+
+    #[test]
+    fn json_has_the_documented_form() {
+        let json = report().to_json().unwrap();
+        let expected = r#"{"bench":"hop","host":{"cpu":"a CPU","kernel":"6.1","dpdk":"DPDK 22.11","revision":"abc","cores":2,"huge_pages":0},"results":[{"case":"hop","unit":"Mpps","median":41.0,"min":40.0,"max":42.5,"runs":3},{"case":"hop/peer","unit":"ratio","median":2.0,"min":2.0,"max":2.0,"runs":1}]}"#;
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_case_and_straight_columns() {
+        let table = report().to_table();
+        let lines: Vec<&str> = table.lines().skip(2).collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{table}");
+        assert!(lines[1].starts_with("hop ") && lines[1].contains("41.000"), "{table}");
+    }
+
+    #[test]
+    fn both_forms_name_units_alike() {
+        let units = [
+            Unit::Mpps,
+            Unit::CyclesPerPacket,
+            Unit::Ratio,
+            Unit::Micros,
+            Unit::Percent,
+            Unit::GigabitsPerSecond,
+            Unit::Count,
+        ];
+        for unit in units {
+            assert_eq!(serde_json::to_string(&unit).unwrap(), format!("{:?}", unit.name()));
+        }
+    }
+}

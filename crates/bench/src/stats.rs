@@ -1,0 +1,74 @@
+//! From one figure per run to what is printed.
+
+use serde::Serialize;
+
+/// Median and spread of one case's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The middle one; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// How many there are.
+    pub runs: usize,
+}
+
+impl Summary {
+    /// Of these figures, in any order; `None` without any.
+    pub fn of(figures: &[f64]) -> Option<Self> {
+        let mut sorted = figures.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Some(Self {
+            median: rounded(low / 2.0 + high / 2.0),
+            min: rounded(min),
+            max: rounded(max),
+            runs: sorted.len(),
+        })
+    }
+}
+
+/// The ratio of each run's two figures.
+pub fn pairwise(ours: &[f64], others: &[f64]) -> Vec<f64> {
+    ours.iter().zip(others).map(|(ours, other)| ours / other).collect()
+}
+
+/// The middle one of unsorted figures; 0 without any.
+pub fn median(figures: &[f64]) -> f64 {
+    Summary::of(figures).map_or(0.0, |summary| summary.median)
+}
+
+/// To four decimals: more would claim what no run can tell.
+fn rounded(figure: f64) -> f64 {
+    (figure * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let odd = Summary::of(&[5.0, 1.0, 3.0]).unwrap();
+        assert_eq!(odd, Summary { median: 3.0, min: 1.0, max: 5.0, runs: 3 });
+        let even = Summary::of(&[4.0, 1.0, 2.0, 10.0]).unwrap();
+        assert_eq!(even, Summary { median: 3.0, min: 1.0, max: 10.0, runs: 4 });
+        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_run() {
+        // Of medians the ratio would be 1: the pairs tell that ours was twice as fast in every run.
+        let ratios = pairwise(&[2.0, 4.0, 8.0], &[1.0, 2.0, 4.0]);
+        assert_eq!(ratios, [2.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn figures_are_rounded_to_four_decimals() {
+        assert_eq!(Summary::of(&[1.0 / 3.0]).unwrap().median, 0.3333);
+    }
+}

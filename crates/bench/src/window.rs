@@ -1,0 +1,262 @@
+//! Counters of an engine and its NFs at two moments, and what happened in between.
+
+use std::fs;
+use std::time::Instant;
+
+use netvm_engine::{DropReason, Engine, Stage};
+use netvm_region::{StandardCounter, clock};
+
+use crate::error::BenchError;
+use crate::harness::Figure;
+use crate::report::Unit;
+use crate::rig::NfProcess;
+
+/// Drops that are no NF's doing and that a benchmark may well provoke.
+const HARMLESS: [DropReason; 4] =
+    [DropReason::ChainFull, DropReason::DownstreamFull, DropReason::NoCell, DropReason::NfDown];
+
+/// Everything that is counted, at one moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    at: Instant,
+    cycles: u64,
+    rx: u64,
+    tx: u64,
+    tx_bytes: u64,
+    busy_cycles: u64,
+    copies: u64,
+    /// Cycles and packets of each stage.
+    stages: [(u64, u64); Stage::ALL.len()],
+    /// By [`DropReason`], of ports, chains and NFs together; a packet that an NF's word caused to be dropped counts twice.
+    drops: [u64; DropReason::COUNT],
+    violations: u64,
+    nfs: Vec<NfSample>,
+    /// CPU time of this process, in nanoseconds.
+    own_cpu: u64,
+}
+
+/// What an NF counts.
+#[derive(Clone, Debug, Default)]
+struct NfSample {
+    standard: [u64; StandardCounter::COUNT],
+    own: Vec<u64>,
+    cpu: u64,
+}
+
+impl Sample {
+    /// Reads everything; stalls nobody.
+    pub fn take(engine: &Engine, nfs: &[NfProcess]) -> Self {
+        let mut sample = Self {
+            at: Instant::now(),
+            cycles: clock::cycles(),
+            rx: 0,
+            tx: 0,
+            tx_bytes: 0,
+            busy_cycles: 0,
+            copies: 0,
+            stages: Default::default(),
+            drops: [0; DropReason::COUNT],
+            violations: 0,
+            nfs: Vec::new(),
+            own_cpu: cpu_nanos(std::process::id()),
+        };
+        for worker in engine.workers() {
+            let c = &worker.counters;
+            sample.busy_cycles += c.busy_cycles.get();
+            sample.copies += c.copies.get();
+            for (sum, stage) in sample.stages.iter_mut().zip(&c.stages) {
+                *sum = (sum.0 + stage.cycles.get(), sum.1 + stage.packets.get());
+            }
+            for port in &c.ports {
+                sample.rx += port.rx_packets.get();
+                sample.tx += port.tx_packets.get();
+                sample.tx_bytes += port.tx_bytes.get();
+            }
+            let drops =
+                c.ports.iter().map(|port| &port.drops).chain(c.chains.iter().map(|chain| &chain.drops));
+            for drops in drops.chain(c.links.iter().map(|link| &link.drops)) {
+                for reason in DropReason::ALL {
+                    sample.drops[reason as usize] += drops.get(reason);
+                }
+            }
+            let violations = c.links.iter().flat_map(|link| &link.violations);
+            sample.violations += violations.map(netvm_engine::Counter::get).sum::<u64>();
+        }
+        let views = engine.instances();
+        for nf in nfs {
+            let mut of_nf = NfSample { cpu: cpu_nanos(nf.pid()), ..NfSample::default() };
+            if let Some(view) = views.iter().find(|view| view.id == nf.instance) {
+                of_nf.standard = view
+                    .threads
+                    .iter()
+                    .fold(of_nf.standard, |sum, thread| std::array::from_fn(|n| sum[n] + thread.standard[n]));
+                of_nf.own = view.own.iter().map(|(_, value)| *value).collect();
+            }
+            sample.nfs.push(of_nf);
+        }
+        sample
+    }
+}
+
+/// What happened between two samples.
+#[derive(Clone, Debug)]
+pub struct Window {
+    start: Sample,
+    end: Sample,
+}
+
+impl Window {
+    /// From the earlier to the later.
+    pub const fn between(start: Sample, end: Sample) -> Self {
+        Self { start, end }
+    }
+
+    fn diff(&self, of: impl Fn(&Sample) -> u64) -> u64 {
+        of(&self.end).saturating_sub(of(&self.start))
+    }
+
+    /// Its length in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.end.at.duration_since(self.start.at).as_secs_f64()
+    }
+
+    /// Packets that left by any port.
+    pub fn sent(&self) -> u64 {
+        self.diff(|sample| sample.tx)
+    }
+
+    /// Packets that came in by any port.
+    pub fn received(&self) -> u64 {
+        self.diff(|sample| sample.rx)
+    }
+
+    /// Million packets that left per second.
+    pub fn mpps(&self) -> f64 {
+        self.sent() as f64 / self.seconds() / 1e6
+    }
+
+    /// Billion bits that left per second.
+    pub fn gigabits(&self) -> f64 {
+        self.diff(|sample| sample.tx_bytes) as f64 * 8.0 / self.seconds() / 1e9
+    }
+
+    /// Packets that were copied from one region to another.
+    pub fn copies(&self) -> u64 {
+        self.diff(|sample| sample.copies)
+    }
+
+    /// Drops for a reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.diff(|sample| sample.drops[reason as usize])
+    }
+
+    /// Drops for any reason.
+    pub fn dropped_in_all(&self) -> u64 {
+        DropReason::ALL.into_iter().map(|reason| self.dropped(reason)).sum()
+    }
+
+    /// Cycles that the workers spent in turns with packets, per packet that left.
+    pub fn engine_cycles_per_packet(&self) -> f64 {
+        ratio(self.diff(|sample| sample.busy_cycles), self.sent())
+    }
+
+    /// Cycles per packet of each stage that had any.
+    pub fn stages(&self, bench: &str) -> Vec<Figure> {
+        let figure = |stage: Stage| {
+            let packets = self.diff(|sample| sample.stages[stage as usize].1);
+            let cycles = self.diff(|sample| sample.stages[stage as usize].0);
+            let case = format!("{bench} engine {}", stage.name());
+            (packets > 0).then(|| Figure::new(case, Unit::CyclesPerPacket, ratio(cycles, packets)))
+        };
+        Stage::ALL.into_iter().filter_map(figure).collect()
+    }
+
+    /// A standard counter of the `nf`th NF.
+    pub fn of_nf(&self, nf: usize, counter: StandardCounter) -> u64 {
+        self.diff(|sample| sample.nfs.get(nf).map_or(0, |of_nf| of_nf.standard[counter as usize]))
+    }
+
+    /// What NFs show now in their own counter `index`.
+    pub fn own_counters(&self, index: usize) -> Vec<u64> {
+        self.end.nfs.iter().filter_map(|nf| nf.own.get(index).copied()).collect()
+    }
+
+    /// CPU time of all NFs together, in cycles of the time-stamp counter.
+    pub fn nf_cpu_cycles(&self) -> f64 {
+        let nanos = self.diff(|sample| sample.nfs.iter().map(|nf| nf.cpu).sum());
+        let rate = self.diff(|sample| sample.cycles) as f64 / self.seconds();
+        nanos as f64 * 1e-9 * rate
+    }
+
+    /// CPU time of this process, its engine, and all NFs together, in percent of one core.
+    pub fn cpu_percent(&self) -> f64 {
+        let nanos = self.diff(|sample| sample.own_cpu + sample.nfs.iter().map(|nf| nf.cpu).sum::<u64>());
+        nanos as f64 * 1e-9 / self.seconds() * 100.0
+    }
+
+    /// Whether nothing was counted that an honest NF cannot cause.
+    ///
+    /// # Errors
+    /// [`BenchError::Unsound`] names what was.
+    pub fn check_sound(&self, what: &str) -> Result<(), BenchError> {
+        let unsound =
+            |kind: &str, count| BenchError::Unsound { what: what.to_owned(), kind: kind.to_owned(), count };
+        match self.diff(|sample| sample.violations) {
+            0 => {}
+            count => return Err(unsound("violation of the ring protocol", count)),
+        }
+        for reason in DropReason::ALL.into_iter().filter(|reason| !HARMLESS.contains(reason)) {
+            match self.dropped(reason) {
+                0 => {}
+                count => return Err(unsound(reason.name(), count)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether packets left.
+    ///
+    /// # Errors
+    /// [`BenchError::Nothing`] when none did.
+    pub fn check_forwarded(&self, what: &str) -> Result<(), BenchError> {
+        match self.sent() {
+            0 => Err(BenchError::Nothing { what: what.to_owned(), seconds: self.seconds() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b.max(1) as f64
+}
+
+/// CPU time of a process, all its threads together, in nanoseconds; 0 for one that is gone.
+fn cpu_nanos(pid: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let of_task = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    tasks.flatten().filter_map(of_task).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_that_of_all_threads() {
+        let before = cpu_nanos(std::process::id());
+        let spin = || {
+            let start = Instant::now();
+            while start.elapsed().as_millis() < 50 {
+                std::hint::spin_loop();
+            }
+            // While the thread lives, as the kernel forgets a thread's time with it.
+            cpu_nanos(std::process::id())
+        };
+        let after = std::thread::spawn(spin).join().unwrap();
+        // Other tests may have the core half of the time.
+        assert!(after - before > 5_000_000, "{} ns", after - before);
+    }
+}
