@@ -35,7 +35,20 @@ pub enum OpenError {
         /// What it looks like instead, as the end of a sentence; empty if that is not known.
         hint: &'static str,
     },
-    /// It begins as a capture does, and then goes wrong; or it is not Ethernet ([`ReadFault::NotEthernet`]).
+    /// Its packets do not begin with an Ethernet header.
+    #[error(
+        "cannot read {}: {} is {link}, only {} is understood",
+        path.display(), link_of(*interface), LinkType::ETHERNET
+    )]
+    NotEthernet {
+        /// The file.
+        path: PathBuf,
+        /// The number of the interface; `None` in pcap, which has no interfaces.
+        interface: Option<u32>,
+        /// What it is instead.
+        link: LinkType,
+    },
+    /// It begins as a capture does, and then goes wrong.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -79,7 +92,7 @@ pub enum ReadFault {
     #[error("more than {0} interfaces are described: the file is damaged")]
     Interfaces(usize),
     /// The packets do not begin with an Ethernet header.
-    #[error("{}link type is {link}, only 1 (Ethernet) can be read", interface.map(|it| format!("of interface {it} the ")).unwrap_or_default())]
+    #[error("{} is {link}, only {} is understood", link_of(*interface), LinkType::ETHERNET)]
     NotEthernet {
         /// The number of the interface in its section; `None` in pcap, which has no interfaces.
         interface: Option<u32>,
@@ -154,6 +167,14 @@ pub enum WriteError {
         /// What is wrong.
         source: Box<dyn Error + Send + Sync>,
     },
+}
+
+/// The words for a link type that is not ours.
+fn link_of(interface: Option<u32>) -> String {
+    interface.map_or_else(
+        || "its link type".to_owned(),
+        |number| format!("the link type of its interface {number}"),
+    )
 }
 
 /// An error with all that caused it, in one line.

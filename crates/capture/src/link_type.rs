@@ -12,7 +12,7 @@ impl LinkType {
     /// Ethernet, the only one that is read.
     pub const ETHERNET: Self = Self(1);
 
-    const NAMES: [(u16, &'static str); 19] = [
+    const NAMES: [(u16, &'static str); 20] = [
         (0, "BSD loopback"),
         (1, "Ethernet"),
         (9, "PPP"),
@@ -21,6 +21,7 @@ impl LinkType {
         (50, "PPP in HDLC framing"),
         (51, "PPP over Ethernet"),
         (101, "raw IP"),
+        (104, "Cisco HDLC"),
         (105, "802.11"),
         (108, "OpenBSD loopback"),
         (113, "Linux cooked, as captured on `any`"),

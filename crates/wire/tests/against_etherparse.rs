@@ -219,7 +219,7 @@ const STARTS: &[&[u8]] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
 
     /// Frames that are in order: both read the same in all of them.
     #[test]

@@ -92,6 +92,8 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
+
     #[test]
     fn built_frames_have_the_checksums_that_etherparse_computes(frame in packet()) {
         prop_assert_eq!(written(&frame), computed(&frame));

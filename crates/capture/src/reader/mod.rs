@@ -66,13 +66,13 @@ impl CaptureReader {
             Format::Pcap => Pcap::new(&mut window).map(Source::Pcap),
             Format::Pcapng => Pcapng::new(&mut window).map(|it| Source::Pcapng(Box::new(it))),
         };
-        let mut source = opened.map_err(|fault| at(&path, 0, &window, fault))?;
+        let mut source = opened.map_err(|fault| refusal(&path, &window, fault))?;
         let mut pending = None;
         if let Source::Pcapng(source) = &mut source {
             // The interfaces that are described before the first packet say whether this is Ethernet, and how precise.
             match source.advance(&mut window) {
                 Ok(_) => {}
-                Err(fault @ ReadFault::NotEthernet { .. }) => return Err(at(&path, 0, &window, fault).into()),
+                Err(fault @ ReadFault::NotEthernet { .. }) => return Err(refusal(&path, &window, fault)),
                 Err(fault) => pending = Some(at(&path, 0, &window, fault)),
             }
         }
@@ -152,6 +152,15 @@ impl fmt::Debug for CaptureReader {
 
 fn at(path: &Path, frames: u64, window: &Window, fault: ReadFault) -> ReadError {
     ReadError { path: path.to_owned(), frames, offset: window.begun_at(), fault }
+}
+
+fn refusal(path: &Path, window: &Window, fault: ReadFault) -> OpenError {
+    match fault {
+        ReadFault::NotEthernet { interface, link } => {
+            OpenError::NotEthernet { path: path.to_owned(), interface, link }
+        }
+        fault => at(path, 0, window, fault).into(),
+    }
 }
 
 /// By the first four bytes: magic numbers of pcap, in both byte orders, for microseconds and nanoseconds; the type of a

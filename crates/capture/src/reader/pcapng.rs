@@ -223,7 +223,8 @@ fn looked_at(window: &mut Window, length: usize, limit: usize) -> Result<&[u8], 
         return Err(ReadFault::TooLong { length, limit });
     }
     let bytes = window.look(length)?;
-    bytes.get(..length).ok_or(ReadFault::Truncated { missing: (length - bytes.len()) as u64 })
+    let missing = length.saturating_sub(bytes.len()) as u64;
+    bytes.get(..length).ok_or(ReadFault::Truncated { missing })
 }
 
 fn fixed_part<const N: usize>(body: &[u8]) -> Result<&[u8; N], ReadFault> {

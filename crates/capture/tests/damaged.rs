@@ -1,0 +1,243 @@
+//! Captures that are cut, damaged, hostile, or none at all.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::io::Read;
+use std::path::Path;
+
+use common::{Blocks, Sample, pcap, pcapng, read, samples};
+use netvm_capture::{CaptureReader, LinkType, OpenError, ReadFault, Timestamp};
+use pcap_file::{DataLink, Endianness};
+use proptest::prelude::*;
+
+fn sample(length: usize) -> Sample {
+    Sample { timestamp: Timestamp::new(1, 0), orig_len: length as u32, data: vec![1; length] }
+}
+
+/// Why a file is refused.
+#[track_caller]
+fn refusal(bytes: Vec<u8>) -> String {
+    read(bytes).unwrap_err().to_string()
+}
+
+/// Frames that come out, and why no more do.
+#[track_caller]
+fn fault(bytes: Vec<u8>) -> (usize, String) {
+    let (samples, error) = read(bytes).unwrap();
+    (samples.len(), error.unwrap().to_string())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    /// Wherever a file is cut: the whole records come out, and the cut is told of unless it lies between records.
+    #[test]
+    fn cut_files(samples in samples(6), ng: bool, cut in any::<prop::sample::Index>()) {
+        let whole = |count: usize| if ng {
+            pcapng(&samples[..count], Endianness::Little)
+        } else {
+            pcap(&samples[..count], Endianness::Little, true, DataLink::ETHERNET)
+        };
+        let file = whole(samples.len());
+        let ends: Vec<usize> = (0..=samples.len()).map(|count| whole(count).len()).collect();
+        let cut = cut.index(file.len() + 1);
+        let left = ends.iter().filter(|end| **end <= cut).count();
+        match read(file[..cut].to_vec()) {
+            Ok((found, error)) => {
+                prop_assert_eq!(&found, &samples[..left.saturating_sub(1)]);
+                match error {
+                    None => prop_assert!(ends.contains(&cut) || (ng && cut == Blocks::new(Endianness::Little).bytes.len())),
+                    Some(error) => {
+                        prop_assert!(!ends.contains(&cut));
+                        let is_truncated = matches!(error.fault, ReadFault::Truncated { .. });
+                        prop_assert!(is_truncated, "{}", error);
+                        prop_assert_eq!(error.frames, left.saturating_sub(1) as u64);
+                        let place = if left == 0 { 28 } else { ends[left - 1] };
+                        prop_assert_eq!(error.offset, place as u64);
+                    }
+                }
+            }
+            Err(OpenError::Empty { .. }) => prop_assert_eq!(cut, 0),
+            Err(OpenError::NotACapture { .. }) => prop_assert!(cut < 4),
+            Err(error) => prop_assert!(cut < 28 && error.to_string().contains("the file is cut here"), "{error}"),
+        }
+    }
+
+    /// Nothing that a file holds makes reading panic or go on for ever.
+    #[test]
+    fn damaged_files(samples in samples(6), ng: bool, big: bool, damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+        let order = if big { Endianness::Big } else { Endianness::Little };
+        let mut file = if ng { pcapng(&samples, order) } else { pcap(&samples, order, false, DataLink::ETHERNET) };
+        for (place, value) in damage {
+            let place = place.index(file.len());
+            file[place] = value;
+        }
+        let length = file.len();
+        if let Ok((found, _)) = read(file) {
+            prop_assert!(found.len() <= length / 16);
+        }
+    }
+
+    #[test]
+    fn noise(noise in prop::collection::vec(any::<u8>(), 0..400), start in prop::sample::select(STARTS)) {
+        let _ = read([start, &noise].concat());
+    }
+}
+
+const STARTS: &[&[u8]] = &[
+    &[0xa1, 0xb2, 0xc3, 0xd4, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 1],
+    &[0xd4, 0xc3, 0xb2, 0xa1],
+    &[0x0a, 0x0d, 0x0d, 0x0a],
+    &[
+        0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 28,
+    ],
+    &[],
+];
+
+#[test]
+fn a_cut_says_where() {
+    let mut file = pcap(&[sample(60), sample(60)], Endianness::Big, false, DataLink::ETHERNET);
+    file.truncate(file.len() - 10);
+    let text = "test: at byte 100, after 1 whole frames: the file is cut here: 10 bytes of what begins here are missing";
+    assert_eq!(fault(file.clone()), (1, text.to_owned()));
+    file.truncate(105);
+    assert!(fault(file).1.ends_with("11 bytes of what begins here are missing"));
+    // In a block that is passed over.
+    let mut blocks = Blocks::new(Endianness::Big);
+    blocks.ethernet().packet(0, 1, 4, &[1; 4]).block(10, &[0; 100_000]);
+    blocks.bytes.truncate(blocks.bytes.len() - 70_000);
+    let (frames, text) = fault(blocks.bytes);
+    assert_eq!(frames, 1);
+    assert!(text.starts_with("test: at byte 84, after 1") && text.contains(" 70000 bytes"), "{text}");
+}
+
+#[test]
+fn what_is_no_capture() {
+    let text = |bytes: &[u8]| refusal(bytes.to_vec());
+    assert_eq!(text(b""), "test is empty: not a pcap or pcapng file");
+    assert_eq!(text(b"abc"), "test is not a pcap or pcapng file");
+    assert_eq!(text(b"#!/bin/sh\n"), "test is not a pcap or pcapng file");
+    assert!(text(&[0x1f, 0x8b, 8, 0]).ends_with("decompress it with gzip -d"));
+    assert!(text(&[0xa1, 0xb2, 0xcd, 0x34]).ends_with("convert it with editcap -F pcap"));
+    let mut file = pcap(&[], Endianness::Big, false, DataLink::ETHERNET);
+    file[5] = 3;
+    assert_eq!(text(&file), "test: at byte 0, after 0 whole frames: version 3.4 of the format is not known");
+    let mut blocks = Blocks::new(Endianness::Big);
+    blocks.bytes[13] = 2;
+    assert!(text(&blocks.bytes).ends_with("version 2.0 of the format is not known"));
+    blocks.bytes[8] = 0;
+    assert!(text(&blocks.bytes).contains("magic"), "{}", text(&blocks.bytes));
+    let error = CaptureReader::open(Path::new("/nonexistent/x.pcap")).unwrap_err();
+    assert!(error.to_string().starts_with("cannot open /nonexistent/x.pcap: No such file"), "{error}");
+    let error = CaptureReader::open(Path::new("/")).unwrap_err();
+    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+}
+
+#[test]
+fn what_is_not_ethernet() {
+    let text = |link| refusal(pcap(&[], Endianness::Little, false, link));
+    let raw = "cannot read test: its link type is 101 (raw IP), only 1 (Ethernet) is understood";
+    assert_eq!(text(DataLink::RAW), raw);
+    assert!(text(DataLink::LINUX_SLL).contains("113 (Linux cooked, as captured on `any`)"));
+    assert!(text(DataLink::IEEE802_11).contains("105 (802.11)"));
+
+    let mut blocks = Blocks::new(Endianness::Little);
+    blocks.ethernet().interface(127, 0, &[]).packet(0, 1, 60, &[1; 60]);
+    let text = refusal(blocks.bytes);
+    assert!(
+        text.contains("the link type of its interface 1 is 127 (802.11 with radiotap headers), only"),
+        "{text}"
+    );
+
+    // Told of when it comes, if packets come first.
+    let mut blocks = Blocks::new(Endianness::Little);
+    blocks.ethernet().packet(0, 1, 60, &[1; 60]).interface(101, 0, &[]).packet(0, 1, 60, &[1; 60]);
+    let (found, error) = read(blocks.bytes).unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(matches!(
+        error.unwrap().fault,
+        ReadFault::NotEthernet { interface: Some(1), link: LinkType(101) }
+    ));
+}
+
+#[test]
+fn lengths_that_make_no_sense() {
+    let mut file = pcap(&[sample(60)], Endianness::Little, false, DataLink::ETHERNET);
+    file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
+    let text = "test: at byte 24, after 0 whole frames: 4294967295 bytes are claimed where at most 262144 can be: the file is damaged";
+    assert_eq!(fault(file), (0, text.to_owned()));
+
+    let damaged = |damage: &dyn Fn(&mut Blocks)| {
+        let mut blocks = Blocks::new(Endianness::Big);
+        blocks.ethernet();
+        damage(&mut blocks);
+        fault(blocks.bytes).1
+    };
+    let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 6, 0xff, 0xff, 0xff, 0xfc, 0, 0, 0, 0]));
+    assert!(text.contains("4294967292 bytes are claimed"), "{text}");
+    let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 6, 0, 0, 0, 13, 0, 0, 0, 0]));
+    assert!(text.contains("not a multiple of 4"), "{text}");
+    let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 10, 0, 0, 0, 8, 0, 0, 0, 0]));
+    assert!(text.contains("too short"), "{text}");
+    let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 10, 0, 0, 0, 12, 0, 0, 0, 16]));
+    assert!(text.contains("don't match"), "{text}");
+    let text = damaged(&|blocks| {
+        blocks.packet_claiming(0, 1, 61, 61, &[1; 60]);
+    });
+    assert!(text.contains("a packet of 61 bytes in a block with room for 60"), "{text}");
+    let text = damaged(&|blocks| {
+        blocks.packet(0, 1, 300_000, &vec![1; 300_000]);
+    });
+    assert!(text.contains("300000 bytes are claimed where at most 262144 can be"), "{text}");
+    let text = damaged(&|blocks| {
+        blocks.packet(1, 1, 60, &[1; 60]);
+    });
+    assert!(text.contains("a packet of interface 1, which is not described"), "{text}");
+    let text = damaged(&|blocks| {
+        blocks.packet(0, u64::MAX, 60, &[1; 60]);
+    });
+    assert!(text.contains("the time stamp is out of range"), "{text}");
+    let text = damaged(&|blocks| {
+        blocks.block(6, &[0; 16]);
+    });
+    assert!(text.contains("too short"), "{text}");
+    let text = damaged(&|blocks| {
+        blocks.interface(1, 0, &[(1, &[b'x'; 20_000])]);
+    });
+    assert!(text.contains("bytes are claimed where at most 16384 can be"), "{text}");
+    let text = damaged(&|blocks| {
+        for _ in 0..1024 {
+            blocks.ethernet();
+        }
+    });
+    assert!(text.contains("more than 1024 interfaces"), "{text}");
+}
+
+/// A disk that fails in the middle.
+struct Failing(Vec<u8>);
+
+impl Read for Failing {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.0.is_empty() {
+            return Err(std::io::Error::other("the disk is on fire"));
+        }
+        let count = buffer.len().min(self.0.len());
+        buffer[..count].copy_from_slice(&self.0[..count]);
+        self.0.drain(..count);
+        Ok(count)
+    }
+}
+
+#[test]
+fn a_disk_that_fails() {
+    let file = pcap(&[sample(60)], Endianness::Little, false, DataLink::ETHERNET);
+    let mut reader = CaptureReader::from_source(Path::new("disk"), Failing(file)).unwrap();
+    assert!(reader.next_frame().unwrap().is_some());
+    let error = reader.next_frame().unwrap_err().to_string();
+    assert_eq!(error, "disk: at byte 100, after 1 whole frames: cannot read: the disk is on fire");
+    let error = CaptureReader::from_source(Path::new("disk"), Failing(Vec::new())).unwrap_err();
+    assert_eq!(error.to_string(), "cannot open disk: the disk is on fire");
+}
