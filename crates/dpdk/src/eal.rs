@@ -265,17 +265,19 @@ fn start(arguments: Vec<CString>) -> Result<Outcome, EalError> {
     Ok(outcome.recv().unwrap_or(Err(EalError::Thread(libc::EAGAIN))))
 }
 
-/// DPDK makes this directory even when it keeps nothing there.
+/// DPDK makes a directory for this process even when it keeps nothing there, and the one above it.
 fn remove_runtime_directory() {
     // SAFETY: returns a pointer to a static buffer, written by rte_eal_init only, which has returned.
     let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
-    if !path.is_null() {
-        // SAFETY: DPDK keeps the buffer NUL-terminated.
-        let path = unsafe { CStr::from_ptr(path) };
-        if let Ok(path) = path.to_str() {
-            // Fails, rightly, when somebody put something there.
-            let _ = fs::remove_dir(path);
-        }
+    if path.is_null() {
+        return;
+    }
+    // SAFETY: DPDK keeps the buffer NUL-terminated.
+    let path = unsafe { CStr::from_ptr(path) };
+    if let Some(path) = path.to_str().ok().filter(|path| !path.is_empty()).map(Path::new) {
+        // Both fail, rightly, when somebody has put something there.
+        let _ = fs::remove_dir(path);
+        let _ = path.parent().map(fs::remove_dir);
     }
 }
 

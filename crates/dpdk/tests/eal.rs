@@ -155,6 +155,29 @@ fn child_uses_huge_pages() {
 }
 
 #[test]
+fn pci_devices_are_looked_for_when_a_port_asks() {
+    if Path::new("/sys/bus/pci/devices").exists() {
+        passes(&mut child("child_looks_for_a_nic"));
+    } else {
+        println!("SKIP: PCI: this machine has no such bus");
+    }
+}
+
+#[test]
+#[ignore = "a child of another test"]
+fn child_looks_for_a_nic() {
+    let eal = Eal::init(&EalOptions { pci: true, ..options() }).unwrap();
+    assert!(eal.pci());
+    let nowhere = Device::Pci { address: "ffff:00:1f.7".parse().unwrap(), arguments: String::new() };
+    let error = PortBuilder::new(nowhere).start(eal, &pool(64)).unwrap_err();
+    assert!(matches!(error, PortError::Attach { .. }), "{error}");
+    assert!(error.to_string().contains("PCI device ffff:00:1f.7: cannot be attached"), "{error}");
+    // No device was touched, and others work.
+    let pool = pool(256);
+    assert_eq!(null(&pool).port.number().0, 0);
+}
+
+#[test]
 fn threads_register_once_and_as_many_as_there_are_ids() {
     let eal = eal();
     let guard = eal.register_thread().unwrap();

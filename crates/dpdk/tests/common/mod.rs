@@ -12,8 +12,9 @@ pub fn options() -> EalOptions {
     EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() }
 }
 
+/// The EAL as the test has started it, or with ordinary options.
 pub fn eal() -> Eal {
-    Eal::init(&options()).unwrap()
+    Eal::get().unwrap_or_else(|| Eal::init(&options()).unwrap())
 }
 
 pub fn layout(cells: u32) -> CellLayout {
