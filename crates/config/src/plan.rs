@@ -6,7 +6,7 @@
 //! | change | disturbs |
 //! |---|---|
 //! | `[engine]` | everything: netvmd must be restarted |
-//! | memory of a group (`cells`, `cell_size`, `headroom`) | its NFs restart, ports that receive into it are reopened |
+//! | memory of a group (`cells`, `cell_size`, `headroom`) | everything: netvmd must be restarted |
 //! | a port | that port is reopened |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | `replicas`, `standby` | only the replicas that come or go |
@@ -81,13 +81,6 @@ pub struct Change {
 pub enum Effect {
     /// It cannot be made while netvmd runs.
     RestartNeeded {
-        /// What changed.
-        why: String,
-    },
-    /// The memory of a group is made anew.
-    MemoryRemade {
-        /// The group.
-        group: String,
         /// What changed.
         why: String,
     },
@@ -195,9 +188,6 @@ impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RestartNeeded { why } => write!(f, "netvmd must be restarted ({why})"),
-            Self::MemoryRemade { group, why } => {
-                write!(f, "the memory of group {group} is made anew ({why})")
-            }
             Self::PortOpened { port } => write!(f, "opens port {port}"),
             Self::PortClosed { port } => write!(f, "closes port {port}"),
             Self::PortReopened { port, why } => write!(f, "port {port} is reopened ({why})"),

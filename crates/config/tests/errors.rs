@@ -271,6 +271,13 @@ fn every_wrong_line_is_named_with_a_remedy() {
             Kind::CellSize,
             "`cell_size = 2112` of group edge or `mtu = 1778` of port client",
         ),
+        (
+            "address = \"3b:00.0\"",
+            "address = \"3b:00.0\"\nmtu = 1779",
+            1,
+            Kind::CellSize,
+            "set `group = \"edge\"` of port nic, or `mtu = 1778`",
+        ),
         ("name = \"other\"", "name = \"other\"\nheadroom = 1025", 1, Kind::CellSize, "at most 1024"),
         ("standby = 1", "standby = 0", 15, Kind::NoStandby, "add `standby = 1` to firewall"),
     ];

@@ -162,10 +162,7 @@ fn memory_and_ports_disturb_who_uses_them() {
     assert_eq!(
         changed(&[("name = \"edge\"", "name = \"edge\"\ncells = 1000\nmay_send_to = [\"server\"]")]),
         "~ group edge: cells 16384 → 1000; may_send_to unset → server\n    \
-         the memory of group edge is made anew (cells 16384 → 1000)\n    \
-         restarts NF firewall (memory of group edge)\n    \
-         restarts NF router (memory of group edge)\n    \
-         port client is reopened (memory of group edge)\n"
+         netvmd must be restarted (memory of group edge: cells 16384 → 1000)\n"
     );
     assert_eq!(
         changed(&[("name = \"edge\"", "name = \"edge\"\nmay_send_to = []")]),
@@ -191,6 +188,6 @@ fn the_engine_itself_needs_a_restart() {
     assert!(plan.needs_restart());
     assert_eq!(
         plan.to_string(),
-        "~ engine: cores none → 1; idle adaptive → poll\n    netvmd must be restarted (cores none → 1; idle adaptive → poll)\n"
+        "~ engine: cores none → 1; idle adaptive → poll\n    netvmd must be restarted (engine: cores none → 1; idle adaptive → poll)\n"
     );
 }

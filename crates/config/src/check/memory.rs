@@ -17,6 +17,9 @@ pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
     headrooms(findings, raw);
     for (port, written) in host.ports.iter().zip(&raw.ports) {
         let landing = host.landing_group(port);
+        if landing.is_none() && takes_in(port) {
+            fits_own(findings, host, port, written.mtu.span());
+        }
         for id in passes(host, port) {
             if let Some(group) = host.group(id) {
                 fits(findings, raw, host, (port, written.mtu.span()), (group, landing == Some(id)));
@@ -49,6 +52,30 @@ fn passes(host: &Host, port: &PortConfig) -> BTreeSet<GroupId> {
     let hops = chains.flat_map(|chain| &chain.hops);
     let groups = hops.filter_map(|role| host.nf(*role)).map(|nf| nf.group);
     groups.chain(host.landing_group(port)).collect()
+}
+
+/// Whether packets come in by a port, in whatever memory.
+const fn takes_in(port: &PortConfig) -> bool {
+    !matches!(port.kind, PortKind::Sink | PortKind::Null { .. } | PortKind::Pcap { input: None, .. })
+}
+
+/// The memory of ports that no group has is the engine's own, with cells of the default size.
+fn fits_own(findings: &Findings, host: &Host, port: &PortConfig, place: Span) {
+    let own = Group::default();
+    let most = own.cell_size - u32::from(own.headroom) - HEADER;
+    if u32::from(port.mtu) <= most {
+        return;
+    }
+    let group =
+        host.groups.iter().max_by_key(|group| group.cell_size).map_or("", |group| group.name.as_str());
+    findings
+        .note(
+            Kind::CellSize,
+            format!("an MTU of {} does not fit the engine's own memory: it holds up to {most}", port.mtu),
+        )
+        .at(place, format!("no chain and no `group` gives port {} another memory", port.name))
+        .help(format!("set `group = \"{group}\"` of port {}, or `mtu = {most}`", port.name))
+        .keep();
 }
 
 fn fits(

@@ -24,8 +24,8 @@ const fn is_early(kind: ItemKind) -> bool {
 fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
     let name = &change.name;
     match (change.item, change.action) {
-        (ItemKind::Engine, _) => vec![Effect::RestartNeeded { why: change.text.clone() }],
-        (ItemKind::Group, Action::Change) => group(name, old, new),
+        (ItemKind::Engine, _) => vec![Effect::RestartNeeded { why: format!("engine: {}", change.text) }],
+        (ItemKind::Group, Action::Change) => group(name, old, new).into_iter().collect(),
         (ItemKind::Port, Action::Add) => vec![Effect::PortOpened { port: name.clone() }],
         (ItemKind::Port, Action::Remove) => vec![Effect::PortClosed { port: name.clone() }],
         (ItemKind::Port, Action::Change) => {
@@ -38,11 +38,9 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
     }
 }
 
-/// The memory made anew disturbs everybody who works in it; who left the group or is new in it is disturbed by that.
-fn group(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
-    let (Some(before), Some(after)) = (old.group_named(name), new.group_named(name)) else {
-        return Vec::new();
-    };
+/// Packets lie in a group's memory while they are on their way: it cannot be cut anew under them.
+fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
+    let (before, after) = (old.group_named(name)?, new.group_named(name)?);
     let texts: Vec<String> = [
         ("cells", before.cells, after.cells),
         ("cell_size", before.cell_size, after.cell_size),
@@ -52,22 +50,8 @@ fn group(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
     .filter(|(_, before, after)| before != after)
     .map(|(key, before, after)| format!("{key} {before} → {after}"))
     .collect();
-    if texts.is_empty() {
-        return Vec::new();
-    }
-    let mut effects = vec![Effect::MemoryRemade { group: name.to_owned(), why: texts.join("; ") }];
-    let why = format!("memory of group {name}");
-    for nf in old.nfs.iter().filter(|nf| nf.group == before.id) {
-        if new.nf_named(&nf.role).is_some_and(|nf| nf.group == after.id) {
-            effects.push(Effect::NfRestarted { role: nf.role.clone(), why: why.clone() });
-        }
-    }
-    for port in old.ports.iter().filter(|port| old.landing_group(port) == Some(before.id)) {
-        if new.port_named(&port.name).is_some_and(|port| new.landing_group(port) == Some(after.id)) {
-            effects.push(Effect::PortReopened { port: port.name.clone(), why: why.clone() });
-        }
-    }
-    effects
+    (!texts.is_empty())
+        .then(|| Effect::RestartNeeded { why: format!("memory of group {name}: {}", texts.join("; ")) })
 }
 
 /// A port that is as it was, but whose packets land in another group's memory since the steering changed.
