@@ -276,7 +276,7 @@ fn every_wrong_line_is_named_with_a_remedy() {
             "address = \"3b:00.0\"\nmtu = 1779",
             1,
             Kind::CellSize,
-            "set `group = \"edge\"` of port nic, or `mtu = 1778`",
+            "set `group` of port nic to one with `cell_size = 2112` or more, or `mtu = 1778`",
         ),
         ("name = \"other\"", "name = \"other\"\nheadroom = 1025", 1, Kind::CellSize, "at most 1024"),
         ("standby = 1", "standby = 0", 15, Kind::NoStandby, "add `standby = 1` to firewall"),

@@ -222,7 +222,8 @@ fn build(
             PortKind::Source(source) => mtu = mtu.max(source.size - 14),
             PortKind::Sink => {}
         }
-        let group = group.as_ref().map(group_at);
+        // What the engine's own memory would not hold has a group.
+        let group = group.as_ref().map(group_at).or((mtu > 1778).then_some(GroupId(0)));
         host.ports.push(PortConfig { id: PortId(n), name: format!("p{n}{name}"), kind, queues, mtu, group });
     }
     for (n, (role, group, hash, start)) in (0..).zip(nfs) {

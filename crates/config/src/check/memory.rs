@@ -18,7 +18,7 @@ pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
     for (port, written) in host.ports.iter().zip(&raw.ports) {
         let landing = host.landing_group(port);
         if landing.is_none() && takes_in(port) {
-            fits_own(findings, host, port, written.mtu.span());
+            fits_own(findings, port, written.mtu.span());
         }
         for id in passes(host, port) {
             if let Some(group) = host.group(id) {
@@ -60,21 +60,23 @@ const fn takes_in(port: &PortConfig) -> bool {
 }
 
 /// The memory of ports that no group has is the engine's own, with cells of the default size.
-fn fits_own(findings: &Findings, host: &Host, port: &PortConfig, place: Span) {
+fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
     let own = Group::default();
     let most = own.cell_size - u32::from(own.headroom) - HEADER;
     if u32::from(port.mtu) <= most {
         return;
     }
-    let group =
-        host.groups.iter().max_by_key(|group| group.cell_size).map_or("", |group| group.name.as_str());
+    let cell_size = (u32::from(own.headroom) + HEADER + u32::from(port.mtu)).next_multiple_of(64);
     findings
         .note(
             Kind::CellSize,
             format!("an MTU of {} does not fit the engine's own memory: it holds up to {most}", port.mtu),
         )
         .at(place, format!("no chain and no `group` gives port {} another memory", port.name))
-        .help(format!("set `group = \"{group}\"` of port {}, or `mtu = {most}`", port.name))
+        .help(format!(
+            "set `group` of port {} to one with `cell_size = {cell_size}` or more, or `mtu = {most}`",
+            port.name
+        ))
         .keep();
 }
 
