@@ -1,0 +1,151 @@
+//! The HTTP API over a Unix socket: types of `netvm-api`, values of the engine and the supervisor.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use netvm_api::{ApiError, path};
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::apply::ApplyError;
+use crate::daemon::Daemon;
+use crate::engine_thread::EngineGone;
+
+mod change;
+mod nfs;
+mod status;
+mod traffic;
+
+/// Largest configuration that is taken, in bytes.
+const LARGEST_BODY: usize = 1 << 20;
+/// How long requests may take to end when the daemon does.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why the API cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve the API on {path}: {source} (give another path with --socket)")]
+pub struct ServeError {
+    /// The socket.
+    pub path: PathBuf,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+/// The server, while it serves.
+#[derive(Debug)]
+pub struct Server {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Takes no more requests, and returns when those that are there are answered.
+    pub async fn stop(self) {
+        // An error says that it has stopped already.
+        let _ = self.stop.send(());
+        let _ = tokio::time::timeout(FAREWELL, self.task).await;
+    }
+}
+
+/// Serves the API on `socket`, which its owner and group may use.
+///
+/// # Errors
+/// [`ServeError`] names the path.
+pub fn serve(daemon: Arc<Daemon>, socket: &Path) -> Result<Server, ServeError> {
+    let fail = |source| ServeError { path: socket.to_owned(), source };
+    // Made for nobody but the owner, then opened: there is no moment in which others could connect.
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(socket);
+    rustix::process::umask(before);
+    let listener = listener.map_err(fail)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
+    let (stop, stopped) = oneshot::channel();
+    let server = axum::serve(listener, router(daemon)).with_graceful_shutdown(async {
+        // An error says that the other end is gone, which means the same.
+        let _ = stopped.await;
+    });
+    let task = tokio::spawn(async move {
+        if let Err(error) = server.await {
+            tracing::error!("the API: {error}");
+        }
+    });
+    Ok(Server { stop, task })
+}
+
+fn router(daemon: Arc<Daemon>) -> Router {
+    Router::new()
+        .route(path::STATUS, get(status::status))
+        .route(path::PORTS, get(traffic::ports))
+        .route(path::NFS, get(traffic::nfs))
+        .route(path::CHAINS, get(traffic::chains))
+        .route(path::GROUPS, get(traffic::groups))
+        .route(path::STATS, get(traffic::stats))
+        .route(path::CONFIG, get(change::config))
+        .route(path::PLAN, post(change::plan))
+        .route(path::APPLY, post(change::apply))
+        .route(path::RESTART, post(change::restart))
+        .route(path::STOP, post(change::stop))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(daemon)
+}
+
+async fn no_such_path() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "there is no such path: see the table of netvm's API")
+}
+
+async fn no_such_method() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "this path does not have that method: see the table of netvm's API")
+}
+
+/// An answer that is an error.
+#[derive(Debug)]
+struct Failure {
+    status: StatusCode,
+    error: ApiError,
+}
+
+impl Failure {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, error: ApiError::new(message) }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.error)).into_response()
+    }
+}
+
+impl From<EngineGone> for Failure {
+    fn from(error: EngineGone) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl From<ApplyError> for Failure {
+    fn from(error: ApplyError) -> Self {
+        let status = match &error {
+            ApplyError::Config(error) => {
+                return Self { status: StatusCode::UNPROCESSABLE_ENTITY, error: ApiError::of_config(error) };
+            }
+            ApplyError::Recipe(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ApplyError::NeedsRestart(_)
+            | ApplyError::Busy
+            | ApplyError::Engine(netvm_engine::ApplyError::NeedsRestart { .. }) => StatusCode::CONFLICT,
+            ApplyError::Engine(_) | ApplyError::NfFailed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            ApplyError::Gone(error) => return (*error).into(),
+        };
+        Self::new(status, error.to_string())
+    }
+}

@@ -1,0 +1,131 @@
+//! NF instances: what the engine counts of those that have attached, and what the supervisor knows of the others.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use netvm_api::{NfInfo, NfState, ThreadInfo};
+use netvm_config::model::{Host, NfConfig, NfStart};
+use netvm_engine::{InstanceState, InstanceView, ThreadView};
+use netvm_region::StandardCounter;
+
+use crate::attach_server::Externals;
+use crate::supervisor::{Phase, Status};
+
+/// Every instance of every NF, in the order of the configuration.
+pub(super) fn infos(
+    host: &Host,
+    views: &[InstanceView],
+    replicas: &[Status],
+    externals: &Externals,
+) -> Vec<NfInfo> {
+    let view = |id| views.iter().find(|view| view.id == id);
+    let mut infos = Vec::new();
+    for nf in &host.nfs {
+        let group = host.group(nf.group).map(|group| group.name.clone()).unwrap_or_default();
+        match nf.start {
+            NfStart::Managed { .. } => {
+                let replicas = replicas.iter().filter(|status| status.role == nf.role);
+                infos.extend(replicas.map(|status| {
+                    let view = match status.phase {
+                        Phase::Attached(id) => view(id),
+                        _ => None,
+                    };
+                    managed(nf, &group, status, view)
+                }));
+            }
+            NfStart::External { .. } => {
+                let here = externals.iter().filter(|(_, external)| external.role == nf.role);
+                let before = infos.len();
+                infos.extend(here.map(|(id, external)| {
+                    let mut info = blank(nf, &group, external.number);
+                    info.pid = external.pid;
+                    info.uptime_s = Some(seconds_since(external.attached_at));
+                    if let Some(view) = view(*id) {
+                        info.state = state_of(view.state);
+                        count(&mut info, view);
+                    }
+                    info
+                }));
+                if infos.len() == before {
+                    infos.push(blank(nf, &group, 0));
+                }
+            }
+        }
+    }
+    infos
+}
+
+fn blank(nf: &NfConfig, group: &str, instance: u32) -> NfInfo {
+    NfInfo {
+        role: nf.role.clone(),
+        instance,
+        pid: None,
+        state: NfState::External,
+        managed: matches!(nf.start, NfStart::Managed { .. }),
+        group: group.to_owned(),
+        threads: Vec::new(),
+        restarts: 0,
+        last_exit: None,
+        uptime_s: None,
+        counters: BTreeMap::new(),
+        violations: BTreeMap::new(),
+    }
+}
+
+fn managed(nf: &NfConfig, group: &str, status: &Status, view: Option<&InstanceView>) -> NfInfo {
+    let mut info = blank(nf, group, u32::from(status.slot));
+    info.pid = status.pid;
+    info.restarts = status.restarts;
+    info.last_exit.clone_from(&status.last_exit);
+    info.uptime_s = status.attached_at.map(seconds_since);
+    info.state = match status.phase {
+        Phase::Starting => NfState::Starting,
+        Phase::Attached(_) => view.map_or(NfState::Starting, |view| state_of(view.state)),
+        Phase::Backoff => NfState::Backoff,
+        Phase::Stopping | Phase::Stopped => NfState::Stopped,
+    };
+    if let Some(view) = view {
+        count(&mut info, view);
+    }
+    info
+}
+
+const fn state_of(state: InstanceState) -> NfState {
+    match state {
+        InstanceState::Attaching => NfState::Starting,
+        InstanceState::Active => NfState::Running,
+        InstanceState::Standby => NfState::Standby,
+        InstanceState::Leaving => NfState::Stopped,
+    }
+}
+
+fn count(info: &mut NfInfo, view: &InstanceView) {
+    info.threads = (0u8..).zip(&view.threads).map(|(number, view)| thread(number, view)).collect();
+    info.counters = view.own.iter().cloned().collect();
+    for (violation, count) in view.threads.iter().flat_map(|thread| &thread.violations) {
+        *info.violations.entry(violation.name().to_owned()).or_default() += count;
+    }
+}
+
+fn thread(number: u8, view: &ThreadView) -> ThreadInfo {
+    let value = |counter: StandardCounter| view.standard[counter as usize];
+    let received = value(StandardCounter::Received);
+    let per_packet = |counter| if received == 0 { 0.0 } else { value(counter) as f64 / received as f64 };
+    ThreadInfo {
+        station: number,
+        received,
+        next: value(StandardCounter::Next),
+        dropped: value(StandardCounter::Dropped),
+        port: value(StandardCounter::Port),
+        role: value(StandardCounter::Role),
+        detoured: value(StandardCounter::Detoured),
+        cycles_per_packet: per_packet(StandardCounter::Cycles),
+        nf_cycles_per_packet: per_packet(StandardCounter::NfCycles),
+        bursts: value(StandardCounter::Bursts),
+        sleeps: value(StandardCounter::Sleeps),
+    }
+}
+
+fn seconds_since(instant: Instant) -> f64 {
+    instant.elapsed().as_secs_f64()
+}

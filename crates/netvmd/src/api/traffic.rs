@@ -1,0 +1,239 @@
+//! Ports, NFs, chains, groups, and what they count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use netvm_api::{
+    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo, Stats,
+};
+use netvm_config::model::{Chain, Host, OnFailure, Output, PortConfig, PortKind};
+use netvm_engine::{
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, StageView, WorkerView,
+};
+use netvm_region::clock;
+
+use super::{Failure, nfs, status};
+use crate::daemon::Daemon;
+
+type Answer<T> = Result<Json<T>, Failure>;
+
+/// What the engine shows, read in one pass.
+pub(super) struct Views {
+    pub(super) host: Host,
+    pub(super) ports: Vec<PortView>,
+    pub(super) chains: Vec<ChainView>,
+    pub(super) instances: Vec<InstanceView>,
+    pub(super) groups: Vec<GroupView>,
+    pub(super) workers: Vec<WorkerView>,
+    pub(super) stages: Vec<StageView>,
+}
+
+pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
+    let read = |engine: &mut netvm_engine::Engine| Views {
+        host: engine.host().clone(),
+        ports: engine.ports(),
+        chains: engine.chains(),
+        instances: engine.instances(),
+        groups: engine.groups(),
+        workers: engine.workers().collect(),
+        stages: engine.stages(),
+    };
+    Ok(daemon.engine.call(read).await?)
+}
+
+pub(super) async fn ports(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<PortInfo>> {
+    Ok(Json(port_infos(&views(&daemon).await?)))
+}
+
+pub(super) async fn nfs(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<NfInfo>> {
+    Ok(Json(nf_infos(&daemon, &views(&daemon).await?)))
+}
+
+pub(super) async fn chains(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<ChainInfo>> {
+    let views = views(&daemon).await?;
+    Ok(Json(chain_infos(&views, &nf_infos(&daemon, &views))))
+}
+
+pub(super) async fn groups(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<GroupInfo>> {
+    Ok(Json(group_infos(&daemon, &views(&daemon).await?)))
+}
+
+pub(super) async fn stats(State(daemon): State<Arc<Daemon>>) -> Answer<Stats> {
+    let views = views(&daemon).await?;
+    let nfs = nf_infos(&daemon, &views);
+    Ok(Json(Stats {
+        uptime_s: daemon.started.elapsed().as_secs_f64(),
+        ports: port_infos(&views),
+        chains: chain_infos(&views, &nfs),
+        nfs,
+        groups: group_infos(&daemon, &views),
+        workers: status::worker_infos(&daemon, &views),
+        drops: drops(&views),
+        stages: views.stages.iter().map(stage).collect(),
+    }))
+}
+
+pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {
+    nfs::infos(&views.host, &views.instances, &daemon.supervisor.status(), &daemon.attach.externals())
+}
+
+fn port_infos(views: &Views) -> Vec<PortInfo> {
+    let view = |port: &PortConfig| views.ports.iter().find(|view| view.id == port.id);
+    let info = |port| Some(port_info(&views.host, port, view(port)?));
+    views.host.ports.iter().filter_map(info).collect()
+}
+
+fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
+    let landing = host.landing_group(port).and_then(|id| host.group(id));
+    let unsent = [DropReason::TxFull, DropReason::PortDown];
+    let driver_mode = match (&view.fallback, &view.fault) {
+        (_, Some(fault)) => format!("{} (ended: {fault})", view.driver),
+        (Some(fallback), None) => format!("{} ({fallback})", view.driver),
+        (None, None) => view.driver.clone(),
+    };
+    PortInfo {
+        id: port.id.0,
+        name: port.name.clone(),
+        kind: kind_word(&port.kind).to_owned(),
+        driver_mode,
+        link: view.link.unwrap_or(true),
+        queues: port.queues,
+        mtu: port.mtu,
+        group: landing.map(|group| group.name.clone()),
+        rx_packets: view.rx_packets,
+        rx_bytes: view.rx_bytes,
+        tx_packets: view.tx_packets,
+        tx_bytes: view.tx_bytes,
+        rx_dropped: 0,
+        tx_dropped: view
+            .drops
+            .iter()
+            .filter(|(reason, _)| unsent.contains(reason))
+            .map(|(_, count)| count)
+            .sum(),
+    }
+}
+
+/// The word that the configuration has for it.
+const fn kind_word(kind: &PortKind) -> &'static str {
+    match kind {
+        PortKind::Pci { .. } => "pci",
+        PortKind::AfXdp { .. } => "af_xdp",
+        PortKind::AfPacket { .. } => "af_packet",
+        PortKind::Tap { .. } => "tap",
+        PortKind::Pcap { .. } => "pcap",
+        PortKind::Null { .. } => "null",
+        PortKind::Source(_) => "source",
+        PortKind::Sink => "sink",
+    }
+}
+
+pub(super) fn chain_infos(views: &Views, nfs: &[NfInfo]) -> Vec<ChainInfo> {
+    let host = &views.host;
+    let view = |chain: &Chain| views.chains.iter().find(|view| view.id == chain.id);
+    let info = |chain: &Chain| {
+        let view = view(chain)?;
+        let at_entry = [DropReason::NfDown, DropReason::ChainFull];
+        let dropped = |entry: bool| {
+            let counted = view.drops.iter().filter(|(reason, _)| at_entry.contains(reason) == entry);
+            counted.map(|(_, count)| count).sum()
+        };
+        let output = match chain.output {
+            Output::Port(id) => host.port(id).map(|port| port.name.clone()),
+            Output::Ingress => Some("ingress".to_owned()),
+            Output::None => None,
+        };
+        let hops: Vec<String> =
+            chain.hops.iter().filter_map(|role| Some(host.nf(*role)?.role.clone())).collect();
+        Some(ChainInfo {
+            id: chain.id.0,
+            name: chain.name.clone(),
+            state: chain_state(chain, &hops, nfs),
+            hops,
+            output,
+            entered: view.entered,
+            left: view.left,
+            dropped_at_entry: dropped(true),
+            dropped_inside: dropped(false),
+        })
+    };
+    host.chains.iter().filter_map(info).collect()
+}
+
+fn chain_state(chain: &Chain, hops: &[String], nfs: &[NfInfo]) -> ChainState {
+    let has_nf = |role: &String| nfs.iter().any(|nf| nf.role == *role && nf.state == NfState::Running);
+    if hops.iter().all(has_nf) {
+        ChainState::Up
+    } else if chain.on_failure == OnFailure::Bypass {
+        ChainState::Bypassed
+    } else {
+        ChainState::Down
+    }
+}
+
+fn group_infos(daemon: &Daemon, views: &Views) -> Vec<GroupInfo> {
+    let info = |view: &GroupView| {
+        let group = views.host.group(view.id?)?;
+        let reclaim = daemon.reclaims.of(&group.name);
+        Some(GroupInfo {
+            id: group.id.0,
+            name: group.name.clone(),
+            regions: view.memories.iter().map(region).collect(),
+            instances: views.instances.iter().filter(|i| i.group == group.id).count() as u32,
+            reclaimed_total: reclaim.cells,
+            longest_reclaim_ms: reclaim.longest.as_secs_f64() * 1000.0,
+        })
+    };
+    views.groups.iter().filter_map(info).collect()
+}
+
+fn region(view: &netvm_engine::MemoryView) -> RegionInfo {
+    RegionInfo {
+        node: view.node,
+        pages: if view.huge_pages { "2 MiB pages" } else { "4 KiB pages" }.to_owned(),
+        bytes: u64::from(view.cells) * u64::from(view.cell_size),
+        cells: view.cells,
+        cell_size: view.cell_size,
+        in_engine: view.cells.saturating_sub(view.out).saturating_sub(view.free),
+        in_nfs: view.out,
+        free: view.free,
+    }
+}
+
+fn drops(views: &Views) -> Drops {
+    let host = &views.host;
+    let mut drops = Drops::default();
+    for view in &views.ports {
+        let name = host.port(view.id).map(|port| port.name.as_str());
+        add(&mut drops.ports, name, &view.drops);
+    }
+    for view in &views.chains {
+        let name = host.chain(view.id).map(|chain| chain.name.as_str());
+        add(&mut drops.chains, name, &view.drops);
+    }
+    for view in &views.instances {
+        let name = host.nf(view.role).map(|nf| nf.role.as_str());
+        view.threads.iter().for_each(|thread| add(&mut drops.nfs, name, &thread.drops));
+    }
+    drops
+}
+
+fn add(to: &mut BTreeMap<String, Reasons>, name: Option<&str>, counts: &DropCounts) {
+    let Some(name) = name.filter(|_| !counts.is_empty()) else { return };
+    let reasons = to.entry(name.to_owned()).or_default();
+    for (reason, count) in counts {
+        *reasons.entry(reason.name().to_owned()).or_default() += count;
+    }
+}
+
+fn stage(view: &StageView) -> StageInfo {
+    let cycles = if view.packets == 0 { 0.0 } else { view.cycles as f64 / view.packets as f64 };
+    StageInfo {
+        stage: view.stage.name().to_owned(),
+        packets: view.packets,
+        cycles_per_packet: cycles,
+        ns_per_packet: cycles * 1e9 / clock::cycles_per_second() as f64,
+    }
+}

@@ -1,0 +1,201 @@
+//! From a configuration to a running host: live, and as a whole or not at all.
+//!
+//! 1. The text is read and checked; every program, user and core that it names is looked up. Nothing has changed so far.
+//! 2. Groups and NFs that are new are added beside what runs, and the NFs started. Traffic goes as before.
+//! 3. When they have attached, ports, chains and steering change, and NFs that differ are restarted.
+//!
+//! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.
+
+use std::path::Path;
+use std::time::Duration;
+
+use netvm_api::{ApplyReply, Diagnostic, PlanReply};
+use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES};
+use netvm_config::{ConfigError, Loaded, Plan};
+use tokio::time::{Instant, timeout_at};
+
+use crate::daemon::Daemon;
+use crate::engine_thread::EngineGone;
+use crate::supervisor::{News, RecipeError};
+
+/// How long NFs may take to attach before an apply is undone.
+const COMING_UP: Duration = Duration::from_secs(7);
+
+/// Why a configuration was not applied. What ran before runs on.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It cannot be read, or is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An NF in it cannot be started.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// Something that cannot be changed live.
+    #[error("{} (stop netvmd and start it with the new file)", .0.join("; "))]
+    NeedsRestart(Vec<String>),
+    /// The engine could not do it.
+    #[error(transparent)]
+    Engine(#[from] netvm_engine::ApplyError),
+    /// An NF did not come up.
+    #[error("nf {role} did not come up: {reason}; the configuration of before is in force again")]
+    NfFailed {
+        /// Its role.
+        role: String,
+        /// What happened to it.
+        reason: String,
+    },
+    /// Another apply is being made.
+    #[error("another configuration is being applied: try again when that is done")]
+    Busy,
+    /// No engine.
+    #[error(transparent)]
+    Gone(#[from] EngineGone),
+}
+
+/// Whether an apply that fails halfway is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// There is nothing to go back to: NFs that do not come up are tried again.
+    First,
+    /// It is.
+    Change,
+}
+
+impl Daemon {
+    /// What applying a configuration would do.
+    ///
+    /// # Errors
+    /// [`ApplyError`] as far as can be told beforehand.
+    pub async fn plan(&self, name: &str, text: &str) -> Result<PlanReply, ApplyError> {
+        let Loaded { mut host, warnings } = netvm_config::parse(name, text)?;
+        let running = self.running().await?;
+        netvm_config::assign_ids(&mut host, Some(&running));
+        self.supervisor.prepare(&host)?;
+        let plan = netvm_config::plan(&running, &host);
+        Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
+    }
+
+    /// Applies a configuration.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; everything is then as it was.
+    pub async fn apply(&self, name: &str, text: &str) -> Result<ApplyReply, ApplyError> {
+        let started = Instant::now();
+        let Loaded { mut host, warnings } = netvm_config::parse(name, text)?;
+        let Ok(_changing) = self.changing.try_lock() else { return Err(ApplyError::Busy) };
+        let running = self.running().await?;
+        netvm_config::assign_ids(&mut host, Some(&running));
+        let plan = netvm_config::plan(&running, &host);
+        self.change(&running, &host, &plan, Kind::Change).await?;
+        tracing::info!(
+            "{name} applied: {} changes in {} ms",
+            plan.changes.len(),
+            started.elapsed().as_millis()
+        );
+        Ok(ApplyReply {
+            plan,
+            warnings: warnings.iter().map(Diagnostic::from).collect(),
+            took_ms: started.elapsed().as_secs_f64() * 1000.0,
+        })
+    }
+
+    /// Applies the file that netvmd was started with again.
+    ///
+    /// # Errors
+    /// As for [`Daemon::apply`].
+    pub async fn reload(&self, path: &Path) -> Result<ApplyReply, ApplyError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        self.apply(&path.display().to_string(), &text).await
+    }
+
+    /// Makes an engine that has just been started be what the first configuration says.
+    ///
+    /// # Errors
+    /// As for [`Daemon::apply`].
+    pub(crate) async fn apply_first(&self, host: &Host) -> Result<(), ApplyError> {
+        let nothing = self.running().await?;
+        self.change(&nothing, host, &Plan::default(), Kind::First).await
+    }
+
+    async fn change(&self, running: &Host, host: &Host, plan: &Plan, kind: Kind) -> Result<(), ApplyError> {
+        if plan.needs_restart() {
+            let why =
+                plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));
+            return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
+        }
+        let prepared = self.supervisor.prepare(host)?;
+        if kind == Kind::First {
+            self.engine_apply(host).await?;
+            self.supervisor.reconcile(prepared);
+            return Ok(());
+        }
+        if let Err(error) = self.change_in_steps(running, host, prepared).await {
+            tracing::warn!("not applied: {error}");
+            self.go_back(running).await?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    async fn change_in_steps(
+        &self,
+        running: &Host,
+        host: &Host,
+        prepared: crate::supervisor::Prepared,
+    ) -> Result<(), ApplyError> {
+        if let Some(staged) = staged(running, host) {
+            let beside = self.supervisor.prepare(&staged)?;
+            self.engine_apply(&staged).await?;
+            come_up(self.supervisor.reconcile(beside)).await?;
+        }
+        self.engine_apply(host).await?;
+        come_up(self.supervisor.reconcile(prepared)).await
+    }
+
+    async fn go_back(&self, running: &Host) -> Result<(), ApplyError> {
+        self.engine_apply(running).await?;
+        self.supervisor.reconcile(self.supervisor.prepare(running)?);
+        Ok(())
+    }
+
+    async fn engine_apply(&self, host: &Host) -> Result<(), ApplyError> {
+        let host = host.clone();
+        Ok(self.engine.call(move |engine| engine.apply(&host)).await??)
+    }
+}
+
+/// What runs, with the groups and NFs of `host` that are new; `None` when there are none, or not both fit at one time.
+fn staged(running: &Host, host: &Host) -> Option<Host> {
+    let mut staged = running.clone();
+    let new_group = |id| running.group(id).is_none();
+    staged.groups.extend(host.groups.iter().filter(|group| new_group(group.id)).cloned());
+    for group in &mut staged.groups {
+        // Its ports may not be there yet, and it gets no traffic before they are.
+        if new_group(group.id) {
+            group.may_send_to = Some(Vec::new());
+        }
+    }
+    let new_nf = |nf: &&netvm_config::model::NfConfig| {
+        running.nf(nf.id).is_none() && running.nf_named(&nf.role).is_none()
+    };
+    staged.nfs.extend(host.nfs.iter().filter(new_nf).cloned());
+    let is_news = staged.nfs.len() > running.nfs.len();
+    let fits = staged.groups.len() <= MAX_GROUPS && staged.nfs.len() <= MAX_ROLES;
+    let grouped = staged.nfs.iter().all(|nf| staged.group(nf.group).is_some());
+    (is_news && fits && grouped).then_some(staged)
+}
+
+/// Waits until each process has attached.
+async fn come_up(news: Vec<News>) -> Result<(), ApplyError> {
+    let deadline = Instant::now() + COMING_UP;
+    for mut one in news {
+        let reason = match timeout_at(deadline, one.outcome()).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(reason)) => reason,
+            Err(_) => format!("not within {} s", COMING_UP.as_secs()),
+        };
+        return Err(ApplyError::NfFailed { role: one.role(), reason });
+    }
+    Ok(())
+}

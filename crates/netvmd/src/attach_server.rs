@@ -1,0 +1,221 @@
+//! NFs that others start: they connect to the attach socket, and the kernel says who they are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use netvm_attach::Hello;
+use netvm_config::model::NfStart;
+use netvm_engine::{Engine, InstanceId};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{PidfdFlags, pidfd_open};
+use tokio::sync::Semaphore;
+
+use crate::engine_thread::EngineHandle;
+use crate::readiness::{Watched, watch};
+use crate::session::{Policy, Session, SessionError};
+use crate::supervisor::Account;
+
+/// Connections that may be in their greeting at one time; further ones wait.
+const GREETINGS: usize = 64;
+
+/// Why the attach socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve NFs on {path}: {source} (give another path with --attach)")]
+pub struct ListenError {
+    /// The socket.
+    pub path: PathBuf,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+/// An NF that attached by itself.
+#[derive(Clone, Debug)]
+pub struct External {
+    /// Its role.
+    pub role: String,
+    /// Which instance of the role, from 0.
+    pub number: u32,
+    /// Its process, as the kernel knows it.
+    pub pid: Option<u32>,
+    /// Since when it is attached.
+    pub attached_at: Instant,
+}
+
+/// The NFs that have attached by themselves, by their number in the engine.
+pub type Externals = BTreeMap<InstanceId, External>;
+
+/// The server of the attach socket.
+#[derive(Debug)]
+pub struct AttachServer {
+    engine: EngineHandle,
+    externals: Mutex<Externals>,
+}
+
+/// Who connected.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    uid: u32,
+    pid: Option<rustix::process::Pid>,
+}
+
+impl AttachServer {
+    /// Serves NFs on `path` until the runtime ends. The socket is open to everybody: who may attach as what is decided
+    /// by who they are.
+    ///
+    /// # Errors
+    /// [`ListenError`] names the path.
+    pub fn start(engine: EngineHandle, path: &Path) -> Result<Arc<Self>, ListenError> {
+        let fail = |source| ListenError { path: path.to_owned(), source };
+        let listener = netvm_attach::listen(path).map_err(fail)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
+        let listener = watch(listener).map_err(fail)?;
+        let server = Arc::new(Self { engine, externals: Mutex::default() });
+        tokio::spawn(Arc::clone(&server).accept_all(listener));
+        Ok(server)
+    }
+
+    /// The NFs that have attached by themselves.
+    #[must_use]
+    pub fn externals(&self) -> Externals {
+        self.lock().clone()
+    }
+
+    async fn accept_all(self: Arc<Self>, listener: Watched) {
+        let greetings = Arc::new(Semaphore::new(GREETINGS));
+        while let Ok(permit) = Arc::clone(&greetings).acquire_owned().await {
+            match accept(&listener).await {
+                Ok(socket) => {
+                    let server = Arc::clone(&self);
+                    tokio::spawn(async move {
+                        let greeted = server.greet(socket).await;
+                        drop(permit);
+                        if let Some((session, peer)) = greeted {
+                            server.keep(session, peer).await;
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("attach socket: {error}");
+                    // Such as no more descriptors: trying again at once would not help.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn greet(&self, socket: OwnedFd) -> Option<(Session, Peer)> {
+        let peer = match socket_peercred(socket.as_fd()) {
+            Ok(credentials) => {
+                let pid = Some(credentials.pid).filter(|pid| pid.as_raw_nonzero().get() > 0);
+                Peer { uid: credentials.uid.as_raw(), pid }
+            }
+            Err(error) => {
+                tracing::warn!("attach socket: a peer's credentials: {error}");
+                return None;
+            }
+        };
+        match Session::establish(&self.engine, socket, policy(peer.uid)).await {
+            Ok(session) => Some((session, peer)),
+            // Looking whether netvmd answers is no event.
+            Err(SessionError::Attach(netvm_attach::AttachError::Closed)) => None,
+            Err(error) => {
+                let pid = peer.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+                tracing::warn!("an NF of user number {} (process {pid}) did not attach: {error}", peer.uid);
+                None
+            }
+        }
+    }
+
+    async fn keep(&self, session: Session, peer: Peer) {
+        let number = self.register(&session, peer);
+        tracing::info!(
+            "nf {}/{number}: {} attached by itself as instance {}",
+            session.role(),
+            session.name(),
+            session.id()
+        );
+        tokio::select! {
+            () = session.closed() => {}
+            // A child of it may keep the socket.
+            () = ended(peer) => {}
+        }
+        self.lock().remove(&session.id());
+        tracing::info!("nf {}/{number}: has gone", session.role());
+    }
+
+    fn register(&self, session: &Session, peer: Peer) -> u32 {
+        let mut externals = self.lock();
+        let taken = |number: u32| externals.values().any(|e| e.role == session.role() && e.number == number);
+        let number = (0..=u32::MAX).find(|number| !taken(*number)).unwrap_or(u32::MAX);
+        let external = External {
+            role: session.role().to_owned(),
+            number,
+            pid: peer.pid.and_then(|pid| pid.as_raw_nonzero().get().try_into().ok()),
+            attached_at: Instant::now(),
+        };
+        externals.insert(session.id(), external);
+        number
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Externals> {
+        self.externals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn accept(listener: &Watched) -> io::Result<OwnedFd> {
+    loop {
+        let mut ready = listener.readable().await?;
+        match accept_with(listener.get_ref(), SocketFlags::CLOEXEC) {
+            Ok(socket) => return Ok(socket),
+            Err(rustix::io::Errno::WOULDBLOCK) => ready.clear_ready(),
+            // The peer has gone already, or a signal came.
+            Err(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Returns when the peer's process has ended; never, when that cannot be seen.
+async fn ended(peer: Peer) {
+    let pidfd = peer.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
+    match pidfd.and_then(|pidfd| watch(pidfd).ok()) {
+        Some(pidfd) => {
+            let _ = pidfd.readable().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Who may attach as what. Root may attach as every role that attaches by itself.
+fn policy(uid: u32) -> Policy {
+    Box::new(move |engine: &Engine, hello: &Hello| {
+        // A role that there is not is the engine's to refuse: it knows which there are.
+        let Some(nf) = engine.host().nf_named(&hello.role) else { return Ok(false) };
+        let NfStart::External { users } = &nf.start else {
+            return Err(format!(
+                "netvmd starts the NFs of role `{}` itself: take its `command` from the configuration, or attach as another role",
+                nf.role
+            ));
+        };
+        let allowed =
+            uid == 0 || users.iter().any(|user| Account::find(user).is_ok_and(|account| account.uid == uid));
+        if allowed {
+            return Ok(false);
+        }
+        let who = if users.is_empty() {
+            "only root".to_owned()
+        } else {
+            format!("only root, {}", users.join(", "))
+        };
+        Err(format!(
+            "user number {uid} may not attach as `{}`, {who} may: add the user to its `attach_users`",
+            nf.role
+        ))
+    })
+}

@@ -1,0 +1,133 @@
+//! The command line of the daemon.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::LazyLock;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use netvm_daemon::{DaemonError, Options, Replay};
+
+static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), dpdk::version()));
+
+/// Runs the engine and its NFs as a configuration file says.
+#[derive(Debug, Parser)]
+#[command(version, long_version = LONG_VERSION.as_str(), about, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The configuration file (TOML)
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+    /// Folder of the lock and the sockets; one daemon at a time has it
+    #[arg(long, value_name = "DIR", default_value = "/run/netvm")]
+    run_dir: PathBuf,
+    /// Socket of the HTTP API [default: api.sock in the run directory]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Socket on which NFs attach by themselves [default: attach.sock in the run directory]
+    #[arg(long, value_name = "PATH")]
+    attach: Option<PathBuf>,
+    /// The least that is logged
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Level::Info)]
+    log: Level,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a capture through a chain of NFs, with no daemon and no privileges
+    Replay {
+        /// The capture to read (pcap or pcapng, Ethernet)
+        input: PathBuf,
+        /// The capture to write
+        output: PathBuf,
+        /// NFs in their order, separated by commas: name or path, and arguments
+        #[arg(long, value_name = "NF,NF,...", value_delimiter = ',', required = true)]
+        chain: Vec<String>,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl From<Level> for tracing::level_filters::LevelFilter {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Error => Self::ERROR,
+            Level::Warn => Self::WARN,
+            Level::Info => Self::INFO,
+            Level::Debug => Self::DEBUG,
+            Level::Trace => Self::TRACE,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // A replay is a command, not a service: it speaks up when something is wrong.
+    let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
+    netvm_daemon::start_logging(log.into());
+    // One thread, this one: the processes of NFs are tied to it, and live as long as it does.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("netvmd: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if let Some(Command::Replay { input, output, chain, json }) = arguments.command {
+        return replay(&runtime, Replay { input, output, chain }, json);
+    }
+    let Some(config) = arguments.config else { return ExitCode::from(2) };
+    let options =
+        Options { config, run_dir: arguments.run_dir, socket: arguments.socket, attach: arguments.attach };
+    match runtime.block_on(netvm_daemon::run(options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn replay(runtime: &tokio::runtime::Runtime, replay: Replay, json: bool) -> ExitCode {
+    match runtime.block_on(netvm_daemon::replay(&replay)) {
+        Ok(report) if json => match serde_json::to_string_pretty(&report) {
+            Ok(text) => {
+                println!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("netvmd: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        Ok(report) => {
+            let dropped: Vec<String> =
+                report.dropped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
+            println!("{} packets in, {} out, dropped: {dropped}", report.packets_in, report.packets_out);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("netvmd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report(error: &DaemonError) {
+    match error.configuration() {
+        Some(error) => eprint!("{}", error.render(std::io::IsTerminal::is_terminal(&std::io::stderr()))),
+        None => eprintln!("netvmd: {error}"),
+    }
+}

@@ -1,0 +1,60 @@
+//! What the engine did by itself: said in the log, and remembered where the API shows it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use netvm_engine::{Engine, Notice};
+
+/// What was reclaimed from NFs of a trust group that are gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reclaim {
+    /// Cells, all together.
+    pub(crate) cells: u64,
+    /// The longest that it took until those were back that an NF held when it ended.
+    pub(crate) longest: Duration,
+}
+
+/// By the name of the trust group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reclaims(Arc<Mutex<BTreeMap<String, Reclaim>>>);
+
+impl Reclaims {
+    /// What was reclaimed in a group.
+    pub(crate) fn of(&self, group: &str) -> Reclaim {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(group).copied().unwrap_or_default()
+    }
+
+    /// Takes note of what happened. `engine` knows the names that belong to numbers.
+    pub(crate) fn hear(&self, engine: &Engine, notice: Notice) {
+        let host = engine.host();
+        let nf = |role| host.nf(role).map_or_else(|| format!("(former role {role})"), |nf| nf.role.clone());
+        match notice {
+            Notice::Reclaimed { instance, role, cells, first_sweep, total } => {
+                tracing::info!(
+                    "nf {}: instance {instance} has gone, {cells} cells taken back (in {:.1} ms; all settled in {:.1} ms)",
+                    nf(role),
+                    millis(first_sweep),
+                    millis(total)
+                );
+                if let Some(group) = host.nf(role).and_then(|nf| host.group(nf.group)) {
+                    let mut reclaims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    let reclaim = reclaims.entry(group.name.clone()).or_default();
+                    reclaim.cells += cells;
+                    reclaim.longest = reclaim.longest.max(first_sweep);
+                }
+            }
+            Notice::StandbyTookOver { instance, role } => {
+                tracing::info!("nf {}: standby instance {instance} takes packets now", nf(role));
+            }
+            Notice::PortFault { port, fault } => {
+                let name = host.port(port).map_or_else(|| port.to_string(), |port| port.name.clone());
+                tracing::error!("port {name}: {fault}");
+            }
+        }
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,358 @@
+//! A capture through a chain of real NF processes, to a capture: with no daemon, no configuration and no privileges.
+//!
+//! The capture is read twice: first to find its longest frame, for which the cells are made; then packet by packet, as
+//! fast as the chain takes them, none lost for want of room.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use netvm_capture::CaptureReader;
+use netvm_config::model::{
+    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure, Output,
+    PortConfig, PortId, PortKind, RoleId, Steer, SteerAction,
+};
+use netvm_engine::{Engine, Notice};
+use serde::Serialize;
+
+use crate::engine_thread::{EngineHandle, EngineThread, EngineThreadError};
+use crate::supervisor::{Confinement, FilterError, RecipeError, Supervisor, allowed_cores};
+
+/// Cells of the replay's region; enough for every ring of a chain to be full.
+const CELLS: u32 = 8192;
+const HEADROOM: u16 = 256;
+/// The largest cell, and the longest frame that fits behind its headroom.
+const LARGEST_CELL: u32 = 65_472;
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long nothing may move before the replay is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What to replay.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The capture to read.
+    pub input: PathBuf,
+    /// The capture to write; overwritten.
+    pub output: PathBuf,
+    /// NFs in their order: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and arguments.
+    pub chain: Vec<String>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct ReplayReport {
+    /// The capture that was read.
+    pub input: PathBuf,
+    /// The capture that was written.
+    pub output: PathBuf,
+    /// Packets read.
+    pub packets_in: u64,
+    /// Packets written.
+    pub packets_out: u64,
+    /// Packets dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// What each NF of the chain counts.
+    pub chain: Vec<ReplayNf>,
+}
+
+/// One NF of the chain.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct ReplayNf {
+    /// Its name in the chain.
+    pub role: String,
+    /// Packets that it took.
+    pub received: u64,
+    /// Its own counters.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Why a replay was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The capture cannot be read.
+    #[error(transparent)]
+    Open(#[from] netvm_capture::OpenError),
+    /// The capture is broken at some place.
+    #[error(transparent)]
+    Read(#[from] netvm_capture::ReadError),
+    /// A frame that no cell holds.
+    #[error("{}: a frame of {length} bytes; frames of at most {} can be replayed", .path.display(), LARGEST_CELL - u32::from(HEADROOM))]
+    TooLong {
+        /// The capture.
+        path: PathBuf,
+        /// Bytes of its longest frame.
+        length: usize,
+    },
+    /// Reading and writing one file.
+    #[error("{}: is both input and output: name another file to write", .0.display())]
+    SameFile(PathBuf),
+    /// No NF.
+    #[error("the chain is empty: give --chain one NF or more, such as --chain simple-forward")]
+    NoChain,
+    /// Too many.
+    #[error("a chain of {count} NFs: at most {} are possible", netvm_config::model::MAX_HOPS)]
+    TooMany {
+        /// How many were given.
+        count: usize,
+    },
+    /// An NF's program.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// The sandbox.
+    #[error(transparent)]
+    Sandbox(#[from] FilterError),
+    /// The engine did not start.
+    #[error(transparent)]
+    Engine(#[from] EngineThreadError),
+    /// The engine ended.
+    #[error(transparent)]
+    Gone(#[from] crate::engine_thread::EngineGone),
+    /// Memory or ports.
+    #[error(transparent)]
+    Apply(#[from] netvm_engine::ApplyError),
+    /// A core list could not be had.
+    #[error("the cores of this process: {0}")]
+    Cores(std::io::Error),
+    /// An NF ended on the way.
+    #[error("NF {role} ended ({how}) after {packets} packets: the output is not complete")]
+    NfEnded {
+        /// Its role.
+        role: String,
+        /// How it ended.
+        how: String,
+        /// Packets written until then.
+        packets: u64,
+    },
+    /// The capture could not be read or written to its end.
+    #[error("{0}")]
+    Capture(String),
+    /// Nothing moves any more.
+    #[error("nothing has moved for {} s: {packets} packets were read, {written} written, {out} are with NFs", PATIENCE.as_secs())]
+    Stalled {
+        /// Packets read.
+        packets: u64,
+        /// Packets written.
+        written: u64,
+        /// Packets that NFs hold.
+        out: u32,
+    },
+}
+
+/// Replays a capture. To be called on the thread whose processes the NFs are to be.
+///
+/// # Errors
+/// [`ReplayError`]; what was written until then may be there.
+pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
+    let host = host_for(replay)?;
+    let cores = allowed_cores().map_err(ReplayError::Cores)?;
+    let faults = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&faults);
+    let on_notice = move |_: &Engine, notice| {
+        if let Notice::PortFault { fault, .. } = notice {
+            note.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+        }
+    };
+    let (engine, thread) = EngineThread::start(host.engine.clone(), false, on_notice).await?;
+    let supervisor = Supervisor::new(engine.clone(), Confinement::prepare()?, cores);
+    let outcome = run(&engine, &supervisor, replay, &host).await;
+    supervisor.shut_down().await;
+    // Closing the ports completes the output.
+    let closed = engine
+        .call(|engine| engine.apply(&Host { engine: engine.host().engine.clone(), ..Host::default() }))
+        .await;
+    engine.end();
+    thread.join();
+    let report = outcome?;
+    closed??;
+    match faults.lock().unwrap_or_else(PoisonError::into_inner).first() {
+        Some(fault) => Err(ReplayError::Capture(fault.clone())),
+        None => Ok(report),
+    }
+}
+
+async fn run(
+    engine: &EngineHandle,
+    supervisor: &Supervisor,
+    replay: &Replay,
+    host: &Host,
+) -> Result<ReplayReport, ReplayError> {
+    let prepared = supervisor.prepare(host)?;
+    let wanted = host.clone();
+    engine.call(move |engine| engine.apply(&wanted)).await??;
+    supervisor.reconcile(prepared);
+    let (mut last, mut still) = (Seen::default(), Duration::ZERO);
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let seen = engine.call(|engine| Seen::of(engine)).await?;
+        if let Some(dead) = supervisor.status().into_iter().find(|status| status.failures > 0) {
+            let how = dead.last_exit.unwrap_or_else(|| "it could not be started".to_owned());
+            return Err(ReplayError::NfEnded { role: dead.role, how, packets: seen.written });
+        }
+        if seen.done && seen.out == 0 && seen.read == seen.written + seen.dropped {
+            break;
+        }
+        still = if seen == last { still + LOOK } else { Duration::ZERO };
+        if still > PATIENCE {
+            return Err(ReplayError::Stalled { packets: seen.read, written: seen.written, out: seen.out });
+        }
+        last = seen;
+    }
+    let (input, output) = (replay.input.clone(), replay.output.clone());
+    Ok(engine.call(move |engine| report(engine, input, output)).await?)
+}
+
+/// How far the replay has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    done: bool,
+    read: u64,
+    written: u64,
+    dropped: u64,
+    out: u32,
+}
+
+impl Seen {
+    fn of(engine: &Engine) -> Self {
+        let ports = engine.ports();
+        let memories = engine.groups().into_iter().flat_map(|group| group.memories);
+        Self {
+            done: ports.iter().all(|port| port.done.unwrap_or(true)),
+            read: ports.iter().map(|port| port.rx_packets).sum(),
+            written: ports.iter().map(|port| port.tx_packets).sum(),
+            dropped: drops(engine).values().sum(),
+            out: memories.map(|memory| memory.out).sum(),
+        }
+    }
+}
+
+/// Drops by reason, each packet once: in the chain, at the port, or for a lie about its place, which is in no chain.
+fn drops(engine: &Engine) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    let ports = engine.ports().into_iter().flat_map(|port| port.drops);
+    for (reason, count) in engine.chains().into_iter().flat_map(|chain| chain.drops).chain(ports) {
+        *all.entry(reason.name().to_owned()).or_default() += count;
+    }
+    all
+}
+
+fn report(engine: &Engine, input: PathBuf, output: PathBuf) -> ReplayReport {
+    let seen = Seen::of(engine);
+    let nf = |instance: netvm_engine::InstanceView| ReplayNf {
+        role: engine.host().nf(instance.role).map(|nf| nf.role.clone()).unwrap_or_default(),
+        received: instance.threads.iter().map(|thread| thread.standard[0]).sum(),
+        counters: instance.own.into_iter().collect(),
+    };
+    let mut instances = engine.instances();
+    instances.sort_by_key(|instance| instance.role);
+    ReplayReport {
+        input,
+        output,
+        packets_in: seen.read,
+        packets_out: seen.written,
+        dropped: drops(engine),
+        chain: instances.into_iter().map(nf).collect(),
+    }
+}
+
+fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
+    if replay.chain.is_empty() {
+        return Err(ReplayError::NoChain);
+    }
+    if replay.chain.len() > netvm_config::model::MAX_HOPS {
+        return Err(ReplayError::TooMany { count: replay.chain.len() });
+    }
+    let cell_size = cell_size(&replay.input)?;
+    if let (Ok(input), Ok(output)) = (replay.input.canonicalize(), replay.output.canonicalize())
+        && input == output
+    {
+        return Err(ReplayError::SameFile(replay.output.clone()));
+    }
+    let kind = PortKind::Pcap {
+        input: Some(replay.input.clone()),
+        output: Some(replay.output.clone()),
+        paced: false,
+    };
+    let port =
+        PortConfig { id: PortId(0), name: "capture".to_owned(), kind, queues: 1, mtu: 1500, group: None };
+    let group = Group {
+        id: GroupId(0),
+        name: "replay".to_owned(),
+        cells: CELLS,
+        cell_size,
+        headroom: HEADROOM,
+        may_send_to: None,
+    };
+    let nfs: Vec<NfConfig> = (0u16..).zip(&replay.chain).map(|(id, text)| nf(id, text)).collect();
+    let chain = Chain {
+        id: ChainId(0),
+        name: "replay".to_owned(),
+        hops: nfs.iter().map(|nf| nf.id).collect(),
+        on_failure: OnFailure::Drop,
+        output: Output::Port(PortId(0)),
+    };
+    Ok(Host {
+        engine: EngineConfig::default(),
+        groups: vec![group],
+        ports: vec![port],
+        nfs,
+        chains: vec![chain],
+        steering: vec![Steer {
+            port: PortId(0),
+            matches: Match::default(),
+            action: SteerAction::Chain(ChainId(0)),
+        }],
+    })
+}
+
+/// The smallest cell that holds the longest frame of a capture, with headroom before and behind it.
+fn cell_size(path: &Path) -> Result<u32, ReplayError> {
+    let mut reader = CaptureReader::open(path)?;
+    let mut longest = 0;
+    while let Some(frame) = reader.next_frame()? {
+        longest = longest.max(frame.data.len());
+    }
+    let around = usize::from(HEADROOM) + 64;
+    let size = (longest + around).next_multiple_of(64).max(2048);
+    u32::try_from(size)
+        .ok()
+        .filter(|size| *size <= LARGEST_CELL)
+        .ok_or_else(|| ReplayError::TooLong { path: path.to_owned(), length: longest })
+}
+
+/// The NF that one word of the chain asks for. Each is a role of its own, so that one program can stand there twice.
+fn nf(id: u16, text: &str) -> NfConfig {
+    let mut command: Vec<String> = text.split_whitespace().map(absolute).collect();
+    if let Some(program) = command.first_mut()
+        && !program.contains('/')
+        && !program.starts_with("netvm-")
+    {
+        *program = format!("netvm-{program}");
+    }
+    let name = text.split_whitespace().next().unwrap_or(text);
+    let name: String = name.rsplit('/').next().unwrap_or(name).chars().take(24).collect();
+    let start = NfStart::Managed {
+        command,
+        user: "nobody".to_owned(),
+        replicas: 1,
+        standby: 0,
+        cores: Vec::new(),
+        environment: Vec::new(),
+        threads: 1,
+    };
+    NfConfig {
+        id: RoleId(id),
+        role: format!("{name}-{}", id + 1),
+        group: GroupId(0),
+        balance: Balance::default(),
+        start,
+    }
+}
+
+/// A word that names a file is made absolute: NFs start in the root directory.
+fn absolute(word: &str) -> String {
+    let is_path = !word.starts_with('-') && Path::new(word).is_file();
+    let path = is_path.then(|| std::path::absolute(word).ok()).flatten();
+    path.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| word.to_owned())
+}

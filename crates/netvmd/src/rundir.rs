@@ -1,0 +1,185 @@
+//! The run directory: one daemon at a time has it, and what a dead one left behind does not stand in the way.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+/// Name of the lock file in the run directory. It stays when the daemon ends; what counts is who holds its lock.
+const LOCK: &str = "netvmd.lock";
+
+/// Why the run directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RunDirError {
+    /// A directory or file in it could not be made.
+    #[error("cannot use {path}: {source} (run netvmd as root, or give a folder of your own with --run-dir)")]
+    Unusable {
+        /// What was to be made or opened.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another netvmd runs.
+    #[error(
+        "another netvmd{pid} uses {path}: stop it first, or give this one a folder of its own with --run-dir"
+    )]
+    Taken {
+        /// The run directory.
+        path: PathBuf,
+        /// The other's process, as ` (process 123)`; empty when it did not say.
+        pid: String,
+    },
+    /// Something that is no stale socket is where a socket is to be.
+    #[error("{path} is {what}: remove it, or give another path")]
+    InTheWay {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+}
+
+fn unusable(path: &Path) -> impl FnOnce(io::Error) -> RunDirError {
+    move |source| RunDirError::Unusable { path: path.to_owned(), source }
+}
+
+/// The run directory while this daemon has it; sockets made with [`RunDir::claim`] are removed when it is dropped.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    /// Locked for as long as it is open. Close-on-exec, so that no NF keeps it.
+    _lock: File,
+    sockets: Vec<PathBuf>,
+}
+
+impl RunDir {
+    /// Makes the directory if there is none, and takes its lock.
+    ///
+    /// # Errors
+    /// [`RunDirError::Taken`] when another daemon has it, [`RunDirError::Unusable`] when it cannot be made.
+    pub fn take(path: &Path) -> Result<Self, RunDirError> {
+        if !path.is_dir() {
+            fs::create_dir_all(path).map_err(unusable(path))?;
+            fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(unusable(path))?;
+        }
+        let lock_path = path.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o644);
+        options.custom_flags(libc::O_NOFOLLOW);
+        let mut lock = options.open(&lock_path).map_err(unusable(&lock_path))?;
+        if let Err(error) = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(unusable(&lock_path)(error.into()));
+            }
+            let mut pid = String::new();
+            // Only for the message: who holds the lock may not have written it yet.
+            let _ = lock.read_to_string(&mut pid);
+            let pid = pid.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (process {pid})"));
+            return Err(RunDirError::Taken { path: path.to_owned(), pid });
+        }
+        let written = lock.set_len(0).and_then(|()| lock.rewind());
+        written.and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(unusable(&lock_path))?;
+        Ok(Self { path: path.to_owned(), _lock: lock, sockets: Vec::new() })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes room for a socket: removes a stale one of a dead daemon, and makes the folder that it is to be in.
+    ///
+    /// # Errors
+    /// [`RunDirError::InTheWay`] when something else is there, or somebody answers.
+    pub fn claim(&mut self, socket: &Path) -> Result<(), RunDirError> {
+        if let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(unusable(folder))?;
+        }
+        match fs::symlink_metadata(socket) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(unusable(socket)(error)),
+            Ok(there) if !there.file_type().is_socket() => {
+                return Err(RunDirError::InTheWay { path: socket.to_owned(), what: "there and no socket" });
+            }
+            Ok(_) if is_served(socket) => {
+                return Err(RunDirError::InTheWay {
+                    path: socket.to_owned(),
+                    what: "a socket that somebody serves",
+                });
+            }
+            Ok(_) => fs::remove_file(socket).map_err(unusable(socket))?,
+        }
+        self.sockets.push(socket.to_owned());
+        Ok(())
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        for socket in &self.sockets {
+            // It may not have been made, or be gone; a stale one does no harm either.
+            let _ = fs::remove_file(socket);
+        }
+    }
+}
+
+/// Whether a process listens on a socket. One of another type than asked for (EPROTOTYPE) is listened on, too.
+fn is_served(socket: &Path) -> bool {
+    match UnixStream::connect(socket) {
+        Ok(_) => true,
+        Err(error) => error.raw_os_error() == Some(libc::EPROTOTYPE) && seqpacket_is_served(socket),
+    }
+}
+
+fn seqpacket_is_served(socket: &Path) -> bool {
+    netvm_attach::connect(socket).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("netvmd-rundir-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn two_daemons_exclude_each_other_and_a_dead_one_does_not_matter() {
+        let path = folder("lock");
+        let first = RunDir::take(&path).unwrap();
+        let error = RunDir::take(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
+        drop(first);
+        RunDir::take(&path).unwrap();
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn stale_sockets_go_and_live_ones_stay() {
+        let path = folder("sockets");
+        let mut dir = RunDir::take(&path).unwrap();
+        let (stale, packets) = (path.join("stale.sock"), path.join("packets.sock"));
+        drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+        drop(netvm_attach::listen(&packets).unwrap());
+        dir.claim(&stale).unwrap();
+        dir.claim(&packets).unwrap();
+        assert!(!stale.exists() && !packets.exists());
+
+        let live = netvm_attach::listen(&packets).unwrap();
+        assert!(matches!(dir.claim(&packets), Err(RunDirError::InTheWay { .. })));
+        let _stream = std::os::unix::net::UnixListener::bind(&stale).unwrap();
+        assert!(matches!(dir.claim(&stale), Err(RunDirError::InTheWay { .. })));
+        fs::write(path.join("file"), "precious").unwrap();
+        assert!(matches!(dir.claim(&path.join("file")), Err(RunDirError::InTheWay { .. })));
+        drop((live, dir));
+        assert!(!packets.exists(), "sockets go with the daemon");
+        assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "precious");
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! Users of the system: who an NF runs as, who may attach one.
+
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+
+/// Most bytes that an entry of the user database may have.
+const LONGEST_ENTRY: usize = 64 * 1024;
+
+/// Why a user cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccountError {
+    /// Nobody has that name.
+    #[error("there is no user `{0}` on this machine: make one (useradd --system {0}), or name another")]
+    Unknown(String),
+    /// The database could not be read.
+    #[error("cannot look up user `{name}`: error {errno} of the user database")]
+    Database {
+        /// The user.
+        name: String,
+        /// The error number.
+        errno: i32,
+    },
+}
+
+/// A user, with the group that is the user's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// User number.
+    pub uid: u32,
+    /// Group number.
+    pub gid: u32,
+}
+
+impl Account {
+    /// Finds a user by name or number. A number that no user has stands for itself, with a group of the same number.
+    ///
+    /// # Errors
+    /// [`AccountError`] names the user.
+    pub fn find(name: &str) -> Result<Self, AccountError> {
+        let unknown = || AccountError::Unknown(name.to_owned());
+        if let Ok(uid) = name.parse::<u32>() {
+            return Ok(look_up(name, Key::Number(uid))?.unwrap_or(Self { uid, gid: uid }));
+        }
+        let text = CString::new(name).map_err(|_| unknown())?;
+        look_up(name, Key::Name(&text))?.ok_or_else(unknown)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Key<'a> {
+    Name(&'a CStr),
+    Number(u32),
+}
+
+fn look_up(name: &str, key: Key<'_>) -> Result<Option<Account>, AccountError> {
+    let mut space: Vec<libc::c_char> = vec![0; 1024];
+    loop {
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut found: *mut libc::passwd = std::ptr::null_mut();
+        let (at, bytes, len) = (entry.as_mut_ptr(), space.as_mut_ptr(), space.len());
+        // SAFETY: the C string ends with NUL; `entry`, `found` and `len` bytes at `bytes` are ours to be written, and
+        // nothing of them is kept by the call.
+        let errno = unsafe {
+            match key {
+                Key::Name(name) => libc::getpwnam_r(name.as_ptr(), at, bytes, len, &raw mut found),
+                Key::Number(uid) => libc::getpwuid_r(uid, at, bytes, len, &raw mut found),
+            }
+        };
+        match errno {
+            0 if found.is_null() => return Ok(None),
+            0 => {
+                // SAFETY: not null after success, so it points to `entry`, which the call has filled in.
+                let entry = unsafe { &*found };
+                return Ok(Some(Account { uid: entry.pw_uid, gid: entry.pw_gid }));
+            }
+            // "No such user" of some databases.
+            libc::ENOENT | libc::ESRCH => return Ok(None),
+            libc::EINTR => {}
+            libc::ERANGE if space.len() < LONGEST_ENTRY => space.resize(space.len() * 2, 0),
+            errno => return Err(AccountError::Database { name: name.to_owned(), errno }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name_and_number() {
+        assert_eq!(Account::find("root").unwrap(), Account { uid: 0, gid: 0 });
+        assert_eq!(Account::find("0").unwrap(), Account { uid: 0, gid: 0 });
+        assert_eq!(Account::find("3999999999").unwrap(), Account { uid: 3_999_999_999, gid: 3_999_999_999 });
+        let error = Account::find("no-such-user").unwrap_err();
+        assert_eq!(error, AccountError::Unknown("no-such-user".to_owned()));
+        assert!(Account::find("a\0b").is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! Where NFs may run.
+
+/// The cores that an NF may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreSet(Vec<u32>);
+
+/// A core that an NF cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`cores` names core {core}, which netvmd may not use (it may use {allowed:?}): correct `cores`, or the CPU affinity of netvmd"
+)]
+pub struct CoresError {
+    /// The core.
+    pub core: u32,
+    /// What netvmd may use.
+    pub allowed: Vec<u32>,
+}
+
+/// The cores that this process may use.
+///
+/// # Errors
+/// The kernel's.
+pub fn allowed() -> std::io::Result<Vec<u32>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .map(|core| core as u32)
+        .collect())
+}
+
+impl CoreSet {
+    /// The cores configured; else those that no worker has; else, where workers have them all, all.
+    ///
+    /// # Errors
+    /// [`CoresError`] when one configured is none of `allowed`.
+    pub fn choose(configured: &[u32], workers: &[u32], allowed: &[u32]) -> Result<Self, CoresError> {
+        if let Some(core) = configured.iter().find(|core| !allowed.contains(core)) {
+            return Err(CoresError { core: *core, allowed: allowed.to_vec() });
+        }
+        if !configured.is_empty() {
+            return Ok(Self(configured.to_vec()));
+        }
+        let free: Vec<u32> = allowed.iter().filter(|core| !workers.contains(core)).copied().collect();
+        Ok(Self(if free.is_empty() { allowed.to_vec() } else { free }))
+    }
+
+    pub(super) fn to_kernel(&self) -> libc::cpu_set_t {
+        // SAFETY: an array of integers, for which zeros are valid: the empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for core in &self.0 {
+            let core = *core as usize;
+            if core < libc::CPU_SETSIZE as usize {
+                // SAFETY: within the set.
+                unsafe { libc::CPU_SET(core, &mut set) };
+            }
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nfs_stay_off_the_workers_cores_while_there_are_others() {
+        let choose =
+            |configured: &[u32], workers: &[u32]| CoreSet::choose(configured, workers, &[0, 1, 2, 5]);
+        assert_eq!(choose(&[], &[0]).unwrap(), CoreSet(vec![1, 2, 5]));
+        assert_eq!(choose(&[], &[0, 1, 2, 5]).unwrap(), CoreSet(vec![0, 1, 2, 5]));
+        assert_eq!(choose(&[0], &[0]).unwrap(), CoreSet(vec![0]));
+        assert_eq!(choose(&[2, 3], &[0]).unwrap_err().core, 3);
+    }
+}

@@ -1,0 +1,103 @@
+//! What an NF writes to its standard output and error goes to the log: line by line, cut where too long, and not faster
+//! than a person could ever read, so that an NF cannot fill the disk.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes of a line that are kept.
+const LONGEST_LINE: usize = 1024;
+/// Lines that an NF may write in a period.
+const LINES: u32 = 200;
+/// That period.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Reads until the end and gives each line to `log`.
+pub(super) async fn follow(mut stream: impl AsyncRead + Unpin, mut log: impl FnMut(&str)) {
+    let mut lines = Lines::default();
+    let mut bytes = [0; 4096];
+    while let Ok(read @ 1..) = stream.read(&mut bytes).await {
+        lines.take(&bytes[..read], Instant::now(), &mut log);
+    }
+    lines.end(&mut log);
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    line: Vec<u8>,
+    period: Option<Instant>,
+    written: u32,
+    suppressed: u32,
+}
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8], now: Instant, log: &mut impl FnMut(&str)) {
+        for byte in bytes {
+            match byte {
+                b'\n' => self.finish(now, log),
+                _ if self.line.len() < LONGEST_LINE => self.line.push(*byte),
+                _ => {}
+            }
+        }
+    }
+
+    fn finish(&mut self, now: Instant, log: &mut impl FnMut(&str)) {
+        if self.period.is_none_or(|start| now.duration_since(start) >= PERIOD) {
+            self.report_suppressed(log);
+            self.period = Some(now);
+            self.written = 0;
+        }
+        if self.written < LINES {
+            self.written += 1;
+            log(&printable(&self.line));
+        } else {
+            self.suppressed += 1;
+        }
+        self.line.clear();
+    }
+
+    fn report_suppressed(&mut self, log: &mut impl FnMut(&str)) {
+        if self.suppressed > 0 {
+            log(&format!("({} more lines in a second, not shown)", self.suppressed));
+            self.suppressed = 0;
+        }
+    }
+
+    fn end(&mut self, log: &mut impl FnMut(&str)) {
+        if !self.line.is_empty() {
+            log(&printable(&self.line));
+        }
+        self.report_suppressed(log);
+    }
+}
+
+/// Control characters could change the terminal that the log is read on.
+fn printable(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_cleaned_and_limited() {
+        let mut seen = Vec::new();
+        let mut log = |line: &str| seen.push(line.to_owned());
+        let (mut lines, now) = (Lines::default(), Instant::now());
+        lines.take(b"first\nsec", now, &mut log);
+        lines.take(b"ond\r\n\x1b[2Jclear\n", now, &mut log);
+        lines.take(&[b'x'; 5000], now, &mut log);
+        lines.take(b"\n", now, &mut log);
+        for _ in 0..1000 {
+            lines.take(b"again\n", now, &mut log);
+        }
+        lines.take(b"later\nunfinished", now + PERIOD, &mut log);
+        lines.end(&mut log);
+        assert_eq!(seen[..3], ["first", "second", "\u{fffd}[2Jclear"]);
+        assert_eq!(seen[3].len(), LONGEST_LINE);
+        assert_eq!(seen[4..200], vec!["again"; 196]);
+        assert_eq!(seen[200..], ["(804 more lines in a second, not shown)", "later", "unfinished"]);
+    }
+}

@@ -1,0 +1,171 @@
+//! From the first word of an NF's `command` to a program that can be started.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::account::Account;
+
+/// Why a program cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// A path that depends on where netvmd was started.
+    #[error("`{0}` is a relative path, and NFs start in /: give the absolute path, or a bare name")]
+    Relative(String),
+    /// Not there.
+    #[error("there is no program `{name}` (looked at {looked}): install it, or give its absolute path")]
+    Missing {
+        /// What the configuration says.
+        name: String,
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// There, but no program.
+    #[error("{path} cannot be executed by user number {uid}: chmod a+x it, or name another user")]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// Who was to execute it.
+        uid: u32,
+    },
+    /// It cannot be opened.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// A program that can be started.
+#[derive(Debug)]
+pub struct Program {
+    path: PathBuf,
+    /// The file itself, when the user may execute it but not reach it, as below somebody's home.
+    file: Option<File>,
+}
+
+impl Program {
+    /// Finds the program that `name` stands for: an absolute path as it is; a bare name beside netvmd's own executable,
+    /// then in `PATH`. `account`: who will execute it; `None` for this process's own user.
+    ///
+    /// # Errors
+    /// [`ProgramError`] says what is missing and where it was looked for.
+    pub fn find(name: &str, account: Option<Account>) -> Result<Self, ProgramError> {
+        let path = locate(name)?;
+        let unreadable = |source| ProgramError::Unreadable { path: path.clone(), source };
+        let metadata = fs::metadata(&path).map_err(unreadable)?;
+        let own =
+            Account { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+        let account = account.unwrap_or(own);
+        if !metadata.is_file() || !may_execute(&metadata, account) {
+            return Err(ProgramError::NotExecutable { path, uid: account.uid });
+        }
+        let reachable = fs::canonicalize(&path)
+            .map_err(unreadable)?
+            .ancestors()
+            .skip(1)
+            .all(|folder| fs::metadata(folder).is_ok_and(|metadata| may_execute(&metadata, account)));
+        let open = || OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&path);
+        let file = if reachable || account == own { None } else { Some(open().map_err(unreadable)?) };
+        Ok(Self { path, file })
+    }
+
+    /// The path, for people.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What to execute in a process that was forked from this one.
+    #[must_use]
+    pub fn to_execute(&self) -> PathBuf {
+        match &self.file {
+            Some(file) => PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
+            None => self.path.clone(),
+        }
+    }
+}
+
+fn locate(name: &str) -> Result<PathBuf, ProgramError> {
+    let given = Path::new(name);
+    let missing = |looked: String| ProgramError::Missing { name: name.to_owned(), looked };
+    if given.is_absolute() {
+        return if given.exists() { Ok(given.to_owned()) } else { Err(missing("that path".to_owned())) };
+    }
+    if name.is_empty() || name.contains('/') {
+        return Err(ProgramError::Relative(name.to_owned()));
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
+    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
+    let folders: Vec<PathBuf> = beside.into_iter().chain(std::env::split_paths(&path)).collect();
+    let found = folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    let looked = || folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| missing(looked()))
+}
+
+/// Whether a user may execute a file or pass through a folder, by its mode.
+fn may_execute(metadata: &Metadata, account: Account) -> bool {
+    let mode = metadata.mode();
+    let bit = match account {
+        Account { uid: 0, .. } if metadata.is_dir() => return true,
+        Account { uid: 0, .. } => 0o111,
+        Account { uid, .. } if uid == metadata.uid() => 0o100,
+        Account { gid, .. } if gid == metadata.gid() => 0o010,
+        Account { .. } => 0o001,
+    };
+    mode & bit != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const SOMEBODY: Option<Account> = Some(Account { uid: 3_999_999, gid: 3_999_999 });
+
+    #[test]
+    fn programs_are_found_by_path_beside_netvmd_and_in_path() {
+        assert_eq!(Program::find("/bin/sh", SOMEBODY).unwrap().path(), Path::new("/bin/sh"));
+        assert!(Program::find("sh", SOMEBODY).unwrap().path().is_absolute());
+        let own = std::env::current_exe().unwrap();
+        let name = own.file_name().unwrap().to_str().unwrap();
+        assert_eq!(Program::find(name, None).unwrap().path(), own);
+    }
+
+    #[test]
+    fn what_is_no_program_is_named() {
+        for (name, word) in [
+            ("/nonexistent/nf", "there is no program `/nonexistent/nf`"),
+            ("no-such-nf", "looked at /"),
+            ("./nf", "relative path"),
+            ("", "relative path"),
+            ("/etc/passwd", "cannot be executed"),
+            ("/etc", "cannot be executed"),
+        ] {
+            let error = Program::find(name, SOMEBODY).unwrap_err().to_string();
+            assert!(error.contains(word), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_program_in_a_closed_folder_is_executed_by_its_descriptor() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: only root can open a file for a user who may not reach it");
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("netvmd-program-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        let path = folder.join("true");
+        fs::copy("/bin/true", &path).unwrap();
+        let closed = Program::find(path.to_str().unwrap(), SOMEBODY).unwrap();
+        assert!(closed.to_execute().starts_with("/proc/self/fd"), "{closed:?}");
+        assert_eq!(Program::find(path.to_str().unwrap(), None).unwrap().to_execute(), path);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

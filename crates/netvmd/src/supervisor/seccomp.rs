@@ -1,0 +1,308 @@
+//! The system calls of an NF: memory, waiting, its own descriptors and threads, reading and writing files that its user
+//! may. No sockets, no other processes, nothing that reaches into the kernel's darker corners: those answer EPERM.
+
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+/// System calls that are allowed whatever their arguments.
+const ALLOWED: &[libc::c_long] = &[
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_memfd_create,
+    libc::SYS_mincore,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_msync,
+    libc::SYS_munlock,
+    libc::SYS_munmap,
+    // Threads and their waiting; new ones are below.
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getcpu,
+    libc::SYS_gettid,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    // Signals within the process.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    libc::SYS_signalfd4,
+    libc::SYS_tgkill,
+    // Time.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_nanosleep,
+    libc::SYS_setitimer,
+    libc::SYS_timer_create,
+    libc::SYS_timer_delete,
+    libc::SYS_timer_settime,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_timerfd_settime,
+    // Descriptors, and the attach socket.
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_eventfd2,
+    libc::SYS_fcntl,
+    libc::SYS_getsockopt,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Files.
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fdatasync,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_readlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_unlinkat,
+    // Who and where it is.
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_getuid,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    // Its own start, and one more where the first program is a launcher. The sandbox stays.
+    libc::SYS_execve,
+];
+
+/// System calls that only older architectures have, in the place of newer ones.
+#[cfg(target_arch = "x86_64")]
+const ALLOWED_HERE: &[libc::c_long] = &[
+    libc::SYS_access,
+    libc::SYS_alarm,
+    libc::SYS_arch_prctl,
+    libc::SYS_dup2,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_wait,
+    libc::SYS_eventfd,
+    libc::SYS_getdents,
+    libc::SYS_getrlimit,
+    libc::SYS_lstat,
+    libc::SYS_open,
+    libc::SYS_pause,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_time,
+    libc::SYS_unlink,
+];
+/// System calls that only older architectures have, in the place of newer ones.
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_HERE: &[libc::c_long] = &[];
+
+/// `prctl` operations: names and checkpoints of the process's own, and hiding itself from others. Not the signal that
+/// comes with netvmd's death, which must stay.
+const PRCTLS: &[u64] = &[
+    libc::PR_SET_NAME as u64,
+    libc::PR_GET_NAME as u64,
+    libc::PR_SET_DUMPABLE as u64,
+    libc::PR_GET_DUMPABLE as u64,
+    libc::PR_GET_NO_NEW_PRIVS as u64,
+    libc::PR_GET_SECCOMP as u64,
+    // PR_SET_VMA: glibc names its memory.
+    0x5356_4d41,
+];
+
+/// `ioctl` requests: whether something is a terminal, how much there is to read, blocking or not.
+const IOCTLS: &[u64] = &[libc::TCGETS, libc::FIONREAD, libc::FIONBIO, libc::FIOCLEX];
+
+/// Why there are no filters.
+#[derive(Debug, thiserror::Error)]
+#[error("the system call filter of NFs cannot be made: {0}")]
+pub struct FilterError(#[from] BackendError);
+
+/// Filters in the order in which they are to be installed.
+#[derive(Debug)]
+pub struct Filters([BpfProgram; 2]);
+
+impl Filters {
+    /// Compiles the filters for this machine.
+    ///
+    /// # Errors
+    /// [`FilterError`] on an architecture that the compiler does not know.
+    pub fn compile() -> Result<Self, FilterError> {
+        let arch: TargetArch = std::env::consts::ARCH.try_into()?;
+        Ok(Self([refuse_clone3(arch)?, allow_list(arch)?]))
+    }
+
+    /// Installs the filters in the calling thread, for good. Async-signal-safe.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) fn install(&self) -> std::io::Result<()> {
+        for filter in &self.0 {
+            match seccompiler::apply_filter(filter) {
+                Ok(()) => {}
+                Err(seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error)) => {
+                    return Err(error);
+                }
+                Err(_) => return Err(std::io::Error::from_raw_os_error(libc::EINVAL)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `clone3` has its flags in memory, where a filter cannot see them. ENOSYS makes C libraries use `clone`.
+fn refuse_clone3(arch: TargetArch) -> Result<BpfProgram, FilterError> {
+    let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
+    let enosys = SeccompAction::Errno(libc::ENOSYS as u32);
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, enosys, arch)?.try_into()?)
+}
+
+fn allow_list(arch: TargetArch) -> Result<BpfProgram, FilterError> {
+    let always = ALLOWED.iter().chain(ALLOWED_HERE).map(|call| (*call, Vec::new()));
+    let one_of = |argument: u8, values: &[u64]| -> Result<Vec<SeccompRule>, BackendError> {
+        let rule = |value: &u64| {
+            let equal = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *value)?;
+            SeccompRule::new(vec![equal])
+        };
+        values.iter().map(rule).collect()
+    };
+    let threads = {
+        let flag = libc::CLONE_THREAD as u64;
+        let set = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)?;
+        vec![SeccompRule::new(vec![set])?]
+    };
+    let some = [
+        (libc::SYS_clone, threads),
+        // The filter above decides.
+        (libc::SYS_clone3, Vec::new()),
+        (libc::SYS_prctl, one_of(0, PRCTLS)?),
+        (libc::SYS_ioctl, one_of(1, IOCTLS)?),
+        // Its own limits, nobody else's.
+        (libc::SYS_prlimit64, one_of(0, &[0])?),
+    ];
+    let rules = always.chain(some).collect();
+    let eperm = SeccompAction::Errno(libc::EPERM as u32);
+    Ok(SeccompFilter::new(rules, eperm, SeccompAction::Allow, arch)?.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// Runs `body` under the filters, on a thread of its own.
+    fn filtered<T: Send + 'static>(body: fn() -> T) -> T {
+        let filters = Filters::compile().unwrap();
+        let sandboxed = move || {
+            filters.install().unwrap();
+            body()
+        };
+        std::thread::spawn(sandboxed).join().unwrap()
+    }
+
+    fn outcome(result: libc::c_long) -> Result<(), i32> {
+        if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap()) }
+    }
+
+    #[test]
+    fn what_an_nf_needs_is_allowed() {
+        filtered(|| {
+            let text = std::fs::read_to_string("/proc/self/status").unwrap();
+            assert!(text.contains("Seccomp:"));
+            let thread = std::thread::Builder::new().name("another".to_owned());
+            assert_eq!(thread.spawn(|| 7).unwrap().join().unwrap(), 7);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            assert!(!std::io::IsTerminal::is_terminal(&std::fs::File::open("/dev/null").unwrap()));
+        });
+    }
+
+    #[test]
+    fn sockets_processes_and_the_kernel_are_out_of_reach() {
+        let calls: [(&str, fn() -> libc::c_long); 12] = [
+            // SAFETY: takes numbers only; refused before the kernel does anything.
+            ("socket", || unsafe { libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, 0) }),
+            // SAFETY: as above.
+            ("unix socket", || unsafe {
+                libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_STREAM, 0)
+            }),
+            // SAFETY: as above.
+            ("ptrace", || unsafe { libc::syscall(libc::SYS_ptrace, libc::PTRACE_TRACEME, 0, 0, 0) }),
+            // SAFETY: as above.
+            ("bpf", || unsafe { libc::syscall(libc::SYS_bpf, 0, 0, 0) }),
+            // SAFETY: as above.
+            ("keyctl", || unsafe { libc::syscall(libc::SYS_keyctl, 0, 0, 0, 0, 0) }),
+            // SAFETY: as above.
+            ("userfaultfd", || unsafe { libc::syscall(libc::SYS_userfaultfd, 0) }),
+            // SAFETY: as above.
+            ("io_uring_setup", || unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, 0) }),
+            // SAFETY: as above.
+            ("process_vm_readv", || unsafe { libc::syscall(libc::SYS_process_vm_readv, 1, 0, 0, 0, 0, 0) }),
+            // SAFETY: as above.
+            ("kill", || unsafe { libc::syscall(libc::SYS_kill, 1, 0) }),
+            // SAFETY: as above; 0 are the limits of this process, 1 those of another.
+            ("prlimit", || unsafe { libc::syscall(libc::SYS_prlimit64, 1, 0, 0, 0) }),
+            // SAFETY: as above.
+            ("pdeathsig", || unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) }),
+            // SAFETY: as above; without CLONE_THREAD it would be a fork.
+            ("fork", || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }),
+        ];
+        for (name, call) in calls {
+            let thread = move || {
+                Filters::compile().unwrap().install().unwrap();
+                outcome(call())
+            };
+            assert_eq!(std::thread::spawn(thread).join().unwrap(), Err(libc::EPERM), "{name}");
+        }
+        // SAFETY: as above.
+        let clone3 = filtered(|| outcome(unsafe { libc::syscall(libc::SYS_clone3, 0, 0) }));
+        assert_eq!(clone3, Err(libc::ENOSYS));
+    }
+}

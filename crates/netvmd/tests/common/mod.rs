@@ -1,0 +1,253 @@
+//! A daemon of one's own for each test: a folder, a configuration, an API to ask, a log to read.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
+use serde::de::DeserializeOwned;
+
+/// Environment variable that makes the test binary an NF.
+pub const PROGRAM: &str = "NFTEST_PROGRAM";
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// A folder that everybody may enter, removed at the end.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        let name = format!("netvmd-test-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.0.join("host.toml")
+    }
+
+    pub fn run_dir(&self) -> PathBuf {
+        self.0.join("run")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running netvmd.
+pub struct Daemon {
+    pub child: Child,
+    pub folder: Arc<Folder>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Daemon {
+    /// Starts one and waits until it serves.
+    pub fn start(config: &str) -> Self {
+        Self::start_in(Arc::new(Folder::new()), config)
+    }
+
+    pub fn start_in(folder: Arc<Folder>, config: &str) -> Self {
+        let mut daemon = Self::launch(folder, config);
+        daemon.await_log("serves on");
+        daemon
+    }
+
+    /// Starts one.
+    pub fn launch(folder: Arc<Folder>, config: &str) -> Self {
+        std::fs::write(folder.config(), config).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
+        command.arg("--config").arg(folder.config()).arg("--run-dir").arg(folder.run_dir());
+        command.args(["--log", "debug"]).stderr(Stdio::piped()).stdin(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let to = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let mut log = to.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        Self { child, folder, log }
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn await_log(&mut self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.log().contains(text) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < deadline, "no `{text}` ({ended:?}):\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                // The rest of the log.
+                std::thread::sleep(Duration::from_millis(20));
+                return status;
+            }
+            assert!(Instant::now() < deadline, "netvmd does not end:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    pub fn api_socket(&self) -> PathBuf {
+        self.folder.run_dir().join("api.sock")
+    }
+
+    pub fn attach_socket(&self) -> PathBuf {
+        self.folder.run_dir().join("attach.sock")
+    }
+
+    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        request(&self.api_socket(), method, path, body)
+    }
+
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> T {
+        let (status, body) = self.request("GET", path, "");
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// An answer that is an error, with its status.
+    pub fn post_failing(&self, path: &str, body: &str) -> (u16, ApiError) {
+        let (status, body) = self.request("POST", path, body);
+        assert!(status >= 400, "{status}: {body}");
+        (status, serde_json::from_str(&body).unwrap())
+    }
+
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &str) -> T {
+        let (status, answer) = self.request("POST", path, body);
+        assert_eq!(status, 200, "{path}: {answer}\n{}", self.log());
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.get(path::STATS)
+    }
+
+    pub fn nf(&self, role: &str) -> NfInfo {
+        self.get::<Vec<NfInfo>>(path::NFS).into_iter().find(|nf| nf.role == role).unwrap()
+    }
+
+    pub fn left(&self, chain: &str) -> u64 {
+        self.stats().chains.iter().find(|info| info.name == chain).map_or(0, |info| info.left)
+    }
+
+    /// Waits until `condition` holds.
+    pub fn until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !condition(self) {
+            assert!(Instant::now() < deadline, "not within 10 s: {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn until_running(&self, role: &str) -> NfInfo {
+        self.until(&format!("{role} runs"), |daemon| daemon.nf(role).state == NfState::Running);
+        self.nf(role)
+    }
+
+    /// Waits until packets get through a chain.
+    pub fn until_flowing(&self, chain: &str) {
+        let before = self.left(chain);
+        self.until(&format!("packets leave chain {chain}"), |daemon| daemon.left(chain) > before);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// One request, one answer.
+pub fn request(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let length = body.len();
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+/// The `command` of an NF that is this test binary, and the variable that tells it what to be.
+pub fn program(name: &str) -> String {
+    let own = std::env::current_exe().unwrap();
+    format!(
+        "command = [{:?}, \"--exact\", \"be_the_program\", \"--nocapture\", \"--test-threads=1\"]\n\
+         environment = {{ {PROGRAM} = {name:?} }}\n",
+        own.display().to_string()
+    )
+}
+
+/// A small engine that leaves the machine to others when idle.
+pub const ENGINE: &str =
+    "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n\n[[group]]\nname = \"edge\"\ncells = 2048\n";
+
+/// A slow source, a chain of one NF, a sink.
+pub fn lane(name: &str, program: &str) -> String {
+    format!(
+        "\n[[port]]\nname = \"{name}-in\"\nkind = \"source\"\nsize = 60\nflows = 8\nrate = 5000\n\
+         \n[[port]]\nname = \"{name}-out\"\nkind = \"sink\"\n\
+         \n[[nf]]\nrole = \"{name}-nf\"\ngroup = \"edge\"\n{program}\
+         \n[[chain]]\nname = \"{name}\"\nhops = [\"{name}-nf\"]\noutput = \"{name}-out\"\n\
+         \n[[steer]]\nport = \"{name}-in\"\nchain = \"{name}\"\n"
+    )
+}
+
+/// The process numbers of all processes that are this test binary as an NF of `daemon`.
+pub fn processes_below(parent: u32) -> Vec<u32> {
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        fields.split_whitespace().nth(1) == Some(&parent.to_string())
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+}
+
+/// A field of /proc/PID/status.
+pub fn status_field(pid: u32, field: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(&format!("{field}:"))).unwrap();
+    line.split_once(':').unwrap().1.trim().to_owned()
+}
+
+/// Whether this process is root; says that the test is skipped otherwise.
+pub fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIP: only root can give NFs another user");
+    }
+    is_root
+}

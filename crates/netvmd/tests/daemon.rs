@@ -1,0 +1,282 @@
+//! The daemon as a process of its own, with NFs that are this test binary.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Daemon, ENGINE, Folder, PROGRAM, is_root, lane, processes_below, program, status_field};
+use netlib::{NetworkFunction, Options, Packet, Verdict};
+use netvm_api::{ApplyReply, ChainInfo, Done, GroupInfo, NfInfo, NfState, PlanReply, Status, path};
+use rustix::process::Signal;
+
+/// Not a test but an NF, when the environment says so.
+#[test]
+fn be_the_program() {
+    let Ok(program) = std::env::var(PROGRAM) else { return };
+    match program.as_str() {
+        "forward" => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
+        "silent" => std::thread::sleep(Duration::from_secs(600)),
+        "crash" => std::process::exit(3),
+        "impostor" => {
+            let options = Options { role: "somebody-else".to_owned(), ..Options::new("impostor") };
+            eprintln!("answer: {}", netlib::attach(&options).unwrap_err());
+        }
+        "turncoat" => {
+            drop(netlib::attach(&Options::new("turncoat")).unwrap());
+            std::thread::sleep(Duration::from_secs(600));
+        }
+        "probe" => {
+            eprintln!("socket: {:?}", std::net::UdpSocket::bind("127.0.0.1:0").unwrap_err().raw_os_error());
+            eprintln!(
+                "process: {:?}",
+                std::process::Command::new("/bin/true").status().unwrap_err().raw_os_error()
+            );
+            eprintln!("variables: {:?}", std::env::vars().map(|(name, _)| name).collect::<Vec<_>>());
+            let fds = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+            let targets = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+            eprintln!("descriptors: {:?}", targets.collect::<Vec<_>>());
+            eprintln!("folder: {:?}", std::env::current_dir().unwrap());
+            netlib::run(&Options::new("probe"), |_| Forward).unwrap();
+        }
+        other => panic!("no program {other}"),
+    }
+}
+
+struct Forward;
+
+impl NetworkFunction for Forward {
+    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
+        Verdict::Next
+    }
+}
+
+fn config(names: &[&str]) -> String {
+    let lanes: String = names.iter().map(|name| lane(name, &program("forward"))).collect();
+    format!("{ENGINE}{lanes}")
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+}
+
+#[test]
+fn packets_flow_and_the_daemon_ends_in_order() {
+    let mut daemon = Daemon::start(&config(&["a"]));
+    let nf = daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    let status: Status = daemon.get(path::STATUS);
+    assert_eq!((status.ports, status.nfs, status.chains, status.pid), (2, 1, 1, daemon.child.id()));
+    assert!(status.dpdk.starts_with("DPDK") && status.problems.is_empty(), "{status:?}");
+    let stats = daemon.stats();
+    assert!(stats.nfs[0].threads[0].received > 0 && stats.ports[1].tx_packets > 0, "{stats:?}");
+    assert_eq!(daemon.get::<Vec<ChainInfo>>(path::CHAINS)[0].hops, ["a-nf"]);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    assert!(!std::path::Path::new(&format!("/proc/{}", nf.pid.unwrap())).exists());
+    assert!(!daemon.api_socket().exists() && !daemon.attach_socket().exists());
+    assert!(!daemon.log().contains("did not end when told"), "{}", daemon.log());
+}
+
+#[test]
+fn a_killed_nf_is_started_again_and_its_cells_come_back() {
+    let daemon = Daemon::start(&config(&["a"]));
+    let first = daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    kill(first.pid.unwrap());
+    daemon.until("another process runs", |daemon| {
+        let nf = daemon.nf("a-nf");
+        nf.state == NfState::Running && nf.pid != first.pid
+    });
+    let second = daemon.nf("a-nf");
+    assert_eq!((second.restarts, second.last_exit.as_deref()), (1, Some("killed by signal 9")));
+    daemon.until_flowing("a");
+    daemon.until("its cells are back", |daemon| daemon.log().contains("has gone"));
+    let group: GroupInfo = daemon.get::<Vec<GroupInfo>>(path::GROUPS).remove(0);
+    assert!(group.longest_reclaim_ms < 100.0 && group.instances == 1, "{group:?}");
+}
+
+#[test]
+fn an_nf_is_in_a_sandbox() {
+    if !is_root() {
+        return;
+    }
+    let text = format!("{ENGINE}{}", lane("a", &program("probe")));
+    let mut daemon = Daemon::start(&text);
+    daemon.await_log("| folder: ");
+    let pid = daemon.until_running("a-nf").pid.unwrap();
+    assert_eq!(status_field(pid, "Uid"), "65534\t65534\t65534\t65534");
+    assert_eq!(status_field(pid, "Groups"), "");
+    assert_eq!(status_field(pid, "NoNewPrivs"), "1");
+    assert_eq!(
+        (status_field(pid, "Seccomp"), status_field(pid, "Seccomp_filters")),
+        ("2".into(), "2".into())
+    );
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(u64::from_str_radix(&status_field(pid, set), 16), Ok(0), "{set}");
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    let log = daemon.log();
+    let said = |what: &str| log.lines().find_map(|line| Some(line.split_once(what)?.1.to_owned())).unwrap();
+    assert_eq!((said("| socket: "), said("| process: ")), ("Some(1)".to_owned(), "Some(1)".to_owned()));
+    assert_eq!(said("| folder: "), "\"/\"");
+    let variables = said("| variables: ");
+    assert!(variables.contains("NETVM_ROLE") && !variables.contains("CARGO"), "{variables}");
+    // Standard input, output and error, the attach socket, and the folder that is being read.
+    assert_eq!(said("| descriptors: ").matches('"').count(), 10, "{}", said("| descriptors: "));
+}
+
+#[test]
+fn a_killed_daemon_leaves_nothing_that_stops_the_next() {
+    let folder = Arc::new(Folder::new());
+    let mut daemon = Daemon::start_in(Arc::clone(&folder), &config(&["a", "b"]));
+    daemon.until_running("a-nf");
+    daemon.until_running("b-nf");
+    let nfs = processes_below(daemon.child.id());
+    assert_eq!(nfs.len(), 2);
+    daemon.child.kill().unwrap();
+    assert_eq!(daemon.wait().signal(), Some(9));
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let lives = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    while nfs.iter().any(lives) {
+        assert!(Instant::now() < deadline, "an NF lives on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(daemon.api_socket().exists(), "it could not tidy up");
+    let next = Daemon::start_in(folder, &config(&["a"]));
+    next.until_running("a-nf");
+}
+
+#[test]
+fn a_second_daemon_is_refused() {
+    let daemon = Daemon::start(ENGINE);
+    let mut second = Daemon::launch(Arc::clone(&daemon.folder), ENGINE);
+    assert_eq!(second.wait().code(), Some(1));
+    let expected = format!("another netvmd (process {}) uses", daemon.child.id());
+    assert!(second.log().contains(&expected), "{}", second.log());
+    let _: Status = daemon.get(path::STATUS);
+}
+
+#[test]
+fn nfs_that_misbehave_are_ended_and_tried_again() {
+    let programs = ["crash", "impostor", "turncoat"];
+    let lanes: String = programs.iter().map(|name| lane(name, &program(name))).collect();
+    let mut daemon = Daemon::start(&format!("{ENGINE}{lanes}"));
+    for (role, word) in [
+        ("crash-nf", "exit status 3, before it was ready"),
+        ("impostor-nf", "somebody-else"),
+        ("turncoat-nf", "closed its attach socket and lived on: killed"),
+    ] {
+        let failed_twice =
+            |nf: &NfInfo| nf.restarts >= 2 && nf.last_exit.as_ref().is_some_and(|how| how.contains(word));
+        daemon.until(&format!("{role}: {word}"), |daemon| failed_twice(&daemon.nf(role)));
+    }
+    assert!(
+        daemon.log().contains("| answer: netvmd refused this NF: netvmd started this NF as `impostor-nf`")
+    );
+    let problems = daemon.get::<Status>(path::STATUS).problems;
+    assert!(problems.iter().any(|problem| problem.contains("chain crash drops its traffic")), "{problems:?}");
+}
+
+#[test]
+fn an_nf_that_says_nothing_is_killed() {
+    let daemon = Daemon::start(&format!("{ENGINE}{}", lane("a", &program("silent"))));
+    daemon.until("it is given up", |daemon| {
+        daemon.nf("a-nf").last_exit.is_some_and(|how| how.contains("did not say Hello within 5 s"))
+    });
+}
+
+#[test]
+fn an_apply_adds_a_chain_without_loss_in_another() {
+    let daemon = Daemon::start(&config(&["a"]));
+    daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    let plan: PlanReply = daemon.post(path::PLAN, &config(&["a", "b"]));
+    assert!(plan.plan.changes.iter().all(|change| change.name.starts_with('b')), "{plan:?}");
+    let dropped = |daemon: &Daemon| {
+        let chains = daemon.stats().chains;
+        let chain = chains.iter().find(|chain| chain.name == "a").unwrap();
+        chain.dropped_at_entry + chain.dropped_inside
+    };
+    let before = dropped(&daemon);
+    let pid = daemon.nf("a-nf").pid;
+    let applied: ApplyReply = daemon.post(path::APPLY, &config(&["a", "b"]));
+    assert_eq!(applied.plan, plan.plan);
+    // An apply returns when its NFs run.
+    assert_eq!(daemon.nf("b-nf").state, NfState::Running);
+    daemon.until_flowing("b");
+    daemon.until_flowing("a");
+    let _: ApplyReply = daemon.post(path::APPLY, &config(&["a"]));
+    daemon.until("b's process has gone", |daemon| processes_below(daemon.child.id()).len() == 1);
+    daemon.until_flowing("a");
+    assert_eq!((dropped(&daemon), daemon.nf("a-nf").pid), (before, pid));
+}
+
+#[test]
+fn a_bad_configuration_changes_nothing() {
+    let daemon = Daemon::start(&config(&["a"]));
+    let before = daemon.until_running("a-nf");
+    let running = daemon.request("GET", path::CONFIG, "").1;
+
+    let (status, error) = daemon.post_failing(path::APPLY, &config(&["a"]).replace("rate", "rat"));
+    assert_eq!((status, error.diagnostics.len()), (422, 1), "{error:?}");
+    assert!(error.diagnostics[0].line > 0 && error.diagnostics[0].rendered.contains("rat"), "{error:?}");
+
+    let missing = config(&["a"]) + &lane("b", "command = [\"/nonexistent/nf\"]\n");
+    let (status, error) = daemon.post_failing(path::APPLY, &missing);
+    assert_eq!(status, 422);
+    assert!(error.message.starts_with("nf b-nf: there is no program `/nonexistent/nf`"), "{error}");
+
+    let crashing = config(&["a"]) + &lane("b", &program("crash"));
+    let (status, error) = daemon.post_failing(path::APPLY, &crashing);
+    assert_eq!(status, 500);
+    assert!(error.message.contains("nf b-nf did not come up: exit status 3"), "{error}");
+
+    let port =
+        config(&["a"]) + "\n[[port]]\nname = \"c\"\nkind = \"af_packet\"\ninterface = \"nonexistent0\"\n";
+    let (status, error) = daemon.post_failing(path::APPLY, &port);
+    assert!(status == 500 && error.message.contains("nonexistent0"), "{status} {error}");
+
+    let (status, error) =
+        daemon.post_failing(path::APPLY, &config(&["a"]).replace("cells = 2048", "cells = 4096"));
+    assert!(status == 409 && error.message.contains("cells"), "{status} {error}");
+
+    assert_eq!(daemon.request("GET", path::CONFIG, "").1, running);
+    let after = daemon.nf("a-nf");
+    assert_eq!((after.pid, after.restarts, after.state), (before.pid, 0, NfState::Running));
+    daemon.until("nothing is left of b", |daemon| processes_below(daemon.child.id()).len() == 1);
+    daemon.until_flowing("a");
+}
+
+#[test]
+fn the_file_is_read_again_on_sighup_and_restarts_can_be_asked_for() {
+    let mut daemon = Daemon::start(&config(&["a"]));
+    let first = daemon.until_running("a-nf");
+    std::fs::write(daemon.folder.config(), "[engine]\nwrong = 1\n").unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.await_log("wrong");
+    std::fs::write(daemon.folder.config(), config(&["a", "b"])).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.await_log("applied again");
+    daemon.until_running("b-nf");
+
+    let done: Done = daemon.post("/v1/nfs/a-nf/restart", "");
+    assert!(done.message.contains("1 process"), "{done:?}");
+    daemon.until("a-nf is another process", |daemon| {
+        let nf = daemon.nf("a-nf");
+        nf.state == NfState::Running && nf.pid != first.pid
+    });
+    let (status, error) = daemon.post_failing("/v1/nfs/nobody/restart", "");
+    assert!(status == 404 && error.message.contains("no role `nobody`"), "{status} {error}");
+    assert_eq!(daemon.post_failing("/v1/nonsense", "").0, 404);
+
+    let _: Done = daemon.post(path::STOP, "");
+    assert_eq!(daemon.wait().code(), Some(0));
+}

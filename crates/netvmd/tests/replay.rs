@@ -1,0 +1,162 @@
+//! `netvmd replay`: captures through chains of real NF processes.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use netvm_capture::{CaptureReader, CaptureWriter, OpenError, Timestamp, WriterOptions};
+
+type Frames = Vec<(u64, u32, Vec<u8>)>;
+
+/// Everything in a capture, or why it is refused. What comes before a broken record counts.
+fn frames(path: &Path) -> Result<Frames, OpenError> {
+    let mut reader = CaptureReader::open(path)?;
+    let mut frames = Vec::new();
+    while let Ok(Some(frame)) = reader.next_frame() {
+        frames.push((frame.timestamp.0, frame.orig_len, frame.data.to_vec()));
+    }
+    Ok(frames)
+}
+
+/// The NF's program: built by the same `cargo test --workspace`, beside netvmd.
+fn has_nf() -> bool {
+    let there = Path::new(env!("CARGO_BIN_EXE_netvmd")).with_file_name("netvm-simple-forward").exists();
+    if !there {
+        println!("SKIP: netvm-simple-forward is not built (cargo build -p netvm-nf-simple-forward)");
+    }
+    there
+}
+
+fn replay(input: &Path, output: &Path, chain: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
+    command.args(["replay", "--json", "--chain", chain]).arg(input).arg(output);
+    command.output().unwrap()
+}
+
+fn count(output: &Output, key: &str) -> Option<u64> {
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+    json.get(key)?.as_u64()
+}
+
+fn say(output: &Output) -> String {
+    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn check(input: &Path, output: &Path) {
+    let expected = frames(input).unwrap();
+    let outcome = replay(input, output, "simple-forward,simple-forward");
+    assert!(outcome.status.success(), "{}: {}", input.display(), say(&outcome));
+    assert_eq!(count(&outcome, "packets_in"), Some(expected.len() as u64));
+    assert_eq!(count(&outcome, "packets_out"), Some(expected.len() as u64));
+    assert!(frames(output).unwrap() == expected, "{}: not byte for byte, in order", input.display());
+}
+
+#[test]
+fn every_capture_passes_two_nfs_byte_for_byte() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        println!("SKIP: no captures at {}", folder.display());
+        return;
+    };
+    if !has_nf() {
+        return;
+    }
+    let space = tempfile::tempdir().unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut passed = 0;
+    for path in paths {
+        let output = space.path().join(path.file_name().unwrap());
+        match frames(&path) {
+            Ok(_) => {
+                check(&path, &output);
+                passed += 1;
+            }
+            Err(error) => {
+                let outcome = replay(&path, &output, "simple-forward");
+                assert!(
+                    !outcome.status.success() && say(&outcome).contains(&error.to_string()),
+                    "{}",
+                    say(&outcome)
+                );
+            }
+        }
+    }
+    assert!(passed > 0);
+}
+
+#[test]
+fn jumbo_frames_pass_and_keep_their_time_stamps() {
+    if !has_nf() {
+        return;
+    }
+    let space = tempfile::tempdir().unwrap();
+    let input = space.path().join("jumbo.pcap");
+    let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
+    for n in 0..2000u32 {
+        let length = 60 + (n as usize * 37) % 8941;
+        let frame: Vec<u8> = (0..length).map(|byte| (byte as u32).wrapping_mul(n + 1) as u8).collect();
+        writer
+            .write(Timestamp(1_700_000_000_000_000_123 + u64::from(n)), length as u32 + n % 3, &frame)
+            .unwrap();
+    }
+    writer.finish().unwrap();
+    check(&input, &space.path().join("out.pcap"));
+    check(&input, &space.path().join("out.pcapng"));
+}
+
+#[test]
+fn no_privileges_are_needed() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: not root, so every other test shows it");
+        return;
+    }
+    if !has_nf() {
+        return;
+    }
+    // A copy that anybody can reach, wherever the checkout is.
+    let space = tempfile::tempdir().unwrap();
+    let open = |path: &Path| std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+    open(space.path());
+    let netvmd = Path::new(env!("CARGO_BIN_EXE_netvmd"));
+    for program in [netvmd.to_owned(), netvmd.with_file_name("netvm-simple-forward")] {
+        let copy = space.path().join(program.file_name().unwrap());
+        std::fs::copy(&program, &copy).unwrap();
+        open(&copy);
+    }
+    let (input, output) = (space.path().join("in.pcap"), space.path().join("out.pcap"));
+    let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
+    writer.write(Timestamp(1), 60, &[7; 60]).unwrap();
+    writer.finish().unwrap();
+    open(&input);
+    let mut command = Command::new(space.path().join("netvmd"));
+    command.args(["replay", "--json", "--chain", "simple-forward"]).arg(&input).arg(&output);
+    let outcome = command.uid(65534).gid(65534).env_clear().current_dir("/").output().unwrap();
+    assert!(outcome.status.success(), "{}", say(&outcome));
+    assert_eq!(frames(&output).unwrap(), frames(&input).unwrap());
+}
+
+#[test]
+fn mistakes_are_told_in_words() {
+    let space = tempfile::tempdir().unwrap();
+    let output = space.path().join("out.pcap");
+    let text = space.path().join("text.pcap");
+    std::fs::write(&text, "this is no capture at all, but it is long enough for a header").unwrap();
+    let said = say(&replay(&text, &output, "simple-forward"));
+    assert!(said.contains("not a pcap or pcapng file"), "{said}");
+    let said = say(&replay(&space.path().join("none.pcap"), &output, "simple-forward"));
+    assert!(said.contains("none.pcap"), "{said}");
+    let input = space.path().join("in.pcap");
+    let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
+    writer.write(Timestamp(1), 60, &[7; 60]).unwrap();
+    writer.finish().unwrap();
+    let said = say(&replay(&input, &output, "no-such-nf"));
+    assert!(said.contains("there is no program `netvm-no-such-nf`"), "{said}");
+    std::fs::copy(&input, &output).unwrap();
+    let said = say(&replay(&output, &output, "simple-forward"));
+    assert!(said.contains("both input and output"), "{said}");
+    // An NF that ends at once: the replay says so and fails.
+    let outcome = replay(&input, &output, "/bin/false");
+    assert!(!outcome.status.success() && say(&outcome).contains("NF false-1 ended"), "{}", say(&outcome));
+}
