@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         }
     };
     if let Some(Command::Replay { input, output, chain, json }) = arguments.command {
-        return replay(&runtime, Replay { input, output, chain }, json);
+        return replay(&runtime, &Replay { input, output, chain }, json);
     }
     let Some(config) = arguments.config else { return ExitCode::from(2) };
     let options =
@@ -99,8 +99,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn replay(runtime: &tokio::runtime::Runtime, replay: Replay, json: bool) -> ExitCode {
-    match runtime.block_on(netvm_daemon::replay(&replay)) {
+fn replay(runtime: &tokio::runtime::Runtime, replay: &Replay, json: bool) -> ExitCode {
+    match runtime.block_on(netvm_daemon::replay(replay)) {
         Ok(report) if json => match serde_json::to_string_pretty(&report) {
             Ok(text) => {
                 println!("{text}");

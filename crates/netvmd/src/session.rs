@@ -158,7 +158,7 @@ async fn message<M: DeserializeOwned>(socket: &Watched, what: &'static str) -> R
             let mut ready = socket.readable().await?;
             match netvm_attach::receive::<M>(socket.get_ref()) {
                 Err(AttachError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready.clear_ready()
+                    ready.clear_ready();
                 }
                 // An NF has no descriptors to pass; such are closed here.
                 outcome => return Ok::<M, SessionError>(outcome?.0),

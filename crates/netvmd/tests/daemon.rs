@@ -178,9 +178,7 @@ fn nfs_that_misbehave_are_ended_and_tried_again() {
             |nf: &NfInfo| nf.restarts >= 2 && nf.last_exit.as_ref().is_some_and(|how| how.contains(word));
         daemon.until(&format!("{role}: {word}"), |daemon| failed_twice(&daemon.nf(role)));
     }
-    assert!(
-        daemon.log().contains("| answer: netvmd refused this NF: netvmd started this NF as `impostor-nf`")
-    );
+    daemon.await_log("| answer: netvmd refused this NF: netvmd started this NF as `impostor-nf`");
     let problems = daemon.get::<Status>(path::STATUS).problems;
     assert!(problems.iter().any(|problem| problem.contains("chain crash drops its traffic")), "{problems:?}");
 }

@@ -172,7 +172,10 @@ impl Supervisor {
     pub fn restart(&self, role: &str) -> Option<usize> {
         let roles = self.lock();
         let role = roles.get(role)?;
-        Some(role.replicas.iter().map(|replica| replica.restart(None)).count())
+        for replica in &role.replicas {
+            replica.restart(None);
+        }
+        Some(role.replicas.len())
     }
 
     /// Ends all processes, in order, and returns when they have gone.

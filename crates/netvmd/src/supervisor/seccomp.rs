@@ -266,7 +266,8 @@ mod tests {
 
     #[test]
     fn sockets_processes_and_the_kernel_are_out_of_reach() {
-        let calls: [(&str, fn() -> libc::c_long); 12] = [
+        type Call = fn() -> libc::c_long;
+        let calls: [(&str, Call); 12] = [
             // SAFETY: takes numbers only; refused before the kernel does anything.
             ("socket", || unsafe { libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, 0) }),
             // SAFETY: as above.
