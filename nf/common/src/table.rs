@@ -4,9 +4,13 @@
 //! doubly linked list keeps all of them in the order of their last use. Look-up, insertion, eviction and expiry take
 //! constant time on average and allocate nothing. Time is any number that does not go back: cycles, in the NFs.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
 use rapidhash::quality::RandomState;
+
+/// A hash map with a fast hash and a random key.
+pub type FastMap<K, V> = HashMap<K, V, RandomState>;
 
 const NIL: u32 = u32::MAX;
 
