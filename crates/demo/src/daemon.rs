@@ -1,0 +1,255 @@
+//! netvmd, as an operator would start it: a configuration file, a run directory, the API.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use netvm_api::{Client, NfInfo, NfState, Stats, Status};
+
+use crate::failure::{Failure, io};
+use crate::interrupt::Interrupt;
+use crate::names::{Names, Side};
+use crate::process::{Process, Start};
+use crate::traffic::FORBIDDEN_PORT;
+
+/// Programs of ours that the demo starts, directly or by way of netvmd.
+const PROGRAMS: [&str; 4] = ["netvmd", "netvm-firewall", "netvm-monitor", "netvm-l3-forward"];
+/// The chain, by role.
+pub const CHAIN: [&str; 3] = ["firewall", "monitor", "l3-forward"];
+/// The trust group of all three.
+pub const GROUP: &str = "demo";
+/// How long netvmd and its NFs may take to come up.
+const START_LIMIT: Duration = Duration::from_secs(15);
+/// How long netvmd may take to end.
+const GRACE: Duration = Duration::from_secs(8);
+/// Lines of its log that are shown when something is wrong.
+const LOG_LINES: usize = 15;
+
+/// How netvm takes the two interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// Packets land in the cells that NFs map.
+    AfXdp,
+    /// The kernel copies them once more.
+    AfPacket,
+}
+
+impl PortKind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::AfXdp => "af_xdp",
+            Self::AfPacket => "af_packet",
+        }
+    }
+}
+
+/// The folder of this program and of the others of netvm.
+///
+/// # Errors
+/// [`Failure::NotBuilt`] names those that are not there.
+pub fn programs() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(io("finding this program"))?;
+    let folder = own.parent().unwrap_or(Path::new("/")).to_owned();
+    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|name| !folder.join(name).is_file()).collect();
+    if missing.is_empty() {
+        return Ok(folder);
+    }
+    Err(Failure::NotBuilt { programs: missing.join(", "), folder: folder.display().to_string() })
+}
+
+/// The rules of the firewall: what it does not know it denies.
+fn rules() -> String {
+    let (client, server) = (Side::Client.subnet(), Side::Server.subnet());
+    RULES.replace("CLIENT", &client).replace("SERVER", &server).replace("PORT", &FORBIDDEN_PORT.to_string())
+}
+
+const RULES: &str = "deny tcp from CLIENT to SERVER port PORT\n";
+
+/// The configuration of one netvmd with both ports and the chain.
+fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
+    let folder = folder.display();
+    let port = |side: Side| {
+        format!(
+            "[[port]]\nname = \"{name}\"\nkind = \"{kind}\"\ninterface = \"{interface}\"\n\n\
+             [[steer]]\nport = \"{name}\"\nchain = \"web\"\n\n",
+            name = side.name(),
+            kind = kind.word(),
+            interface = names.interface(side),
+        )
+    };
+    let nf = |role: &str, arguments: &str| {
+        format!("[[nf]]\nrole = \"{role}\"\ngroup = \"{GROUP}\"\ncommand = [\"netvm-{role}\"{arguments}]\n\n")
+    };
+    [
+        format!("[engine]\nidle = \"adaptive\"\n\n[[group]]\nname = \"{GROUP}\"\n\n"),
+        port(Side::Client),
+        port(Side::Server),
+        nf("firewall", &format!(", \"--rules\", \"{folder}/firewall.rules\"")),
+        nf("monitor", ""),
+        nf("l3-forward", &format!(", \"--routes\", \"{folder}/routes\", \"--proxy-arp\"")),
+        format!("[[chain]]\nname = \"web\"\nhops = {CHAIN:?}\n"),
+    ]
+    .concat()
+}
+
+/// A netvmd that runs; ended when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    process: Process,
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Writes the configuration, starts netvmd and waits until every NF takes packets.
+    ///
+    /// # Errors
+    /// [`Failure::Daemon`] with the end of its log when it does not come up.
+    pub fn start(
+        names: Names,
+        kind: PortKind,
+        folder: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let netvmd = programs()?.join("netvmd");
+        let run_dir = folder.join("run");
+        let (config, log) = (folder.join("netvm.toml"), folder.join("netvmd.log"));
+        for (path, text) in [
+            (&config, configuration(names, kind, folder)),
+            (&folder.join("firewall.rules"), rules()),
+            (&folder.join("routes"), routes()),
+        ] {
+            fs::write(path, text).map_err(io(format!("writing {}", path.display())))?;
+        }
+        let words = [
+            netvmd.as_os_str(),
+            "--config".as_ref(),
+            config.as_os_str(),
+            "--run-dir".as_ref(),
+            run_dir.as_os_str(),
+        ];
+        let process = Start::new("netvmd", "TERM", words).into_file(&log)?.spawn()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let mut daemon = Self {
+            process,
+            client: Client::new(Some(&run_dir.join("api.sock"))),
+            runtime: runtime.map_err(io("starting a client of netvmd"))?,
+            log,
+        };
+        let came_up = interrupt.wait_for("netvmd with its NFs", START_LIMIT, || daemon.is_up());
+        match came_up {
+            Ok(()) => Ok(daemon),
+            Err(Failure::TooLate { seconds, .. }) => {
+                Err(daemon.failure(&format!("did not come up within {seconds} s")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_up(&mut self) -> Result<Option<()>, Failure> {
+        if let Some(status) = self.process.ended()? {
+            return Err(self.failure(&format!("ended with {status}")));
+        }
+        // It serves when its NFs have attached, or have failed to.
+        let Ok(nfs) = self.runtime.block_on(self.client.nfs()) else { return Ok(None) };
+        let runs = |role: &str| nfs.iter().any(|nf| nf.role == role && nf.state == NfState::Running);
+        Ok(CHAIN.into_iter().all(runs).then_some(()))
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+        Failure::Daemon { what: what.to_owned(), log: last }
+    }
+
+    /// The API's socket.
+    pub fn socket(&self) -> &Path {
+        self.client.socket()
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// What it is and on what it runs.
+    ///
+    /// # Errors
+    /// [`Failure::Api`].
+    pub fn status(&self) -> Result<Status, Failure> {
+        self.runtime.block_on(self.client.status()).map_err(Failure::from)
+    }
+
+    /// Everything that it counts.
+    ///
+    /// # Errors
+    /// [`Failure::Api`].
+    pub fn stats(&self) -> Result<Stats, Failure> {
+        self.runtime.block_on(self.client.stats()).map_err(Failure::from)
+    }
+
+    /// Everything that it counts, once no NF has a packet any more; after a while in any case.
+    ///
+    /// # Errors
+    /// [`Failure::Api`], [`Failure::Interrupted`].
+    pub fn stats_at_rest(&self, interrupt: &Interrupt) -> Result<Stats, Failure> {
+        let mut last = self.stats()?;
+        for _ in 0..30 {
+            interrupt.sleep(Duration::from_millis(50))?;
+            let next = self.stats()?;
+            let quiet =
+                |stats: &Stats| stats.ports.iter().map(|port| port.rx_packets + port.tx_packets).sum::<u64>();
+            let rests = cells_in_nfs(&next) == 0 && quiet(&next) == quiet(&last);
+            last = next;
+            if rests {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    /// Ends it in order; whether it ended by itself.
+    pub fn end(&mut self) -> bool {
+        self.process.end(GRACE)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Cells that NFs have.
+pub fn cells_in_nfs(stats: &Stats) -> u32 {
+    stats.groups.iter().flat_map(|group| &group.regions).map(|region| region.in_nfs).sum()
+}
+
+/// The instance of a role.
+pub fn nf<'a>(stats: &'a Stats, role: &str) -> Option<&'a NfInfo> {
+    stats.nfs.iter().find(|nf| nf.role == role)
+}
+
+/// The routes of l3-forward: each subnet is one host. Its own MAC address is no interface's, so that no kernel on the way
+/// takes these packets for its own.
+fn routes() -> String {
+    Side::BOTH.map(|side| format!("{} {} {}\n", side.subnet(), side.mac(), side.name())).concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_one_and_nothing_in_it_is_doubtful() {
+        for kind in [PortKind::AfXdp, PortKind::AfPacket] {
+            let text = configuration(Names(4_194_304), kind, Path::new("/tmp/netvm-demo-1"));
+            let loaded =
+                netvm_config::parse("demo.toml", &text).unwrap_or_else(|e| panic!("{}", e.render(false)));
+            assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+            assert_eq!(loaded.host.chains[0].hops.len(), CHAIN.len());
+        }
+    }
+}

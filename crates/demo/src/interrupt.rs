@@ -1,0 +1,94 @@
+//! Ctrl-C and its like: seen between steps and in every wait, so that the way out is always the ordinary one, by which
+//! everything that was made is removed.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::Failure;
+
+/// How often a wait looks.
+const STEP: Duration = Duration::from_millis(20);
+
+/// Whether somebody wants the demo to end.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// From now on the signals only set a flag.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen() -> io::Result<Self> {
+        let interrupt = Self::default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupt.0))?;
+        }
+        Ok(interrupt)
+    }
+
+    /// # Errors
+    /// [`Failure::Interrupted`] when a signal came.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.0.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// Sleeps, but not past a signal.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`] when a signal came.
+    pub fn sleep(&self, time: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + time;
+        loop {
+            self.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(STEP));
+        }
+    }
+
+    /// Asks again and again until there is an answer.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`], [`Failure::TooLate`] with `what`, or what `ask` fails with.
+    pub fn wait_for<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut ask: impl FnMut() -> Result<Option<T>, Failure>,
+    ) -> Result<T, Failure> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(answer) = ask()? {
+                return Ok(answer);
+            }
+            if Instant::now() >= end {
+                return Err(Failure::TooLate { what: what.to_owned(), seconds: limit.as_secs() });
+            }
+            self.sleep(STEP)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_every_wait() {
+        let interrupt = Interrupt::default();
+        interrupt.sleep(Duration::from_millis(1)).unwrap();
+        let late = interrupt.wait_for("nothing", Duration::from_millis(30), || Ok(None::<()>));
+        assert!(matches!(late, Err(Failure::TooLate { .. })));
+        interrupt.0.store(true, Ordering::Relaxed);
+        let long = Duration::from_secs(60);
+        assert!(matches!(interrupt.sleep(long), Err(Failure::Interrupted)));
+        assert!(matches!(interrupt.wait_for("x", long, || Ok(None::<()>)), Err(Failure::Interrupted)));
+    }
+}

@@ -1,0 +1,171 @@
+//! What netvm promises, and whether it held.
+
+use netvm_api::{NfInfo, Stats};
+use serde::Serialize;
+
+use crate::crash::{Crash, VICTIM};
+use crate::daemon::{CHAIN, GROUP, cells_in_nfs, nf};
+use crate::tables::{count, total};
+use crate::traffic::{Connection, Download, FORBIDDEN_PORT, Pings};
+
+/// Longest time in which the cells of a dead NF are to be back, in milliseconds.
+const RECLAIM_LIMIT_MS: f64 = 100.0;
+
+/// Everything that was found out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// A ping while nothing else went on.
+    pub ping: Pings,
+    /// The download.
+    pub download: Download,
+    /// The connection that the firewall was to stop.
+    pub forbidden: Forbidden,
+    /// The death of an NF.
+    pub crash: Crash,
+    /// What netvmd counted when it had just come up.
+    pub at_start: Stats,
+    /// Before an NF died: a new process counts from 0.
+    pub before_crash: Stats,
+    /// At the end, without traffic.
+    pub at_end: Stats,
+}
+
+/// A connection that was tried, and must not come about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forbidden {
+    /// From the server itself, past netvm: there is somebody to connect to.
+    pub beside_the_chain: Connection,
+    /// From the client, through the chain.
+    pub through_the_chain: Connection,
+    /// Packets that the firewall dropped meanwhile.
+    pub dropped: u64,
+}
+
+/// A promise, and whether it held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// What was promised.
+    pub promise: String,
+    /// Whether it held.
+    pub holds: bool,
+    /// What was seen.
+    pub seen: String,
+}
+
+impl Verdict {
+    /// A verdict.
+    pub fn new(promise: &str, holds: bool, seen: String) -> Self {
+        Self { promise: promise.to_owned(), holds, seen }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = if self.holds { "ok" } else { "FAILED" };
+        write!(f, "{word:6} {}: {}", self.promise, self.seen)
+    }
+}
+
+/// Judges everything.
+pub fn verdicts(summary: &Summary) -> Vec<Verdict> {
+    let Summary { ping, download, forbidden, .. } = summary;
+    let copies: u64 = summary.at_end.workers.iter().map(|worker| worker.copies).sum();
+    let violations: u64 = summary.at_end.nfs.iter().flat_map(|nf| nf.violations.values()).sum();
+    let through = forbidden.through_the_chain == Connection::Made;
+    let mut verdicts = vec![
+        Verdict::new(
+            "pings reach the server and come back",
+            ping.sent > 0 && ping.lost() == 0,
+            format!("{} of {} came back", ping.received, ping.sent),
+        ),
+        Verdict::new(
+            "a download is what the server sent",
+            download.intact && download.complaint.is_none(),
+            format!(
+                "{} of {} bytes compared and equal",
+                count(download.bytes),
+                count(download.expected_bytes)
+            ),
+        ),
+        Verdict::new(
+            "the firewall stops what is forbidden",
+            !through && forbidden.beside_the_chain == Connection::Made && forbidden.dropped > 0,
+            format!(
+                "port {FORBIDDEN_PORT} {}, {} packets dropped",
+                if through { "answered" } else { "did not answer" },
+                forbidden.dropped
+            ),
+        ),
+        every_hop(&summary.before_crash),
+        Verdict::new(
+            "no packet is copied between NFs",
+            copies == 0,
+            format!("{copies} copies; three processes map the memory of group {GROUP}"),
+        ),
+        Verdict::new("no NF did what it may not", violations == 0, format!("{violations} violations")),
+    ];
+    verdicts.extend(after_a_crash(&summary.crash));
+    verdicts.push(no_leak(summary));
+    verdicts
+}
+
+/// What one hop hands on is what the next one gets.
+fn every_hop(stats: &Stats) -> Verdict {
+    let promise = "every packet passes every hop, and none is lost on the way";
+    let chain: Option<Vec<&NfInfo>> = CHAIN.into_iter().map(|role| nf(stats, role)).collect();
+    let Some(&[firewall, monitor, forward]) = chain.as_deref() else {
+        return Verdict::new(promise, false, "an NF is missing".to_owned());
+    };
+    let received = |nf| total(nf, |thread| thread.received);
+    let next = |nf| total(nf, |thread| thread.next);
+    let entered: u64 = stats.chains.iter().map(|chain| chain.entered).sum();
+    let left: u64 = stats.chains.iter().map(|chain| chain.left).sum();
+    let steps = [
+        (entered, received(firewall)),
+        (next(firewall), received(monitor)),
+        (next(monitor), received(forward)),
+        (total(forward, |thread| thread.port), left),
+    ];
+    Verdict::new(
+        promise,
+        entered > 0 && steps.iter().all(|(given, got)| given == got),
+        steps.map(|(given, got)| format!("{} > {}", count(given), count(got))).join(", "),
+    )
+}
+
+fn after_a_crash(crash: &Crash) -> [Verdict; 2] {
+    [
+        Verdict::new(
+            "an NF that dies is started again, and traffic goes on",
+            crash.pid_after != crash.pid_before && crash.restarts == 1 && crash.replies_after > 0,
+            format!(
+                "{VICTIM} {} became {} within {:.0} ms; {} of {} pings lost, {} came back after it",
+                crash.pid_before,
+                crash.pid_after,
+                crash.restart_ms,
+                crash.pings.lost(),
+                crash.pings.sent,
+                crash.replies_after
+            ),
+        ),
+        Verdict::new(
+            "what a dead NF held is taken back within 100 ms",
+            crash.reclaimed > 0 && crash.reclaim_ms <= RECLAIM_LIMIT_MS,
+            format!("{} cells in {:.1} ms", crash.reclaimed, crash.reclaim_ms),
+        ),
+    ]
+}
+
+fn no_leak(summary: &Summary) -> Verdict {
+    let engine = |stats: &Stats| {
+        let regions = stats.groups.iter().flat_map(|group| &group.regions);
+        regions.map(|region| i64::from(region.in_engine)).sum::<i64>()
+    };
+    let out = cells_in_nfs(&summary.at_end);
+    let (start, end) = (engine(&summary.at_start), engine(&summary.at_end));
+    Verdict::new(
+        "no cell is lost",
+        out == 0 && start == end,
+        format!("{out} with NFs at rest; {start} with the engine at the start, {end} at the end"),
+    )
+}

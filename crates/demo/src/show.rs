@@ -1,0 +1,187 @@
+//! The plot.
+
+use std::time::Duration;
+
+use netvm_api::Stats;
+use serde_json::json;
+
+use crate::Options;
+use crate::cleanup;
+use crate::crash::crash;
+use crate::daemon::{CHAIN, GROUP, PortKind, nf};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::names::{Names, Side};
+use crate::report::{Forbidden, Summary, Verdict, verdicts};
+use crate::stage::{Scenery, Stage};
+use crate::story::Story;
+use crate::tables::{self, total};
+use crate::traffic::{self, Connection, Download, FORBIDDEN_PORT, Ping, Pings};
+
+/// Requests of the first ping, and the time between two of them.
+const PINGS: u32 = 50;
+const PING_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Shows everything; whether every promise held.
+///
+/// # Errors
+/// [`Failure`] when it could not be shown to its end. What was made is removed in any case.
+pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
+    let (names, mut story) = (Names::own(), Story::new(options.json));
+    for dead in cleanup::dead_runs() {
+        story.say(&format!("removed what demo {} left behind when it was killed", dead.0));
+    }
+    let stage = build(options, names, &story, interrupt)?;
+    let summary = act(&stage, names, &mut story, interrupt)?;
+    let mut verdicts = verdicts(&summary);
+    for table in [
+        ("Packets per hop, before the NF died", tables::hops(&summary.before_crash)),
+        ("Drops by reason", tables::drops(&summary.at_end)),
+        ("Cells out and back", tables::cells(&summary.at_start, &summary.at_end)),
+        ("What each stage costs (as in NetVM's Table 1)", tables::stages(&summary.at_end)),
+    ] {
+        story.add(&format!("\n{}\n{}", table.0, table.1));
+    }
+    if options.keep {
+        story.add("");
+        verdicts.iter().for_each(|verdict| story.add(&verdict.to_string()));
+        keep(&stage, names, &story, interrupt);
+    }
+    verdicts.push(take_down(stage, names));
+    story.add("");
+    verdicts.iter().for_each(|verdict| story.add(&verdict.to_string()));
+    let holds = verdicts.iter().all(|verdict| verdict.holds);
+    story.say(if holds { "every promise held" } else { "NOT every promise held" });
+    if options.json {
+        let seconds = story.elapsed().as_secs_f64();
+        println!("{}", json!({ "ok": holds, "seconds": seconds, "verdicts": verdicts, "summary": summary }));
+    }
+    Ok(holds)
+}
+
+fn build(options: Options, names: Names, story: &Story, interrupt: &Interrupt) -> Result<Stage, Failure> {
+    let scenery = Scenery::make(names, interrupt)?;
+    story.say(&format!(
+        "two hosts: client {} and server {}, network namespaces that only netvm joins",
+        Side::Client.address(),
+        Side::Server.address()
+    ));
+    let kind = if options.af_packet { PortKind::AfPacket } else { PortKind::AfXdp };
+    let stage = scenery.connect(names, kind, interrupt, |why| {
+        story.say(
+            "netvmd does not start with AF_XDP ports; trying AF_PACKET, with which the kernel copies more",
+        );
+        story.add(&why.to_string());
+    })?;
+    let (status, stats) = (stage.daemon.status()?, stage.daemon.stats()?);
+    story.say(&format!("netvmd {} is up, process {}, {}", status.version, status.pid, status.dpdk));
+    for port in &stats.ports {
+        story.add(&format!("port {}: {}", port.name, port.driver_mode));
+    }
+    let processes: Vec<String> = CHAIN
+        .into_iter()
+        .map(|role| {
+            let pid = nf(&stats, role).and_then(|nf| nf.pid);
+            pid.map_or_else(|| role.to_owned(), |pid| format!("{role} (process {pid})"))
+        })
+        .collect();
+    story.add(&format!("chain:  {}, all of trust group {GROUP}", processes.join(" > ")));
+    Ok(stage)
+}
+
+fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) -> Result<Summary, Failure> {
+    let (daemon, folder) = (&stage.daemon, stage.scenery.folder.path());
+    let at_start = daemon.stats_at_rest(interrupt)?;
+    let ping = Ping::start(names, folder, PINGS, PING_INTERVAL)?.finish(interrupt)?;
+    story.say(&format!("ping, client to server through the chain: {}", in_words(&ping)));
+    let download = download(stage, names, story, interrupt)?;
+    let forbidden = forbidden(stage, names, interrupt)?;
+    story.say(&format!(
+        "TCP port {FORBIDDEN_PORT} answers beside the chain; through it {}, and the firewall dropped {} packets",
+        match forbidden.through_the_chain {
+            Connection::Made => "as well",
+            Connection::Failed => "there is no answer",
+        },
+        forbidden.dropped
+    ));
+    let before_crash = daemon.stats_at_rest(interrupt)?;
+    let crash = crash(names, daemon, folder, story, interrupt)?;
+    story.add(&format!(
+        "netvmd took back {} cells in {:.1} ms and started process {}: ready after {:.0} ms",
+        crash.reclaimed, crash.reclaim_ms, crash.pid_after, crash.restart_ms
+    ));
+    story.add(&format!("the ping went on: {}", in_words(&crash.pings)));
+    let at_end = daemon.stats_at_rest(interrupt)?;
+    Ok(Summary { ping, download, forbidden, crash, at_start, before_crash, at_end })
+}
+
+fn download(
+    stage: &Stage,
+    names: Names,
+    story: &mut Story,
+    interrupt: &Interrupt,
+) -> Result<Download, Failure> {
+    let megabits = |bytes: u64, time: Duration| bytes as f64 * 8.0 / 1e6 / time.as_secs_f64();
+    let download = traffic::download(names, &stage.scenery.servers, interrupt, |bytes, time| {
+        story.progress(|| format!("{} MB, {:.0} Mbit/s", bytes / 1_000_000, megabits(bytes, time)));
+    });
+    story.end_progress();
+    let download = download?;
+    story.say(&format!(
+        "HTTP download through the chain: {} MB in {:.2} s, {:.0} Mbit/s, {}",
+        download.bytes / 1_000_000,
+        download.seconds,
+        download.mbit_per_s,
+        if download.intact { "every byte as served" } else { "NOT as served" }
+    ));
+    download.complaint.iter().for_each(|complaint| story.add(complaint));
+    Ok(download)
+}
+
+fn forbidden(stage: &Stage, names: Names, interrupt: &Interrupt) -> Result<Forbidden, Failure> {
+    let dropped = |stats: &Stats| nf(stats, CHAIN[0]).map_or(0, |nf| total(nf, |thread| thread.dropped));
+    let before = dropped(&stage.daemon.stats()?);
+    let beside_the_chain = traffic::connect(names, Side::Server, FORBIDDEN_PORT, interrupt)?;
+    let through_the_chain = traffic::connect(names, Side::Client, FORBIDDEN_PORT, interrupt)?;
+    let dropped = dropped(&stage.daemon.stats()?).saturating_sub(before);
+    Ok(Forbidden { beside_the_chain, through_the_chain, dropped })
+}
+
+fn in_words(pings: &Pings) -> String {
+    let times = pings.rtt_ms.map_or_else(String::new, |(least, mean, most)| {
+        format!("; round trip {least:.3}/{mean:.3}/{most:.3} ms (least/mean/most)")
+    });
+    format!("{} sent, {} lost{times}", pings.sent, pings.lost())
+}
+
+/// Leaves everything as it is until a signal comes.
+fn keep(stage: &Stage, names: Names, story: &Story, interrupt: &Interrupt) {
+    let (client, server) = (names.namespace(Side::Client), Side::Server.address());
+    story.add(&format!(
+        "\nAll of it runs on until Ctrl-C. In another terminal, as root:\n\
+         \x20 netvm --socket {socket} status\n\
+         \x20 netvm --socket {socket} stats\n\
+         \x20 ip netns exec {client} busybox ping {server}\n\
+         \x20 ip netns exec {client} curl -o /dev/null http://{server}/file\n\
+         \x20 tail -f {log}",
+        socket = stage.daemon.socket().display(),
+        log = stage.daemon.log().display(),
+    ));
+    while interrupt.sleep(Duration::from_secs(3600)).is_ok() {}
+}
+
+/// Removes everything, and looks whether it is gone.
+fn take_down(mut stage: Stage, names: Names) -> Verdict {
+    let ended = stage.daemon.end();
+    drop(stage);
+    let mut left = cleanup::found(names);
+    if !ended {
+        left.push("netvmd had to be killed".to_owned());
+    }
+    let seen = if left.is_empty() {
+        "no process, namespace, interface or file is left".to_owned()
+    } else {
+        left.join(", ")
+    };
+    Verdict::new("the machine is as it was", left.is_empty(), seen)
+}

@@ -1,0 +1,289 @@
+//! The traffic of the demo: a file served and downloaded, pings, a connection that must not come about. All of it by
+//! ordinary programs over the kernels' stacks of the two namespaces.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+
+use crate::failure::{Failure, io};
+use crate::interrupt::Interrupt;
+use crate::names::{Names, Side};
+use crate::process::{Process, Start};
+
+/// Where the server serves.
+pub const ALLOWED_PORT: u16 = 80;
+/// Where it serves as well, and the firewall lets nobody.
+pub const FORBIDDEN_PORT: u16 = 23;
+/// Size of the file.
+const FILE_BYTES: u64 = 100_000_000;
+const FILE: &str = "file";
+/// How long a download may take.
+const DOWNLOAD_LIMIT: u64 = 40;
+/// How long a forbidden connection is tried.
+const CONNECT_LIMIT: u64 = 2;
+
+/// The server's programs.
+#[derive(Debug)]
+pub struct Servers {
+    _http: [Process; 2],
+    file: PathBuf,
+}
+
+impl Servers {
+    /// Makes the file, and serves it.
+    ///
+    /// # Errors
+    /// [`Failure::Io`], [`Failure::TooLate`] when a server does not answer inside its namespace.
+    pub fn start(names: Names, folder: &Path, interrupt: &Interrupt) -> Result<Self, Failure> {
+        let root = folder.join("www");
+        fs::create_dir(&root).map_err(io(format!("making {}", root.display())))?;
+        let file = root.join(FILE);
+        write_file(&file, FILE_BYTES).map_err(io(format!("writing {}", file.display())))?;
+        let config = folder.join("httpd.conf");
+        fs::write(&config, "").map_err(io(format!("writing {}", config.display())))?;
+        let serve = |port: u16| {
+            let address = format!("{}:{port}", Side::Server.address());
+            let httpd =
+                ["busybox", "httpd", "-f", "-p", &address, "-c", path_text(&config), "-h", path_text(&root)];
+            in_namespace(names, Side::Server, "httpd", &httpd).spawn()
+        };
+        let servers = Self { _http: [serve(ALLOWED_PORT)?, serve(FORBIDDEN_PORT)?], file };
+        for port in [ALLOWED_PORT, FORBIDDEN_PORT] {
+            interrupt.wait_for("an answer of httpd in its own namespace", Duration::from_secs(5), || {
+                Ok((connect(names, Side::Server, port, interrupt)? == Connection::Made).then_some(()))
+            })?;
+        }
+        Ok(servers)
+    }
+}
+
+fn in_namespace(names: Names, side: Side, name: &str, words: &[&str]) -> Start {
+    let namespace = names.namespace(side);
+    let before = ["ip", "netns", "exec", &namespace];
+    Start::new(name, "KILL", before.into_iter().chain(words.iter().copied()))
+}
+
+/// Every path of ours is made of the temporary folder's, and that is UTF-8 on every system that boots.
+fn path_text(path: &Path) -> &str {
+    path.to_str().unwrap_or_default()
+}
+
+/// Bytes of which no two stretches are alike, so that one that is lost, doubled or in another's place shows (splitmix64).
+fn write_file(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    for n in 0..bytes / 8 {
+        let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        out.write_all(&(z ^ (z >> 31)).to_le_bytes())?;
+    }
+    out.flush()
+}
+
+/// A download as it went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Download {
+    /// Size of the file.
+    pub expected_bytes: u64,
+    /// Bytes that came, up to the first wrong one.
+    pub bytes: u64,
+    /// Whether they are the file's, one by one.
+    pub intact: bool,
+    /// How long it took.
+    pub seconds: f64,
+    /// Payload, in megabits per second.
+    pub mbit_per_s: f64,
+    /// What curl complained of.
+    pub complaint: Option<String>,
+}
+
+/// Downloads the file from the server to the client, and compares every byte. `progress` gets the bytes so far.
+///
+/// # Errors
+/// [`Failure::Interrupted`], [`Failure::Io`]; a download that fails is no error.
+pub fn download(
+    names: Names,
+    servers: &Servers,
+    interrupt: &Interrupt,
+    mut progress: impl FnMut(u64, Duration),
+) -> Result<Download, Failure> {
+    let url = format!("http://{}:{ALLOWED_PORT}/{FILE}", Side::Server.address());
+    let limit = DOWNLOAD_LIMIT.to_string();
+    let curl = ["curl", "-sS", "--fail", "--noproxy", "*", "--max-time", &limit, &url];
+    let mut served =
+        BufReader::with_capacity(1 << 16, File::open(&servers.file).map_err(io("opening the file"))?);
+    let start = Instant::now();
+    let mut process = in_namespace(names, Side::Client, "curl", &curl).piped().spawn()?;
+    let mut out =
+        process.stdout().ok_or_else(|| io("curl's output")(std::io::ErrorKind::BrokenPipe.into()))?;
+    let (mut got, mut want) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let (mut bytes, mut intact) = (0, true);
+    loop {
+        interrupt.check()?;
+        if !readable(&out)? {
+            continue;
+        }
+        let count = out.read(&mut got).map_err(io("reading curl's output"))?;
+        if count == 0 {
+            break;
+        }
+        if served.read_exact(&mut want[..count]).is_err() || got[..count] != want[..count] {
+            intact = false;
+            break;
+        }
+        bytes += count as u64;
+        progress(bytes, start.elapsed());
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let status = interrupt.wait_for("the end of curl", Duration::from_secs(5), || process.ended())?;
+    Ok(Download {
+        expected_bytes: FILE_BYTES,
+        bytes,
+        intact: intact && bytes == FILE_BYTES,
+        seconds,
+        mbit_per_s: bytes as f64 * 8.0 / 1e6 / seconds,
+        complaint: (!status.success()).then(|| format!("curl: {status}")),
+    })
+}
+
+/// Whether there is something to read, or the end; waits a little.
+fn readable(pipe: &impl std::os::fd::AsFd) -> Result<bool, Failure> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(io("waiting for curl")(error.into())),
+    }
+}
+
+/// How an attempt to connect ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Connection {
+    /// There was an answer.
+    Made,
+    /// There was none in time, or a refusal.
+    Failed,
+}
+
+/// Tries to talk HTTP with the server, from either side.
+///
+/// # Errors
+/// [`Failure::Interrupted`], [`Failure::Io`].
+pub fn connect(names: Names, from: Side, port: u16, interrupt: &Interrupt) -> Result<Connection, Failure> {
+    let url = format!("http://{}:{port}/", Side::Server.address());
+    let limit = CONNECT_LIMIT.to_string();
+    // Any HTTP status will do.
+    let curl = ["curl", "-sS", "--noproxy", "*", "--head", "--max-time", &limit, &url];
+    let mut process = in_namespace(names, from, "curl", &curl).spawn()?;
+    let status =
+        interrupt.wait_for("the end of curl", Duration::from_secs(CONNECT_LIMIT + 3), || process.ended())?;
+    Ok(if status.success() { Connection::Made } else { Connection::Failed })
+}
+
+/// What a series of pings found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Pings {
+    /// Echo requests.
+    pub sent: u32,
+    /// Replies.
+    pub received: u32,
+    /// Shortest, mean and longest round trip in milliseconds; `None`: no reply at all.
+    pub rtt_ms: Option<(f64, f64, f64)>,
+}
+
+impl Pings {
+    /// Reads the last lines that busybox's ping prints.
+    fn parse(output: &str) -> Option<Self> {
+        let (counts, times) = output.split_once("ping statistics ---")?.1.trim_start().split_once('\n')?;
+        let mut numbers = counts.split(", ").filter_map(|part| part.split_whitespace().next()?.parse().ok());
+        let (sent, received) = (numbers.next()?, numbers.next()?);
+        let rtt = times.split_once(" = ").and_then(|(_, times)| {
+            let mut times = times.trim().trim_end_matches(" ms").split('/').map(|time| time.parse().ok());
+            Some((times.next()??, times.next()??, times.next()??))
+        });
+        Some(Self { sent, received, rtt_ms: rtt })
+    }
+
+    /// Requests without a reply.
+    pub const fn lost(&self) -> u32 {
+        self.sent.saturating_sub(self.received)
+    }
+}
+
+/// A ping from the client to the server that is under way.
+#[derive(Debug)]
+pub struct Ping {
+    process: Process,
+    output: PathBuf,
+    limit: Duration,
+}
+
+impl Ping {
+    /// Starts one of `count` requests, one every `interval`.
+    ///
+    /// # Errors
+    /// [`Failure::Io`].
+    pub fn start(names: Names, folder: &Path, count: u32, interval: Duration) -> Result<Self, Failure> {
+        let output = folder.join("ping.out");
+        let (count_text, seconds) = (count.to_string(), format!("{:.3}", interval.as_secs_f64()));
+        let ping = ["busybox", "ping", "-c", &count_text, "-i", &seconds, "-W", "1", &Side::Server.address()];
+        let process = in_namespace(names, Side::Client, "ping", &ping).into_file(&output)?.spawn()?;
+        Ok(Self { process, output, limit: interval * count + Duration::from_secs(10) })
+    }
+
+    /// How many replies have come.
+    ///
+    /// # Errors
+    /// [`Failure::Io`].
+    pub fn replies(&self) -> Result<usize, Failure> {
+        let text =
+            fs::read_to_string(&self.output).map_err(io(format!("reading {}", self.output.display())))?;
+        Ok(text.matches("bytes from").count())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`], [`Failure::Io`], [`Failure::Command`] when it does not say how it went.
+    pub fn finish(mut self, interrupt: &Interrupt) -> Result<Pings, Failure> {
+        interrupt.wait_for("the end of ping", self.limit, || self.process.ended())?;
+        let said =
+            fs::read_to_string(&self.output).map_err(io(format!("reading {}", self.output.display())))?;
+        Pings::parse(&said).ok_or(Failure::Command { command: "busybox ping".to_owned(), said })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ping_prints_is_understood() {
+        let good = "PING 10.77.2.2 (10.77.2.2): 56 data bytes\n64 bytes from 10.77.2.2: seq=0 ttl=63 time=0.1 ms\n\n\
+            --- 10.77.2.2 ping statistics ---\n50 packets transmitted, 49 packets received, 2% packet loss\n\
+            round-trip min/avg/max = 0.020/0.041/0.057 ms\n";
+        let pings = Pings::parse(good).unwrap();
+        assert_eq!(pings, Pings { sent: 50, received: 49, rtt_ms: Some((0.02, 0.041, 0.057)) });
+        assert_eq!(pings.lost(), 1);
+        let none =
+            "\n--- x ping statistics ---\n3 packets transmitted, 0 packets received, 100% packet loss\n";
+        assert_eq!(Pings::parse(none), Some(Pings { sent: 3, received: 0, rtt_ms: None }));
+        assert_eq!(Pings::parse("ping: bad address\n"), None);
+    }
+
+    #[test]
+    fn the_file_does_not_repeat_itself() {
+        let path = std::env::temp_dir().join(format!("netvm-demo-test-file-{}", std::process::id()));
+        write_file(&path, 80_000).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(bytes.len(), 80_000);
+        let words: std::collections::BTreeSet<&[u8]> = bytes.chunks(8).collect();
+        assert_eq!(words.len(), 10_000);
+    }
+}
