@@ -137,6 +137,7 @@ impl Rig {
         self.run(window)?;
         let window = Window::between(start, self.sample());
         window.check_sound(what)?;
+        window.warn_if_disturbed(what);
         Ok(window)
     }
 }

@@ -15,6 +15,9 @@ use crate::rig::NfProcess;
 const HARMLESS: [DropReason; 4] =
     [DropReason::ChainFull, DropReason::DownstreamFull, DropReason::NoCell, DropReason::NfDown];
 
+/// Waiting for a core up to here is the kernel's own housekeeping.
+const DISTURBED_PERCENT: f64 = 2.0;
+
 /// Everything that is counted, at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
@@ -31,8 +34,7 @@ pub struct Sample {
     drops: [u64; DropReason::COUNT],
     violations: u64,
     nfs: Vec<NfSample>,
-    /// CPU time of this process, in nanoseconds.
-    own_cpu: u64,
+    own: CpuTime,
 }
 
 /// What an NF counts.
@@ -40,7 +42,15 @@ pub struct Sample {
 struct NfSample {
     standard: [u64; StandardCounter::COUNT],
     own: Vec<u64>,
-    cpu: u64,
+    cpu: CpuTime,
+}
+
+/// What the scheduler says of a process, all its threads together, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CpuTime {
+    running: u64,
+    /// Ready to run, while something else had the core.
+    waiting: u64,
 }
 
 impl Sample {
@@ -58,7 +68,7 @@ impl Sample {
             drops: [0; DropReason::COUNT],
             violations: 0,
             nfs: Vec::new(),
-            own_cpu: cpu_nanos(std::process::id()),
+            own: CpuTime::of(std::process::id()),
         };
         for worker in engine.workers() {
             let c = &worker.counters;
@@ -84,7 +94,7 @@ impl Sample {
         }
         let views = engine.instances();
         for nf in nfs {
-            let mut of_nf = NfSample { cpu: cpu_nanos(nf.pid()), ..NfSample::default() };
+            let mut of_nf = NfSample { cpu: CpuTime::of(nf.pid()), ..NfSample::default() };
             if let Some(view) = views.iter().find(|view| view.id == nf.instance) {
                 of_nf.standard = view
                     .threads
@@ -183,15 +193,27 @@ impl Window {
 
     /// CPU time of all NFs together, in cycles of the time-stamp counter.
     pub fn nf_cpu_cycles(&self) -> f64 {
-        let nanos = self.diff(|sample| sample.nfs.iter().map(|nf| nf.cpu).sum());
+        let nanos = self.diff(|sample| sample.nfs.iter().map(|nf| nf.cpu.running).sum());
         let rate = self.diff(|sample| sample.cycles) as f64 / self.seconds();
         nanos as f64 * 1e-9 * rate
     }
 
     /// CPU time of this process, its engine, and all NFs together, in percent of one core.
     pub fn cpu_percent(&self) -> f64 {
-        let nanos = self.diff(|sample| sample.own_cpu + sample.nfs.iter().map(|nf| nf.cpu).sum::<u64>());
+        let of_nfs = |sample: &Sample| sample.nfs.iter().map(|nf| nf.cpu.running).sum::<u64>();
+        let nanos = self.diff(|sample| sample.own.running + of_nfs(sample));
         nanos as f64 * 1e-9 / self.seconds() * 100.0
+    }
+
+    /// Says so on standard error when the engine had to wait for its core: something else runs there, and figures are too
+    /// low.
+    pub fn warn_if_disturbed(&self, what: &str) {
+        let percent = self.diff(|sample| sample.own.waiting) as f64 * 1e-9 / self.seconds() * 100.0;
+        if percent > DISTURBED_PERCENT {
+            eprintln!(
+                "{what}: something else used the engine's core {percent:.0} % of the time: expect too low figures"
+            );
+        }
     }
 
     /// Whether nothing was counted that an honest NF cannot cause.
@@ -230,14 +252,21 @@ fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b.max(1) as f64
 }
 
-/// CPU time of a process, all its threads together, in nanoseconds; 0 for one that is gone.
-fn cpu_nanos(pid: u32) -> u64 {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let of_task = |task: fs::DirEntry| {
+impl CpuTime {
+    /// Of a process; nothing for one that is gone, or where the kernel keeps no such account.
+    fn of(pid: u32) -> Self {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Self::default() };
+        tasks.flatten().filter_map(|task| Self::of_task(&task)).fold(Self::default(), |sum, task| Self {
+            running: sum.running + task.running,
+            waiting: sum.waiting + task.waiting,
+        })
+    }
+
+    fn of_task(task: &fs::DirEntry) -> Option<Self> {
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    tasks.flatten().filter_map(of_task).sum()
+        let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
+        Some(Self { running: numbers.next()?, waiting: numbers.next()? })
+    }
 }
 
 #[cfg(test)]
@@ -246,17 +275,17 @@ mod tests {
 
     #[test]
     fn cpu_time_is_that_of_all_threads() {
-        let before = cpu_nanos(std::process::id());
+        let before = CpuTime::of(std::process::id());
         let spin = || {
             let start = Instant::now();
             while start.elapsed().as_millis() < 50 {
                 std::hint::spin_loop();
             }
             // While the thread lives, as the kernel forgets a thread's time with it.
-            cpu_nanos(std::process::id())
+            CpuTime::of(std::process::id())
         };
         let after = std::thread::spawn(spin).join().unwrap();
         // Other tests may have the core half of the time.
-        assert!(after - before > 5_000_000, "{} ns", after - before);
+        assert!(after.running - before.running > 5_000_000, "{before:?} {after:?}");
     }
 }

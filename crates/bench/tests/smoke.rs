@@ -1,0 +1,43 @@
+//! One short benchmark from end to end: real engine, real NF process, and the form that is promised to programs.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netvm-bench"));
+    command.args(arguments.split_whitespace()).output().unwrap()
+}
+
+#[test]
+fn hop_prints_one_json_object() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores < 2 {
+        println!("SKIP: this process may use {cores} core, the benchmark needs two");
+        return;
+    }
+    let output = bench("hop --json --quick --skip-peers --runs 2 --seconds 0.1");
+    let progress = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{progress}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["bench"], "hop");
+    for key in ["cpu", "kernel", "dpdk", "revision", "cores", "huge_pages"] {
+        assert!(!report["host"][key].is_null(), "{key}");
+    }
+    let results = report["results"].as_array().unwrap();
+    let hop = results.iter().find(|row| row["case"] == "hop").unwrap();
+    assert_eq!((hop["unit"].as_str(), hop["runs"].as_u64()), (Some("Mpps"), Some(2)));
+    let figure = |key: &str| hop[key].as_f64().unwrap();
+    assert!(figure("min") > 0.0 && figure("min") <= figure("median") && figure("median") <= figure("max"));
+    assert!(results.iter().any(|row| row["case"] == "hop engine NF to engine"), "{results:?}");
+    // What was left out is said, not passed over.
+    assert!(progress.contains("--skip-peers"), "{progress}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_and_has_no_result() {
+    let output = bench("hop --json --quick --cores 0,0");
+    assert!(!output.status.success() && output.stdout.is_empty());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("needs 2 cores"), "{text}");
+}
