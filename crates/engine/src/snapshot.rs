@@ -39,6 +39,8 @@ pub(crate) struct ChainPath {
     pub(crate) groups: Vec<GroupId>,
     /// For each hop, the role.
     pub(crate) roles: Vec<u16>,
+    /// A hop chooses replicas by the flow's hash: descriptors carry it.
+    pub(crate) hashed: bool,
     /// Groups whose backpressure words stop the chain's entry, with the memory that holds the words.
     pub(crate) watched: Vec<crate::ids::MemoryId>,
 }

@@ -110,3 +110,24 @@ fn two_workers_share_a_port_that_only_one_can_send_to() {
     assert!(rig.until(SOON, sent_or_full), "{}", rig.story());
     assert!(rig.sent(1) > COUNT, "{}", rig.story());
 }
+
+#[test]
+fn replicas_by_flow_hash_keep_each_flow_and_share_the_load() {
+    let mut host = line(&["a", "b"], Some(COUNT), true);
+    host.nfs[1].balance = netvm_config::model::Balance::FlowHash;
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    // The replicas first: a flow keeps its replica while their number does.
+    for _ in 0..3 {
+        rig.attach("b", "forward", false);
+    }
+    rig.attach("a", "forward", false);
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.story());
+    // 64 flows, each sends the same number of packets: every replica has a whole number of flows' worth.
+    let shares: Vec<u64> =
+        rig.engine.instances()[..3].iter().map(|view| view.threads[0].standard[0]).collect();
+    assert_eq!(shares.iter().sum::<u64>(), COUNT);
+    assert!(shares.iter().all(|share| *share > COUNT / 10), "{shares:?}");
+    let each = COUNT / 64;
+    assert!(shares.iter().all(|share| share % each <= 64), "flows were split: {shares:?}");
+}

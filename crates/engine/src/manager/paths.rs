@@ -104,7 +104,11 @@ impl View<'_> {
         if chain.hops.len() < 2 {
             watched.clear();
         }
-        ChainPath { entry, targets, groups, roles: chain.hops.iter().map(|role| role.0).collect(), watched }
+        let roles = chain.hops.iter().map(|role| role.0).collect();
+        let by_hash =
+            |role: &RoleId| self.host.nf(*role).is_some_and(|nf| nf.balance == model::Balance::FlowHash);
+        let hashed = chain.hops.iter().any(by_hash);
+        ChainPath { entry, targets, groups, roles, hashed, watched }
     }
 
     fn target(&self, role: RoleId, hop: u8, worker: usize) -> Target {

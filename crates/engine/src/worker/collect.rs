@@ -6,6 +6,7 @@
 use dpdk::Batch;
 use netvm_ring::{Action, Descriptor};
 
+use super::deliver::Way;
 use super::path::{BURST, Path};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
@@ -105,7 +106,7 @@ impl Path {
         match Action::from_raw(verdict.action) {
             Some(Action::Next) => {
                 let next = &path.targets[usize::from(verdict.hop) + 1];
-                self.deliver(next, chain, DropReason::DownstreamFull, sender.memory, run);
+                self.deliver(next, onwards(chain, path), sender.memory, run);
             }
             Some(Action::Port) => {
                 let port = PortId(verdict.argument);
@@ -137,12 +138,12 @@ impl Path {
         let chain = verdict.chain;
         let after = usize::from(verdict.hop) + 1;
         if let Some(later) = path.roles.iter().skip(after).position(|role| *role == verdict.argument) {
-            self.deliver(&path.targets[after + later], chain, DropReason::DownstreamFull, sender.memory, run);
+            self.deliver(&path.targets[after + later], onwards(chain, path), sender.memory, run);
             return;
         }
         match snapshot.roles.get(usize::from(verdict.argument)) {
             Some(Some(target @ Target::Links { group, .. })) if *group == sender.group => {
-                self.detour(target, chain, verdict.hop, sender.memory, run);
+                self.detour(target, onwards(chain, path), verdict.hop, sender.memory, run);
             }
             Some(Some(Target::Links { .. })) => self.reject(sender, Some(chain), DropReason::RoleDenied, run),
             _ => self.reject(sender, Some(chain), DropReason::UnknownRole, run),
@@ -178,4 +179,9 @@ impl Path {
             counter.add(faults.saturating_sub(counter.get()));
         }
     }
+}
+
+/// The way of packets that an NF has sent on.
+const fn onwards(chain: ChainId, path: &ChainPath) -> Way {
+    Way { chain, hashed: path.hashed, full: DropReason::DownstreamFull }
 }

@@ -18,11 +18,23 @@ use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
 use crate::snapshot::{Snapshot, Target};
 use crate::steer::{HEADER_BYTES, flow_hash};
 
+/// Which chain packets are in, and how it wants them.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) chain: ChainId,
+    /// Whether descriptors carry the flow's hash.
+    pub(crate) hashed: bool,
+    /// The reason of drops for want of room.
+    pub(crate) full: DropReason,
+}
+
 /// Where in which chain packets are delivered, and what it is called when there is no room.
 #[derive(Clone, Copy)]
 struct Place {
     chain: ChainId,
     hop: u8,
+    /// Whether descriptors carry the flow's hash.
+    hashed: bool,
     full: DropReason,
 }
 
@@ -44,7 +56,8 @@ impl Path {
         if !admitted && path.watched.iter().any(|watched| self.is_pressed(*watched, chain)) {
             return self.drop_in_chain(chain, DropReason::ChainFull, batch);
         }
-        let entered = self.deliver(&path.entry, chain, DropReason::ChainFull, memory, batch);
+        let way = Way { chain, hashed: path.hashed, full: DropReason::ChainFull };
+        let entered = self.deliver(&path.entry, way, memory, batch);
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.entered.add(entered as u64);
         }
@@ -75,20 +88,19 @@ impl Path {
         self.memory(memory).is_some_and(|m| m.region().backpressure(chain.0).load(Ordering::Relaxed) != 0)
     }
 
-    /// Packets go where `target` says; `full` is the reason of those for which there is no room. Returns how many were
-    /// handed to an NF or a port.
+    /// Packets go where `target` says. Returns how many were handed to an NF or a port.
     #[inline]
     pub(crate) fn deliver(
         &mut self,
         target: &Target,
-        chain: ChainId,
-        full: DropReason,
+        way: Way,
         memory: MemoryId,
         batch: &mut Batch,
     ) -> usize {
+        let Way { chain, hashed, full } = way;
         match target {
             Target::Links { group, hop, balance, links } => {
-                let place = Place { chain, hop: *hop, full };
+                let place = Place { chain, hop: *hop, hashed, full };
                 self.deliver_to_group(*group, *balance, links, place, memory, batch)
             }
             Target::Port(port) => self.leave(chain, *port, memory, batch),
@@ -133,15 +145,15 @@ impl Path {
     pub(crate) fn detour(
         &mut self,
         target: &Target,
-        chain: ChainId,
+        way: Way,
         hop: u8,
         memory: MemoryId,
         batch: &mut Batch,
     ) -> usize {
         let Target::Links { group, balance, links, .. } = target else {
-            return self.deliver(target, chain, DropReason::DownstreamFull, memory, batch);
+            return self.deliver(target, way, memory, batch);
         };
-        let place = Place { chain, hop, full: DropReason::DownstreamFull };
+        let place = Place { chain: way.chain, hop, hashed: way.hashed, full: way.full };
         self.deliver_to_group(*group, *balance, links, place, memory, batch)
     }
 
@@ -215,7 +227,10 @@ impl Path {
         for (n, mbuf) in (0..count).zip(batch.as_slice()) {
             let cell = memory.pool.cell_of(mbuf);
             let descriptor = Descriptor::new(cell, mbuf.data_off(), mbuf.data_len());
-            let descriptor = descriptor.on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
+            let mut descriptor = descriptor.on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
+            if place.hashed {
+                descriptor = descriptor.with_hash(hash_of(mbuf));
+            }
             link.to_nf.write(n, descriptor);
             memory.hand_out(cell, worker, link.station);
         }
