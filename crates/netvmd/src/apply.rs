@@ -147,15 +147,17 @@ impl Daemon {
         if let Some(staged) = staged(running, host) {
             let beside = self.supervisor.prepare(&staged)?;
             self.engine_apply(&staged).await?;
-            come_up(self.supervisor.reconcile(beside)).await?;
+            come_up(self.supervisor.reconcile_live(beside).await?).await?;
         }
         self.engine_apply(host).await?;
-        come_up(self.supervisor.reconcile(prepared)).await
+        come_up(self.supervisor.reconcile_live(prepared).await?).await?;
+        come_up(self.supervisor.rebalance().await?).await
     }
 
     async fn go_back(&self, running: &Host) -> Result<(), ApplyError> {
         self.engine_apply(running).await?;
-        self.supervisor.reconcile(self.supervisor.prepare(running)?);
+        self.supervisor.reconcile_live(self.supervisor.prepare(running)?).await?;
+        self.supervisor.rebalance().await?;
         Ok(())
     }
 

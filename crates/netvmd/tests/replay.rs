@@ -1,4 +1,5 @@
 //! `netvmd replay`: captures through chains of real NF processes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

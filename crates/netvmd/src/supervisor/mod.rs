@@ -14,6 +14,7 @@ mod cores;
 mod landlock;
 mod output;
 mod program;
+mod reconcile;
 mod replica;
 mod sandbox;
 mod seccomp;
@@ -119,43 +120,6 @@ impl Supervisor {
         }
         let identity = Identity { group: nf.group, start };
         Ok(PreparedNf { identity, recipe: Arc::new(recipe), count: replicas.saturating_add(*standby) })
-    }
-
-    /// Starts, restarts and stops processes until they are those of `prepared`. Returns where to see how those that are
-    /// new fare.
-    pub fn reconcile(&self, prepared: Prepared) -> Vec<News> {
-        let mut roles = self.lock();
-        let mut news = Vec::new();
-        let mut wanted = BTreeMap::new();
-        for nf in prepared.0 {
-            let mut role = roles.remove(&nf.recipe.role).unwrap_or_else(|| Role {
-                identity: nf.identity.clone(),
-                recipe: Arc::clone(&nf.recipe),
-                replicas: Vec::new(),
-            });
-            if role.identity != nf.identity {
-                role.identity = nf.identity;
-                role.recipe = Arc::clone(&nf.recipe);
-                for replica in role.replicas.iter().take(usize::from(nf.count)) {
-                    news.push(replica.restart(Some(Arc::clone(&nf.recipe))));
-                }
-            }
-            for surplus in role.replicas.drain(usize::from(nf.count).min(role.replicas.len())..) {
-                surplus.stop();
-            }
-            for slot in role.replicas.len()..usize::from(nf.count) {
-                let (engine, confinement) = (self.engine.clone(), Arc::clone(&self.confinement));
-                let replica = Replica::start(engine, confinement, Arc::clone(&role.recipe), slot as u16);
-                news.push(replica.news());
-                role.replicas.push(replica);
-            }
-            wanted.insert(nf.recipe.role.clone(), role);
-        }
-        for role in roles.values() {
-            role.replicas.iter().for_each(Replica::stop);
-        }
-        *roles = wanted;
-        news
     }
 
     /// What is known of every process, by role and replica.

@@ -1,0 +1,140 @@
+//! From the processes that run to those that should.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use netvm_config::model::{NfStart, RoleId};
+use netvm_engine::{InstanceId, InstanceState};
+
+use super::replica::{News, Phase, Replica};
+use super::{Prepared, PreparedNf, Role, Supervisor};
+use crate::engine_thread::{EngineGone, EngineHandle};
+
+impl Supervisor {
+    /// Starts, restarts and stops processes until they are those of `prepared`. Returns where to see how those that are
+    /// new fare.
+    pub fn reconcile(&self, prepared: Prepared) -> Vec<News> {
+        self.reconcile_sparing(prepared, &BTreeSet::new())
+    }
+
+    /// As [`Supervisor::reconcile`], while traffic passes: of replicas too many, those that stand by go first.
+    ///
+    /// # Errors
+    /// [`EngineGone`]; nothing has changed then.
+    pub async fn reconcile_live(&self, prepared: Prepared) -> Result<Vec<News>, EngineGone> {
+        let standbys = self.in_state(InstanceState::Standby).await?;
+        Ok(self.reconcile_sparing(prepared, &standbys))
+    }
+
+    fn reconcile_sparing(&self, prepared: Prepared, standbys: &BTreeSet<InstanceId>) -> Vec<News> {
+        let mut roles = self.lock();
+        let mut news = Vec::new();
+        let mut wanted = BTreeMap::new();
+        for nf in prepared.0 {
+            let name = nf.recipe.role.clone();
+            let mut role = roles.remove(&name).unwrap_or_else(|| Role {
+                identity: nf.identity.clone(),
+                recipe: Arc::clone(&nf.recipe),
+                replicas: Vec::new(),
+            });
+            role.remove_surplus(usize::from(nf.count), standbys);
+            role.renew(&nf, &mut news);
+            role.fill_up(usize::from(nf.count), self, &mut news);
+            wanted.insert(name, role);
+        }
+        for role in roles.values() {
+            role.replicas.iter().for_each(Replica::stop);
+        }
+        *roles = wanted;
+        news
+    }
+
+    /// Has replicas that take packets and replicas that stand by change places where there are too many of one and too
+    /// few of the other: those too many start anew, and find then what they are to be.
+    ///
+    /// # Errors
+    /// [`EngineGone`].
+    pub async fn rebalance(&self) -> Result<Vec<News>, EngineGone> {
+        let too_many = surplus(&self.engine).await?;
+        let roles = self.lock();
+        let replicas = roles.values().flat_map(|role| &role.replicas);
+        let wrong = replicas.filter(|replica| replica.instance().is_some_and(|id| too_many.contains(&id)));
+        Ok(wrong.map(|replica| replica.restart(None)).collect())
+    }
+
+    async fn in_state(&self, state: InstanceState) -> Result<BTreeSet<InstanceId>, EngineGone> {
+        let find = move |engine: &mut netvm_engine::Engine| {
+            engine.instances().into_iter().filter(|i| i.state == state).map(|i| i.id).collect()
+        };
+        self.engine.call(find).await
+    }
+}
+
+impl Role {
+    fn remove_surplus(&mut self, count: usize, standbys: &BTreeSet<InstanceId>) {
+        let stands_by = |replica: &Replica| replica.instance().is_some_and(|id| standbys.contains(&id));
+        self.replicas.sort_by_key(|replica| (stands_by(replica), replica.slot()));
+        for surplus in self.replicas.drain(count.min(self.replicas.len())..) {
+            surplus.stop();
+        }
+        self.replicas.sort_by_key(Replica::slot);
+    }
+
+    fn renew(&mut self, nf: &PreparedNf, news: &mut Vec<News>) {
+        if self.identity == nf.identity {
+            return;
+        }
+        self.identity = nf.identity.clone();
+        self.recipe = Arc::clone(&nf.recipe);
+        news.extend(self.replicas.iter().map(|replica| replica.restart(Some(Arc::clone(&nf.recipe)))));
+    }
+
+    fn fill_up(&mut self, count: usize, supervisor: &Supervisor, news: &mut Vec<News>) {
+        while self.replicas.len() < count {
+            let taken: BTreeSet<u16> = self.replicas.iter().map(Replica::slot).collect();
+            let Some(slot) = (0..=u16::MAX).find(|slot| !taken.contains(slot)) else { return };
+            let (engine, confinement) = (supervisor.engine.clone(), Arc::clone(&supervisor.confinement));
+            let replica = Replica::start(engine, confinement, Arc::clone(&self.recipe), slot);
+            news.push(replica.news());
+            self.replicas.push(replica);
+        }
+        self.replicas.sort_by_key(Replica::slot);
+    }
+}
+
+impl Replica {
+    fn slot(&self) -> u16 {
+        self.status.borrow().slot
+    }
+
+    /// Its number in the engine, while it is attached.
+    fn instance(&self) -> Option<InstanceId> {
+        match self.status.borrow().phase {
+            Phase::Attached(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+/// Instances of managed NFs that take packets and should stand by, or the other way round.
+async fn surplus(engine: &EngineHandle) -> Result<BTreeSet<InstanceId>, EngineGone> {
+    let find = |engine: &mut netvm_engine::Engine| {
+        let instances = engine.instances();
+        let mut surplus = BTreeSet::new();
+        for nf in &engine.host().nfs {
+            let NfStart::Managed { replicas, standby, .. } = &nf.start else { continue };
+            let those = |role: RoleId, state| {
+                instances.iter().filter(move |i| i.role == role && i.state == state).map(|i| i.id)
+            };
+            let (active, waiting) =
+                (those(nf.id, InstanceState::Active).count(), those(nf.id, InstanceState::Standby).count());
+            let (replicas, standby) = (usize::from(*replicas), usize::from(*standby));
+            let missing_active = replicas.saturating_sub(active).min(waiting);
+            let missing_standby = standby.saturating_sub(waiting).min(active.saturating_sub(replicas));
+            surplus.extend(those(nf.id, InstanceState::Standby).take(missing_active));
+            surplus.extend(those(nf.id, InstanceState::Active).take(missing_standby));
+        }
+        surplus
+    };
+    engine.call(find).await
+}

@@ -1,0 +1,235 @@
+//! NFs that attach by themselves, and replicas that stand by.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Daemon, ENGINE, Folder, PROGRAM, is_root, lane, program};
+use netlib::{NetworkFunction, Options, Packet, Verdict};
+use netvm_api::{ApplyReply, NfInfo, NfState, path};
+use netvm_attach::{AttachError, Hello};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The user `nobody`, who is no user of the tests.
+const NOBODY: u32 = 65534;
+
+/// Not a test but an NF, when the environment says so.
+#[test]
+fn be_the_program() {
+    if std::env::var(PROGRAM).is_err() {
+        return;
+    }
+    if let Err(error) = netlib::run(&Options::new("forward"), |_| Forward) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
+struct Forward;
+
+impl NetworkFunction for Forward {
+    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
+        Verdict::Next
+    }
+}
+
+/// An NF that is no child of the daemon.
+struct Outsider(Child);
+
+impl Outsider {
+    /// Starts it as `user`, from a copy that everybody can reach.
+    fn start(daemon: &Daemon, role: &str, user: Option<u32>) -> Self {
+        let copy = daemon.folder.0.join("outsider");
+        if !copy.exists() {
+            std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        }
+        let mut command = Command::new(copy);
+        command.args(["--exact", "be_the_program", "--nocapture", "--test-threads=1"]);
+        command.env(PROGRAM, "forward").env(netvm_attach::ROLE_VARIABLE, role);
+        command.env(netvm_attach::PATH_VARIABLE, daemon.attach_socket());
+        command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    /// What it says when it ends.
+    fn last_words(mut self) -> String {
+        let mut words = String::new();
+        std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut words).unwrap();
+        words
+    }
+
+    fn until_ended(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the NF lives on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Outsider {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A lane whose NF attaches by itself.
+fn open_lane(name: &str, users: &str) -> String {
+    lane(name, &format!("attach_users = [{users}]\n"))
+}
+
+#[test]
+fn an_nf_attaches_by_itself_and_ends_with_the_daemon() {
+    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let nf = daemon.nf("a-nf");
+    assert_eq!((nf.state, nf.managed, nf.pid), (NfState::External, false, None));
+    let mut first = Outsider::start(&daemon, "a-nf", None);
+    let nf = daemon.until_running("a-nf");
+    assert_eq!((nf.pid, nf.instance), (Some(first.0.id()), 0));
+    daemon.until_flowing("a");
+    let mut second = Outsider::start(&daemon, "a-nf", None);
+    let both = |daemon: &Daemon| {
+        let nfs: Vec<NfInfo> = daemon.get(path::NFS);
+        nfs.iter().filter(|nf| nf.state == NfState::Running).map(|nf| nf.instance).collect::<Vec<_>>()
+    };
+    daemon.until("both are attached", |daemon| both(daemon) == [0, 1]);
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    daemon.until("the first is missed", |daemon| both(daemon) == [1]);
+    daemon.until_flowing("a");
+    daemon.child.kill().unwrap();
+    daemon.wait();
+    second.until_ended();
+}
+
+#[test]
+fn an_nf_is_asked_to_leave_when_the_daemon_ends() {
+    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let mut nf = Outsider::start(&daemon, "a-nf", None);
+    daemon.until_running("a-nf");
+    daemon.signal(Signal::INT);
+    assert_eq!(daemon.wait().code(), Some(0));
+    nf.until_ended();
+    assert!(!daemon.log().contains("have not left"), "{}", daemon.log());
+}
+
+#[test]
+fn who_may_not_attach_is_told_why() {
+    if !is_root() {
+        return;
+    }
+    let lanes =
+        open_lane("closed", "") + &open_lane("open", "\"nobody\"") + &lane("own", &program("forward"));
+    let daemon = Daemon::start(&format!("{ENGINE}{lanes}"));
+    daemon.until_running("own-nf");
+    let refusal = |role: &str, user| Outsider::start(&daemon, role, user).last_words();
+    let words = refusal("closed-nf", Some(NOBODY));
+    assert!(words.contains("user number 65534 may not attach as `closed-nf`, only root may"), "{words}");
+    let words = refusal("own-nf", None);
+    assert!(words.contains("netvmd starts the NFs of role `own-nf` itself"), "{words}");
+    let words = refusal("no-nf", Some(NOBODY));
+    assert!(
+        words.contains("there is no role `no-nf`: the configuration has closed-nf, open-nf, own-nf"),
+        "{words}"
+    );
+    let nf = Outsider::start(&daemon, "open-nf", Some(NOBODY));
+    assert_eq!(daemon.until_running("open-nf").pid, Some(nf.0.id()));
+}
+
+fn hello(layout: u32, role: &str) -> Hello {
+    Hello {
+        layout,
+        role: role.to_owned(),
+        name: "test\u{1b}[2J".to_owned(),
+        threads: 1,
+        counters: Vec::new(),
+    }
+}
+
+#[test]
+fn peers_that_do_not_play_along_are_left() {
+    let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let connect = || netvm_attach::connect(&daemon.attach_socket()).unwrap();
+    let layout = netvm_region::LAYOUT_VERSION;
+
+    let error = netvm_attach::greet(connect(), &hello(layout + 1, "a-nf")).unwrap_err();
+    assert!(error.to_string().contains(&format!("built for layout {}", layout + 1)), "{error}");
+    let threads = Hello { threads: 1000, ..hello(layout, "a-nf") };
+    let error = netvm_attach::greet(connect(), &threads).unwrap_err();
+    assert!(error.to_string().contains("1000 threads"), "{error}");
+
+    let garbage = connect();
+    rustix::net::send(&garbage, b"\xff\xff", rustix::net::SendFlags::empty()).unwrap();
+    assert!(matches!(netvm_attach::receive::<Hello>(&garbage), Err(AttachError::Closed)));
+
+    // Let in, but never ready; and one that says nothing at all.
+    let (unready, silent) = (connect(), connect());
+    netvm_attach::greet(&unready, &hello(layout, "a-nf")).unwrap();
+    let start = Instant::now();
+    assert!(matches!(netvm_attach::receive::<Hello>(&silent), Err(AttachError::Closed)));
+    assert!(matches!(netvm_attach::receive::<Hello>(&unready), Err(AttachError::Closed)));
+    assert!((4..8).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    daemon.until("nothing is left of it", |daemon| {
+        daemon.stats().groups[0].instances == 0 && daemon.nf("a-nf").state == NfState::External
+    });
+    daemon.await_log("did not say Ready within 5 s");
+    assert!(!daemon.log().contains('\u{1b}'), "{}", daemon.log());
+}
+
+#[test]
+fn a_standby_takes_over_and_the_next_stands_by() {
+    let text = lane("a", &(program("forward") + "standby = 1\n"))
+        .replace("hops = [\"a-nf\"]", "hops = [\"a-nf\"]\non_failure = \"standby\"");
+    let mut daemon = Daemon::start(&format!("{ENGINE}{text}"));
+    let in_state = |daemon: &Daemon, state| {
+        let nfs: Vec<NfInfo> = daemon.get(path::NFS);
+        nfs.into_iter().filter(|nf| nf.state == state).filter_map(|nf| nf.pid).collect::<Vec<_>>()
+    };
+    let complete = |daemon: &Daemon| {
+        in_state(daemon, NfState::Running).len() == 1 && in_state(daemon, NfState::Standby).len() == 1
+    };
+    daemon.until("one runs, one stands by", complete);
+    let (first, standby) = (in_state(&daemon, NfState::Running)[0], in_state(&daemon, NfState::Standby)[0]);
+    daemon.until_flowing("a");
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    daemon.await_log("takes packets now");
+    assert_eq!(in_state(&daemon, NfState::Running), [standby]);
+    daemon.until("another stands by", complete);
+    assert_eq!(in_state(&daemon, NfState::Running), [standby]);
+    daemon.until_flowing("a");
+
+    // Fewer, more, and the other way round.
+    let more =
+        text.replace("standby = 1\n", "standby = 0\nreplicas = 2\n").replace("on_failure = \"standby\"", "");
+    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{more}"));
+    daemon.until("both run", |daemon| in_state(daemon, NfState::Running).len() == 2);
+    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{text}"));
+    daemon.until("one stands by again", complete);
+    daemon.until_flowing("a");
+}
+
+#[test]
+fn an_idle_daemon_leaves_the_cores_alone() {
+    let lanes = lane("a", &program("forward")).replace("rate = 5000", "rate = 5000\ncount = 1000");
+    let daemon = Daemon::start_in(Arc::new(Folder::new()), &format!("{ENGINE}{lanes}"));
+    let nf = daemon.until_running("a-nf").pid.unwrap();
+    daemon.until("the source has run dry", |daemon| daemon.stats().ports[0].rx_packets == 1000);
+    let ticks = |pid: u32| -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let both = || ticks(daemon.child.id()) + ticks(nf);
+    let before = both();
+    std::thread::sleep(Duration::from_secs(2));
+    // In hundredths of a second: a tenth of a core is twice what is asked for, as the machine is shared.
+    assert!(both() - before <= 20, "{} ms of two seconds", (both() - before) * 10);
+}
