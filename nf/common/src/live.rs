@@ -107,6 +107,13 @@ impl<T: Send + Sync + 'static> View<T> {
         &self.value
     }
 
+    /// Moves with every value that [`View::refresh`] takes.
+    #[inline]
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Takes the newest value; whether there was one. Once a burst: a load of a word that seldom changes.
     #[inline]
     pub fn refresh(&mut self) -> bool {

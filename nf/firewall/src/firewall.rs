@@ -1,0 +1,213 @@
+//! The firewall of one thread.
+
+use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict, clock};
+use netvm_nf_common::{LruTable, View};
+use netvm_wire::{EtherType, Headers, Network, Transport};
+
+use crate::states::Known;
+use crate::{Action, Args, Rules, States, Subject};
+
+/// The NF's counters, in the order of `Counter`.
+pub const COUNTERS: [&str; 10] = [
+    "allowed",
+    "established",
+    "denied",
+    "malformed",
+    "neighbours",
+    "other",
+    "decided",
+    "rules",
+    "states",
+    "evicted",
+];
+
+#[derive(Clone, Copy)]
+enum Counter {
+    Allowed,
+    Established,
+    Denied,
+    Malformed,
+    Neighbours,
+    Other,
+    Decided,
+    Rules,
+    States,
+    Evicted,
+}
+
+/// The function of one thread.
+#[derive(Debug)]
+pub struct Firewall {
+    args: Args,
+    /// Whether this thread shows what is common to all.
+    shows_common: bool,
+    rules: View<Rules>,
+    /// For each rule, the port by which packets must come in, if the rule has one and it is there.
+    ingress: Vec<Option<PortId>>,
+    /// What the rules say of packets that were seen lately.
+    decisions: LruTable<Subject, Action>,
+    states: Option<States>,
+    now: u64,
+    counters: [u64; COUNTERS.len()],
+}
+
+impl Firewall {
+    /// With these options and rules, in a thread that knows these names; with state if there are states.
+    #[must_use]
+    pub fn new(args: Args, rules: View<Rules>, states: Option<States>, context: &ThreadContext<'_>) -> Self {
+        let mut this = Self {
+            shows_common: context.thread() == 0,
+            rules,
+            ingress: Vec::new(),
+            decisions: LruTable::new(args.flows as usize),
+            states,
+            now: clock::cycles(),
+            counters: [0; COUNTERS.len()],
+            args,
+        };
+        this.look_up_ports(context);
+        this
+    }
+
+    fn look_up_ports(&mut self, context: &ThreadContext<'_>) {
+        let port = |name: &Option<Box<str>>| name.as_ref().and_then(|name| context.port(name));
+        self.ingress = self.rules.get().list().iter().map(|rule| port(&rule.ingress)).collect();
+        self.decisions.clear();
+        if self.shows_common {
+            self.counters[Counter::Rules as usize] = self.ingress.len() as u64;
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, counter: Counter) {
+        self.counters[counter as usize] += 1;
+    }
+
+    /// The action of the first rule that matches: one after the other.
+    fn judge(&self, subject: &Subject) -> Action {
+        let rules = self.rules.get().list().iter().zip(&self.ingress);
+        let matching = rules
+            .map(|(rule, ingress)| (rule, *ingress == Some(PortId(subject.ingress))))
+            .find(|(rule, ingress_matches)| rule.matches(subject, *ingress_matches));
+        matching.map_or(self.args.default, |(rule, _)| rule.action)
+    }
+
+    /// As [`Firewall::judge`], by memory where there is one.
+    #[inline]
+    fn decide(&mut self, subject: Subject) -> Action {
+        if let Some(action) = self.decisions.get(&subject, 0) {
+            return *action;
+        }
+        let action = self.judge(&subject);
+        self.count(Counter::Decided);
+        self.decisions.insert(subject, action, 0);
+        action
+    }
+
+    #[inline]
+    fn filter(&mut self, subject: Subject) -> Verdict {
+        let known = match &self.states {
+            Some(states) => states.find(subject.tuple, self.rules.generation(), self.now),
+            None => Known::Unknown,
+        };
+        match known {
+            Known::Allowed => return self.allow(Counter::Established),
+            Known::Outdated(first) => {
+                if self.decide(first) == Action::Allow {
+                    self.remember(first);
+                    return self.allow(Counter::Established);
+                }
+                if let Some(states) = &self.states {
+                    states.forget(first.tuple);
+                }
+            }
+            Known::Unknown => {}
+        }
+        match self.decide(subject) {
+            Action::Allow => {
+                self.remember(subject);
+                self.allow(Counter::Allowed)
+            }
+            Action::Deny => {
+                self.count(Counter::Denied);
+                Verdict::Drop
+            }
+        }
+    }
+
+    #[inline]
+    fn allow(&mut self, counter: Counter) -> Verdict {
+        self.count(counter);
+        Verdict::Next
+    }
+
+    /// Remembers that a packet was allowed, if the firewall keeps state.
+    fn remember(&mut self, first: Subject) {
+        if let Some(states) = &self.states
+            && states.allow(first, self.rules.generation(), self.now)
+        {
+            self.count(Counter::Evicted);
+        }
+    }
+}
+
+/// Whether hosts find each other or their routers by this packet: ARP; router and neighbour solicitations and
+/// advertisements, which have a hop limit of 255 (RFC 4861).
+#[inline]
+fn is_neighbour_discovery(frame: &[u8], headers: &Headers) -> bool {
+    let key = headers.key();
+    key.ether_type == EtherType::ARP
+        || (headers.network() == Network::Ipv6
+            && headers.transport() == Transport::Icmpv6
+            && matches!(key.icmp_type, 133..=136)
+            && frame.get(headers.l3_offset() + 7) == Some(&255))
+}
+
+impl NetworkFunction for Firewall {
+    #[inline]
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        let Ok(headers) = netvm_wire::parse(packet.data()) else {
+            self.count(Counter::Malformed);
+            return self.args.malformed.verdict();
+        };
+        if is_neighbour_discovery(packet.data(), &headers) {
+            self.count(Counter::Neighbours);
+            return self.args.neighbours.verdict();
+        }
+        match headers.five_tuple() {
+            Some(tuple) => self.filter(Subject::new(tuple, headers.key().fragment, packet.ingress().0)),
+            None => {
+                self.count(Counter::Other);
+                self.args.other.verdict()
+            }
+        }
+    }
+
+    #[inline]
+    fn burst(&mut self, burst: &mut Burst<'_>) {
+        if self.rules.refresh() {
+            self.look_up_ports(&burst.context());
+        }
+        self.now = clock::cycles();
+        burst.for_each(|packet| self.packet(packet));
+    }
+
+    fn changed(&mut self, context: &ThreadContext<'_>) {
+        self.look_up_ports(context);
+    }
+
+    fn tick(&mut self) {
+        self.rules.tick();
+        self.now = clock::cycles();
+        if let Some(states) = self.states.as_ref().filter(|_| self.shows_common) {
+            self.counters[Counter::States as usize] = states.expire(self.now) as u64;
+        }
+    }
+
+    fn report(&self, counters: &mut [u64; MAX_COUNTERS]) {
+        counters[..self.counters.len()].copy_from_slice(&self.counters);
+    }
+}
+
+#[cfg(test)]
+mod tests;
