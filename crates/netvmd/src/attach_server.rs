@@ -1,6 +1,7 @@
 //! NFs that others start: they connect to the attach socket, and the kernel says who they are.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -14,15 +15,15 @@ use netvm_engine::{Engine, InstanceId};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
-use tokio::sync::Semaphore;
 
 use crate::engine_thread::EngineHandle;
 use crate::readiness::{Watched, watch};
 use crate::session::{Policy, Session, SessionError};
 use crate::supervisor::Account;
 
-/// Connections that may be in their greeting at one time; further ones wait.
-const GREETINGS: usize = 64;
+/// Connections of one user that may be in their greeting at one time; further ones are closed, so that nobody keeps
+/// others from attaching.
+const GREETINGS: usize = 16;
 
 /// Why the attach socket cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,8 @@ pub type Externals = BTreeMap<InstanceId, External>;
 pub struct AttachServer {
     engine: EngineHandle,
     externals: Mutex<Externals>,
+    /// By user: connections that are in their greeting.
+    greetings: Mutex<BTreeMap<u32, usize>>,
 }
 
 /// Who connected.
@@ -75,7 +78,7 @@ impl AttachServer {
         let listener = netvm_attach::listen(path).map_err(fail)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
         let listener = watch(listener).map_err(fail)?;
-        let server = Arc::new(Self { engine, externals: Mutex::default() });
+        let server = Arc::new(Self { engine, externals: Mutex::default(), greetings: Mutex::default() });
         tokio::spawn(Arc::clone(&server).accept_all(listener));
         Ok(server)
     }
@@ -87,19 +90,9 @@ impl AttachServer {
     }
 
     async fn accept_all(self: Arc<Self>, listener: Watched) {
-        let greetings = Arc::new(Semaphore::new(GREETINGS));
-        while let Ok(permit) = Arc::clone(&greetings).acquire_owned().await {
+        loop {
             match accept(&listener).await {
-                Ok(socket) => {
-                    let server = Arc::clone(&self);
-                    tokio::spawn(async move {
-                        let greeted = server.greet(socket).await;
-                        drop(permit);
-                        if let Some((session, peer)) = greeted {
-                            server.keep(session, peer).await;
-                        }
-                    });
-                }
+                Ok(socket) => self.serve(socket),
                 Err(error) => {
                     tracing::warn!("attach socket: {error}");
                     // Such as no more descriptors: trying again at once would not help.
@@ -109,7 +102,7 @@ impl AttachServer {
         }
     }
 
-    async fn greet(&self, socket: OwnedFd) -> Option<(Session, Peer)> {
+    fn serve(self: &Arc<Self>, socket: OwnedFd) {
         let peer = match socket_peercred(socket.as_fd()) {
             Ok(credentials) => {
                 let pid = Some(credentials.pid).filter(|pid| pid.as_raw_nonzero().get() > 0);
@@ -117,11 +110,29 @@ impl AttachServer {
             }
             Err(error) => {
                 tracing::warn!("attach socket: a peer's credentials: {error}");
-                return None;
+                return;
             }
         };
+        let Some(greeting) = Greeting::begin(Arc::clone(self), peer.uid) else {
+            tracing::debug!(
+                "attach socket: user number {} has too many connections that say nothing",
+                peer.uid
+            );
+            return;
+        };
+        let server = Arc::clone(self);
+        tokio::spawn(async move {
+            let session = server.greet(socket, peer).await;
+            drop(greeting);
+            if let Some(session) = session {
+                server.keep(session, peer).await;
+            }
+        });
+    }
+
+    async fn greet(&self, socket: OwnedFd, peer: Peer) -> Option<Session> {
         match Session::establish(&self.engine, socket, policy(peer.uid)).await {
-            Ok(session) => Some((session, peer)),
+            Ok(session) => Some(session),
             // Looking whether netvmd answers is no event.
             Err(SessionError::Attach(netvm_attach::AttachError::Closed)) => None,
             Err(error) => {
@@ -165,6 +176,39 @@ impl AttachServer {
 
     fn lock(&self) -> MutexGuard<'_, Externals> {
         self.externals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection in its greeting.
+struct Greeting {
+    server: Arc<AttachServer>,
+    uid: u32,
+}
+
+impl Greeting {
+    /// `None` when the user has too many already.
+    fn begin(server: Arc<AttachServer>, uid: u32) -> Option<Self> {
+        {
+            let mut greetings = server.greetings.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = greetings.entry(uid).or_default();
+            if *count >= GREETINGS {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Self { server, uid })
+    }
+}
+
+impl Drop for Greeting {
+    fn drop(&mut self) {
+        let mut greetings = self.server.greetings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut count) = greetings.entry(self.uid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_config::ConfigError;
 use netvm_config::model::{Host, NfStart};
+use netvm_config::{ConfigError, Finding};
 use netvm_engine::{Engine, InstanceId};
 use tokio::sync::Notify;
 
@@ -137,12 +137,14 @@ impl Daemon {
 ///
 /// # Errors
 /// [`DaemonError`] when it could not start, or lost its engine.
-pub async fn run(options: Options) -> Result<(), DaemonError> {
+pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let system = |what| move |source| DaemonError::System { what, source };
+    // For clients, which are elsewhere.
+    options.config = std::path::absolute(&options.config).map_err(system("finding the configuration"))?;
     let mut signals = Signals::listen().map_err(system("listening to signals"))?;
     let loaded = netvm_config::load(&options.config)?;
     for warning in &loaded.warnings {
-        tracing::warn!("{}", warning.render(false).trim_end());
+        tracing::warn!("{}", in_one_line(warning));
     }
     let mut host = loaded.host;
     netvm_config::assign_ids(&mut host, None);
@@ -218,9 +220,18 @@ async fn reload(daemon: &Daemon) {
             daemon.options.config.display(),
             done.plan.changes.len()
         ),
-        Err(ApplyError::Config(error)) => tracing::error!("{}", error.render(false).trim_end()),
+        Err(ApplyError::Config(error)) => {
+            error.findings().iter().for_each(|finding| tracing::error!("{}", in_one_line(finding)));
+            tracing::error!("not applied: {error}");
+        }
         Err(error) => tracing::error!("{}: {error}", daemon.options.config.display()),
     }
+}
+
+/// A finding for the log.
+fn in_one_line(finding: &Finding) -> String {
+    let remedy = finding.remedy().map_or(String::new(), |remedy| format!(" ({remedy})"));
+    format!("{}:{}: {}{remedy}", finding.file(), finding.position().0, finding.message())
 }
 
 fn say_what_is_missing(host: &Host, confinement: &Confinement) {

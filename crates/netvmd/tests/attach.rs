@@ -185,6 +185,22 @@ fn peers_that_do_not_play_along_are_left() {
 }
 
 #[test]
+fn a_user_who_keeps_the_socket_busy_bothers_nobody_else() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "\"nobody\"")));
+    let silent: Vec<_> = (0..16).map(|_| netvm_attach::connect(&daemon.attach_socket()).unwrap()).collect();
+    let one_more = netvm_attach::connect(&daemon.attach_socket()).unwrap();
+    assert!(matches!(netvm_attach::receive::<Hello>(&one_more), Err(AttachError::Closed)));
+    let nf = Outsider::start(&daemon, "a-nf", Some(NOBODY));
+    assert_eq!(daemon.until_running("a-nf").pid, Some(nf.0.id()));
+    drop(silent);
+    let _own = Outsider::start(&daemon, "a-nf", None);
+    daemon.until("root is let in again", |daemon| daemon.stats().groups[0].instances == 2);
+}
+
+#[test]
 fn a_standby_takes_over_and_the_next_stands_by() {
     let text = lane("a", &(program("forward") + "standby = 1\n"))
         .replace("hops = [\"a-nf\"]", "hops = [\"a-nf\"]\non_failure = \"standby\"");

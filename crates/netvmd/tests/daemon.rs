@@ -278,3 +278,45 @@ fn the_file_is_read_again_on_sighup_and_restarts_can_be_asked_for() {
     let _: Done = daemon.post(path::STOP, "");
     assert_eq!(daemon.wait().code(), Some(0));
 }
+
+#[test]
+fn a_program_beside_netvmd_is_found_by_its_name() {
+    let netvmd = std::path::Path::new(env!("CARGO_BIN_EXE_netvmd"));
+    if !netvmd.with_file_name("netvm-simple-forward").exists() {
+        println!("SKIP: netvm-simple-forward is not built (cargo build -p netvm-nf-simple-forward)");
+        return;
+    }
+    let text = format!("{ENGINE}{}", lane("a", "command = [\"netvm-simple-forward\"]\n"));
+    let daemon = Daemon::start(&text);
+    daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+}
+
+#[test]
+fn an_ordinary_user_can_run_it() {
+    if !is_root() {
+        println!("SKIP: every other test shows it");
+        return;
+    }
+    let folder = Arc::new(Folder::new());
+    let copy = |from: &std::path::Path, name: &str| {
+        std::fs::copy(from, folder.0.join(name)).unwrap();
+        folder.0.join(name)
+    };
+    let netvmd = copy(std::path::Path::new(env!("CARGO_BIN_EXE_netvmd")), "netvmd");
+    let nf = copy(&std::env::current_exe().unwrap(), "nf");
+    std::fs::create_dir(folder.run_dir()).unwrap();
+    std::os::unix::fs::chown(folder.run_dir(), Some(65534), Some(65534)).unwrap();
+    let own = std::env::current_exe().unwrap().display().to_string();
+    let text = config(&["a"]).replace(&own, &nf.display().to_string());
+    let mut command = std::process::Command::new(netvmd);
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let mut daemon = Daemon::launch_as(command, folder, &text);
+    daemon.await_log("serves on");
+    let nf = daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    let pid = nf.pid.unwrap();
+    assert_eq!(status_field(pid, "Uid"), status_field(daemon.child.id(), "Uid"));
+    assert_eq!((status_field(pid, "NoNewPrivs"), status_field(pid, "Seccomp")), ("1".into(), "2".into()));
+    assert!(daemon.log().contains("netvmd is not root"), "{}", daemon.log());
+}

@@ -64,8 +64,12 @@ impl Daemon {
 
     /// Starts one.
     pub fn launch(folder: Arc<Folder>, config: &str) -> Self {
+        Self::launch_as(Command::new(env!("CARGO_BIN_EXE_netvmd")), folder, config)
+    }
+
+    /// Starts one by a command of the caller's.
+    pub fn launch_as(mut command: Command, folder: Arc<Folder>, config: &str) -> Self {
         std::fs::write(folder.config(), config).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
         command.arg("--config").arg(folder.config()).arg("--run-dir").arg(folder.run_dir());
         command.args(["--log", "debug"]).stderr(Stdio::piped()).stdin(Stdio::null());
         let mut child = command.spawn().unwrap();
