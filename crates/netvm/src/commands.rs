@@ -1,0 +1,20 @@
+//! The commands: each asks, and prints what it got.
+
+mod change;
+mod inspect;
+mod replay;
+mod stats;
+
+pub use change::{apply, check, plan, show_config};
+pub use inspect::{chain, group, nf, port, status};
+pub use replay::{find_daemon, replay};
+pub use stats::stats;
+
+use crate::error::CliError;
+use crate::output::Output;
+
+/// Prints what this machine can do.
+pub fn doctor(output: &Output) -> Result<(), CliError> {
+    let report = crate::doctor::examine();
+    if output.json { output.value(&report) } else { output.text(&crate::doctor::draw(&report, output)) }
+}

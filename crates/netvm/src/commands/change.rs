@@ -1,0 +1,126 @@
+//! `plan`, `apply`, `check`, `config show`.
+
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
+
+use netvm_api::{Client, Diagnostic, Plan};
+use netvm_config::{ConfigError, Finding};
+use serde::Serialize;
+
+use crate::error::CliError;
+use crate::format::plural;
+use crate::output::Output;
+
+/// A configuration file that is right as far as can be told without netvmd.
+struct File {
+    name: String,
+    text: String,
+    warnings: Vec<Finding>,
+}
+
+fn read(path: &Path) -> Result<File, CliError> {
+    let name = path.display().to_string();
+    let text =
+        fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let warnings = netvm_config::parse(&name, &text)?.warnings;
+    Ok(File { name, text, warnings })
+}
+
+/// What applying a file would change.
+pub async fn plan(client: &Client, output: &Output, path: &Path) -> Result<(), CliError> {
+    let file = read(path)?;
+    let reply = client.plan(&file.name, &file.text).await?;
+    if output.json {
+        return output.value(&reply);
+    }
+    output.warnings(&file.warnings);
+    output.text(&reply.plan.to_string())
+}
+
+/// Applies a file.
+pub async fn apply(client: &Client, output: &Output, path: &Path, yes: bool) -> Result<(), CliError> {
+    let file = read(path)?;
+    if output.json {
+        return output.value(&client.apply(&file.name, &file.text).await?);
+    }
+    output.warnings(&file.warnings);
+    let plan = client.plan(&file.name, &file.text).await?.plan;
+    output.text(&plan.to_string())?;
+    if plan.is_empty() {
+        return Ok(());
+    }
+    if plan.needs_restart() {
+        return Err(CliError::NeedsRestart);
+    }
+    if !yes && io::stdin().is_terminal() && !confirm(output)? {
+        return Err(CliError::Declined);
+    }
+    let reply = client.apply(&file.name, &file.text).await?;
+    output.text(&applied(&plan, &reply.plan, reply.took_ms))
+}
+
+/// Somebody else may have applied something between the question and the answer.
+fn applied(shown: &Plan, done: &Plan, took_ms: f64) -> String {
+    let surprise = if shown == done {
+        String::new()
+    } else {
+        format!("the configuration had changed meanwhile; done was:\n{done}")
+    };
+    format!("{surprise}applied in {took_ms:.0} ms\n")
+}
+
+fn confirm(output: &Output) -> Result<bool, CliError> {
+    output.text("apply? [y/N] ")?;
+    io::stdout().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// The configuration that is being run.
+pub async fn show_config(client: &Client, output: &Output) -> Result<(), CliError> {
+    let reply = client.config().await?;
+    if output.json { output.value(&reply.config) } else { output.text(&reply.toml) }
+}
+
+/// What `check --json` prints.
+#[derive(Serialize)]
+struct Checked {
+    /// Whether the file can be used.
+    ok: bool,
+    diagnostics: Vec<Diagnostic>,
+}
+
+/// Checks a file.
+pub fn check(output: &Output, path: &Path) -> Result<(), CliError> {
+    let loaded = netvm_config::load(path);
+    if output.json {
+        let findings = match &loaded {
+            Ok(loaded) => &loaded.warnings[..],
+            Err(error) => error.findings(),
+        };
+        if !matches!(loaded, Err(ConfigError::Read { .. })) {
+            output.value(&Checked {
+                ok: loaded.is_ok(),
+                diagnostics: findings.iter().map(Diagnostic::from).collect(),
+            })?;
+        }
+        return Ok(loaded.map(drop)?);
+    }
+    let loaded = loaded?;
+    output.warnings(&loaded.warnings);
+    let host = &loaded.host;
+    let parts = [
+        plural(host.groups.len(), "group"),
+        plural(host.ports.len(), "port"),
+        plural(host.nfs.len(), "NF"),
+        plural(host.chains.len(), "chain"),
+        plural(host.steering.len(), "rule"),
+    ];
+    let doubts = match loaded.warnings.len() {
+        0 => String::new(),
+        n => format!("; {}", plural(n, "warning")),
+    };
+    output.text(&format!("{} can be used: {}{doubts}\n", path.display(), parts.join(", ")))
+}

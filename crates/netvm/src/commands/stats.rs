@@ -1,0 +1,209 @@
+//! `stats`: everything that is counted, once or again and again with rates.
+
+use netvm_api::{Client, Drops, Stats};
+
+use crate::cli::StatsArgs;
+use crate::error::CliError;
+use crate::format::{count, rate};
+use crate::output::{Output, lines};
+
+/// Clears the terminal and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Prints statistics.
+pub async fn stats(client: &Client, output: &Output, arguments: &StatsArgs) -> Result<(), CliError> {
+    let mut before = client.stats().await?;
+    let Some(interval) = arguments.watch else {
+        return if output.json {
+            output.value(&before)
+        } else {
+            output.text(&draw(&before, None, arguments, output))
+        };
+    };
+    loop {
+        tokio::time::sleep(interval).await;
+        let now = client.stats().await?;
+        if output.json {
+            // A line for each reading, so that programs can read them as they come.
+            output.text(&(serde_json::to_string(&now)? + "\n"))?;
+        } else {
+            let clear = if output.terminal { CLEAR } else { "" };
+            output.text(&format!("{clear}{}\n", draw(&now, Some(&before), arguments, output)))?;
+        }
+        before = now;
+    }
+}
+
+fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Output) -> String {
+    let mut parts = Vec::new();
+    if !arguments.stages && !arguments.drops {
+        parts.extend([ports(now, before, output), chains(now, before, output), nfs(now, before, output)]);
+        parts.push(format!("dropped: {}{}\n", count(now.drops.total()), drop_rate(now, before)));
+    }
+    if arguments.stages {
+        parts.push(stages(now, output));
+    }
+    if arguments.drops {
+        parts.push(drops(&now.drops, before.map(|before| &before.drops), seconds(now, before), output));
+    }
+    parts.join("\n")
+}
+
+/// Seconds from one reading to the next.
+fn seconds(now: &Stats, before: Option<&Stats>) -> f64 {
+    before.map_or(0.0, |before| now.uptime_s - before.uptime_s)
+}
+
+/// How fast a counter moved; `-` where that is not known. A counter that went back belongs to something new.
+fn speed(now: u64, before: Option<u64>, seconds: f64) -> String {
+    match before.and_then(|before| now.checked_sub(before)) {
+        Some(difference) if seconds > 0.0 => rate(difference as f64 / seconds),
+        _ => "-".to_owned(),
+    }
+}
+
+fn drop_rate(now: &Stats, before: Option<&Stats>) -> String {
+    match before {
+        None => String::new(),
+        Some(known) => {
+            format!(
+                " ({} per second)",
+                speed(now.drops.total(), Some(known.drops.total()), seconds(now, before))
+            )
+        }
+    }
+}
+
+/// The columns without those of rates, when there are none.
+fn columns<'a>(all: &[&'a str], before: Option<&Stats>) -> Vec<&'a str> {
+    all.iter().copied().filter(|column| before.is_some() || !column.ends_with("/S")).collect()
+}
+
+fn ports(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
+    let all = [
+        "PORT",
+        ">RX PACKETS",
+        ">RX/S",
+        ">RX BIT/S",
+        ">TX PACKETS",
+        ">TX/S",
+        ">TX BIT/S",
+        ">RX DROPPED",
+        ">TX DROPPED",
+    ];
+    let mut table = output.table(&columns(&all, before));
+    let span = seconds(now, before);
+    for port in &now.ports {
+        let old = before
+            .and_then(|before| before.ports.iter().find(|old| old.id == port.id && old.name == port.name));
+        let bits = |bytes: u64| bytes.saturating_mul(8);
+        let mut row = vec![port.name.clone(), count(port.rx_packets)];
+        if before.is_some() {
+            row.push(speed(port.rx_packets, old.map(|old| old.rx_packets), span));
+            row.push(speed(bits(port.rx_bytes), old.map(|old| bits(old.rx_bytes)), span));
+        }
+        row.push(count(port.tx_packets));
+        if before.is_some() {
+            row.push(speed(port.tx_packets, old.map(|old| old.tx_packets), span));
+            row.push(speed(bits(port.tx_bytes), old.map(|old| bits(old.tx_bytes)), span));
+        }
+        row.extend([count(port.rx_dropped), count(port.tx_dropped)]);
+        table.add_row(row);
+    }
+    lines(&table)
+}
+
+fn chains(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
+    let all = ["CHAIN", ">ENTERED", ">ENTERED/S", ">LEFT", ">LEFT/S", ">DROPPED AT ENTRY", ">DROPPED INSIDE"];
+    let mut table = output.table(&columns(&all, before));
+    let span = seconds(now, before);
+    for chain in &now.chains {
+        let old = before
+            .and_then(|before| before.chains.iter().find(|old| old.id == chain.id && old.name == chain.name));
+        let mut row = vec![chain.name.clone(), count(chain.entered)];
+        if before.is_some() {
+            row.push(speed(chain.entered, old.map(|old| old.entered), span));
+        }
+        row.push(count(chain.left));
+        if before.is_some() {
+            row.push(speed(chain.left, old.map(|old| old.left), span));
+        }
+        row.extend([count(chain.dropped_at_entry), count(chain.dropped_inside)]);
+        table.add_row(row);
+    }
+    lines(&table)
+}
+
+fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
+    let all = ["NF", ">#", ">RECEIVED", ">RECEIVED/S", ">NEXT", ">PORT", ">ROLE", ">DROPPED", ">DETOURED"];
+    let mut table = output.table(&columns(&all, before));
+    for nf in &now.nfs {
+        let total = |nf: &netvm_api::NfInfo, of: fn(&netvm_api::ThreadInfo) -> u64| {
+            nf.threads.iter().map(of).sum::<u64>()
+        };
+        let old = before.and_then(|before| {
+            before
+                .nfs
+                .iter()
+                .find(|old| old.role == nf.role && old.instance == nf.instance && old.pid == nf.pid)
+        });
+        let received = total(nf, |thread| thread.received);
+        let mut row = vec![nf.role.clone(), nf.instance.to_string(), count(received)];
+        if before.is_some() {
+            row.push(speed(
+                received,
+                old.map(|old| total(old, |thread| thread.received)),
+                seconds(now, before),
+            ));
+        }
+        let rest: [fn(&netvm_api::ThreadInfo) -> u64; 5] = [
+            |thread| thread.next,
+            |thread| thread.port,
+            |thread| thread.role,
+            |thread| thread.dropped,
+            |thread| thread.detoured,
+        ];
+        row.extend(rest.map(|of| count(total(nf, of))));
+        table.add_row(row);
+    }
+    lines(&table)
+}
+
+fn stages(now: &Stats, output: &Output) -> String {
+    let mut table = output.table(&["STAGE", ">PACKETS TIMED", ">CYCLES/PACKET", ">NS/PACKET"]);
+    for stage in &now.stages {
+        table.add_row([
+            stage.stage.clone(),
+            count(stage.packets),
+            format!("{:.1}", stage.cycles_per_packet),
+            format!("{:.1}", stage.ns_per_packet),
+        ]);
+    }
+    lines(&table)
+}
+
+fn drops(now: &Drops, before: Option<&Drops>, seconds: f64, output: &Output) -> String {
+    if now.total() == 0 {
+        return "nothing was dropped\n".to_owned();
+    }
+    let mut columns = vec!["WHERE", "NAME", "REASON", ">PACKETS"];
+    columns.extend(before.map(|_| ">PACKETS/S"));
+    let mut table = output.table(&columns);
+    let places = |drops: &Drops| {
+        [("port", drops.ports.clone()), ("chain", drops.chains.clone()), ("nf", drops.nfs.clone())]
+    };
+    let old = before.map(places);
+    for (n, (place, names)) in places(now).into_iter().enumerate() {
+        for (name, reasons) in names {
+            for (reason, packets) in reasons {
+                let known = old.as_ref().map(|old| {
+                    old[n].1.get(&name).and_then(|reasons| reasons.get(&reason)).copied().unwrap_or(0)
+                });
+                let mut row = vec![place.to_owned(), name.clone(), reason, count(packets)];
+                row.extend(known.map(|known| speed(packets, Some(known), seconds)));
+                table.add_row(row);
+            }
+        }
+    }
+    lines(&table)
+}

@@ -1,0 +1,208 @@
+//! Cores: how many, how undisturbed, how fast, and by which clock.
+
+use std::collections::BTreeSet;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::root::Root;
+use super::{Check, Level};
+use crate::format::plural;
+
+const CPU: &str = "sys/devices/system/cpu";
+
+pub(super) fn check(root: &Root) -> Vec<Check> {
+    let allowed = allowed();
+    let mut checks = vec![count(root, &allowed), nodes(root), isolation(root, &allowed), governor(root)];
+    checks.extend(clock(root));
+    checks
+}
+
+/// The cores that this process may use.
+fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(None).ok();
+    set.map_or_else(Vec::new, |set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+}
+
+/// A kernel list such as `0-3,8`.
+fn parse_list(text: &str) -> BTreeSet<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+/// Numbers as such a list.
+fn write_list(cores: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for core in cores {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == *core => *last = *core,
+            _ => parts.push((*core, *core)),
+        }
+    }
+    let part = |(first, last): (usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    parts.into_iter().map(part).collect::<Vec<_>>().join(",")
+}
+
+fn count(root: &Root, allowed: &[usize]) -> Check {
+    let online = root.read(&format!("{CPU}/online")).map_or(allowed.len(), |list| parse_list(&list).len());
+    let found = if allowed.len() < online {
+        format!("{} of {online} may be used: {}", allowed.len(), write_list(allowed))
+    } else {
+        format!("{}: {}", plural(allowed.len(), "core"), write_list(allowed))
+    };
+    let check = match allowed.len() {
+        0 | 1 => Check::warn("cores", found, "worker and NFs take turns on one core: it works, slowly"),
+        2 | 3 => Check::note(
+            "cores",
+            found,
+            "NFs share cores with each other or with the worker; a worker and each NF would like one alone",
+        ),
+        _ => Check::ok("cores", found, "a core each for a worker and some NFs"),
+    };
+    if allowed.len() < online { check.command("taskset -pc 0-$(($(nproc --all) - 1)) $$") } else { check }
+}
+
+fn nodes(root: &Root) -> Check {
+    let folder = "sys/devices/system/node";
+    let nodes: Vec<String> = root
+        .list(folder)
+        .into_iter()
+        .filter_map(|name| {
+            let number = name.strip_prefix("node").filter(|number| number.parse::<u32>().is_ok())?;
+            let cores = root.read(&format!("{folder}/{name}/cpulist"))?;
+            Some(format!("node {number}: cores {}", if cores.is_empty() { "none" } else { &cores }))
+        })
+        .collect();
+    match nodes.len() {
+        0 => Check::ok("NUMA", "the kernel names no nodes", "all memory is equally near"),
+        1 => Check::ok("NUMA", "1 node", "all memory is equally near"),
+        _ => Check::ok(
+            "NUMA",
+            nodes.join("; "),
+            "each trust group gets memory on every node that has a worker; put workers on the node of their NIC",
+        ),
+    }
+}
+
+fn isolation(root: &Root, allowed: &[usize]) -> Check {
+    let isolated = root.read(&format!("{CPU}/isolated")).unwrap_or_default();
+    if !isolated.is_empty() {
+        return Check::ok(
+            "isolation",
+            format!("cores {isolated}"),
+            "the scheduler leaves them alone: give them to workers and NFs",
+        );
+    }
+    let check = Check::note(
+        "isolation",
+        "no core is isolated",
+        "other programs and timers interrupt workers now and then: latencies of a millisecond and more",
+    );
+    let spare: Vec<usize> = allowed.iter().skip(1).copied().collect();
+    if spare.is_empty() {
+        return check;
+    }
+    let list = write_list(&spare);
+    check.command(format!(
+        "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&isolcpus=managed_irq,domain,{list} nohz_full={list} rcu_nocbs={list} /' /etc/default/grub && sudo update-grub  # then reboot"
+    ))
+}
+
+fn governor(root: &Root) -> Check {
+    let governors: BTreeSet<String> = root
+        .list(CPU)
+        .iter()
+        .filter_map(|name| root.read(&format!("{CPU}/{name}/cpufreq/scaling_governor")))
+        .collect();
+    let list = governors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    if governors.is_empty() {
+        Check::ok(
+            "frequency",
+            "not this kernel's business",
+            "firmware or hypervisor decide how fast cores run",
+        )
+    } else if list == "performance" {
+        Check::ok("frequency", list, "cores run at full speed")
+    } else {
+        Check::note(
+            "frequency",
+            list,
+            "cores slow down when little happens: the first packets of a burst wait longer",
+        )
+        .command("echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
+    }
+}
+
+/// Costs are told in cycles of the time stamp counter.
+fn clock(root: &Root) -> Option<Check> {
+    let info = root.read("proc/cpuinfo")?;
+    let flags: BTreeSet<&str> =
+        info.lines().find(|line| line.starts_with("flags"))?.split_whitespace().collect();
+    let steady = flags.contains("constant_tsc");
+    let found =
+        if steady { "time stamp counter, constant rate" } else { "time stamp counter, its rate may change" };
+    let meaning = if steady {
+        "cycles per packet can be compared"
+    } else {
+        "cycles per packet are rough: look at packets per second"
+    };
+    Some(Check::new("clock", if steady { Level::Ok } else { Level::Note }, found, meaning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::root::tests::Tree;
+
+    #[test]
+    fn lists_are_read_and_written() {
+        assert_eq!(parse_list("0-3,8"), BTreeSet::from([0, 1, 2, 3, 8]));
+        assert_eq!(parse_list(""), BTreeSet::new());
+        assert_eq!(write_list(&[0, 1, 2, 4, 6, 7]), "0-2,4,6-7");
+        assert!(!allowed().is_empty());
+    }
+
+    #[test]
+    fn cores_are_judged_by_their_number() {
+        let tree = Tree::new(&[("sys/devices/system/cpu/online", "0-7")]);
+        let level = |allowed: &[usize]| count(&tree.root(), allowed).level;
+        assert_eq!(
+            [level(&[0]), level(&[0, 1]), level(&[0, 1, 2, 3])],
+            [Level::Warn, Level::Note, Level::Ok]
+        );
+        let part = count(&tree.root(), &[2, 3]);
+        assert_eq!(part.found, "2 of 8 may be used: 2-3");
+        assert!(part.command.unwrap().starts_with("taskset"));
+    }
+
+    #[test]
+    fn isolation_and_governor_have_commands() {
+        let tree = Tree::new(&[
+            ("sys/devices/system/cpu/isolated", ""),
+            ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
+            ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance"),
+        ]);
+        let check = isolation(&tree.root(), &[0, 1, 2]);
+        assert!(check.level == Level::Note && check.command.unwrap().contains("nohz_full=1-2 "));
+        assert!(isolation(&tree.root(), &[0]).command.is_none());
+        let check = governor(&tree.root());
+        assert_eq!((check.level, check.found.as_str()), (Level::Note, "performance, powersave"));
+        let tree = Tree::new(&[("sys/devices/system/cpu/isolated", "2-3\n")]);
+        assert_eq!(isolation(&tree.root(), &[0]).found, "cores 2-3");
+        assert_eq!(governor(&tree.root()).level, Level::Ok);
+    }
+
+    #[test]
+    fn nodes_are_listed() {
+        let tree = Tree::new(&[
+            ("sys/devices/system/node/node0/cpulist", "0-1"),
+            ("sys/devices/system/node/node1/cpulist", "2-3"),
+            ("sys/devices/system/node/has_cpu", "0-1"),
+        ]);
+        assert_eq!(nodes(&tree.root()).found, "node 0: cores 0-1; node 1: cores 2-3");
+    }
+}

@@ -1,0 +1,191 @@
+//! What the kernel offers, what this user may, and which engine is installed.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use super::Check;
+use super::root::Root;
+use crate::commands::find_daemon;
+
+/// Capabilities that netvmd uses, by their number (`linux/capability.h`), with what for.
+const CAPABILITIES: &[(u32, &str, &str)] = &[
+    (12, "CAP_NET_ADMIN", "AF_XDP and TAP ports"),
+    (13, "CAP_NET_RAW", "AF_XDP and AF_PACKET ports"),
+    (39, "CAP_BPF", "AF_XDP ports"),
+    (14, "CAP_IPC_LOCK", "AF_XDP ports with large regions, NICs"),
+    (7, "CAP_SETUID", "NFs under a user of their own"),
+    (6, "CAP_SETGID", "NFs under a user of their own"),
+    (5, "CAP_KILL", "ending NFs of other users"),
+    (23, "CAP_SYS_NICE", "pinning NFs of other users"),
+];
+/// From which Linux on an XDP program goes when its owner dies (`BPF_LINK_CREATE` for XDP).
+const XDP_LINK: (u32, u32) = (5, 9);
+/// How long netvmd may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn check(root: &Root) -> Vec<Check> {
+    vec![engine(), capabilities(root), af_xdp(), xdp_link(root)]
+}
+
+/// The effective capabilities of this process, a bit each.
+fn effective(root: &Root) -> u64 {
+    let status = root.read("proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
+    u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+}
+
+/// Whether this process has one of [`CAPABILITIES`].
+pub(super) fn has_capability(root: &Root, name: &str) -> bool {
+    let mask = effective(root);
+    CAPABILITIES.iter().any(|(bit, known, _)| *known == name && mask >> bit & 1 == 1)
+}
+
+fn capabilities(root: &Root) -> Check {
+    let mask = effective(root);
+    let missing: Vec<_> = CAPABILITIES.iter().filter(|(bit, _, _)| mask >> bit & 1 == 0).collect();
+    if missing.is_empty() {
+        return Check::ok(
+            "capabilities",
+            "all that netvmd uses",
+            "every kind of port, and NFs under users of their own",
+        );
+    }
+    let names: Vec<&str> = missing.iter().map(|(_, name, _)| *name).collect();
+    let mut uses: Vec<&str> = missing.iter().map(|(_, _, purpose)| *purpose).collect();
+    uses.dedup();
+    Check::warn(
+        "capabilities",
+        format!("without {}", names.join(", ")),
+        format!("netvmd started by this user cannot have: {}", uses.join("; ")),
+    )
+    .command("sudo netvm doctor  # and start netvmd by root, or by its systemd unit")
+}
+
+fn af_xdp() -> Check {
+    match socket(AddressFamily::XDP, SocketType::RAW, None) {
+        Ok(_) => Check::ok(
+            "AF_XDP",
+            "sockets can be made",
+            "kernel interfaces as ports, packets landing in shared memory",
+        ),
+        Err(error) => Check::note(
+            "AF_XDP",
+            format!("no socket: {error}"),
+            "use kind = \"af_packet\" for kernel interfaces: the kernel copies each packet",
+        ),
+    }
+}
+
+/// Major and minor of a kernel release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn xdp_link(root: &Root) -> Check {
+    let release = root.read("proc/sys/kernel/osrelease").unwrap_or_default();
+    let (major, minor) = XDP_LINK;
+    if version(&release).is_some_and(|version| version >= XDP_LINK) {
+        Check::ok(
+            "BPF links",
+            format!("Linux {release}"),
+            "XDP programs go when netvmd does, however it ends",
+        )
+    } else {
+        Check::note(
+            "BPF links",
+            format!("Linux {release}"),
+            format!("AF_XDP ports need Linux {major}.{minor}: use kind = \"af_packet\""),
+        )
+    }
+}
+
+/// netvmd says which DPDK it runs with.
+fn engine() -> Check {
+    let Ok(program) = find_daemon() else {
+        return Check::note(
+            "netvmd",
+            "neither beside this program nor in PATH",
+            "nothing runs here until it is installed",
+        )
+        .command("cargo build --release -p netvmd");
+    };
+    let place = program.display().to_string();
+    match output_of(Command::new(program).arg("--version")) {
+        Some(text) => Check::ok("netvmd", format!("{} ({place})", text.trim()), "the engine and its DPDK"),
+        None => Check::warn(
+            "netvmd",
+            format!("{place} does not say its version"),
+            "it does not start: a library may be missing",
+        )
+        .command(format!("ldd {place} | grep 'not found'")),
+    }
+}
+
+/// What a program prints before it ends well; `None` when it does not, or takes too long.
+fn output_of(command: &mut Command) -> Option<String> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                let text = child.wait_with_output().ok()?.stdout;
+                return status.success().then(|| String::from_utf8_lossy(&text).into_owned());
+            }
+            Ok(None) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            _ => {
+                // It is ours, and its answer is not wanted any more; it may have ended just now.
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Level;
+    use crate::doctor::root::tests::Tree;
+
+    #[test]
+    fn capabilities_are_read_from_the_mask() {
+        let of = |mask: &str| {
+            Tree::new(&[("proc/self/status", &format!("Name:\tx\nCapEff:\t{mask}\nCapBnd:\t0\n"))])
+        };
+        assert_eq!(capabilities(&of("000001ffffffffff").root()).level, Level::Ok);
+        let nobody = capabilities(&of("0000000000000000").root());
+        assert!(nobody.level == Level::Warn && nobody.found.contains("CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF"));
+        let most = of("000001fffffff7ff");
+        assert!(has_capability(&most.root(), "CAP_NET_ADMIN"));
+        assert_eq!(capabilities(&of("000001ffffffefff").root()).found, "without CAP_NET_ADMIN");
+        assert!(!has_capability(&of("000001ffffffefff").root(), "CAP_NET_ADMIN"));
+    }
+
+    #[test]
+    fn kernel_releases_are_compared() {
+        for (release, level) in [
+            ("5.8.18", Level::Note),
+            ("5.9.0-rc1", Level::Ok),
+            ("5.10.0-28-amd64", Level::Ok),
+            ("6.18.0", Level::Ok),
+            ("", Level::Note),
+        ] {
+            assert_eq!(
+                xdp_link(&Tree::new(&[("proc/sys/kernel/osrelease", release)]).root()).level,
+                level,
+                "{release}"
+            );
+        }
+    }
+
+    #[test]
+    fn programs_are_heard_and_given_up() {
+        assert_eq!(output_of(Command::new("echo").arg("1.2")).as_deref(), Some("1.2\n"));
+        assert_eq!(output_of(&mut Command::new("false")), None);
+        assert_eq!(output_of(&mut Command::new("/no/such/program")), None);
+    }
+}
