@@ -83,7 +83,7 @@ await_givers(void)
 			}
 			/* A driver may wait for the kernel in there; not for ever. */
 			if (++tries > 2000)
-				return -EAGAIN;
+				return -ETIMEDOUT;
 			if (tries < 1000)
 				sched_yield();
 			else
@@ -107,14 +107,14 @@ netvm_pool_is_whole(struct rte_mempool *pool)
 	unsigned int available;
 
 	if (await_givers() != 0)
-		return -EAGAIN;
+		return -ETIMEDOUT;
 	available = rte_mempool_avail_count(pool);
 	atomic_thread_fence(memory_order_acquire);
 	if (store->get_count(pool) != stored)
 		return -EAGAIN;
 	if (available < pool->size)
 		return 0;
-	return await_givers() == 0 ? 1 : -EAGAIN;
+	return await_givers() == 0 ? 1 : -ETIMEDOUT;
 }
 
 /* EAL, threads, logs */
@@ -439,6 +439,15 @@ netvm_port_stats(uint16_t port, struct netvm_port_stats *stats)
 	stats->tx_bytes = now.obytes;
 	stats->tx_errors = now.oerrors;
 	return 0;
+}
+
+int
+netvm_port_scatters(uint16_t port)
+{
+	struct rte_eth_rxq_info queue;
+
+	memset(&queue, 0, sizeof(queue));
+	return rte_eth_rx_queue_info_get(port, 0, &queue) == 0 && queue.scattered_rx != 0;
 }
 
 static struct rte_device *

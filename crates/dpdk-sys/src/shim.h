@@ -117,7 +117,8 @@ void netvm_pool_flush(struct rte_mempool *pool);
 
 /**
  * Whether all mbufs are back in the pool and no thread is still inside a call that gave one back: 1 yes, 0 no, -EAGAIN
- * if it could not be told as others gave mbufs back meanwhile. Nobody may be able to take mbufs from the pool.
+ * if it could not be told as others gave mbufs back meanwhile, -ETIMEDOUT if a thread stays in such a call for a second.
+ * Nobody may be able to take mbufs from the pool.
  */
 int netvm_pool_is_whole(struct rte_mempool *pool);
 
@@ -169,6 +170,10 @@ int netvm_port_info(uint16_t port, struct netvm_port_info *info);
 int netvm_port_configure(uint16_t port, const struct netvm_port_config *config);
 int netvm_port_link(uint16_t port, struct netvm_link *link);
 int netvm_port_stats(uint16_t port, struct netvm_port_stats *stats);
+
+/** Whether a started port splits packets over several mbufs that are longer than a buffer: 1 yes, 0 no or not told. */
+int netvm_port_scatters(uint16_t port);
+
 int netvm_port_dma_map(uint16_t port, void *address, uint64_t iova, size_t bytes);
 int netvm_port_dma_unmap(uint16_t port, void *address, uint64_t iova, size_t bytes);
 

@@ -63,6 +63,19 @@ pub enum PortError {
         /// Bytes that a cell has for a frame.
         room: u32,
     },
+    /// The device takes less of a cell than there is room for.
+    #[error(
+        "{device}: driver {driver} would split packets over cells with room for {room} bytes, as it rounds that down: \
+         take cells of 128 bytes more than a power of two (2176 for an MTU of 1500)"
+    )]
+    Splits {
+        /// The port.
+        device: String,
+        /// Its driver.
+        driver: String,
+        /// Bytes that a cell has for a frame.
+        room: u32,
+    },
     /// The kernel refused to tell or set the interface's MTU.
     #[error("{device}: cannot tell or set its MTU: {}", reason(*.errno))]
     Mtu {
@@ -217,15 +230,12 @@ impl PortBuilder {
         self.check_queues(&info)?;
         self.configure(&inner, &info)?;
         if matches!(self.device, Device::Pci { .. }) {
-            let number = inner.number();
-            let mapped = inner.pool().map_for(number);
-            inner.mapped = true;
-            mapped.map_err(|error| PortError::Dma { device: self.device.to_string(), error })?;
+            inner.enable_dma(&info.driver)?;
         }
         self.set_up_queues(&inner)?;
         // SAFETY: the port is open and configured, with all its queues set up.
         inner.step("start", |port| unsafe { sys::rte_eth_dev_start(port) })?;
-        self.after_start(&inner)?;
+        self.after_start(&inner, &info, room)?;
 
         let inner = Arc::new(inner);
         let rx = (0..self.rx_queues).map(|id| RxQueue::new(Arc::clone(&inner), QueueId(id))).collect();
@@ -370,7 +380,12 @@ impl PortBuilder {
         Ok(())
     }
 
-    fn after_start(&self, inner: &Inner) -> Result<(), PortError> {
+    fn after_start(&self, inner: &Inner, info: &PortInfo, room: u32) -> Result<(), PortError> {
+        // Registers of some NICs (e1000, igb, ixgbe) hold a buffer's size in KiB, or as a power of two.
+        // SAFETY: the port is open.
+        if self.rx_queues > 0 && unsafe { sys::netvm_port_scatters(inner.number().0) } != 0 {
+            return Err(PortError::Splits { device: self.name(), driver: info.driver.clone(), room });
+        }
         if let (Some(interface), Some(mtu)) = (self.device.interface(), self.mtu) {
             interface::set_mtu(interface, mtu).map_err(|error| self.mtu_error(&error))?;
         }

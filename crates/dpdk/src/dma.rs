@@ -1,8 +1,15 @@
 //! Lets devices on the PCI bus reach packet memory.
 //!
-//! DPDK maps its own memory for devices, not the caller's: that must be registered with the EAL once and mapped for each
-//! device. Where the system has an IOMMU, a device uses the addresses of this process; where it has none it uses
-//! physical ones, which are constant for huge pages only, and every mbuf is told its own.
+//! DPDK maps its own memory for devices, not the caller's: that must be registered with the EAL once, and mapped. Where
+//! the system has an IOMMU, devices use the addresses of this process (an IOMMU of fewer than 48 bits cannot hold them
+//! and refuses); where it has none they use physical ones, which last for huge pages only, and every mbuf is told its
+//! own.
+//!
+//! All devices that VFIO drives share their mappings, so one mapping serves them all until the last of them is closed.
+//! Devices that share their NIC with the kernel (mlx5 and its like) have mappings of their own.
+//!
+//! No test of the project runs this, as it takes a NIC. It was tried by hand with emulated e1000 NICs in a guest: with
+//! an IOMMU and vfio-pci, and without one and uio_pci_generic.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -42,8 +49,13 @@ pub enum DmaError {
         said: String,
     },
     /// The device's driver refused it.
-    #[error("the packet memory cannot be mapped for the device: {}", reason(*.0))]
-    Map(i32),
+    #[error("the packet memory cannot be mapped for the device: {}{}", reason(*.errno), quoted(.said))]
+    Map {
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+    },
 }
 
 /// Addresses that devices use.
@@ -57,17 +69,34 @@ enum Addresses {
     None(DmaError),
 }
 
+/// Who uses the memory.
+#[derive(Debug, Default)]
+struct Users {
+    /// Whether the EAL knows the memory.
+    registered: bool,
+    /// Ports that use the mapping that they share.
+    sharing: u32,
+}
+
 /// How devices reach the memory of a pool.
 #[derive(Debug)]
 pub(crate) struct Dma {
     addresses: Addresses,
-    registered: Mutex<bool>,
+    users: Mutex<Users>,
 }
 
 impl Default for Dma {
     fn default() -> Self {
-        Self { addresses: Addresses::Virtual, registered: Mutex::new(false) }
+        Self { addresses: Addresses::Virtual, users: Mutex::default() }
     }
+}
+
+/// A port that is to reach the memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DmaPort {
+    pub(crate) number: PortNumber,
+    /// Whether its device has mappings of its own.
+    pub(crate) alone: bool,
 }
 
 impl Dma {
@@ -81,61 +110,70 @@ impl Dma {
             Ok(pages) => Addresses::Physical(pages),
             Err(error) => Addresses::None(error),
         };
-        Self { addresses, registered: Mutex::new(false) }
+        Self { addresses, users: Mutex::default() }
     }
 
     /// Maps the memory for the device of a port.
-    pub(crate) fn map_for(&self, memory: &dyn PacketMemory, port: PortNumber) -> Result<(), DmaError> {
+    pub(crate) fn map_for(&self, memory: &dyn PacketMemory, port: DmaPort) -> Result<(), DmaError> {
         let page = memory.page_bytes();
         if !whole_pages(memory) {
             return Err(DmaError::Unaligned(page));
         }
-        let (base, len) = (memory.base().as_ptr(), memory.len());
-        let mut iovas: Vec<u64> = match &self.addresses {
-            Addresses::Virtual => (0..len / page).map(|n| (base as usize + n * page) as u64).collect(),
-            Addresses::Physical(pages) => pages.clone(),
-            Addresses::None(error) => return Err(error.clone()),
-        };
-        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*registered {
-            let control = Control::enter();
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let control = Control::enter();
+        if !users.registered {
+            let (base, len) = (memory.base().as_ptr(), memory.len());
+            let mut iovas: Vec<u64> = match &self.addresses {
+                Addresses::Virtual => (0..len / page).map(|n| (base as usize + n * page) as u64).collect(),
+                Addresses::Physical(pages) => pages.clone(),
+                Addresses::None(error) => return Err(error.clone()),
+            };
             let count = iovas.len() as u32;
             // SAFETY: whole pages that stay mapped (PacketMemory), with as many addresses as there are pages.
             let error = unsafe { sys::netvm_memory_register(base.cast(), iovas.as_mut_ptr(), count, page) };
             if error != 0 {
                 return Err(DmaError::Register { errno: -error, said: control.said() });
             }
-            *registered = true;
+            users.registered = true;
         }
-        for (address, iova, bytes) in self.pieces(memory) {
-            // SAFETY: memory that stays mapped; the port exists, as its caller has just opened it.
-            let error = unsafe { sys::netvm_port_dma_map(port.0, address, iova, bytes) };
-            // Not supported: a bus or driver that needs no mapping.
-            if error != 0 && error != -libc::ENOTSUP {
-                return Err(DmaError::Map(-error));
+        if port.alone || users.sharing == 0 {
+            let pieces = self.pieces(memory);
+            for (done, &(address, iova, bytes)) in pieces.iter().enumerate() {
+                // SAFETY: memory that stays mapped, and an open port.
+                let error = unsafe { sys::netvm_port_dma_map(port.number.0, address, iova, bytes) };
+                // Not supported: a bus or driver that needs no mapping.
+                if error != 0 && error != -libc::ENOTSUP {
+                    unmap(&pieces[..done], port);
+                    return Err(DmaError::Map { errno: -error, said: control.said() });
+                }
             }
         }
+        users.sharing += u32::from(!port.alone);
         Ok(())
     }
 
     /// Undoes `map_for`; the port is open and stopped.
-    pub(crate) fn unmap_for(&self, memory: &dyn PacketMemory, port: PortNumber) {
-        for (address, iova, bytes) in self.pieces(memory) {
-            // SAFETY: as in `map_for`. An error means that it was not mapped.
-            unsafe { sys::netvm_port_dma_unmap(port.0, address, iova, bytes) };
+    pub(crate) fn unmap_for(&self, memory: &dyn PacketMemory, port: DmaPort) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.sharing -= u32::from(!port.alone);
+        if port.alone || users.sharing == 0 {
+            let _control = Control::enter();
+            unmap(&self.pieces(memory), port);
         }
     }
 
-    /// Takes the memory from the EAL again.
+    /// Takes the memory from the EAL again; no port uses it any more.
     pub(crate) fn forget(&self, memory: &dyn PacketMemory) {
-        if std::mem::take(&mut *self.registered.lock().unwrap_or_else(PoisonError::into_inner)) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut users.registered) {
+            let _control = Control::enter();
             // SAFETY: registered with the same values; no port is open on the pool, so no device uses it.
             unsafe { sys::rte_extmem_unregister(memory.base().as_ptr().cast(), memory.len()) };
         }
     }
 
     /// What is mapped at a time: all at once under the process's own addresses, else page by page.
-    fn pieces(&self, memory: &dyn PacketMemory) -> Vec<(*mut c_void, u64, usize)> {
+    fn pieces(&self, memory: &dyn PacketMemory) -> Vec<Piece> {
         let (base, page) = (memory.base().as_ptr(), memory.page_bytes());
         match &self.addresses {
             Addresses::Virtual => vec![(base.cast(), base as u64, memory.len())],
@@ -146,6 +184,16 @@ impl Dma {
                 .collect(),
             Addresses::None(_) => Vec::new(),
         }
+    }
+}
+
+/// Address here, address for devices, and bytes.
+type Piece = (*mut c_void, u64, usize);
+
+fn unmap(pieces: &[Piece], port: DmaPort) {
+    for &(address, iova, bytes) in pieces {
+        // SAFETY: an open port. Nothing can be done about an error: it was not mapped then.
+        unsafe { sys::netvm_port_dma_unmap(port.number.0, address, iova, bytes) };
     }
 }
 

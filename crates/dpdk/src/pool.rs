@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dpdk_sys as sys;
 
 use crate::cells::{CellIndex, CellLayout, HEADROOM};
-use crate::dma::{Dma, DmaError};
+use crate::dma::{Dma, DmaError, DmaPort};
 use crate::log::{Control, c_string, quoted, reason};
-use crate::{Batch, Eal, Mbuf, MbufPtr, NumaNode, PacketMemory, PortNumber};
+use crate::{Batch, Eal, Mbuf, MbufPtr, NumaNode, PacketMemory};
 
 /// Where free packets are kept that are in no thread's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -368,12 +368,12 @@ impl Pool {
     }
 
     /// Lets a port's device reach the cells.
-    pub(crate) fn map_for(&self, port: PortNumber) -> Result<(), DmaError> {
+    pub(crate) fn map_for(&self, port: DmaPort) -> Result<(), DmaError> {
         self.dma.map_for(self.memory.as_ref(), port)
     }
 
     /// Ends that.
-    pub(crate) fn unmap_for(&self, port: PortNumber) {
+    pub(crate) fn unmap_for(&self, port: DmaPort) {
         self.dma.unmap_for(self.memory.as_ref(), port);
     }
 
@@ -399,8 +399,8 @@ impl Drop for Pool {
             // Arc: nobody can any more.
             match unsafe { sys::netvm_pool_is_whole(self.mempool.as_ptr()) } {
                 1 => Some(true),
-                0 => Some(false),
-                _ => None,
+                error if error == -libc::EAGAIN => None,
+                _ => Some(false),
             }
         });
         if whole != Some(true) {
@@ -409,8 +409,8 @@ impl Drop for Pool {
         }
         live.retain(|&pool| pool != self.mempool.as_ptr() as usize);
         drop(live);
-        let _control = Control::enter();
         self.dma.forget(self.memory.as_ref());
+        let _control = Control::enter();
         // SAFETY: all mbufs are in the pool and no thread is inside a call that put one there, so nobody has a
         // pointer into it; it is off the list that ending threads go through. `memory` is not used afterwards.
         unsafe {

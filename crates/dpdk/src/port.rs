@@ -1,11 +1,12 @@
 //! A running port, seen from the control side. How it comes to run is in `builder.rs`, the packet path in `queue.rs`.
 
 use std::ffi::c_char;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk_sys as sys;
 
 use crate::builder::PortError;
+use crate::dma::DmaPort;
 use crate::inherit::Opened;
 use crate::log::Control;
 use crate::{NumaNode, Pool, PortNumber};
@@ -88,6 +89,17 @@ impl Port {
         &self.inner.pool
     }
 
+    /// Lets its device send packets of another pool than the one that it receives into. Needed for NICs, which read
+    /// packets by themselves, before the first such packet is sent; others send packets of any pool.
+    ///
+    /// The port keeps the pool.
+    ///
+    /// # Errors
+    /// [`PortError::Dma`] if the device cannot reach the pool's memory: then it must not be given its packets.
+    pub fn add_pool(&self, pool: &Arc<Pool>) -> Result<(), PortError> {
+        self.inner.add_pool(pool)
+    }
+
     /// What it tells of itself.
     ///
     /// # Errors
@@ -156,19 +168,46 @@ impl Port {
     }
 }
 
-/// An open port. Closed on drop, before the pool that its queues have packets of.
+/// An open port. Closed on drop, before the pools that its queues have packets of.
 #[derive(Debug)]
 pub(crate) struct Inner {
     number: PortNumber,
     device: String,
-    /// Set once the pool's memory is mapped for the device.
-    pub(crate) mapped: bool,
     pool: Arc<Pool>,
+    dma: Option<PortDma>,
+}
+
+/// What a device that reads packets by itself can reach.
+#[derive(Debug)]
+struct PortDma {
+    port: DmaPort,
+    pools: Mutex<Vec<Arc<Pool>>>,
 }
 
 impl Inner {
     pub(crate) const fn new(number: PortNumber, device: String, pool: Arc<Pool>) -> Self {
-        Self { number, device, mapped: false, pool }
+        Self { number, device, pool, dma: None }
+    }
+
+    /// Lets the device, one on the PCI bus, reach the pool that it receives into.
+    pub(crate) fn enable_dma(&mut self, driver: &str) -> Result<(), PortError> {
+        // Drivers that leave the NIC to the kernel and map memory through it.
+        let alone = ["mlx", "mana"].iter().any(|name| driver.contains(name));
+        let port = DmaPort { number: self.number, alone };
+        self.dma = Some(PortDma { port, pools: Mutex::default() });
+        let pool = Arc::clone(&self.pool);
+        self.add_pool(&pool)
+    }
+
+    fn add_pool(&self, pool: &Arc<Pool>) -> Result<(), PortError> {
+        let Some(dma) = &self.dma else { return Ok(()) };
+        let mut pools = dma.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if !pools.iter().any(|known| Arc::ptr_eq(known, pool)) {
+            let mapped = pool.map_for(dma.port);
+            mapped.map_err(|error| PortError::Dma { device: self.device.clone(), error })?;
+            pools.push(Arc::clone(pool));
+        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -240,8 +279,10 @@ impl Drop for Inner {
             // started stays stopped.
             unsafe { sys::netvm_port_stop(port) };
         }
-        if self.mapped {
-            self.pool.unmap_for(self.number);
+        if let Some(dma) = &mut self.dma {
+            for pool in dma.pools.get_mut().unwrap_or_else(PoisonError::into_inner) {
+                pool.unmap_for(dma.port);
+            }
         }
         let _control = Control::enter();
         // SAFETY: as above. Nothing can be done about an error: the device may be unplugged.
