@@ -4,9 +4,10 @@
 //! says so ([`Memory::hand_out`]), and only the account brings it back ([`Memory::take_back`], [`Memory::sweep`]). What
 //! the NF writes decides which cell it means, never whether it had it.
 //!
-//! The account has a byte for each cell: 0 in the engine, else the number of the worker that handed it out, plus 1.
-//! Only that worker changes a byte that is not 0, and only the worker that holds the mbuf changes one that is: so every
-//! byte has one writer at any time, and relaxed loads and stores are enough.
+//! The account has a byte for each cell: 0 in the engine, else the number of the worker that handed it out, plus 1, and
+//! in the upper two bits the generation in which it did (see `manager/audit.rs`). Only that worker changes a byte that is
+//! not 0, and only the worker that holds the mbuf changes one that is: so every byte has one writer at any time, and
+//! relaxed loads and stores are enough.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -20,6 +21,16 @@ use netvm_region::Region;
 use crate::drop_reason::Violation;
 use crate::ids::{MemoryId, StationId, WorkerId};
 
+/// A byte of the account: worker in the lower bits, generation in the upper ones.
+const GENERATION_SHIFT: u32 = 6;
+const GENERATIONS: u8 = 4;
+const WORKER_MASK: u8 = (1 << GENERATION_SHIFT) - 1;
+const _: () = assert!(netvm_region::MAX_WORKERS < WORKER_MASK as usize);
+
+/// What the account says of a cell that is out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(u8);
+
 /// Packet memory on the packet path.
 #[derive(Debug)]
 pub struct Memory {
@@ -29,6 +40,8 @@ pub struct Memory {
     pub pool: Arc<Pool>,
     region: Arc<Region>,
     out: Box<[AtomicU8]>,
+    /// The generation in which cells are handed out now.
+    generation: AtomicU8,
     /// For captures: time stamp and original length of the packet in each cell.
     stamps: Box<[[AtomicU64; 2]]>,
 }
@@ -38,7 +51,7 @@ impl Memory {
         let cells = region.geometry().cells as usize;
         let out = (0..cells).map(|_| AtomicU8::new(0)).collect();
         let stamps = (0..cells).map(|_| Default::default()).collect();
-        Self { id, pool: Arc::new(pool), region, out, stamps }
+        Self { id, pool: Arc::new(pool), region, out, generation: AtomicU8::new(0), stamps }
     }
 
     /// The shared part.
@@ -47,11 +60,24 @@ impl Memory {
         &self.region
     }
 
+    /// What the account says of cells that a worker hands out now; the same for a whole burst.
+    #[inline(always)]
+    pub(crate) fn mark_of(&self, worker: WorkerId) -> Mark {
+        Mark((worker.0 + 1) | (self.generation.load(Ordering::Relaxed) << GENERATION_SHIFT))
+    }
+
     /// Gives a cell, whose mbuf the caller forgets now without freeing it, to a station.
     #[inline(always)]
-    pub(crate) fn hand_out(&self, cell: u32, worker: WorkerId, station: StationId) {
-        self.out[cell as usize].store(worker.0 + 1, Ordering::Relaxed);
+    pub(crate) fn hand_out(&self, cell: u32, mark: Mark, station: StationId) {
+        self.out[cell as usize].store(mark.0, Ordering::Relaxed);
         self.region.set_owner(cell, station.0);
+    }
+
+    /// Begins the next generation; returns it.
+    pub(crate) fn next_generation(&self) -> u8 {
+        let next = (self.generation.load(Ordering::Relaxed) + 1) % GENERATIONS;
+        self.generation.store(next, Ordering::Relaxed);
+        next
     }
 
     /// Asks for the header of a cell's mbuf to be brought into the cache.
@@ -66,7 +92,7 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn take_back(&self, cell: u32, worker: WorkerId) -> Result<Mbuf, Violation> {
         let byte = self.out.get(cell as usize).ok_or(Violation::CellOutOfRange)?;
-        if byte.load(Ordering::Relaxed) != worker.0 + 1 {
+        if byte.load(Ordering::Relaxed) & WORKER_MASK != worker.0 + 1 {
             return Err(Violation::CellNotOut);
         }
         byte.store(0, Ordering::Relaxed);
@@ -75,10 +101,10 @@ impl Memory {
         Ok(unsafe { self.pool.mbuf_of_unchecked(cell).own() })
     }
 
-    /// Takes back the cells of `range` that `worker` handed out and whose ledger entry is one of `stations` (bit set) or
-    /// no station's number at all, and frees them; returns how many.
+    /// Takes back the cells of `range` that `worker` handed out and whose ledger entry is one of `stations` (a bit
+    /// each), and frees them; returns how many.
     pub(crate) fn sweep(&self, range: core::ops::Range<u32>, worker: WorkerId, stations: u64) -> u64 {
-        let gone = |owner: u8| stations.checked_shr(owner.into()).is_none_or(|bits| bits & 1 == 1);
+        let gone = |owner: u8| stations.checked_shr(owner.into()).is_some_and(|bits| bits & 1 == 1);
         let mut count = 0;
         for cell in range {
             if self.region.owner(cell).is_some_and(gone) && self.take_back(cell, worker).is_ok() {
@@ -86,6 +112,16 @@ impl Memory {
             }
         }
         count
+    }
+
+    /// Takes back the cells of `range` that `worker` handed out in another generation than `current`, whoever the ledger
+    /// says has them, and frees them; returns how many.
+    pub(crate) fn sweep_older(&self, range: core::ops::Range<u32>, worker: WorkerId, current: u8) -> u64 {
+        let is_older = |cell: u32| {
+            let byte = self.out.get(cell as usize).map_or(0, |byte| byte.load(Ordering::Relaxed));
+            byte != 0 && byte >> GENERATION_SHIFT != current
+        };
+        range.filter(|cell| is_older(*cell) && self.take_back(*cell, worker).is_ok()).count() as u64
     }
 
     /// Takes back one cell if its ledger entry is `station`: for what a dead producer wrote and did not publish.

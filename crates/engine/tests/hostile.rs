@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::{Hello, Ready};
 use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
+use netvm_engine::Notice;
 use netvm_region::{Control, Mapping, Region};
 use netvm_ring::Descriptor;
 use support::{Rig, chain, group, line, nf, port, source, steer};
@@ -19,6 +20,9 @@ use support::{Rig, chain, group, line, nf, port, source, steer};
 fn nf_process() {
     if std::env::var("NETVM_TEST_NF").is_ok_and(|kind| kind == "hostile") {
         be_hostile();
+    }
+    if std::env::var("NETVM_TEST_NF").is_ok_and(|kind| kind == "liar") {
+        be_a_liar();
     }
     support::be_an_nf();
 }
@@ -184,4 +188,65 @@ fn a_hostile_nf_harms_nobody_else() {
         engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.cells)
     };
     assert!(rig.until(Duration::from_secs(5), whole), "{}", rig.story());
+}
+
+/// Writes into the ledger that another station has what it has itself.
+fn be_a_liar() -> ! {
+    let number: i32 = std::env::var(netvm_attach::FD_VARIABLE).unwrap().parse().unwrap();
+    // SAFETY: passed to this process for this use.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    let role = std::env::var(netvm_attach::ROLE_VARIABLE).unwrap();
+    let hello = Hello {
+        layout: netvm_region::LAYOUT_VERSION,
+        role,
+        name: "liar".into(),
+        threads: 1,
+        counters: vec![],
+    };
+    let fds = netvm_attach::greet(&socket, &hello).unwrap();
+    let control = Control::open(fds.control).unwrap();
+    let geometry = control.header().geometries[0];
+    let region = Region::open("liar", fds.regions.into_iter().next().unwrap(), geometry).unwrap();
+    netvm_attach::send(&socket, &Ready { pid: std::process::id() }, &[]).unwrap();
+    // SAFETY: this process's end.
+    let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+    loop {
+        let mut burst = [Descriptor::default(); 32];
+        let count = consumer.pop(&mut burst);
+        for descriptor in &burst[..count] {
+            // The first that attached has station 1.
+            region.set_owner(descriptor.cell(), 1);
+        }
+    }
+}
+
+#[test]
+fn cells_of_a_liar_are_found_while_those_it_accuses_live_on() {
+    let mut host = line(&["honest"], None, false);
+    host.nfs.push(nf(1, "liar", 0));
+    host.ports.push(port(2, "in2", source(60, Some(300), true)));
+    host.chains.push(chain(1, &[1], OnFailure::Drop, 1));
+    host.steering.push(steer(2, 1));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    rig.attach("honest", "forward", false);
+    let liar = rig.attach("liar", "liar", false);
+    let all_lost = |engine: &netvm_engine::Engine| {
+        let views = engine.instances();
+        views[1].threads[0].delivered == 300 && views[1].threads[0].cells == 0
+    };
+    assert!(rig.until(Duration::from_secs(10), all_lost), "{}", rig.story());
+    rig.kill(liar);
+    assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.story());
+    let audited = |notice: &Notice| if let Notice::Audited { cells, .. } = notice { *cells } else { 0 };
+    assert_eq!(rig.notices.iter().map(audited).sum::<u64>(), 300, "{:?}", rig.notices);
+    // Nothing was taken from the honest NF, which works on.
+    let honest = &rig.engine.instances()[0].threads[0];
+    assert!(honest.violations.is_empty(), "{}", rig.story());
+    let left = rig.engine.chains()[0].left;
+    assert!(
+        rig.until(Duration::from_secs(10), |engine| engine.chains()[0].left > left + 1000),
+        "{}",
+        rig.story()
+    );
 }

@@ -168,6 +168,13 @@ impl RingMemory {
         tail.wrapping_sub(header.head.0.load(Ordering::Acquire)).min(self.capacity)
     }
 
+    /// The indexes that the two sides claim: of the consumer (head) and of the producer (tail).
+    #[must_use]
+    pub fn claims(&self) -> (u32, u32) {
+        let header = self.header();
+        (header.head.0.load(Ordering::Acquire), header.tail.0.load(Ordering::Acquire))
+    }
+
     /// Descriptors that a producer wrote but did not live to publish: the slots beyond its tail with the lap bit of
     /// the lap they would have been in. For the engine, once the producer's process is gone.
     pub fn unpublished(&self) -> impl Iterator<Item = Descriptor> + '_ {

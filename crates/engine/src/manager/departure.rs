@@ -22,7 +22,7 @@ use super::{Engine, Notice};
 use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId};
 use crate::link::wake;
 use crate::worker::Command;
-use crate::worker::sweep::{SweepOrder, Swept};
+use crate::worker::sweep::{SweepOrder, Swept, What};
 
 /// How long an NF that leaves has for sending on what it holds.
 const GRACE: Duration = Duration::from_secs(2);
@@ -88,6 +88,7 @@ impl Engine {
         if let Some(group) = self.groups.get_mut(&instance.group) {
             group.mark_gone(mask);
         }
+        self.restart_audit(instance.group);
         self.promote_standby(&instance);
         self.rebuild();
         let epoch = self.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
@@ -148,12 +149,8 @@ impl Engine {
             let ticket = self.next_ticket;
             self.next_ticket += 1;
             let memory = group.memories[usize::from(*region)].id;
-            worker.order(Command::Sweep(SweepOrder {
-                ticket,
-                memory,
-                stations,
-                stranded: stranded.to_vec(),
-            }));
+            let what = What::Gone { stations, stranded: stranded.to_vec() };
+            worker.order(Command::Sweep(SweepOrder { ticket, memory, what }));
             tickets.push(ticket);
         }
         tickets
@@ -161,6 +158,9 @@ impl Engine {
 
     /// A sweep is done.
     pub(super) fn swept(&mut self, done: Swept) {
+        if self.audit_swept(done) {
+            return;
+        }
         let departure = self.departures.iter_mut().find(|departure| departure.tickets.contains(&done.ticket));
         if let Some(departure) = departure {
             departure.tickets.retain(|ticket| *ticket != done.ticket);
@@ -169,13 +169,6 @@ impl Engine {
                 departure.first_sweep = departure.first_sweep.max(done.at.duration_since(departure.since));
             }
         }
-    }
-
-    /// Whether the last sweep of a group is under way: it takes whatever is not with an NF that was there when it began.
-    pub(super) fn is_sweeping(&self, group: GroupId) -> bool {
-        self.departures
-            .iter()
-            .any(|departure| departure.group == group && departure.phase == Phase::LastSweep)
     }
 
     /// Moves departures on, and NFs that are leaving.
@@ -193,6 +186,7 @@ impl Engine {
                 group.release_stations(departure.mask);
             }
             self.reclaimed += departure.cells;
+            self.want_audit(departure.group);
             self.notices.push_back(Notice::Reclaimed {
                 instance: departure.id,
                 role: departure.role,
@@ -219,14 +213,8 @@ impl Engine {
                     .instances
                     .values()
                     .filter(|other| other.group == group && other.state != InstanceState::Attaching);
-                let (mut seen, mut live) = (true, 0);
-                for other in others {
-                    seen &= other.has_seen(epoch);
-                    live |= other.mask();
-                }
-                if seen {
-                    // Nobody but these is left to have anything: what the ledger says of others is an error or a lie.
-                    let tickets = self.order_sweep(group, !(live & !mask), &[]);
+                if others.into_iter().all(|other| other.has_seen(epoch)) {
+                    let tickets = self.order_sweep(group, mask, &[]);
                     let departure = &mut self.departures[index];
                     departure.tickets = tickets;
                     departure.phase = Phase::LastSweep;

@@ -131,6 +131,11 @@ impl GroupState {
         }
     }
 
+    /// Wakes every NF thread that sleeps.
+    pub(super) fn wake_all(&self) {
+        self.wakes.iter().for_each(crate::link::wake);
+    }
+
     pub(super) const fn id(&self) -> GroupId {
         self.config.id
     }

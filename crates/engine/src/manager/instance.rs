@@ -136,14 +136,7 @@ impl Engine {
     }
 
     /// The NF has mapped everything: packets may come (or, of a standby, it may be called).
-    ///
-    /// While the cells of one that has gone are being collected, this is put off until [`Engine::service`] has seen to that.
     pub fn activate(&mut self, id: InstanceId) {
-        let Some(group) = self.instances.get(&id).map(|instance| instance.group) else { return };
-        if self.is_sweeping(group) {
-            self.ready.push(id);
-            return;
-        }
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
         let (group, control) = (instance.group, Arc::clone(&instance.control));

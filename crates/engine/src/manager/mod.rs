@@ -13,6 +13,7 @@ use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Page
 use rustix::event::{EventfdFlags, eventfd};
 
 mod apply;
+mod audit;
 mod departure;
 mod group;
 mod instance;
@@ -21,12 +22,13 @@ mod ports;
 mod view;
 
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, RoleId, WorkerId};
-use crate::link::{MAX_LINKS, wake};
+use crate::link::MAX_LINKS;
 use crate::memory::Memory;
 use crate::topology::Topology;
 use crate::worker::handoff::Handoff;
 use crate::worker::{Command, Event, Setup, WorkerHandle};
 pub use apply::ApplyError;
+use audit::Audit;
 use departure::Departure;
 use group::{GroupState, MemoryPlan};
 use instance::Instance;
@@ -148,6 +150,13 @@ pub enum Notice {
         /// How long until nothing of it was left.
         total: Duration,
     },
+    /// Cells were out that nobody had: an NF that is gone said falsely in the ledger who had them.
+    Audited {
+        /// The trust group.
+        group: GroupId,
+        /// Cells taken back.
+        cells: u64,
+    },
     /// A capture could not be read or written to its end; told when its port is closed.
     PortFault {
         /// The port.
@@ -179,8 +188,7 @@ pub struct Engine {
     ports: BTreeMap<PortId, PortState>,
     instances: BTreeMap<InstanceId, Instance>,
     departures: Vec<Departure>,
-    /// NFs that are ready, and wait for a sweep of their group to end.
-    ready: Vec<InstanceId>,
+    audits: Vec<Audit>,
     notices: VecDeque<Notice>,
     reclaimed: u64,
     next_memory: u16,
@@ -239,7 +247,7 @@ impl Engine {
             ports: BTreeMap::new(),
             instances: BTreeMap::new(),
             departures: Vec::new(),
-            ready: Vec::new(),
+            audits: Vec::new(),
             notices: VecDeque::new(),
             reclaimed: 0,
             next_memory: 0,
@@ -265,14 +273,13 @@ impl Engine {
                         drop(queue);
                         self.port_retired(port, WorkerId(n as u8));
                     }
+                    Event::Passed(ticket) => self.barrier_passed(ticket),
                     Event::Retired(_) => {}
                 }
             }
         }
         self.serve_departures();
-        for id in core::mem::take(&mut self.ready) {
-            self.activate(id);
-        }
+        self.serve_audits();
         self.retire_groups();
     }
 
@@ -292,9 +299,7 @@ impl Engine {
             view.fill_table(group);
             if *group.table != *before || group.publisher.epoch() == 0 {
                 group.publisher.publish(&group.table);
-                for wake_fd in &group.wakes {
-                    wake(wake_fd);
-                }
+                group.wake_all();
             }
         }
         for (n, worker) in self.workers.iter_mut().enumerate() {

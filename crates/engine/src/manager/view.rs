@@ -175,7 +175,9 @@ impl Engine {
     /// Whether an NF's departure is still being worked on.
     #[must_use]
     pub fn is_settling(&self) -> bool {
-        !self.departures.is_empty() || self.instances.values().any(|i| i.state == InstanceState::Leaving)
+        !self.departures.is_empty()
+            || !self.audits.is_empty()
+            || self.instances.values().any(|i| i.state == InstanceState::Leaving)
     }
 
     /// The ports, by number.

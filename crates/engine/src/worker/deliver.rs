@@ -224,6 +224,7 @@ impl Path {
         if count == 0 {
             return 0;
         }
+        let mark = memory.mark_of(worker);
         for (n, mbuf) in (0..count).zip(batch.as_slice()) {
             let cell = memory.pool.cell_of(mbuf);
             let descriptor = Descriptor::new(cell, mbuf.data_off(), mbuf.data_len());
@@ -232,7 +233,7 @@ impl Path {
                 descriptor = descriptor.with_hash(hash_of(mbuf));
             }
             link.to_nf.write(n, descriptor);
-            memory.hand_out(cell, worker, link.station);
+            memory.hand_out(cell, mark, link.station);
         }
         // SAFETY: the memory's account has these packets now, and gives each back once.
         unsafe { batch.forget_front(count as usize) };

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     RemoveLink(LinkId),
     /// Take back the cells of NFs that are gone.
     Sweep(SweepOrder),
+    /// Say when everything before this has been done.
+    Barrier(u64),
     /// End.
     Stop,
 }
@@ -51,6 +53,8 @@ pub(crate) enum Event {
     Retired(#[expect(dead_code, reason = "carried to be freed by the manager")] Retired),
     /// A sweep is done.
     Swept(Swept),
+    /// A barrier was passed.
+    Passed(u64),
 }
 
 impl Worker {
@@ -119,6 +123,7 @@ impl Worker {
                 }
             }
             Command::Sweep(order) => self.sweeps.add(order),
+            Command::Barrier(ticket) => self.tell(Event::Passed(ticket)),
             Command::Stop => self.stopping = true,
         }
     }

@@ -15,10 +15,24 @@ pub(crate) struct SweepOrder {
     /// Comes back with the result.
     pub(crate) ticket: u64,
     pub(crate) memory: MemoryId,
-    /// Stations that are gone, a bit each.
-    pub(crate) stations: u64,
-    /// Cells that a dead producer wrote to a ring for a station and did not publish.
-    pub(crate) stranded: Vec<(u32, StationId)>,
+    pub(crate) what: What,
+}
+
+/// Which cells are to come back.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// Those of stations that are gone.
+    Gone {
+        /// The stations, a bit each.
+        stations: u64,
+        /// Cells that a dead producer wrote to a ring for a station and did not publish.
+        stranded: Vec<(u32, StationId)>,
+    },
+    /// Those that were handed out before this generation.
+    Older {
+        /// The generation that is now.
+        current: u8,
+    },
 }
 
 /// The result.
@@ -48,13 +62,17 @@ impl Sweeps {
     pub(super) fn step(&mut self, path: &Path) -> Option<Swept> {
         let (order, next, cells) = self.queue.front_mut()?;
         if let Some(memory) = path.memory(order.memory) {
-            if *next == 0 {
-                let stranded = order.stranded.iter();
-                *cells += stranded.filter(|(cell, to)| memory.sweep_one(*cell, path.id, *to)).count() as u64;
-            }
             let total = memory.region().geometry().cells;
             let end = next.saturating_add(SLICE).min(total);
-            *cells += memory.sweep(*next..end, path.id, order.stations);
+            *cells += match &order.what {
+                What::Gone { stations, stranded } => {
+                    let first = if *next == 0 { stranded.as_slice() } else { &[] };
+                    let swept =
+                        first.iter().filter(|(cell, to)| memory.sweep_one(*cell, path.id, *to)).count();
+                    swept as u64 + memory.sweep(*next..end, path.id, *stations)
+                }
+                What::Older { current } => memory.sweep_older(*next..end, path.id, *current),
+            };
             *next = end;
             if end < total {
                 return None;
