@@ -10,7 +10,7 @@ use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
 use crate::process::{Process, Start};
-use crate::traffic::FORBIDDEN_PORT;
+use crate::traffic::{ALLOWED_PORT, FORBIDDEN_PORT};
 
 /// Programs of ours that the demo starts, directly or by way of netvmd.
 const PROGRAMS: [&str; 4] = ["netvmd", "netvm-firewall", "netvm-monitor", "netvm-l3-forward"];
@@ -57,13 +57,15 @@ pub fn programs() -> Result<PathBuf, Failure> {
     Err(Failure::NotBuilt { programs: missing.join(", "), folder: folder.display().to_string() })
 }
 
-/// The rules of the firewall: what it does not know it denies.
+/// The rules of the firewall, which denies whatever none of them allows and lets in what returns.
 fn rules() -> String {
     let (client, server) = (Side::Client.subnet(), Side::Server.subnet());
-    RULES.replace("CLIENT", &client).replace("SERVER", &server).replace("PORT", &FORBIDDEN_PORT.to_string())
+    format!(
+        "allow tcp  from {client} to {server} port {ALLOWED_PORT}\n\
+         allow icmp from {client} to {server}\n\
+         deny  tcp  from {client} to {server} port {FORBIDDEN_PORT}  # and everything else\n"
+    )
 }
-
-const RULES: &str = "deny tcp from CLIENT to SERVER port PORT\n";
 
 /// The configuration of one netvmd with both ports and the chain.
 fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
@@ -84,7 +86,7 @@ fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
         format!("[engine]\nidle = \"adaptive\"\n\n[[group]]\nname = \"{GROUP}\"\n\n"),
         port(Side::Client),
         port(Side::Server),
-        nf("firewall", &format!(", \"--rules\", \"{folder}/firewall.rules\"")),
+        nf("firewall", &format!(", \"--rules\", \"{folder}/firewall.rules\", \"--stateful\"")),
         nf("monitor", ""),
         nf("l3-forward", &format!(", \"--routes\", \"{folder}/routes\", \"--proxy-arp\"")),
         format!("[[chain]]\nname = \"web\"\nhops = {CHAIN:?}\n"),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::Options;
 use crate::cleanup;
-use crate::crash::crash;
+use crate::crash::{VICTIM, crash};
 use crate::daemon::{CHAIN, GROUP, PortKind, nf};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -15,7 +15,7 @@ use crate::names::{Names, Side};
 use crate::report::{Forbidden, Summary, Verdict, verdicts};
 use crate::stage::{Scenery, Stage};
 use crate::story::Story;
-use crate::tables::{self, total};
+use crate::tables;
 use crate::traffic::{self, Connection, Download, FORBIDDEN_PORT, Ping, Pings};
 
 /// Requests of the first ping, and the time between two of them.
@@ -34,14 +34,19 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     let stage = build(options, names, &story, interrupt)?;
     let summary = act(&stage, names, &mut story, interrupt)?;
     let mut verdicts = verdicts(&summary);
-    for table in [
-        ("Packets per hop, before the NF died", tables::hops(&summary.before_crash)),
-        ("Drops by reason", tables::drops(&summary.at_end)),
-        ("Cells out and back", tables::cells(&summary.at_start, &summary.at_end)),
-        ("What each stage costs (as in NetVM's Table 1)", tables::stages(&summary.at_end)),
+    let until = format!("until the {VICTIM} is killed");
+    for (title, table) in [
+        (format!("Packets per hop, {until}"), tables::hops(&summary.before_crash)),
+        ("Drops by reason (an NF's are its chain's, too)".to_owned(), tables::drops(&summary.at_end)),
+        ("Cells out and back".to_owned(), tables::cells(&summary.at_start, &summary.at_end)),
+        (
+            format!("What each stage costs (as in NetVM's Table 1), {until}"),
+            tables::stages(&summary.before_crash, summary.status.clock_hz),
+        ),
     ] {
-        story.add(&format!("\n{}\n{}", table.0, table.1));
+        story.add(&format!("\n{title}\n{table}"));
     }
+    story.add("Here `engine to port` is mostly the kernel: sending to a veth runs the other host's TCP.");
     if options.keep {
         story.add("");
         verdicts.iter().for_each(|verdict| story.add(&verdict.to_string()));
@@ -97,12 +102,12 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
     let download = download(stage, names, story, interrupt)?;
     let forbidden = forbidden(stage, names, interrupt)?;
     story.say(&format!(
-        "TCP port {FORBIDDEN_PORT} answers beside the chain; through it {}, and the firewall dropped {} packets",
+        "TCP port {FORBIDDEN_PORT} answers beside the chain; through it {}, and the firewall denied {} packets",
         match forbidden.through_the_chain {
             Connection::Made => "as well",
             Connection::Failed => "there is no answer",
         },
-        forbidden.dropped
+        forbidden.denied
     ));
     let before_crash = daemon.stats_at_rest(interrupt)?;
     let crash = crash(names, daemon, folder, story, interrupt)?;
@@ -111,8 +116,8 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
         crash.reclaimed, crash.reclaim_ms, crash.pid_after, crash.restart_ms
     ));
     story.add(&format!("the ping went on: {}", in_words(&crash.pings)));
-    let at_end = daemon.stats_at_rest(interrupt)?;
-    Ok(Summary { ping, download, forbidden, crash, at_start, before_crash, at_end })
+    let (at_end, status) = (daemon.stats_at_rest(interrupt)?, daemon.status()?);
+    Ok(Summary { status, ping, download, forbidden, crash, at_start, before_crash, at_end })
 }
 
 fn download(
@@ -139,12 +144,12 @@ fn download(
 }
 
 fn forbidden(stage: &Stage, names: Names, interrupt: &Interrupt) -> Result<Forbidden, Failure> {
-    let dropped = |stats: &Stats| nf(stats, CHAIN[0]).map_or(0, |nf| total(nf, |thread| thread.dropped));
-    let before = dropped(&stage.daemon.stats()?);
+    let denied = |stats: &Stats| nf(stats, CHAIN[0])?.counters.get("denied").copied();
+    let before = denied(&stage.daemon.stats()?).unwrap_or_default();
     let beside_the_chain = traffic::connect(names, Side::Server, FORBIDDEN_PORT, interrupt)?;
     let through_the_chain = traffic::connect(names, Side::Client, FORBIDDEN_PORT, interrupt)?;
-    let dropped = dropped(&stage.daemon.stats()?).saturating_sub(before);
-    Ok(Forbidden { beside_the_chain, through_the_chain, dropped })
+    let denied = denied(&stage.daemon.stats()?).unwrap_or_default().saturating_sub(before);
+    Ok(Forbidden { beside_the_chain, through_the_chain, denied })
 }
 
 fn in_words(pings: &Pings) -> String {

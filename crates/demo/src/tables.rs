@@ -1,13 +1,16 @@
 //! What netvmd counted, as tables.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use netvm_api::{NfInfo, Stats, ThreadInfo};
 
 use crate::daemon::{CHAIN, nf};
 
+/// A line below the header and no other, so that a table is no taller than what is in it.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     table
 }
@@ -27,53 +30,25 @@ pub fn total(nf: &NfInfo, of: impl Fn(&ThreadInfo) -> u64) -> u64 {
 
 /// The way of the packets: ports, NFs, ports.
 pub fn hops(stats: &Stats) -> String {
-    let mut table = table(&[
-        "hop",
-        "process",
-        "packets in",
-        "to the next",
-        "out of a port",
-        "dropped",
-        "cycles a packet",
-    ]);
+    let mut table = table(&["hop", "process", "packets in", "to the next", "out of a port", "dropped"]);
     let ports = stats.ports.iter();
     for port in ports.clone() {
         let name = format!("from port {}", port.name);
-        table.add_row([
-            &name,
-            &port.driver_mode,
-            &count(port.rx_packets),
-            "",
-            "",
-            &count(port.rx_dropped),
-            "",
-        ]);
+        table.add_row([&name, &port.driver_mode, &count(port.rx_packets), "", "", &count(port.rx_dropped)]);
     }
     for nf in CHAIN.into_iter().filter_map(|role| nf(stats, role)) {
-        let received = total(nf, |thread| thread.received);
-        let cycles: f64 =
-            nf.threads.iter().map(|thread| thread.nf_cycles_per_packet * thread.received as f64).sum();
         table.add_row([
             nf.role.clone(),
             nf.pid.map_or_else(|| "none".to_owned(), |pid| pid.to_string()),
-            count(received),
+            count(total(nf, |thread| thread.received)),
             count(total(nf, |thread| thread.next)),
             count(total(nf, |thread| thread.port)),
             count(total(nf, |thread| thread.dropped)),
-            format!("{:.0}", cycles / received.max(1) as f64),
         ]);
     }
     for port in ports {
         let name = format!("to port {}", port.name);
-        table.add_row([
-            &name,
-            &port.driver_mode,
-            "",
-            "",
-            &count(port.tx_packets),
-            &count(port.tx_dropped),
-            "",
-        ]);
+        table.add_row([&name, &port.driver_mode, "", "", &count(port.tx_packets), &count(port.tx_dropped)]);
     }
     drawn(table, 2)
 }
@@ -89,8 +64,9 @@ pub fn drops(stats: &Stats) -> String {
             }
         }
     }
-    if drops.total() == 0 {
-        table.add_row(["nowhere", "", "0"]);
+    for group in stats.groups.iter().filter(|group| group.reclaimed_total > 0) {
+        let place = format!("group {}", group.name);
+        table.add_row([&place, "taken back from a dead nf", &count(group.reclaimed_total)]);
     }
     drawn(table, 2)
 }
@@ -117,16 +93,22 @@ pub fn cells(before: &Stats, after: &Stats) -> String {
     drawn(table, 3)
 }
 
-/// What each stage costs (NetVM, NSDI 2014, Table 1).
-pub fn stages(stats: &Stats) -> String {
-    let mut table = table(&["stage", "packets", "cycles a packet", "ns a packet"]);
-    for stage in stats.stages.iter().filter(|stage| stage.packets > 0) {
-        table.add_row([
-            stage.stage.clone(),
-            count(stage.packets),
-            format!("{:.0}", stage.cycles_per_packet),
-            format!("{:.0}", stage.ns_per_packet),
-        ]);
+/// What each stage costs (NetVM, NSDI 2014, Table 1): the engine's, then the NFs', each with netlib's part. `clock_hz`: of
+/// the clock that counts cycles.
+pub fn stages(stats: &Stats, clock_hz: u64) -> String {
+    let mut table = table(&["stage", "packets timed", "cycles a packet", "ns a packet"]);
+    let mut add = |stage: &str, packets: u64, cycles: f64, ns: f64| {
+        table.add_row([stage, &count(packets), &format!("{cycles:.0}"), &format!("{ns:.0}")]);
+    };
+    for stage in &stats.stages {
+        add(&stage.stage, stage.packets, stage.cycles_per_packet, stage.ns_per_packet);
+    }
+    for nf in CHAIN.into_iter().filter_map(|role| nf(stats, role)) {
+        let packets = total(nf, |thread| thread.received);
+        let cycles: f64 =
+            nf.threads.iter().map(|thread| thread.cycles_per_packet * thread.received as f64).sum();
+        let cycles = cycles / packets.max(1) as f64;
+        add(&format!("in {}", nf.role), packets, cycles, cycles * 1e9 / clock_hz.max(1) as f64);
     }
     drawn(table, 1)
 }
