@@ -25,6 +25,13 @@ impl Reclaims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(group).copied().unwrap_or_default()
     }
 
+    fn add(&self, group: &str, cells: u64, time: Duration) {
+        let mut reclaims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reclaim = reclaims.entry(group.to_owned()).or_default();
+        reclaim.cells += cells;
+        reclaim.longest = reclaim.longest.max(time);
+    }
+
     /// Takes note of what happened. `engine` knows the names that belong to numbers.
     pub(crate) fn hear(&self, engine: &Engine, notice: Notice) {
         let host = engine.host();
@@ -38,11 +45,16 @@ impl Reclaims {
                     millis(total)
                 );
                 if let Some(group) = host.nf(role).and_then(|nf| host.group(nf.group)) {
-                    let mut reclaims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    let reclaim = reclaims.entry(group.name.clone()).or_default();
-                    reclaim.cells += cells;
-                    reclaim.longest = reclaim.longest.max(first_sweep);
+                    self.add(&group.name, cells, first_sweep);
                 }
+            }
+            Notice::Audited { group, cells } => {
+                let Some(group) = host.group(group) else { return };
+                tracing::warn!(
+                    "group {}: {cells} cells were with nobody and are back; an NF had lied about them",
+                    group.name
+                );
+                self.add(&group.name, cells, Duration::ZERO);
             }
             Notice::StandbyTookOver { instance, role } => {
                 tracing::info!("nf {}: standby instance {instance} takes packets now", nf(role));
