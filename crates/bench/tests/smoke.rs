@@ -4,9 +4,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn bench(arguments: &str) -> Output {
+fn bench(arguments: &str) -> std::io::Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netvm-bench"));
-    command.args(arguments.split_whitespace()).output().unwrap()
+    command.args(arguments.split_whitespace()).output()
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn hop_prints_one_json_object() {
         println!("SKIP: this process may use {cores} core, the benchmark needs two");
         return;
     }
-    let output = bench("hop --json --quick --skip-peers --runs 2 --seconds 0.1");
+    let output = bench("hop --json --quick --skip-peers --runs 2 --seconds 0.1").unwrap();
     let progress = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{progress}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -36,7 +36,7 @@ fn hop_prints_one_json_object() {
 
 #[test]
 fn what_cannot_be_measured_is_said_and_has_no_result() {
-    let output = bench("hop --json --quick --cores 0,0");
+    let output = bench("hop --json --quick --cores 0,0").unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("needs 2 cores"), "{text}");
