@@ -142,6 +142,15 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
         list.filter_map(|slot| slot.entry.as_ref().map(|(key, value)| (key, value)))
     }
 
+    /// The entries of `count` slots from slot `from` on, in no order, and the slot to go on from; `None` at the end. To go
+    /// through a large table a part at a time: an entry that stays in the table meanwhile is seen once.
+    pub fn part(&self, from: usize, count: usize) -> (impl Iterator<Item = (&K, &V)>, Option<usize>) {
+        let end = from.saturating_add(count).min(self.slots.len());
+        let slots = self.slots.get(from..end).unwrap_or_default();
+        let entries = slots.iter().filter_map(|slot| slot.entry.as_ref().map(|(key, value)| (key, value)));
+        (entries, (end < self.slots.len()).then_some(end))
+    }
+
     #[inline]
     fn chain_of(&self, key: &K) -> usize {
         self.hasher.hash_one(key) as usize & (self.chains.len() - 1)
@@ -299,8 +308,18 @@ mod tests {
                 }
                 let expected: Vec<_> = model.entries.iter().rev().map(|entry| (entry.0, entry.1)).collect();
                 let entries: Vec<_> = table.iter().map(|(key, value)| (*key, *value)).collect();
-                prop_assert_eq!(entries, expected);
+                prop_assert_eq!(&entries, &expected);
                 prop_assert_eq!((table.len(), table.is_empty()), (model.entries.len(), model.entries.is_empty()));
+                let (mut parts, mut from) = (Vec::new(), Some(0));
+                while let Some(start) = from {
+                    let (part, next) = table.part(start, 3);
+                    parts.extend(part.map(|(key, value)| (*key, *value)));
+                    from = next;
+                }
+                parts.sort_unstable();
+                let mut sorted = expected.clone();
+                sorted.sort_unstable();
+                prop_assert_eq!(parts, sorted);
                 for entry in &model.entries {
                     prop_assert_eq!(table.peek(&entry.0), Some((entry.2, &entry.1)));
                 }

@@ -1,0 +1,320 @@
+//! Reports: gathered by the packet threads a part at a time, put together and written by a thread of their own.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use netlib::clock;
+use netvm_nf_common::{Failure, FastMap};
+use netvm_wire::FiveTuple;
+use serde::Serialize;
+
+use crate::Rank;
+use crate::flows::{Amount, Flow, Flows, Gathering, Snapshot, Totals};
+
+/// Where a packet thread's snapshots go.
+#[derive(Debug)]
+pub struct Sink {
+    sender: Sender<Snapshot>,
+    thread: u16,
+    interval: Duration,
+    due: Instant,
+    gathering: Option<Gathering>,
+}
+
+impl Sink {
+    /// For the snapshots of `thread`, one every `interval`.
+    #[must_use]
+    pub fn new(sender: Sender<Snapshot>, thread: u16, interval: Duration) -> Self {
+        Self { sender, thread, interval, due: Instant::now() + interval, gathering: None }
+    }
+
+    /// Begins a snapshot when it is time for one.
+    pub(crate) fn begin_if_due(&mut self, top: usize, by: Rank) {
+        let now = Instant::now();
+        if self.gathering.is_none() && now >= self.due {
+            self.due = now + self.interval;
+            self.gathering = Some(Gathering::new(candidates(top), by));
+        }
+    }
+
+    /// Goes on with a snapshot that has begun.
+    #[inline]
+    pub(crate) fn gather(&mut self, flows: &Flows, slots: usize) {
+        let Some(gathering) = &mut self.gathering else { return };
+        if gathering.step(flows, slots)
+            && let Some(gathering) = self.gathering.take()
+        {
+            self.send(gathering.finish(flows, self.thread));
+        }
+    }
+
+    /// The last snapshot, at once.
+    pub(crate) fn finish(&mut self, flows: &Flows, top: usize, by: Rank) {
+        let mut gathering = Gathering::new(candidates(top), by);
+        while !gathering.step(flows, usize::MAX) {}
+        self.send(gathering.finish(flows, self.thread));
+    }
+
+    fn send(&self, snapshot: Snapshot) {
+        // A writer that has ended has said why.
+        let _ = self.sender.send(snapshot);
+    }
+}
+
+/// How many flows a thread's snapshot has for a report of `top`: more, as a flow may be spread over threads.
+const fn candidates(top: usize) -> usize {
+    top * 4
+}
+
+/// Puts snapshots together and writes reports.
+#[derive(Debug)]
+pub struct Reporter {
+    path: PathBuf,
+    top: usize,
+    by: Rank,
+    started: Instant,
+}
+
+/// The thread of a [`Reporter`].
+#[derive(Debug)]
+pub struct Writer {
+    sender: Sender<Snapshot>,
+    thread: JoinHandle<Result<(), Failure>>,
+}
+
+impl Writer {
+    /// For a [`Sink`].
+    #[must_use]
+    pub fn sender(&self) -> Sender<Snapshot> {
+        self.sender.clone()
+    }
+
+    /// Waits for the last report to be written; all sinks must be gone.
+    ///
+    /// # Errors
+    /// [`Failure::Io`] when it could not be.
+    pub fn finish(self) -> Result<(), Failure> {
+        drop(self.sender);
+        self.thread.join().unwrap_or(Err(Failure::Usage("the thread that writes reports panicked")))
+    }
+}
+
+impl Reporter {
+    /// Writes the `top` largest flows, ranked `by`, to `path`; `-` is standard output.
+    #[must_use]
+    pub fn new(path: PathBuf, top: usize, by: Rank) -> Self {
+        Self { path, top, by, started: Instant::now() }
+    }
+
+    /// Starts to write what `threads` packet threads will send. The first report, of nothing, is written before this
+    /// returns, so that a path that cannot be written is known at once.
+    ///
+    /// # Errors
+    /// [`Failure::Io`] when the report cannot be written, or a thread cannot be started.
+    pub fn start(self, threads: u16) -> Result<Writer, Failure> {
+        self.write(&[])?;
+        let (sender, receiver) = channel();
+        let thread =
+            thread::Builder::new().name("report".into()).spawn(move || self.serve(&receiver, threads));
+        let thread =
+            thread.map_err(|source| Failure::Io { what: "thread for reports".to_owned(), source })?;
+        Ok(Writer { sender, thread })
+    }
+
+    fn serve(&self, receiver: &Receiver<Snapshot>, threads: u16) -> Result<(), Failure> {
+        let mut latest = vec![Snapshot::default(); usize::from(threads)];
+        let mut last = Ok(());
+        while let Ok(snapshot) = receiver.recv() {
+            // What the other threads have sent for the same report, if they have.
+            for snapshot in std::iter::once(snapshot).chain(receiver.try_iter()) {
+                if let Some(slot) = latest.get_mut(usize::from(snapshot.thread)) {
+                    *slot = snapshot;
+                }
+            }
+            let written = self.write(&latest);
+            if let (Ok(()), Err(error)) = (&last, &written) {
+                eprintln!("{error}; trying again with the next report");
+            }
+            last = written;
+        }
+        last
+    }
+
+    fn write(&self, snapshots: &[Snapshot]) -> Result<(), Failure> {
+        let report = Report::new(snapshots, self.top, self.by, self.started.elapsed());
+        let written = serde_json::to_string_pretty(&report).map_err(io::Error::from).and_then(|text| {
+            if self.path == Path::new("-") {
+                writeln!(io::stdout(), "{text}")
+            } else {
+                replace(&self.path, &text)
+            }
+        });
+        written.map_err(|source| Failure::Io { what: format!("report {}", self.path.display()), source })
+    }
+}
+
+/// Writes a file so that a reader sees either all of the old one or all of the new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    fs::write(&beside, format!("{text}\n"))?;
+    fs::rename(&beside, path)
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Seconds since 1970.
+    time: f64,
+    /// Seconds since the NF started.
+    seconds: f64,
+    total: Amount,
+    protocols: Totals,
+    flows: FlowCounts,
+    top: Vec<FlowReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct FlowCounts {
+    tracked: u64,
+    evicted: u64,
+    evicted_packets: u64,
+    evicted_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct FlowReport {
+    protocol: String,
+    source: String,
+    source_port: u16,
+    destination: String,
+    destination_port: u16,
+    packets: u64,
+    bytes: u64,
+    /// From the first packet to the last.
+    seconds: f64,
+    /// Since the last packet.
+    idle_seconds: f64,
+}
+
+impl Report {
+    fn new(snapshots: &[Snapshot], top: usize, by: Rank, seconds: Duration) -> Self {
+        let (mut protocols, mut total) = (Totals::default(), Amount::default());
+        let mut flows = FlowCounts { tracked: 0, evicted: 0, evicted_packets: 0, evicted_bytes: 0 };
+        let mut largest: FastMap<FiveTuple, Flow> = FastMap::default();
+        for snapshot in snapshots {
+            protocols.add_all(&snapshot.totals);
+            flows.tracked += snapshot.tracked;
+            flows.evicted += snapshot.evicted;
+            flows.evicted_packets += snapshot.evicted_amount.packets;
+            flows.evicted_bytes += snapshot.evicted_amount.bytes;
+            for (tuple, flow) in &snapshot.largest {
+                largest.entry(*tuple).and_modify(|known| known.add(flow)).or_insert(*flow);
+            }
+        }
+        protocols.parts().into_iter().for_each(|part| total.add_all(part));
+        let mut largest: Vec<_> = largest.into_iter().collect();
+        largest.sort_unstable_by_key(|(tuple, flow)| (std::cmp::Reverse(by.of(flow.amount)), *tuple));
+        largest.truncate(top);
+        let now = clock::cycles();
+        Self {
+            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            seconds: seconds.as_secs_f64(),
+            total,
+            protocols,
+            flows,
+            top: largest.iter().map(|(tuple, flow)| FlowReport::new(tuple, flow, now)).collect(),
+        }
+    }
+}
+
+impl Flow {
+    /// Adds what another thread saw of the same flow.
+    fn add(&mut self, other: &Self) {
+        self.amount.add_all(other.amount);
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+}
+
+impl FlowReport {
+    fn new(tuple: &FiveTuple, flow: &Flow, now: u64) -> Self {
+        let seconds = |cycles: u64| cycles as f64 / clock::cycles_per_second() as f64;
+        Self {
+            protocol: tuple.protocol.to_string(),
+            source: tuple.source.to_ip().to_string(),
+            source_port: tuple.source_port,
+            destination: tuple.destination.to_ip().to_string(),
+            destination_port: tuple.destination_port,
+            packets: flow.amount.packets,
+            bytes: flow.amount.bytes,
+            seconds: seconds(flow.last.saturating_sub(flow.first)),
+            idle_seconds: seconds(now.saturating_sub(flow.last)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_wire::IpProto;
+    use serde_json::Value;
+    use std::net::IpAddr;
+
+    fn tuple(port: u16) -> FiveTuple {
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        FiveTuple::new((address(1), port), (address(2), 53), IpProto::UDP)
+    }
+
+    fn snapshot(thread: u16, flows: &[(u16, u64, u64)]) -> Snapshot {
+        let flow = |packets, bytes| Flow { amount: Amount { packets, bytes }, first: 0, last: 0 };
+        let largest: Vec<_> =
+            flows.iter().map(|(port, packets, bytes)| (tuple(*port), flow(*packets, *bytes))).collect();
+        let mut totals = Totals::default();
+        largest.iter().for_each(|(_, flow)| totals.udp.add_all(flow.amount));
+        Snapshot { thread, totals, tracked: largest.len() as u64, evicted: 1, largest, ..Snapshot::default() }
+    }
+
+    fn ports(report: &Value) -> Vec<(u64, u64)> {
+        let number = |flow: &Value, name: &str| flow[name].as_u64().unwrap();
+        report["top"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|f| (number(f, "source_port"), number(f, "bytes")))
+            .collect()
+    }
+
+    #[test]
+    fn a_report_adds_up_what_threads_saw() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        let read = || serde_json::from_str::<Value>(&fs::read_to_string(&path).unwrap()).unwrap();
+        let writer = Reporter::new(path.clone(), 2, Rank::Bytes).start(2).unwrap();
+        assert_eq!(read()["total"]["packets"], 0);
+        let sender = writer.sender();
+        sender.send(snapshot(0, &[(1, 1, 100), (2, 9, 10)])).unwrap();
+        sender.send(snapshot(1, &[(3, 1, 70), (2, 1, 80)])).unwrap();
+        // Replaces what the thread sent before.
+        sender.send(snapshot(0, &[(1, 1, 100), (2, 9, 30)])).unwrap();
+        drop(sender);
+        writer.finish().unwrap();
+        let report = read();
+        assert_eq!(ports(&report), [(2, 110), (1, 100)]);
+        assert_eq!(report["total"], serde_json::json!({"packets": 12, "bytes": 280}));
+        assert_eq!(report["protocols"]["udp"], report["total"]);
+        assert_eq!((&report["flows"]["tracked"], &report["flows"]["evicted"]), (&4.into(), &2.into()));
+        assert_eq!(report["top"][0]["source"], "10.0.0.1");
+        assert_eq!(report["top"][0]["protocol"], "udp");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside the report");
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_known_at_once() {
+        let error = Reporter::new("/nonexistent/report.json".into(), 2, Rank::Packets).start(1).unwrap_err();
+        assert!(error.to_string().starts_with("report /nonexistent/report.json: No such file"), "{error}");
+    }
+}
