@@ -90,9 +90,7 @@ pub struct LinkCounters {
 pub enum Stage {
     /// From the port's queue into mbufs.
     Receive,
-    /// Parsing and steering.
-    Steer,
-    /// Descriptors into an NF's ring.
+    /// Parsing and steering, and descriptors into an NF's ring.
     Deliver,
     /// Descriptors out of an NF's ring, checked.
     Collect,
@@ -102,14 +100,13 @@ pub enum Stage {
 
 impl Stage {
     /// All of them, in the order of a packet's way.
-    pub const ALL: [Self; 5] = [Self::Receive, Self::Steer, Self::Deliver, Self::Collect, Self::Transmit];
+    pub const ALL: [Self; 4] = [Self::Receive, Self::Deliver, Self::Collect, Self::Transmit];
 
     /// The name that people see; NetVM's in brackets.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Receive => "port to engine",
-            Self::Steer => "steering",
             Self::Deliver => "engine to NF",
             Self::Collect => "NF to engine",
             Self::Transmit => "engine to port",

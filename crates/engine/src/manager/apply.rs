@@ -20,6 +20,9 @@ use crate::worker::Command;
 /// How long to wait for workers to give a port's queues back.
 const CLOSING: Duration = Duration::from_secs(10);
 
+/// A port that is open, and its queues, which no worker has yet.
+type Opened = (PortState, Vec<(WorkerId, PortQueue)>);
+
 /// Why a host was not applied. The engine is then as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -56,17 +59,24 @@ impl Engine {
         }
         let ids: Vec<GroupId> = new_groups.iter().map(GroupState::id).collect();
         self.groups.extend(new_groups.into_iter().map(|group| (group.id(), group)));
-        if let Err(error) = self.change_ports(host) {
-            for id in ids {
-                self.retiring.extend(self.groups.remove(&id));
+        let opened = match self.change_ports(host) {
+            Ok(opened) => opened,
+            Err(error) => {
+                for id in ids {
+                    self.retiring.extend(self.groups.remove(&id));
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         self.host = host.clone();
         let gone: Vec<GroupId> =
             self.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
         self.dismiss_unwanted(host);
         self.rebuild();
+        // After the snapshot that knows what to do with their packets.
+        for (state, queues) in opened {
+            self.install(state, queues);
+        }
         for id in gone {
             self.retiring.extend(self.groups.remove(&id));
         }
@@ -112,8 +122,8 @@ impl Engine {
         }
     }
 
-    /// Closes and opens ports until they are those of `host`; on an error they are those of before.
-    fn change_ports(&mut self, host: &Host) -> Result<(), ApplyError> {
+    /// Closes ports and opens others, so that with these they are those of `host`; on an error they are those of before.
+    fn change_ports(&mut self, host: &Host) -> Result<Vec<Opened>, ApplyError> {
         let landing = |config: &PortConfig| host.landing_group(config);
         let old: Vec<PortConfig> = self.ports.values().map(|port| port.config.clone()).collect();
         let same = |a: &PortConfig, b: &PortConfig, engine: &Self| {
@@ -130,29 +140,27 @@ impl Engine {
         for config in &closed {
             self.close_port(config.id)?;
         }
-        let mut done: Vec<PortId> = Vec::new();
+        let mut done = Vec::new();
         for config in &opened {
-            if let Err(error) = self.open_port(config, landing(config)) {
-                for id in done {
-                    self.close_port(id)?;
+            match self.open_port(config, landing(config)) {
+                Ok(port) => done.push(port),
+                Err(error) => {
+                    drop(done);
+                    for config in &closed {
+                        // It was open a moment ago; if it cannot be opened again, that is the graver news.
+                        let (state, queues) = self.open_port(config, self.host.landing_group(config))?;
+                        self.install(state, queues);
+                    }
+                    return Err(error);
                 }
-                for config in &closed {
-                    let group = self.host.landing_group(config);
-                    // It was open a moment ago; if it cannot be opened again, that is the graver news.
-                    self.open_port(config, group)?;
-                }
-                return Err(error);
             }
-            done.push(config.id);
         }
-        Ok(())
+        Ok(done)
     }
 
-    fn open_port(&mut self, config: &PortConfig, group: Option<GroupId>) -> Result<(), ApplyError> {
+    fn open_port(&mut self, config: &PortConfig, group: Option<GroupId>) -> Result<Opened, ApplyError> {
         let memories = self.memories_for(group)?;
-        let (state, queues) = ports::open(self.plan.eal, config, &memories)?;
-        self.install(state, queues);
-        Ok(())
+        Ok(ports::open(self.plan.eal, config, &memories)?)
     }
 
     /// For each worker, the memory in which packets of a port land.
