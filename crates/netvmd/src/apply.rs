@@ -2,7 +2,8 @@
 //!
 //! 1. The text is read and checked; every program, user and core that it names is looked up. Nothing has changed so far.
 //! 2. Groups and NFs that are new are added beside what runs, and the NFs started. Traffic goes as before.
-//! 3. When they have attached, ports, chains and steering change, and NFs that differ are restarted.
+//! 3. When they have attached, ports, chains and steering change, and NFs that differ are restarted, one replica after
+//!    another.
 //!
 //! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.
 
@@ -151,12 +152,21 @@ impl Daemon {
         }
         self.engine_apply(host).await?;
         come_up(self.supervisor.reconcile_live(prepared).await?).await?;
+        loop {
+            let renewed = self.supervisor.renew_next();
+            if renewed.is_empty() {
+                break;
+            }
+            come_up(renewed).await?;
+        }
         come_up(self.supervisor.rebalance().await?).await
     }
 
     async fn go_back(&self, running: &Host) -> Result<(), ApplyError> {
         self.engine_apply(running).await?;
         self.supervisor.reconcile_live(self.supervisor.prepare(running)?).await?;
+        // Those that were not renewed yet are what they should be already; the others all have to change back.
+        while !self.supervisor.renew_next().is_empty() {}
         self.supervisor.rebalance().await?;
         Ok(())
     }

@@ -218,6 +218,49 @@ fn an_apply_adds_a_chain_without_loss_in_another() {
 }
 
 #[test]
+fn replicas_are_renewed_one_after_another_and_go_back_when_the_new_fail() {
+    let two = |program_name: &str, more: &str| {
+        format!("{ENGINE}{}", lane("a", &(program(program_name) + "replicas = 2\n" + more)))
+    };
+    let daemon = Daemon::start(&two("forward", ""));
+    let pids = |daemon: &Daemon| {
+        let nfs: Vec<NfInfo> = daemon.get(path::NFS);
+        nfs.iter().filter(|nf| nf.state == NfState::Running).filter_map(|nf| nf.pid).collect::<Vec<_>>()
+    };
+    daemon.until("both run", |daemon| pids(daemon).len() == 2);
+    daemon.until_flowing("a");
+    let down = |daemon: &Daemon| {
+        let drops = daemon.stats().drops;
+        drops.chains.get("a").and_then(|reasons| reasons.get("nf-down")).copied().unwrap_or_default()
+    };
+    let (before, dropped) = (pids(&daemon), down(&daemon));
+    let _: ApplyReply = daemon.post(path::APPLY, &two("probe", ""));
+    let after = pids(&daemon);
+    assert!(after.len() == 2 && after.iter().all(|pid| !before.contains(pid)), "{before:?} {after:?}");
+    assert_eq!(down(&daemon), dropped, "one of them was always there");
+
+    let (status, error) = daemon.post_failing(path::APPLY, &two("crash", ""));
+    assert!(status == 500 && error.message.contains("nf a-nf did not come up: exit status 3"), "{error}");
+    daemon.until("both run again", |daemon| pids(daemon).len() == 2);
+    assert_eq!(pids(&daemon).iter().filter(|pid| after.contains(pid)).count(), 1, "one was never touched");
+    assert_eq!(down(&daemon), dropped);
+    daemon.until_flowing("a");
+}
+
+#[test]
+fn an_nf_changes_its_trust_group() {
+    let daemon = Daemon::start(&config(&["a"]));
+    let before = daemon.until_running("a-nf").pid;
+    let other = "\n[[group]]\nname = \"other\"\ncells = 2048\n";
+    let text = config(&["a"]).replace("group = \"edge\"", "group = \"other\"") + other;
+    let _: ApplyReply = daemon.post(path::APPLY, &text);
+    let nf = daemon.nf("a-nf");
+    assert!(nf.pid != before && nf.state == NfState::Running && nf.group == "other", "{nf:?}");
+    assert_eq!(nf.last_exit, None, "it ended because it was told to");
+    daemon.until_flowing("a");
+}
+
+#[test]
 fn a_bad_configuration_changes_nothing() {
     let daemon = Daemon::start(&config(&["a"]));
     let before = daemon.until_running("a-nf");

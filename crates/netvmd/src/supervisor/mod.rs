@@ -137,7 +137,7 @@ impl Supervisor {
         let roles = self.lock();
         let role = roles.get(role)?;
         for replica in &role.replicas {
-            replica.restart(None);
+            replica.restart();
         }
         Some(role.replicas.len())
     }

@@ -49,6 +49,18 @@ impl Supervisor {
         news
     }
 
+    /// Starts one replica anew of each role whose processes are not what they should be since the last
+    /// [`Supervisor::reconcile`]: one after another, so that the others carry its traffic meanwhile. To be called until
+    /// there are no more news.
+    pub fn renew_next(&self) -> Vec<News> {
+        let mut roles = self.lock();
+        let next = |role: &mut Role| {
+            let old = role.replicas.iter_mut().find(|replica| replica.identity != role.identity)?;
+            Some(old.renew(&role.identity, &role.recipe))
+        };
+        roles.values_mut().filter_map(next).collect()
+    }
+
     /// Has replicas that take packets and replicas that stand by change places where there are too many of one and too
     /// few of the other: those too many start anew, and find then what they are to be.
     ///
@@ -59,7 +71,7 @@ impl Supervisor {
         let roles = self.lock();
         let replicas = roles.values().flat_map(|role| &role.replicas);
         let wrong = replicas.filter(|replica| replica.instance().is_some_and(|id| too_many.contains(&id)));
-        Ok(wrong.map(|replica| replica.restart(None)).collect())
+        Ok(wrong.map(Replica::restart).collect())
     }
 
     async fn in_state(&self, state: InstanceState) -> Result<BTreeSet<InstanceId>, EngineGone> {
@@ -80,13 +92,15 @@ impl Role {
         self.replicas.sort_by_key(Replica::slot);
     }
 
+    /// An NF of another trust group has to change at once: the engine has dismissed it. Others wait for their turn.
     fn renew(&mut self, nf: &PreparedNf, news: &mut Vec<News>) {
-        if self.identity == nf.identity {
-            return;
-        }
-        self.identity = nf.identity.clone();
+        let leaves_group = self.identity.group != nf.identity.group;
         self.recipe = Arc::clone(&nf.recipe);
-        news.extend(self.replicas.iter().map(|replica| replica.restart(Some(Arc::clone(&nf.recipe)))));
+        self.identity = nf.identity.clone();
+        if leaves_group {
+            let all = self.replicas.iter_mut();
+            news.extend(all.map(|replica| replica.renew(&nf.identity, &nf.recipe)));
+        }
     }
 
     fn fill_up(&mut self, count: usize, supervisor: &Supervisor, news: &mut Vec<News>) {
@@ -94,7 +108,8 @@ impl Role {
             let taken: BTreeSet<u16> = self.replicas.iter().map(Replica::slot).collect();
             let Some(slot) = (0..=u16::MAX).find(|slot| !taken.contains(slot)) else { return };
             let (engine, confinement) = (supervisor.engine.clone(), Arc::clone(&supervisor.confinement));
-            let replica = Replica::start(engine, confinement, Arc::clone(&self.recipe), slot);
+            let (identity, recipe) = (self.identity.clone(), Arc::clone(&self.recipe));
+            let replica = Replica::start(engine, confinement, identity, recipe, slot);
             news.push(replica.news());
             self.replicas.push(replica);
         }

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::Identity;
 use super::backoff::Backoff;
 use super::output;
 use super::sandbox::Confinement;
@@ -64,6 +65,8 @@ pub struct Status {
     pub restarts: u64,
     /// How often it ended, or could not start, without having been told to.
     pub failures: u64,
+    /// Whether it has ended, or could not start, since it was last told to start anew.
+    has_failed: bool,
     /// How it ended last.
     pub last_exit: Option<String>,
     /// Since when it is attached.
@@ -75,7 +78,6 @@ pub struct Status {
 pub struct News {
     status: watch::Receiver<Status>,
     generation: u64,
-    failures: u64,
 }
 
 impl News {
@@ -90,14 +92,16 @@ impl News {
     /// # Errors
     /// Its first failure, in words.
     pub async fn outcome(&mut self) -> Result<(), String> {
-        let (generation, failures) = (self.generation, self.failures);
+        let generation = self.generation;
         let decided = |status: &Status| {
-            status.failures > failures
-                || status.generation > generation
-                || status.generation == generation && matches!(status.phase, Phase::Attached(_))
+            let attached = matches!(status.phase, Phase::Attached(_));
+            status.generation > generation
+                || status.generation == generation && (attached || status.has_failed)
         };
         match self.status.wait_for(decided).await {
-            Ok(status) if status.failures > failures => Err(status.last_exit.clone().unwrap_or_default()),
+            Ok(status) if status.generation == generation && status.has_failed => {
+                Err(status.last_exit.clone().unwrap_or_default())
+            }
             // Attached; or told otherwise meanwhile, which is somebody else's to wait for.
             _ => Ok(()),
         }
@@ -116,6 +120,8 @@ pub(super) struct Wish {
 /// A replica and the task that cares for it.
 #[derive(Debug)]
 pub(super) struct Replica {
+    /// What it was last told to be.
+    pub(super) identity: Identity,
     pub(super) wish: watch::Sender<Wish>,
     pub(super) status: watch::Receiver<Status>,
     pub(super) task: JoinHandle<()>,
@@ -125,6 +131,7 @@ impl Replica {
     pub(super) fn start(
         engine: EngineHandle,
         confinement: Arc<Confinement>,
+        identity: Identity,
         recipe: Arc<Recipe>,
         slot: u16,
     ) -> Self {
@@ -136,12 +143,13 @@ impl Replica {
             phase: Phase::Starting,
             restarts: 0,
             failures: 0,
+            has_failed: false,
             last_exit: None,
             attached_at: None,
         });
         let (wish, wishes) = watch::channel(Wish { recipe: Some(recipe), generation: 0 });
         let keeper = Keeper { engine, confinement, wishes, status, backoff: Backoff::default() };
-        Self { wish, status: status_view, task: tokio::spawn(keeper.keep()) }
+        Self { identity, wish, status: status_view, task: tokio::spawn(keeper.keep()) }
     }
 
     /// Ends the process and lets nothing follow.
@@ -152,22 +160,25 @@ impl Replica {
         });
     }
 
-    /// Ends the process and starts another at once, by `recipe` if there is one.
-    pub(super) fn restart(&self, recipe: Option<Arc<Recipe>>) -> News {
-        let failures = self.status.borrow().failures;
+    /// Ends the process and starts another at once.
+    pub(super) fn restart(&self) -> News {
+        self.wish.send_modify(|wish| wish.generation += 1);
+        self.news()
+    }
+
+    /// As [`Replica::restart`], by another recipe.
+    pub(super) fn renew(&mut self, identity: &Identity, recipe: &Arc<Recipe>) -> News {
+        self.identity = identity.clone();
         self.wish.send_modify(|wish| {
-            if recipe.is_some() {
-                wish.recipe = recipe;
-            }
+            wish.recipe = Some(Arc::clone(recipe));
             wish.generation += 1;
         });
-        News { status: self.status.clone(), generation: self.wish.borrow().generation, failures }
+        self.news()
     }
 
     /// How its start goes.
     pub(super) fn news(&self) -> News {
-        let failures = self.status.borrow().failures;
-        News { status: self.status.clone(), generation: self.wish.borrow().generation, failures }
+        News { status: self.status.clone(), generation: self.wish.borrow().generation }
     }
 }
 
@@ -195,6 +206,7 @@ impl Keeper {
             };
             self.status.send_modify(|status| {
                 status.phase = Phase::Starting;
+                status.has_failed &= status.generation == generation;
                 status.generation = generation;
             });
             let started = Instant::now();
@@ -218,6 +230,7 @@ impl Keeper {
         self.status.send_modify(|status| {
             status.phase = Phase::Backoff;
             status.failures += 1;
+            status.has_failed = true;
             status.last_exit = Some(how);
         });
         tokio::select! {
@@ -281,6 +294,8 @@ impl Keeper {
             () = session.closed() => {
                 // A process that is being killed has closed it, too: give it the time to be gone.
                 match timeout(Duration::from_millis(500), process.0.wait()).await {
+                    // One that the engine dismissed goes before word comes what is to follow.
+                    Ok(Ok(status)) if status.success() && self.is_told_soon().await => End::Wished,
                     Ok(Ok(status)) => End::Failed(ending(status)),
                     _ => {
                         process.kill().await;
@@ -299,6 +314,12 @@ impl Keeper {
                 End::Wished
             }
         }
+    }
+}
+
+impl Keeper {
+    async fn is_told_soon(&mut self) -> bool {
+        timeout(Duration::from_millis(100), self.wishes.changed()).await.is_ok()
     }
 }
 
