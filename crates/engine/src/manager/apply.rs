@@ -54,6 +54,11 @@ impl Engine {
     pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
         self.check_live(host)?;
         let new_groups = self.make_groups(host)?;
+        for memory in new_groups.iter().flat_map(|group| &group.memories) {
+            for port in self.ports.values() {
+                port.reach(memory)?;
+            }
+        }
         for group in &new_groups {
             self.announce_memories(&group.memories, Some(group.id()));
         }
@@ -160,7 +165,12 @@ impl Engine {
 
     fn open_port(&mut self, config: &PortConfig, group: Option<GroupId>) -> Result<Opened, ApplyError> {
         let memories = self.memories_for(group)?;
-        Ok(ports::open(self.plan.eal, config, &memories)?)
+        let (state, queues) = ports::open(self.plan.eal, config, &memories)?;
+        let all = self.groups.values().flat_map(|group| &group.memories).chain(&self.own);
+        for memory in all {
+            state.reach(memory)?;
+        }
+        Ok((state, queues))
     }
 
     /// For each worker, the memory in which packets of a port land.

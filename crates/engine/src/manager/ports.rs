@@ -112,6 +112,17 @@ impl PortState {
     pub(super) const fn id(&self) -> PortId {
         self.config.id
     }
+
+    /// Lets a NIC reach packets of a memory; other devices reach all.
+    pub(super) fn reach(&self, memory: &Memory) -> Result<(), OpenError> {
+        let Some(port) = self.eth.as_ref().filter(|_| matches!(self.config.kind, PortKind::Pci { .. }))
+        else {
+            return Ok(());
+        };
+        let fail =
+            |problem: dpdk::PortError| OpenError { name: self.config.name.clone(), problem: problem.into() };
+        port.add_pool(&memory.pool).map_err(fail)
+    }
 }
 
 /// Queues of one port, each with the worker that gets it.
