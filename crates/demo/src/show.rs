@@ -1,5 +1,6 @@
 //! The plot.
 
+use std::io::Write;
 use std::time::Duration;
 
 use netvm_api::Stats;
@@ -9,7 +10,7 @@ use crate::Options;
 use crate::cleanup;
 use crate::crash::{VICTIM, crash};
 use crate::daemon::{CHAIN, GROUP, PortKind, nf};
-use crate::failure::Failure;
+use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
 use crate::report::{Forbidden, Summary, Verdict, verdicts};
@@ -46,7 +47,8 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     ] {
         story.add(&format!("\n{title}\n{table}"));
     }
-    story.add("Here `engine to port` is mostly the kernel: sending to a veth runs the other host's TCP.");
+    story.add("`engine to port` is mostly the kernel here: sending to a veth runs the other host's TCP.");
+    story.add("The clock is the wall's: a process that shares its core is charged for its neighbours, too.");
     if options.keep {
         story.add("");
         verdicts.iter().for_each(|verdict| story.add(&verdict.to_string()));
@@ -59,7 +61,8 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     story.say(if holds { "every promise held" } else { "NOT every promise held" });
     if options.json {
         let seconds = story.elapsed().as_secs_f64();
-        println!("{}", json!({ "ok": holds, "seconds": seconds, "verdicts": verdicts, "summary": summary }));
+        let all = json!({ "ok": holds, "seconds": seconds, "verdicts": verdicts, "summary": summary });
+        writeln!(std::io::stdout(), "{all}").map_err(io("writing to standard output"))?;
     }
     Ok(holds)
 }

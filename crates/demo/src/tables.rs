@@ -100,7 +100,8 @@ pub fn stages(stats: &Stats, clock_hz: u64) -> String {
     let mut add = |stage: &str, packets: u64, cycles: f64, ns: f64| {
         table.add_row([stage, &count(packets), &format!("{cycles:.0}"), &format!("{ns:.0}")]);
     };
-    for stage in &stats.stages {
+    // What was configured without matches needs no steering, and has no time of it.
+    for stage in stats.stages.iter().filter(|stage| stage.packets > 0) {
         add(&stage.stage, stage.packets, stage.cycles_per_packet, stage.ns_per_packet);
     }
     for nf in CHAIN.into_iter().filter_map(|role| nf(stats, role)) {
