@@ -8,7 +8,7 @@
 //! until they are woken. The processor time is that of the engine's whole process, its manager included, and of the NFs.
 //! Then single packets follow, each long enough after the one before that everything sleeps again; what is stated is the
 //! whole round trip, the probe's own sending and waking included. For comparison, `next-packet` is the round trip of a
-//! packet that is sent as soon as the one before is back.
+//! packet that is sent as soon as the one before is back, and `first-packet-delay` the difference: what sleeping cost.
 
 use std::time::Duration;
 
@@ -63,13 +63,16 @@ fn idle(
     let window = rig.measure(name, plan.warm_up, plan.window)?;
     let mut figures = vec![Figure::new(format!("idle-cpu-{name}"), Unit::Percent, window.cpu_percent())];
     let mut probe = Probe::open()?;
-    let (mut first, mut next) = (Vec::new(), Vec::new());
+    let (mut first, mut next, mut delay) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..packets {
         rig.run(PAUSE)?;
-        first.push(probe.round_trip()?);
-        next.push(probe.round_trip()?);
+        let (asleep, awake) = (probe.round_trip()?, probe.round_trip()?);
+        first.push(asleep);
+        next.push(awake);
+        delay.push(asleep - awake);
     }
     figures.push(Figure::new(format!("first-packet-{name}"), Unit::Micros, median(&first)));
     figures.push(Figure::new(format!("next-packet-{name}"), Unit::Micros, median(&next)));
+    figures.push(Figure::new(format!("first-packet-delay-{name}"), Unit::Micros, median(&delay)));
     Ok(figures)
 }
