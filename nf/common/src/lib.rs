@@ -14,4 +14,4 @@ pub use args::{CommonArgs, MalformedPolicy};
 pub use file::{ConfigError, LineError, Lines};
 pub use live::{Live, View};
 pub use program::{Failure, exit_code, run};
-pub use table::{FastMap, LruTable};
+pub use table::{FastMap, LruTable, SharedTable};

@@ -1,17 +1,12 @@
 //! Flows that were allowed, so that what returns in them is.
 //!
-//! All threads of the NF share them, as a flow's two directions may come to different threads. They are spread over parts, each
-//! with a lock of its own; a thread holds one for the time of a look-up.
-
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+//! All threads of the NF share them, as a flow's two directions may come to different threads.
 
 use netlib::clock;
-use netvm_nf_common::LruTable;
+use netvm_nf_common::SharedTable;
 use netvm_wire::FiveTuple;
 
 use crate::Subject;
-
-const PARTS: usize = 16;
 
 /// A flow that was allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +31,7 @@ pub(crate) enum Known {
 /// A bounded table of flows, of the same content for both of their directions. Clones are the same table.
 #[derive(Clone, Debug)]
 pub struct States {
-    parts: Arc<[Mutex<LruTable<FiveTuple, State>>]>,
+    table: SharedTable<FiveTuple, State>,
     timeout: u64,
 }
 
@@ -44,23 +39,13 @@ impl States {
     /// At most about `capacity` flows, forgotten after `timeout` seconds of silence.
     #[must_use]
     pub fn new(capacity: usize, timeout: u64) -> Self {
-        let part = || Mutex::new(LruTable::new(capacity.div_ceil(PARTS)));
-        Self {
-            parts: (0..PARTS).map(|_| part()).collect(),
-            timeout: clock::cycles_in_micros(timeout * 1_000_000),
-        }
-    }
-
-    fn part(&self, flow: &FiveTuple) -> MutexGuard<'_, LruTable<FiveTuple, State>> {
-        let part = flow.plain_hash() as usize % PARTS;
-        // A thread that panicked within a table's method may leave it in disorder, but never unsound; its NF ends then.
-        self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
+        Self { table: SharedTable::new(capacity), timeout: clock::cycles_in_micros(timeout * 1_000_000) }
     }
 
     /// What is known of the packet's flow; using it keeps it.
     pub(crate) fn find(&self, tuple: FiveTuple, generation: u64, now: u64) -> Known {
         let flow = tuple.canonical();
-        let mut part = self.part(&flow);
+        let mut part = self.table.part_of(&flow);
         match part.peek(&flow) {
             Some((used, _)) if now.saturating_sub(used) > self.timeout => {
                 part.remove(&flow);
@@ -78,29 +63,29 @@ impl States {
     /// Remembers that the packet was allowed; whether another flow was forgotten for it.
     pub(crate) fn allow(&self, first: Subject, generation: u64, now: u64) -> bool {
         let flow = first.tuple.canonical();
-        self.part(&flow).insert(flow, State { first, generation }, now).is_some()
+        self.table.part_of(&flow).insert(flow, State { first, generation }, now).is_some()
     }
 
     /// Forgets the packet's flow.
     pub(crate) fn forget(&self, tuple: FiveTuple) {
         let flow = tuple.canonical();
-        self.part(&flow).remove(&flow);
+        self.table.part_of(&flow).remove(&flow);
     }
 
     /// Forgets flows that have been silent for too long; returns how many are left.
     pub(crate) fn expire(&self, now: u64) -> usize {
         let since = now.saturating_sub(self.timeout);
-        let left = |part: &Mutex<LruTable<_, _>>| {
-            let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = 0;
+        for mut part in self.table.parts() {
             // A bounded number at a time: other threads wait for the lock.
             for _ in 0..256 {
                 if part.pop_unused_since(since).is_none() {
                     break;
                 }
             }
-            part.len()
-        };
-        self.parts.iter().map(left).sum()
+            left += part.len();
+        }
+        left
     }
 }
 
