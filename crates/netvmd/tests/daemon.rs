@@ -19,7 +19,10 @@ fn be_the_program() {
     match program.as_str() {
         "forward" => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
         "silent" => std::thread::sleep(Duration::from_secs(600)),
-        "crash" => std::process::exit(3),
+        "crash" => {
+            eprintln!("an error for people");
+            std::process::exit(3);
+        }
         "impostor" => {
             let options = Options { role: "somebody-else".to_owned(), ..Options::new("impostor") };
             eprintln!("answer: {}", netlib::attach(&options).unwrap_err());
@@ -170,7 +173,7 @@ fn nfs_that_misbehave_are_ended_and_tried_again() {
     let lanes: String = programs.iter().map(|name| lane(name, &program(name))).collect();
     let mut daemon = Daemon::start(&format!("{ENGINE}{lanes}"));
     for (role, word) in [
-        ("crash-nf", "exit status 3, before it was ready"),
+        ("crash-nf", "ended before it was ready: exit status 3"),
         ("impostor-nf", "somebody-else"),
         ("turncoat-nf", "closed its attach socket and lived on: killed"),
     ] {
@@ -240,7 +243,13 @@ fn replicas_are_renewed_one_after_another_and_go_back_when_the_new_fail() {
     assert_eq!(down(&daemon), dropped, "one of them was always there");
 
     let (status, error) = daemon.post_failing(path::APPLY, &two("crash", ""));
-    assert!(status == 500 && error.message.contains("nf a-nf did not come up: exit status 3"), "{error}");
+    assert!(
+        status == 500
+            && error.message.contains(
+                "nf a-nf did not come up: ended before it was ready: exit status 3: an error for people"
+            ),
+        "{error}"
+    );
     daemon.until("both run again", |daemon| pids(daemon).len() == 2);
     assert_eq!(pids(&daemon).iter().filter(|pid| after.contains(pid)).count(), 1, "one was never touched");
     assert_eq!(down(&daemon), dropped);
@@ -278,7 +287,12 @@ fn a_bad_configuration_changes_nothing() {
     let crashing = config(&["a"]) + &lane("b", &program("crash"));
     let (status, error) = daemon.post_failing(path::APPLY, &crashing);
     assert_eq!(status, 500);
-    assert!(error.message.contains("nf b-nf did not come up: exit status 3"), "{error}");
+    assert!(
+        error.message.contains(
+            "nf b-nf did not come up: ended before it was ready: exit status 3: an error for people"
+        ),
+        "{error}"
+    );
 
     let port =
         config(&["a"]) + "\n[[port]]\nname = \"c\"\nkind = \"af_packet\"\ninterface = \"nonexistent0\"\n";

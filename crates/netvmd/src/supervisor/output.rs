@@ -7,19 +7,43 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of a line that are kept.
 const LONGEST_LINE: usize = 1024;
+/// Characters of the line that is remembered.
+const WORDS: usize = 200;
 /// Lines that an NF may write in a period.
 const LINES: u32 = 200;
 /// That period.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Reads until the end and gives each line to `log`.
-pub(super) async fn follow(mut stream: impl AsyncRead + Unpin, mut log: impl FnMut(&str)) {
+/// Reads until the end and gives each line to `log`. Returns the line that says best why the NF ended, if it wrote any.
+pub(super) async fn follow(mut stream: impl AsyncRead + Unpin, mut log: impl FnMut(&str)) -> Option<String> {
     let mut lines = Lines::default();
+    let mut words = LastWords::default();
     let mut bytes = [0; 4096];
+    let mut log = |line: &str| {
+        words.hear(line);
+        log(line);
+    };
     while let Ok(read @ 1..) = stream.read(&mut bytes).await {
         lines.take(&bytes[..read], Instant::now(), &mut log);
     }
     lines.end(&mut log);
+    words.0
+}
+
+/// The last line that speaks of an error, else the last line.
+#[derive(Debug, Default)]
+struct LastWords(Option<String>);
+
+impl LastWords {
+    fn hear(&mut self, line: &str) {
+        let is_error = |line: &str| {
+            let line = line.to_ascii_lowercase();
+            line.contains("error") || line.contains("panicked")
+        };
+        if is_error(line) || self.0.as_deref().is_none_or(|known| !is_error(known)) {
+            self.0 = Some(line.chars().take(WORDS).collect());
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +66,10 @@ impl Lines {
     }
 
     fn finish(&mut self, now: Instant, log: &mut impl FnMut(&str)) {
+        if self.line.trim_ascii().is_empty() {
+            self.line.clear();
+            return;
+        }
         if self.period.is_none_or(|start| now.duration_since(start) >= PERIOD) {
             self.report_suppressed(log);
             self.period = Some(now);
@@ -86,7 +114,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut log = |line: &str| seen.push(line.to_owned());
         let (mut lines, now) = (Lines::default(), Instant::now());
-        lines.take(b"first\nsec", now, &mut log);
+        lines.take(b"first\n \n\nsec", now, &mut log);
         lines.take(b"ond\r\n\x1b[2Jclear\n", now, &mut log);
         lines.take(&[b'x'; 5000], now, &mut log);
         lines.take(b"\n", now, &mut log);
@@ -99,5 +127,18 @@ mod tests {
         assert_eq!(seen[3].len(), LONGEST_LINE);
         assert_eq!(seen[4..200], vec!["again"; 196]);
         assert_eq!(seen[200..], ["(804 more lines in a second, not shown)", "later", "unfinished"]);
+    }
+
+    #[test]
+    fn the_line_that_says_why_is_remembered() {
+        let words = |text: &str| {
+            let mut words = LastWords::default();
+            text.lines().for_each(|line| words.hear(line));
+            words.0
+        };
+        assert_eq!(words(""), None);
+        assert_eq!(words("started\nloading\n").as_deref(), Some("loading"));
+        let clap = "loading\nerror: --rules is missing\nUsage: nf --rules <FILE>\n";
+        assert_eq!(words(clap).as_deref(), Some("error: --rules is missing"));
     }
 }

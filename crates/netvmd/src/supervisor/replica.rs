@@ -245,15 +245,14 @@ impl Keeper {
             Ok(started) => started,
             Err(error) => return End::Failed(error.to_string()),
         };
-        let mut process = Process(started.child);
         let slot = self.status.borrow().slot;
-        self.status.send_modify(|status| status.pid = process.0.id());
+        let mut process = Process::new(started.child, &recipe.role, slot);
+        self.status.send_modify(|status| status.pid = process.child.id());
         tracing::debug!(
             "nf {}/{slot}: started as process {}",
             recipe.role,
-            process.0.id().unwrap_or_default()
+            process.child.id().unwrap_or_default()
         );
-        process.log_output(&recipe.role, slot);
         let session = tokio::select! {
             session = Session::establish(&self.engine, started.socket, policy(recipe)) => session,
             _ = self.wishes.changed() => {
@@ -265,9 +264,11 @@ impl Keeper {
             Ok(session) => session,
             Err(error) => {
                 // One that has ended by itself says more by how.
-                let ended = timeout(Duration::from_millis(50), process.0.wait()).await;
+                let ended = timeout(Duration::from_millis(50), process.child.wait()).await;
                 let how = match ended {
-                    Ok(Ok(status)) => format!("{}, before it was ready ({error})", ending(status)),
+                    Ok(Ok(status)) => {
+                        format!("ended before it was ready: {}", process.obituary(status).await)
+                    }
                     _ => error.to_string(),
                 };
                 process.kill().await;
@@ -283,7 +284,7 @@ impl Keeper {
             recipe.role,
             session.name(),
             session.id(),
-            process.0.id().unwrap_or_default(),
+            process.child.id().unwrap_or_default(),
             session.threads()
         );
         self.watch(&session, process).await
@@ -293,10 +294,10 @@ impl Keeper {
         tokio::select! {
             () = session.closed() => {
                 // A process that is being killed has closed it, too: give it the time to be gone.
-                match timeout(Duration::from_millis(500), process.0.wait()).await {
+                match timeout(Duration::from_millis(500), process.child.wait()).await {
                     // One that the engine dismissed goes before word comes what is to follow.
                     Ok(Ok(status)) if status.success() && self.is_told_soon().await => End::Wished,
-                    Ok(Ok(status)) => End::Failed(ending(status)),
+                    Ok(Ok(status)) => End::Failed(process.obituary(status).await),
                     _ => {
                         process.kill().await;
                         End::Failed("closed its attach socket and lived on: killed".to_owned())
@@ -306,7 +307,7 @@ impl Keeper {
             _ = self.wishes.changed() => {
                 self.status.send_modify(|status| status.phase = Phase::Stopping);
                 session.dismiss();
-                if timeout(FAREWELL, process.0.wait()).await.is_err() {
+                if timeout(FAREWELL, process.child.wait()).await.is_err() {
                     let status = self.status.borrow().clone();
                     tracing::warn!("nf {}/{}: did not end when told to: killed", status.role, status.slot);
                     process.kill().await;
@@ -355,32 +356,46 @@ fn is_standby(engine: &Engine, role: &str) -> bool {
 }
 
 /// A process of ours. Killed when dropped.
-struct Process(Child);
+struct Process {
+    child: Child,
+    /// Follows its standard error to the end.
+    words: Option<JoinHandle<Option<String>>>,
+}
 
 impl Process {
-    fn log_output(&mut self, role: &str, slot: u16) {
-        let (out, err) = (self.0.stdout.take(), self.0.stderr.take());
+    fn new(mut child: Child, role: &str, slot: u16) -> Self {
+        let (out, err) = (child.stdout.take(), child.stderr.take());
         let log = |role: String| move |line: &str| tracing::info!("nf {role}/{slot}: | {line}");
         if let Some(out) = out {
             tokio::spawn(output::follow(out, log(role.to_owned())));
         }
-        if let Some(err) = err {
-            tokio::spawn(output::follow(err, log(role.to_owned())));
-        }
+        let words = err.map(|err| tokio::spawn(output::follow(err, log(role.to_owned()))));
+        Self { child, words }
     }
 
     /// Ends it at once and waits until it has gone.
     async fn kill(&mut self) {
-        if let Err(error) = self.0.kill().await {
-            tracing::warn!("process {} cannot be killed: {error}", self.0.id().unwrap_or_default());
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!("process {} cannot be killed: {error}", self.child.id().unwrap_or_default());
         }
     }
-}
 
-fn ending(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => status.to_string(),
+    /// How it ended, and what it said of that.
+    async fn obituary(&mut self, status: ExitStatus) -> String {
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            // Nothing that it said foresaw that.
+            (None, Some(libc::SIGKILL)) => return "killed by signal 9".to_owned(),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => status.to_string(),
+        };
+        let words = match &mut self.words {
+            // What it wrote is in the pipe already, unless somebody else has that, too.
+            Some(words) => {
+                timeout(Duration::from_millis(100), words).await.ok().and_then(Result::ok).flatten()
+            }
+            None => None,
+        };
+        words.map_or_else(|| how.clone(), |words| format!("{how}: {words}"))
     }
 }
