@@ -29,7 +29,7 @@ pub struct Args {
     /// Attaching and waiting.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// File of routes, one a line: PREFIX NEXT-HOP-MAC PORT [VLAN]; read again on SIGHUP
+    /// File of routes, one a line: PREFIX NEXT-HOP-MAC PORT, and VLAN if any; read again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub routes: PathBuf,
     /// The router's own MAC address
