@@ -107,9 +107,8 @@ fn isolation(root: &Root, allowed: &[usize]) -> Check {
         return check;
     }
     let list = write_list(&spare);
-    check.command(format!(
-        "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&isolcpus=managed_irq,domain,{list} nohz_full={list} rcu_nocbs={list} /' /etc/default/grub && sudo update-grub  # then reboot"
-    ))
+    let arguments = format!("isolcpus=managed_irq,domain,{list} nohz_full={list} rcu_nocbs={list}");
+    check.command(root.kernel_arguments(&arguments))
 }
 
 fn governor(root: &Root) -> Check {
@@ -183,11 +182,21 @@ mod tests {
     fn isolation_and_governor_have_commands() {
         let tree = Tree::new(&[
             ("sys/devices/system/cpu/isolated", ""),
+            ("etc/default/grub", "GRUB_CMDLINE_LINUX=\"\""),
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
             ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance"),
         ]);
         let check = isolation(&tree.root(), &[0, 1, 2]);
-        assert!(check.level == Level::Note && check.command.unwrap().contains("nohz_full=1-2 "));
+        let command = check.command.unwrap();
+        assert!(
+            check.level == Level::Note
+                && command.contains("nohz_full=1-2 ")
+                && command.contains("update-grub")
+        );
+        let command = isolation(&Tree::new(&[]).root(), &[0, 1]).command.unwrap();
+        assert!(
+            command.starts_with("# add to the kernel's command line") && command.contains("nohz_full=1 ")
+        );
         assert!(isolation(&tree.root(), &[0]).command.is_none());
         let check = governor(&tree.root());
         assert_eq!((check.level, check.found.as_str()), (Level::Note, "performance, powersave"));

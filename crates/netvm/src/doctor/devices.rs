@@ -16,47 +16,89 @@ pub(super) fn check(root: &Root) -> Vec<Check> {
     vec![nics(root), iommu(root), kvm(root)]
 }
 
-fn nics(root: &Root) -> Check {
-    let mut bound = Vec::new();
-    let mut others = Vec::new();
-    for address in root.list(PCI) {
-        let is_nic =
-            root.read(&format!("{PCI}/{address}/class")).is_some_and(|class| class.starts_with(NETWORK));
-        if !is_nic {
-            continue;
-        }
-        let driver = root.link(&format!("{PCI}/{address}/driver"));
-        match driver {
-            Some(driver) if USERSPACE.contains(&driver.as_str()) => {
-                bound.push(format!("{address} by {driver}"));
-            }
-            driver => others.push((address, driver.unwrap_or_else(|| "no driver".to_owned()))),
+/// A network controller.
+struct Nic {
+    address: String,
+    driver: Option<String>,
+    /// Interfaces that the kernel has on it.
+    interfaces: Vec<String>,
+}
+
+impl Nic {
+    fn read(root: &Root, address: &str) -> Option<Self> {
+        let folder = format!("{PCI}/{address}");
+        root.read(&format!("{folder}/class")).filter(|class| class.starts_with(NETWORK))?;
+        // virtio's interfaces are one level further down.
+        let below = root.list(&folder).into_iter().filter(|name| name.starts_with("virtio"));
+        let folders = below.map(|name| format!("{folder}/{name}/net")).chain([format!("{folder}/net")]);
+        Some(Self {
+            address: address.to_owned(),
+            driver: root.link(&format!("{folder}/driver")),
+            interfaces: folders.flat_map(|folder| root.list(&folder)).collect(),
+        })
+    }
+
+    fn is_for_programs(&self) -> bool {
+        self.driver.as_deref().is_some_and(|driver| USERSPACE.contains(&driver))
+    }
+
+    fn describe(&self) -> String {
+        let driver = self.driver.as_deref().unwrap_or("no driver");
+        if self.interfaces.is_empty() {
+            format!("{} by {driver}", self.address)
+        } else {
+            format!("{} by {driver} ({})", self.address, self.interfaces.join(", "))
         }
     }
-    let list: Vec<String> = others.iter().map(|(address, driver)| format!("{address} by {driver}")).collect();
-    match (bound.is_empty(), others.first()) {
-        (false, _) => Check::ok("NICs", [bound, list].concat().join("; "), "those by vfio-pci or uio can be ports with kind = \"pci\""),
-        (true, Some((address, _))) => Check::note(
+}
+
+/// The interface by which this machine reaches everything else: whoever takes its NIC cuts the machine off.
+fn default_interface(root: &Root) -> Option<String> {
+    let routes = root.read("proc/net/route")?;
+    let mut fields = routes.lines().map(str::split_whitespace);
+    fields.find_map(|mut fields| {
+        let (interface, destination) = (fields.next()?, fields.next()?);
+        (destination == "00000000").then(|| interface.to_owned())
+    })
+}
+
+fn nics(root: &Root) -> Check {
+    let nics: Vec<Nic> = root.list(PCI).iter().filter_map(|address| Nic::read(root, address)).collect();
+    let found = nics.iter().map(Nic::describe).collect::<Vec<_>>().join("; ");
+    if nics.is_empty() {
+        return Check::note(
             "NICs",
-            list.join("; "),
-            "ports with kind = \"af_xdp\"; for kind = \"pci\" a NIC is taken from the kernel, which then has it no more",
-        )
-        .command(format!("sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {address}")),
-        (true, None) => Check::note("NICs", "no network controller on PCI", "interfaces of the kernel are ports with kind = \"af_xdp\" or \"af_packet\""),
+            "no network controller on PCI",
+            "interfaces of the kernel are ports with kind = \"af_xdp\" or \"af_packet\"",
+        );
+    }
+    if nics.iter().any(Nic::is_for_programs) {
+        return Check::ok("NICs", found, "those by vfio-pci or uio can be ports with kind = \"pci\"");
+    }
+    let kept = default_interface(root);
+    let check = |meaning: &str| Check::note("NICs", found.clone(), meaning);
+    match nics.iter().find(|nic| !nic.interfaces.iter().any(|name| Some(name) == kept.as_ref())) {
+        Some(spare) => check("ports with kind = \"af_xdp\"; for kind = \"pci\" a NIC is taken from the kernel, which then has it no more")
+            .command(format!("sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {}", spare.address)),
+        None => check("ports with kind = \"af_xdp\"; not to be taken from the kernel, since it carries this machine's default route"),
     }
 }
 
 fn iommu(root: &Root) -> Check {
     if root.list("sys/kernel/iommu_groups").is_empty() {
-        Check::note("IOMMU", "none in use", "vfio-pci works without protection only: a NIC could write anywhere")
-            .command("sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /' /etc/default/grub && sudo update-grub  # then reboot")
+        Check::note(
+            "IOMMU",
+            "none in use",
+            "vfio-pci works without protection only: a NIC could write anywhere",
+        )
+        .command(root.kernel_arguments("intel_iommu=on iommu=pt"))
     } else {
         Check::ok("IOMMU", "in use", "NICs reach packet memory only")
     }
 }
 
 fn kvm(root: &Root) -> Check {
-    let meaning = "virtual machines run at full speed";
+    let meaning = "virtual machines can run at full speed";
     match OpenOptions::new().read(true).write(true).open(root.path("dev/kvm")) {
         Ok(_) => Check::ok("KVM", "/dev/kvm opens", meaning),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Check::note(
@@ -98,9 +140,27 @@ mod tests {
         let check = nics(&bound.root());
         assert_eq!(
             (check.level, check.found.as_str()),
-            (Level::Ok, "0000:3b:00.1 by vfio-pci; 0000:3b:00.0 by ice")
+            (Level::Ok, "0000:3b:00.0 by ice; 0000:3b:00.1 by vfio-pci")
         );
         assert_eq!(nics(&Tree::new(&[]).root()).found, "no network controller on PCI");
+    }
+
+    #[test]
+    fn nobody_is_told_to_cut_himself_off() {
+        let routes = "Iface\tDestination\tGateway\neth1\t0000A8C0\t00000000\neth0\t00000000\t0100A8C0\n";
+        let one = [
+            ("sys/bus/pci/devices/0000:00:03.0/class", "0x020000"),
+            ("sys/bus/pci/devices/0000:00:03.0/virtio1/net/eth0/mtu", "1500"),
+            ("proc/net/route", routes),
+        ];
+        let check = nics(&Tree::new(&one).root());
+        assert_eq!((check.found.as_str(), check.command), ("0000:00:03.0 by no driver (eth0)", None));
+        let spare = [
+            ("sys/bus/pci/devices/0000:00:04.0/class", "0x020000"),
+            ("sys/bus/pci/devices/0000:00:04.0/net/eth1/mtu", "1500"),
+        ];
+        let check = nics(&Tree::new(&[&one[..], &spare[..]].concat()).root());
+        assert!(check.command.unwrap().ends_with(" 0000:00:04.0"));
     }
 
     #[test]

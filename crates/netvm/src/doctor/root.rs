@@ -25,6 +25,19 @@ impl Root {
         self.read(path)?.parse().ok()
     }
 
+    /// The command that adds arguments to the kernel's command line, where Debian's or Ubuntu's GRUB has it.
+    pub fn kernel_arguments(&self, arguments: &str) -> String {
+        if self.path("etc/default/grub").exists() {
+            format!(
+                "sudo sed -i.bak 's/^GRUB_CMDLINE_LINUX=\"/&{arguments} /' /etc/default/grub && sudo update-grub  # then reboot"
+            )
+        } else {
+            format!(
+                "# add to the kernel's command line where the boot loader or hypervisor has it: {arguments}"
+            )
+        }
+    }
+
     /// Names in a folder, sorted; none when it is not there.
     pub fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();

@@ -1,0 +1,191 @@
+//! The commands that need no netvmd, and what is said when there is none.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{file, folder, netvm, program, run};
+use serde_json::Value;
+
+const GOOD: &str = r#"
+[[port]]
+name = "client"
+kind = "source"
+
+[[nf]]
+role = "firewall"
+command = ["netvm-firewall"]
+
+[[chain]]
+name = "web"
+hops = ["firewall"]
+output = "ingress"
+
+[[steer]]
+port = "client"
+chain = "web"
+"#;
+
+#[test]
+fn check_says_what_a_file_holds() {
+    let folder = folder();
+    let good = file(&folder, "good.toml", GOOD);
+    let expected = format!("{good} can be used: 1 group, 1 port, 1 NF, 1 chain, 1 rule\n");
+    assert_eq!(netvm(&["check", &good]).good(), expected);
+    let doubtful = file(&folder, "doubtful.toml", &GOOD.replace("chain = \"web\"", "drop = true"));
+    let run = netvm(&["check", &doubtful]);
+    assert!(run.err.contains("⚠ nothing leads to chain web"), "{}", run.err);
+    assert!(!run.err.contains('\x1b'), "colours only on terminals");
+    assert!(run.good().ends_with("1 rule; 1 warning\n"));
+}
+
+#[test]
+fn check_shows_every_error_with_its_remedy() {
+    let folder = folder();
+    let bad = file(
+        &folder,
+        "bad.toml",
+        &GOOD.replace("hops", "hop").replace("kind = \"source\"", "kind = \"sorce\""),
+    );
+    let run = netvm(&["check", &bad]);
+    assert_eq!(run.out, "");
+    let error = run.failed(1);
+    for piece in [
+        &format!("[{bad}:4:8]"),
+        "kind = \"sorce\"",
+        "did you mean `source`?",
+        &format!("[{bad}:12:1]"),
+        "unknown key `hop` in [[chain]]",
+        "did you mean `hops`?",
+        &format!("{bad} has 2 errors\n"),
+    ] {
+        assert!(error.contains(piece), "{piece}\n{error}");
+    }
+    let missing = netvm(&["check", "/nowhere/host.toml"]).failed(1);
+    assert!(
+        missing.starts_with("cannot read the configuration /nowhere/host.toml: No such file"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn check_for_programs_is_json() {
+    let folder = folder();
+    let good: Value =
+        serde_json::from_str(&netvm(&["check", "--json", &file(&folder, "good.toml", GOOD)]).good()).unwrap();
+    assert_eq!(good, serde_json::json!({"ok": true, "diagnostics": []}));
+    let run = netvm(&["--json", "check", &file(&folder, "bad.toml", "[engine]\ncoers = [1]")]);
+    let bad: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(bad["ok"], false);
+    assert_eq!(bad["diagnostics"][0]["line"], 2);
+    assert_eq!(bad["diagnostics"][0]["severity"], "error");
+    assert_eq!(bad["diagnostics"][0]["help"], "did you mean `cores`?");
+    let error: Value = serde_json::from_str(&run.failed(1)).unwrap();
+    assert!(error["message"].as_str().unwrap().ends_with("has an error"));
+}
+
+#[test]
+fn completion_knows_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = netvm(&["completion", shell]).good();
+        for command in [
+            "status", "port", "nf", "chain", "group", "stats", "plan", "apply", "config", "check", "doctor",
+            "replay",
+        ] {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+    let wrong = netvm(&["completion", "cmd"]).failed(2);
+    assert!(wrong.contains("possible values") && wrong.contains("bash"), "{wrong}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child =
+        program().args(["completion", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(child.wait().unwrap().success(), "{error}");
+    assert_eq!(error, "");
+}
+
+#[test]
+fn doctor_says_what_this_machine_can_do() {
+    let report: Value = serde_json::from_str(&netvm(&["doctor", "--json"]).good()).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let names: Vec<&str> = checks.iter().map(|check| check["name"].as_str().unwrap()).collect();
+    let expected = [
+        "cores",
+        "NUMA",
+        "isolation",
+        "frequency",
+        "huge pages",
+        "transparent huge pages",
+        "sealed memory",
+        "locked memory",
+        "netvmd",
+        "capabilities",
+        "AF_XDP",
+        "BPF links",
+        "NICs",
+        "IOMMU",
+        "KVM",
+    ];
+    for name in expected {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    for check in checks {
+        assert!(["ok", "note", "warn"].contains(&check["level"].as_str().unwrap()), "{check}");
+        assert!(
+            !check["found"].as_str().unwrap().is_empty() && !check["meaning"].as_str().unwrap().is_empty()
+        );
+        assert!(check["command"].is_null() || check["level"] != "ok", "{check}");
+    }
+    let text = netvm(&["doctor"]).good();
+    assert!(text.ends_with("None of it keeps netvm from running.\n"), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("ok    sealed memory") || line.starts_with("note  sealed memory"))
+    );
+}
+
+#[test]
+fn a_dead_socket_is_told_with_a_remedy() {
+    let folder = folder();
+    let socket = folder.path().join("api.sock");
+    let path = socket.to_str().unwrap();
+    let commands: [&[&str]; 4] =
+        [&["status"], &["stats", "--watch"], &["restart", "firewall"], &["config", "show"]];
+    for arguments in commands {
+        let error = run(program().args(["--socket", path]).args(arguments)).failed(1);
+        assert!(error.starts_with(&format!("netvm: no netvmd answers on {path}: ")), "{error}");
+        assert!(error.contains("Start it with `netvmd --config FILE`"), "{error}");
+    }
+    // The socket of a netvmd that was killed, named by the environment.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let error = run(program().env("NETVM_API", path).args(["--json", "port"])).failed(1);
+    let error: Value = serde_json::from_str(&error).unwrap();
+    assert!(error["message"].as_str().unwrap().contains("Connection refused"), "{error}");
+}
+
+#[test]
+fn a_wrong_command_line_is_status_2() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["stat"], "'stats'"),
+        (&["apply"], "<FILE>"),
+        (&["stats", "--watch=0"], "from 0.1 to 3600 seconds"),
+        (&["replay", "in.pcap", "out.pcap"], "--chain"),
+        (&["port", "a", "b"], "unexpected argument"),
+    ];
+    for (arguments, piece) in cases {
+        let error = netvm(arguments).failed(2);
+        assert!(error.contains(piece), "{error}");
+    }
+    assert!(
+        netvm(&["--help"]).good().contains("Exit status: 0 done, 1 failed, 2 the command line is wrong.")
+    );
+    assert!(netvm(&["replay", "--help"]).good().contains("each a process of its own"));
+}

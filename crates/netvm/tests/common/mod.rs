@@ -1,0 +1,102 @@
+//! Running the program, and a server that answers it what it is told to.
+#![allow(dead_code, reason = "every test program takes what it needs")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use axum::Router;
+use tempfile::TempDir;
+
+/// What a run of the program gave.
+pub struct Run {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Run {
+    fn new(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Standard output of a run that must have gone well.
+    #[track_caller]
+    pub fn good(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
+        self.out
+    }
+
+    /// Standard error of a run that must have failed with this status.
+    #[track_caller]
+    pub fn failed(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        self.err
+    }
+}
+
+/// The program, deaf to the environment of the tests.
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
+    command.env_remove("NETVM_API").stdin(Stdio::null());
+    command
+}
+
+/// Runs the program with arguments.
+pub fn netvm(arguments: &[&str]) -> Run {
+    Run::new(program().args(arguments).output().unwrap())
+}
+
+/// Runs a prepared command.
+pub fn run(command: &mut Command) -> Run {
+    Run::new(command.output().unwrap())
+}
+
+/// A folder of this test's own.
+pub fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Writes a file there and gives its path as text.
+pub fn file(folder: &TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A server on a socket, on a thread of its own; it serves until the tests end.
+pub struct Server {
+    folder: TempDir,
+}
+
+impl Server {
+    pub fn start(router: Router) -> Self {
+        let folder = folder();
+        let listener = std::os::unix::net::UnixListener::bind(folder.path().join("api.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+                axum::serve(listener, router).await.unwrap();
+            });
+        });
+        Self { folder }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("api.sock")
+    }
+
+    /// Runs the program against this server.
+    pub fn netvm(&self, arguments: &[&str]) -> Run {
+        run(program().arg("--socket").arg(self.socket()).args(arguments))
+    }
+}
+
+/// A program that does what a shell script says.
+pub fn script(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}

@@ -1,0 +1,371 @@
+//! The commands that ask netvmd, against a server with canned answers. This tests the command line alone.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use common::{Server, file, folder, program, run};
+use netvm_api::{
+    ApiError, ApplyReply, ChainInfo, ChainState, ConfigReply, Done, Drops, GroupInfo, HugePages, Idle,
+    NfInfo, NfState, PlanReply, PortInfo, RegionInfo, StageInfo, Stats, Status, ThreadInfo, WorkerInfo, path,
+};
+use serde_json::Value;
+
+const OLD: &str = "[[port]]\nname = \"out\"\nkind = \"sink\"\n";
+const NEW: &str = "[[port]]\nname = \"out\"\nkind = \"null\"\n";
+
+fn workers() -> Vec<WorkerInfo> {
+    vec![WorkerInfo {
+        id: 0,
+        core: 3,
+        node: 0,
+        idle: Idle::Poll,
+        busy_percent: 99.94,
+        sleeps: 0,
+        copies: 1234,
+        copied_bytes: 2048,
+        longest_turn_us: 55.4,
+    }]
+}
+
+fn status() -> Status {
+    Status {
+        version: "0.1.0".into(),
+        dpdk: "DPDK 22.11.7".into(),
+        pid: 77,
+        config: Some("/etc/netvm/host.toml".into()),
+        uptime_s: 3725.0,
+        clock_hz: 2_596_000_000,
+        huge_pages: HugePages::All,
+        workers: workers(),
+        ports: 2,
+        nfs: 1,
+        chains: 1,
+        problems: vec!["nf firewall has no process".into()],
+    }
+}
+
+/// Statistics after so many seconds, a thousand packets each.
+fn stats(seconds: u64) -> Stats {
+    let packets = seconds * 1000;
+    let port = |id: u16, name: &str, link| PortInfo {
+        id,
+        name: name.into(),
+        kind: "af_xdp".into(),
+        driver_mode: "native".into(),
+        link,
+        queues: 1,
+        mtu: 1500,
+        group: None,
+        rx_packets: packets,
+        rx_bytes: packets * 125,
+        tx_packets: 0,
+        tx_bytes: 0,
+        rx_dropped: 0,
+        tx_dropped: 0,
+    };
+    let thread = |cycles| ThreadInfo {
+        station: 1,
+        received: packets / 2,
+        next: packets / 2,
+        dropped: 0,
+        port: 0,
+        role: 0,
+        detoured: 0,
+        cycles_per_packet: cycles,
+        nf_cycles_per_packet: 20.0,
+        bursts: 1,
+        sleeps: 0,
+    };
+    let nf = NfInfo {
+        role: "firewall".into(),
+        instance: 0,
+        pid: Some(78),
+        state: NfState::Running,
+        managed: true,
+        group: "edge".into(),
+        threads: vec![thread(30.0), thread(50.0)],
+        restarts: 2,
+        last_exit: Some("killed by signal 9".into()),
+        uptime_s: Some(61.0),
+        counters: [("allowed".to_owned(), 4_000_000)].into(),
+        violations: [("ring-index".to_owned(), 1)].into(),
+    };
+    let chain = ChainInfo {
+        id: 0,
+        name: "web".into(),
+        hops: vec!["firewall".into(), "monitor".into()],
+        output: None,
+        state: ChainState::Down,
+        entered: packets,
+        left: packets,
+        dropped_at_entry: 7,
+        dropped_inside: 1,
+    };
+    let region = RegionInfo {
+        node: 1,
+        pages: "2 MiB pages".into(),
+        bytes: 36 << 20,
+        cells: 16_384,
+        cell_size: 2048,
+        in_engine: 4,
+        in_nfs: 380,
+        free: 16_000,
+    };
+    let group = GroupInfo {
+        id: 0,
+        name: "edge".into(),
+        regions: vec![region],
+        instances: 1,
+        reclaimed_total: 99,
+        longest_reclaim_ms: 3.25,
+    };
+    let drops = Drops {
+        chains: [("web".to_owned(), [("chain-full".to_owned(), packets)].into())].into(),
+        ..Drops::default()
+    };
+    let stage =
+        StageInfo { stage: "steering".into(), packets, cycles_per_packet: 26.04, ns_per_packet: 10.0 };
+    Stats {
+        uptime_s: seconds as f64,
+        ports: vec![port(0, "client", true), port(4, "server", false)],
+        nfs: vec![nf],
+        chains: vec![chain],
+        groups: vec![group],
+        workers: workers(),
+        drops,
+        stages: vec![stage],
+    }
+}
+
+fn server() -> Server {
+    let now = stats(1000);
+    let clock = Arc::new(AtomicU64::new(1000));
+    let ticking = move || {
+        let seconds = clock.fetch_add(1, Ordering::Relaxed);
+        async move { Json(stats(seconds)) }
+    };
+    let config = ConfigReply {
+        toml: "[engine]\ncores = [3]\n".into(),
+        config: serde_json::json!({"engine": {"cores": [3]}}),
+    };
+    let (ports, nfs, chains, groups) = (now.ports, now.nfs, now.chains, now.groups);
+    Server::start(
+        Router::new()
+            .route(path::STATUS, get(|| async { Json(status()) }))
+            .route(path::PORTS, get(|| async { Json(ports) }))
+            .route(path::NFS, get(|| async { Json(nfs) }))
+            .route(path::CHAINS, get(|| async { Json(chains) }))
+            .route(path::GROUPS, get(|| async { Json(groups) }))
+            .route(path::STATS, get(ticking))
+            .route(path::CONFIG, get(|| async { Json(config) }))
+            .route(
+                path::RESTART,
+                post(|| async { Json(Done { message: "firewall is started anew".into() }) }),
+            )
+            .route(path::STOP, post(|| async { Json(Done { message: "netvmd ends".into() }) })),
+    )
+}
+
+/// A server that runs `OLD` and plans and applies whatever it gets; and how often it applied.
+fn changeable() -> (Server, Arc<AtomicU64>) {
+    let applied = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&applied);
+    let host = |text: &str| netvm_config::parse("host.toml", text).unwrap().host;
+    let plan = move |text: &str| netvm_config::plan(&host(OLD), &host(text));
+    let router =
+        Router::new()
+            .route(
+                path::PLAN,
+                post(move |body: String| async move {
+                    Json(PlanReply { plan: plan(&body), warnings: Vec::new() })
+                }),
+            )
+            .route(
+                path::APPLY,
+                post(move |body: String| async move {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    Json(ApplyReply { plan: plan(&body), warnings: Vec::new(), took_ms: 12.3 })
+                }),
+            );
+    (Server::start(router), applied)
+}
+
+/// Lines without the blanks that align them.
+fn squeeze(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[track_caller]
+fn has(text: &str, line: &str) {
+    assert!(squeeze(text).iter().any(|known| known == line), "{line}\nin\n{text}");
+}
+
+#[test]
+fn tables_show_what_there_is() {
+    let server = server();
+    let text = server.netvm(&["status"]).good();
+    has(&text, "netvmd 0.1.0 on DPDK 22.11.7, process 77, up 1 h 2 min");
+    has(&text, "configuration /etc/netvm/host.toml: 2 ports, 1 NF instance, 1 chain");
+    has(&text, "0 3 0 poll 99.9 % 0 1,234 2 KiB 55 µs");
+    has(&text, "nf firewall has no process");
+    let text = server.netvm(&["port"]).good();
+    has(&text, "0 client af_xdp native up 1 1500 - 1,000,000 125,000,000 0 0 0 0");
+    has(&text, "4 server af_xdp native down 1 1500 - 1,000,000 125,000,000 0 0 0 0");
+    assert!(!server.netvm(&["port", "server"]).good().contains("client"));
+    let text = server.netvm(&["nf"]).good();
+    has(&text, "firewall 0 78 running edge 2 1 min 1 s 1,000,000 0 40 2 killed by signal 9");
+    assert!(!text.contains("allowed"));
+    let text = server.netvm(&["nf", "firewall"]).good();
+    has(&text, "1 500,000 500,000 0 0 0 0 50 20 1 0");
+    has(&text, "allowed 4,000,000");
+    has(&text, "ring-index 1");
+    has(&server.netvm(&["chain", "web"]).good(), "0 web firewall → monitor - down 1,000,000 1,000,000 7 1");
+    has(&server.netvm(&["group"]).good(), "0 edge 1 1 2 MiB pages 36 MiB 16,384 2048 16,000 4 380 99 3.2 ms");
+    assert_eq!(server.netvm(&["config", "show"]).good(), "[engine]\ncores = [3]\n");
+    assert_eq!(server.netvm(&["restart", "firewall"]).good(), "firewall is started anew\n");
+    assert_eq!(server.netvm(&["stop"]).good(), "netvmd ends\n");
+}
+
+#[test]
+fn programs_get_what_the_api_says() {
+    let server = server();
+    let json = |arguments: &[&str]| serde_json::from_str::<Value>(&server.netvm(arguments).good()).unwrap();
+    assert_eq!(json(&["--json", "status"]), serde_json::to_value(status()).unwrap());
+    assert_eq!(json(&["port", "--json", "server"]), serde_json::to_value(&stats(1000).ports[1..]).unwrap());
+    assert_eq!(json(&["nf", "--json"]), serde_json::to_value(stats(1000).nfs).unwrap());
+    assert_eq!(json(&["chain", "--json"]), serde_json::to_value(stats(1000).chains).unwrap());
+    assert_eq!(json(&["group", "--json"]), serde_json::to_value(stats(1000).groups).unwrap());
+    assert_eq!(json(&["stats", "--json"]), serde_json::to_value(stats(1000)).unwrap());
+    assert_eq!(json(&["config", "show", "--json"])["engine"]["cores"][0], 3);
+    assert_eq!(json(&["stop", "--json"])["message"], "netvmd ends");
+}
+
+#[test]
+fn unknown_names_are_told_with_the_known_ones() {
+    let server = server();
+    let error = server.netvm(&["port", "x"]).failed(1);
+    assert_eq!(error, "netvm: there is no port `x`: there are client, server\n");
+    assert!(server.netvm(&["chain", "x"]).failed(1).contains("there are web"));
+}
+
+#[test]
+fn statistics_come_in_parts() {
+    let server = server();
+    let text = server.netvm(&["stats"]).good();
+    has(&text, "client 1,000,000 0 0 0");
+    has(&text, "web 1,000,000 1,000,000 7 1");
+    has(&text, "dropped: 1,000,000");
+    let text = server.netvm(&["stats", "--stages", "--drops"]).good();
+    assert!(text.contains("STAGE") && !text.contains("PORT"), "{text}");
+    assert!(
+        squeeze(&text).iter().any(|line| line.starts_with("steering 1,00") && line.ends_with(" 26.0 10.0")),
+        "{text}"
+    );
+    assert!(squeeze(&text).iter().any(|line| line.starts_with("chain web chain-full 1,00")), "{text}");
+}
+
+#[test]
+fn watching_shows_rates() {
+    let server = server();
+    let watch = |arguments: &[&str], lines: usize| {
+        let mut child = program()
+            .arg("--socket")
+            .arg(server.socket())
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let read: Vec<String> =
+            BufReader::new(child.stdout.take().unwrap()).lines().take(lines).map(Result::unwrap).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        read
+    };
+    // The clock of the server goes on by a second at each reading, and there are a thousand packets in each.
+    let text = watch(&["stats", "--watch=0.1"], 9).join("\n");
+    let port = squeeze(&text).into_iter().find(|line| line.starts_with("client ")).unwrap();
+    assert!(port.contains(" 1.00 k 1.00 M 0 0 0 0 0"), "{port}");
+    let drops = watch(&["stats", "--watch=0.1", "--drops"], 2);
+    assert!(squeeze(&drops[1])[0].ends_with(" 1.00 k"), "{drops:?}");
+    let readings = watch(&["stats", "--watch=0.1", "--json"], 2);
+    let seconds: Vec<f64> =
+        readings.iter().map(|line| serde_json::from_str::<Stats>(line).unwrap().uptime_s).collect();
+    assert_eq!(seconds[1] - seconds[0], 1.0);
+}
+
+#[test]
+fn plans_are_shown_and_applied() {
+    let (server, applied) = changeable();
+    let folder = folder();
+    let (old, new) = (file(&folder, "old.toml", OLD), file(&folder, "new.toml", NEW));
+    let change = "~ port out: kind sink → null; size unset → 60\n    port out is reopened (kind sink → null; size unset → 60)\n";
+    assert_eq!(server.netvm(&["plan", &new]).good(), change);
+    assert_eq!(server.netvm(&["plan", &old]).good(), "nothing changes\n");
+    assert_eq!(server.netvm(&["apply", &old]).good(), "nothing changes\n");
+    assert_eq!(applied.load(Ordering::Relaxed), 0);
+    assert_eq!(server.netvm(&["apply", "--yes", &new]).good(), format!("{change}applied in 12 ms\n"));
+    // Without a terminal nobody is asked.
+    assert!(server.netvm(&["apply", &new]).good().ends_with("applied in 12 ms\n"));
+    assert_eq!(applied.load(Ordering::Relaxed), 2);
+    let plan: PlanReply = serde_json::from_str(&server.netvm(&["plan", "--json", &new]).good()).unwrap();
+    assert_eq!(plan.plan.changes[0].name, "out");
+    let reply: ApplyReply = serde_json::from_str(&server.netvm(&["apply", "--json", &new]).good()).unwrap();
+    assert_eq!((reply.plan, applied.load(Ordering::Relaxed)), (plan.plan, 3));
+}
+
+#[test]
+fn what_cannot_be_applied_is_not() {
+    let (server, applied) = changeable();
+    let folder = folder();
+    let restart = file(&folder, "restart.toml", &format!("[engine]\ncores = [1]\n{OLD}"));
+    let run = server.netvm(&["apply", "--yes", &restart]);
+    assert!(run.out.contains("netvmd must be restarted (engine: cores none → 1)"), "{}", run.out);
+    assert!(run.failed(1).contains("cannot be applied while netvmd runs"));
+    let wrong = file(&folder, "wrong.toml", &NEW.replace("kind", "knid"));
+    for command in ["plan", "apply"] {
+        let error = server.netvm(&[command, &wrong]).failed(1);
+        assert!(error.contains(&format!("{wrong}:3:1")) && error.contains("did you mean `kind`?"), "{error}");
+    }
+    assert_eq!(applied.load(Ordering::Relaxed), 0);
+    // netvmd may find more than the file alone shows.
+    let refusal =
+        || async { (StatusCode::UNPROCESSABLE_ENTITY, Json(ApiError::new("nf firewall: no program `fw`"))) };
+    let server =
+        Server::start(Router::new().route(path::PLAN, post(refusal)).route(path::APPLY, post(refusal)));
+    let new = file(&folder, "new.toml", NEW);
+    assert_eq!(server.netvm(&["apply", &new]).failed(1), "netvm: nf firewall: no program `fw`\n");
+    let error: ApiError = serde_json::from_str(&server.netvm(&["apply", "--json", &new]).failed(1)).unwrap();
+    assert_eq!(error.message, "nf firewall: no program `fw`");
+}
+
+#[test]
+fn on_a_terminal_the_user_is_asked() {
+    let (server, applied) = changeable();
+    let folder = folder();
+    let new = file(&folder, "new.toml", NEW);
+    // util-linux's `script` runs a command on a terminal of its own.
+    let ask = |answer: &str| {
+        let netvm = env!("CARGO_BIN_EXE_netvm");
+        let command = format!("{netvm} --socket {} apply {new}", server.socket().display());
+        let shell = format!("printf '{answer}\\n' | script --quiet --return --command \"$0\" /dev/null");
+        run(std::process::Command::new("sh").args(["-c", &shell, &command]))
+    };
+    let no = ask("n");
+    if no.code == Some(127) {
+        eprintln!("SKIP: `script` (util-linux) is not installed: {}", no.err);
+        return;
+    }
+    assert!(no.out.contains("apply? [y/N]") && no.out.contains("netvm: not applied"), "{}", no.out);
+    assert_eq!((no.code, applied.load(Ordering::Relaxed)), (Some(1), 0));
+    let yes = ask("y");
+    assert!(yes.out.contains("applied in 12 ms"), "{}", yes.out);
+    assert_eq!((yes.code, applied.load(Ordering::Relaxed)), (Some(0), 1));
+}
