@@ -1,0 +1,146 @@
+//! Flows and the targets that they were given, for `--by sticky`.
+//!
+//! All threads of the NF share them, as a flow's packets may come to any thread. They are spread over parts, each with a lock
+//! of its own, which a thread holds for the time of a look-up.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use netlib::clock;
+use netvm_nf_common::LruTable;
+use netvm_wire::FiveTuple;
+
+const PARTS: usize = 16;
+
+/// A bounded table of flows; both directions are one. Clones are the same table.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    parts: Arc<[Mutex<LruTable<FiveTuple, u8>>]>,
+    /// Cycles after which a silent flow is forgotten.
+    timeout: u64,
+}
+
+/// What became of a flow by looking for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its target, by place in the list; `None` when there was none to give.
+    pub(crate) target: Option<usize>,
+    /// Whether another flow was forgotten for it.
+    pub(crate) evicted: bool,
+    /// Whether it had another target before.
+    pub(crate) moved: bool,
+}
+
+impl Flows {
+    /// At most about `capacity` flows, forgotten after `timeout` seconds of silence.
+    #[must_use]
+    pub fn new(capacity: usize, timeout: u64) -> Self {
+        let part = || Mutex::new(LruTable::new(capacity.div_ceil(PARTS)));
+        Self {
+            parts: (0..PARTS).map(|_| part()).collect(),
+            timeout: clock::cycles_in_micros(timeout * 1_000_000),
+        }
+    }
+
+    /// The target of a flow with this hash, while `stays` says that it can have it; else the one that `choose` gives it.
+    pub(crate) fn find(
+        &self,
+        tuple: &FiveTuple,
+        hash: u64,
+        now: u64,
+        stays: impl Fn(usize) -> bool,
+        choose: impl FnOnce() -> Option<usize>,
+    ) -> Found {
+        let flow = tuple.canonical();
+        // Not the bits by which targets are chosen (the lower) nor replicas (the upper eight).
+        let mut part = locked(&self.parts[(hash >> 32) as usize % PARTS]);
+        let mut moved = false;
+        if let Some((used, target)) = part.peek(&flow) {
+            let (silent, target) = (now.saturating_sub(used) > self.timeout, usize::from(*target));
+            if !silent && stays(target) {
+                part.get(&flow, now);
+                return Found { target: Some(target), evicted: false, moved: false };
+            }
+            moved = !silent;
+        }
+        let Some(target) = choose() else {
+            return Found { target: None, evicted: false, moved: false };
+        };
+        let evicted = part.insert(flow, target as u8, now).is_some();
+        Found { target: Some(target), evicted, moved }
+    }
+
+    /// Forgets flows that have been silent for too long; returns how many are left.
+    pub(crate) fn expire(&self, now: u64) -> usize {
+        let since = now.saturating_sub(self.timeout);
+        let left = |part: &Mutex<LruTable<_, _>>| {
+            let mut part = locked(part);
+            // A bounded number at a time: other threads wait for the lock.
+            for _ in 0..256 {
+                if part.pop_unused_since(since).is_none() {
+                    break;
+                }
+            }
+            part.len()
+        };
+        self.parts.iter().map(left).sum()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_timeout(&mut self, cycles: u64) {
+        self.timeout = cycles;
+    }
+}
+
+fn locked(part: &Mutex<LruTable<FiveTuple, u8>>) -> MutexGuard<'_, LruTable<FiveTuple, u8>> {
+    // A thread that panicked within a table's method may leave it in disorder, but never unsound; its NF ends then.
+    part.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_wire::IpProto;
+    use std::net::IpAddr;
+
+    fn flow(port: u16) -> FiveTuple {
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        FiveTuple::new((address(1), port), (address(2), 80), IpProto::TCP)
+    }
+
+    const fn found(target: usize) -> Found {
+        Found { target: Some(target), evicted: false, moved: false }
+    }
+
+    #[test]
+    fn a_flow_stays_in_both_directions_until_it_is_silent() {
+        let mut flows = Flows::new(100, 1);
+        flows.set_timeout(10);
+        let find = |tuple: &FiveTuple, now, choice| flows.find(tuple, 0, now, |_| true, || Some(choice));
+        assert_eq!(find(&flow(1), 0, 3), found(3));
+        assert_eq!(find(&flow(1).reversed(), 10, 4), found(3));
+        assert_eq!(find(&flow(1), 20, 5), found(3), "use keeps it");
+        assert_eq!(find(&flow(2), 20, 6), found(6));
+        assert_eq!(find(&flow(1), 31, 7), found(7), "silent for more than the timeout");
+        assert_eq!(flows.expire(30), 2);
+        assert_eq!(flows.expire(31), 1);
+    }
+
+    #[test]
+    fn a_flow_moves_when_its_target_cannot_be() {
+        let flows = Flows::new(100, 1);
+        flows.find(&flow(1), 0, 0, |_| true, || Some(3));
+        let moved = Found { target: Some(4), evicted: false, moved: true };
+        assert_eq!(flows.find(&flow(1), 0, 1, |target| target != 3, || Some(4)), moved);
+        assert_eq!(flows.find(&flow(1), 0, 1, |_| true, || None), found(4));
+        let none = Found { target: None, evicted: false, moved: false };
+        assert_eq!(flows.find(&flow(1), 0, 1, |_| false, || None), none);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let flows = Flows::new(160, 1);
+        let add = |port: u16| flows.find(&flow(port), u64::from(port) << 32, 5, |_| true, || Some(0));
+        let evicted = (0..1000).filter(|port| add(*port).evicted).count();
+        assert_eq!((flows.expire(5), evicted), (160, 840));
+    }
+}

@@ -1,0 +1,11 @@
+//! See the README.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use netvm_nf_load_balancer::{Args, NAME, run};
+
+fn main() -> ExitCode {
+    netvm_nf_common::exit_code(NAME, run(&Args::parse()))
+}
