@@ -53,6 +53,27 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Syntax,
+        Self::UnknownKey,
+        Self::MissingKey,
+        Self::Conflict,
+        Self::WrongType,
+        Self::BadValue,
+        Self::BadName,
+        Self::UnknownName,
+        Self::Duplicate,
+        Self::SameMatch,
+        Self::TooMany,
+        Self::CellSize,
+        Self::NoStandby,
+        Self::Shadowed,
+        Self::CrossGroup,
+        Self::Unused,
+        Self::SharedCore,
+    ];
+
     /// The name that people can search for.
     #[must_use]
     pub const fn code(self) -> &'static str {
