@@ -143,14 +143,15 @@ fn receive(work: &Work) -> Option<usize> {
 }
 
 fn ask(work: &Work, n: usize) {
+    let me = work.endpoint.as_ptr();
     // SAFETY: as in `receive`; the borrow ends before the callback, which reaches the endpoint by the same pointer.
-    let packet = unsafe { borrow(work.endpoint.as_ptr()) }.ok().and_then(|endpoint| endpoint.describe(n));
+    let packet = unsafe { borrow(me) }.ok().and_then(|endpoint| endpoint.describe(n, me));
     let Some(mut packet) = packet else { return };
     let serial = packet.serial;
     // SAFETY: a function of C's of this type, with what its declaration promises it.
-    let raw = unsafe { (work.callback)(work.endpoint.as_ptr(), &raw mut packet, work.user) };
+    let raw = unsafe { (work.callback)(me, &raw mut packet, work.user) };
     // SAFETY: as in `receive`.
-    let endpoint = unsafe { borrow(work.endpoint.as_ptr()) };
+    let endpoint = unsafe { borrow(me) };
     if let Some(burst) = endpoint.ok().and_then(|endpoint| endpoint.burst(serial)) {
         burst.set(n, verdict(raw).unwrap_or(Verdict::Drop));
     }

@@ -87,15 +87,14 @@ impl netlib_endpoint {
         }
     }
 
-    /// Describes packet `n` of the burst that is held.
-    pub(crate) fn describe(&mut self, n: usize) -> Option<netlib_packet> {
-        let (this, serial) = (NonNull::from(&mut *self), self.serial);
+    /// Describes packet `n` of the burst that is held, for C, which knows this endpoint as `me`.
+    pub(crate) fn describe(&mut self, n: usize, me: *mut Self) -> Option<netlib_packet> {
         let burst = self.burst.as_mut()?;
         if let Some(ahead) = burst.packet(n + 4) {
             ahead.prefetch();
         }
         let mut packet = burst.packet(n)?;
-        Some(netlib_packet::new(&mut packet, this, serial, n))
+        Some(netlib_packet::new(&mut packet, me, self.serial, n))
     }
 }
 
@@ -224,6 +223,7 @@ pub unsafe extern "C" fn netlib_receive(
     timeout: i64,
 ) -> c_int {
     guard(|| {
+        let me = endpoint;
         // SAFETY: the caller's promise.
         let endpoint = unsafe { borrow(endpoint) }?;
         if packets.is_null() {
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn netlib_receive(
             return Ok(netlib_status::NETLIB_END as c_int);
         };
         for n in 0..count {
-            if let Some(packet) = endpoint.describe(n) {
+            if let Some(packet) = endpoint.describe(n, me) {
                 // SAFETY: a burst has at most NETLIB_BURST packets, for which the caller has room.
                 unsafe { packets.add(n).write(packet) };
             }

@@ -1,7 +1,6 @@
 //! Packets, and what is to become of them.
 
 use std::ffi::c_int;
-use std::ptr::NonNull;
 
 use netlib::{BURST, Packet, PortId, RoleId, Verdict};
 
@@ -44,7 +43,7 @@ pub struct netlib_packet {
 impl netlib_packet {
     pub(crate) fn new(
         packet: &mut Packet<'_>,
-        endpoint: NonNull<netlib_endpoint>,
+        endpoint: *mut netlib_endpoint,
         serial: u32,
         index: usize,
     ) -> Self {
@@ -57,7 +56,7 @@ impl netlib_packet {
             hash: packet.hash(),
             index: index as u16,
             serial,
-            endpoint: endpoint.as_ptr(),
+            endpoint,
         }
     }
 }
