@@ -102,6 +102,10 @@ impl Endpoint {
             if count > 0 || self.stopping {
                 return count;
             }
+            if self.outlets.has_pressed() {
+                // So that a chain is open again as soon as there is room in it.
+                self.outlets.under_pressure();
+            }
             let left = match until.map(|until| until.checked_sub(clock::cycles())) {
                 None => LONGEST_SLEEP,
                 Some(Some(cycles)) => Duration::from_micros(cycles / clock::cycles_in_micros(1).max(1)),

@@ -6,12 +6,15 @@ use netvm_region::{MAX_STATIONS, RingRef, Table};
 use netvm_ring::{Consumer, Descriptor};
 
 use crate::attach::Shared;
+use crate::pressure::{chains_from_to, is_pressed, release};
 
 #[derive(Debug)]
 struct Inlet {
     consumer: Consumer,
     /// The station it comes from and the ring; `None` for a worker.
     origin: Option<(u8, RingRef)>,
+    /// Chains that come this way.
+    chains: Vec<u16>,
     retired: bool,
 }
 
@@ -32,6 +35,7 @@ impl Inlets {
                 // SAFETY: the only consumer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
                 consumer: unsafe { shared.control.ring_to_nf(thread, worker).consumer() },
                 origin: None,
+                chains: Vec::new(),
                 retired: false,
             })
             .collect();
@@ -45,10 +49,24 @@ impl Inlets {
             self.next = if self.next + 1 >= self.list.len() { 0 } else { self.next + 1 };
             let count = self.list[self.next].consumer.pop(out);
             if count > 0 {
+                self.relieve();
                 return count;
             }
         }
         0
+    }
+
+    /// Opens the chains again that the writer of the ring just read has pressed, once half of the ring is free.
+    #[inline]
+    fn relieve(&self) {
+        let inlet = &self.list[self.next];
+        let (Some((from, _)), Some(region)) = (inlet.origin, self.shared.regions.first()) else { return };
+        if is_pressed(region, &inlet.chains, from) {
+            let memory = inlet.consumer.memory();
+            if memory.occupancy() <= memory.capacity() / 2 {
+                release(region, &inlet.chains, from);
+            }
+        }
     }
 
     /// Makes the direct rings into this station those of `table`. A ring that the table no longer has is still read
@@ -56,6 +74,9 @@ impl Inlets {
     pub(crate) fn follow(&mut self, table: &Table) {
         let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.station)].get();
         for inlet in &mut self.list {
+            if let Some((from, _)) = inlet.origin {
+                inlet.chains = chains_from_to(table, from, self.station);
+            }
             inlet.retired = inlet.origin.is_some_and(|(from, ring)| wanted(from) != Some(ring));
         }
         for from in 1..MAX_STATIONS as u8 {
@@ -66,7 +87,8 @@ impl Inlets {
             let Some(memory) = self.shared.direct_ring(ring) else { continue };
             // SAFETY: the only consumer: the engine gives each direct ring one consuming station, which is this one.
             let consumer = unsafe { memory.consumer() };
-            self.list.push(Inlet { consumer, origin: Some((from, ring)), retired: false });
+            let chains = chains_from_to(table, from, self.station);
+            self.list.push(Inlet { consumer, origin: Some((from, ring)), chains, retired: false });
         }
     }
 

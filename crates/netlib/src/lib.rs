@@ -31,6 +31,7 @@ mod function;
 mod inlets;
 mod outlets;
 mod packet;
+mod pressure;
 pub mod sim;
 mod wait;
 

@@ -4,13 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use netvm_region::{
-    Balance, Destination, MAX_CHAINS, MAX_HOPS, MAX_STATIONS, RingRef, Table, TableReader, clock,
-};
+use netvm_region::{Balance, Destination, MAX_STATIONS, RingRef, Table, TableReader, clock};
 use netvm_ring::{Action, Descriptor, Producer};
 
 use crate::attach::Shared;
 use crate::packet::Verdict;
+use crate::pressure::{chains_from_to, press, release};
 
 /// How long a packet waits for room in a direct ring, where rings form a loop, before it goes round by the engine, which
 /// never waits: so that no loop of NFs that wait for each other stands still. Where there is no loop it waits on: the NF
@@ -251,30 +250,22 @@ impl Outlets {
 
     /// Presses the chains of a ring that is three quarters full, releases them when half of it is free again.
     fn regulate(&mut self, index: usize) {
-        let Some(outlet) = &mut self.stations[index] else { return };
-        let capacity = outlet.producer.memory().capacity();
-        let enough = if outlet.pressed { capacity / 2 } else { capacity / 4 };
-        let pressed = outlet.producer.room(enough) < enough;
-        if pressed != outlet.pressed {
-            outlet.pressed = pressed;
-            self.announce(index, pressed);
-        }
-        if !pressed {
-            self.touched &= !(1 << index);
-        }
-    }
-
-    fn announce(&self, index: usize, pressed: bool) {
-        let (Some(outlet), Some(region)) = (&self.stations[index], self.shared.regions.first()) else {
+        let (Some(outlet), Some(region)) = (&mut self.stations[index], self.shared.regions.first()) else {
             return;
         };
-        for chain in &outlet.chains {
-            let word = region.backpressure(*chain);
-            if pressed {
-                word.fetch_or(1 << self.me, Ordering::Relaxed);
-            } else {
-                word.fetch_and(!(1 << self.me), Ordering::Relaxed);
-            }
+        let capacity = outlet.producer.memory().capacity();
+        let enough = if outlet.pressed { capacity / 2 } else { capacity / 4 };
+        let room = outlet.producer.room(enough);
+        if room < capacity / 4 {
+            // Again if need be: the reader of the ring may have released them.
+            outlet.pressed = true;
+            press(region, &outlet.chains, self.me);
+        } else if outlet.pressed && room >= capacity / 2 {
+            outlet.pressed = false;
+            release(region, &outlet.chains, self.me);
+        }
+        if !outlet.pressed {
+            self.touched &= !(1 << index);
         }
     }
 
@@ -289,13 +280,17 @@ impl Outlets {
         self.touched != 0
     }
 
+    /// Whether a ring was too full when it was looked at last.
+    #[inline(always)]
+    pub(crate) const fn has_pressed(&self) -> bool {
+        self.touched != 0
+    }
+
     fn release_all(&mut self) {
-        for index in 0..MAX_STATIONS {
-            if let Some(outlet) = &mut self.stations[index]
-                && outlet.pressed
-            {
-                outlet.pressed = false;
-                self.announce(index, false);
+        let Some(region) = self.shared.regions.first() else { return };
+        for outlet in self.stations.iter_mut().flatten() {
+            if core::mem::take(&mut outlet.pressed) {
+                release(region, &outlet.chains, self.me);
             }
         }
         self.touched = 0;
@@ -368,14 +363,6 @@ impl Way {
         let (chain, hop) = (descriptor.chain(), descriptor.hop());
         Self { key: (chain, hop, Some(role)), destination: table.role(chain, hop, role) }
     }
-}
-
-/// Chains in which station `from` hands packets on to station `to`.
-fn chains_from_to(table: &Table, from: u8, to: u8) -> Vec<u16> {
-    let passes = |hops: &[Destination; MAX_HOPS]| {
-        hops.windows(2).any(|pair| pair[0].replicas().contains(&from) && pair[1].replicas().contains(&to))
-    };
-    (0..MAX_CHAINS as u16).filter(|chain| passes(&table.hops[usize::from(*chain)])).collect()
 }
 
 /// Wakes a sleeper. A count that is full (EAGAIN) wakes as well; other errors mean that the sleeper is gone.

@@ -72,15 +72,39 @@ impl Producer {
         count as usize
     }
 
-    /// Whether the consumer sleeps and must be woken, asked once after a burst was published.
+    /// Whether the consumer sleeps, asked once after a burst was published. Answers yes once for each sleep: who asks
+    /// must then wake the consumer.
     ///
     /// The fence pairs with the one in [`Consumer::prepare_wait`]: of "descriptor published" and "consumer waits", at
-    /// least one side sees the other's, so that no wake-up is lost.
+    /// least one side sees the other's, so that no wake-up is lost. Taking the announcement back may take back that of a
+    /// later sleep, which the wake-up that follows ends just as well.
     #[inline]
     #[must_use]
     pub fn wants_wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.memory.header().waiting.0.load(Ordering::Relaxed) != 0
+        let waiting = &self.memory.header().waiting.0;
+        let wanted = waiting.load(Ordering::Relaxed) != 0;
+        if wanted {
+            waiting.store(0, Ordering::Relaxed);
+        }
+        wanted
+    }
+
+    /// Asks for the slots of the next burst to be brought into this core's cache, to be written.
+    #[inline(always)]
+    pub fn prefetch(&self, descriptors: u32) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        for line in 0..descriptors.div_ceil(4) {
+            let slot = self.memory.slot(self.tail.wrapping_add(line * 4));
+            // SAFETY: a prefetch of any address has no effect that a program can see.
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
+                    core::ptr::from_ref(slot).cast(),
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        let _ = descriptors;
     }
 
     /// How many descriptors are in the ring by the consumer's last claim.
