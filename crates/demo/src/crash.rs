@@ -17,7 +17,7 @@ use crate::traffic::{Ping, Pings};
 /// Who dies.
 pub const VICTIM: &str = "monitor";
 /// Requests of the ping that it happens in, and the time between two of them.
-const REQUESTS: u32 = 200;
+const REQUESTS: u32 = 300;
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Replies before it happens.
 const BEFORE: usize = 50;

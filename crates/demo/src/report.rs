@@ -111,9 +111,9 @@ pub fn verdicts(summary: &Summary) -> Vec<Verdict> {
     verdicts
 }
 
-/// What one hop hands on is what the next one gets.
+/// What one hop hands on is what the next one gets, or is counted as dropped between them.
 fn every_hop(stats: &Stats) -> Verdict {
-    let promise = "every packet passes every hop, and none is lost between them";
+    let promise = "every packet passes every hop, and each that does not is counted";
     let chain: Option<Vec<&NfInfo>> = CHAIN.into_iter().map(|role| nf(stats, role)).collect();
     let Some(&[firewall, monitor, forward]) = chain.as_deref() else {
         return Verdict::new(promise, false, "an NF is missing".to_owned());
@@ -128,11 +128,22 @@ fn every_hop(stats: &Stats) -> Verdict {
         (next(monitor), received(forward)),
         (total(forward, |thread| thread.port), left),
     ];
+    let lost: u64 = steps.iter().map(|(given, got)| given.saturating_sub(*got)).sum();
+    let denied: u64 = [firewall, monitor, forward].map(|nf| total(nf, |thread| thread.dropped)).iter().sum();
+    let inside: u64 = stats.chains.iter().map(|chain| chain.dropped_inside).sum();
+    let none_appears = steps.iter().all(|(given, got)| given >= got);
     let took = chain.iter().flatten().map(|nf| format!("{} {}", nf.role, count(received(nf))));
     Verdict::new(
         promise,
-        entered > 0 && steps.iter().all(|(given, got)| given == got),
-        format!("in {}, {}, out {}", count(entered), took.collect::<Vec<_>>().join(", "), count(left)),
+        entered > 0 && left > 0 && none_appears && lost + denied == inside,
+        format!(
+            "in {}, {}, out {}; {} dropped by NFs, {} between them",
+            count(entered),
+            took.collect::<Vec<_>>().join(", "),
+            count(left),
+            count(denied),
+            count(lost)
+        ),
     )
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::Options;
 use crate::cleanup;
 use crate::crash::{VICTIM, crash};
-use crate::daemon::{CHAIN, GROUP, PortKind, nf};
+use crate::daemon::{CHAIN, GROUP, PortKind, nf, programs};
 use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
@@ -49,14 +49,14 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     }
     story.add("`engine to port` is mostly the kernel here: sending to a veth runs the other host's TCP.");
     story.add("The clock is the wall's: a process that shares its core is charged for its neighbours, too.");
-    if options.keep {
-        story.add("");
-        verdicts.iter().for_each(|verdict| story.add(&verdict.to_string()));
-        keep(&stage, names, &story, interrupt);
-    }
-    verdicts.push(take_down(stage, names));
     story.add("");
     verdicts.iter().for_each(|verdict| story.add(&verdict.to_string()));
+    if options.keep {
+        keep(&stage, names, &story, interrupt)?;
+    }
+    let last = take_down(stage, names);
+    story.add(&last.to_string());
+    verdicts.push(last);
     let holds = verdicts.iter().all(|verdict| verdict.holds);
     story.say(if holds { "every promise held" } else { "NOT every promise held" });
     if options.json {
@@ -163,19 +163,22 @@ fn in_words(pings: &Pings) -> String {
 }
 
 /// Leaves everything as it is until a signal comes.
-fn keep(stage: &Stage, names: Names, story: &Story, interrupt: &Interrupt) {
+fn keep(stage: &Stage, names: Names, story: &Story, interrupt: &Interrupt) -> Result<(), Failure> {
+    let programs = programs()?;
     let (client, server) = (names.namespace(Side::Client), Side::Server.address());
     story.add(&format!(
         "\nAll of it runs on until Ctrl-C. In another terminal, as root:\n\
-         \x20 netvm --socket {socket} status\n\
-         \x20 netvm --socket {socket} stats\n\
+         \x20 {netvm} --socket {socket} status\n\
+         \x20 {netvm} --socket {socket} stats\n\
          \x20 ip netns exec {client} busybox ping {server}\n\
          \x20 ip netns exec {client} curl -o /dev/null http://{server}/file\n\
          \x20 tail -f {log}",
+        netvm = programs.join("netvm").display(),
         socket = stage.daemon.socket().display(),
         log = stage.daemon.log().display(),
     ));
     while interrupt.sleep(Duration::from_secs(3600)).is_ok() {}
+    Ok(())
 }
 
 /// Removes everything, and looks whether it is gone.
