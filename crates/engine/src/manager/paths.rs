@@ -1,6 +1,8 @@
 //! From what should be and who is there: the snapshot of each worker and the table of each group.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use netvm_config::model::{self, Chain, Host, OnFailure, Output};
 use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Table};
@@ -18,15 +20,24 @@ pub(super) struct RoleMembers {
     pub(super) stations: Vec<StationId>,
     /// For each of them, for each worker.
     pub(super) links: Vec<Vec<LinkId>>,
+    /// For each of them, what wakes it.
+    pub(super) wakes: Vec<Arc<OwnedFd>>,
 }
 
 /// Everybody who takes packets, by role.
-pub(super) fn members<'a>(instances: impl Iterator<Item = &'a Instance>) -> BTreeMap<RoleId, RoleMembers> {
+pub(super) fn members<'a>(
+    instances: impl Iterator<Item = &'a Instance>,
+    groups: &BTreeMap<GroupId, GroupState>,
+) -> BTreeMap<RoleId, RoleMembers> {
     let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
     for instance in instances.filter(|instance| instance.state == InstanceState::Active) {
         let role = roles.entry(instance.role).or_default();
         role.stations.extend(&instance.stations);
         role.links.extend(instance.links.iter().cloned());
+        if let Some(group) = groups.get(&instance.group) {
+            role.wakes
+                .extend(instance.stations.iter().map(|station| Arc::clone(&group.wakes[station.index()])));
+        }
     }
     roles
 }
@@ -108,7 +119,15 @@ impl View<'_> {
         let by_hash =
             |role: &RoleId| self.host.nf(*role).is_some_and(|nf| nf.balance == model::Balance::FlowHash);
         let hashed = chain.hops.iter().any(by_hash);
-        ChainPath { entry, targets, groups, roles, hashed, watched }
+        let crossings = (1..groups.len()).filter(|hop| groups[*hop] != groups[*hop - 1]);
+        let crossings = crossings.filter_map(|hop| match targets.get(hop) {
+            Some(Target::Links { links, .. }) => Some(links.iter().copied()),
+            _ => None,
+        });
+        let crossings = crossings.flatten().collect();
+        let later = chain.hops.iter().skip(1).filter_map(|role| self.roles.get(role));
+        let later = later.flat_map(|members| members.wakes.iter().cloned()).collect();
+        ChainPath { entry, targets, groups, roles, hashed, watched, crossings, later }
     }
 
     fn target(&self, role: RoleId, hop: u8, worker: usize) -> Target {

@@ -15,7 +15,8 @@ use netvm_wire::parse_prefix;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
-use crate::snapshot::{Snapshot, Target};
+use crate::link::wake;
+use crate::snapshot::{ChainPath, Snapshot, Target};
 use crate::steer::{HEADER_BYTES, flow_hash};
 
 /// Which chain packets are in, and how it wants them.
@@ -53,7 +54,7 @@ impl Path {
         let Some(path) = snapshot.chain(chain) else {
             return self.drop_in_chain(chain, DropReason::NoRule, batch);
         };
-        if !admitted && path.watched.iter().any(|watched| self.is_pressed(*watched, chain)) {
+        if !admitted && self.is_full_inside(path, chain) {
             return self.drop_in_chain(chain, DropReason::ChainFull, batch);
         }
         let way = Way { chain, hashed: path.hashed, full: DropReason::ChainFull };
@@ -61,12 +62,24 @@ impl Path {
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.entered.add(entered as u64);
         }
+        self.rouse(path);
+    }
+
+    /// When the chain's first NF sleeps, so do the others as a rule: wakes them all at once, so that the first packet does
+    /// not wait for one after the other.
+    #[inline(always)]
+    fn rouse(&self, path: &ChainPath) {
+        let Target::Links { links, .. } = &path.entry else { return };
+        let asleep = |link: &LinkId| self.links[link.index()].as_ref().is_some_and(|link| link.owes_wake());
+        if !path.later.is_empty() && links.iter().any(asleep) {
+            path.later.iter().for_each(wake);
+        }
     }
 
     /// How many packets the entry of a chain has room for, at most `wanted`.
     pub(crate) fn room_at_entry(&mut self, snapshot: &Snapshot, chain: ChainId, wanted: usize) -> usize {
         let Some(path) = snapshot.chain(chain) else { return wanted };
-        if path.watched.iter().any(|watched| self.is_pressed(*watched, chain)) {
+        if self.is_full_inside(path, chain) {
             return 0;
         }
         match &path.entry {
@@ -81,6 +94,19 @@ impl Path {
             Target::Drop(DropReason::NfDown) => 0,
             Target::Port(_) | Target::Ingress | Target::Drop(_) => wanted,
         }
+    }
+
+    /// Whether a ring inside the chain is filling up: by the word of the NFs that write to it, or, where the engine itself
+    /// hands packets from one trust group to the next, by a look at the ring.
+    #[inline]
+    fn is_full_inside(&mut self, path: &ChainPath, chain: ChainId) -> bool {
+        path.watched.iter().any(|watched| self.is_pressed(*watched, chain))
+            || path.crossings.iter().any(|link| {
+                self.links[link.index()].as_mut().is_some_and(|link| {
+                    let quarter = link.to_nf.memory().capacity() / 4;
+                    link.to_nf.room(quarter) < quarter
+                })
+            })
     }
 
     #[inline(always)]
@@ -238,6 +264,7 @@ impl Path {
         // SAFETY: the memory's account has these packets now, and gives each back once.
         unsafe { batch.forget_front(count as usize) };
         link.to_nf.publish(count);
+        link.to_nf.prefetch(wanted);
         link.note_published();
         if let Some(counters) = self.counters.links.get(link.id.index()) {
             counters.delivered.add(count.into());
