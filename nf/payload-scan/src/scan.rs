@@ -1,0 +1,206 @@
+//! The scanner of one thread.
+
+use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, ThreadContext, Verdict};
+use netvm_nf_common::View;
+use netvm_wire::{FiveTuple, Fragment, Headers};
+
+use crate::{Action, Args, NAME, Patterns, Way};
+
+/// The NF's counters, in the order of `Counter`; those of the first patterns follow, see [`crate::counters`].
+pub const COUNTERS: [&str; 5] = ["matched", "unmatched", "malformed", "no-target", "pattern-rest"];
+
+#[derive(Clone, Copy)]
+enum Counter {
+    Matched,
+    Unmatched,
+    Malformed,
+    NoTarget,
+    PatternRest,
+}
+
+/// The function of one thread.
+#[derive(Debug)]
+pub struct PayloadScan {
+    args: Args,
+    /// Whether this thread speaks for all.
+    speaks: bool,
+    patterns: View<Patterns>,
+    /// Patterns that have a counter of their own.
+    shown: usize,
+    /// For each pattern, its verdict, where it has one whose port or role is there.
+    verdicts: Vec<Option<Verdict>>,
+    default: Option<Verdict>,
+    counters: [u64; COUNTERS.len()],
+    /// Packets that each pattern has decided or counted.
+    packets: Vec<u64>,
+    /// The packet in which each pattern was counted last, so that it is counted once.
+    counted_in: Vec<u64>,
+    /// Number of this packet.
+    packet: u64,
+}
+
+impl PayloadScan {
+    /// With these options and patterns, of which the first `shown` have counters, in a thread that knows these names.
+    #[must_use]
+    pub fn new(args: Args, patterns: View<Patterns>, shown: usize, context: &ThreadContext<'_>) -> Self {
+        let mut this = Self {
+            speaks: context.thread() == 0,
+            args,
+            patterns,
+            shown: shown.min(crate::MAX_SHOWN),
+            verdicts: Vec::new(),
+            default: None,
+            counters: [0; COUNTERS.len()],
+            packets: Vec::new(),
+            counted_in: Vec::new(),
+            packet: 0,
+        };
+        this.begin(context);
+        this
+    }
+
+    /// Begins with new patterns.
+    fn begin(&mut self, context: &ThreadContext<'_>) {
+        let count = self.patterns.get().list().len();
+        self.packets = vec![0; count];
+        self.counted_in = vec![0; count];
+        self.look_up(context);
+    }
+
+    fn look_up(&mut self, context: &ThreadContext<'_>) {
+        let verdict = |way: &Way| match way {
+            Way::Drop => Some(Verdict::Drop),
+            Way::Next => Some(Verdict::Next),
+            Way::Port(name) => context.port(name).map(Verdict::Port),
+            Way::Role(name) => context.role(name).map(Verdict::Role),
+        };
+        let of_pattern = |action: &Action| match action {
+            Action::Count => None,
+            Action::Send(way) => verdict(way),
+        };
+        let list = self.patterns.get().list();
+        self.verdicts = list.iter().map(|pattern| of_pattern(&pattern.action)).collect();
+        self.default = verdict(&self.args.default);
+        if !self.speaks {
+            return;
+        }
+        let ways = list.iter().filter_map(|pattern| match &pattern.action {
+            Action::Count => None,
+            Action::Send(way) => Some(way),
+        });
+        let mut named: Vec<&Way> = Vec::new();
+        for way in ways.chain([&self.args.default]).filter(|way| verdict(way).is_none()) {
+            if !named.contains(&way) {
+                named.push(way);
+                eprintln!(
+                    "{NAME}: there is no {way}: add it to netvmd's configuration, or mend the patterns or --default; \
+                           packets that go there are discarded"
+                );
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, counter: Counter) {
+        self.counters[counter as usize] += 1;
+    }
+
+    /// Searches a packet; returns its verdict, `None` when that names what is not there.
+    #[inline]
+    fn search(&mut self, text: &[u8]) -> Option<Verdict> {
+        self.packet += 1;
+        let (packets, counted_in, packet) = (&mut self.packets, &mut self.counted_in, self.packet);
+        let decided = self.patterns.get().scan(text, |place| {
+            if counted_in[place] != packet {
+                counted_in[place] = packet;
+                packets[place] += 1;
+            }
+        });
+        match decided {
+            Some(place) => {
+                self.packets[place] += 1;
+                self.count(Counter::Matched);
+                self.verdicts[place]
+            }
+            None => {
+                self.count(Counter::Unmatched);
+                self.default
+            }
+        }
+    }
+}
+
+/// The flow of an IP packet. The fragments of a packet are one flow by their addresses, as only the first has ports.
+fn flow_of(headers: &Headers) -> Option<FiveTuple> {
+    let tuple = headers.five_tuple()?;
+    if headers.key().fragment == Fragment::Whole {
+        return Some(tuple);
+    }
+    Some(FiveTuple { source_port: 0, destination_port: 0, ..tuple })
+}
+
+/// Sets the hash by which a replica is chosen, if the chain has not needed one so far: a role to which a pattern sends need
+/// not be in the chain.
+#[inline]
+fn mark_flow(packet: &mut Packet<'_>) {
+    if packet.hash() == 0
+        && let Some(tuple) = netvm_wire::parse(packet.data()).ok().as_ref().and_then(flow_of)
+    {
+        packet.set_hash((tuple.symmetric_hash() >> 56) as u8);
+    }
+}
+
+impl NetworkFunction for PayloadScan {
+    #[inline]
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        let frame = packet.data();
+        let found = if self.args.whole_frame {
+            self.search(frame)
+        } else if let Ok(headers) = netvm_wire::parse(frame) {
+            self.search(headers.payload(frame))
+        } else {
+            self.count(Counter::Malformed);
+            return self.args.malformed.verdict();
+        };
+        match found {
+            Some(verdict) => {
+                if matches!(verdict, Verdict::Role(_)) {
+                    mark_flow(packet);
+                }
+                verdict
+            }
+            None => {
+                self.count(Counter::NoTarget);
+                Verdict::Drop
+            }
+        }
+    }
+
+    #[inline]
+    fn burst(&mut self, burst: &mut Burst<'_>) {
+        if self.patterns.refresh() {
+            self.begin(&burst.context());
+        }
+        burst.for_each(|packet| self.packet(packet));
+    }
+
+    fn changed(&mut self, context: &ThreadContext<'_>) {
+        // Newer patterns, if there are any, are taken at the burst that follows: verdicts are those of the patterns in view.
+        self.look_up(context);
+    }
+
+    fn tick(&mut self) {
+        self.patterns.tick();
+    }
+
+    fn report(&self, counters: &mut [u64; MAX_COUNTERS]) {
+        let shown = self.shown.min(self.packets.len());
+        counters[..COUNTERS.len()].copy_from_slice(&self.counters);
+        counters[Counter::PatternRest as usize] = self.packets[shown..].iter().sum();
+        counters[COUNTERS.len()..].fill(0);
+        counters[COUNTERS.len()..][..shown].copy_from_slice(&self.packets[..shown]);
+    }
+}
+
+#[cfg(test)]
+mod tests;
