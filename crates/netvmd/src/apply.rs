@@ -8,7 +8,6 @@
 //! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.
 
 use std::path::Path;
-use std::time::Duration;
 
 use netvm_api::{ApplyReply, Diagnostic, PlanReply};
 use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES};
@@ -17,10 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
-use crate::supervisor::{News, RecipeError};
-
-/// How long NFs may take to attach before an apply is undone.
-const COMING_UP: Duration = Duration::from_secs(7);
+use crate::supervisor::{COMING_UP, News, RecipeError};
 
 /// Why a configuration was not applied. What ran before runs on.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +40,14 @@ pub enum ApplyError {
         role: String,
         /// What happened to it.
         reason: String,
+    },
+    /// It failed, and so did the way back.
+    #[error("{error}; going back failed, too: {undo}; restart netvmd to be sure of what runs")]
+    NotUndone {
+        /// Why it failed.
+        error: Box<ApplyError>,
+        /// Why the configuration of before is not in force again.
+        undo: Box<ApplyError>,
     },
     /// Another apply is being made.
     #[error("another configuration is being applied: try again when that is done")]
@@ -132,8 +136,11 @@ impl Daemon {
             return Ok(());
         }
         if let Err(error) = self.change_in_steps(running, host, prepared).await {
+            let error = match self.go_back(running).await {
+                Ok(()) => error,
+                Err(undo) => ApplyError::NotUndone { error: Box::new(error), undo: Box::new(undo) },
+            };
             tracing::warn!("not applied: {error}");
-            self.go_back(running).await?;
             return Err(error);
         }
         Ok(())

@@ -242,7 +242,7 @@ fn replicas_are_renewed_one_after_another_and_go_back_when_the_new_fail() {
     assert!(after.len() == 2 && after.iter().all(|pid| !before.contains(pid)), "{before:?} {after:?}");
     assert_eq!(down(&daemon), dropped, "one of them was always there");
 
-    let (status, error) = daemon.post_failing(path::APPLY, &two("crash", ""));
+    let (status, error) = daemon.post_failing(path::APPLY, two("crash", ""));
     assert!(
         status == 500
             && error.message.contains(
@@ -275,7 +275,7 @@ fn a_bad_configuration_changes_nothing() {
     let before = daemon.until_running("a-nf");
     let running = daemon.request("GET", path::CONFIG, "").1;
 
-    let (status, error) = daemon.post_failing(path::APPLY, &config(&["a"]).replace("rate", "rat"));
+    let (status, error) = daemon.post_failing(path::APPLY, config(&["a"]).replace("rate", "rat"));
     assert_eq!((status, error.diagnostics.len()), (422, 1), "{error:?}");
     assert!(error.diagnostics[0].line > 0 && error.diagnostics[0].rendered.contains("rat"), "{error:?}");
 
@@ -300,7 +300,7 @@ fn a_bad_configuration_changes_nothing() {
     assert!(status == 500 && error.message.contains("nonexistent0"), "{status} {error}");
 
     let (status, error) =
-        daemon.post_failing(path::APPLY, &config(&["a"]).replace("cells = 2048", "cells = 4096"));
+        daemon.post_failing(path::APPLY, config(&["a"]).replace("cells = 2048", "cells = 4096"));
     assert!(status == 409 && error.message.contains("cells"), "{status} {error}");
 
     assert_eq!(daemon.request("GET", path::CONFIG, "").1, running);
@@ -323,7 +323,7 @@ fn the_file_is_read_again_on_sighup_and_restarts_can_be_asked_for() {
     daemon.until_running("b-nf");
 
     let done: Done = daemon.post("/v1/nfs/a-nf/restart", "");
-    assert!(done.message.contains("1 process"), "{done:?}");
+    assert_eq!(done.message, "nf a-nf: started anew");
     daemon.until("a-nf is another process", |daemon| {
         let nf = daemon.nf("a-nf");
         nf.state == NfState::Running && nf.pid != first.pid
@@ -331,6 +331,10 @@ fn the_file_is_read_again_on_sighup_and_restarts_can_be_asked_for() {
     let (status, error) = daemon.post_failing("/v1/nfs/nobody/restart", "");
     assert!(status == 404 && error.message.contains("no role `nobody`"), "{status} {error}");
     assert_eq!(daemon.post_failing("/v1/nonsense", "").0, 404);
+    assert_eq!(daemon.post_failing("/v1/nfs/%ff/restart", "").0, 404);
+    assert_eq!(daemon.post_failing(path::STATUS, "").0, 404);
+    let (status, error) = daemon.post_failing(path::PLAN, b"\xff");
+    assert!(status == 400 && error.message.contains("UTF-8"), "{status} {error}");
 
     let _: Done = daemon.post(path::STOP, "");
     assert_eq!(daemon.wait().code(), Some(0));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::{PathRejection, StringRejection};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use netvm_api::{ApplyReply, ConfigReply, Done, FILE_HEADER, PlanReply};
@@ -24,17 +25,17 @@ pub(super) async fn config(State(daemon): State<Arc<Daemon>>) -> Result<Json<Con
 pub(super) async fn plan(
     State(daemon): State<Arc<Daemon>>,
     headers: HeaderMap,
-    text: String,
+    text: Result<String, StringRejection>,
 ) -> Result<Json<PlanReply>, Failure> {
-    Ok(Json(daemon.plan(file_name(&headers), &text).await?))
+    Ok(Json(daemon.plan(file_name(&headers), &text?).await?))
 }
 
 pub(super) async fn apply(
     State(daemon): State<Arc<Daemon>>,
     headers: HeaderMap,
-    text: String,
+    text: Result<String, StringRejection>,
 ) -> Result<Json<ApplyReply>, Failure> {
-    let name = file_name(&headers).to_owned();
+    let (name, text) = (file_name(&headers).to_owned(), text?);
     // Of its own: a client that goes away does not leave a change half done.
     let change = tokio::spawn(async move { daemon.apply(&name, &text).await });
     let lost =
@@ -44,12 +45,17 @@ pub(super) async fn apply(
 
 pub(super) async fn restart(
     State(daemon): State<Arc<Daemon>>,
-    Path(role): Path<String>,
+    role: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Done>, Failure> {
-    if let Some(count) = daemon.supervisor.restart(&role) {
-        return Ok(Json(Done {
-            message: format!("nf {role}: {} started anew", processes(count, "is", "are")),
-        }));
+    let Path(role) = role?;
+    let count = daemon.supervisor.count(&role);
+    if count > 0 {
+        let message = match count {
+            1 => format!("nf {role}: started anew"),
+            _ => format!("nf {role}: {count} processes are started anew, one after another"),
+        };
+        tokio::spawn(async move { daemon.supervisor.restart(&role).await });
+        return Ok(Json(Done { message }));
     }
     let externals = daemon.attach.externals().into_iter().filter(|(_, external)| external.role == role);
     let externals: Vec<_> = externals.map(|(id, _)| id).collect();
@@ -60,19 +66,14 @@ pub(super) async fn restart(
     }
     let count = externals.len();
     daemon.engine.tell(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
-    let asked = processes(count, "was", "were");
-    Ok(Json(Done {
-        message: format!("nf {role}: {asked} asked to leave; netvmd does not start this role itself"),
-    }))
+    let asked = if count == 1 { "1 process was".to_owned() } else { format!("{count} processes were") };
+    let message = format!("nf {role}: {asked} asked to leave; netvmd does not start this role itself");
+    Ok(Json(Done { message }))
 }
 
 pub(super) async fn stop(State(daemon): State<Arc<Daemon>>) -> Json<Done> {
     daemon.end();
     Json(Done { message: "netvmd ends".to_owned() })
-}
-
-fn processes(count: usize, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 process {one}") } else { format!("{count} processes {many}") }
 }
 
 fn file_name(headers: &HeaderMap) -> &str {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
+use axum::extract::rejection::{PathRejection, StringRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -127,6 +128,19 @@ impl IntoResponse for Failure {
     }
 }
 
+impl From<StringRejection> for Failure {
+    fn from(rejection: StringRejection) -> Self {
+        let text = format!("a configuration is UTF-8 text of at most {LARGEST_BODY} bytes: {rejection}");
+        Self::new(rejection.status(), text)
+    }
+}
+
+impl From<PathRejection> for Failure {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("no role has such a name: {rejection}"))
+    }
+}
+
 impl From<EngineGone> for Failure {
     fn from(error: EngineGone) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
@@ -143,7 +157,9 @@ impl From<ApplyError> for Failure {
             ApplyError::NeedsRestart(_)
             | ApplyError::Busy
             | ApplyError::Engine(netvm_engine::ApplyError::NeedsRestart { .. }) => StatusCode::CONFLICT,
-            ApplyError::Engine(_) | ApplyError::NfFailed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            ApplyError::Engine(_) | ApplyError::NfFailed { .. } | ApplyError::NotUndone { .. } => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             ApplyError::Gone(error) => return (*error).into(),
         };
         Self::new(status, error.to_string())

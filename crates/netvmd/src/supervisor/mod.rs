@@ -33,6 +33,8 @@ use program::Program;
 use replica::Replica;
 use spawn::{Recipe, RecipeProblem};
 
+/// How long an NF may take to attach before it is taken for one that does not.
+pub const COMING_UP: Duration = Duration::from_secs(7);
 /// How long all NFs together may take to end.
 const SHUTDOWN: Duration = Duration::from_secs(6);
 
@@ -130,16 +132,22 @@ impl Supervisor {
         self.lock().values().flat_map(replicas).collect()
     }
 
-    /// Ends the processes of a role and starts them anew; returns how many there are, `None` when netvmd starts no such
-    /// role.
+    /// How many processes netvmd cares for in a role.
     #[must_use]
-    pub fn restart(&self, role: &str) -> Option<usize> {
-        let roles = self.lock();
-        let role = roles.get(role)?;
-        for replica in &role.replicas {
-            replica.restart();
+    pub fn count(&self, role: &str) -> usize {
+        self.lock().get(role).map_or(0, |role| role.replicas.len())
+    }
+
+    /// Ends the processes of a role and starts them anew, one after another. One that does not come up does not keep the
+    /// others from their turn.
+    pub async fn restart(&self, role: &str) {
+        for n in 0..self.count(role) {
+            let news = self.lock().get(role).and_then(|role| Some(role.replicas.get(n)?.restart()));
+            if let Some(mut news) = news {
+                // Its failures are in the log.
+                let _ = timeout(COMING_UP, news.outcome()).await;
+            }
         }
-        Some(role.replicas.len())
     }
 
     /// Ends all processes, in order, and returns when they have gone.

@@ -15,6 +15,9 @@ use serde::de::DeserializeOwned;
 /// Environment variable that makes the test binary an NF.
 pub const PROGRAM: &str = "NFTEST_PROGRAM";
 
+/// How long a test waits for what takes milliseconds on a machine that has time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
 /// A folder that everybody may enter, removed at the end.
@@ -91,7 +94,7 @@ impl Daemon {
     }
 
     pub fn await_log(&mut self, text: &str) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         while !self.log().contains(text) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none() && Instant::now() < deadline, "no `{text}` ({ended:?}):\n{}", self.log());
@@ -101,7 +104,7 @@ impl Daemon {
 
     /// Waits until it ends by itself.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 // The rest of the log.
@@ -126,8 +129,8 @@ impl Daemon {
         self.folder.run_dir().join("attach.sock")
     }
 
-    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        request(&self.api_socket(), method, path, body)
+    pub fn request(&self, method: &str, path: &str, body: impl AsRef<[u8]>) -> (u16, String) {
+        request(&self.api_socket(), method, path, body.as_ref())
     }
 
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> T {
@@ -137,7 +140,7 @@ impl Daemon {
     }
 
     /// An answer that is an error, with its status.
-    pub fn post_failing(&self, path: &str, body: &str) -> (u16, ApiError) {
+    pub fn post_failing(&self, path: &str, body: impl AsRef<[u8]>) -> (u16, ApiError) {
         let (status, body) = self.request("POST", path, body);
         assert!(status >= 400, "{status}: {body}");
         (status, serde_json::from_str(&body).unwrap())
@@ -163,9 +166,9 @@ impl Daemon {
 
     /// Waits until `condition` holds.
     pub fn until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         while !condition(self) {
-            assert!(Instant::now() < deadline, "not within 10 s: {what}\n{}", self.log());
+            assert!(Instant::now() < deadline, "in vain: {what}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -192,11 +195,15 @@ impl Drop for Daemon {
 }
 
 /// One request, one answer.
-pub fn request(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
+pub fn request(socket: &Path, method: &str, path: &str, body: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
     let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
-        .unwrap();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    )
+    .unwrap();
+    stream.write_all(body).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
