@@ -107,7 +107,7 @@ impl Daemon {
     /// Writes the configuration, starts netvmd and waits until every NF takes packets.
     ///
     /// # Errors
-    /// [`Failure::Daemon`] with the end of its log when it does not come up.
+    /// [`Failure::DaemonEnded`], [`Failure::NotReady`], each with the end of its log.
     pub fn start(
         names: Names,
         kind: PortKind,
@@ -143,7 +143,7 @@ impl Daemon {
         match came_up {
             Ok(()) => Ok(daemon),
             Err(Failure::TooLate { seconds, .. }) => {
-                Err(daemon.failure(&format!("did not come up within {seconds} s")))
+                Err(Failure::NotReady { seconds, log: daemon.end_of_log() })
             }
             Err(error) => Err(error),
         }
@@ -151,7 +151,7 @@ impl Daemon {
 
     fn is_up(&mut self) -> Result<Option<()>, Failure> {
         if let Some(status) = self.process.ended()? {
-            return Err(self.failure(&format!("ended with {status}")));
+            return Err(Failure::DaemonEnded { status, log: self.end_of_log() });
         }
         // It serves when its NFs have attached, or have failed to.
         let Ok(nfs) = self.runtime.block_on(self.client.nfs()) else { return Ok(None) };
@@ -159,11 +159,10 @@ impl Daemon {
         Ok(CHAIN.into_iter().all(runs).then_some(()))
     }
 
-    fn failure(&self, what: &str) -> Failure {
+    fn end_of_log(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
-        Failure::Daemon { what: what.to_owned(), log: last }
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
     /// The API's socket.

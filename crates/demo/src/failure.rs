@@ -40,11 +40,19 @@ pub enum Failure {
         /// What it printed.
         said: String,
     },
-    /// netvmd ended, or did not come up.
-    #[error("netvmd {what}\n{log}")]
-    Daemon {
-        /// What it did, or did not do.
-        what: String,
+    /// netvmd ended when it had just been started.
+    #[error("netvmd ended with {status}\n{log}")]
+    DaemonEnded {
+        /// How.
+        status: std::process::ExitStatus,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// netvmd runs, but not all of its NFs take packets.
+    #[error("netvmd did not have all of its NFs within {seconds} s\n{log}")]
+    NotReady {
+        /// How long it had.
+        seconds: u64,
         /// The last lines of its log.
         log: String,
     },

@@ -83,7 +83,7 @@ impl Scenery {
     ) -> Result<Stage, Failure> {
         let start = |kind| Daemon::start(names, kind, self.folder.path(), interrupt);
         let daemon = match start(kind) {
-            Err(error @ Failure::Daemon { .. }) if kind == PortKind::AfXdp => {
+            Err(error @ Failure::DaemonEnded { .. }) if kind == PortKind::AfXdp => {
                 refused(&error);
                 start(PortKind::AfPacket)?
             }
