@@ -28,14 +28,16 @@ impl Producer {
     #[inline]
     pub fn room(&mut self, wanted: u32) -> u32 {
         let capacity = self.memory.capacity();
-        let room = capacity - self.tail.wrapping_sub(self.head);
+        let known = self.tail.wrapping_sub(self.head);
+        let room = capacity - known;
         if room >= wanted {
             return room;
         }
         let head = self.memory.header().head.0.load(Ordering::Acquire);
         let used = self.tail.wrapping_sub(head);
-        if used > capacity {
-            // The consumer claims to have read what was never written, or to have gone back.
+        if used > known {
+            // The consumer claims to have read what was never written, or to have gone back. Room that was told of once
+            // is not taken back: there may be something written in it.
             self.faults += 1;
             return room;
         }
@@ -151,12 +153,13 @@ impl Consumer {
 
     #[inline]
     fn refresh(&mut self) -> u32 {
+        let known = self.tail.wrapping_sub(self.head);
         let tail = self.memory.header().tail.0.load(Ordering::Acquire);
         let available = tail.wrapping_sub(self.head);
-        if available > self.memory.capacity() {
-            // The producer claims more than fits, or to have gone back.
+        if available > self.memory.capacity() || available < known {
+            // The producer claims more than fits, or to have gone back: what was believed before stays.
             self.faults += 1;
-            return 0;
+            return known;
         }
         self.tail = tail;
         available
@@ -167,7 +170,7 @@ impl Consumer {
     pub fn pop(&mut self, out: &mut [Descriptor]) -> usize {
         let mut count = self.available();
         if (count as usize) < out.len() && count > 0 {
-            count = self.refresh().max(count);
+            count = self.refresh();
         }
         let count = count.min(out.len() as u32);
         if count == 0 {
@@ -316,6 +319,31 @@ mod tests {
         assert_eq!(producer.push(&[numbered(0); 4]), 4);
         ring.claim_head(5);
         assert_eq!((producer.room(1), producer.faults()), (0, 1));
+    }
+
+    #[test]
+    fn a_tail_that_goes_back_is_counted_and_not_followed() {
+        let ring = HeapRing::new(8, 0);
+        let (mut producer, mut consumer) = ends(&ring);
+        let mut out = [Descriptor::default(); 32];
+        assert_eq!(producer.push(&[1, 2, 3, 4].map(numbered)), 4);
+        assert_eq!(consumer.pop(&mut out[..2]), 2);
+        ring.claim_tail(3);
+        assert_eq!((consumer.pop(&mut out), &out[..2], consumer.faults()), (2, &[3, 4].map(numbered)[..], 1));
+        assert_eq!((consumer.pop(&mut out), consumer.available()), (0, 0), "nothing is read twice");
+    }
+
+    #[test]
+    fn a_head_that_goes_back_takes_no_room_back() {
+        let ring = HeapRing::new(8, 0);
+        let (mut producer, mut consumer) = ends(&ring);
+        assert_eq!(producer.push(&[0; 8].map(numbered)), 8);
+        assert_eq!(consumer.pop(&mut [Descriptor::default(); 6]), 6);
+        assert_eq!(producer.room(1), 6);
+        ring.claim_head(1);
+        assert_eq!((producer.room(7), producer.faults()), (6, 1));
+        ring.claim_head(8);
+        assert_eq!((producer.room(7), producer.faults()), (8, 1), "an honest head is believed again");
     }
 
     #[test]
