@@ -103,6 +103,25 @@ fn a_killed_nf_is_started_again_and_its_cells_come_back() {
 }
 
 #[test]
+fn no_cell_is_lost_however_often_an_nf_is_killed() {
+    let daemon = Daemon::start(&config(&["a"]));
+    for _ in 0..4 {
+        let pid = daemon.until_running("a-nf").pid.unwrap();
+        daemon.until_flowing("a");
+        kill(pid);
+        daemon.until("it is missed", |daemon| daemon.nf("a-nf").pid != Some(pid));
+    }
+    daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    let quiet = config(&["a"]).replace("chain = \"a\"", "drop = true");
+    let _: ApplyReply = daemon.post(path::APPLY, &quiet);
+    daemon.until("every cell is free", |daemon| {
+        let region = daemon.stats().groups.remove(0).regions.remove(0);
+        (region.free, region.in_nfs, region.in_engine) == (region.cells, 0, 0)
+    });
+}
+
+#[test]
 fn an_nf_is_in_a_sandbox() {
     if !is_root() {
         return;
