@@ -1,0 +1,301 @@
+//! Arbitrary descriptors in the rings of an NF that has really attached.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use netlib::{Burst, Endpoint, Options, Packet, PortId, RoleId, Verdict, Waiting};
+use netvm_attach::{Fds, Hello, Ready};
+use netvm_region::{
+    Admission, Balance, Control, Destination, Geometry, Pages, Region, RegionSpec, RingRef, Table,
+    TablePublisher,
+};
+use netvm_ring::{Consumer, Descriptor, HEADER_BYTES, Producer, SLOT_BYTES};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::input::Input;
+
+const WORKERS: u16 = 2;
+const RING: u32 = 64;
+/// The direct ring from the hostile station 2 to the NF, which is station 1, and the one back.
+const INTO: u16 = 0;
+const OUT_OF: u16 = 1;
+const TAIL_AT: u64 = 128;
+/// Longest bursts that are sent in one go.
+const MOST: usize = 48;
+
+/// Feeds an NF descriptors of the fuzzer's making, by the engine's rings and by that of another NF of its group, and
+/// lets it do to the packets whatever the fuzzer says.
+pub fn nf_descriptors(data: &[u8]) {
+    thread_local!(static HOST: RefCell<Host> = RefCell::new(Host::new()));
+    HOST.with_borrow_mut(|host| host.play(&mut Input::new(data)));
+}
+
+/// The engine's end and the other NF's, and the NF: two workers, each with a region of its own.
+struct Host {
+    regions: Vec<Region>,
+    to: Vec<Producer>,
+    from: Vec<Consumer>,
+    out_of: Consumer,
+    endpoint: Endpoint,
+    // Kept for as long as the ends above.
+    _control: Control,
+    _table: TablePublisher,
+    _socket: OwnedFd,
+}
+
+impl Host {
+    fn new() -> Self {
+        let region = |stride, cells| {
+            let spec = RegionSpec { cells, stride, headroom: 64, rings: 2, ring_capacity: RING };
+            Region::create("fuzz", spec, Pages::Normal, None).expect("a few MiB")
+        };
+        let regions = vec![region(256, 8), region(512, 5)];
+        let admission = Admission {
+            group: 0,
+            role: 0,
+            ring_capacity: RING,
+            stations: vec![1],
+            worker_regions: vec![0, 1],
+            geometries: regions.iter().map(|region| *region.geometry()).collect(),
+        };
+        let control = Control::create("fuzz", &admission, None).expect("control memory");
+        let mut table = TablePublisher::create("fuzz").expect("table memory");
+        table.publish(&next_hops());
+        for index in [INTO, OUT_OF] {
+            regions[0].ring(index).expect("there are two").initialise();
+        }
+        let (endpoint, socket) = attach(&regions, &control, &table);
+        // SAFETY: the only ends of these rings on this side; the Host keeps what they are in, and drops it after them.
+        let ends = |worker| unsafe {
+            (control.ring_to_nf(0, worker).producer(), control.ring_from_nf(0, worker).consumer())
+        };
+        let (to, from) = (0..WORKERS).map(ends).unzip();
+        // SAFETY: as above.
+        let out_of = unsafe { regions[0].ring(OUT_OF).expect("there are two").consumer() };
+        Self { regions, to, from, out_of, endpoint, _control: control, _table: table, _socket: socket }
+    }
+
+    fn play(&mut self, input: &mut Input<'_>) {
+        while !input.is_empty() {
+            let choice = input.u8();
+            let count = usize::from(input.u8()) % (MOST + 1);
+            let descriptors: Vec<_> = (0..count).map(|_| descriptor(input)).collect();
+            if choice % 3 == 2 {
+                self.claim(&descriptors, input);
+            } else {
+                let worker = usize::from(choice % 3);
+                assert_eq!(self.to[worker].push(&descriptors), count, "the NF left descriptors in its ring");
+                self.receive(descriptors, input);
+            }
+        }
+    }
+
+    /// As station 2: descriptors in slots, and a tail that may have nothing to do with them.
+    fn claim(&mut self, descriptors: &[Descriptor], input: &mut Input<'_>) {
+        let ring = self.regions[0].ring(INTO).expect("there are two");
+        let (head, _) = ring.claims();
+        let base = self.ring_at(INTO);
+        for (n, descriptor) in (0..).zip(descriptors) {
+            let slot = u64::from(head.wrapping_add(n) % RING) * SLOT_BYTES as u64;
+            for (word, at) in descriptor.to_words().into_iter().zip([0, 8]) {
+                self.word(base + HEADER_BYTES as u64 + slot + at).store(word, Ordering::Relaxed);
+            }
+        }
+        let choice = input.u8();
+        let claimed = match choice % 4 {
+            0 => input.u32(),
+            1 => u32::from(choice),
+            _ => descriptors.len() as u32,
+        };
+        let slots: Vec<_> = (0..RING).map(|n| self.slot(head.wrapping_add(n))).collect();
+        self.tail().store(head.wrapping_add(claimed), Ordering::Release);
+        let believed = if claimed > RING { 0 } else { claimed as usize };
+        self.receive(slots[..believed].to_vec(), input);
+        assert_eq!(
+            ring.claims().0,
+            head.wrapping_add(believed as u32),
+            "an impossible claim is not followed"
+        );
+        self.tail().store(ring.claims().0, Ordering::Release);
+    }
+
+    fn slot(&self, index: u32) -> Descriptor {
+        let at = self.ring_at(INTO) + HEADER_BYTES as u64 + u64::from(index % RING) * SLOT_BYTES as u64;
+        Descriptor::from_words([at, at + 8].map(|at| self.word(at).load(Ordering::Relaxed)))
+    }
+
+    fn ring_at(&self, index: u16) -> u64 {
+        let geometry = self.regions[0].geometry();
+        geometry.rings_at + u64::from(index) * u64::from(geometry.ring_stride)
+    }
+
+    fn tail(&self) -> &AtomicU32 {
+        // SAFETY: within the mapping; only ever used as an atomic.
+        unsafe { self.regions[0].mapping().at::<AtomicU32>(self.ring_at(INTO) + TAIL_AT).as_ref() }
+    }
+
+    fn word(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: within the mapping; slots are only ever used as atomics.
+        unsafe { self.regions[0].mapping().at::<AtomicU64>(at).as_ref() }
+    }
+
+    /// Receives until the rings are empty: the sound ones of `sent`, in their order, and nothing else.
+    fn receive(&mut self, mut sent: Vec<Descriptor>, input: &mut Input<'_>) {
+        let geometries: Vec<_> = self.regions.iter().map(|region| *region.geometry()).collect();
+        sent.retain(|d| {
+            geometries
+                .get(usize::from(d.worker()))
+                .is_some_and(|g| g.contains(d.cell(), d.offset(), d.length()))
+        });
+        let mut expected = sent.into_iter();
+        // Whole bursts of unsound descriptors come as nothing, so nothing is no sign that there is no more.
+        for _ in 0..=RING / netlib::BURST as u32 + 1 {
+            let Some(mut burst) = self.endpoint.try_receive() else { continue };
+            let count = burst.len();
+            assert!((1..=netlib::BURST).contains(&count) && burst.packet(count).is_none());
+            for n in 0..count {
+                let descriptor = expected.next().expect("more packets than sound descriptors");
+                check(&mut burst, n, descriptor, &geometries[usize::from(descriptor.worker())], input);
+            }
+            drop(burst);
+            assert_eq!(self.take_back(), count, "each packet leaves once");
+        }
+        assert_eq!(expected.next(), None, "a sound descriptor was lost");
+        self.assert_outside_untouched();
+    }
+
+    /// Empties the rings that come from the NF: how many descriptors there were, all of them sound.
+    fn take_back(&mut self) -> usize {
+        let mut out = [Descriptor::default(); RING as usize];
+        let mut count = 0;
+        for consumer in self.from.iter_mut().chain([&mut self.out_of]) {
+            let popped = consumer.pop(&mut out);
+            for d in &out[..popped] {
+                let geometry = self.regions[usize::from(d.worker())].geometry();
+                assert!(geometry.contains(d.cell(), d.offset(), d.length()), "{d:?} leaves the NF");
+            }
+            assert_eq!(consumer.faults(), 0);
+            count += popped;
+        }
+        count
+    }
+
+    /// What lies behind the last cell of each region.
+    fn assert_outside_untouched(&self) {
+        for region in &self.regions {
+            let geometry = region.geometry();
+            let end = geometry.cells_at + u64::from(geometry.cells) * u64::from(geometry.stride);
+            for at in (end..end + 2048).step_by(8) {
+                // SAFETY: within the mapping, whose last page is not full of cells; one thread uses it.
+                let word = unsafe { region.mapping().at::<u64>(at).read_volatile() };
+                assert_eq!(word, 0, "written behind the last cell");
+            }
+        }
+    }
+}
+
+/// Next hops by which verdicts lead to the engine, to station 2, and to stations that there are not.
+fn next_hops() -> Box<Table> {
+    let mut table = Table::new_boxed();
+    table.hops[0][1] = Destination::stations(1, Balance::LeastOccupied, &[2]);
+    table.hops[1] = [Destination::stations(3, Balance::FlowHash, &[2, 3, 63]); 16];
+    table.hops[2] = [Destination::stations(0, Balance::LeastOccupied, &[63, 2, 1]); 16];
+    table.roles[1] = Destination::stations(0, Balance::LeastOccupied, &[2, 5]);
+    table.hop_roles[0][1] = 3;
+    table.rings[2][1] = RingRef::new(0, INTO);
+    table.rings[1][2] = RingRef::new(0, OUT_OF);
+    // Rings that there are not.
+    table.rings[3][1] = RingRef::new(0, 2);
+    table.rings[1][3] = RingRef::new(9, 0);
+    table.looped = 1;
+    table
+}
+
+/// netvmd's part of letting an NF in, and the NF's.
+fn attach(regions: &[Region], control: &Control, table: &TablePublisher) -> (Endpoint, OwnedFd) {
+    static SOCKETS: AtomicU32 = AtomicU32::new(0);
+    let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("netvm-fuzz-{}-{number}.sock", std::process::id()));
+    let listener = netvm_attach::listen(&path).expect("a socket");
+    let options = Options { waiting: Waiting::Poll, socket: Some(path.clone()), ..Options::new("fuzz") };
+    let nf =
+        std::thread::spawn(move || netlib::attach(&options).expect("attached").into_endpoints().remove(0));
+    let wake = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("eventfd");
+    let wakes: Vec<_> = (0..5).map(|_| wake()).collect();
+    let socket = loop {
+        match rustix::net::accept(&listener) {
+            Ok(socket) => break socket,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    // Nobody else is to come; a path that is gone already is no error.
+    let _ = std::fs::remove_file(&path);
+    netvm_attach::receive::<Hello>(&socket).expect("a greeting");
+    let fds = Fds {
+        control: control.as_fd(),
+        table: table.as_fd(),
+        regions: regions.iter().map(AsFd::as_fd).collect(),
+        workers: wakes[..2].iter().map(AsFd::as_fd).collect(),
+        stations: wakes[2..].iter().map(AsFd::as_fd).collect(),
+    };
+    netvm_attach::welcome(&socket, &fds).expect("let in");
+    netvm_attach::receive::<Ready>(&socket).expect("ready");
+    (nf.join().expect("attached"), socket)
+}
+
+/// One that is sound, nearly so, or noise.
+fn descriptor(input: &mut Input<'_>) -> Descriptor {
+    match input.u8() % 4 {
+        0 => Descriptor::from_words([input.u64(), input.u64()]),
+        1 => Descriptor::new(u32::from(input.u8() % 10), input.u16() % 600, input.u16() % 600).on_path(
+            input.u16(),
+            input.u8(),
+            input.u16(),
+            input.u8() % 4,
+        ),
+        _ => Descriptor::new(u32::from(input.u8() % 5), 64, u16::from(input.u8()) % 193)
+            .on_path(u16::from(input.u8() % 4), 0, 1, input.u8() % 2)
+            .with_hash(input.u8()),
+    }
+}
+
+/// A packet is what its descriptor says, stays in its cell whatever is done to it, and gets a verdict.
+fn check(
+    burst: &mut Burst<'_>,
+    n: usize,
+    descriptor: Descriptor,
+    geometry: &Geometry,
+    input: &mut Input<'_>,
+) {
+    let mut packet = burst.packet(n).expect("within the burst");
+    assert_eq!((packet.headroom(), packet.len()), (descriptor.offset().into(), descriptor.length().into()));
+    assert_eq!((packet.chain(), packet.hop()), (descriptor.chain(), descriptor.hop()));
+    assert_eq!((packet.ingress(), packet.hash()), (PortId(descriptor.argument()), descriptor.hash()));
+    for _ in 0..input.u8() % 4 {
+        resize(&mut packet, input.u8(), usize::from(input.u16()));
+        assert_eq!(packet.headroom() + packet.len() + packet.tailroom(), geometry.stride as usize);
+        packet.data_mut().fill(0xa5);
+        assert_eq!(packet.data().len(), packet.len());
+        packet.prefetch();
+    }
+    let verdict = match input.u8() % 5 {
+        0 | 1 => Verdict::Next,
+        2 => Verdict::Drop,
+        3 => Verdict::Port(PortId(input.u16())),
+        _ => Verdict::Role(RoleId(input.u16() % 140)),
+    };
+    burst.set(n, verdict);
+}
+
+fn resize(packet: &mut Packet<'_>, how: u8, by: usize) {
+    let (length, headroom, tailroom) = (packet.len(), packet.headroom(), packet.tailroom());
+    let (done, possible, expected) = match how % 4 {
+        0 => (packet.prepend(by).is_some(), by <= headroom, length + by),
+        1 => (packet.append(by).is_some(), by <= tailroom, length + by),
+        2 => (packet.trim_front(by).is_some(), by <= length, length.saturating_sub(by)),
+        _ => (packet.truncate(by).is_some(), by <= length, by),
+    };
+    assert_eq!(done, possible, "{how}, by {by}, of {headroom} + {length} + {tailroom}");
+    assert_eq!(packet.len(), if done { expected } else { length });
+}

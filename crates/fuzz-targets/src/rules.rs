@@ -1,0 +1,71 @@
+//! The files of rules that NFs read, and the values that are written in them.
+
+use std::fmt::{Debug, Display};
+use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
+
+use netvm_nf_common::{ConfigError, Lines};
+use netvm_nf_firewall::{Rule, Rules, Subject};
+use netvm_nf_l3_forward::Routes;
+use netvm_wire::{EtherType, FiveTuple, Fragment, IpNet, IpProto, MacAddr, PortRange};
+
+use crate::input::Input;
+
+/// Reads a file as the rules of the firewall, as routes, and each of its words as a value of every kind.
+pub fn rule_files(data: &[u8]) {
+    let mut input = Input::new(data);
+    let tuple = FiveTuple::new(endpoint(&mut input), endpoint(&mut input), IpProto(input.u8()));
+    let text = String::from_utf8_lossy(input.rest());
+    let lines = Lines::from_text(Path::new("file"), text.as_ref());
+    match Rules::from_lines(&lines) {
+        Ok(rules) => {
+            for rule in rules.list() {
+                same_after_writing::<Rule>(&rule.to_string());
+                for fragment in [Fragment::Whole, Fragment::First, Fragment::Later] {
+                    let _ = rule.matches(&Subject::new(tuple, fragment, 1), true);
+                }
+            }
+        }
+        Err(error) => names_a_line(&error, &text),
+    }
+    match Routes::from_lines(&lines) {
+        Ok(routes) => {
+            assert_eq!(routes.len(), lines.entries().count());
+            if let Some(number) = routes.to(tuple.destination) {
+                assert!(routes.next_hops().get(number as usize).is_some());
+            }
+        }
+        Err(error) => names_a_line(&error, &text),
+    }
+    for word in text.split_whitespace().take(64) {
+        same_after_writing::<IpNet>(word);
+        same_after_writing::<MacAddr>(word);
+        same_after_writing::<PortRange>(word);
+        same_after_writing::<IpProto>(word);
+        same_after_writing::<EtherType>(word);
+    }
+}
+
+fn endpoint(input: &mut Input<'_>) -> (IpAddr, u16) {
+    let address = if input.u8() & 1 == 0 {
+        IpAddr::from(input.u32().to_be_bytes())
+    } else {
+        IpAddr::from((u128::from(input.u64()) << 64 | u128::from(input.u64())).to_be_bytes())
+    };
+    (address, input.u16())
+}
+
+fn names_a_line(error: &ConfigError, text: &str) {
+    assert!(
+        matches!(error, ConfigError::Line(error) if (1..=text.lines().count()).contains(&error.line)),
+        "{error}"
+    );
+}
+
+/// What can be read is written in a form that reads back as the same.
+fn same_after_writing<T: FromStr<Err: Debug> + Display + PartialEq + Debug>(text: &str) {
+    if let Ok(value) = text.parse::<T>() {
+        assert_eq!(value.to_string().parse::<T>().expect("what was written"), value, "read from `{text}`");
+    }
+}

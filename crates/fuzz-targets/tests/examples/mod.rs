@@ -1,0 +1,260 @@
+//! Valid examples for each body, most of them made by the crates that read them.
+
+use std::net::IpAddr;
+
+use netvm_attach::{Answer, Hello, Ready};
+use netvm_capture::{CaptureWriter, Format, Precision, Timestamp, WriterOptions};
+use netvm_ring::Descriptor;
+use netvm_wire::{EtherType, FrameBuilder, MacAddr, TcpFlags, VlanId};
+use serde::Serialize;
+
+use crate::mutate::Random;
+
+pub const RULES: &str = "# rules\n\
+    allow tcp from 10.0.0.0/8 to any port 80-443 in client\n\
+    deny udp from any port 53 to 192.0.2.1\n\
+    allow icmp from fd00::/8 to any\n\
+    deny any from any to any # the rest\n";
+
+pub const ROUTES: &str = "10.0.1.0/24 02:00:00:00:00:01 server\n\
+    0.0.0.0/0 02:00:00:00:00:02 client 7\n\
+    2001:db8::/32 02:00:00:00:00:03 server\n";
+
+const CONFIGURATION: &str = r#"
+[engine]
+cores = [1, 2]
+idle = "poll"
+
+[[group]]
+name = "edge"
+cells = 4096
+
+[[port]]
+name = "client"
+kind = "af_packet"
+interface = "nv-client"
+group = "edge"
+
+[[port]]
+name = "server"
+kind = "pcap"
+output = "out.pcap"
+
+[[port]]
+name = "load"
+kind = "source"
+size = 1514
+rate = 1_000_000
+
+[[nf]]
+role = "firewall"
+group = "edge"
+command = ["netvm-firewall", "--rules", "fw.rules"]
+replicas = 2
+balance = "flow-hash"
+
+[[chain]]
+name = "web"
+hops = ["firewall"]
+output = "server"
+
+[[steer]]
+port = "client"
+match = { protocol = "tcp", destination = "10.0.0.0/8", destination_ports = "80-443", vlan = 5 }
+chain = "web"
+
+[[steer]]
+port = "client"
+out = "server"
+
+[[steer]]
+port = "load"
+drop = true
+"#;
+
+/// An honest start, and then steps that are any.
+pub fn ring_steps() -> Vec<Vec<u8>> {
+    let mut random = Random::new();
+    let mut examples = vec![a_tail_that_goes_back(), a_head_that_goes_back()];
+    for n in 0..40u8 {
+        let mut steps = vec![n | (n & 1) << 7];
+        steps.extend((random.next() as u32).to_le_bytes());
+        // Publish or push some, take some or look.
+        steps.extend([4, n, 1, 2, 3, 4, 5, 6, 7, 8, 3, n / 2, 5, 3, 4]);
+        steps.extend(random.bytes(usize::from(n) * 4));
+        examples.push(steps);
+    }
+    examples
+}
+
+/// Three published, two taken, the tail drawn back over the third, everything asked for: twice.
+fn a_tail_that_goes_back() -> Vec<u8> {
+    let publish_three = [4, 3, 9, 9, 9, 9, 9, 9, 9, 9];
+    let take = |count| [3, count];
+    let tail_at_head = [0, 0, 0];
+    let steps = [&publish_three[..], &take(2), &tail_at_head, &take(60), &take(60), &take(60)];
+    [&[2, 0, 0, 0, 0][..], &steps.concat()].concat()
+}
+
+/// Six pushed, the head moved on by six, and back by three; then more is pushed than there is room for.
+fn a_head_that_goes_back() -> Vec<u8> {
+    let push = |count| [3, count, 1];
+    let head_at_tail = [0, 0, 0];
+    let head_three_before = [0, 0, 0xfd];
+    let fill = push(70);
+    let steps =
+        [&push(6)[..], &head_at_tail, &fill, &head_at_tail, &push(4), &head_three_before, &fill, &fill];
+    [&[0x80 | 2, 0, 0, 0, 0][..], &steps.concat()].concat()
+}
+
+pub fn control_headers() -> Vec<Vec<u8>> {
+    let sound =
+        |threads, workers, regions, capacity| vec![2, threads, workers, regions, capacity, 1, 0, 0, 0, 5, 0];
+    let mut examples = vec![sound(0, 0, 0, 15), sound(1, 2, 1, 4), sound(15, 31, 3, 0)];
+    // The smallest that is too small for its header, and noise.
+    examples.push([&[1][..], &sound(3, 3, 0, 3)[1..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat());
+    examples.push([&[0][..], b"netvmCTL", &[1, 0, 0, 0]].concat());
+    examples
+}
+
+pub fn tables() -> Vec<Vec<u8>> {
+    let mut random = Random::new();
+    let example = |n: u8| {
+        let mut bytes = vec![1, 2, n * (n % 2)];
+        bytes.extend(random.bytes(40));
+        for _ in 0..n {
+            // Destinations to stations, names, roles, rings: wherever the place is.
+            bytes.extend((random.next() as u32).to_le_bytes());
+            bytes.push(12);
+            bytes.extend([1, 3, n % 2, n % 12, 1, 2, 3, 255, 5, 6, 7, 8]);
+        }
+        bytes
+    };
+    (0..20).map(example).collect()
+}
+
+pub fn attach_messages() -> Vec<Vec<u8>> {
+    fn message(kind: u8, fds: u8, message: &impl Serialize) -> Vec<u8> {
+        [vec![kind, fds], serde_json::to_vec(message).unwrap()].concat()
+    }
+    let counters = vec!["allowed".to_owned(), "denied \"\\\u{1f980}".to_owned()];
+    let hello = Hello { layout: 1, role: "firewall".into(), name: "fw".into(), threads: 2, counters };
+    let long = Hello { counters: vec!["x".repeat(1000); 15], ..hello.clone() };
+    let welcome = Answer::Welcome { regions: 1, workers: 2, stations: 3 };
+    let refused = Answer::Refused { reason: "no role `x`".into() };
+    vec![
+        message(0, 0, &hello),
+        message(0, 3, &hello),
+        message(0, 129, &hello),
+        message(0, 253, &long),
+        message(1, 8, &welcome),
+        message(1, 0, &refused),
+        message(2, 0, &Ready { pid: 7 }),
+        message(3, 8, &welcome),
+        message(3, 7, &welcome),
+        message(3, 0, &Answer::Welcome { regions: u16::MAX, workers: u16::MAX, stations: u16::MAX }),
+        message(3, 0, &refused),
+        [vec![0, 0], vec![b'['; 20_000]].concat(),
+        vec![3, 2],
+    ]
+}
+
+pub fn descriptor_bursts() -> Vec<Vec<u8>> {
+    let mut random = Random::new();
+    let noise = Descriptor::new(Descriptor::MAX_CELL, u16::MAX, u16::MAX).to_words().map(u64::to_le_bytes);
+    let example = |n: u8| {
+        let mut bytes = Vec::new();
+        for step in 0..4 {
+            let count = (n * 5 + step) % 49;
+            bytes.extend([n + step, count]);
+            for k in 0..count {
+                match (n + k) % 8 {
+                    0 => bytes.extend([&[0][..], &noise.concat()].concat()),
+                    1 => bytes.extend([&[1][..], &random.bytes(10)].concat()),
+                    _ => bytes.extend([2, k, k, n, step, k]),
+                }
+            }
+            bytes.push(n);
+            // Sizes and verdicts.
+            bytes.extend(random.bytes(usize::from(count) * 4));
+        }
+        bytes
+    };
+    (0..30).map(example).collect()
+}
+
+pub fn whole_frames() -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let vlan = |id| VlanId::new(id).unwrap();
+    for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());
+        let base =
+            FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ip(source, destination).payload(b"payload");
+        let tcp = base.tcp(1000, 80, TcpFlags::SYN);
+        for builder in [
+            tcp,
+            tcp.vlan(vlan(7)),
+            tcp.service_vlan(vlan(9)).vlan(vlan(7)),
+            base.udp(1000, 53),
+            base.udp(1000, 53).frame_len(60),
+            base.udp(1000, 53).fragment(1, 0, true),
+            base.udp(1000, 53).fragment(1, 3, false),
+            base.echo(false, 1, 2),
+        ] {
+            frames.push(builder.to_vec().unwrap());
+        }
+    }
+    let base = FrameBuilder::new(MacAddr([2; 6]), MacAddr::BROADCAST);
+    let arp = base.arp_request([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    frames.push(arp.frame_len(60).to_vec().unwrap());
+    frames.push(base.ether_type(EtherType(0x88cc)).payload(&[1, 2, 3]).to_vec().unwrap());
+    frames
+}
+
+pub fn frames() -> Vec<Vec<u8>> {
+    let mut examples: Vec<_> =
+        whole_frames().into_iter().map(|frame| [vec![40, 0, 1], frame].concat()).collect();
+    let mut random = Random::new();
+    for kind in 0..40 {
+        examples.push([vec![0, 0, 0, kind, (random.next() >> 8) as u8], random.bytes(80)].concat());
+    }
+    examples
+}
+
+pub fn capture_files() -> Vec<Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    for format in [Format::Pcap, Format::Pcapng] {
+        for precision in [Precision::Micro, Precision::Nano] {
+            let path = directory.path().join("capture");
+            let mut writer = CaptureWriter::create(&path, WriterOptions { format, precision }).unwrap();
+            for (n, frame) in (1..).zip(whole_frames()) {
+                writer.write(Timestamp::new(n, n), frame.len() as u32, &frame).unwrap();
+            }
+            writer.finish().unwrap();
+            files.push(std::fs::read(&path).unwrap());
+        }
+    }
+    files
+}
+
+pub fn captures() -> Vec<Vec<u8>> {
+    let files = capture_files().into_iter();
+    files.zip([0, 6, 0, 11]).map(|(file, piece)| [vec![piece], file].concat()).collect()
+}
+
+pub fn configurations() -> Vec<Vec<u8>> {
+    let written = netvm_config::parse("example", CONFIGURATION).map(|loaded| loaded.host.to_toml());
+    vec![CONFIGURATION.into(), written.unwrap_or_default().into()]
+}
+
+pub fn rules() -> Vec<Vec<u8>> {
+    let addresses: [&[u8]; 2] = [&[0, 10, 0, 0, 1, 80, 0, 0, 10, 0, 1, 9, 0, 80, 6], &[1; 40]];
+    let mut examples = Vec::new();
+    for address in addresses {
+        for text in [RULES, ROUTES, "any tcp 0x0800 arp 1-65535 ::/0 ff:ff:ff:ff:ff:ff 10.0.0.1 sctp 255"] {
+            examples.push([address, text.as_bytes()].concat());
+        }
+    }
+    examples
+}
