@@ -245,6 +245,7 @@ impl Endpoint {
     #[inline]
     fn send(&mut self, count: usize) {
         let before = clock::cycles();
+        self.inlets.prefetch(BURST as u32);
         let tally = self.outlets.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
         let now = clock::cycles();
         self.count(StandardCounter::Next, tally.next);

@@ -56,6 +56,14 @@ impl Inlets {
         0
     }
 
+    /// Lets the next burst of the ring that was read last cross from the other core, while this one is being sent on.
+    #[inline]
+    pub(crate) fn prefetch(&mut self, descriptors: u32) {
+        if let Some(inlet) = self.list.get_mut(self.next) {
+            inlet.consumer.prefetch(descriptors);
+        }
+    }
+
     /// Opens the chains again that the writer of the ring just read has pressed, once half of the ring is free.
     #[inline]
     fn relieve(&self) {

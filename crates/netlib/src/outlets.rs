@@ -57,6 +57,7 @@ impl Outlet {
             return false;
         }
         self.producer.publish(self.pending);
+        self.producer.prefetch(self.pending);
         self.room -= self.pending;
         self.pending = 0;
         self.producer.wants_wake()

@@ -185,6 +185,25 @@ impl Consumer {
         count as usize
     }
 
+    /// Asks for the producer's index to be brought into this core's cache, to be looked at soon.
+    #[inline(always)]
+    pub fn prefetch_index(&self) {
+        prefetch_read(&self.memory.header().tail.0);
+    }
+
+    /// Looks at the producer's index and asks for the next `descriptors` that are there to be brought into this core's
+    /// cache. Slots that are not written yet are left alone: fetching them would take them from the producer.
+    #[inline(always)]
+    pub fn prefetch(&mut self, descriptors: u32) {
+        let mut known = self.tail.wrapping_sub(self.head);
+        if known < descriptors {
+            known = self.refresh().max(known);
+        }
+        for line in 0..known.min(descriptors).div_ceil(4) {
+            prefetch_read(self.memory.slot(self.head.wrapping_add(line * 4)));
+        }
+    }
+
     /// Announces that the consumer is about to sleep. Returns whether it may: `false` when descriptors came meanwhile.
     /// Undone by [`Consumer::end_wait`] in either case.
     #[must_use]
@@ -210,6 +229,19 @@ impl Consumer {
     pub const fn memory(&self) -> RingMemory {
         self.memory
     }
+}
+
+#[inline(always)]
+fn prefetch_read<T>(place: &T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a prefetch of any address has no effect that a program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+            core::ptr::from_ref(place).cast(),
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = place;
 }
 
 #[cfg(all(test, not(loom)))]

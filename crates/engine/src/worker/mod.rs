@@ -27,7 +27,7 @@ use crate::snapshot::Snapshot;
 use handoff::Handoff;
 use idle::Rest;
 pub(crate) use mailbox::{Command, Event};
-use path::Path;
+use path::{BURST, Path};
 use sweep::Sweeps;
 
 /// Orders that can wait for a worker.
@@ -178,9 +178,15 @@ impl Worker {
         let snapshot = &*self.snapshot;
         let path = &mut self.path;
         let mut moved = 0;
-        for port in &self.inputs {
+        // What NFs have returned crosses from their cores while ports are being served: first the indexes ...
+        path.each_link(|link| link.from_nf.prefetch_index());
+        for (n, port) in self.inputs.iter().enumerate() {
             let clock = Stopwatch::<TIMED>::start();
             let memory = path.receive(snapshot, *port, &mut self.batch);
+            if n == 0 {
+                // ... then the descriptors.
+                path.each_link(|link| link.from_nf.prefetch(BURST as u32));
+            }
             let count = self.batch.len();
             if count == 0 {
                 continue;
@@ -207,11 +213,7 @@ impl Worker {
             clock.note(path, Stage::Transmit, sent);
         }
         let now = clock::cycles();
-        for n in 0..path.active.len() {
-            if let Some(link) = path.links[path.active[n].index()].as_mut() {
-                link.wake_if_pending(now);
-            }
-        }
+        path.each_link(|link| link.wake_if_pending(now));
         moved + sent
     }
 

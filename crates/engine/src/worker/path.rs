@@ -64,6 +64,16 @@ impl Path {
         *self.home.get(group.index())?
     }
 
+    /// Does something with every link.
+    #[inline(always)]
+    pub(crate) fn each_link(&mut self, mut each: impl FnMut(&mut Link)) {
+        for id in &self.active {
+            if let Some(link) = self.links[id.index()].as_deref_mut() {
+                each(link);
+            }
+        }
+    }
+
     /// Frees packets that did not enter a chain.
     #[cold]
     pub(crate) fn drop_at_port(&self, port: PortId, reason: DropReason, batch: &mut Batch) {
