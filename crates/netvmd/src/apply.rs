@@ -2,7 +2,7 @@
 //!
 //! 1. The text is read and checked; every program, user and core that it names is looked up. Nothing has changed so far.
 //! 2. Groups and NFs that are new are added beside what runs, and the NFs started. Traffic goes as before.
-//! 3. When they have attached, ports, chains and steering change, and NFs that differ are restarted, one replica after
+//! 3. When they have attached, ports, chains and steering change, and NFs that differ are renewed, one replica after
 //!    another.
 //!
 //! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.
@@ -159,21 +159,42 @@ impl Daemon {
         }
         self.engine_apply(host).await?;
         come_up(self.supervisor.reconcile_live(prepared).await?).await?;
-        loop {
-            let renewed = self.supervisor.renew_next();
-            if renewed.is_empty() {
-                break;
-            }
-            come_up(renewed).await?;
-        }
+        self.renew_all().await?;
         come_up(self.supervisor.rebalance().await?).await
+    }
+
+    /// Renews what is not what it should be, until one fails.
+    async fn renew_all(&self) -> Result<(), ApplyError> {
+        loop {
+            let renewals = self.supervisor.renew_next();
+            if renewals.is_empty() {
+                return Ok(());
+            }
+            let mut outcome = Ok(());
+            for mut renewal in renewals {
+                let came_up = comes_up(&mut renewal.news, Instant::now() + COMING_UP).await;
+                self.supervisor.settle(renewal, came_up.is_ok());
+                outcome = outcome.and(came_up);
+            }
+            outcome?;
+        }
     }
 
     async fn go_back(&self, running: &Host) -> Result<(), ApplyError> {
         self.engine_apply(running).await?;
         self.supervisor.reconcile_live(self.supervisor.prepare(running)?).await?;
-        // Those that were not renewed yet are what they should be already; the others all have to change back.
-        while !self.supervisor.renew_next().is_empty() {}
+        // Those that were not renewed yet are what they should be already; the others change back, come what may.
+        loop {
+            let renewals = self.supervisor.renew_next();
+            if renewals.is_empty() {
+                break;
+            }
+            for mut renewal in renewals {
+                // Why one does not come up is in the log; it is tried again.
+                let _ = comes_up(&mut renewal.news, Instant::now() + COMING_UP).await;
+                self.supervisor.settle(renewal, true);
+            }
+        }
         self.supervisor.rebalance().await?;
         Ok(())
     }
@@ -209,12 +230,16 @@ fn staged(running: &Host, host: &Host) -> Option<Host> {
 async fn come_up(news: Vec<News>) -> Result<(), ApplyError> {
     let deadline = Instant::now() + COMING_UP;
     for mut one in news {
-        let reason = match timeout_at(deadline, one.outcome()).await {
-            Ok(Ok(())) => continue,
-            Ok(Err(reason)) => reason,
-            Err(_) => format!("not within {} s", COMING_UP.as_secs()),
-        };
-        return Err(ApplyError::NfFailed { role: one.role(), reason });
+        comes_up(&mut one, deadline).await?;
     }
     Ok(())
+}
+
+async fn comes_up(news: &mut News, deadline: Instant) -> Result<(), ApplyError> {
+    let reason = match timeout_at(deadline, news.outcome()).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(reason)) => reason,
+        Err(_) => format!("not within {} s", COMING_UP.as_secs()),
+    };
+    Err(ApplyError::NfFailed { role: news.role(), reason })
 }

@@ -269,10 +269,29 @@ fn replicas_are_renewed_one_after_another_and_go_back_when_the_new_fail() {
             ),
         "{error}"
     );
-    daemon.until("both run again", |daemon| pids(daemon).len() == 2);
-    assert_eq!(pids(&daemon).iter().filter(|pid| after.contains(pid)).count(), 1, "one was never touched");
+    assert_eq!(pids(&daemon), after, "neither was touched");
+    daemon.until("nothing of the new ones is left", |daemon| processes_below(daemon.child.id()).len() == 2);
     assert_eq!(down(&daemon), dropped);
     daemon.until_flowing("a");
+}
+
+#[test]
+fn a_new_version_of_an_nf_takes_over_without_a_gap() {
+    let daemon = Daemon::start(&config(&["a"]));
+    let old = daemon.until_running("a-nf").pid;
+    daemon.until_flowing("a");
+    let lost = |daemon: &Daemon| {
+        let drops = daemon.stats().drops;
+        drops.chains.get("a").map_or(0, |reasons| reasons.values().sum::<u64>())
+    };
+    let before = lost(&daemon);
+    let text = format!("{ENGINE}{}", lane("a", &program("probe")));
+    let _: ApplyReply = daemon.post(path::APPLY, &text);
+    let nf = daemon.nf("a-nf");
+    assert!(nf.pid != old && nf.state == NfState::Running, "{nf:?}");
+    daemon.until("the old one has gone", |daemon| processes_below(daemon.child.id()).len() == 1);
+    daemon.until_flowing("a");
+    assert_eq!(lost(&daemon), before);
 }
 
 #[test]
@@ -345,7 +364,7 @@ fn the_file_is_read_again_on_sighup_and_restarts_can_be_asked_for() {
     assert_eq!(done.message, "nf a-nf: started anew");
     daemon.until("a-nf is another process", |daemon| {
         let nf = daemon.nf("a-nf");
-        nf.state == NfState::Running && nf.pid != first.pid
+        nf.state == NfState::Running && nf.pid != first.pid && nf.restarts == 1
     });
     let (status, error) = daemon.post_failing("/v1/nfs/nobody/restart", "");
     assert!(status == 404 && error.message.contains("no role `nobody`"), "{status} {error}");

@@ -54,7 +54,11 @@ pub(super) async fn restart(
             1 => format!("nf {role}: started anew"),
             _ => format!("nf {role}: {count} processes are started anew, one after another"),
         };
-        tokio::spawn(async move { daemon.supervisor.restart(&role).await });
+        tokio::spawn(async move {
+            // Not while a configuration is applied, which may be about the same processes.
+            let _changing = daemon.changing.lock().await;
+            daemon.supervisor.restart(&role).await;
+        });
         return Ok(Json(Done { message }));
     }
     let externals = daemon.attach.externals().into_iter().filter(|(_, external)| external.role == role);

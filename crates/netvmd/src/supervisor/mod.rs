@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use netvm_config::model::{GroupId, Host, NfConfig, NfStart};
+use netvm_config::model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
 use tokio::time::timeout;
 
 mod account;
@@ -47,6 +47,7 @@ struct PreparedNf {
     identity: Identity,
     recipe: Arc<Recipe>,
     count: u16,
+    may_surge: bool,
 }
 
 /// What, when it differs, makes a running process the wrong one.
@@ -60,6 +61,8 @@ struct Identity {
 struct Role {
     identity: Identity,
     recipe: Arc<Recipe>,
+    /// Whether there may be one process more than there should be, while one takes another's place.
+    may_surge: bool,
     replicas: Vec<Replica>,
 }
 
@@ -94,10 +97,10 @@ impl Supervisor {
             host.engine.cores.clone()
         };
         let managed = host.nfs.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. }));
-        managed.map(|nf| self.prepare_nf(nf, &workers)).collect::<Result<_, _>>().map(Prepared)
+        managed.map(|nf| self.prepare_nf(host, nf, &workers)).collect::<Result<_, _>>().map(Prepared)
     }
 
-    fn prepare_nf(&self, nf: &NfConfig, workers: &[u32]) -> Result<PreparedNf, RecipeError> {
+    fn prepare_nf(&self, host: &Host, nf: &NfConfig, workers: &[u32]) -> Result<PreparedNf, RecipeError> {
         let NfStart::Managed { command, user, replicas, standby, cores, environment, threads } = &nf.start
         else {
             return Err(RecipeError { role: nf.role.clone(), problem: RecipeProblem::NoCommand });
@@ -121,7 +124,11 @@ impl Supervisor {
             (*replicas, *standby) = (0, 0);
         }
         let identity = Identity { group: nf.group, start };
-        Ok(PreparedNf { identity, recipe: Arc::new(recipe), count: replicas.saturating_add(*standby) })
+        // With a standby the third process would be one, too, and not take over from the first.
+        let may_surge =
+            *standby == 0 && threads_of(host, nf.group) + usize::from(*threads) <= MAX_GROUP_THREADS;
+        let count = replicas.saturating_add(*standby);
+        Ok(PreparedNf { identity, recipe: Arc::new(recipe), count, may_surge })
     }
 
     /// What is known of every process, by role and replica.
@@ -138,15 +145,20 @@ impl Supervisor {
         self.lock().get(role).map_or(0, |role| role.replicas.len())
     }
 
-    /// Ends the processes of a role and starts them anew, one after another. One that does not come up does not keep the
-    /// others from their turn.
+    /// Starts the processes of a role anew, one after another, as after a change of the configuration.
     pub async fn restart(&self, role: &str) {
         for n in 0..self.count(role) {
-            let news = self.lock().get(role).and_then(|role| Some(role.replicas.get(n)?.restart()));
-            if let Some(mut news) = news {
-                // Its failures are in the log.
-                let _ = timeout(COMING_UP, news.outcome()).await;
+            let renewal = {
+                let mut roles = self.lock();
+                roles.get_mut(role).and_then(|known| known.renew(n, role, self))
+            };
+            let Some(mut renewal) = renewal else { return };
+            let came_up =
+                timeout(COMING_UP, renewal.news.outcome()).await.is_ok_and(|outcome| outcome.is_ok());
+            if !came_up {
+                tracing::warn!("nf {role}: a new process does not come up");
             }
+            self.settle(renewal, came_up);
         }
     }
 
@@ -170,4 +182,15 @@ impl Supervisor {
         // What a panic left half done is still a list of replicas.
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Threads of all processes that netvmd starts in a trust group.
+fn threads_of(host: &Host, group: GroupId) -> usize {
+    let threads = |nf: &NfConfig| match nf.start {
+        NfStart::Managed { replicas, standby, threads, .. } => {
+            (usize::from(replicas) + usize::from(standby)) * usize::from(threads)
+        }
+        NfStart::External { .. } => 0,
+    };
+    host.nfs.iter().filter(|nf| nf.group == group).map(threads).sum()
 }

@@ -10,6 +10,16 @@ use super::replica::{News, Phase, Replica};
 use super::{Prepared, PreparedNf, Role, Supervisor};
 use crate::engine_thread::{EngineGone, EngineHandle};
 
+/// A replica that is being renewed.
+#[derive(Debug)]
+pub struct Renewal {
+    role: String,
+    /// How the new process fares.
+    pub news: News,
+    /// What runs beside it until it is up; `None` when it had to go first.
+    old: Option<Replica>,
+}
+
 impl Supervisor {
     /// Starts, restarts and stops processes until they are those of `prepared`. Returns where to see how those that are
     /// new fare.
@@ -35,10 +45,11 @@ impl Supervisor {
             let mut role = roles.remove(&name).unwrap_or_else(|| Role {
                 identity: nf.identity.clone(),
                 recipe: Arc::clone(&nf.recipe),
+                may_surge: nf.may_surge,
                 replicas: Vec::new(),
             });
             role.remove_surplus(usize::from(nf.count), standbys);
-            role.renew(&nf, &mut news);
+            role.change(&nf, &mut news);
             role.fill_up(usize::from(nf.count), self, &mut news);
             wanted.insert(name, role);
         }
@@ -49,16 +60,29 @@ impl Supervisor {
         news
     }
 
-    /// Starts one replica anew of each role whose processes are not what they should be since the last
-    /// [`Supervisor::reconcile`]: one after another, so that the others carry its traffic meanwhile. To be called until
-    /// there are no more news.
-    pub fn renew_next(&self) -> Vec<News> {
+    /// Renews one replica of each role whose processes are not what they should be since the last
+    /// [`Supervisor::reconcile`]: one after another, so that the others carry its traffic meanwhile. Where the group has
+    /// room for one more, the new process comes up beside the old one. To be called, and [`Supervisor::settle`] with what
+    /// it returns, until nothing is returned.
+    pub fn renew_next(&self) -> Vec<Renewal> {
         let mut roles = self.lock();
-        let next = |role: &mut Role| {
-            let old = role.replicas.iter_mut().find(|replica| replica.identity != role.identity)?;
-            Some(old.renew(&role.identity, &role.recipe))
-        };
-        roles.values_mut().filter_map(next).collect()
+        roles.iter_mut().filter_map(|(name, role)| role.renew_next(name, self)).collect()
+    }
+
+    /// Ends the old process of a replica when the new one is to stay, else the new one.
+    pub fn settle(&self, renewal: Renewal, stays: bool) {
+        let Some(old) = renewal.old else { return };
+        if stays {
+            old.stop();
+            return;
+        }
+        let mut roles = self.lock();
+        let role = roles.get_mut(&renewal.role);
+        let new = role.and_then(|role| role.replicas.iter_mut().find(|new| new.slot() == old.slot()));
+        match new {
+            Some(new) => std::mem::replace(new, old).stop(),
+            None => old.stop(),
+        }
     }
 
     /// Has replicas that take packets and replicas that stand by change places where there are too many of one and too
@@ -93,23 +117,48 @@ impl Role {
     }
 
     /// An NF of another trust group has to change at once: the engine has dismissed it. Others wait for their turn.
-    fn renew(&mut self, nf: &PreparedNf, news: &mut Vec<News>) {
+    fn change(&mut self, nf: &PreparedNf, news: &mut Vec<News>) {
         let leaves_group = self.identity.group != nf.identity.group;
         self.recipe = Arc::clone(&nf.recipe);
         self.identity = nf.identity.clone();
+        self.may_surge = nf.may_surge;
         if leaves_group {
             let all = self.replicas.iter_mut();
             news.extend(all.map(|replica| replica.renew(&nf.identity, &nf.recipe)));
         }
     }
 
+    fn renew_next(&mut self, name: &str, supervisor: &Supervisor) -> Option<Renewal> {
+        let outdated = self.replicas.iter().position(|replica| replica.identity != self.identity)?;
+        self.renew(outdated, name, supervisor)
+    }
+
+    /// Starts another process for replica `n`; `None` when there is no such replica.
+    pub(super) fn renew(&mut self, n: usize, name: &str, supervisor: &Supervisor) -> Option<Renewal> {
+        let old = self.replicas.get_mut(n)?;
+        let role = name.to_owned();
+        if !self.may_surge {
+            let news = old.renew(&self.identity, &self.recipe);
+            return Some(Renewal { role, news, old: None });
+        }
+        let (slot, restarts) = (old.slot(), old.status.borrow().restarts);
+        let new = self.start(slot, restarts + 1, supervisor);
+        let news = new.news();
+        let old = std::mem::replace(self.replicas.get_mut(n)?, new);
+        Some(Renewal { role, news, old: Some(old) })
+    }
+
+    fn start(&self, slot: u16, restarts: u64, supervisor: &Supervisor) -> Replica {
+        let (engine, confinement) = (supervisor.engine.clone(), Arc::clone(&supervisor.confinement));
+        let (identity, recipe) = (self.identity.clone(), Arc::clone(&self.recipe));
+        Replica::start(engine, confinement, identity, recipe, slot, restarts)
+    }
+
     fn fill_up(&mut self, count: usize, supervisor: &Supervisor, news: &mut Vec<News>) {
         while self.replicas.len() < count {
             let taken: BTreeSet<u16> = self.replicas.iter().map(Replica::slot).collect();
             let Some(slot) = (0..=u16::MAX).find(|slot| !taken.contains(slot)) else { return };
-            let (engine, confinement) = (supervisor.engine.clone(), Arc::clone(&supervisor.confinement));
-            let (identity, recipe) = (self.identity.clone(), Arc::clone(&self.recipe));
-            let replica = Replica::start(engine, confinement, identity, recipe, slot);
+            let replica = self.start(slot, 0, supervisor);
             news.push(replica.news());
             self.replicas.push(replica);
         }

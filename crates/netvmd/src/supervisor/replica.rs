@@ -134,6 +134,7 @@ impl Replica {
         identity: Identity,
         recipe: Arc<Recipe>,
         slot: u16,
+        restarts: u64,
     ) -> Self {
         let (status, status_view) = watch::channel(Status {
             role: recipe.role.clone(),
@@ -141,7 +142,7 @@ impl Replica {
             pid: None,
             generation: 0,
             phase: Phase::Starting,
-            restarts: 0,
+            restarts,
             failures: 0,
             has_failed: false,
             last_exit: None,
