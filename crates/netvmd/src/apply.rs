@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use netvm_api::{ApplyReply, Diagnostic, PlanReply};
-use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES};
+use netvm_config::model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use netvm_config::{ConfigError, Loaded, Plan};
 use tokio::time::{Instant, timeout_at};
 
@@ -159,8 +159,18 @@ impl Daemon {
         }
         self.engine_apply(host).await?;
         come_up(self.supervisor.reconcile_live(prepared).await?).await?;
+        self.dismiss_replaced(host);
         self.renew_all().await?;
         come_up(self.supervisor.rebalance().await?).await
+    }
+
+    /// Asks NFs to leave that attached by themselves as roles that netvmd now starts.
+    fn dismiss_replaced(&self, host: &Host) {
+        let is_managed =
+            |role: &str| host.nf_named(role).is_some_and(|nf| matches!(nf.start, NfStart::Managed { .. }));
+        let externals = self.attach.externals().into_iter();
+        let replaced: Vec<_> = externals.filter(|(_, nf)| is_managed(&nf.role)).map(|(id, _)| id).collect();
+        self.engine.tell(move |engine| replaced.into_iter().for_each(|id| engine.dismiss(id)));
     }
 
     /// Renews what is not what it should be, until one fails.

@@ -122,6 +122,24 @@ fn an_nf_is_asked_to_leave_when_the_daemon_ends() {
 }
 
 #[test]
+fn an_nf_that_netvmd_starts_from_now_on_takes_the_place_of_one_that_attached() {
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let mut nf = Outsider::start(&daemon, "a-nf", None);
+    daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{}", lane("a", &program("forward"))));
+    nf.until_ended();
+    assert!(daemon.nf("a-nf").managed);
+    daemon.until_flowing("a");
+    // And back: the one that netvmd started ends, and others may come.
+    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{}", open_lane("a", "")));
+    daemon.until("netvmd's has gone", |daemon| common::processes_below(daemon.child.id()).is_empty());
+    let _nf = Outsider::start(&daemon, "a-nf", None);
+    daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+}
+
+#[test]
 fn who_may_not_attach_is_told_why() {
     if !is_root() {
         return;
