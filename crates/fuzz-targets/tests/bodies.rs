@@ -1,8 +1,12 @@
 //! Every body over valid examples and deterministic mutations of them.
+//!
+//! `NETVM_FUZZ_CORPUS=DIR` keeps the examples in `DIR/BODY`, for a fuzzer to begin from.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod examples;
 mod mutate;
+
+use std::path::Path;
 
 use netvm_fuzz_targets::{
     attach_message, capture_read, config_parse, control_header, nf_descriptors, ring_peer, rule_files, table,
@@ -12,8 +16,11 @@ use netvm_fuzz_targets::{
 use crate::mutate::{Random, mutated};
 
 /// Runs a body over each example as it is, over `rounds` mutations, and over as many pieces of noise by tens.
-fn exercise(body: fn(&[u8]), examples: &[Vec<u8>], rounds: usize) {
+fn exercise(name: &str, body: fn(&[u8]), examples: &[Vec<u8>], rounds: usize) {
     assert!(!examples.is_empty());
+    if let Some(corpus) = std::env::var_os("NETVM_FUZZ_CORPUS") {
+        keep(&Path::new(&corpus).join(name), examples);
+    }
     let mut random = Random::new();
     body(&[]);
     for example in examples {
@@ -30,49 +37,56 @@ fn exercise(body: fn(&[u8]), examples: &[Vec<u8>], rounds: usize) {
     }
 }
 
+fn keep(directory: &Path, examples: &[Vec<u8>]) {
+    std::fs::create_dir_all(directory).unwrap();
+    for (n, example) in examples.iter().enumerate() {
+        std::fs::write(directory.join(format!("example-{n}")), example).unwrap();
+    }
+}
+
 #[test]
 fn rings_hold_against_a_hostile_peer() {
-    exercise(ring_peer, &examples::ring_steps(), 4000);
+    exercise("ring_peer", ring_peer, &examples::ring_steps(), 4000);
 }
 
 #[test]
 fn control_memory_is_refused_or_usable() {
-    exercise(control_header, &examples::control_headers(), 1000);
+    exercise("control_header", control_header, &examples::control_headers(), 1000);
 }
 
 #[test]
 fn tables_answer_whatever_they_hold() {
-    exercise(table, &examples::tables(), 400);
+    exercise("table", table, &examples::tables(), 400);
 }
 
 #[test]
 fn attach_messages_are_understood_or_refused() {
-    exercise(attach_message, &examples::attach_messages(), 2000);
+    exercise("attach_message", attach_message, &examples::attach_messages(), 2000);
 }
 
 #[test]
 fn nfs_survive_any_descriptor() {
-    exercise(nf_descriptors, &examples::descriptor_bursts(), 2000);
+    exercise("nf_descriptors", nf_descriptors, &examples::descriptor_bursts(), 2000);
 }
 
 #[test]
 fn frames_parse_and_change_within_bounds() {
-    exercise(wire_parse, &examples::frames(), 4000);
+    exercise("wire_parse", wire_parse, &examples::frames(), 4000);
 }
 
 #[test]
 fn captures_end_in_frames_or_an_error() {
-    exercise(capture_read, &examples::captures(), 2000);
+    exercise("capture_read", capture_read, &examples::captures(), 2000);
 }
 
 #[test]
 fn configurations_are_refused_or_written_back() {
-    exercise(config_parse, &examples::configurations(), 600);
+    exercise("config_parse", config_parse, &examples::configurations(), 600);
 }
 
 #[test]
 fn rules_are_refused_or_written_back() {
-    exercise(rule_files, &examples::rules(), 2000);
+    exercise("rule_files", rule_files, &examples::rules(), 2000);
 }
 
 /// An input that is sound reaches the code behind the checks; else the mutations above would try nothing but refusals.
@@ -87,11 +101,10 @@ fn examples_are_what_they_claim() {
     }
     for capture in examples::capture_files() {
         let source = std::io::Cursor::new(capture);
-        let mut reader =
-            netvm_capture::CaptureReader::from_source(std::path::Path::new("x"), source).unwrap();
+        let mut reader = netvm_capture::CaptureReader::from_source(Path::new("x"), source).unwrap();
         assert!(reader.next_frame().unwrap().is_some());
     }
-    let lines = |text: &str| netvm_nf_common::Lines::from_text(std::path::Path::new("x"), text);
+    let lines = |text: &str| netvm_nf_common::Lines::from_text(Path::new("x"), text);
     assert_eq!(netvm_nf_firewall::Rules::from_lines(&lines(examples::RULES)).unwrap().list().len(), 4);
     assert_eq!(netvm_nf_l3_forward::Routes::from_lines(&lines(examples::ROUTES)).unwrap().len(), 3);
 }
