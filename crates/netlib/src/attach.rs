@@ -158,6 +158,9 @@ impl Attachment {
 /// [`Error`] says who refused what; [`AttachError::may_retry`] whether trying later may help.
 pub fn attach(options: &Options) -> Result<Attachment, Error> {
     let socket = socket(options)?;
+    // Other processes of the same user, NFs of other trust groups among them, are not to read this one's memory or reach
+    // its descriptors through /proc. A kernel that refuses leaves that to its other means.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let hello = Hello {
         layout: LAYOUT_VERSION,
         role: options.role.clone(),
