@@ -1,4 +1,5 @@
-//! Why a packet was dropped. Every drop has one of these, counted per port, chain and NF.
+//! Why a packet was dropped. Every drop has one of these, counted per port, chain and NF. What an NF had when it died is
+//! counted as reclaimed cells (`WorkerCounters::reclaimed`): which chains' packets they were is not known then.
 
 /// The reasons. The numbers are places in counter arrays and mean nothing elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,13 +43,11 @@ pub enum DropReason {
     TxFull,
     /// The port is gone or being taken away.
     PortDown,
-    /// The NF died or left while it had the packet.
-    NfDied,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 19] = [
         Self::Steered,
         Self::NoRule,
         Self::Malformed,
@@ -68,7 +67,6 @@ impl DropReason {
         Self::NoOutput,
         Self::TxFull,
         Self::PortDown,
-        Self::NfDied,
     ];
 
     /// How many there are.
@@ -97,7 +95,6 @@ impl DropReason {
             Self::NoOutput => "no-output",
             Self::TxFull => "tx-full",
             Self::PortDown => "port-down",
-            Self::NfDied => "nf-died",
         }
     }
 }
