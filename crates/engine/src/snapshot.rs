@@ -1,8 +1,5 @@
 //! What workers work by: one immutable snapshot of ports, chains and steering, replaced as a whole.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use netvm_region::{Balance, MAX_PORTS};
 
 use crate::drop_reason::DropReason;
@@ -48,8 +45,6 @@ pub(crate) struct ChainPath {
     pub(crate) watched: Vec<crate::ids::MemoryId>,
     /// Links of later hops to which the engine hands packets of another trust group.
     pub(crate) crossings: Vec<LinkId>,
-    /// What wakes the NFs of later hops.
-    pub(crate) later: Vec<Arc<OwnedFd>>,
 }
 
 impl ChainPath {

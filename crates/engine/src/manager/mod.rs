@@ -290,7 +290,7 @@ impl Engine {
 
     /// Gives every worker a new snapshot and every group a new table, from what is now.
     fn rebuild(&mut self) {
-        let roles = members(self.instances.values(), &self.groups);
+        let roles = members(self.instances.values());
         let watched = self.groups.iter().filter_map(|(id, group)| Some((*id, group.memories.first()?.id)));
         let watched: BTreeMap<GroupId, MemoryId> = watched.collect();
         let view = View { host: &self.host, roles: &roles, watched: &watched };

@@ -1,8 +1,6 @@
 //! From what should be and who is there: the snapshot of each worker and the table of each group.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use netvm_config::model::{self, Chain, Host, OnFailure, Output};
 use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Table};
@@ -20,24 +18,15 @@ pub(super) struct RoleMembers {
     pub(super) stations: Vec<StationId>,
     /// For each of them, for each worker.
     pub(super) links: Vec<Vec<LinkId>>,
-    /// For each of them, what wakes it.
-    pub(super) wakes: Vec<Arc<OwnedFd>>,
 }
 
 /// Everybody who takes packets, by role.
-pub(super) fn members<'a>(
-    instances: impl Iterator<Item = &'a Instance>,
-    groups: &BTreeMap<GroupId, GroupState>,
-) -> BTreeMap<RoleId, RoleMembers> {
+pub(super) fn members<'a>(instances: impl Iterator<Item = &'a Instance>) -> BTreeMap<RoleId, RoleMembers> {
     let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
     for instance in instances.filter(|instance| instance.state == InstanceState::Active) {
         let role = roles.entry(instance.role).or_default();
         role.stations.extend(&instance.stations);
         role.links.extend(instance.links.iter().cloned());
-        if let Some(group) = groups.get(&instance.group) {
-            role.wakes
-                .extend(instance.stations.iter().map(|station| Arc::clone(&group.wakes[station.index()])));
-        }
     }
     roles
 }
@@ -125,9 +114,7 @@ impl View<'_> {
             _ => None,
         });
         let crossings = crossings.flatten().collect();
-        let later = chain.hops.iter().skip(1).filter_map(|role| self.roles.get(role));
-        let later = later.flat_map(|members| members.wakes.iter().cloned()).collect();
-        ChainPath { entry, targets, groups, roles, hashed, watched, crossings, later }
+        ChainPath { entry, targets, groups, roles, hashed, watched, crossings }
     }
 
     fn target(&self, role: RoleId, hop: u8, worker: usize) -> Target {

@@ -15,7 +15,6 @@ use netvm_wire::parse_prefix;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
-use crate::link::wake;
 use crate::snapshot::{ChainPath, Snapshot, Target};
 use crate::steer::{HEADER_BYTES, flow_hash};
 
@@ -61,18 +60,6 @@ impl Path {
         let entered = self.deliver(&path.entry, way, memory, batch);
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.entered.add(entered as u64);
-        }
-        self.rouse(path);
-    }
-
-    /// When the chain's first NF sleeps, so do the others as a rule: wakes them all at once, so that the first packet does
-    /// not wait for one after the other.
-    #[inline(always)]
-    fn rouse(&self, path: &ChainPath) {
-        let Target::Links { links, .. } = &path.entry else { return };
-        let asleep = |link: &LinkId| self.links[link.index()].as_ref().is_some_and(|link| link.owes_wake());
-        if !path.later.is_empty() && links.iter().any(asleep) {
-            path.later.iter().for_each(wake);
         }
     }
 

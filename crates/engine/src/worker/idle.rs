@@ -20,7 +20,7 @@ use crate::port::Arrival;
 const SPIN_MICROS: u64 = 50;
 /// First sleep, and longest sleep while a port can only be asked.
 const NAP: Duration = Duration::from_micros(20);
-const LONGEST_NAP: Duration = Duration::from_micros(300);
+const LONGEST_NAP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
