@@ -16,7 +16,7 @@ use crate::snapshot::{ChainPath, Snapshot, Target};
 const MIN_LENGTH: u16 = 14;
 
 /// What is the same for the packets of a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Verdict {
     chain: ChainId,
     hop: u8,
@@ -26,10 +26,8 @@ struct Verdict {
 
 impl Verdict {
     #[inline(always)]
-    fn of(descriptor: &Descriptor) -> Self {
-        let action = descriptor.action();
-        // The argument of "next" is the ingress port by the NF's word; the engine knows it better.
-        let argument = if action == Action::Next as u8 { 0 } else { descriptor.argument() };
+    const fn of(descriptor: Descriptor) -> Self {
+        let (action, argument) = (descriptor.action(), descriptor.argument());
         Self { chain: ChainId(descriptor.chain()), hop: descriptor.hop(), action, argument }
     }
 }
@@ -57,11 +55,10 @@ impl Path {
         let descriptors = &descriptors[..count];
         let mut start = 0;
         while start < count {
-            let verdict = Verdict::of(&descriptors[start]);
-            let same = descriptors[start..]
-                .iter()
-                .take_while(|descriptor| Verdict::of(descriptor) == verdict)
-                .count();
+            let verdict = Verdict::of(descriptors[start]);
+            let bits = descriptors[start].verdict();
+            let same =
+                descriptors[start..].iter().take_while(|descriptor| descriptor.verdict() == bits).count();
             let mut run = Batch::new();
             self.take_back(sender, &descriptors[start..start + same], &mut run);
             self.act(snapshot, sender, verdict, &mut run);
