@@ -87,7 +87,7 @@ fn group(host: &Host, group: &Group) -> Item {
 }
 
 fn port(host: &Host, port: &PortConfig) -> Item {
-    let mut fields = vec![("name", text(&port.name)), ("kind", text(kind_word(&port.kind)))];
+    let mut fields = vec![("name", text(&port.name)), ("kind", text(port.kind.word()))];
     match &port.kind {
         PortKind::Pci { address } => fields.push(("address", text(address))),
         PortKind::AfXdp { interface, generic } => {
@@ -196,20 +196,6 @@ fn balance_word(balance: Balance) -> &'static str {
 
 fn on_failure_word(policy: OnFailure) -> &'static str {
     word(ON_FAILURE, &policy)
-}
-
-/// The word of a kind of port.
-pub(crate) const fn kind_word(kind: &PortKind) -> &'static str {
-    match kind {
-        PortKind::Pci { .. } => "pci",
-        PortKind::AfXdp { .. } => "af_xdp",
-        PortKind::AfPacket { .. } => "af_packet",
-        PortKind::Tap { .. } => "tap",
-        PortKind::Pcap { .. } => "pcap",
-        PortKind::Null { .. } => "null",
-        PortKind::Source(_) => "source",
-        PortKind::Sink => "sink",
-    }
 }
 
 fn match_fields(matches: &Match) -> Vec<(String, Value)> {

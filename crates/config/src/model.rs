@@ -283,6 +283,23 @@ pub enum PortKind {
     Sink,
 }
 
+impl PortKind {
+    /// The word that the configuration has for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Pci { .. } => "pci",
+            Self::AfXdp { .. } => "af_xdp",
+            Self::AfPacket { .. } => "af_packet",
+            Self::Tap { .. } => "tap",
+            Self::Pcap { .. } => "pcap",
+            Self::Null { .. } => "null",
+            Self::Source(_) => "source",
+            Self::Sink => "sink",
+        }
+    }
+}
+
 /// The traffic of a [`PortKind::Source`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceConfig {

@@ -100,3 +100,11 @@ impl Snapshot {
         self.groups.get(group.index())?.as_ref()
     }
 }
+
+/// Puts a value at its number's place in a list that is indexed by it.
+pub(crate) fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some(value);
+}

@@ -9,7 +9,7 @@ use super::group::GroupState;
 use super::instance::{Instance, InstanceState};
 use crate::drop_reason::DropReason;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
-use crate::snapshot::{ChainPath, GroupRights, Snapshot, Target};
+use crate::snapshot::{ChainPath, GroupRights, Snapshot, Target, put};
 use crate::steer::PortRules;
 
 /// The NF threads that take packets of one role.
@@ -239,13 +239,6 @@ fn has_loop(edges: &[(u8, u8)]) -> bool {
             return !left.is_empty();
         }
     }
-}
-
-fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
-    if list.len() <= index {
-        list.resize_with(index + 1, || None);
-    }
-    list[index] = Some(value);
 }
 
 #[cfg(test)]

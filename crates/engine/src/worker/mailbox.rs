@@ -9,7 +9,7 @@ use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::port::PortQueue;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, put};
 
 /// An order.
 pub(crate) enum Command {
@@ -136,11 +136,4 @@ impl Worker {
             std::thread::yield_now();
         }
     }
-}
-
-fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
-    if list.len() <= index {
-        list.resize_with(index + 1, || None);
-    }
-    list[index] = Some(value);
 }

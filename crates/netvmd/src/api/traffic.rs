@@ -8,7 +8,7 @@ use axum::extract::State;
 use netvm_api::{
     ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo, Stats,
 };
-use netvm_config::model::{Chain, Host, OnFailure, Output, PortConfig, PortKind};
+use netvm_config::model::{Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, StageView, WorkerView,
 };
@@ -96,7 +96,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
     PortInfo {
         id: port.id.0,
         name: port.name.clone(),
-        kind: kind_word(&port.kind).to_owned(),
+        kind: port.kind.word().to_owned(),
         driver_mode,
         link: view.link.unwrap_or(true),
         queues: port.queues,
@@ -113,20 +113,6 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
             .filter(|(reason, _)| unsent.contains(reason))
             .map(|(_, count)| count)
             .sum(),
-    }
-}
-
-/// The word that the configuration has for it.
-const fn kind_word(kind: &PortKind) -> &'static str {
-    match kind {
-        PortKind::Pci { .. } => "pci",
-        PortKind::AfXdp { .. } => "af_xdp",
-        PortKind::AfPacket { .. } => "af_packet",
-        PortKind::Tap { .. } => "tap",
-        PortKind::Pcap { .. } => "pcap",
-        PortKind::Null { .. } => "null",
-        PortKind::Source(_) => "source",
-        PortKind::Sink => "sink",
     }
 }
 
