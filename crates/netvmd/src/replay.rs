@@ -24,6 +24,8 @@ const CELLS: u32 = 8192;
 const HEADROOM: u16 = 256;
 /// The largest cell, and the longest frame that fits behind its headroom.
 const LARGEST_CELL: u32 = 65_472;
+/// How long NFs that are all there have for learning of each other.
+const SETTLE: Duration = Duration::from_millis(150);
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 /// How long nothing may move before the replay is given up.
@@ -179,9 +181,20 @@ async fn run(
     host: &Host,
 ) -> Result<ReplayReport, ReplayError> {
     let prepared = supervisor.prepare(host)?;
-    let wanted = host.clone();
-    engine.call(move |engine| engine.apply(&wanted)).await??;
+    let (wanted, all) = (host.clone(), host.nfs.len());
+    // The NFs first: packets that come while one of them still learns of the next would overtake each other.
+    let idle = Host { ports: Vec::new(), steering: Vec::new(), ..host.clone() };
+    engine.call(move |engine| engine.apply(&idle)).await??;
     supervisor.reconcile(prepared);
+    let mut waited = Duration::ZERO;
+    while waited < SETTLE && supervisor.status().iter().all(|status| status.failures == 0) {
+        tokio::time::sleep(LOOK).await;
+        let active = |engine: &mut Engine| {
+            engine.instances().iter().filter(|nf| nf.state == netvm_engine::InstanceState::Active).count()
+        };
+        waited = if engine.call(active).await? == all { waited + LOOK } else { Duration::ZERO };
+    }
+    engine.call(move |engine| engine.apply(&wanted)).await??;
     let (mut last, mut still) = (Seen::default(), Duration::ZERO);
     loop {
         tokio::time::sleep(LOOK).await;
