@@ -1,0 +1,3 @@
+//! First matching rule for bursts of flow keys.
+
+#![forbid(unsafe_code)]

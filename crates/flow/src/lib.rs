@@ -1,0 +1,1 @@
+//! The flow cache: exact match on flow keys, bounded, in bursts.

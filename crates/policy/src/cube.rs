@@ -1,0 +1,120 @@
+//! What classifiers are built from: rules with one value, prefix, mask or range for every field.
+
+use netvm_wire::{Address, FlowKey};
+
+use crate::matching::mac_bits;
+use crate::span::{Masked, Span};
+
+/// Which packets have the fields of a cube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4 packets.
+    V4,
+    /// IPv6 packets.
+    V6,
+    /// All others, ARP included.
+    Other,
+}
+
+impl Family {
+    /// That of a packet.
+    #[must_use]
+    pub const fn of(key: &FlowKey) -> Self {
+        match key.ether_type {
+            netvm_wire::EtherType::IPV4 => Self::V4,
+            netvm_wire::EtherType::IPV6 => Self::V6,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A product of one set for each field of the key of one family. Addresses are the numbers of [`address_bits`]; their
+/// masks are prefixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cube {
+    /// Which packets.
+    pub family: Family,
+    /// The sets.
+    pub fields: Fields,
+}
+
+/// A set for each field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "named as the fields of the key")]
+pub struct Fields {
+    pub source: Masked<u128>,
+    pub destination: Masked<u128>,
+    pub source_mac: Masked<u64>,
+    pub destination_mac: Masked<u64>,
+    /// Matters in [`Family::Other`] only.
+    pub ether_type: Span<u16>,
+    pub vlan: Span<u16>,
+    pub inner_vlan: Span<u16>,
+    pub protocol: Masked<u8>,
+    pub source_ports: Span<u16>,
+    pub destination_ports: Span<u16>,
+    pub tcp_flags: Masked<u8>,
+    pub dscp: Span<u8>,
+    pub icmp_type: Span<u8>,
+    pub icmp_code: Span<u8>,
+    /// By the numbers of [`netvm_wire::Fragment`].
+    pub fragment: Span<u8>,
+    pub arp_operation: Span<u16>,
+}
+
+impl Fields {
+    /// Everything.
+    pub const ANY: Self = Self {
+        source: Masked::<u128>::ANY,
+        destination: Masked::<u128>::ANY,
+        source_mac: Masked::<u64>::ANY,
+        destination_mac: Masked::<u64>::ANY,
+        ether_type: Span { first: 0, last: u16::MAX },
+        vlan: Span { first: 0, last: u16::MAX },
+        inner_vlan: Span { first: 0, last: u16::MAX },
+        protocol: Masked::<u8>::ANY,
+        source_ports: Span { first: 0, last: u16::MAX },
+        destination_ports: Span { first: 0, last: u16::MAX },
+        tcp_flags: Masked::<u8>::ANY,
+        dscp: Span { first: 0, last: u8::MAX },
+        icmp_type: Span { first: 0, last: u8::MAX },
+        icmp_code: Span { first: 0, last: u8::MAX },
+        fragment: Span { first: 0, last: u8::MAX },
+        arp_operation: Span { first: 0, last: u16::MAX },
+    };
+}
+
+impl Cube {
+    /// Whether a packet is in it.
+    #[must_use]
+    pub fn contains(&self, key: &FlowKey) -> bool {
+        let fields = &self.fields;
+        let vlan = |vlan: Option<netvm_wire::VlanId>| vlan.map_or(0, netvm_wire::VlanId::get);
+        Family::of(key) == self.family
+            && fields.source.contains(address_bits(key.source))
+            && fields.destination.contains(address_bits(key.destination))
+            && fields.source_mac.contains(mac_bits(key.source_mac))
+            && fields.destination_mac.contains(mac_bits(key.destination_mac))
+            && fields.ether_type.contains(key.ether_type.0)
+            && fields.vlan.contains(vlan(key.vlan))
+            && fields.inner_vlan.contains(vlan(key.inner_vlan))
+            && fields.protocol.contains(key.protocol.0)
+            && fields.source_ports.contains(key.source_port)
+            && fields.destination_ports.contains(key.destination_port)
+            && fields.tcp_flags.contains(key.tcp_flags.bits())
+            && fields.dscp.contains(key.dscp)
+            && fields.icmp_type.contains(key.icmp_type)
+            && fields.icmp_code.contains(key.icmp_code)
+            && fields.fragment.contains(key.fragment as u8)
+            && fields.arp_operation.contains(key.arp_operation)
+    }
+}
+
+/// An address as a number: IPv4 in the low 32 bits, IPv6 in all.
+#[must_use]
+pub const fn address_bits(address: Address) -> u128 {
+    match address.v4_bits() {
+        Some(bits) => bits as u128,
+        None => address.v6_bits(),
+    }
+}

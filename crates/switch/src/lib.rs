@@ -1,0 +1,3 @@
+//! L2 switching with nothing of DPDK.
+
+#![forbid(unsafe_code)]
