@@ -26,10 +26,21 @@ impl Family {
             _ => Self::Other,
         }
     }
+
+    /// An address as the number that cubes of the family have: IPv4 in 32 bits; IPv6 in 128; the others in 128 as
+    /// [`Address`] keeps them, IPv4 (of ARP) as IPv4-mapped, so that 0.0.0.0 is not the `::` of no address.
+    #[inline]
+    #[must_use]
+    pub const fn address_bits(self, address: Address) -> u128 {
+        match self {
+            Self::V4 => address.v6_bits() as u32 as u128,
+            Self::V6 | Self::Other => address.v6_bits(),
+        }
+    }
 }
 
-/// A product of one set for each field of the key of one family. Addresses are the numbers of [`address_bits`]; their
-/// masks are prefixes.
+/// A product of one set for each field of the key of one family. Addresses are the numbers of
+/// [`Family::address_bits`]; their masks are prefixes of 32 bits in [`Family::V4`], else of 128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cube {
     /// Which packets.
@@ -91,8 +102,8 @@ impl Cube {
         let fields = &self.fields;
         let vlan = |vlan: Option<netvm_wire::VlanId>| vlan.map_or(0, netvm_wire::VlanId::get);
         Family::of(key) == self.family
-            && fields.source.contains(address_bits(key.source))
-            && fields.destination.contains(address_bits(key.destination))
+            && fields.source.contains(self.family.address_bits(key.source))
+            && fields.destination.contains(self.family.address_bits(key.destination))
             && fields.source_mac.contains(mac_bits(key.source_mac))
             && fields.destination_mac.contains(mac_bits(key.destination_mac))
             && fields.ether_type.contains(key.ether_type.0)
@@ -108,13 +119,57 @@ impl Cube {
             && fields.fragment.contains(key.fragment as u8)
             && fields.arp_operation.contains(key.arp_operation)
     }
-}
 
-/// An address as a number: IPv4 in the low 32 bits, IPv6 in all.
-#[must_use]
-pub const fn address_bits(address: Address) -> u128 {
-    match address.v4_bits() {
-        Some(bits) => bits as u128,
-        None => address.v6_bits(),
+    /// Whether every packet of `other` is in it.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let (a, b) = (&self.fields, &other.fields);
+        self.family == other.family
+            && a.source.covers(&b.source)
+            && a.destination.covers(&b.destination)
+            && a.protocol.covers(&b.protocol)
+            && a.source_ports.covers(&b.source_ports)
+            && a.destination_ports.covers(&b.destination_ports)
+            && a.source_mac.covers(&b.source_mac)
+            && a.destination_mac.covers(&b.destination_mac)
+            && a.ether_type.covers(&b.ether_type)
+            && a.vlan.covers(&b.vlan)
+            && a.inner_vlan.covers(&b.inner_vlan)
+            && a.tcp_flags.covers(&b.tcp_flags)
+            && a.dscp.covers(&b.dscp)
+            && a.icmp_type.covers(&b.icmp_type)
+            && a.icmp_code.covers(&b.icmp_code)
+            && a.fragment.covers(&b.fragment)
+            && a.arp_operation.covers(&b.arp_operation)
+    }
+
+    /// The packets that are in both; `None` if there are none.
+    #[must_use]
+    pub fn intersect(&self, other: &Self) -> Option<Self> {
+        let (a, b) = (&self.fields, &other.fields);
+        if self.family != other.family {
+            return None;
+        }
+        Some(Self {
+            family: self.family,
+            fields: Fields {
+                source: a.source.intersect(&b.source)?,
+                destination: a.destination.intersect(&b.destination)?,
+                protocol: a.protocol.intersect(&b.protocol)?,
+                source_ports: a.source_ports.intersect(&b.source_ports)?,
+                destination_ports: a.destination_ports.intersect(&b.destination_ports)?,
+                source_mac: a.source_mac.intersect(&b.source_mac)?,
+                destination_mac: a.destination_mac.intersect(&b.destination_mac)?,
+                ether_type: a.ether_type.intersect(&b.ether_type)?,
+                vlan: a.vlan.intersect(&b.vlan)?,
+                inner_vlan: a.inner_vlan.intersect(&b.inner_vlan)?,
+                tcp_flags: a.tcp_flags.intersect(&b.tcp_flags)?,
+                dscp: a.dscp.intersect(&b.dscp)?,
+                icmp_type: a.icmp_type.intersect(&b.icmp_type)?,
+                icmp_code: a.icmp_code.intersect(&b.icmp_code)?,
+                fragment: a.fragment.intersect(&b.fragment)?,
+                arp_operation: a.arp_operation.intersect(&b.arp_operation)?,
+            },
+        })
     }
 }

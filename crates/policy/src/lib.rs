@@ -8,14 +8,19 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "arbitrary"))]
+pub mod arbitrary;
 mod cube;
 mod ids;
+mod lower;
 mod matching;
 mod rule;
+mod simplify;
 mod span;
 
-pub use cube::{Cube, Family, Fields, address_bits};
+pub use cube::{Cube, Family, Fields};
 pub use ids::{ChainId, PortId, RuleId};
+pub use lower::{MAX_CUBES, TooManyCubes};
 pub use matching::Match;
 pub use rule::{Actions, Police, Rate, Rule, SetVlan, Verdict};
 pub use span::{Masked, Span};

@@ -96,7 +96,7 @@ impl Match {
     }
 
     /// Whether only IP packets can fit: there are fields of layer 3 or above, and no EtherType says otherwise.
-    fn needs_ip(&self) -> bool {
+    pub(crate) fn needs_ip(&self) -> bool {
         let above = !self.source.is_empty()
             || !self.destination.is_empty()
             || !self.protocol.is_empty()

@@ -1,0 +1,156 @@
+//! Sets of numbers as sorted ranges: the one form in which values of fields are intersected and negated.
+
+/// Disjoint ranges in ascending order, none next to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ranges(Vec<(u128, u128)>);
+
+impl Ranges {
+    /// One range; `first` is not above `last`.
+    pub(super) fn one(first: u128, last: u128) -> Self {
+        Self([(first, last)].into())
+    }
+
+    /// One value.
+    pub(super) fn single(value: u128) -> Self {
+        Self::one(value, value)
+    }
+
+    /// Everything from 0 to `highest`.
+    pub(super) fn all(highest: u128) -> Self {
+        Self::one(0, highest)
+    }
+
+    /// The values of all these ranges.
+    pub(super) fn union(ranges: impl IntoIterator<Item = (u128, u128)>) -> Self {
+        let mut sorted: Vec<_> = ranges.into_iter().collect();
+        sorted.sort_unstable();
+        let mut joined: Vec<(u128, u128)> = Vec::with_capacity(sorted.len());
+        for (first, last) in sorted {
+            match joined.last_mut() {
+                Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+                _ => joined.push((first, last)),
+            }
+        }
+        Self(joined)
+    }
+
+    /// The ranges.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u128, u128)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether there is no value.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The values from 0 to `highest` that are not in it.
+    pub(super) fn complement(&self, highest: u128) -> Self {
+        let mut gaps = Vec::with_capacity(self.0.len() + 1);
+        let mut next = Some(0);
+        for (first, last) in self.iter() {
+            if let Some(start) = next
+                && start < first
+                && start <= highest
+            {
+                gaps.push((start, (first - 1).min(highest)));
+            }
+            next = last.checked_add(1);
+        }
+        if let Some(start) = next
+            && start <= highest
+        {
+            gaps.push((start, highest));
+        }
+        Self(gaps)
+    }
+
+    /// The values that are in both.
+    pub(super) fn intersect(&self, other: &Self) -> Self {
+        let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
+        let mut common = Vec::new();
+        while let (Some(a), Some(b)) = (left.peek().copied(), right.peek().copied()) {
+            let (first, last) = (a.0.max(b.0), a.1.min(b.1));
+            if first <= last {
+                common.push((first, last));
+            }
+            let _ = if a.1 < b.1 { left.next() } else { right.next() };
+        }
+        Self(common)
+    }
+
+    /// The same values as prefixes of numbers of `bits` bits: value and length, the fewest that do.
+    pub(super) fn prefixes(&self, bits: u8) -> Vec<(u128, u8)> {
+        let mut prefixes = Vec::new();
+        for (mut first, last) in self.iter() {
+            loop {
+                // The largest block that starts here: as `first` is aligned, and not beyond `last`.
+                let mut free = (first.trailing_zeros() as u8).min(bits);
+                while first | block(free) > last {
+                    free -= 1;
+                }
+                prefixes.push((first, bits - free));
+                match (first | block(free)).checked_add(1) {
+                    Some(next) if next <= last => first = next,
+                    _ => break,
+                }
+            }
+        }
+        prefixes
+    }
+}
+
+/// Ones in the lowest bits.
+const fn block(bits: u8) -> u128 {
+    if bits == 0 { 0 } else { u128::MAX >> (128 - bits as u32) }
+}
+
+/// First and last number of a prefix of numbers of `bits` bits; bits of `value` behind the length do not matter.
+pub(super) const fn prefix_range(value: u128, length: u8, bits: u8) -> (u128, u128) {
+    let free = block(bits.saturating_sub(length));
+    (value & !free, value | free)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(values: &[u8]) -> Ranges {
+        Ranges::union(values.iter().map(|value| (u128::from(*value), u128::from(*value))))
+    }
+
+    fn values(ranges: &Ranges) -> Vec<u8> {
+        ranges.iter().flat_map(|(first, last)| first as u8..=last as u8).collect()
+    }
+
+    #[test]
+    fn the_ends_of_all_numbers_are_no_exception() {
+        let all = Ranges::all(u128::MAX);
+        assert!(all.complement(u128::MAX).is_empty());
+        assert_eq!(all.prefixes(128), [(0, 0)]);
+        assert_eq!(Ranges::single(u128::MAX).complement(u128::MAX), Ranges::one(0, u128::MAX - 1));
+        assert_eq!(Ranges::single(u128::MAX).prefixes(128), [(u128::MAX, 128)]);
+        assert_eq!(Ranges::union([(0, u128::MAX), (5, 6)]), all);
+        assert_eq!(Ranges::union([]).complement(7), Ranges::all(7));
+        assert_eq!(Ranges::one(5, 20).complement(7), Ranges::one(0, 4));
+        assert_eq!(Ranges::one(10, 20).complement(7), Ranges::one(0, 7));
+        assert_eq!(prefix_range(0x0a01_0203, 8, 32), (0x0a00_0000, 0x0aff_ffff));
+        assert_eq!(prefix_range(1, 0, 128), (0, u128::MAX));
+    }
+
+    proptest! {
+        /// Against sets of bytes.
+        #[test]
+        fn they_are_sets(a: Vec<u8>, b: Vec<u8>) {
+            let in_both = (0..=255).filter(|value| a.contains(value) && b.contains(value));
+            prop_assert_eq!(values(&of(&a).intersect(&of(&b))), in_both.collect::<Vec<u8>>());
+            let outside = (0..=255).filter(|value| !a.contains(value));
+            prop_assert_eq!(values(&of(&a).complement(255)), outside.collect::<Vec<u8>>());
+            let prefixes = of(&a).prefixes(8);
+            let covered = Ranges::union(prefixes.iter().map(|(value, length)| prefix_range(*value, *length, 8)));
+            prop_assert_eq!(covered, of(&a));
+        }
+    }
+}
