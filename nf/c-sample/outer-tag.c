@@ -54,6 +54,7 @@ int main(int argc, char **argv) {
     options.name = "netvm-outer-tag";
     options.counters = counters;
     options.counter_count = 2;
+    options.threads = 1; /* as there is one loop, below */
     if (netlib_attach(&options, &nf) != NETLIB_OK) {
         fprintf(stderr, "netvm-outer-tag: attach: %s\n", netlib_last_error());
         return 1;

@@ -89,7 +89,6 @@ int main(int argc, char **argv) {
     options.name = "netvm-ttl-forward";
     options.counters = counter_names;
     options.counter_count = COUNTERS;
-    options.threads = 2;
     if (netlib_attach(&options, &nf) != NETLIB_OK)
         return failed("attach");
 

@@ -32,6 +32,8 @@ pub const PATH_VARIABLE: &str = "NETVM_ATTACH";
 pub const DEFAULT_PATH: &str = "/run/netvm/attach.sock";
 /// Environment variable with the role under which an NF that netvmd starts answers.
 pub const ROLE_VARIABLE: &str = "NETVM_ROLE";
+/// Environment variable with the number of threads that the configuration gives an NF that netvmd starts.
+pub const THREADS_VARIABLE: &str = "NETVM_THREADS";
 
 /// Longest message; a longer one is refused by both sides.
 const MAX_MESSAGE: usize = 16 * 1024;

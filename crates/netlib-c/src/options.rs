@@ -33,13 +33,14 @@ pub struct netlib_options {
     pub counters: *const *const c_char,
     /// How many.
     pub counter_count: usize,
-    /// Threads that each take packets.
+    /// Threads that each take packets; netlib_options_init() sets $NETVM_THREADS (which netvmd sets), else 1. A program
+    /// that serves only one endpoint sets 1: packets go to all threads.
     pub threads: u16,
     /// A netlib_waiting.
     pub waiting: c_int,
 }
 
-/// Sets one thread, adaptive waiting, nothing else.
+/// Sets the threads of $NETVM_THREADS, else one, adaptive waiting, nothing else.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL.
 ///
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn netlib_options_init(options: *mut netlib_options) -> c_
             socket: std::ptr::null(),
             counters: std::ptr::null(),
             counter_count: 0,
-            threads: 1,
+            threads: Options::new("").threads,
             waiting: netlib_waiting::NETLIB_ADAPTIVE as c_int,
         };
         // SAFETY: not NULL, and the caller's to write.

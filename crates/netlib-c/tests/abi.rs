@@ -14,10 +14,10 @@ use netlib_c::*;
 
 const PROGRAM: &str = "NETLIB_C_TEST_PROGRAM";
 
-fn spawn(name: &str) -> Process {
+fn spawn(name: &str, threads: &str) -> Process {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "be_the_program", "--nocapture", "--test-threads=1"]);
-    command.env(PROGRAM, name).stdout(Stdio::null());
+    command.env(PROGRAM, name).env(netlib::THREADS_VARIABLE, threads).stdout(Stdio::null());
     Process::spawn(command, &["lan", "wan"], &["audit"]).unwrap()
 }
 
@@ -157,7 +157,6 @@ fn callback_program() {
         }
     }
     let mut options = options(c"callback");
-    options.threads = 2;
     options.role = c"filter".as_ptr();
     let mut user = 42u32;
     // SAFETY: pointers to what lives here.
@@ -167,7 +166,7 @@ fn callback_program() {
 
 #[test]
 fn the_burst_functions_do_what_they_say() {
-    let mut nf = spawn("burst");
+    let mut nf = spawn("burst", "1");
     let frames: [&[u8]; 4] = [&[0, 10], &[1, 11, 12], &[2, 13], &[3, 14]];
     let outcomes = nf.inject_all(&frames.map(|frame| (PortId(1), frame))).unwrap();
     assert_eq!((outcomes[0].verdict, &outcomes[0].bytes[..]), (Verdict::Role(RoleId(0)), &b"ab\0\nz"[..]));
@@ -187,7 +186,7 @@ fn the_burst_functions_do_what_they_say() {
 
 #[test]
 fn the_callback_is_asked_by_every_thread() {
-    let mut nf = spawn("callback");
+    let mut nf = spawn("callback", "2");
     assert_eq!((nf.hello().role.as_str(), nf.hello().threads), ("filter", 2));
     let frames: [&[u8]; 5] = [&[0], &[1], &[2], &[3], &[4]];
     let outcomes = nf.inject_all(&frames.map(|frame| (PortId(0), frame))).unwrap();

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use netvm_attach::{AttachError, Fds, Hello, Ready};
-use netvm_region::{Control, ControlError, LAYOUT_VERSION, MapError, Region, RingRef, TableReader};
+use netvm_region::{
+    Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Region, RingRef, TableReader,
+};
 use netvm_ring::RingMemory;
 
 use crate::{Endpoint, Stop, Waiting};
@@ -45,7 +47,8 @@ pub struct Options {
     pub name: String,
     /// The role under which it answers.
     pub role: String,
-    /// Threads that each take packets, at least 1.
+    /// Threads that each take packets, at least 1. A program that serves fewer endpoints than it has threads loses the
+    /// packets of the others: one with a single loop of its own sets 1.
     pub threads: u16,
     /// How they wait.
     pub waiting: Waiting,
@@ -58,15 +61,15 @@ pub struct Options {
 }
 
 impl Options {
-    /// One thread, adaptive waiting, the role that the environment names (what netvmd sets for an NF that it starts), else
-    /// the program's name.
+    /// Adaptive waiting, the threads and the role that the environment names (what netvmd sets for an NF that it starts), else
+    /// one thread and the program's name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let role = std::env::var(crate::ROLE_VARIABLE).unwrap_or_else(|_| name.to_owned());
         Self {
             name: name.to_owned(),
             role,
-            threads: 1,
+            threads: configured_threads(std::env::var(crate::THREADS_VARIABLE).ok().as_deref()),
             waiting: Waiting::default(),
             socket: None,
             counters: Vec::new(),
@@ -80,6 +83,12 @@ impl Options {
         self.counters = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
+}
+
+/// The number of threads in the environment's words; 1 when it says none that an NF can have.
+fn configured_threads(text: Option<&str>) -> u16 {
+    let number = text.and_then(|text| text.parse().ok());
+    number.filter(|threads| (1..=MAX_THREADS).contains(&usize::from(*threads))).unwrap_or(1)
 }
 
 /// What all threads of the NF share: the mappings and the descriptors that wake others.
@@ -194,4 +203,16 @@ fn socket(options: &Options) -> Result<OwnedFd, AttachError> {
     let path =
         options.socket.clone().or_else(|| std::env::var_os(netvm_attach::PATH_VARIABLE).map(PathBuf::from));
     netvm_attach::connect(path.as_deref().unwrap_or(Path::new(netvm_attach::DEFAULT_PATH)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_the_environment_are_those_that_an_nf_can_have() {
+        let threads =
+            ["1", "3", "16", "0", "17", "70000", "-1", "two", ""].map(|text| configured_threads(Some(text)));
+        assert_eq!((threads, configured_threads(None)), ([1, 3, 16, 1, 1, 1, 1, 1, 1], 1));
+    }
 }

@@ -38,6 +38,7 @@ fn be_the_program() {
             netlib::run(&options, |_| SelfStop(stop.clone())).unwrap();
         }
         "timeout" => wait_in_slices(&options),
+        "configured" => netlib::run(&Options::new("configured"), Steer::new).unwrap(),
         "silent" => {}
         other => panic!("no program {other}"),
     }
@@ -150,6 +151,20 @@ fn every_verdict_comes_back_from_every_thread_of_an_adaptive_nf() {
 #[test]
 fn every_verdict_comes_back_from_every_thread_of_a_polling_nf() {
     steers("steer-poll");
+}
+
+#[test]
+fn the_environment_says_how_many_threads_an_nf_has() {
+    for (variable, threads) in [(Some("2"), 2), (Some("17"), 1), (None, 1)] {
+        let mut command = program("configured");
+        match variable {
+            Some(number) => command.env(netlib::THREADS_VARIABLE, number),
+            None => command.env_remove(netlib::THREADS_VARIABLE),
+        };
+        let mut nf = Process::spawn(command, &["lan", "wan"], &["audit"]).unwrap();
+        assert_eq!(nf.hello().threads, threads, "{variable:?}");
+        assert!(nf.stop().unwrap().success());
+    }
 }
 
 #[test]

@@ -83,7 +83,8 @@ fn with_vlan(mut frame: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn the_callback_sample_decrements_and_steers() {
-    for command in programs("netvm-ttl-forward", &["lan", "wan"]) {
+    for mut command in programs("netvm-ttl-forward", &["lan", "wan"]) {
+        command.env(netlib::THREADS_VARIABLE, "2");
         let mut nf = Process::spawn(command, &["lan", "wan"], &[]).unwrap();
         assert_eq!((nf.hello().name.as_str(), nf.hello().threads), ("netvm-ttl-forward", 2));
         for ttl in 2..=255 {
@@ -127,7 +128,8 @@ fn the_burst_sample_grows_and_shrinks_packets() {
     let mut tagged = frame.clone();
     tagged.splice(12..12, [0x88, 0xa8, 0x01, 0x2c]);
     for (mode, given, made) in [("push", &frame, &tagged), ("pop", &tagged, &frame)] {
-        for command in programs("netvm-outer-tag", &[mode, "300"]) {
+        for mut command in programs("netvm-outer-tag", &[mode, "300"]) {
+            command.env(netlib::THREADS_VARIABLE, "3");
             let mut nf = Process::spawn(command, &[], &[]).unwrap();
             let outcomes = nf.inject_all(&[(PortId(0), given.as_slice()); 70]).unwrap();
             assert!(outcomes.iter().all(|o| o.verdict == Verdict::Next && o.bytes == *made), "{mode}");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use netlib::{Options, Verdict, Waiting};
+use netlib::{MAX_THREADS, Options, Verdict, Waiting};
 
 /// Options of attaching and waiting; flatten them into the NF's own.
 #[derive(Clone, Debug, Default, Args)]
@@ -11,9 +11,9 @@ pub struct CommonArgs {
     /// Role under which this NF answers [default: $NETVM_ROLE, which netvmd sets, else the program's name]
     #[arg(long, value_name = "NAME")]
     pub role: Option<String>,
-    /// Threads that each take packets
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
-    pub threads: u16,
+    /// Threads that each take packets, 1 to 16 [default: $NETVM_THREADS, which netvmd sets, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS as i64))]
+    pub threads: Option<u16>,
     /// Spin while there are no packets: the lowest latency, for an NF with cores of its own
     #[arg(long)]
     pub poll: bool,
@@ -30,8 +30,9 @@ impl CommonArgs {
         if let Some(role) = &self.role {
             options.role.clone_from(role);
         }
-        // No option given is 1; a CommonArgs that no parser made has 0.
-        options.threads = self.threads.max(1);
+        if let Some(threads) = self.threads {
+            options.threads = threads;
+        }
         options.waiting = if self.poll { Waiting::Poll } else { Waiting::Adaptive };
         options.socket.clone_from(&self.socket);
         options

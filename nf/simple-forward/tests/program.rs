@@ -31,6 +31,17 @@ fn the_program_is_a_bump_in_the_wire() {
 }
 
 #[test]
+fn threads_are_those_of_the_configuration_unless_its_own_option_says_others() {
+    for (args, threads) in [(&[][..], 3), (&["--threads", "2"], 2)] {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).env(netlib::THREADS_VARIABLE, "3");
+        let mut nf = Process::spawn(command, &[], &[]).unwrap();
+        assert_eq!(nf.hello().threads, threads);
+        assert!(nf.stop().unwrap().success());
+    }
+}
+
+#[test]
 fn without_an_engine_it_says_what_is_missing() {
     let output = Command::new(PROGRAM).args(["--socket", "/nonexistent/attach.sock"]).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();

@@ -18,8 +18,6 @@ use super::sandbox::{Confinement, Sandbox, Step};
 
 /// The program's share of the environment that netvmd itself was started with.
 const INHERITED: [&str; 2] = ["PATH", "LANG"];
-/// Environment variable with the number of threads that the configuration gives the NF.
-const THREADS_VARIABLE: &str = "NETVM_THREADS";
 
 /// Why an NF cannot be started as it is configured.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +143,7 @@ impl Recipe {
         command.env_clear();
         command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env(THREADS_VARIABLE, self.threads.to_string());
+        command.env(netvm_attach::THREADS_VARIABLE, self.threads.to_string());
         command.env(netvm_attach::ROLE_VARIABLE, &self.role);
         command.env(netvm_attach::FD_VARIABLE, attach_fd.to_string());
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
