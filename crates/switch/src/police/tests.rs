@@ -1,0 +1,214 @@
+use std::sync::atomic::{AtomicBool, AtomicU64 as Plain, Ordering};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NANOS: u64 = 1_000_000_000;
+
+/// A token bucket in exact numbers: tokens are counted in parts of 1/(clock rate).
+struct Exact {
+    rate: u128,
+    hz: u128,
+    full: u128,
+    level: u128,
+    last: u64,
+}
+
+impl Exact {
+    fn new(rate: u64, burst: u64, hz: u64) -> Self {
+        let full = u128::from(burst) * u128::from(hz);
+        Self { rate: rate.into(), hz: hz.into(), full, level: full, last: 0 }
+    }
+
+    fn advance(&mut self, now: u64) {
+        self.level = self.full.min(self.level + self.rate * u128::from(now - self.last));
+        self.last = now;
+    }
+
+    /// Whether it holds `units`, and whether it does with so many steps' worth of units to spare.
+    fn holds(&self, units: u64, steps: f64, step: f64) -> (bool, bool) {
+        let want = u128::from(units) * self.hz;
+        let spare = (steps * step * self.rate as f64 * self.hz as f64).ceil() as u128 + 1;
+        (self.level + self.hz > want, self.level >= want + spare)
+    }
+}
+
+fn rates() -> impl Strategy<Value = u64> {
+    prop_oneof![1..20u64, 1..1_000_000u64, 1..=400_000_000_000u64, Just(Policer::MAX_RATE)]
+}
+
+fn clocks() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(10), Just(NANOS), 1_000_000_000..4_000_000_000u64, Just(1), Just(Policer::MAX_CLOCK)]
+}
+
+proptest! {
+    /// Never more than the exact bucket by a unit; never less than it by more than rounding.
+    #[test]
+    fn admits_what_an_exact_bucket_admits(
+        rate in rates(),
+        hz in clocks(),
+        burst in 1..10_000_000u64,
+        steps in prop::collection::vec((any::<u32>(), 0..40u32, 0..20_000u64), 1..200),
+    ) {
+        let Ok(policer) = Policer::new(rate, burst, hz) else { return Ok(()) };
+        let mut exact = Exact::new(rate, burst, hz);
+        let mut now = 0;
+        // What rounding may have cost since the bucket was full, in steps; a step is a part of a second.
+        let mut lost = 1.0;
+        let step = 1.0 / ((hz << policer.shift) as f64);
+        for (wait, shrink, units) in steps {
+            now += u64::from(wait >> shrink.min(31));
+            // Steps wrap after 48 days; the bucket is taken for partly empty when that is how long it was idle.
+            if now / hz > 40 * 86_400 {
+                break;
+            }
+            exact.advance(now);
+            if exact.level == exact.full {
+                lost = 1.0;
+            }
+            let (may, must) = exact.holds(units, lost + 1.0 + units as f64 / f64::from(1 << FRACTION), step);
+            let admitted = policer.admit(now, units);
+            prop_assert!(!admitted || may, "{units} units at {now}: the exact bucket does not hold them");
+            prop_assert!(admitted || !must, "{units} units at {now}: the exact bucket holds them");
+            if admitted {
+                exact.level = exact.level.saturating_sub(u128::from(units) * exact.hz);
+                lost += 2.0 + units as f64 / f64::from(1 << FRACTION);
+            }
+        }
+    }
+
+    /// A run admits what one packet after the other does, but for rounding, which a run does once: it is never less.
+    #[test]
+    fn a_run_admits_its_longest_front(
+        rate in rates(),
+        burst in 1..100_000u64,
+        packets in 0..100u64,
+        lengths in prop::collection::vec(0..2000u32, 0..40),
+        used in 0..100_000u64,
+    ) {
+        let Ok(run) = Policer::new(rate, burst, NANOS) else { return Ok(()) };
+        let Ok(single) = Policer::new(rate, burst, NANOS) else { return Ok(()) };
+        prop_assert_eq!(run.admit(7, used), used <= burst);
+        single.admit(7, used);
+        let left = if used <= burst { burst - used } else { burst };
+        let front = run.admit_run(7, &lengths);
+        let fits = |left: u64| lengths
+            .iter()
+            .scan(0, |sum, length| { *sum += u64::from(*length); Some(*sum) })
+            .take_while(|sum| *sum <= left)
+            .count();
+        prop_assert!(front <= fits(left) && front >= fits(left.saturating_sub(2)), "{front} of {lengths:?}");
+        let one_by_one = lengths.iter().take_while(|length| single.admit(7, u64::from(**length))).count();
+        prop_assert!(one_by_one <= front);
+
+        let count = Policer::new(rate, burst, NANOS).unwrap();
+        prop_assert_eq!(count.admit_count(7, packets as usize) as u64, packets.min(burst));
+        prop_assert_eq!(count.admit_count(7, packets as usize) as u64, packets.min(burst - packets.min(burst)));
+    }
+}
+
+#[test]
+fn extreme_rates_are_kept() {
+    for (rate, burst, hz) in [
+        (1, 1, NANOS),
+        (1, 1000, 2_300_000_000),
+        (400_000_000_000, 400_000_000, 2_300_000_000),
+        (400_000_000_000, 12_000, NANOS),
+        (Policer::MAX_RATE, 1 << 30, Policer::MAX_CLOCK),
+        (10, 10, 1),
+    ] {
+        let policer = Policer::new(rate, burst, hz).unwrap();
+        // From a time at which the steps have wrapped before.
+        let start = (1 << 58) + 12_345;
+        assert!(policer.admit(start, burst), "a full bucket of {burst}");
+        assert!(!policer.admit(start, 1), "an empty one at {rate}");
+        let seconds = 10;
+        let mut admitted = 0;
+        for tenth in 1..=seconds * 10 {
+            let now = start + hz * tenth / 10;
+            while policer.admit(now, (burst / 16).max(1)) {
+                admitted += (burst / 16).max(1);
+            }
+        }
+        let most = rate * seconds;
+        assert!(admitted <= most + burst, "{admitted} at {rate}");
+        // As the bucket is emptied every tenth of a second, it takes in no more than a burst each time; rounding may
+        // leave one of 16 parts in it.
+        let least = most.min(burst * 10 * seconds);
+        assert!(admitted + burst >= least - least / 8, "{admitted} of {least} at {rate}");
+    }
+}
+
+#[test]
+fn idle_for_long_is_full_and_a_late_worker_gets_nothing_more() {
+    let policer = Policer::new(1000, 100, NANOS).unwrap();
+    let now = 50 * NANOS;
+    assert!(policer.admit(now, 100));
+    assert!(!policer.admit(now - NANOS / 2, 1), "its time was overtaken");
+    assert!(!policer.admit(now, 1));
+    for days in [1, 100, 1000] {
+        let now = now + days * 86_400 * NANOS;
+        assert!(policer.admit(now, 100) && !policer.admit(now, 1), "after {days} days");
+    }
+}
+
+#[test]
+fn both_bounds_hold_and_a_refusal_by_one_costs_nothing_of_the_other() {
+    let meter = Meter::new(Some((1000, 10)), Some((1_000_000, 8 * 1500 * 4)), NANOS).unwrap();
+    assert_eq!(meter.admit_run(0, &[1500; 8]), 4, "the bits of four");
+    assert_eq!(meter.admit_run(0, &[64; 8]), 0, "no bits left");
+    assert_eq!(meter.admit_run(NANOS, &[64; 32]), 10, "the packets of ten");
+    // Of 48,000 bits of a full bucket 10 × 512 are gone: 83 packets more, had they not been bounded.
+    assert_eq!(
+        meter.admit_run(NANOS + NANOS / 100, &[500; 32]),
+        10,
+        "ten packets came in, and there are bits for them"
+    );
+    assert_eq!(Meter::new(None, None, NANOS).unwrap().admit_run(0, &[1500; 32]), 32);
+    let packets = Meter::new(Some((1, 1)), None, NANOS).unwrap();
+    assert!(packets.admit(0, 9000) && !packets.admit(0, 64) && packets.admit(NANOS, 64));
+}
+
+#[test]
+fn what_cannot_be_policed_is_refused() {
+    let error = |rate, burst, hz| Policer::new(rate, burst, hz).unwrap_err();
+    assert_eq!(error(0, 1, NANOS), PolicerError::Rate(0));
+    assert_eq!(error(Policer::MAX_RATE + 1, 1, NANOS), PolicerError::Rate(Policer::MAX_RATE + 1));
+    assert_eq!(error(1, 0, NANOS), PolicerError::NoBurst);
+    assert_eq!(error(1, 1, 0), PolicerError::Clock(0));
+    assert_eq!(error(1, 1, u64::MAX), PolicerError::Clock(u64::MAX));
+    assert_eq!(error(1, 10_000, NANOS), PolicerError::BurstTooLong { rate: 1, burst: 10_000 });
+    assert_eq!(error(1, u64::MAX, NANOS), PolicerError::BurstTooLong { rate: 1, burst: u64::MAX });
+}
+
+/// What several threads are admitted together stays within rate × time + burst, and comes near it.
+#[test]
+fn threads_share_one_bucket() {
+    const RATE: u64 = 50_000_000;
+    const BURST: u64 = 100_000;
+    let policer = Policer::new(RATE, BURST, NANOS).unwrap();
+    let (total, stop) = (Plain::new(0), AtomicBool::new(false));
+    let clock = Instant::now();
+    let passed = || clock.elapsed().as_nanos() as u64;
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (policer, total, stop, passed) = (&policer, &total, &stop, &passed);
+            scope.spawn(move || {
+                let lengths = [100 + worker; 32];
+                while !stop.load(Ordering::Relaxed) {
+                    let count = policer.admit_run(passed(), &lengths);
+                    total.fetch_add(count as u64 * u64::from(lengths[0]), Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let most = (u128::from(RATE) * u128::from(passed()) / u128::from(NANOS)) as u64 + BURST;
+    let total = total.into_inner();
+    assert!(total <= most, "{total} of at most {most}");
+    // The threads may have been kept off the processor, but not for half of the time.
+    assert!(total > most / 2, "{total} of {most}");
+}
