@@ -11,16 +11,26 @@
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod arbitrary;
 mod cube;
+mod decision;
+mod flatten;
 mod ids;
 mod lower;
 mod matching;
+mod reference;
 mod rule;
+mod side;
 mod simplify;
 mod span;
+mod used;
 
 pub use cube::{Cube, Family, Fields};
+pub use decision::{Decision, Merged};
+pub use flatten::{Flat, FlattenError, flatten};
 pub use ids::{ChainId, PortId, RuleId};
 pub use lower::{MAX_CUBES, TooManyCubes};
 pub use matching::Match;
+pub use reference::decide;
 pub use rule::{Actions, Police, Rate, Rule, SetVlan, Verdict};
+pub use side::{EgressClasses, Side, egress_classes, ingress_classes};
 pub use span::{Masked, Span};
+pub use used::UsedFields;

@@ -1,0 +1,63 @@
+//! What all rules that match a packet say together.
+
+use crate::ids::{PortId, RuleId};
+use crate::rule::{Police, Rule, SetVlan, Verdict};
+
+/// What is done with a packet, and which rules said so.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
+pub struct Decision {
+    /// The rules that match, in order: those without a verdict that come before the deciding one, and that one last.
+    pub rules: Vec<RuleId>,
+    /// What they say.
+    pub actions: Merged,
+}
+
+/// The actions of several rules. All parts are done: all of `polices`, then `set_vlan`, then `mirrors` (whose copies
+/// have the new VLAN), then the verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
+pub struct Merged {
+    /// Where packets go; `None` when no rule decides, and the port's default does.
+    pub verdict: Option<Verdict>,
+    /// Changes of the outer tag, each of what the one before left.
+    pub set_vlan: Vec<SetVlan>,
+    /// Ports that get a copy each.
+    pub mirrors: Vec<PortId>,
+    /// The token buckets, each that of its rule; what exceeds one is dropped.
+    pub polices: Vec<(RuleId, Police)>,
+}
+
+impl Decision {
+    /// That of a rule which matches alone.
+    #[must_use]
+    pub fn of(rule: &Rule) -> Self {
+        let actions = &rule.actions;
+        Self {
+            rules: vec![rule.id],
+            actions: Merged {
+                verdict: actions.verdict,
+                set_vlan: actions.set_vlan.into_iter().collect(),
+                mirrors: actions.mirror.into_iter().collect(),
+                polices: actions.police.into_iter().map(|police| (rule.id, police)).collect(),
+            },
+        }
+    }
+
+    /// This one, which has no verdict, and what later rules decide.
+    #[must_use]
+    pub(crate) fn then(&self, later: &Self) -> Self {
+        let (first, second) = (&self.actions, &later.actions);
+        Self {
+            rules: joined(&self.rules, &later.rules),
+            actions: Merged {
+                verdict: second.verdict,
+                set_vlan: joined(&first.set_vlan, &second.set_vlan),
+                mirrors: joined(&first.mirrors, &second.mirrors),
+                polices: joined(&first.polices, &second.polices),
+            },
+        }
+    }
+}
+
+fn joined<T: Copy>(first: &[T], second: &[T]) -> Vec<T> {
+    [first, second].concat()
+}

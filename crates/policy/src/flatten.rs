@@ -1,0 +1,190 @@
+//! From rules of which several can apply to a list of which the first that matches says all.
+//!
+//! Rules are taken from the last to the first. One with a verdict is put in front. One without is put in front as what it
+//! has in common with each of the list, in the same order, and then alone. What of the list it wholly contains can no
+//! longer be reached and is left out, so that a rule that counts everything costs nothing.
+
+use thiserror::Error;
+
+use crate::cube::Cube;
+use crate::decision::Decision;
+use crate::ids::RuleId;
+use crate::lower::TooManyCubes;
+use crate::rule::Rule;
+use crate::side::Side;
+
+/// An element of a list of which the first that matches counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flat {
+    /// Which packets: those in any of these; never none.
+    pub cubes: Vec<Cube>,
+    /// What is done with them.
+    pub decision: Decision,
+}
+
+/// Why rules have no list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FlattenError {
+    /// A rule's sets are too large.
+    #[error("rule {rule}: {why}")]
+    Sets {
+        /// The rule.
+        rule: RuleId,
+        /// How large.
+        why: TooManyCubes,
+    },
+    /// The list has more cubes than there may be.
+    #[error(
+        "with rule {rule} the policy has more than {limit} combinations of values: it has too many rules, or rules without a verdict that overlap too many later ones"
+    )]
+    TooLarge {
+        /// The rule that came too much; those behind it fit.
+        rule: RuleId,
+        /// Most cubes of a list.
+        limit: usize,
+    },
+}
+
+/// The list for one side, of at most `limit` cubes in all. Packets that no element matches are for the default.
+///
+/// # Errors
+/// [`FlattenError`], naming the rule.
+pub fn flatten(rules: &[Rule], side: Side, limit: usize) -> Result<Vec<Flat>, FlattenError> {
+    let mut list = Backwards { flats: Vec::new(), cubes: 0, limit };
+    for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
+        let cubes = rule.matches.cubes().map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
+        let fits = if rule.actions.verdict.is_some() {
+            list.push(Flat { cubes, decision: Decision::of(rule) })
+        } else {
+            list.overlay(&cubes, &Decision::of(rule))
+        };
+        if !fits {
+            return Err(FlattenError::TooLarge { rule: rule.id, limit });
+        }
+    }
+    list.flats.reverse();
+    Ok(list.flats)
+}
+
+/// The list, the last element first.
+struct Backwards {
+    flats: Vec<Flat>,
+    cubes: usize,
+    limit: usize,
+}
+
+impl Backwards {
+    /// Puts an element in front; whether it fits.
+    fn push(&mut self, flat: Flat) -> bool {
+        self.cubes += flat.cubes.len();
+        if !flat.cubes.is_empty() {
+            self.flats.push(flat);
+        }
+        self.cubes <= self.limit
+    }
+
+    /// Puts a rule without a verdict in front; whether it fits.
+    fn overlay(&mut self, cubes: &[Cube], decision: &Decision) -> bool {
+        let mut both = Vec::new();
+        let mut added = 0;
+        // What of the rule no single cube of the list contains.
+        let mut alone: Vec<Cube> = cubes.to_vec();
+        for flat in &mut self.flats {
+            let mut common = Vec::new();
+            flat.cubes.retain(|later| {
+                alone.retain(|cube| !later.covers(cube));
+                let before = common.len();
+                common.extend(cubes.iter().filter_map(|cube| cube.intersect(later)));
+                !common[before..].contains(later)
+            });
+            added += common.len();
+            if added > self.limit {
+                return false;
+            }
+            both.push(Flat { cubes: common, decision: decision.then(&flat.decision) });
+        }
+        self.flats.retain(|flat| !flat.cubes.is_empty());
+        self.cubes = self.flats.iter().map(|flat| flat.cubes.len()).sum();
+        let alone = Flat { cubes: alone, decision: decision.clone() };
+        self.push(alone) && both.into_iter().all(|flat| self.push(flat))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_wire::PortRange;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arbitrary::{LAST_PORT, rules_and_keys};
+    use crate::ids::PortId;
+    use crate::matching::Match;
+    use crate::reference::decide;
+    use crate::rule::{Actions, Verdict};
+
+    const LIMIT: usize = 1 << 20;
+    const SIDE: Side = Side::Ingress { from: PortId(0) };
+
+    fn rule(id: u32, ports: std::ops::RangeInclusive<u16>, verdict: Option<Verdict>) -> Rule {
+        Rule {
+            id: RuleId(id),
+            name: String::new(),
+            matches: Match {
+                ether_type: vec![netvm_wire::EtherType::IPV4],
+                source_ports: PortRange::new(*ports.start(), *ports.end()).into_iter().collect(),
+                ..Match::default()
+            },
+            actions: Actions { verdict, ..Actions::default() },
+        }
+    }
+
+    fn summary(rules: &[Rule]) -> Vec<(Vec<u32>, usize)> {
+        let flats = flatten(rules, SIDE, LIMIT).unwrap();
+        let ids = |flat: &Flat| flat.decision.rules.iter().map(|id| id.0).collect();
+        flats.iter().map(|flat| (ids(flat), flat.cubes.len())).collect()
+    }
+
+    #[test]
+    fn a_rule_that_counts_everything_costs_nothing() {
+        let drop = Some(Verdict::Drop);
+        let rules = [rule(0, 0..=65_535, None), rule(1, 0..=9, drop), rule(2, 20..=29, drop)];
+        assert_eq!(summary(&rules), [(vec![0, 1], 1), (vec![0, 2], 1), (vec![0], 1)]);
+        let rules = [rule(0, 5..=9, None), rule(1, 0..=65_535, drop)];
+        assert_eq!(summary(&rules), [(vec![0, 1], 1), (vec![1], 1)]);
+    }
+
+    #[test]
+    fn a_list_that_grows_too_large_names_the_rule() {
+        // Ranges that all overlap: each doubles the list.
+        let rules: Vec<Rule> = (0..16).map(|n| rule(n, (n as u16)..=100 + n as u16, None)).collect();
+        let error = flatten(&rules, SIDE, 100).unwrap_err();
+        assert!(matches!(error, FlattenError::TooLarge { limit: 100, .. }), "{error}");
+        assert!(flatten(&rules[..4], SIDE, 100).is_ok());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn the_first_that_matches_says_what_all_rules_say(
+            (rules, keys) in rules_and_keys(0..10, 1..24),
+            from in 0..=LAST_PORT.0 + 1,
+            to in prop::option::of(0..=LAST_PORT.0 + 1),
+        ) {
+            let from = PortId(from);
+            let to = to.map(PortId);
+            let side = to.map_or(Side::Ingress { from }, |to| Side::Egress { from, to });
+            match flatten(&rules, side, LIMIT) {
+                Ok(flats) => {
+                    prop_assert!(flats.iter().all(|flat| !flat.cubes.is_empty()));
+                    for key in &keys {
+                        let first = flats.iter().find(|flat| flat.cubes.iter().any(|cube| cube.contains(key)));
+                        let decision = first.map(|flat| flat.decision.clone()).unwrap_or_default();
+                        prop_assert_eq!(decision, decide(&rules, from, to, key));
+                    }
+                }
+                Err(error) => prop_assert_eq!(error.to_string().contains("more than 1048576"), true),
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Which rules are for which ports.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::ids::{PortId, RuleId};
+use crate::matching::Match;
+use crate::rule::Rule;
+
+/// Where in a packet's way rules are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// As it comes in.
+    Ingress {
+        /// By this port.
+        from: PortId,
+    },
+    /// As it is to leave.
+    Egress {
+        /// The port that it came in by.
+        from: PortId,
+        /// The port that it leaves by.
+        to: PortId,
+    },
+}
+
+impl Side {
+    /// Whether a match's ports are those of the side.
+    #[must_use]
+    pub fn takes(self, matches: &Match) -> bool {
+        let (from, out) = match self {
+            Self::Ingress { from } => (from, matches.to.is_empty()),
+            Self::Egress { from, to } => (from, matches.to.contains(&to)),
+        };
+        out && (matches.from.is_empty() || matches.from.contains(&from))
+    }
+
+    /// The rules whose ports are those of the side, in order. Sides with the same ones can share a classifier.
+    #[must_use]
+    pub fn rules(self, rules: &[Rule]) -> Vec<RuleId> {
+        rules.iter().filter(|rule| self.takes(&rule.matches)).map(|rule| rule.id).collect()
+    }
+}
+
+/// Ports that no rule tells apart, of those given: one classifier for [`Side::Ingress`] will do for a class. Classes and
+/// the ports in them are in the order of `ports`.
+#[must_use]
+pub fn ingress_classes(rules: &[Rule], ports: &[PortId]) -> Vec<Vec<PortId>> {
+    classes(rules.iter().filter(|rule| !rule.matches.is_egress()).map(|rule| &rule.matches.from[..]), ports)
+}
+
+/// Ports that rules for packets on their way out do not tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct EgressClasses {
+    /// Ports that packets came in by.
+    pub from: Vec<Vec<PortId>>,
+    /// Ports that packets leave by.
+    pub to: Vec<Vec<PortId>>,
+}
+
+/// As [`ingress_classes`] for [`Side::Egress`]: one classifier will do for a class of `from` with a class of `to`.
+#[must_use]
+pub fn egress_classes(rules: &[Rule], ports: &[PortId]) -> EgressClasses {
+    let egress = || rules.iter().map(|rule| &rule.matches).filter(|matches| matches.is_egress());
+    EgressClasses {
+        from: classes(egress().map(|matches| &matches.from[..]), ports),
+        to: classes(egress().map(|matches| &matches.to[..]), ports),
+    }
+}
+
+/// Ports that the same sets name.
+fn classes<'a>(sets: impl Iterator<Item = &'a [PortId]>, ports: &[PortId]) -> Vec<Vec<PortId>> {
+    let mut named: HashMap<PortId, Vec<usize>> = HashMap::new();
+    for (n, set) in sets.enumerate() {
+        for port in set {
+            let by = named.entry(*port).or_default();
+            if by.last() != Some(&n) {
+                by.push(n);
+            }
+        }
+    }
+    let mut classes: Vec<Vec<PortId>> = Vec::new();
+    let mut places: BTreeMap<&[usize], usize> = BTreeMap::new();
+    for port in ports {
+        let by = named.get(port).map_or(&[][..], Vec::as_slice);
+        let place = *places.entry(by).or_insert(classes.len());
+        match classes.get_mut(place) {
+            Some(class) => class.push(*port),
+            None => classes.push(vec![*port]),
+        }
+    }
+    classes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arbitrary::{LAST_PORT, rules};
+
+    proptest! {
+        #[test]
+        fn ports_of_a_class_have_the_same_rules(rules in rules(0..12)) {
+            let ports: Vec<PortId> = (0..=LAST_PORT.0 + 2).map(PortId).collect();
+            let ingress = ingress_classes(&rules, &ports);
+            let mut all: Vec<PortId> = ingress.concat();
+            all.sort();
+            prop_assert_eq!(&all, &ports);
+            for class in &ingress {
+                for from in class {
+                    let side = |from| Side::Ingress { from };
+                    prop_assert_eq!(side(*from).rules(&rules), side(class[0]).rules(&rules));
+                }
+            }
+            // Not one class for each port: those that no rule names are together.
+            prop_assert!(ingress.iter().any(|class| class.ends_with(&ports[ports.len() - 2..])));
+            let egress = egress_classes(&rules, &ports);
+            for (froms, tos) in egress.from.iter().flat_map(|from| egress.to.iter().map(move |to| (from, to))) {
+                for (from, to) in froms.iter().flat_map(|from| tos.iter().map(move |to| (*from, *to))) {
+                    let first = Side::Egress { from: froms[0], to: tos[0] };
+                    prop_assert_eq!(Side::Egress { from, to }.rules(&rules), first.rules(&rules));
+                }
+            }
+        }
+    }
+}
