@@ -14,6 +14,7 @@ mod cube;
 mod decision;
 mod flatten;
 mod ids;
+pub mod import;
 mod lower;
 mod matching;
 mod reference;

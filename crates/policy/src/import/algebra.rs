@@ -15,6 +15,8 @@ use crate::span::Masked;
 
 /// Bits of a MAC address.
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
+/// Most masks that are not prefixes and are negated one after the other.
+const MAX_MASKS: usize = 1024;
 
 /// The packets that fit both; `None` if there are none.
 pub(super) fn intersect(a: &Match, b: &Match) -> Option<Match> {
@@ -23,8 +25,8 @@ pub(super) fn intersect(a: &Match, b: &Match) -> Option<Match> {
     both.from = common(&a.from, &b.from)?;
     both.to = common(&a.to, &b.to)?;
     both.ether_type = common(&a.ether_type, &b.ether_type)?;
-    both.source_mac = common_masked(&a.source_mac, &b.source_mac)?;
-    both.destination_mac = common_masked(&a.destination_mac, &b.destination_mac)?;
+    both.source_mac = common_macs(&a.source_mac, &b.source_mac)?;
+    both.destination_mac = common_macs(&a.destination_mac, &b.destination_mac)?;
     both.tcp_flags = match (a.tcp_flags, b.tcp_flags) {
         (Some(a), Some(b)) => Some(a.intersect(&b)?),
         (a, b) => a.or(b),
@@ -68,7 +70,8 @@ pub(super) fn subtract(a: &Match, b: &Match, ports: &[PortId]) -> Option<Vec<Mat
         if a.ether_type.is_empty() {
             return None;
         }
-        let others: Vec<_> = a.ether_type.iter().filter(|kind| !b.ether_type.contains(kind)).copied().collect();
+        let others: Vec<_> =
+            a.ether_type.iter().filter(|kind| !b.ether_type.contains(kind)).copied().collect();
         let place = |ether_type| Match { ether_type, ..Match::default() };
         let outside = if others.is_empty() { vec![] } else { vec![place(others)] };
         part(&mut left, outside, place(b.ether_type.clone()));
@@ -88,7 +91,7 @@ pub(super) fn subtract(a: &Match, b: &Match, ports: &[PortId]) -> Option<Vec<Mat
             true => Match { source_mac: masks, ..Match::default() },
             false => Match { destination_mac: masks, ..Match::default() },
         };
-        let others = other_macs(masks);
+        let others = other_macs(masks)?;
         let outside = if others.is_empty() { vec![] } else { vec![place(others)] };
         part(&mut left, outside, place(masks.clone()));
     }
@@ -101,12 +104,7 @@ pub(super) fn subtract(a: &Match, b: &Match, ports: &[PortId]) -> Option<Vec<Mat
 
 /// The packets that fit one of `live` and none of `gone`; `None` if the rule language cannot say it, or not in
 /// `most` matches.
-pub(super) fn without(
-    live: &[Match],
-    gone: &[Match],
-    ports: &[PortId],
-    most: usize,
-) -> Option<Vec<Match>> {
+pub(super) fn without(live: &[Match], gone: &[Match], ports: &[PortId], most: usize) -> Option<Vec<Match>> {
     let mut live = live.to_vec();
     for gone in gone {
         let mut rest = Vec::with_capacity(live.len());
@@ -128,7 +126,6 @@ pub(super) fn product(a: &[Match], b: &[Match]) -> Vec<Match> {
 
 /// Whether every packet of `b` is of `a`; in doubt, no.
 pub(super) fn covers(a: &Match, b: &Match) -> bool {
-    // Without the list of all ports, "another port" is one that there cannot be.
     intersect(a, b).is_some_and(|both| both == canonical(b))
 }
 
@@ -140,26 +137,49 @@ fn canonical(of: &Match) -> Match {
 /// The same without fragments but the first, for rules that look at the header behind IP's: later fragments do not have
 /// it and fit no such rule, while their keys say 0. `None` if nothing is left.
 pub(super) fn with_transport_header(of: Match) -> Option<Match> {
-    let zero = |field: Field| field.get(&of).is_some_and(|values| values.intersect(&Ranges::single(0)).is_empty());
+    let not_zero =
+        |field: Field| field.get(&of).is_some_and(|values| values.intersect(&Ranges::single(0)).is_empty());
     let fields = [Field::SourcePorts, Field::DestinationPorts, Field::IcmpType, Field::IcmpCode];
-    let says = fields.into_iter().any(zero) || of.tcp_flags.is_some_and(|flags| flags.value != 0);
-    if says {
+    if fields.into_iter().any(not_zero) || of.tcp_flags.is_some_and(|flags| flags.value != 0) {
         return Some(of);
     }
     intersect(&of, &Match { fragment: vec![Fragment::Whole, Fragment::First], ..Match::default() })
 }
 
-/// The MAC addresses that fit none; may be none.
-pub(super) fn other_macs(masks: &[Masked<u64>]) -> Vec<Masked<u64>> {
+/// The MAC addresses that fit none, of which there may be none; `None` if the masks are too many and no prefixes.
+pub(super) fn other_macs(masks: &[Masked<u64>]) -> Option<Vec<Masked<u64>>> {
+    if let Some(ranges) = mac_ranges(masks) {
+        return Some(macs(&ranges.complement(MAC_BITS.into())));
+    }
     let mut others = vec![Masked::<u64>::ANY];
     for mask in masks {
         let outside: Vec<_> = opposite(mask.value, mask.mask & MAC_BITS).collect();
-        others = others
-            .iter()
-            .flat_map(|other| outside.iter().filter_map(move |outside| other.intersect(outside)))
-            .collect();
+        others = common_masks(&others, &outside);
+        if others.len() > MAX_MASKS {
+            return None;
+        }
     }
-    others
+    Some(others)
+}
+
+/// The MAC addresses of ranges.
+pub(super) fn macs(ranges: &Ranges) -> Vec<Masked<u64>> {
+    let mask = |length: u8| MAC_BITS & !(MAC_BITS.checked_shr(length.into()).unwrap_or(0));
+    let prefixes = ranges.intersect(&Ranges::all(MAC_BITS.into())).prefixes(48);
+    prefixes.into_iter().map(|(value, length)| Masked::<u64>::new(value as u64, mask(length))).collect()
+}
+
+/// The masks as ranges, if all are prefixes.
+fn mac_ranges(masks: &[Masked<u64>]) -> Option<Ranges> {
+    let mut ranges = Vec::with_capacity(masks.len());
+    for mask in masks {
+        let free = !mask.mask & MAC_BITS;
+        if free & (free + 1) != 0 {
+            return None;
+        }
+        ranges.push((mask.value.into(), (mask.value | free).into()));
+    }
+    Some(Ranges::union(ranges))
 }
 
 /// The flags that do not fit.
@@ -195,11 +215,17 @@ fn common<T: Copy + PartialEq>(a: &[T], b: &[T]) -> Option<Vec<T>> {
     (!common.is_empty()).then_some(common)
 }
 
-fn common_masked(a: &[Masked<u64>], b: &[Masked<u64>]) -> Option<Vec<Masked<u64>>> {
+fn common_macs(a: &[Masked<u64>], b: &[Masked<u64>]) -> Option<Vec<Masked<u64>>> {
     if a.is_empty() || b.is_empty() {
         return Some(if a.is_empty() { b } else { a }.to_vec());
     }
-    let mut common: Vec<_> = a.iter().flat_map(|a| b.iter().filter_map(|b| a.intersect(b))).collect();
-    common.dedup();
+    let common = match (mac_ranges(a), mac_ranges(b)) {
+        (Some(a), Some(b)) => macs(&a.intersect(&b)),
+        _ => common_masks(a, b),
+    };
     (!common.is_empty()).then_some(common)
+}
+
+fn common_masks(a: &[Masked<u64>], b: &[Masked<u64>]) -> Vec<Masked<u64>> {
+    a.iter().flat_map(|a| b.iter().filter_map(|b| a.intersect(b))).collect()
 }

@@ -4,7 +4,8 @@
 //! out of what its later rules stand for; a rule that accepts packets lets them go on to the next base chain, if there
 //! is one, else it allows them. Every step taken becomes rules or a note.
 
-use netvm_wire::EtherType;
+use std::collections::BTreeMap;
+
 use thiserror::Error;
 
 use super::algebra::{covers, product, without};
@@ -20,7 +21,7 @@ pub const MAX_RULES: usize = 1 << 20;
 /// Most values (addresses, ports, ...) that the rules may name together.
 pub const MAX_VALUES: usize = 1 << 24;
 /// Most matches that the packets at one place in a chain may need.
-const MAX_LIVE: usize = 4096;
+const MAX_LIVE: usize = 1 << 14;
 /// How many rules are looked at to see what becomes of packets over a limit.
 const LOOK_AHEAD: usize = 1000;
 
@@ -119,6 +120,7 @@ pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, Ex
         values: 0,
         steps: 0,
         stack: vec![],
+        depth: 0,
         reached,
         entered,
     };
@@ -136,7 +138,10 @@ struct Writer<'a> {
     origins: Vec<Origin>,
     values: usize,
     steps: usize,
+    /// Chains entered from the base chain that packets are in.
     stack: Vec<usize>,
+    /// Chains entered, also from base chains that packets were in before.
+    depth: usize,
     reached: Vec<Vec<bool>>,
     entered: Vec<bool>,
 }
@@ -174,23 +179,30 @@ impl<'a> Writer<'a> {
     }
 
     /// The rules of a chain for the packets that enter it. Whether all of them are decided on.
-    fn walk(&mut self, base: usize, index: usize, from: u32, mut live: Vec<Match>) -> Result<bool, ExpandError> {
+    fn walk(
+        &mut self,
+        base: usize,
+        index: usize,
+        from: u32,
+        mut live: Vec<Match>,
+    ) -> Result<bool, ExpandError> {
         let program: &'a Program = self.program;
         let chain = &program.chains[index];
-        let outermost = self.stack.is_empty() || self.stack.last() == Some(&usize::MAX);
+        let outermost = self.stack.is_empty();
         if self.stack.contains(&index) {
             return Err(ExpandError::Loop { line: from, chain: chain.name.clone() });
         }
-        if self.stack.len() >= MAX_DEPTH {
+        if self.depth >= MAX_DEPTH {
             return Err(ExpandError::TooDeep { line: from, chain: chain.name.clone() });
         }
         self.stack.push(index);
+        self.depth += 1;
         self.entered[index] = true;
         let mut decided = false;
         for (at, step) in chain.steps.iter().enumerate() {
             self.steps += 1;
             let here = product(&live, &step.fits);
-            if here.len() > MAX_LIVE || self.steps > MAX_RULES {
+            if here.len() > MAX_RULES || self.steps > MAX_RULES {
                 return Err(self.too_large(step.line, index));
             }
             if here.is_empty() {
@@ -224,6 +236,7 @@ impl<'a> Writer<'a> {
             }
         }
         self.stack.pop();
+        self.depth -= 1;
         Ok(decided)
     }
 
@@ -328,25 +341,20 @@ impl<'a> Writer<'a> {
 
     /// Says where limits do other than in the file.
     fn limits(&mut self) {
-        let limited = |rule: &ImportedRule| rule.actions.police.is_some();
-        let places: Vec<usize> = (0..self.out.rules.len()).filter(|at| limited(&self.out.rules[*at])).collect();
-        let mut before = None;
-        for at in places {
-            let (line, origin) = (self.out.rules[at].line, self.origins[at]);
-            if origin == before {
-                continue;
+        // The first rule of each step with a limit, and how many there are.
+        let mut steps: BTreeMap<Origin, (usize, usize)> = BTreeMap::new();
+        for (at, (rule, origin)) in self.out.rules.iter().zip(&self.origins).enumerate() {
+            if rule.actions.police.is_some() {
+                steps.entry(*origin).or_insert((at, 0)).1 += 1;
             }
-            before = origin;
-            let same = |place: &&usize| self.origins[**place] == origin;
-            let rules: Vec<usize> = (0..self.out.rules.len()).collect();
-            let split = rules.iter().filter(same).filter(|place| limited(&self.out.rules[**place])).count();
-            if split > 1 {
-                self.note(line, "limit", Why::LimitSplit(split));
+        }
+        for (origin, (first, count)) in steps {
+            let line = self.out.rules[first].line;
+            if count > 1 {
+                self.note(line, "limit", Why::LimitSplit(count));
             }
-            let accepts = origin.is_some_and(|(chain, step)| {
-                self.program.chains[chain].steps[step].end == End::Accept
-            });
-            if accepts && !self.rest_is_dropped(at) {
+            let ends = origin.map(|(chain, step)| self.program.chains[chain].steps[step].end);
+            if ends == Some(End::Accept) && !self.rest_is_dropped(first) {
                 self.note(line, "limit", Why::LimitDrops);
             }
         }
@@ -396,9 +404,4 @@ fn values(matches: &Match) -> usize {
         + matches.vlan.len()
         + matches.dscp.len()
         + matches.icmp_type.len()
-}
-
-/// The match of IP packets of either version.
-pub(super) fn ip() -> Match {
-    Match { ether_type: vec![EtherType::IPV4, EtherType::IPV6], ..Match::default() }
 }

@@ -112,9 +112,8 @@ impl Field {
             Self::IcmpCode => to.icmp_code = bytes(),
             Self::Fragment => {
                 let kinds = [Fragment::Whole, Fragment::First, Fragment::Later];
-                let has = |kind: Fragment| {
-                    values().any(|(first, last)| (first..=last).contains(&(kind as u128)))
-                };
+                let has =
+                    |kind: Fragment| values().any(|(first, last)| (first..=last).contains(&(kind as u128)));
                 to.fragment = kinds.into_iter().filter(|kind| has(*kind)).collect();
             }
             Self::ArpOperation => to.arp_operation = spans(),

@@ -10,9 +10,7 @@ mod chains;
 pub mod classbench;
 mod field;
 mod interfaces;
-pub mod iptables;
-mod names;
-pub mod nft;
+
 mod note;
 mod ranges;
 

@@ -41,7 +41,9 @@ pub enum Why {
     #[error("columns behind the flags have no field in netvm and are ignored")]
     ExtraFields,
     /// Connection tracking.
-    #[error("netvm keeps no state of connections; the rule is left out, so say what the answers are by other fields")]
+    #[error(
+        "netvm keeps no state of connections; the rule is left out, so say what the answers are by other fields"
+    )]
     ConnectionState,
     /// A match on something that is not in the flow key.
     #[error("netvm has no such match; the rule is left out")]
@@ -92,19 +94,27 @@ pub enum Why {
     #[error("netvm limits a rule as a whole, not by address or port; the rule is left out")]
     LimitPerKey,
     /// A limit with an action for which there is none.
-    #[error("netvm can limit what a rule accepts, or drop what exceeds a limit, and nothing else; the rule is left out")]
+    #[error(
+        "netvm can limit what a rule accepts, or drop what exceeds a limit, and nothing else; the rule is left out"
+    )]
     LimitUse,
     /// What exceeds a limit.
-    #[error("what exceeds the limit is dropped here; in the file it goes on to the rules behind, which may accept it")]
+    #[error(
+        "what exceeds the limit is dropped here; in the file it goes on to the rules behind, which may accept it"
+    )]
     LimitDrops,
     /// One limit for several rules.
     #[error("this needs {0} rules here, and each has the whole limit to itself")]
     LimitSplit(usize),
     /// A limit that counts packets before the other matches.
-    #[error("the limit counts packets that fit the whole rule; in the file it stands before other matches and counts more")]
+    #[error(
+        "the limit counts packets that fit the whole rule; in the file it stands before other matches and counts more"
+    )]
     LimitOrder,
     /// A limit in bytes.
-    #[error("the limit counts bytes of the whole frame; in the file they are of the packet from the IP header on")]
+    #[error(
+        "the limit counts bytes of the whole frame; in the file they are of the packet from the IP header on"
+    )]
     LimitBytes,
     /// The rules look at the outgoing interface.
     #[error("rules of this file look at the outgoing port, so all of them are for packets on their way out")]
@@ -119,6 +129,8 @@ pub enum Why {
     #[error("the file does not have this set, map or limit; the rule is left out")]
     Missing,
     /// Both bridged and routed packets are filtered.
-    #[error("netvm has one path for bridged and routed packets: both pass the chains of bridge and of IP tables")]
+    #[error(
+        "netvm has one path for bridged and routed packets: both pass the chains of bridge and of IP tables"
+    )]
     BridgeAndIp,
 }
