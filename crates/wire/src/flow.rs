@@ -1,6 +1,7 @@
 //! What names a flow: the 5-tuple, and the wider key that policies match on.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
 use crate::address::Address;
@@ -106,28 +107,31 @@ pub enum Fragment {
     Later = 2,
 }
 
-/// Every field that a policy can match on, in one cache line.
+/// Every field of a packet that a policy can match on, in one cache line.
 ///
 /// What a packet does not have is zero (or `None`): addresses of what is neither IP nor ARP, ports of what is neither TCP
 /// nor UDP nor SCTP, and so on. [`FlowKey::ether_type`] says how to read the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// The fields are laid out so that [`FlowKey::words`] is eight loads.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct FlowKey {
     /// Source address; the sender's protocol address in ARP for IPv4.
     pub source: Address,
     /// Destination address; the target's protocol address in ARP for IPv4.
     pub destination: Address,
-    /// Source MAC address.
-    pub source_mac: MacAddr,
     /// Destination MAC address.
     pub destination_mac: MacAddr,
-    /// Source port of TCP, UDP and SCTP.
-    pub source_port: u16,
-    /// Destination port of TCP, UDP and SCTP.
-    pub destination_port: u16,
+    /// Source MAC address.
+    pub source_mac: MacAddr,
     /// What follows the VLAN tags.
     pub ether_type: EtherType,
     /// VLAN of the outer tag.
     pub vlan: Option<VlanId>,
+    /// Source port of TCP, UDP and SCTP.
+    pub source_port: u16,
+    /// Destination port of TCP, UDP and SCTP.
+    pub destination_port: u16,
     /// VLAN of the second tag.
     pub inner_vlan: Option<VlanId>,
     /// Operation of ARP.
@@ -138,33 +142,33 @@ pub struct FlowKey {
     pub tcp_flags: TcpFlags,
     /// Differentiated services code point of IP: 0 to 63.
     pub dscp: u8,
+    /// Whether the packet is a fragment, and which.
+    pub fragment: Fragment,
     /// Type of ICMP and ICMPv6.
     pub icmp_type: u8,
     /// Code of ICMP and ICMPv6.
     pub icmp_code: u8,
-    /// Whether the packet is a fragment, and which.
-    pub fragment: Fragment,
 }
 
 impl FlowKey {
     /// The key of nothing.
-    pub(crate) const EMPTY: Self = Self {
+    pub const EMPTY: Self = Self {
         source: Address::UNSPECIFIED,
         destination: Address::UNSPECIFIED,
-        source_mac: MacAddr::ZERO,
         destination_mac: MacAddr::ZERO,
-        source_port: 0,
-        destination_port: 0,
+        source_mac: MacAddr::ZERO,
         ether_type: EtherType(0),
         vlan: None,
+        source_port: 0,
+        destination_port: 0,
         inner_vlan: None,
         arp_operation: 0,
         protocol: IpProto(0),
         tcp_flags: TcpFlags::empty(),
         dscp: 0,
+        fragment: Fragment::Whole,
         icmp_type: 0,
         icmp_code: 0,
-        fragment: Fragment::Whole,
     };
 
     /// Whether the packet is IPv4 or IPv6.
@@ -190,32 +194,87 @@ impl FlowKey {
         })
     }
 
-    /// All of it in eight words.
-    #[inline]
-    pub(crate) fn words(&self) -> [u64; 8] {
-        let [a, b] = self.source.words();
-        let [c, d] = self.destination.words();
-        let mac = |mac: MacAddr| {
-            let [a, b, c, d, e, f] = mac.0;
-            u64::from_be_bytes([0, 0, a, b, c, d, e, f])
-        };
-        let vlan = |vlan: Option<VlanId>| vlan.map_or(0, |vlan| u64::from(vlan.get()));
-        let short = |high: u64, low: u16| high << 16 | u64::from(low);
-        let byte = |high: u64, low: u8| high << 8 | u64::from(low);
-        let types = byte(byte(u64::from(self.protocol.0), self.icmp_type), self.icmp_code);
+    /// All of it in eight words; the upper 16 bits of the last are 0.
+    #[inline(always)]
+    #[must_use]
+    pub const fn words(&self) -> [u64; 8] {
+        let [high, low] = self.source.words();
+        let [to_high, to_low] = self.destination.words();
+        let [a, b, c, d, e, f] = self.destination_mac.0;
+        let [g, h, i, j, k, l] = self.source_mac.0;
+        let types = short(self.ether_type.0, 2) | short(vlan_number(self.vlan), 3);
         [
-            a,
-            b,
-            c,
-            d,
-            short(mac(self.source_mac), self.ether_type.0),
-            short(mac(self.destination_mac), self.arp_operation),
-            short(
-                short(vlan(self.vlan) << 16 | vlan(self.inner_vlan), self.source_port),
-                self.destination_port,
-            ),
-            byte(byte(byte(types, self.tcp_flags.bits()), self.dscp), self.fragment as u8),
+            high,
+            low,
+            to_high,
+            to_low,
+            u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            u64::from_le_bytes([i, j, k, l, 0, 0, 0, 0]) | types,
+            short(self.source_port, 0)
+                | short(self.destination_port, 1)
+                | short(vlan_number(self.inner_vlan), 2)
+                | short(self.arp_operation, 3),
+            u64::from_le_bytes([
+                self.protocol.0,
+                self.tcp_flags.bits(),
+                self.dscp,
+                self.fragment as u8,
+                self.icmp_type,
+                self.icmp_code,
+                0,
+                0,
+            ]),
         ]
+    }
+}
+
+/// A number at the given place of a word of four.
+#[inline(always)]
+const fn short(number: u16, place: u32) -> u64 {
+    (number as u64) << (16 * place)
+}
+
+#[inline(always)]
+const fn vlan_number(vlan: Option<VlanId>) -> u16 {
+    match vlan {
+        None => 0,
+        Some(vlan) => vlan.get(),
+    }
+}
+
+impl PartialEq for FlowKey {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        let pairs = self.words().into_iter().zip(other.words());
+        pairs.fold(0, |differences, (ours, theirs)| differences | (ours ^ theirs)) == 0
+    }
+}
+
+impl Eq for FlowKey {}
+
+impl Ord for FlowKey {
+    /// The order of the words, which means nothing.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.words().cmp(&other.words())
+    }
+}
+
+impl PartialOrd for FlowKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for FlowKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.words().hash(state);
+    }
+}
+
+impl Default for FlowKey {
+    fn default() -> Self {
+        Self::EMPTY
     }
 }
 

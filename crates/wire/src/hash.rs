@@ -1,9 +1,14 @@
 //! Hashes of flows with a key that traffic cannot know.
 //!
 //! Whoever sends packets chooses addresses and ports; with a known hash he would choose them so that all of his flows fall
-//! into one bucket of a table or on one replica. The hash is rapidhash, whose seed and secret multipliers all come from
-//! a key drawn from the operating system's random numbers. It is a fast hash, not a cryptographic one: it holds against
-//! one who does not see hash values. Do not send them anywhere, nor write the key to a log.
+//! into one bucket of a table or on one replica. Everything here hangs on a key drawn from the operating system's random
+//! numbers. The hashes are fast, not cryptographic: they hold against one who does not see hash values. Do not send them
+//! anywhere, nor write the key to a log.
+//!
+//! - Of a [`FiveTuple`]: rapidhash, whose seed and secret multipliers come from the key.
+//! - Of a [`FlowKey`], whose eight words always are eight: NH of UMAC (RFC 4418 section 5.2; Black and others, CRYPTO 1999,
+//!   section 4) over 64-bit words, the sum of four products of two keyed words each. Two keys meet in its 128 bits with
+//!   a chance of 2^-64 at most, whichever they are. One more keyed product spreads them over all of the 64 bits.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -19,6 +24,10 @@ use crate::flow::{FiveTuple, FlowKey};
 #[derive(Clone)]
 pub struct FlowHasher {
     secrets: RapidSecrets,
+    /// Added to the words of a flow key.
+    addends: [u64; 8],
+    /// Mixed into the sum of their products.
+    finish: [u64; 2],
 }
 
 impl FlowHasher {
@@ -31,7 +40,15 @@ impl FlowHasher {
     /// With a given key: for processes that must agree, which share one that is random, and for tests.
     #[must_use]
     pub const fn with_key(key: u64) -> Self {
-        Self { secrets: RapidSecrets::seed(key) }
+        let (mut addends, mut finish) = ([0; 8], [0; 2]);
+        let mut number = 0;
+        while number < 8 {
+            addends[number] = nth_random(key, number as u64);
+            number += 1;
+        }
+        finish[0] = nth_random(key, 8);
+        finish[1] = nth_random(key, 9);
+        Self { secrets: RapidSecrets::seed(key), addends, finish }
     }
 
     /// The one of this process, whose key is drawn at the first use.
@@ -57,10 +74,16 @@ impl FlowHasher {
     }
 
     /// The hash of all fields of a key.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn key(&self, key: &FlowKey) -> u64 {
-        self.hash_words::<8, 64>(key.words())
+        let words = key.words();
+        let keyed = |n: usize| u128::from(words[n].wrapping_add(self.addends[n]));
+        let product = |n: usize| keyed(2 * n) * keyed(2 * n + 1);
+        let sum = product(0).wrapping_add(product(1)).wrapping_add(product(2)).wrapping_add(product(3));
+        let [low, high] = [sum as u64, (sum >> 64) as u64];
+        let mixed = u128::from(low ^ self.finish[0]) * u128::from(high ^ self.finish[1]);
+        mixed as u64 ^ (mixed >> 64) as u64
     }
 
     #[inline]
@@ -72,6 +95,14 @@ impl FlowHasher {
         }
         rapidhash_v3_nano_inline::<true, true>(&bytes, &self.secrets)
     }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the random number at `place` of the sequence that `seed` begins.
+const fn nth_random(seed: u64, place: u64) -> u64 {
+    let mut z = seed.wrapping_add((place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 impl Default for FlowHasher {

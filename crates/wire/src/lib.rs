@@ -3,6 +3,7 @@
 //! - [`parse`] reads the headers of an Ethernet frame into [`Headers`]: a [`FlowKey`] and the offsets of the layers. It
 //!   never panics, allocates nothing, and looks at no byte outside the slice. What is not well-formed is [`Malformed`],
 //!   with the reason.
+//! - [`FlowKey::of_frame`] reads only the key, faster where headers are of the common kinds.
 //! - [`FiveTuple`] and [`FlowKey`] name flows; [`FlowHasher`] hashes them with a random key, for one direction or for
 //!   both.
 //! - [`MacAddr`], [`EtherType`], [`VlanId`], [`IpProto`], [`Address`], [`IpNet`], [`PortRange`]: the values of fields,
@@ -17,6 +18,7 @@ mod address;
 mod build;
 pub mod checksum;
 mod ether;
+mod fast;
 mod flow;
 mod hash;
 mod headers;
