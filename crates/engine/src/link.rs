@@ -26,6 +26,7 @@ pub(crate) struct Link {
     pub(crate) to_nf: Producer,
     pub(crate) from_nf: Consumer,
     wake: Arc<OwnedFd>,
+    published: bool,
     wake_pending: bool,
     woken_at: u64,
     wake_every: u64,
@@ -46,7 +47,7 @@ impl Link {
         control: Arc<Control>,
     ) -> Self {
         let wake_every = clock::cycles_in_micros(WAKE_EVERY_MICROS);
-        let (wake_pending, woken_at) = (false, 0);
+        let (published, wake_pending, woken_at) = (false, false, 0);
         Self {
             id,
             group,
@@ -55,6 +56,7 @@ impl Link {
             to_nf,
             from_nf,
             wake,
+            published,
             wake_pending,
             woken_at,
             wake_every,
@@ -62,10 +64,24 @@ impl Link {
         }
     }
 
-    /// Notes, after a burst was published, that the NF may be asleep.
+    /// Notes that a burst was published: the NF may be asleep.
     #[inline(always)]
-    pub(crate) fn note_published(&mut self) {
-        self.wake_pending |= self.to_nf.wants_wake();
+    pub(crate) const fn note_published(&mut self) {
+        self.published = true;
+    }
+
+    /// Whether a burst was published since [`Link::look_for_sleeper`].
+    #[inline(always)]
+    pub(crate) const fn has_published(&self) -> bool {
+        self.published
+    }
+
+    /// Sees whether the NF sleeps on what was published before the last sequentially consistent fence.
+    #[inline(always)]
+    pub(crate) fn look_for_sleeper(&mut self) {
+        if core::mem::take(&mut self.published) {
+            self.wake_pending |= self.to_nf.wants_wake_fenced();
+        }
     }
 
     /// Wakes the NF if it sleeps and was not woken just now; called once a turn.

@@ -172,13 +172,14 @@ impl Descriptor {
         Self { low: self.low, high: (self.high & !(0xff << 56)) | (hash as u64) << 56 }
     }
 
-    /// Chain, hop, action and, but for [`Action::Next`], argument, in one word: equal for packets with the same verdict at
-    /// the same place of a chain. (The argument of "next" is the ingress port by the NF's word.)
+    /// Whether the packets of both have the same verdict at the same place of a chain: chain, hop, action and, but for
+    /// [`Action::Next`], argument are the same. (The argument of "next" is the ingress port by the NF's word.)
     #[inline(always)]
     #[must_use]
-    pub const fn verdict(self) -> u64 {
+    pub const fn same_verdict(self, other: Self) -> bool {
         let argument = if self.action() == Action::Next as u8 { 0 } else { 0xffff_0000_0000 };
-        self.high & (0xffff_ffff | argument)
+        // Both have the same action if these bits are the same, and so the same bits matter.
+        (self.high ^ other.high) & (0xffff_ffff | argument) == 0
     }
 
     /// The descriptor as the two words of a slot.

@@ -5,6 +5,8 @@
 //! by an acquire load; they are given back by a release store of the head, likewise. The wake-up of a sleeping
 //! consumer is the one place that needs more (store, then load, on both sides): see [`Producer::wants_wake`].
 
+use core::mem::MaybeUninit;
+
 use crate::descriptor::Descriptor;
 use crate::memory::RingMemory;
 use crate::sync::{Ordering, fence};
@@ -84,6 +86,14 @@ impl Producer {
     #[must_use]
     pub fn wants_wake(&self) -> bool {
         fence(Ordering::SeqCst);
+        self.wants_wake_fenced()
+    }
+
+    /// As [`Producer::wants_wake`], for who has made a sequentially consistent fence since the burst was published: one
+    /// for many rings, made late, does not wait for the published index to reach the other core.
+    #[inline]
+    #[must_use]
+    pub fn wants_wake_fenced(&self) -> bool {
         let waiting = &self.memory.header().waiting.0;
         let wanted = waiting.load(Ordering::Relaxed) != 0;
         if wanted {
@@ -168,21 +178,31 @@ impl Consumer {
     /// Reads up to `out.len()` descriptors, oldest first, and gives their slots back; returns how many.
     #[inline]
     pub fn pop(&mut self, out: &mut [Descriptor]) -> usize {
+        // SAFETY: an initialised place is one that need not be; only descriptors are written to it.
+        let places = unsafe { &mut *(core::ptr::from_mut(out) as *mut [MaybeUninit<Descriptor>]) };
+        self.pop_into(places).len()
+    }
+
+    /// [`Consumer::pop`] into memory that holds nothing yet; returns what was read.
+    #[inline(always)]
+    pub fn pop_into<'a>(&mut self, out: &'a mut [MaybeUninit<Descriptor>]) -> &'a [Descriptor] {
         let mut count = self.available();
         if (count as usize) < out.len() && count > 0 {
             count = self.refresh();
         }
         let count = count.min(out.len() as u32);
         if count == 0 {
-            return 0;
+            return &[];
         }
-        for (n, out) in (0..count).zip(out) {
+        let out = &mut out[..count as usize];
+        for (n, out) in (0..count).zip(out.iter_mut()) {
             let (low, high) = self.memory.slot(self.head.wrapping_add(n)).load();
-            *out = Descriptor::from_words([low, high]);
+            out.write(Descriptor::from_words([low, high]));
         }
         self.head = self.head.wrapping_add(count);
         self.memory.header().head.0.store(self.head, Ordering::Release);
-        count as usize
+        // SAFETY: each of them was just written.
+        unsafe { &*(core::ptr::from_ref(out) as *const [Descriptor]) }
     }
 
     /// Asks for the producer's index to be brought into this core's cache, to be looked at soon.

@@ -149,7 +149,7 @@ impl Engine {
                 worker.order(Command::AddLink(Box::new(made)));
             }
         }
-        self.rebuild();
+        self.rebuild_in_order();
     }
 
     fn free_links(&self) -> impl Iterator<Item = LinkId> + use<> {

@@ -40,6 +40,9 @@ pub use view::{
     ChainView, DropCounts, GroupView, InstanceView, MemoryView, PortView, StageView, ThreadView, WorkerView,
 };
 
+/// How long NFs are waited for to confirm a new table.
+const CONFIRMATION: Duration = Duration::from_millis(50);
+
 /// Why an engine could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -288,23 +291,56 @@ impl Engine {
         self.notices.drain(..)
     }
 
-    /// Gives every worker a new snapshot and every group a new table, from what is now.
+    /// Gives every group a new table and every worker a new snapshot, from what is now, when nobody can be waited for.
     fn rebuild(&mut self) {
+        self.publish_tables();
+        self.order_snapshots();
+    }
+
+    /// [`Engine::rebuild`], with NFs having confirmed the new tables before workers hear of anything new: an NF that does
+    /// not know its next hop yet sends packets round by the engine, where those that it hands on later overtake them. An
+    /// NF that does not answer is waited for no longer than [`CONFIRMATION`].
+    fn rebuild_in_order(&mut self) {
+        let published = self.publish_tables();
+        let deadline = Instant::now() + CONFIRMATION;
+        let knows = |instance: &Instance| {
+            published.iter().all(|(group, epoch)| *group != instance.group || instance.has_seen(*epoch))
+        };
+        let takes_packets = |instance: &&Instance| instance.state == InstanceState::Active;
+        while !self.instances.values().filter(takes_packets).all(knows) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.order_snapshots();
+    }
+
+    /// Publishes the tables that changed; returns their groups and epochs.
+    fn publish_tables(&mut self) -> Vec<(GroupId, u64)> {
         let roles = members(self.instances.values());
-        let watched = self.groups.iter().filter_map(|(id, group)| Some((*id, group.memories.first()?.id)));
-        let watched: BTreeMap<GroupId, MemoryId> = watched.collect();
+        let watched = self.watched();
         let view = View { host: &self.host, roles: &roles, watched: &watched };
-        for group in self.groups.values_mut() {
+        let mut published = Vec::new();
+        for (id, group) in &mut self.groups {
             let before = group.table.clone();
             view.fill_table(group);
             if *group.table != *before || group.publisher.epoch() == 0 {
-                group.publisher.publish(&group.table);
+                published.push((*id, group.publisher.publish(&group.table)));
                 group.wake_all();
             }
         }
+        published
+    }
+
+    fn order_snapshots(&mut self) {
+        let roles = members(self.instances.values());
+        let watched = self.watched();
+        let view = View { host: &self.host, roles: &roles, watched: &watched };
         for (n, worker) in self.workers.iter_mut().enumerate() {
             worker.order(Command::Snapshot(Arc::new(view.snapshot(n))));
         }
+    }
+
+    fn watched(&self) -> BTreeMap<GroupId, MemoryId> {
+        self.groups.iter().filter_map(|(id, group)| Some((*id, group.memories.first()?.id))).collect()
     }
 
     /// Removes groups whose last packet has come home.

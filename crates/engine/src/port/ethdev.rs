@@ -50,7 +50,11 @@ impl Device for EthDevice {
         }
         let bytes: u64 = self.unsent.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum();
         let sent = self.tx.burst(&mut self.unsent);
-        let left: u64 = self.unsent.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum();
+        let left: u64 = if self.unsent.is_empty() {
+            0
+        } else {
+            self.unsent.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum()
+        };
         counters.tx_packets.add(sent as u64);
         counters.tx_bytes.add(bytes - left);
         sent

@@ -3,6 +3,8 @@
 //! Predicted cost, in bursts of 32: the descriptors' lines come from the NF's core (8 lines a burst, fetched ahead in
 //! order), the account's byte, the mbuf's address and its first line: about 15 cycles a packet.
 
+use core::mem::MaybeUninit;
+
 use dpdk::Batch;
 use netvm_ring::{Action, Descriptor};
 
@@ -44,25 +46,19 @@ impl Path {
     /// Takes a burst from one NF thread and does what it says; returns how many descriptors there were.
     #[inline]
     pub(crate) fn collect(&mut self, snapshot: &Snapshot, link: LinkId) -> usize {
-        let mut descriptors = [Descriptor::default(); BURST];
+        let mut places = [MaybeUninit::uninit(); BURST];
         let Some(end) = self.links[link.index()].as_mut() else { return 0 };
-        let count = end.from_nf.pop(&mut descriptors);
+        let descriptors = end.from_nf.pop_into(&mut places);
+        let count = descriptors.len();
         if count == 0 {
             return 0;
         }
         let sender = Sender { link, group: end.group, memory: end.memory };
         self.counters.links[link.index()].returned.add(count as u64);
-        let descriptors = &descriptors[..count];
-        let mut start = 0;
-        while start < count {
-            let verdict = Verdict::of(descriptors[start]);
-            let bits = descriptors[start].verdict();
-            let same =
-                descriptors[start..].iter().take_while(|descriptor| descriptor.verdict() == bits).count();
-            let mut run = Batch::new();
-            self.take_back(sender, &descriptors[start..start + same], &mut run);
-            self.act(snapshot, sender, verdict, &mut run);
-            start += same;
+        for run in descriptors.chunk_by(|one, next| one.same_verdict(*next)) {
+            let mut packets = Batch::new();
+            self.take_back(sender, run, &mut packets);
+            self.act(snapshot, sender, Verdict::of(run[0]), &mut packets);
         }
         count
     }

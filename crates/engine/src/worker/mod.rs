@@ -212,8 +212,7 @@ impl Worker {
         if sent > 0 {
             clock.note(path, Stage::Transmit, sent);
         }
-        let now = clock::cycles();
-        path.each_link(|link| link.wake_if_pending(now));
+        path.wake_sleepers();
         moved + sent
     }
 

@@ -1,10 +1,10 @@
 //! What the stages of the packet path share: memories, links, outlets, counters of one worker.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use dpdk::Batch;
-
-use netvm_region::MAX_PORTS;
+use netvm_region::{MAX_PORTS, clock};
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
@@ -72,6 +72,19 @@ impl Path {
                 each(link);
             }
         }
+    }
+
+    /// Wakes the NFs that sleep while they have packets; called once a turn, with one fence for all of them.
+    #[inline(always)]
+    pub(crate) fn wake_sleepers(&mut self) {
+        let mut published = false;
+        self.each_link(|link| published |= link.has_published());
+        if published {
+            fence(Ordering::SeqCst);
+            self.each_link(Link::look_for_sleeper);
+        }
+        let now = clock::cycles();
+        self.each_link(|link| link.wake_if_pending(now));
     }
 
     /// Frees packets that did not enter a chain.
