@@ -3,8 +3,13 @@
  * rte_rings of mbuf pointers, as openNetVM and DPDK's multi-process examples do. Nothing is checked, nothing is counted
  * per packet, and everything of DPDK is inlined, so that no wrapper of ours slows it down.
  *
- *   core A   rx_burst(null) -> enqueue(there)     dequeue(back) -> tx_burst(null)
- *   core B                     dequeue(there) ->  enqueue(back)
+ *   core A   rx_burst(null) -> enqueue(there)                      dequeue(back) -> act -> tx_burst(null)
+ *   core B                     dequeue(there) -> verdict, enqueue(back)
+ *
+ * Where mbuf pointers go round, the mbuf is where an NF finds its packet and where its verdict goes: openNetVM's
+ * simple_forward writes action and destination into the mbuf's user data, and whoever takes the packet back reads them
+ * (onvm_nflib.c, onvm_pkt_common.c). So does core B here. With `blind` it does not look at any mbuf: it is then no NF,
+ * as it neither knows where a packet is nor says what is to become of it, but shows what the rings alone cost.
  *
  * What does not fit into a full ring is freed, as openNetVM does; or (`wait`) core A looks for room before it receives,
  * which spares it the work on packets that it would have to drop.
@@ -31,10 +36,26 @@
 #define SLOTS 512
 #define CACHE 256
 
+/* What an NF says of a packet, as openNetVM's onvm_pkt_meta. */
+struct verdict {
+	uint8_t action;
+	uint8_t from;
+	uint16_t destination;
+};
+
+enum { ACTION_DROP, ACTION_OUT };
+
+/* In the mbuf's room for users, where openNetVM has it. */
+static inline struct verdict *verdict_of(struct rte_mbuf *mbuf)
+{
+	return (struct verdict *)&mbuf->dynfield1[0];
+}
+
 struct paths {
 	struct rte_ring *there;
 	struct rte_ring *back;
 	unsigned core_b;
+	bool blind;
 	atomic_bool stop;
 	atomic_bool failed;
 };
@@ -60,6 +81,8 @@ static void *second_thread(void *argument)
 	while (!atomic_load_explicit(&paths->stop, memory_order_relaxed)) {
 		unsigned count = rte_ring_sc_dequeue_burst(paths->there, (void **)burst, BURST, NULL);
 
+		for (unsigned n = 0; n < count && !paths->blind; n++)
+			*verdict_of(burst[n]) = (struct verdict){ .action = ACTION_OUT, .from = 1, .destination = 0 };
 		for (unsigned done = 0; done < count;) {
 			done += rte_ring_sp_enqueue_burst(paths->back, (void **)burst + done, count - done, NULL);
 			if (atomic_load_explicit(&paths->stop, memory_order_relaxed))
@@ -69,9 +92,25 @@ static void *second_thread(void *argument)
 	return NULL;
 }
 
+/* Does what the verdicts say; returns how many packets are to leave. */
+static inline __attribute__((always_inline)) unsigned act(struct rte_mbuf **burst, unsigned count, uint16_t port)
+{
+	unsigned kept = 0;
+
+	for (unsigned n = 0; n < count; n++) {
+		const struct verdict *verdict = verdict_of(burst[n]);
+
+		if (likely(verdict->action == ACTION_OUT && verdict->destination == port))
+			burst[kept++] = burst[n];
+		else
+			rte_pktmbuf_free(burst[n]);
+	}
+	return kept;
+}
+
 /* Core A's loop, for a number of cycles; returns how many packets went out. */
 static inline __attribute__((always_inline)) uint64_t
-first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait)
+first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait, const bool blind)
 {
 	uint64_t end = rte_rdtsc() + cycles, packets = 0;
 
@@ -86,6 +125,8 @@ first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait)
 				rte_pktmbuf_free_bulk(burst + fitted, count - fitted);
 		}
 		count = rte_ring_sc_dequeue_burst(paths->back, (void **)burst, BURST, NULL);
+		if (!blind)
+			count = act(burst, count, port);
 		for (unsigned done = 0; done < count;)
 			done += rte_eth_tx_burst(port, 0, burst + done, count - done);
 		packets += count;
@@ -95,7 +136,9 @@ first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait)
 
 static uint64_t first_thread(struct paths *paths, uint16_t port, uint64_t cycles, bool wait)
 {
-	return wait ? first_loop(paths, port, cycles, true) : first_loop(paths, port, cycles, false);
+	if (paths->blind)
+		return wait ? first_loop(paths, port, cycles, true, true) : first_loop(paths, port, cycles, false, true);
+	return wait ? first_loop(paths, port, cycles, true, false) : first_loop(paths, port, cycles, false, false);
 }
 
 /* Mbuf headers here, data there: how netvm's own pools are made, and faster than the ordinary kind. */
@@ -156,6 +199,7 @@ int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netv
 	if (error != 0)
 		return error;
 	paths.core_b = options->core_b;
+	paths.blind = options->blind;
 	error = pthread_create(&second, NULL, second_thread, &paths);
 	if (error != 0)
 		return -error;

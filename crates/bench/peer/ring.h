@@ -14,6 +14,8 @@ struct netvm_bench_ring_options {
 	uint32_t extbuf;
 	/** Look for room in the ring before receiving, in place of freeing what does not fit. */
 	uint32_t wait;
+	/** The second thread looks at no packet and says nothing of it. */
+	uint32_t blind;
 	/** The EAL's memory in huge pages. */
 	uint32_t huge_pages;
 	uint32_t warm_up_millis;

@@ -7,10 +7,12 @@
 //!
 //! Peers, on the same two cores in the same run:
 //!
-//! - `rte-ring`: DPDK's own ring of mbuf pointers between two threads, with an ordinary pool, and nothing checked; packets
-//!   that do not fit into the ring are freed, as openNetVM does. `rte-ring-extbuf`: the same with a pool like netvm's.
-//! - `rte-ring-wait`, `rte-ring-extbuf-wait`: core A looks for room before it receives, which saves the work on packets that
-//!   would be dropped. The strongest form that such a program has.
+//! - `rte-ring`: DPDK's own ring of mbuf pointers between two threads, with an ordinary pool, and nothing checked. The
+//!   second thread writes its verdict into the mbuf, and the first acts on it, as openNetVM does; packets that do not fit
+//!   into the ring are freed, likewise. `rte-ring-extbuf`: the same with a pool like netvm's.
+//! - `rte-ring-wait`: core A looks for room before it receives, which saves the work on packets that would be dropped.
+//! - `rte-ring-blind…`: the second thread looks at no mbuf. It is no NF then (it cannot tell where a packet is, nor say
+//!   what is to become of it, which netvm's descriptors carry), and shows what rings of pointers alone cost.
 //! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports, on one core and without any second thread.
 
 use netvm_config::model::{Idle, Output, PortKind};
@@ -42,14 +44,18 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         eprintln!("comparisons left out, as --skip-peers says");
     } else {
         testpmd::find()?;
-        for (name, extbuf, wait) in [
-            ("rte-ring", false, false),
-            ("rte-ring-wait", false, true),
-            ("rte-ring-extbuf", true, false),
-            ("rte-ring-extbuf-wait", true, true),
+        let (extbuf, wait, blind) = (true, true, true);
+        let plain = ring::Variant::default();
+        for (name, variant) in [
+            ("rte-ring", plain),
+            ("rte-ring-wait", ring::Variant { wait, ..plain }),
+            ("rte-ring-extbuf", ring::Variant { extbuf, ..plain }),
+            ("rte-ring-blind", ring::Variant { blind, ..plain }),
+            ("rte-ring-blind-wait", ring::Variant { blind, wait, ..plain }),
+            ("rte-ring-blind-extbuf", ring::Variant { blind, extbuf, ..plain }),
         ] {
             subjects.push(Subject::new(name, move |plan| {
-                let spec = ring::RingSpec::new(ring::Variant { extbuf, wait }, cores, CELLS, plan);
+                let spec = ring::RingSpec::new(variant, cores, CELLS, plan);
                 Ok(vec![Figure::new(name, Unit::Mpps, ring::measure(&spec)?)])
             }));
             comparisons.push(Comparison::new("hop", name));

@@ -34,6 +34,9 @@ pub struct RingSpec {
     /// Look for room in the ring before receiving, in place of freeing what does not fit.
     #[arg(long)]
     wait: bool,
+    /// The second thread looks at no packet and says nothing of it: rings alone.
+    #[arg(long)]
+    blind: bool,
     /// DPDK's memory in huge pages.
     #[arg(long)]
     huge_pages: bool,
@@ -43,13 +46,13 @@ pub struct RingSpec {
     window_millis: u32,
 }
 
-/// Which kind of pool and what is done when the ring is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which kind of pool, what is done when the ring is full, and whether there are verdicts; see [`RingSpec`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "named as the options")]
 pub struct Variant {
-    /// See [`RingSpec`].
     pub extbuf: bool,
-    /// See [`RingSpec`].
     pub wait: bool,
+    pub blind: bool,
 }
 
 /// What it measured.
@@ -69,6 +72,7 @@ impl RingSpec {
             cells,
             extbuf: variant.extbuf,
             wait: variant.wait,
+            blind: variant.blind,
             huge_pages: huge_pages_are_worthwhile(),
             warm_up_millis: plan.warm_up.as_millis() as u32,
             window_millis: plan.window.as_millis() as u32,
@@ -86,7 +90,12 @@ impl RingSpec {
             ("window-millis", self.window_millis),
         ];
         list.extend(numbers.map(|(name, value)| format!("--{name}={value}")));
-        let flags = [("extbuf", self.extbuf), ("wait", self.wait), ("huge-pages", self.huge_pages)];
+        let flags = [
+            ("extbuf", self.extbuf),
+            ("wait", self.wait),
+            ("blind", self.blind),
+            ("huge-pages", self.huge_pages),
+        ];
         list.extend(flags.into_iter().filter(|(_, on)| *on).map(|(name, _)| format!("--{name}")));
         list
     }
@@ -122,6 +131,7 @@ struct Options {
     cells: u32,
     extbuf: u32,
     wait: u32,
+    blind: u32,
     huge_pages: u32,
     warm_up_millis: u32,
     window_millis: u32,
@@ -150,6 +160,7 @@ pub fn run(spec: &RingSpec) -> Result<(), BenchError> {
         cells: spec.cells,
         extbuf: spec.extbuf.into(),
         wait: spec.wait.into(),
+        blind: spec.blind.into(),
         huge_pages: spec.huge_pages.into(),
         warm_up_millis: spec.warm_up_millis,
         window_millis: spec.window_millis,
@@ -176,7 +187,10 @@ mod tests {
     #[test]
     fn arguments_make_the_same_comparison() {
         let plan = Plan { runs: 1, warm_up: Duration::from_millis(100), window: Duration::from_millis(300) };
-        for variant in [Variant { extbuf: true, wait: false }, Variant { extbuf: false, wait: true }] {
+        for variant in [
+            Variant { extbuf: true, ..Variant::default() },
+            Variant { wait: true, blind: true, ..Variant::default() },
+        ] {
             let spec = RingSpec::new(variant, Cores { engine: 2, nf: 5 }, 4096, &plan);
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
             let parsed = crate::cli::Cli::parse_from(arguments);
