@@ -5,7 +5,7 @@
 //! admitted moves it ahead by its cost, and it may lie no further ahead of now than the burst lasts. So a run of packets
 //! takes one compare-and-swap on one word.
 //!
-//! It must be right in one direction: whatever threads do, no more is admitted than rate × time + burst and less than one
+//! It must be right in one direction: whatever threads do, no more is admitted than rate × time + burst and one
 //! unit. Rounding, and clocks of workers that disagree, make it admit less.
 
 mod meter;
@@ -98,7 +98,8 @@ impl Policer {
             horizon: 0,
             shift,
         };
-        policer.depth = policer.cost_of(burst);
+        // Half a unit more, so that a burst may come in parts, each of which rounds up by less than a step.
+        policer.depth = policer.cost_of(burst).saturating_add(policer.cost >> (FRACTION + 1));
         if policer.depth > LONGEST {
             return Err(PolicerError::BurstTooLong { rate, burst });
         }
