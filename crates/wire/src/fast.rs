@@ -17,108 +17,139 @@ impl FlowKey {
     ///
     /// # Errors
     /// As [`parse_prefix`].
-    #[inline(always)]
+    #[inline]
     pub fn of_frame(headers: &[u8], frame_len: usize) -> Result<Self, Malformed> {
-        match common(headers, frame_len) {
-            Some(key) => Ok(key),
-            None => general(headers, frame_len),
+        let mut key = Self::EMPTY;
+        key.read_frame(headers, frame_len)?;
+        Ok(key)
+    }
+
+    /// As [`FlowKey::of_frame`], into where the key is to be; for bursts, as it saves a copy. After an error the key is
+    /// that of nothing.
+    ///
+    /// # Errors
+    /// As [`parse_prefix`].
+    #[inline(always)]
+    pub fn read_frame(&mut self, headers: &[u8], frame_len: usize) -> Result<(), Malformed> {
+        match common(headers, frame_len, self) {
+            Some(()) => Ok(()),
+            None => general(headers, frame_len, self),
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn general(headers: &[u8], frame_len: usize) -> Result<FlowKey, Malformed> {
-    parse_prefix(headers, frame_len).map(|headers| *headers.key())
+fn general(headers: &[u8], frame_len: usize, key: &mut FlowKey) -> Result<(), Malformed> {
+    *key = FlowKey::EMPTY;
+    *key = *parse_prefix(headers, frame_len)?.key();
+    Ok(())
 }
 
-/// The key of a frame of a common kind with nothing wrong in it.
+/// Reads the key of a frame of a common kind with nothing wrong in it.
 #[inline(always)]
-fn common(bytes: &[u8], frame_len: usize) -> Option<FlowKey> {
+fn common(bytes: &[u8], frame_len: usize, key: &mut FlowKey) -> Option<()> {
     let (ethernet, rest) = bytes.split_first_chunk::<14>()?;
-    let mut key = FlowKey::EMPTY;
-    let [a, b, c, d, e, f, g, h, i, j, k, l, high, low] = *ethernet;
-    key.destination_mac = MacAddr([a, b, c, d, e, f]);
-    key.source_mac = MacAddr([g, h, i, j, k, l]);
-    key.ether_type = EtherType(u16::from_be_bytes([high, low]));
+    let ether_type = EtherType(u16::from_be_bytes([ethernet[12], ethernet[13]]));
     let room = frame_len.checked_sub(14)?;
-    if key.ether_type.is_vlan() {
-        let ([tag_high, tag_low, high, low], rest) = rest.split_first_chunk::<4>()?;
-        let id = u16::from_be_bytes([*tag_high, *tag_low]) & 0x0fff;
-        if id > VlanId::MAX {
-            return None;
-        }
-        key.vlan = VlanId::new(id).ok();
-        key.ether_type = EtherType(u16::from_be_bytes([*high, *low]));
-        return network(key, rest, room.checked_sub(4)?);
+    if !ether_type.is_vlan() {
+        return network(ethernet, None, ether_type, rest, room, key);
     }
-    network(key, rest, room)
+    let ([tag_high, tag_low, high, low], rest) = rest.split_first_chunk::<4>()?;
+    let id = u16::from_be_bytes([*tag_high, *tag_low]) & 0x0fff;
+    if id > VlanId::MAX {
+        return None;
+    }
+    let ether_type = EtherType(u16::from_be_bytes([*high, *low]));
+    network(ethernet, VlanId::new(id).ok(), ether_type, rest, room.checked_sub(4)?, key)
+}
+
+/// What IP says.
+struct Ip {
+    source: Address,
+    destination: Address,
+    dscp: u8,
+    protocol: IpProto,
 }
 
 /// IP and what it carries; the packet may have `room` bytes.
 #[inline(always)]
-fn network(mut key: FlowKey, bytes: &[u8], room: usize) -> Option<FlowKey> {
+fn network(
+    ethernet: &[u8; 14],
+    vlan: Option<VlanId>,
+    ether_type: EtherType,
+    bytes: &[u8],
+    room: usize,
+    key: &mut FlowKey,
+) -> Option<()> {
     const FRAGMENTED: u16 = 0x3fff;
-    match key.ether_type {
+    let (ip, bytes, room) = match ether_type {
         EtherType::IPV4 => {
-            let (ip, rest) = bytes.split_first_chunk::<20>()?;
-            let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-            let fragment = u16::from_be_bytes([ip[6], ip[7]]) & FRAGMENTED;
-            if ip[0] != 0x45 || fragment != 0 || total > room {
+            let (header, rest) = bytes.split_first_chunk::<20>()?;
+            let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+            let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENTED;
+            if header[0] != 0x45 || fragment != 0 || total > room {
                 return None;
             }
-            key.dscp = ip[1] >> 2;
-            key.protocol = IpProto(ip[9]);
-            key.source = Address::from_v4_octets([ip[12], ip[13], ip[14], ip[15]]);
-            key.destination = Address::from_v4_octets([ip[16], ip[17], ip[18], ip[19]]);
-            transport(key, rest, total.checked_sub(20)?)
+            let ip = Ip {
+                source: Address::from_v4_octets([header[12], header[13], header[14], header[15]]),
+                destination: Address::from_v4_octets([header[16], header[17], header[18], header[19]]),
+                dscp: header[1] >> 2,
+                protocol: IpProto(header[9]),
+            };
+            (ip, rest, total.checked_sub(20)?)
         }
         EtherType::IPV6 => {
-            let (ip, rest) = bytes.split_first_chunk::<40>()?;
-            let payload = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
-            if ip[0] >> 4 != 6 || payload + 40 > room {
+            let (header, rest) = bytes.split_first_chunk::<40>()?;
+            let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            if header[0] >> 4 != 6 || payload + 40 > room {
                 return None;
             }
-            let (_, addresses) = ip.split_first_chunk::<8>()?;
-            key.source = Address::from_v6_octets(*addresses.first_chunk()?);
-            key.destination = Address::from_v6_octets(*addresses.last_chunk()?);
-            if key.source.is_v4() || key.destination.is_v4() {
+            let (_, addresses) = header.split_first_chunk::<8>()?;
+            let ip = Ip {
+                source: Address::from_v6_octets(*addresses.first_chunk()?),
+                destination: Address::from_v6_octets(*addresses.last_chunk()?),
+                dscp: (header[0] & 0x0f) << 2 | header[1] >> 6,
+                protocol: IpProto(header[6]),
+            };
+            if ip.source.is_v4() || ip.destination.is_v4() {
                 return None;
             }
-            key.dscp = (ip[0] & 0x0f) << 2 | ip[1] >> 6;
-            key.protocol = IpProto(ip[6]);
-            transport(key, rest, payload)
-        }
-        _ => None,
-    }
-}
-
-/// What IP carries in `room` bytes.
-#[inline(always)]
-fn transport(mut key: FlowKey, bytes: &[u8], room: usize) -> Option<FlowKey> {
-    let header_len = match key.protocol {
-        IpProto::TCP => {
-            let tcp = bytes.first_chunk::<20>()?;
-            key.tcp_flags = TcpFlags::from_bits_retain(tcp[13]);
-            match usize::from(tcp[12] >> 4) * 4 {
-                length if length < 20 => return None,
-                length => length,
-            }
-        }
-        IpProto::UDP => {
-            let udp = bytes.first_chunk::<8>()?;
-            match usize::from(u16::from_be_bytes([udp[4], udp[5]])) {
-                length if length < 8 => return None,
-                length => length,
-            }
+            (ip, rest, payload)
         }
         _ => return None,
     };
-    if header_len > room {
+    let (tcp_flags, length) = match ip.protocol {
+        IpProto::TCP => {
+            let tcp = bytes.first_chunk::<20>()?;
+            let length = usize::from(tcp[12] >> 4) * 4;
+            (TcpFlags::from_bits_retain(tcp[13]), if length < 20 { return None } else { length })
+        }
+        IpProto::UDP => {
+            let udp = bytes.first_chunk::<8>()?;
+            let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+            (TcpFlags::empty(), if length < 8 { return None } else { length })
+        }
+        _ => return None,
+    };
+    if length > room {
         return None;
     }
     let [a, b, c, d] = *bytes.first_chunk()?;
-    key.source_port = u16::from_be_bytes([a, b]);
-    key.destination_port = u16::from_be_bytes([c, d]);
-    Some(key)
+    let [e, f, g, h, i, j, k, l, m, n, o, p, ..] = *ethernet;
+    *key = FlowKey {
+        source: ip.source,
+        destination: ip.destination,
+        destination_mac: MacAddr([e, f, g, h, i, j]),
+        source_mac: MacAddr([k, l, m, n, o, p]),
+        ether_type,
+        vlan,
+        source_port: u16::from_be_bytes([a, b]),
+        destination_port: u16::from_be_bytes([c, d]),
+        protocol: ip.protocol,
+        tcp_flags,
+        dscp: ip.dscp,
+        ..FlowKey::EMPTY
+    };
+    Some(())
 }
