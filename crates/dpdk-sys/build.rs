@@ -10,10 +10,11 @@ const OLDEST: &str = "22.11";
 
 /// The libraries whose symbols the shim and the bindings name; drivers are plug-ins that the EAL loads.
 /// Older releases have no rte_log of its own.
-const LIBRARIES: [&str; 6] = ["rte_eal", "rte_ethdev", "rte_log", "rte_mbuf", "rte_mempool", "rte_ring"];
+const LIBRARIES: [&str; 7] =
+    ["rte_acl", "rte_eal", "rte_ethdev", "rte_log", "rte_mbuf", "rte_mempool", "rte_ring"];
 
 /// DPDK's own functions that are bound as they are; everything else goes through `netvm_*` of the shim.
-const FUNCTIONS: [&str; 21] = [
+const FUNCTIONS: [&str; 22] = [
     "rte_version",
     "rte_get_tsc_hz",
     "rte_eal_get_runtime_dir",
@@ -34,11 +35,12 @@ const FUNCTIONS: [&str; 21] = [
     "rte_eth_dev_is_removed",
     "rte_eth_promiscuous_enable",
     "rte_eth_promiscuous_disable",
+    "rte_acl_free",
     "netvm_.*",
 ];
 
 fn main() -> ExitCode {
-    for input in ["build.rs", "src/shim.c", "src/shim.h"] {
+    for input in ["build.rs", "src/acl.c", "src/acl.h", "src/shim.c", "src/shim.h"] {
         println!("cargo:rerun-if-changed={input}");
     }
     match build() {
@@ -68,7 +70,7 @@ fn build() -> Result<(), Box<dyn Error>> {
 
     let mut shim = cc::Build::new();
     // On the packet path, so optimised in debug builds too.
-    shim.file("src/shim.c").std("gnu11").opt_level(3);
+    shim.file("src/shim.c").file("src/acl.c").std("gnu11").opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
     for flag in &flags {
         // As system headers: DPDK's own warn under -Wextra.
@@ -91,6 +93,7 @@ fn build() -> Result<(), Box<dyn Error>> {
 fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
     let mut builder = bindgen::Builder::default()
         .header("src/shim.h")
+        .header("src/acl.h")
         .clang_args(flags)
         .clang_arg("-DALLOW_EXPERIMENTAL_API")
         .rust_edition(bindgen::RustEdition::Edition2024)

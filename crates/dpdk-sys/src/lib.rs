@@ -1,4 +1,4 @@
-//! What netvm uses of DPDK, bound to Rust: a few functions of DPDK itself and a C shim (`shim.h`, `shim.c`).
+//! What netvm uses of DPDK, bound to Rust: a few functions of DPDK itself and a C shim (`shim.h`, `acl.h`).
 //!
 //! The shim exists for two reasons. Most of DPDK's packet path is `static inline` and has no symbol to link to; the
 //! shim wraps each such function for a whole burst, so that the call costs a fraction of a cycle per packet. And
@@ -38,11 +38,13 @@ handles! {
     rte_eth_rxconf
     /// How a transmit queue is set up.
     rte_eth_txconf
+    /// Compiled rules.
+    rte_acl_ctx
 }
 
 #[allow(missing_docs, non_camel_case_types, non_upper_case_globals)]
 mod bindings {
-    use super::{rte_eth_rxconf, rte_eth_txconf, rte_mbuf, rte_mempool, rte_ring};
+    use super::{rte_acl_ctx, rte_eth_rxconf, rte_eth_txconf, rte_mbuf, rte_mempool, rte_ring};
 
     include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 }

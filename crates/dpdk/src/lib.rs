@@ -7,6 +7,7 @@
 //! | `mbuf` | [`Mbuf`] owns a packet, [`MbufPtr`] is its address |
 //! | `batch` | [`Batch`] owns up to 64 packets |
 //! | `builder`, `port`, `queue` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
+//! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
 //! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
 //! | `cycles` | [`cycles()`], the time stamp counter |
 //!
@@ -17,6 +18,7 @@
 //!
 //! Nothing on the packet path allocates, locks or logs, and there is one call into C per burst.
 
+mod acl;
 mod batch;
 mod builder;
 mod cells;
@@ -35,6 +37,7 @@ mod port;
 mod queue;
 mod ring;
 
+pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use batch::{Batch, Drain};
 pub use builder::{PortBuilder, PortError, Started};
 pub use cells::{CellLayout, HEADROOM};
