@@ -149,7 +149,7 @@ mod measure {
         for frame in &frames {
             let key = FlowKey::of_frame(frame, FRAME).unwrap();
             let new = New { decision: 1, extra: 0, lifetime: Options::NEVER };
-            cache.insert(1, &key, hasher.key(&key), new, NOW);
+            cache.insert(1, &key, new, NOW);
         }
         let mut random = Random(1);
         let mut keys = [FlowKey::EMPTY; BURST];
@@ -168,8 +168,7 @@ mod measure {
             let burst = pool.receive(&frames, &mut random);
             let t0 = ticks();
             if round % 2 == 0 {
-                let (found, sum) =
-                    whole(&pool, &burst, &hasher, &mut cache, (&mut keys, &mut hashes, &mut slots));
+                let (found, sum) = whole(&pool, &burst, &mut cache, (&mut keys, &mut slots));
                 black_box((found, sum));
                 columns[5].add(t0, ticks(), idle);
                 continue;
@@ -185,7 +184,7 @@ mod measure {
             hash(&hasher, &keys, &mut hashes);
             black_box(&mut hashes);
             let t3 = ticks();
-            let found = cache.find(1, &keys, &hashes, NOW, &mut slots);
+            let found = cache.find(1, &keys, NOW, &mut slots);
             black_box(&mut slots);
             let t4 = ticks();
             black_box(account(&mut cache, found, &slots));
@@ -205,20 +204,18 @@ mod measure {
         );
     }
 
-    type Work<'a> = (&'a mut [FlowKey; BURST], &'a mut [u64; BURST], &'a mut [Slot; BURST]);
+    type Work<'a> = (&'a mut [FlowKey; BURST], &'a mut [Slot; BURST]);
 
     /// All steps, as a worker does them.
     #[inline(never)]
     fn whole(
         pool: &Pool,
         burst: &[usize; BURST],
-        hasher: &FlowHasher,
         cache: &mut FlowCache,
-        (keys, hashes, slots): Work<'_>,
+        (keys, slots): Work<'_>,
     ) -> (u64, u64) {
         parse(pool, burst, keys);
-        hash(hasher, keys, hashes);
-        let found = cache.find(1, keys, hashes, NOW, slots);
+        let found = cache.find(1, keys, NOW, slots);
         (found, account(cache, found, slots))
     }
 

@@ -1,11 +1,10 @@
 //! The cache itself.
 
-use netvm_wire::FlowKey;
+use netvm_wire::{FlowHasher, FlowKey};
 
-use crate::entry::{Entry, Slot};
+use crate::entry::{Entry, Line, Slot};
 use crate::memory::Table;
 use crate::options::{CacheError, Eviction, Options};
-use crate::prefetch::prefetch;
 use crate::set::{Set, WAYS};
 
 /// Most keys of one [`FlowCache::find`].
@@ -62,13 +61,15 @@ pub struct Counters {
 /// A table of tags, eight to a set, and a table of entries, both allocated and touched when it is made.
 #[derive(Debug)]
 pub struct FlowCache {
+    hasher: FlowHasher,
     sets: Table<Set>,
     entries: Table<Entry>,
-    /// CLOCK's hand of each set.
+    /// CLOCK's hand of each set; one with LRU.
     hands: Table<u8>,
-    /// LRU: the number of each entry's last use; empty with CLOCK.
+    /// LRU: the number of each entry's last use; one with CLOCK.
     uses: Table<u64>,
     used: u64,
+    eviction: Eviction,
     idle: u32,
     counters: Counters,
 }
@@ -79,14 +80,20 @@ impl FlowCache {
     /// # Errors
     /// A number of entries that is out of bounds, or too little memory.
     pub fn new(options: &Options) -> Result<Self, CacheError> {
-        let entries = options.rounded_entries()? as usize;
-        let lru = options.eviction == Eviction::Lru;
+        let order = options.order()?;
+        let of_sets = order - WAYS.trailing_zeros();
+        let (hands, uses) = match options.eviction {
+            Eviction::Clock => (of_sets, 0),
+            Eviction::Lru => (0, order),
+        };
         Ok(Self {
-            sets: Table::new(Set::EMPTY, entries / WAYS)?,
-            entries: Table::new(Entry::EMPTY, entries)?,
-            hands: Table::new(0, if lru { 0 } else { entries / WAYS })?,
-            uses: Table::new(0, if lru { entries } else { 0 })?,
+            hasher: FlowHasher::new(),
+            sets: Table::new(Set::EMPTY, of_sets)?,
+            entries: Table::new(Entry::EMPTY, order)?,
+            hands: Table::new(0, hands)?,
+            uses: Table::new(0, uses)?,
             used: 0,
+            eviction: options.eviction,
             idle: options.idle,
             counters: Counters::default(),
         })
@@ -114,91 +121,136 @@ impl FlowCache {
     }
 
     /// Looks for the flows of packets that came in through `port`: bit `n` of what it gives says that `keys[n]` was
-    /// found, and `slots[n]` where. `hashes` are those of the keys by one [`FlowHasher`](netvm_wire::FlowHasher).
+    /// found, and `slots[n]` where. At most [`MAX_BURST`] keys are looked for, and no more than there are slots.
     ///
-    /// At most [`MAX_BURST`] keys are looked for, and no more than there are hashes and slots.
-    pub fn find(
-        &mut self,
-        port: u16,
-        keys: &[FlowKey],
-        hashes: &[u64],
-        moment: Moment,
-        slots: &mut [Slot],
-    ) -> u64 {
-        let count = keys.len().min(hashes.len()).min(slots.len()).min(MAX_BURST);
-        let (keys, hashes, slots) = (&keys[..count], &hashes[..count], &mut slots[..count]);
-        for hash in hashes {
-            prefetch(&raw const self.sets[self.set_of(mixed(*hash, port))]);
-        }
-        let mut tagged = 0u64;
-        for (n, (hash, slot)) in hashes.iter().zip(slots.iter_mut()).enumerate() {
-            let hash = mixed(*hash, port);
-            let set = self.set_of(hash);
-            let ways = self.sets[set].matching(Set::tag(hash));
-            let way = if ways == 0 { self.next_victim(set) } else { ways.trailing_zeros() as usize };
-            tagged |= u64::from(ways != 0) << n;
-            let entry: *const Entry = &raw const self.entries[set * WAYS + way];
-            prefetch(entry);
-            prefetch(entry.wrapping_byte_add(64));
-            *slot = Slot((set * WAYS + way) as u32);
-        }
-        let mut found = 0u64;
-        for (n, ((key, hash), slot)) in keys.iter().zip(hashes).zip(slots.iter_mut()).enumerate() {
-            let entry = &self.entries[slot.index()];
-            if tagged >> n & 1 == 0 {
-                continue;
+    /// Slots are good until the next insertion, which may put another flow there: count the hits of a burst before.
+    pub fn find(&mut self, port: u16, keys: &[FlowKey], moment: Moment, slots: &mut [Slot]) -> u64 {
+        let count = keys.len().min(slots.len()).min(MAX_BURST);
+        let (keys, slots) = (&keys[..count], &mut slots[..count]);
+        let repeated = repeats(keys);
+        let found = if repeated == 0 {
+            self.find_each(port, keys, moment, slots)
+        } else {
+            let mut heads = [&FlowKey::EMPTY; MAX_BURST];
+            let mut count = 0;
+            for (n, key) in keys.iter().enumerate() {
+                heads[count % MAX_BURST] = key;
+                count += usize::from(repeated >> n & 1 == 0);
             }
-            let hit = if entry.key == *key && entry.port == port {
-                Some(*slot)
-            } else {
-                self.search(port, key, mixed(*hash, port))
-            };
-            if let Some(place) = hit
-                && self.counts(place, moment)
-            {
-                *slot = place;
-                self.touch(place);
-                found |= 1 << n;
-            }
-        }
+            let found = self.find_each(port, heads[..count].iter().copied(), moment, slots);
+            spread(repeated, found, count, slots)
+        };
         let hits = u64::from(found.count_ones());
         self.counters.hits += hits;
         self.counters.misses += count as u64 - hits;
         found
     }
 
+    /// As [`FlowCache::find`], a burst's worth of keys.
+    #[inline(always)]
+    fn find_each<'a>(
+        &mut self,
+        port: u16,
+        keys: impl IntoIterator<Item = &'a FlowKey, IntoIter: Clone>,
+        moment: Moment,
+        slots: &mut [Slot],
+    ) -> u64 {
+        let keys = keys.into_iter();
+        let salt = salt(port);
+        let mut hashes = [0; MAX_BURST];
+        for (key, hash) in keys.clone().zip(&mut hashes) {
+            *hash = self.hasher.key(key).wrapping_add(salt);
+            self.sets.prefetch(*hash as usize, 0);
+        }
+        let mut tagged = 0u64;
+        for (n, ((_, hash), slot)) in keys.clone().zip(&hashes).zip(slots.iter_mut()).enumerate() {
+            let ways = self.sets.at(*hash as usize).matching(Set::tag(*hash));
+            let way = if ways != 0 {
+                tagged |= 1 << n;
+                ways.trailing_zeros() as usize
+            } else {
+                self.next_victim(*hash as usize)
+            };
+            *slot = self.slot(*hash, way);
+            self.entries.prefetch(slot.index(), 0);
+            self.entries.prefetch(slot.index(), 1);
+        }
+        let mut found = 0u64;
+        for (n, (key, slot)) in keys.clone().zip(slots.iter()).enumerate() {
+            let entry = self.entries.at(slot.index());
+            if entry.line.is(&Line::new(key, port)) & self.counts(entry, moment) & (tagged >> n & 1 != 0) {
+                found |= 1 << n;
+                self.touch(*slot);
+            }
+        }
+        let doubtful = tagged & !found;
+        if doubtful != 0 {
+            for (n, ((key, hash), slot)) in keys.zip(&hashes).zip(slots.iter_mut()).enumerate() {
+                if doubtful >> n & 1 != 0
+                    && let Some(place) = self.find_other(&Line::new(key, port), *hash, moment)
+                {
+                    *slot = place;
+                    found |= 1 << n;
+                }
+            }
+        }
+        found
+    }
+
+    /// The slot of an entry that counts, after the first one with its tag was not it; counts why there is none.
+    #[cold]
+    fn find_other(&mut self, line: &Line, hash: u64, moment: Moment) -> Option<Slot> {
+        let slot = self.search(line, hash)?;
+        let entry = self.entries.at(slot.index());
+        if entry.generation != moment.generation {
+            self.counters.stale += 1;
+            return None;
+        }
+        if entry.is_over(moment.now, self.idle) {
+            self.counters.expired += 1;
+            return None;
+        }
+        self.touch(slot);
+        Some(slot)
+    }
+
     /// Counts packets of a flow that was found, and says what was decided.
     #[inline(always)]
     pub fn hit(&mut self, slot: Slot, packets: u32, bytes: u64, now: u32) -> Verdict {
-        let entry = &mut self.entries[slot.index()];
+        let entry = self.entries.at_mut(slot.index());
         entry.packets = entry.packets.wrapping_add(packets.into());
         entry.bytes = entry.bytes.wrapping_add(bytes);
         entry.last_used = now;
         Verdict { decision: entry.decision, extra: entry.extra }
     }
 
+    /// Changes the caller's further number of a flow.
+    #[inline]
+    pub fn set_extra(&mut self, slot: Slot, extra: u32) {
+        self.entries.at_mut(slot.index()).extra = extra;
+    }
+
     /// The entry of a slot.
     #[inline]
     #[must_use]
     pub fn entry(&self, slot: Slot) -> &Entry {
-        &self.entries[slot.index()]
+        self.entries.at(slot.index())
     }
 
     /// Remembers a decision: in the place of an entry with the same key, in a free place of the set, or in the place of
     /// the entry that eviction chooses. Counters of the flow begin at 0.
-    pub fn insert(&mut self, port: u16, key: &FlowKey, hash: u64, new: New, moment: Moment) -> Slot {
-        let hash = mixed(hash, port);
-        let set = self.set_of(hash);
-        let slot = match self.search(port, key, hash) {
+    pub fn insert(&mut self, port: u16, key: &FlowKey, new: New, moment: Moment) -> Slot {
+        let (line, hash) = (Line::new(key, port), self.hash(port, key));
+        let slot = match self.search(&line, hash) {
             Some(slot) => slot,
             None => {
-                let way = self.make_room(set, moment);
-                self.sets[set].put(way, Set::tag(hash));
-                Slot((set * WAYS + way) as u32)
+                let way = self.make_room(hash, moment);
+                self.sets.at_mut(hash as usize).put(way, Set::tag(hash));
+                self.slot(hash, way)
             }
         };
-        self.entries[slot.index()] = Entry {
-            key: *key,
+        *self.entries.at_mut(slot.index()) = Entry {
+            line,
             decision: new.decision,
             extra: new.extra,
             packets: 0,
@@ -207,19 +259,17 @@ impl FlowCache {
             created: moment.now,
             lifetime: new.lifetime,
             generation: moment.generation,
-            port,
         };
-        if let Some(last) = self.uses.get_mut(slot.index()) {
-            self.used += 1;
-            *last = self.used;
+        if self.eviction == Eviction::Lru {
+            self.touch(slot);
         }
         self.counters.inserted += 1;
         slot
     }
 
     /// Forgets a flow; whether there was one.
-    pub fn remove(&mut self, port: u16, key: &FlowKey, hash: u64) -> bool {
-        let slot = self.search(port, key, mixed(hash, port));
+    pub fn remove(&mut self, port: u16, key: &FlowKey) -> bool {
+        let slot = self.search(&Line::new(key, port), self.hash(port, key));
         if let Some(slot) = slot {
             self.invalidate(slot);
         }
@@ -228,7 +278,7 @@ impl FlowCache {
 
     /// Forgets what is in a slot.
     pub fn invalidate(&mut self, slot: Slot) {
-        self.sets[slot.index() / WAYS].put(slot.index() % WAYS, 0);
+        self.sets.at_mut(slot.index() / WAYS).put(slot.index() % WAYS, 0);
     }
 
     /// The entries that count, of `budget` places from place `cursor` on: to list [`FlowCache::capacity`] places in slices,
@@ -241,97 +291,114 @@ impl FlowCache {
     ) -> impl Iterator<Item = (Slot, &Entry)> {
         let end = cursor.saturating_add(budget).min(self.capacity());
         (cursor.min(end)..end).filter_map(move |place| {
-            let entry = &self.entries[place];
-            let counts = self.sets[place / WAYS].is_used(place % WAYS)
-                && entry.generation == moment.generation
-                && !entry.is_over(moment.now, self.idle);
+            let entry = self.entries.at(place);
+            let counts = self.sets.at(place / WAYS).is_used(place % WAYS) && self.counts(entry, moment);
             counts.then_some((Slot(place as u32), entry))
         })
     }
 
     #[inline(always)]
-    fn set_of(&self, hash: u64) -> usize {
-        // The number of sets is a power of two.
-        hash as usize & (self.sets.len() - 1)
+    fn hash(&self, port: u16, key: &FlowKey) -> u64 {
+        self.hasher.key(key).wrapping_add(salt(port))
+    }
+
+    /// The slot of a way of the set of a hash.
+    #[inline(always)]
+    fn slot(&self, hash: u64, way: usize) -> Slot {
+        Slot(((hash as usize & (self.sets.len() - 1)) * WAYS + way) as u32)
     }
 
     /// The entry of a key, whether it counts or not.
     #[inline]
-    fn search(&self, port: u16, key: &FlowKey, hash: u64) -> Option<Slot> {
-        let set = self.set_of(hash);
-        let mut ways = self.sets[set].matching(Set::tag(hash));
+    fn search(&self, line: &Line, hash: u64) -> Option<Slot> {
+        let mut ways = self.sets.at(hash as usize).matching(Set::tag(hash));
         while ways != 0 {
-            let place = set * WAYS + ways.trailing_zeros() as usize;
-            let entry = &self.entries[place];
-            if entry.key == *key && entry.port == port {
-                return Some(Slot(place as u32));
+            let slot = self.slot(hash, ways.trailing_zeros() as usize);
+            if self.entries.at(slot.index()).line.is(line) {
+                return Some(slot);
             }
             ways &= ways - 1;
         }
         None
     }
 
-    /// Whether an entry is of this generation and its time is not over; counts why not.
+    /// Whether an entry is of this generation and its time is not over.
     #[inline(always)]
-    fn counts(&mut self, slot: Slot, moment: Moment) -> bool {
-        let entry = &self.entries[slot.index()];
-        if entry.generation != moment.generation {
-            self.counters.stale += 1;
-            return false;
-        }
-        if entry.is_over(moment.now, self.idle) {
-            self.counters.expired += 1;
-            return false;
-        }
-        true
+    fn counts(&self, entry: &Entry, moment: Moment) -> bool {
+        (entry.generation == moment.generation) & !entry.is_over(moment.now, self.idle)
     }
 
     /// Notes that an entry was used.
     #[inline(always)]
     fn touch(&mut self, slot: Slot) {
-        if let Some(last) = self.uses.get_mut(slot.index()) {
-            self.used += 1;
-            *last = self.used;
-        } else {
-            self.sets[slot.index() / WAYS].reference(slot.index() % WAYS);
+        match self.eviction {
+            Eviction::Clock => self.sets.at_mut(slot.index() / WAYS).reference(slot.index() % WAYS),
+            Eviction::Lru => {
+                self.used += 1;
+                *self.uses.at_mut(slot.index()) = self.used;
+            }
         }
     }
 
     /// The way of a set that the next new flow takes.
     #[inline(always)]
     fn next_victim(&self, set: usize) -> usize {
-        if let Some(way) = self.sets[set].free() {
-            return way;
-        }
-        match self.hands.get(set) {
-            Some(hand) => self.sets[set].coldest(*hand),
-            None => self.least_used(set),
+        let tags = self.sets.at(set);
+        match (tags.free(), self.eviction) {
+            (Some(way), _) => way,
+            (None, Eviction::Clock) => tags.coldest(*self.hands.at(set)),
+            (None, Eviction::Lru) => self.least_used(set),
         }
     }
 
     fn least_used(&self, set: usize) -> usize {
-        let uses = &self.uses[set * WAYS..][..WAYS];
-        (0..WAYS).min_by_key(|way| uses[*way]).unwrap_or(0)
+        (0..WAYS).min_by_key(|way| self.uses.at(set * WAYS + way)).unwrap_or(0)
     }
 
     /// Empties the way of a set that [`FlowCache::next_victim`] chooses.
     #[inline]
-    fn make_room(&mut self, set: usize, moment: Moment) -> usize {
+    fn make_room(&mut self, hash: u64, moment: Moment) -> usize {
+        let set = hash as usize;
         let way = self.next_victim(set);
-        if self.sets[set].is_used(way) {
-            let victim = &self.entries[set * WAYS + way];
-            let counted = victim.generation == moment.generation && !victim.is_over(moment.now, self.idle);
+        if self.sets.at(set).is_used(way) {
+            let counted = self.counts(self.entries.at(self.slot(hash, way).index()), moment);
             self.counters.evictions += u64::from(counted);
-            if let Some(hand) = self.hands.get_mut(set) {
-                self.sets[set].sweep(hand, way);
+            if self.eviction == Eviction::Clock {
+                self.sets.at_mut(set).sweep(self.hands.at_mut(set), way);
             }
         }
         way
     }
 }
 
-/// The hash of a flow on a port.
+/// What parts the flows of one port from the same of another.
 #[inline(always)]
-const fn mixed(hash: u64, port: u16) -> u64 {
-    hash.wrapping_add((port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+const fn salt(port: u16) -> u64 {
+    (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The keys that are that of the one before, a bit each.
+#[inline(always)]
+fn repeats(keys: &[FlowKey]) -> u64 {
+    let mut repeated = 0;
+    for (n, pair) in keys.windows(2).enumerate() {
+        // Most keys differ here already.
+        let [a, b] = [&pair[0], &pair[1]];
+        let alike = a.source == b.source && a.source_port == b.source_port;
+        repeated |= u64::from(alike && a == b) << (n + 1);
+    }
+    repeated
+}
+
+/// Gives what was found for `count` keys to all that repeat them.
+#[inline]
+fn spread(repeated: u64, found: u64, mut count: usize, slots: &mut [Slot]) -> u64 {
+    let mut all = 0;
+    for n in (0..slots.len()).rev() {
+        let head = count.wrapping_sub(1) % MAX_BURST;
+        slots[n] = slots[head.min(n)];
+        all |= (found >> head & 1) << n;
+        count -= usize::from(repeated >> n & 1 == 0);
+    }
+    all
 }

@@ -1,32 +1,34 @@
 //! Memory of a table: taken and written once, then never moved.
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::options::CacheError;
+use crate::prefetch::prefetch;
 
 /// Bytes of a huge page of x86-64 and, with pages of 4 KiB, of Arm.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A boxed slice whose memory lies on huge pages where the kernel gives them and the table fills at least one.
-#[derive(Debug)]
+/// A boxed slice of 2^n values whose memory lies on huge pages where the kernel gives them and the table fills at least
+/// one. Its places count around, so that a look-up needs no other check.
 pub(crate) struct Table<T> {
     first: NonNull<T>,
-    len: usize,
+    /// Values, less one.
+    mask: usize,
     owns: PhantomData<T>,
 }
 
 impl<T: Copy> Table<T> {
-    /// `len` times `value`. All pages are touched here, not by the first packets.
-    pub(crate) fn new(value: T, len: usize) -> Result<Self, CacheError> {
+    /// 2^`order` times `value`. All pages are touched here, not by the first packets.
+    pub(crate) fn new(value: T, order: u32) -> Result<Self, CacheError> {
         const { assert!(size_of::<T>() > 0) };
-        let layout = Self::layout(len).ok_or(CacheError::Memory { bytes: usize::MAX })?;
-        if layout.size() == 0 {
-            return Ok(Self { first: NonNull::dangling(), len: 0, owns: PhantomData });
-        }
-        // SAFETY: the size is not 0.
+        let too_large = CacheError::Memory { bytes: usize::MAX };
+        let len = 1usize.checked_shl(order).ok_or(too_large)?;
+        let layout = Self::layout(len).ok_or(too_large)?;
+        // SAFETY: there is one value at least, and values are not empty.
         let first = NonNull::new(unsafe { alloc(layout) }.cast::<T>());
         let first = first.ok_or(CacheError::Memory { bytes: layout.size() })?;
         if layout.align() == HUGE_PAGE {
@@ -36,7 +38,7 @@ impl<T: Copy> Table<T> {
             // SAFETY: `layout` has room for `len` values, aligned as theirs at least.
             unsafe { first.add(place).write(value) };
         }
-        Ok(Self { first, len, owns: PhantomData })
+        Ok(Self { first, mask: len - 1, owns: PhantomData })
     }
 }
 
@@ -46,6 +48,26 @@ impl<T> Table<T> {
         let layout = Layout::array::<T>(len).ok()?;
         let huge = layout.size() >= HUGE_PAGE;
         layout.align_to(if huge { HUGE_PAGE } else { 64 }).ok()
+    }
+
+    /// The value at a place, counted around.
+    #[inline(always)]
+    pub(crate) fn at(&self, place: usize) -> &T {
+        // SAFETY: `new` wrote `mask + 1` values, a power of two, so that the masked place is that of one.
+        unsafe { self.first.add(place & self.mask).as_ref() }
+    }
+
+    /// The value at a place, counted around, to be written.
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, place: usize) -> &mut T {
+        // SAFETY: as in `at`; `self` is borrowed for writing.
+        unsafe { self.first.add(place & self.mask).as_mut() }
+    }
+
+    /// Asks for the cache line `line` of the value at a place, counted around.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, place: usize, line: usize) {
+        prefetch(self.first.as_ptr().wrapping_add(place & self.mask).wrapping_byte_add(line * 64));
     }
 }
 
@@ -63,9 +85,7 @@ fn advise_huge(first: NonNull<u8>, bytes: usize) {
 
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.len)
-            && layout.size() > 0
-        {
+        if let Some(layout) = Self::layout(self.len()) {
             // SAFETY: allocated in `new` with the layout of the same length; T is Copy there, so nothing is to be dropped.
             unsafe { dealloc(self.first.as_ptr().cast(), layout) };
         }
@@ -77,16 +97,14 @@ impl<T> Deref for Table<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` wrote `len` values there, which live as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+        // SAFETY: `new` wrote `mask + 1` values there, which live as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.mask + 1) }
     }
 }
 
-impl<T> DerefMut for Table<T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; `self` is borrowed for writing.
-        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+impl<T> fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("values", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -102,20 +120,21 @@ mod tests {
 
     #[test]
     fn every_value_is_there_and_keeps_what_is_written() {
-        for len in [0, 1, 7, HUGE_PAGE / 8 - 1, HUGE_PAGE / 8, HUGE_PAGE / 4 + 3] {
-            let mut table = Table::new(7u64, len).unwrap();
+        for order in [0, 1, 5, 17, 18, 19] {
+            let mut table = Table::new(7u64, order).unwrap();
+            let len = 1 << order;
             assert!(table.iter().all(|value| *value == 7) && table.len() == len);
-            if let Some(last) = table.last_mut() {
-                *last = 8;
-            }
-            assert_eq!(table.iter().filter(|value| **value == 8).count(), len.min(1));
+            *table.at_mut(len - 1) = 8;
+            assert_eq!((*table.at(usize::MAX), table.iter().filter(|value| **value == 8).count()), (8, 1));
             assert_eq!(table.as_ptr().addr() % if len * 8 >= HUGE_PAGE { HUGE_PAGE } else { 64 }, 0);
+            table.prefetch(len, 1000);
         }
     }
 
     #[test]
     fn more_than_there_is_is_an_error() {
-        assert!(Table::new(0u64, usize::MAX / 8).is_err());
-        assert!(Table::new(0u64, usize::MAX / 2).is_err());
+        for order in [60, 63, 64, u32::MAX] {
+            assert!(Table::new(0u64, order).is_err());
+        }
     }
 }

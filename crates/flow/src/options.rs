@@ -32,15 +32,12 @@ impl Options {
     /// Most entries that can be asked for.
     pub const MAX_ENTRIES: u32 = 1 << 28;
 
-    /// Entries after rounding.
-    ///
-    /// # Errors
-    /// [`CacheError::Entries`].
-    pub fn rounded_entries(&self) -> Result<u32, CacheError> {
+    /// The power of two that the number of entries is rounded up to.
+    pub(crate) fn order(&self) -> Result<u32, CacheError> {
         if self.entries == 0 || self.entries > Self::MAX_ENTRIES {
             return Err(CacheError::Entries(self.entries));
         }
-        Ok(self.entries.next_power_of_two().max(WAYS as u32))
+        Ok(self.entries.next_power_of_two().max(WAYS as u32).trailing_zeros())
     }
 }
 

@@ -6,7 +6,7 @@ pub(crate) const WAYS: usize = 8;
 /// Bit of a tag: the entry has been hit since the hand passed.
 const REFERENCED: u16 = 1 << 15;
 
-/// A tag per way: 0 where nothing is, or 15 bits of the hash that are not all 0, and [`REFERENCED`].
+/// A tag per way: 0 where nothing is, or 14 bits of the hash and a 1, and [`REFERENCED`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Set([u16; WAYS]);
@@ -14,32 +14,45 @@ pub(crate) struct Set([u16; WAYS]);
 impl Set {
     pub(crate) const EMPTY: Self = Self([0; WAYS]);
 
-    /// The tag of a hash.
+    /// The tag of a hash: never 0.
     #[inline(always)]
     pub(crate) const fn tag(hash: u64) -> u16 {
-        match (hash >> 48) as u16 & !REFERENCED {
-            0 => 1,
-            tag => tag,
-        }
+        ((hash >> 48) as u16 | 1) & !REFERENCED
     }
 
     /// The ways that have that tag, a bit each.
     #[inline(always)]
     pub(crate) fn matching(&self, tag: u16) -> u32 {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: SSE2 is in every x86-64; the load is of the 16 bytes of `self`, which are aligned to 16.
+        // SAFETY: SSE2 is in every x86-64.
         unsafe {
-            use std::arch::x86_64::{
-                _mm_and_si128, _mm_cmpeq_epi16, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16,
-                _mm_set1_epi16, _mm_setzero_si128,
-            };
-            let tags = _mm_load_si128(self.0.as_ptr().cast());
-            let tags = _mm_and_si128(tags, _mm_set1_epi16(!REFERENCED as i16));
-            let equal = _mm_cmpeq_epi16(tags, _mm_set1_epi16(tag as i16));
-            _mm_movemask_epi8(_mm_packs_epi16(equal, _mm_setzero_si128())) as u32
+            use std::arch::x86_64::{_mm_and_si128, _mm_cmpeq_epi16, _mm_set1_epi16};
+            let tags = _mm_and_si128(self.load(), _mm_set1_epi16(!REFERENCED as i16));
+            sign_bits(_mm_cmpeq_epi16(tags, _mm_set1_epi16(tag as i16)))
         }
         #[cfg(not(target_arch = "x86_64"))]
-        self.0.iter().rev().fold(0, |ways, found| ways << 1 | u32::from(found & !REFERENCED == tag))
+        self.ways(|found| found & !REFERENCED == tag)
+    }
+
+    /// The ways that were hit, a bit each.
+    #[inline(always)]
+    fn referenced(&self) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        return sign_bits(self.load());
+        #[cfg(not(target_arch = "x86_64"))]
+        self.ways(|found| found & REFERENCED != 0)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn load(&self) -> std::arch::x86_64::__m128i {
+        // SAFETY: SSE2 is in every x86-64; the load is of the 16 bytes of `self`, which are aligned to 16.
+        unsafe { std::arch::x86_64::_mm_load_si128(self.0.as_ptr().cast()) }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn ways(&self, which: impl Fn(u16) -> bool) -> u32 {
+        self.0.iter().rev().fold(0, |ways, tag| ways << 1 | u32::from(which(*tag)))
     }
 
     /// Marks a way as hit.
@@ -77,9 +90,10 @@ impl Set {
     /// the hand.
     #[inline(always)]
     pub(crate) fn coldest(&self, hand: u8) -> usize {
-        let hand = usize::from(hand) % WAYS;
-        let cold = (0..WAYS).map(|step| (hand + step) % WAYS).find(|way| self.0[*way] & REFERENCED == 0);
-        cold.unwrap_or(hand)
+        let hand = u32::from(hand) % WAYS as u32;
+        let cold = !self.referenced() as u8;
+        let steps = cold.rotate_right(hand).trailing_zeros();
+        (hand + steps) as usize % WAYS
     }
 
     /// Moves the hand from where it is to behind `way`, and forgets the hits of the ways that it passes.
@@ -95,6 +109,17 @@ impl Set {
             at = (at + 1) % WAYS;
         }
         *hand = ((at + 1) % WAYS) as u8;
+    }
+}
+
+/// The upper bit of each of eight numbers.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn sign_bits(numbers: std::arch::x86_64::__m128i) -> u32 {
+    // SAFETY: SSE2 is in every x86-64.
+    unsafe {
+        use std::arch::x86_64::{_mm_movemask_epi8, _mm_packs_epi16, _mm_setzero_si128};
+        _mm_movemask_epi8(_mm_packs_epi16(numbers, _mm_setzero_si128())) as u32
     }
 }
 

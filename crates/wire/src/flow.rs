@@ -228,6 +228,39 @@ impl FlowKey {
     }
 }
 
+impl From<[u64; 8]> for FlowKey {
+    /// The key that has these [words](FlowKey::words). What words of no key hold in places of small range becomes nothing.
+    fn from([a, b, c, d, e, f, g, h]: [u64; 8]) -> Self {
+        let address = |high: u64, low: u64| Address::from_v6_bits(u128::from(high) << 64 | u128::from(low));
+        let place = |word: u64, place: u32| (word >> (16 * place)) as u16;
+        let vlan = |number| VlanId::new(number).ok();
+        let ([m, n, o, p, q, r, s, t], [u, v, w, x, ..]) = (e.to_le_bytes(), f.to_le_bytes());
+        let [protocol, tcp_flags, dscp, fragment, icmp_type, icmp_code, ..] = h.to_le_bytes();
+        Self {
+            source: address(a, b),
+            destination: address(c, d),
+            destination_mac: MacAddr([m, n, o, p, q, r]),
+            source_mac: MacAddr([s, t, u, v, w, x]),
+            ether_type: EtherType(place(f, 2)),
+            vlan: vlan(place(f, 3)),
+            source_port: place(g, 0),
+            destination_port: place(g, 1),
+            inner_vlan: vlan(place(g, 2)),
+            arp_operation: place(g, 3),
+            protocol: IpProto(protocol),
+            tcp_flags: TcpFlags::from_bits_retain(tcp_flags),
+            dscp,
+            fragment: match fragment {
+                1 => Fragment::First,
+                2 => Fragment::Later,
+                _ => Fragment::Whole,
+            },
+            icmp_type,
+            icmp_code,
+        }
+    }
+}
+
 /// A number at the given place of a word of four.
 #[inline(always)]
 const fn short(number: u16, place: u32) -> u64 {
