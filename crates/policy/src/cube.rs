@@ -143,6 +143,29 @@ impl Cube {
             && a.arp_operation.covers(&b.arp_operation)
     }
 
+    /// Whether some packet is in both.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        let (a, b) = (&self.fields, &other.fields);
+        self.family == other.family
+            && a.source.intersect(&b.source).is_some()
+            && a.destination.intersect(&b.destination).is_some()
+            && a.protocol.intersect(&b.protocol).is_some()
+            && a.source_ports.intersect(&b.source_ports).is_some()
+            && a.destination_ports.intersect(&b.destination_ports).is_some()
+            && a.source_mac.intersect(&b.source_mac).is_some()
+            && a.destination_mac.intersect(&b.destination_mac).is_some()
+            && a.ether_type.intersect(&b.ether_type).is_some()
+            && a.vlan.intersect(&b.vlan).is_some()
+            && a.inner_vlan.intersect(&b.inner_vlan).is_some()
+            && a.tcp_flags.intersect(&b.tcp_flags).is_some()
+            && a.dscp.intersect(&b.dscp).is_some()
+            && a.icmp_type.intersect(&b.icmp_type).is_some()
+            && a.icmp_code.intersect(&b.icmp_code).is_some()
+            && a.fragment.intersect(&b.fragment).is_some()
+            && a.arp_operation.intersect(&b.arp_operation).is_some()
+    }
+
     /// The packets that are in both; `None` if there are none.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Option<Self> {

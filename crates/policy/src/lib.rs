@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod analyse;
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod arbitrary;
 mod cube;
@@ -22,6 +23,7 @@ mod rule;
 mod side;
 mod simplify;
 mod span;
+mod text;
 mod used;
 
 pub use cube::{Cube, Family, Fields};
@@ -34,4 +36,5 @@ pub use reference::decide;
 pub use rule::{Actions, Police, Rate, Rule, SetVlan, Verdict};
 pub use side::{EgressClasses, Side, egress_classes, ingress_classes};
 pub use span::{Masked, Span};
+pub use text::{Named, Names};
 pub use used::UsedFields;

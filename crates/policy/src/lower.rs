@@ -344,6 +344,7 @@ mod tests {
             let [a, b] = [&rules[0], &rules[1]].map(|rule| rule.matches.cubes().unwrap());
             for (a, b) in a.iter().flat_map(|a| b.iter().map(move |b| (a, b))) {
                 let both = a.intersect(b);
+                prop_assert_eq!(a.meets(b), both.is_some());
                 prop_assert!(both.is_none_or(|both| a.covers(&both) && b.covers(&both)));
                 prop_assert_eq!(a.covers(b), both == Some(*b));
                 for key in &keys {

@@ -33,7 +33,7 @@ impl UsedFields {
     /// Those that the rules look at.
     #[must_use]
     pub fn of(rules: &[Rule]) -> Self {
-        rules.iter().fold(Self::default(), |used, rule| used.with(rule))
+        rules.iter().fold(Self::default(), Self::with)
     }
 
     /// These and those of one more rule.

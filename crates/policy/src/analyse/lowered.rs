@@ -1,0 +1,111 @@
+//! Rules as cubes and sets of ports.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::cube::Cube;
+use crate::ids::PortId;
+use crate::matching::Match;
+use crate::rule::Rule;
+
+use super::{Analysis, Kind, possible};
+
+/// Most cubes of one rule, and of all: more are not compared.
+const MOST_OF_ONE: usize = 1 << 12;
+const MOST: usize = 1 << 18;
+
+/// The cubes of rules that packets can match.
+#[derive(Default)]
+pub(super) struct Lowered {
+    /// All cubes, rule by rule.
+    pub(super) cubes: Vec<Cube>,
+    /// The rule of each.
+    pub(super) owners: Vec<usize>,
+    /// The cubes of each rule.
+    pub(super) ranges: Vec<Range<usize>>,
+    /// For each rule a place in `sets`.
+    ports: Vec<usize>,
+    sets: Vec<Ports>,
+}
+
+/// The ports of a match.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Ports {
+    from: Vec<PortId>,
+    to: Vec<PortId>,
+}
+
+impl Lowered {
+    /// Warns of rules that no packet can match.
+    pub(super) fn of(rules: &[Rule], found: &mut Analysis) -> Self {
+        let mut lowered = Self::default();
+        let mut places = HashMap::new();
+        for (n, rule) in rules.iter().enumerate() {
+            let start = lowered.cubes.len();
+            match rule.matches.cubes_within(MOST_OF_ONE.min(MOST - start)) {
+                Ok(cubes) => match nothing_fits(&cubes) {
+                    Some(why) => found.warn(Kind::Impossible(why), n, None),
+                    None => lowered.cubes.extend(cubes),
+                },
+                Err(_) => found.unfinished = found.unfinished.or(Some(n)),
+            }
+            lowered.owners.resize(lowered.cubes.len(), n);
+            lowered.ranges.push(start..lowered.cubes.len());
+            let ports = Ports::of(&rule.matches);
+            let place = *places.entry(ports.clone()).or_insert(lowered.sets.len());
+            if place == lowered.sets.len() {
+                lowered.sets.push(ports);
+            }
+            lowered.ports.push(place);
+        }
+        lowered
+    }
+
+    /// Whether packets can come (and leave) by ports of both rules.
+    pub(super) fn ports_meet(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.ports[a], self.ports[b]);
+        a == b || self.sets[a].meets(&self.sets[b])
+    }
+
+    /// Whether rule `a` is for all ports that rule `b` is for.
+    pub(super) fn ports_cover(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.ports[a], self.ports[b]);
+        a == b || self.sets[a].covers(&self.sets[b])
+    }
+}
+
+fn nothing_fits(cubes: &[Cube]) -> Option<possible::Impossible> {
+    let mut why = possible::Impossible::Families;
+    for (n, cube) in cubes.iter().enumerate() {
+        let reason = possible::check(cube).err()?;
+        if n == 0 {
+            why = reason;
+        }
+    }
+    Some(why)
+}
+
+impl Ports {
+    fn of(matches: &Match) -> Self {
+        let sorted = |ports: &[PortId]| {
+            let mut ports = ports.to_vec();
+            ports.sort_unstable();
+            ports.dedup();
+            ports
+        };
+        Self { from: sorted(&matches.from), to: sorted(&matches.to) }
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let common = |a: &[PortId], b: &[PortId]| a.iter().any(|port| b.binary_search(port).is_ok());
+        (self.from.is_empty() || other.from.is_empty() || common(&self.from, &other.from))
+            && (self.to == other.to || common(&self.to, &other.to))
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        let all = |a: &[PortId], b: &[PortId]| b.iter().all(|port| a.binary_search(port).is_ok());
+        (self.from.is_empty() || (!other.from.is_empty() && all(&self.from, &other.from)))
+            && self.to.is_empty() == other.to.is_empty()
+            && all(&self.to, &other.to)
+    }
+}

@@ -1,0 +1,226 @@
+//! Rules that do not do what whoever wrote them may think.
+
+mod index;
+mod lowered;
+mod possible;
+mod scan;
+mod subtract;
+
+use crate::rule::Rule;
+
+use lowered::Lowered;
+use scan::Scan;
+
+pub use possible::Impossible;
+
+/// Most warnings of [`Kind::Overlap`].
+pub const MAX_OVERLAPS: usize = 32;
+
+/// What is wrong with a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// It never applies: all its packets are decided by the other rule.
+    Shadowed,
+    /// It never applies: all its packets are decided by several earlier rules, of which the other is the first.
+    ShadowedTogether,
+    /// It says what the other rule has said of the same packets.
+    Duplicate,
+    /// It is for the same packets as the other rule, which decides otherwise.
+    Contradiction,
+    /// Some of its packets are decided otherwise by the other rule, and each has packets that the other has not. The order
+    /// of the two matters.
+    Overlap,
+    /// No packet can match.
+    Impossible(Impossible),
+}
+
+/// What is wrong with a rule, by places in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Warning {
+    /// What.
+    pub kind: Kind,
+    /// The rule.
+    pub rule: usize,
+    /// An earlier rule that has to do with it.
+    pub other: Option<usize>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Analysis {
+    /// At most one for a rule, in the order of the rules; the first earlier rule that is the reason.
+    pub warnings: Vec<Warning>,
+    /// Rules with overlaps beyond [`MAX_OVERLAPS`], which have no warning.
+    pub more_overlaps: usize,
+    /// From this rule on none was looked at, as the rules have too much in common to be compared in a second or so; or the
+    /// rule and later ones like it have sets too large to be compared.
+    pub unfinished: Option<usize>,
+}
+
+/// Looks for what is wrong with rules, each against those before it. Right where it warns; of rules that only several
+/// together make useless it finds those where few do.
+#[must_use]
+pub fn analyse(rules: &[Rule]) -> Analysis {
+    let mut found = Analysis::default();
+    let lowered = Lowered::of(rules, &mut found);
+    Scan::new(rules, &lowered).run(&mut found);
+    found.warnings.sort_unstable_by_key(|warning| warning.rule);
+    found
+}
+
+impl Analysis {
+    fn warn(&mut self, kind: Kind, rule: usize, other: Option<usize>) {
+        self.warnings.push(Warning { kind, rule, other });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_wire::{IpNet, IpProto, PortRange};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arbitrary::{LAST_PORT, rules_and_keys};
+    use crate::ids::{PortId, RuleId};
+    use crate::matching::Match;
+    use crate::reference::decide;
+    use crate::rule::{Actions, Verdict};
+    use crate::span::{Masked, Span};
+
+    fn rule(source: &str, port: u16, verdict: Option<Verdict>) -> Rule {
+        let source: IpNet = source.parse().unwrap();
+        Rule {
+            id: RuleId(0),
+            name: String::new(),
+            matches: Match {
+                source: vec![source],
+                destination_ports: (port > 0).then(|| PortRange::single(port)).into_iter().collect(),
+                ..Match::default()
+            },
+            actions: Actions { verdict, ..Actions::default() },
+        }
+    }
+
+    fn kinds(rules: &[Rule]) -> Vec<(usize, Kind, Option<usize>)> {
+        analyse(rules).warnings.iter().map(|found| (found.rule, found.kind, found.other)).collect()
+    }
+
+    const DROP: Option<Verdict> = Some(Verdict::Drop);
+    const ALLOW: Option<Verdict> = Some(Verdict::Allow);
+
+    #[test]
+    fn each_kind_is_told() {
+        let rules = [
+            rule("10.0.0.0/8", 0, None),
+            rule("10.0.0.0/9", 0, DROP),
+            rule("10.1.0.0/16", 80, DROP),
+            rule("10.0.0.0/9", 0, DROP),
+            rule("10.0.0.0/9", 0, ALLOW),
+            rule("10.128.0.0/9", 0, ALLOW),
+            rule("10.0.0.0/8", 22, None),
+            rule("0.0.0.0/0", 443, ALLOW),
+            rule("0.0.0.0/0", 0, DROP),
+        ];
+        let expected = [
+            (2, Kind::Shadowed, Some(1)),
+            (3, Kind::Duplicate, Some(1)),
+            (4, Kind::Contradiction, Some(1)),
+            (6, Kind::ShadowedTogether, Some(1)),
+            (7, Kind::Overlap, Some(1)),
+        ];
+        assert_eq!(kinds(&rules), expected);
+    }
+
+    #[test]
+    fn rules_of_other_ports_have_nothing_to_do_with_each_other() {
+        let mut rules =
+            [rule("10.0.0.0/8", 0, DROP), rule("10.1.0.0/16", 0, ALLOW), rule("10.2.0.0/16", 0, ALLOW)];
+        rules[0].matches.from = vec![PortId(1), PortId(2)];
+        rules[1].matches.from = vec![PortId(3)];
+        rules[2].matches.to = vec![PortId(1)];
+        assert_eq!(kinds(&rules), []);
+        rules[1].matches.from = vec![PortId(2)];
+        assert_eq!(kinds(&rules), [(1, Kind::Shadowed, Some(0))]);
+    }
+
+    #[test]
+    fn what_no_packet_has_is_told() {
+        let mut rules = vec![rule("10.0.0.0/8", 0, DROP); 3];
+        rules[0].matches.destination = vec!["2001:db8::/32".parse().unwrap()];
+        rules[1].matches.protocol = vec![IpProto::UDP];
+        rules[1].matches.tcp_flags = Some(Masked::<u8>::new(2, 2));
+        rules[2].matches.icmp_type = vec![Span::single(8)];
+        rules[2].matches.protocol = vec![IpProto::TCP, IpProto::ICMPV6];
+        let impossible = |rule, why| (rule, Kind::Impossible(why), None);
+        let expected = [
+            impossible(0, Impossible::Families),
+            impossible(1, Impossible::TcpFlags),
+            impossible(2, Impossible::Icmp),
+        ];
+        assert_eq!(kinds(&rules), expected);
+    }
+
+    #[test]
+    fn overlaps_are_counted_and_few_are_told() {
+        let mut rules: Vec<Rule> = (1..100).map(|port| rule("0.0.0.0/0", port, DROP)).collect();
+        rules.extend((1..100).map(|n| rule(&format!("10.{n}.0.0/16"), 0, ALLOW)));
+        let found = analyse(&rules);
+        assert_eq!((found.warnings.len(), found.more_overlaps), (MAX_OVERLAPS, 99 - MAX_OVERLAPS));
+    }
+
+    #[test]
+    fn what_is_too_much_to_compare_is_said() {
+        let mut wide = rule("10.0.0.0/8", 0, DROP);
+        let odd = |n: u16| PortRange::single(n * 2 + 1);
+        wide.matches.source_ports = (0..100).map(odd).collect();
+        wide.matches.destination_ports = (0..100).map(odd).collect();
+        let found = analyse(&[rule("10.0.0.0/8", 0, ALLOW), wide, rule("10.0.0.0/9", 0, ALLOW)]);
+        assert_eq!(found.unfinished, Some(1));
+        assert_eq!(found.warnings, [Warning { kind: Kind::Shadowed, rule: 2, other: Some(0) }]);
+    }
+
+    /// Rule `b` never applies as rule `a` comes before.
+    fn shadows(a: &Rule, b: &Rule) -> bool {
+        let [cubes, later] = [a, b].map(|rule| rule.matches.cubes().unwrap());
+        let from = |rule: &Rule| -> Vec<PortId> {
+            let ports = (0..=LAST_PORT.0 + 1).map(PortId);
+            ports.filter(|port| rule.matches.from.is_empty() || rule.matches.from.contains(port)).collect()
+        };
+        let to = |rule: &Rule| rule.matches.to.clone();
+        a.actions.verdict.is_some()
+            && later.iter().all(|later| cubes.iter().any(|cube| cube.covers(later)))
+            && from(b).iter().all(|port| from(a).contains(port))
+            && to(a).is_empty() == to(b).is_empty()
+            && to(b).iter().all(|port| to(a).contains(port))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn warnings_are_right((rules, keys) in rules_and_keys(1..16, 1..32)) {
+            let warnings = analyse(&rules).warnings;
+            for Warning { kind, rule, other } in &warnings {
+                let never = !matches!(kind, Kind::Overlap) && rules[*rule].actions.verdict.is_some();
+                let ports = || (0..=LAST_PORT.0).map(PortId);
+                let ways = ports().flat_map(|from| ports().map(Some).chain([None]).map(move |to| (from, to)));
+                for (from, to) in ways.filter(|_| never) {
+                    for key in &keys {
+                        let decision = decide(&rules, from, to, key);
+                        prop_assert!(!decision.rules.contains(&rules[*rule].id), "{:?} {:?} {:?}", kind, other, key);
+                    }
+                }
+            }
+            let told = |rule: usize, kinds: fn(Kind) -> bool| {
+                warnings.iter().any(|found| found.rule == rule && kinds(found.kind))
+            };
+            for (n, rule) in rules.iter().enumerate() {
+                if rules[..n].iter().any(|earlier| shadows(earlier, rule)) {
+                    prop_assert!(told(n, |kind| !matches!(kind, Kind::Overlap | Kind::ShadowedTogether)));
+                } else {
+                    prop_assert!(!told(n, |kind| matches!(kind, Kind::Shadowed | Kind::Contradiction)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Each rule against those before it.
+
+use crate::cube::Family;
+use crate::rule::Rule;
+
+use super::index::Index;
+use super::lowered::Lowered;
+use super::{Analysis, Kind, MAX_OVERLAPS, subtract};
+
+/// Comparisons of two cubes.
+const BUDGET: u64 = 100_000_000;
+/// Most earlier cubes that may cover a cube together.
+const MOST_TOGETHER: usize = 32;
+
+/// The rules, and scratch memory for the one that is looked at.
+pub(super) struct Scan<'a> {
+    rules: &'a [Rule],
+    lowered: &'a Lowered,
+    /// By family.
+    indexes: [Index; 3],
+    /// What the rule has in common with each earlier one.
+    met: Vec<Met>,
+    /// Earlier rules with an entry in `met`.
+    touched: Vec<usize>,
+    /// For each cube the rule that last covered it.
+    inside: Vec<usize>,
+    compared: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Met {
+    /// The last of the rule's cubes that one of the earlier rule's covers.
+    last: usize,
+    /// The rule's cubes that one of the earlier rule's covers.
+    covered: usize,
+    /// The earlier rule's cubes that one of the rule's covers.
+    inside: usize,
+    touched: bool,
+}
+
+impl Met {
+    const NOTHING: Self = Self { last: usize::MAX, covered: 0, inside: 0, touched: false };
+}
+
+/// The first earlier rule of each kind.
+#[derive(Default)]
+struct Firsts {
+    same: Option<(usize, Kind)>,
+    shadow: Option<usize>,
+    overlap: Option<usize>,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(rules: &'a [Rule], lowered: &'a Lowered) -> Self {
+        Self {
+            rules,
+            lowered,
+            indexes: [Family::V4, Family::V6, Family::Other].map(|family| Index::new(&lowered.cubes, family)),
+            met: vec![Met::NOTHING; rules.len()],
+            touched: Vec::new(),
+            inside: vec![usize::MAX; lowered.cubes.len()],
+            compared: 0,
+        }
+    }
+
+    pub(super) fn run(mut self, found: &mut Analysis) {
+        let mut overlaps = 0;
+        for rule in 0..self.rules.len() {
+            if self.compared > BUDGET {
+                found.unfinished = Some(found.unfinished.map_or(rule, |first| first.min(rule)));
+                break;
+            }
+            let together = self.meet(rule);
+            let firsts = self.judge(rule);
+            if let Some((other, kind)) = firsts.same {
+                found.warn(kind, rule, Some(other));
+            } else if let Some(other) = firsts.shadow {
+                found.warn(Kind::Shadowed, rule, Some(other));
+            } else if let Some(other) = together {
+                found.warn(Kind::ShadowedTogether, rule, Some(other));
+            } else if let Some(other) = firsts.overlap {
+                overlaps += 1;
+                if overlaps <= MAX_OVERLAPS {
+                    found.warn(Kind::Overlap, rule, Some(other));
+                }
+            }
+            for other in self.touched.drain(..) {
+                self.met[other] = Met::NOTHING;
+            }
+        }
+        found.more_overlaps = overlaps.saturating_sub(MAX_OVERLAPS);
+    }
+
+    /// Fills `met`. If earlier rules with verdicts cover all cubes of the rule, it returns the first of them.
+    fn meet(&mut self, rule: usize) -> Option<usize> {
+        let lowered = self.lowered;
+        let cubes = lowered.ranges[rule].clone();
+        let mut all = !cubes.is_empty();
+        let mut first = usize::MAX;
+        for n in cubes {
+            let cube = &lowered.cubes[n];
+            let mut whole = None;
+            let mut parts = Vec::new();
+            self.indexes[cube.family as usize].visit(cube, &mut |place| {
+                let other = lowered.owners[place];
+                if other >= rule {
+                    return;
+                }
+                self.compared += 1;
+                let earlier = &lowered.cubes[place];
+                if !earlier.meets(cube) || !lowered.ports_meet(rule, other) {
+                    return;
+                }
+                let met = &mut self.met[other];
+                if !met.touched {
+                    met.touched = true;
+                    self.touched.push(other);
+                }
+                let covers = earlier.covers(cube);
+                if covers && met.last != n {
+                    met.last = n;
+                    met.covered += 1;
+                }
+                if self.inside[place] != rule && cube.covers(earlier) {
+                    self.inside[place] = rule;
+                    met.inside += 1;
+                }
+                if all && self.rules[other].actions.verdict.is_some() && lowered.ports_cover(other, rule) {
+                    if covers {
+                        whole = Some(whole.map_or(other, |first: usize| first.min(other)));
+                    } else if parts.len() <= MOST_TOGETHER {
+                        parts.push(place);
+                    }
+                }
+            });
+            if let Some(other) = whole {
+                first = first.min(other);
+            } else if all {
+                parts.sort_unstable();
+                let by: Vec<_> = parts.iter().map(|place| &lowered.cubes[*place]).collect();
+                all = (2..=MOST_TOGETHER).contains(&by.len()) && subtract::covered(cube, &by);
+                first = parts.first().map_or(first, |place| first.min(lowered.owners[*place]));
+            }
+        }
+        all.then_some(first)
+    }
+
+    fn judge(&self, rule: usize) -> Firsts {
+        let mut firsts = Firsts::default();
+        let actions = &self.rules[rule].actions;
+        let least = |first: Option<usize>, other: usize| Some(first.map_or(other, |first| first.min(other)));
+        for other in self.touched.iter().copied() {
+            let (met, earlier) = (&self.met[other], &self.rules[other].actions);
+            let covered =
+                met.covered == self.lowered.ranges[rule].len() && self.lowered.ports_cover(other, rule);
+            let covers =
+                met.inside == self.lowered.ranges[other].len() && self.lowered.ports_cover(rule, other);
+            let decides = earlier.verdict.is_some();
+            let differs = decides && actions.verdict.is_some() && earlier.verdict != actions.verdict;
+            let same = match () {
+                () if !(covered && covers) => None,
+                () if earlier == actions => Some(Kind::Duplicate),
+                () if differs => Some(Kind::Contradiction),
+                () => None,
+            };
+            if let Some(kind) = same.filter(|_| firsts.same.is_none_or(|(first, _)| other < first)) {
+                firsts.same = Some((other, kind));
+            }
+            if covered && decides {
+                firsts.shadow = least(firsts.shadow, other);
+            } else if differs && !covers {
+                firsts.overlap = least(firsts.overlap, other);
+            }
+        }
+        firsts
+    }
+}
