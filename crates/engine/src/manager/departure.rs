@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvm_config::model::NfStart;
 use netvm_region::Control;
 
 use super::instance::{Instance, InstanceState};
@@ -67,16 +68,23 @@ impl Departure {
 
 impl Engine {
     /// Asks an NF to leave: it gets no new packets, sends on what it has, and is told to stop. Its connection closes then.
+    /// A standby takes its place at once.
     pub fn dismiss(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        if matches!(instance.state, InstanceState::Attaching | InstanceState::Standby) {
-            instance.control.tell_stop();
-            self.wake_stations(id);
-            return;
+        let role = instance.role;
+        match instance.state {
+            InstanceState::Attaching | InstanceState::Standby => {
+                instance.control.tell_stop();
+                self.wake_stations(id);
+            }
+            InstanceState::Active => {
+                instance.state = InstanceState::Leaving;
+                instance.since = Instant::now();
+                self.promote_standby(role);
+                self.rebuild();
+            }
+            InstanceState::Leaving => {}
         }
-        instance.state = InstanceState::Leaving;
-        instance.since = Instant::now();
-        self.rebuild();
     }
 
     /// The NF's process is gone (its connection is closed): its traffic goes where its chains say, its cells come back.
@@ -89,7 +97,9 @@ impl Engine {
             group.mark_gone(mask);
         }
         self.restart_audit(instance.group);
-        self.promote_standby(&instance);
+        if instance.state == InstanceState::Active {
+            self.promote_standby(instance.role);
+        }
         self.rebuild();
         let epoch = self.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
         for links in &instance.links {
@@ -128,13 +138,19 @@ impl Engine {
         stranded
     }
 
-    /// A standby of the same role takes the place of one that took packets.
-    fn promote_standby(&mut self, gone: &Instance) {
-        if gone.state != InstanceState::Active {
-            return;
+    /// A standby of the role takes the place of one that took packets, unless as many as should be still do (one is on its
+    /// way to being a standby), or there is to be none.
+    fn promote_standby(&mut self, role: RoleId) {
+        let Some(nf) = self.host.nf(role) else { return };
+        let is =
+            |other: &Instance, state| other.role == role && other.group == nf.group && other.state == state;
+        if let NfStart::Managed { replicas, .. } = nf.start {
+            let active = self.instances.values().filter(|other| is(other, InstanceState::Active)).count();
+            if active >= usize::from(replicas) {
+                return;
+            }
         }
-        let waiting =
-            |other: &&mut Instance| other.role == gone.role && other.state == InstanceState::Standby;
+        let waiting = |other: &&mut Instance| is(other, InstanceState::Standby);
         if let Some(standby) = self.instances.values_mut().find(waiting) {
             standby.state = InstanceState::Active;
             standby.standby = false;
