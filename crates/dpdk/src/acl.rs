@@ -13,12 +13,19 @@
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use dpdk_sys as sys;
 
 use crate::log::{c_string, reason};
 use crate::{Eal, NumaNode};
+
+/// Held while rules are compiled.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Bytes of all ACLs that have been freed.
+static FREED: AtomicUsize = AtomicUsize::new(0);
 
 /// What a rule says of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,9 +201,10 @@ impl AclBuilder {
     }
 
     /// Compiles the rules for keys in arrays of `N` bytes. They may take `bytes` bytes of the EAL's memory; DPDK says only
-    /// afterwards how much it is, so for a moment it can be more. What others take of that memory meanwhile counts, too.
+    /// afterwards how much it is, so for a moment it can be more. What ports and pools take of that memory meanwhile
+    /// counts, too.
     ///
-    /// Compiling takes ordinary memory besides, and time: for 1,000 rules 20 to 900 ms and up to 400 MB, for 10,000 rules
+    /// Rules are compiled by one thread at a time. It takes ordinary memory besides, and time: for 1,000 rules 20 to 900 ms and up to 400 MB, for 10,000 rules
     /// up to 8 s and 1.3 GB, by how many overlap in how many fields (ClassBench sets, one 2.3 GHz core).
     ///
     /// # Errors
@@ -233,7 +241,9 @@ impl AclBuilder {
             node: NumaNode::to_signed(node),
         };
         let mut context = std::ptr::null_mut();
-        let before = heap();
+        // One at a time, so that the memory that is missing afterwards is that of this one, but for what was freed.
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = heap_used();
         // SAFETY: the pointers are to arrays of as many elements as is said, `values` having one for each field of each
         // rule, as `rule` sees to; DPDK copies them. The name is not used twice.
         let error = unsafe { sys::netvm_acl_create(&raw const spec, &raw mut context) };
@@ -243,7 +253,7 @@ impl AclBuilder {
                 errno => AclError::Refused { rules, errno },
             });
         };
-        let acl = Acl::new(context, heap().used.saturating_sub(before.used));
+        let acl = Acl::new(context, heap_used().saturating_sub(before));
         if acl.bytes > bytes {
             return Err(AclError::TooLarge { rules, needed: acl.bytes, bytes });
         }
@@ -257,6 +267,11 @@ fn heap() -> sys::netvm_heap {
     // SAFETY: writes the structure.
     unsafe { sys::netvm_heap(&raw mut heap) };
     heap
+}
+
+/// Bytes that have been taken, whether or not they have been freed if it was by an ACL.
+fn heap_used() -> usize {
+    heap().used.saturating_add(FREED.load(Ordering::Relaxed))
 }
 
 /// Compiled rules over keys in arrays of `N` bytes.
@@ -314,5 +329,6 @@ impl<const N: usize> Drop for Acl<N> {
     fn drop(&mut self) {
         // SAFETY: made in `build`, and nobody else refers to it.
         unsafe { sys::rte_acl_free(self.context.as_ptr()) };
+        FREED.fetch_add(self.bytes, Ordering::Relaxed);
     }
 }
