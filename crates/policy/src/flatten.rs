@@ -22,6 +22,12 @@ pub struct Flat {
     pub decision: Decision,
 }
 
+impl AsRef<[Cube]> for Flat {
+    fn as_ref(&self) -> &[Cube] {
+        &self.cubes
+    }
+}
+
 /// Why rules have no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FlattenError {
