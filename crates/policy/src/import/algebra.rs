@@ -126,7 +126,7 @@ pub(super) fn product(a: &[Match], b: &[Match]) -> Vec<Match> {
 
 /// Whether every packet of `b` is of `a`; in doubt, no.
 pub(super) fn covers(a: &Match, b: &Match) -> bool {
-    intersect(a, b).is_some_and(|both| both == canonical(b))
+    intersect(b, a).is_some_and(|both| both == canonical(b))
 }
 
 /// The same packets, each field written the one way that the others here write it.
@@ -217,15 +217,36 @@ fn common<T: Copy + PartialEq>(a: &[T], b: &[T]) -> Option<Vec<T>> {
 
 fn common_macs(a: &[Masked<u64>], b: &[Masked<u64>]) -> Option<Vec<Masked<u64>>> {
     if a.is_empty() || b.is_empty() {
-        return Some(if a.is_empty() { b } else { a }.to_vec());
+        return Some(tidy(if a.is_empty() { b } else { a }.to_vec()));
     }
     let common = match (mac_ranges(a), mac_ranges(b)) {
         (Some(a), Some(b)) => macs(&a.intersect(&b)),
         _ => common_masks(a, b),
     };
-    (!common.is_empty()).then_some(common)
+    if common.is_empty() { None } else { Some(tidy(common)) }
+}
+
+/// The same addresses without masks that others cover; empty if all fit.
+fn tidy(masks: Vec<Masked<u64>>) -> Vec<Masked<u64>> {
+    let tidy = match mac_ranges(&masks) {
+        Some(ranges) => macs(&ranges),
+        None if masks.len() > MAX_MASKS => masks,
+        None => {
+            let spare = |at: usize| {
+                let covered = |(other, by): (usize, &Masked<u64>)| {
+                    by.covers(&masks[at]) && (other < at || !masks[at].covers(by))
+                };
+                masks.iter().enumerate().any(covered)
+            };
+            (0..masks.len()).filter(|at| !spare(*at)).map(|at| masks[at]).collect()
+        }
+    };
+    if tidy == [Masked::<u64>::ANY] { vec![] } else { tidy }
 }
 
 fn common_masks(a: &[Masked<u64>], b: &[Masked<u64>]) -> Vec<Masked<u64>> {
     a.iter().flat_map(|a| b.iter().filter_map(|b| a.intersect(b))).collect()
 }
+
+#[cfg(test)]
+pub(super) mod tests;

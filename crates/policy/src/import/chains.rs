@@ -4,7 +4,7 @@
 //! out of what its later rules stand for; a rule that accepts packets lets them go on to the next base chain, if there
 //! is one, else it allows them. Every step taken becomes rules or a note.
 
-use std::collections::BTreeMap;
+mod differences;
 
 use thiserror::Error;
 
@@ -22,8 +22,6 @@ pub const MAX_RULES: usize = 1 << 20;
 pub const MAX_VALUES: usize = 1 << 24;
 /// Most matches that the packets at one place in a chain may need.
 const MAX_LIVE: usize = 1 << 14;
-/// How many rules are looked at to see what becomes of packets over a limit.
-const LOOK_AHEAD: usize = 1000;
 
 /// Why chains cannot be written out.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -70,8 +68,17 @@ pub(super) struct Chain {
     pub(super) name: String,
     pub(super) line: u32,
     pub(super) steps: Vec<Step>,
-    /// Whether something was said of it already if it is not reached.
-    pub(super) noted: bool,
+    /// What is to be said of its rules if packets get there.
+    pub(super) notes: Vec<Note>,
+    /// What is to be said of it if they do not.
+    pub(super) unreached: Why,
+}
+
+impl Chain {
+    /// A chain without rules.
+    pub(super) fn new(name: &str, line: u32, unreached: Why) -> Self {
+        Self { name: name.to_owned(), line, steps: vec![], notes: vec![], unreached }
+    }
 }
 
 /// A chain that packets enter by themselves.
@@ -88,6 +95,8 @@ pub(super) struct Base {
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) line: u32,
+    /// What notes call it.
+    pub(super) what: String,
     pub(super) name: String,
     /// Which packets: one of these must fit.
     pub(super) fits: Vec<Match>,
@@ -170,6 +179,7 @@ impl<'a> Writer<'a> {
         let Base { chain, line, accepts, .. } = program.bases[base];
         let step = Step {
             line,
+            what: String::new(),
             name: format!("policy of {}", program.chains[chain].name),
             fits: vec![],
             police: None,
@@ -198,7 +208,8 @@ impl<'a> Writer<'a> {
         self.stack.push(index);
         self.depth += 1;
         self.entered[index] = true;
-        let mut decided = false;
+        // Whether all packets that did not return from the chain are decided on, and whether some did.
+        let (mut decided, mut returned) = (false, false);
         for (at, step) in chain.steps.iter().enumerate() {
             self.steps += 1;
             let here = product(&live, &step.fits);
@@ -219,7 +230,10 @@ impl<'a> Writer<'a> {
                     self.policy(base, &here)?;
                     decided |= all;
                 }
-                End::Return => live = self.leave(live, step, index)?,
+                End::Return => {
+                    live = self.leave(live, step, index)?;
+                    returned = true;
+                }
                 End::Jump(to) => decided |= self.walk(base, to, step.line, here)? && all,
                 End::Goto(to) => {
                     let done = self.walk(base, to, step.line, here.clone())?;
@@ -230,14 +244,15 @@ impl<'a> Writer<'a> {
                         decided |= all;
                     } else {
                         live = self.leave(live, step, index)?;
-                        decided |= done && all;
+                        decided |= all;
+                        returned |= !done;
                     }
                 }
             }
         }
         self.stack.pop();
         self.depth -= 1;
-        Ok(decided)
+        Ok(decided && !returned)
     }
 
     /// What is left in a chain when the packets that fit a step have left it.
@@ -245,7 +260,7 @@ impl<'a> Writer<'a> {
         if live.iter().any(|live| live.ether_type.is_empty())
             && step.fits.iter().any(|fits| !fits.ether_type.is_empty())
         {
-            self.note(step.line, &self.program.chains[chain].name, Why::Opposite);
+            self.note(step.line, &step.what, Why::Opposite);
             return Ok(live);
         }
         without(&live, &step.fits, self.ports, MAX_LIVE).ok_or_else(|| self.too_large(step.line, chain))
@@ -268,7 +283,8 @@ impl<'a> Writer<'a> {
             _ => None,
         };
         let actions = Actions { verdict, police: step.police, ..Actions::default() };
-        if actions != Actions::default() {
+        // A rule that does nothing counts.
+        if actions != Actions::default() || step.end == End::Next {
             self.emit(chain, step, origin, live, actions)?;
         }
         if step.end == End::Accept && more {
@@ -314,81 +330,6 @@ impl<'a> Writer<'a> {
             self.out.notes.push(note);
         }
     }
-
-    fn finish(mut self) -> Imported {
-        self.unreached();
-        self.limits();
-        self.egress();
-        self.out.notes.sort_by_key(|note| note.line);
-        self.out
-    }
-
-    fn unreached(&mut self) {
-        for (index, chain) in self.program.chains.iter().enumerate() {
-            if !self.entered[index] {
-                if !chain.noted {
-                    self.note(chain.line, &chain.name, Why::Unreached);
-                }
-                continue;
-            }
-            for (at, step) in chain.steps.iter().enumerate() {
-                if !self.reached[index][at] {
-                    self.note(step.line, &format!("rule {} of chain {}", at + 1, chain.name), Why::NeverFits);
-                }
-            }
-        }
-    }
-
-    /// Says where limits do other than in the file.
-    fn limits(&mut self) {
-        // The first rule of each step with a limit, and how many there are.
-        let mut steps: BTreeMap<Origin, (usize, usize)> = BTreeMap::new();
-        for (at, (rule, origin)) in self.out.rules.iter().zip(&self.origins).enumerate() {
-            if rule.actions.police.is_some() {
-                steps.entry(*origin).or_insert((at, 0)).1 += 1;
-            }
-        }
-        for (origin, (first, count)) in steps {
-            let line = self.out.rules[first].line;
-            if count > 1 {
-                self.note(line, "limit", Why::LimitSplit(count));
-            }
-            let ends = origin.map(|(chain, step)| self.program.chains[chain].steps[step].end);
-            if ends == Some(End::Accept) && !self.rest_is_dropped(first) {
-                self.note(line, "limit", Why::LimitDrops);
-            }
-        }
-    }
-
-    /// Whether all packets of a rule that allows would be dropped if it were not there.
-    fn rest_is_dropped(&self, at: usize) -> bool {
-        let rule = &self.out.rules[at];
-        if rule.actions.verdict != Some(Verdict::Allow) {
-            return false;
-        }
-        for later in self.out.rules[at + 1..].iter().take(LOOK_AHEAD) {
-            match later.actions.verdict {
-                Some(Verdict::Drop) if covers(&later.matches, &rule.matches) => return true,
-                Some(Verdict::Drop) | None => {}
-                Some(_) if product(&[later.matches.clone()], &[rule.matches.clone()]).is_empty() => {}
-                Some(_) => return false,
-            }
-        }
-        false
-    }
-
-    /// Packets are looked at once when they come and once when they go. If a rule can act only then, all must: what the
-    /// rules before it let pass may not be decided on any earlier.
-    fn egress(&mut self) {
-        let Some(first) = self.out.rules.iter().find(|rule| rule.matches.is_egress()) else { return };
-        let line = first.line;
-        for rule in &mut self.out.rules {
-            if rule.matches.to.is_empty() {
-                rule.matches.to = self.ports.to_vec();
-            }
-        }
-        self.note(line, "outgoing interface", Why::Egress);
-    }
 }
 
 fn values(matches: &Match) -> usize {
@@ -405,3 +346,6 @@ fn values(matches: &Match) -> usize {
         + matches.dscp.len()
         + matches.icmp_type.len()
 }
+
+#[cfg(test)]
+mod tests;

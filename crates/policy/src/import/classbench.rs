@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use super::field::Field;
 use super::ranges::{Ranges, prefix_range};
-use super::{Imported, ImportedRule, IpVersion, Note, Why};
+use super::{Found, Imported, ImportedRule, IpVersion, Note, Why};
 use crate::matching::Match;
 use crate::rule::Actions;
 use crate::span::Masked;
@@ -83,24 +83,6 @@ pub enum ClassBenchError {
         /// Its end.
         last: u16,
     },
-}
-
-/// What is in the place of what was expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// This word.
-    Word(String),
-    /// The end of the line.
-    EndOfLine,
-}
-
-impl std::fmt::Display for Found {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Word(word) => write!(f, "`{word}`"),
-            Self::EndOfLine => f.write_str("the end of the line"),
-        }
-    }
 }
 
 /// Reads a filter set; every rule does what `actions` say.
@@ -183,7 +165,7 @@ impl<'a> Line<'a> {
             match flags {
                 Flags::Ignore => seen.add(Why::FlagsIgnored, self.line),
                 Flags::Match if !set_flags(&mut matches, value, mask) => {
-                    seen.add(Why::FlagsUnknown, self.line)
+                    seen.add(Why::FlagsUnknown, self.line);
                 }
                 Flags::Match => {}
             }
@@ -282,7 +264,7 @@ impl<'a> Line<'a> {
 
     fn expected(&mut self, expected: &'static str) -> ClassBenchError {
         let word = self.rest().split_whitespace().next();
-        let found = word.map_or(Found::EndOfLine, |word| Found::Word(word.to_owned()));
+        let found = Found::of(word);
         ClassBenchError::Syntax { line: self.line, column: self.column(), expected, found }
     }
 }

@@ -10,13 +10,15 @@ mod chains;
 pub mod classbench;
 mod field;
 mod interfaces;
-
+pub mod iptables;
+mod limit;
+mod names;
 mod note;
 mod ranges;
 
 pub use chains::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 pub use interfaces::Interfaces;
-pub use note::{Note, Why};
+pub use note::{Found, Note, Why};
 
 use crate::matching::Match;
 use crate::rule::Actions;

@@ -28,6 +28,30 @@ impl fmt::Display for Note {
     }
 }
 
+/// What is in the place of what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// This word.
+    Word(String),
+    /// The end of the line.
+    EndOfLine,
+}
+
+impl Found {
+    pub(super) fn of(word: Option<&str>) -> Self {
+        word.map_or(Self::EndOfLine, |word| Self::Word(word.to_owned()))
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => write!(f, "`{word}`"),
+            Self::EndOfLine => f.write_str("the end of the line"),
+        }
+    }
+}
+
 /// Why a line is not the same in netvm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Why {
@@ -81,7 +105,7 @@ pub enum Why {
     /// The chain is not used.
     #[error("no rule for forwarded packets jumps to this chain; it is left out")]
     Unreached,
-    /// The answer of a reject rule.
+    /// The answer of a reject rule; said once for each.
     #[error("netvm answers with a TCP reset, to other packets with ICMP administratively prohibited")]
     Answer,
     /// A limit below one a second.
