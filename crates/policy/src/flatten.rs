@@ -98,11 +98,19 @@ impl Backwards {
         for flat in &mut self.flats {
             let mut common = Vec::new();
             flat.cubes.retain(|later| {
-                alone.retain(|cube| !later.covers(cube));
                 let before = common.len();
-                common.extend(cubes.iter().filter_map(|cube| cube.intersect(later)));
+                for cube in cubes {
+                    // Most have nothing in common, which is found sooner than what they have.
+                    if let Some(both) = cube.meets(later).then(|| cube.intersect(later)).flatten() {
+                        common.push(both);
+                        alone.retain(|cube| !later.covers(cube));
+                    }
+                }
                 !common[before..].contains(later)
             });
+            if common.is_empty() {
+                continue;
+            }
             added += common.len();
             if added > self.limit {
                 return false;

@@ -1,7 +1,12 @@
 //! The flow policy: ordered rules over flow keys, the first that matches decides.
 //!
-//! - [`Rule`] is what people write: a [`Match`] and [`Actions`]. [`Match::fits`] says what it means.
+//! - [`Rule`] is what people write: a [`Match`] and [`Actions`]. [`Match::fits`] says what a match means, [`decide`] what
+//!   an ordered list does; both are slow and plain.
 //! - [`Cube`] is what classifiers are built from: a value, prefix, mask or range for every field of the key.
+//!   [`Match::cubes`] makes them, and [`flatten`] makes the list of which the first that matches says all, for the
+//!   [`Side`] that a classifier is for.
+//! - [`UsedFields`] tells which fields are looked at, so that a flow cache need not tell flows apart by others.
+//! - [`analyse`](mod@analyse) finds rules that do not do what they seem to.
 //!
 //! Matching is by numbers: a field that a packet does not have is 0 in its key. Fields of layer 3 and above match IP
 //! packets only, unless the rule says another EtherType.

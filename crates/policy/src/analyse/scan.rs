@@ -8,7 +8,7 @@ use super::lowered::Lowered;
 use super::{Analysis, Kind, MAX_OVERLAPS, subtract};
 
 /// Comparisons of two cubes.
-const BUDGET: u64 = 100_000_000;
+const BUDGET: u64 = 20_000_000;
 /// Most earlier cubes that may cover a cube together.
 const MOST_TOGETHER: usize = 32;
 
@@ -101,7 +101,7 @@ impl<'a> Scan<'a> {
             let cube = &lowered.cubes[n];
             let mut whole = None;
             let mut parts = Vec::new();
-            self.indexes[cube.family as usize].visit(cube, &mut |place| {
+            self.indexes[cube.family as usize].visit(n, &mut |place| {
                 let other = lowered.owners[place];
                 if other >= rule {
                     return;
