@@ -18,6 +18,9 @@ packages=(
     util-linux
     shellcheck
 )
+# What `./dev bench policy` compares with, and nothing else needs. Where systemd runs, Debian's package starts a service of
+# its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
+policy_peers=(openvswitch-switch-dpdk)
 min_dpdk=22.11
 rust_version=$(awk -F'"' '/^rust-version/ { print $2; exit }' Cargo.toml)
 
@@ -31,16 +34,21 @@ setup() {
     if [[ ${1:-} == --nightly ]]; then setup_nightly miri rust-src; fi
 }
 
-# The entries of `packages` that are not installed, one a line.
+# setup_bench NAME [ARGUMENTS]: what this benchmark needs besides.
+setup_bench() {
+    [[ $1 != policy || " $* " == *" --skip-peers "* ]] || install_missing "${policy_peers[@]}"
+}
+
+# missing_packages ENTRY...: those that are not installed, one a line.
 missing_packages() {
     local -A installed=()
     local entry name met
     local -a names
-    IFS='|' read -r -d '' -a names < <(printf '%s|' "${packages[@]}") || true
+    IFS='|' read -r -d '' -a names < <(printf '%s|' "$@") || true
     while read -r name; do
         installed[$name]=1
     done < <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${names[@]}" 2>/dev/null | sed -n 's/^installed //p')
-    for entry in "${packages[@]}"; do
+    for entry in "$@"; do
         met=no
         IFS='|' read -r -a names <<<"$entry"
         for name in "${names[@]}"; do
@@ -50,12 +58,16 @@ missing_packages() {
     done
 }
 
-setup_packages() {
+# install_missing ENTRY...: where there is apt-get; elsewhere what needs them says so.
+install_missing() {
     local -a missing=()
-    if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
-        mapfile -t missing < <(missing_packages)
-        if ((${#missing[@]} > 0)); then apt_install "${missing[@]}"; fi
-    fi
+    command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || return 0
+    mapfile -t missing < <(missing_packages "$@")
+    if ((${#missing[@]} > 0)); then apt_install "${missing[@]}"; fi
+}
+
+setup_packages() {
+    install_missing "${packages[@]}"
     command -v pkg-config >/dev/null ||
         die "pkg-config is missing; ./dev installs packages on Debian and Ubuntu only:" \
             "install it and these: ${packages[*]}"
