@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvm_attach::{AttachError, Fds, Hello, Ready};
 use netvm_region::{
-    Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Region, RingRef, TableReader,
+    Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Region, RingRef, TableError, TableReader,
 };
 use netvm_ring::RingMemory;
 
@@ -21,6 +21,9 @@ pub enum Error {
     /// The memory that the engine passed cannot be used.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The next-hop table that the engine passed cannot be used.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The memory that the engine passed cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),

@@ -6,6 +6,7 @@
 //! work by this table from here on", so that the engine knows when nobody uses a ring any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -239,6 +240,31 @@ fn words(mapping: &Mapping) -> &[AtomicU64; WORDS] {
     unsafe { mapping.at::<[AtomicU64; WORDS]>(TABLE_AT).as_ref() }
 }
 
+/// What a table begins with: its magic, and the version of its layout.
+fn header(mapping: &Mapping) -> NonNull<[u64; 2]> {
+    mapping.at(0)
+}
+
+/// Why a next-hop table that was passed cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// Its memory cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// It is something else.
+    #[error("the memory passed as next-hop table holds something else: what passed it is no netvm engine")]
+    NotATable,
+    /// It is of another netvm.
+    #[error(
+        "the next-hop table has layout {theirs}, this netlib reads {}: build the NF against this netvm's netlib",
+        crate::LAYOUT_VERSION
+    )]
+    Layout {
+        /// The table's layout version.
+        theirs: u64,
+    },
+}
+
 /// The engine's side of the table.
 #[derive(Debug)]
 pub struct TablePublisher {
@@ -254,7 +280,7 @@ impl TablePublisher {
     pub fn create(name: &str) -> Result<Self, MapError> {
         let mapping = Mapping::create(name, BYTES, Pages::Normal, None)?;
         // SAFETY: the first words of a mapping that nobody else has yet.
-        unsafe { mapping.at::<[u64; 2]>(0).write([MAGIC, u64::from(crate::LAYOUT_VERSION)]) };
+        unsafe { header(&mapping).write([MAGIC, u64::from(crate::LAYOUT_VERSION)]) };
         mapping.seal_for_readers(name)?;
         Ok(Self { mapping, epoch: 0 })
     }
@@ -298,9 +324,17 @@ impl TableReader {
     /// Maps the table that the engine passed.
     ///
     /// # Errors
-    /// [`MapError`] when the file is not a table of this layout.
-    pub fn open(fd: OwnedFd) -> Result<Self, MapError> {
+    /// [`TableError`] when the file is not a table of this layout.
+    pub fn open(fd: OwnedFd) -> Result<Self, TableError> {
         let mapping = Mapping::open("table", fd, BYTES, false)?;
+        // SAFETY: within the mapping; every bit pattern is a pair of numbers, and the copy is checked.
+        let [magic, layout] = unsafe { header(&mapping).read_volatile() };
+        if magic != MAGIC {
+            return Err(TableError::NotATable);
+        }
+        if layout != u64::from(crate::LAYOUT_VERSION) {
+            return Err(TableError::Layout { theirs: layout });
+        }
         Ok(Self { mapping, epoch: 0, table: Table::new_boxed() })
     }
 
@@ -383,6 +417,23 @@ mod tests {
         let publisher = TablePublisher::create("table-test").unwrap();
         let fd = publisher.as_fd().try_clone_to_owned().unwrap();
         assert!(Mapping::open("table", fd, BYTES, true).is_err());
+    }
+
+    #[test]
+    fn what_is_no_table_of_this_layout_is_refused() {
+        let passed = |begins: [u64; 2], bytes| {
+            let memory = Mapping::create("table-test", bytes, Pages::Normal, None).unwrap();
+            // SAFETY: the first words of a mapping that nobody else has.
+            unsafe { header(&memory).write(begins) };
+            TableReader::open(memory.as_fd().try_clone_to_owned().unwrap())
+        };
+        let layout = u64::from(crate::LAYOUT_VERSION);
+        assert!(passed([MAGIC, layout], BYTES).is_ok());
+        assert!(matches!(passed([0, layout], BYTES), Err(TableError::NotATable)));
+        assert!(
+            matches!(passed([MAGIC, layout + 1], BYTES), Err(TableError::Layout { theirs }) if theirs == layout + 1)
+        );
+        assert!(matches!(passed([MAGIC, layout], 4096), Err(TableError::Map(MapError::Size { .. }))));
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub fn control_headers() -> Vec<Vec<u8>> {
 pub fn tables() -> Vec<Vec<u8>> {
     let mut random = Random::new();
     let example = |n: u8| {
-        let mut bytes = vec![1, 2, n * (n % 2)];
+        let mut bytes = vec![3 + n % 5, 2, n * (n % 2)];
         bytes.extend(random.bytes(40));
         for _ in 0..n {
             // Destinations to stations, names, roles, rings: wherever the place is.
