@@ -7,12 +7,12 @@ use crate::raw::RawHost;
 mod chains;
 mod devices;
 mod memory;
-mod steering;
+mod rules;
 
 /// Finds everything.
 pub(crate) fn all(findings: &Findings, raw: &RawHost, host: &Host) {
     devices::check(findings, raw, host);
     memory::check(findings, raw, host);
     chains::check(findings, raw, host);
-    steering::check(findings, raw, host);
+    rules::check(findings, raw, host);
 }

@@ -4,14 +4,16 @@
 use toml::Value;
 
 use crate::model::{
-    Balance, Chain, Group, Host, Idle, Match, NfConfig, NfStart, OnFailure, Output, PortConfig, PortKind,
-    Steer, SteerAction,
+    AclDefault, Balance, Chain, Eviction, Group, Host, Idle, NfConfig, NfStart, OnFailure, Output,
+    PortConfig, PortKind,
 };
+
+mod policy;
 
 /// One `[table]` or `[[table]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
-    /// What it is called: the value of `name`, `role` or `port`; empty for `[engine]`.
+    /// What it is called: the value of `name` or `role`; empty for what has none.
     pub(crate) name: String,
     /// Keys and values in the order in which they are written.
     pub(crate) fields: Vec<(&'static str, Value)>,
@@ -27,23 +29,37 @@ impl Item {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Document {
     pub(crate) engine: Item,
+    pub(crate) switch: Item,
+    pub(crate) policy: Item,
     pub(crate) groups: Vec<Item>,
     pub(crate) ports: Vec<Item>,
     pub(crate) nfs: Vec<Item>,
     pub(crate) chains: Vec<Item>,
-    pub(crate) steering: Vec<Item>,
+    pub(crate) rules: Vec<Item>,
 }
 
 impl Document {
     pub(crate) fn new(host: &Host) -> Self {
         Self {
             engine: engine(host),
+            switch: policy::switch(host),
+            policy: policy::whole(host),
             groups: host.groups.iter().map(|item| group(host, item)).collect(),
             ports: host.ports.iter().map(|item| port(host, item)).collect(),
             nfs: host.nfs.iter().map(|item| nf(host, item)).collect(),
             chains: host.chains.iter().map(|item| chain(host, item)).collect(),
-            steering: host.steering.iter().map(|item| steer(host, item)).collect(),
+            rules: host.rules.iter().map(|item| policy::rule(host, item)).collect(),
         }
+    }
+
+    /// One port.
+    pub(crate) fn port(host: &Host, item: &PortConfig) -> Item {
+        port(host, item)
+    }
+
+    /// The tables, by the key that each has in the file.
+    pub(crate) const fn tables(&self) -> [(&'static str, &Item); 3] {
+        [("engine", &self.engine), ("switch", &self.switch), ("policy", &self.policy)]
     }
 
     /// The arrays of tables, by the key that each has in the file.
@@ -53,7 +69,7 @@ impl Document {
             ("port", &self.ports),
             ("nf", &self.nfs),
             ("chain", &self.chains),
-            ("steer", &self.steering),
+            ("rule", &self.rules),
         ]
     }
 }
@@ -65,6 +81,7 @@ fn engine(host: &Host) -> Item {
         ("idle", text(idle_word(engine.idle))),
         ("huge_pages", Value::Boolean(engine.huge_pages)),
         ("ring_size", engine.ring_size.into()),
+        ("flow_cache", policy::flow_cache(&engine.flow_cache)),
     ];
     if !engine.nodes.is_empty() {
         fields.push(("nodes", Value::Array(engine.nodes.iter().map(|cores| list(cores)).collect())));
@@ -115,6 +132,7 @@ fn port(host: &Host, port: &PortConfig) -> Item {
     fields.push(("mtu", number(port.mtu)));
     fields.push(("queues", number(port.queues)));
     fields.extend(port.group.and_then(|id| host.group(id)).map(|group| ("group", text(&group.name))));
+    policy::port_fields(host, &port.policy, &mut fields);
     Item { name: port.name.clone(), fields }
 }
 
@@ -156,25 +174,15 @@ fn chain(host: &Host, chain: &Chain) -> Item {
     Item { name: chain.name.clone(), fields }
 }
 
-fn steer(host: &Host, rule: &Steer) -> Item {
-    let name = host.port(rule.port).map(|port| port.name.clone()).unwrap_or_default();
-    let mut fields = vec![("port", text(&name))];
-    if !rule.matches.is_any() {
-        fields.push(("match", Value::Table(match_fields(&rule.matches).into_iter().collect())));
-    }
-    match rule.action {
-        SteerAction::Chain(id) => fields.extend(host.chain(id).map(|chain| ("chain", text(&chain.name)))),
-        SteerAction::Port(id) => fields.extend(host.port(id).map(|port| ("out", text(&port.name)))),
-        SteerAction::Drop => fields.push(("drop", Value::Boolean(true))),
-    }
-    Item { name, fields }
-}
-
 /// The word that stands for the port of ingress in a chain's `output`.
 pub(crate) const INGRESS: &str = "ingress";
 
 /// The words of [`Idle`].
 pub(crate) const IDLE: &[(&str, Idle)] = &[("adaptive", Idle::Adaptive), ("poll", Idle::Poll)];
+/// The words of [`Eviction`].
+pub(crate) const EVICTION: &[(&str, Eviction)] = &[("clock", Eviction::Clock), ("lru", Eviction::Lru)];
+/// The words of [`AclDefault`].
+pub(crate) const ACL: &[(&str, AclDefault)] = &[("allow", AclDefault::Allow), ("deny", AclDefault::Deny)];
 /// The words of [`Balance`].
 pub(crate) const BALANCE: &[(&str, Balance)] =
     &[("least-occupied", Balance::LeastOccupied), ("flow-hash", Balance::FlowHash)];
@@ -196,18 +204,6 @@ fn balance_word(balance: Balance) -> &'static str {
 
 fn on_failure_word(policy: OnFailure) -> &'static str {
     word(ON_FAILURE, &policy)
-}
-
-fn match_fields(matches: &Match) -> Vec<(String, Value)> {
-    let fields = [
-        ("protocol", matches.protocol.map(|protocol| text(&protocol.to_string()))),
-        ("source", matches.source.map(|net| text(&net.to_string()))),
-        ("source_ports", matches.source_ports.map(|ports| text(&ports.to_string()))),
-        ("destination", matches.destination.map(|net| text(&net.to_string()))),
-        ("destination_ports", matches.destination_ports.map(|ports| text(&ports.to_string()))),
-        ("vlan", matches.vlan.map(|vlan| number(vlan.get()))),
-    ];
-    fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 fn text(text: &str) -> Value {

@@ -34,7 +34,7 @@ pub enum Kind {
     UnknownName,
     /// The same name, or the same thing of this machine, twice.
     Duplicate,
-    /// Two rules of one port match the same packets.
+    /// Two rules have one match and different verdicts.
     SameMatch,
     /// More of something than there can be.
     TooMany,
@@ -44,6 +44,8 @@ pub enum Kind {
     NoStandby,
     /// A rule that never matches, since an earlier one takes all of its packets.
     Shadowed,
+    /// What a rule allows goes nowhere.
+    NoForward,
     /// A chain whose packets are copied on their way.
     CrossGroup,
     /// Something that gets no packets.
@@ -54,7 +56,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Syntax,
         Self::UnknownKey,
         Self::MissingKey,
@@ -69,6 +71,7 @@ impl Kind {
         Self::CellSize,
         Self::NoStandby,
         Self::Shadowed,
+        Self::NoForward,
         Self::CrossGroup,
         Self::Unused,
         Self::SharedCore,
@@ -92,6 +95,7 @@ impl Kind {
             Self::CellSize => "config::cell_size",
             Self::NoStandby => "config::no_standby",
             Self::Shadowed => "config::shadowed",
+            Self::NoForward => "config::no_forward",
             Self::CrossGroup => "config::cross_group",
             Self::Unused => "config::unused",
             Self::SharedCore => "config::shared_core",
@@ -99,7 +103,7 @@ impl Kind {
     }
 
     const fn is_warning(self) -> bool {
-        matches!(self, Self::Shadowed | Self::CrossGroup | Self::Unused | Self::SharedCore)
+        matches!(self, Self::Shadowed | Self::NoForward | Self::CrossGroup | Self::Unused | Self::SharedCore)
     }
 }
 

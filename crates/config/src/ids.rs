@@ -8,14 +8,16 @@
 //! `scan` does not get 2 at once: packets, counters and tables of `router` may still carry it while the change is made.
 //! It is used again only when nothing else is left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
-    ChainId, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, Output, PortId, RoleId, SteerAction,
+    Actions, ChainId, Forward, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_RULES, Match,
+    Output, PortId, RoleId, Rule, RuleId, Verdict,
 };
 
 /// Numbers the items of `host` anew: those that `old` has by name keep its numbers, new ones get numbers that `old` does
-/// not use, the lowest first. Without `old` the numbers are the places in the file. References follow.
+/// not use, the lowest first. Rules without a name keep the number of one that had none either and said the same.
+/// Without `old` the numbers are the places in the file. References follow.
 ///
 /// A host within the limits stays within them: no number reaches its `MAX_…`.
 pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
@@ -53,6 +55,11 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.ports {
         port(&mut item.id);
         item.group.iter_mut().for_each(group);
+        match &mut item.policy.forward {
+            Forward::Chain(id) => chain(id),
+            Forward::Port(id) => port(id),
+            Forward::None | Forward::Normal => {}
+        }
     }
     for item in &mut host.nfs {
         role(&mut item.id);
@@ -65,14 +72,57 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
             port(id);
         }
     }
-    for rule in &mut host.steering {
-        port(&mut rule.port);
-        match &mut rule.action {
-            SteerAction::Chain(id) => chain(id),
-            SteerAction::Port(id) => port(id),
-            SteerAction::Drop => {}
+    for rule in &mut host.rules {
+        let ports = rule.matches.from.iter_mut().chain(&mut rule.matches.to).chain(&mut rule.actions.mirror);
+        ports.for_each(port);
+        match &mut rule.actions.verdict {
+            Some(Verdict::Chain(id)) => chain(id),
+            Some(Verdict::Port(id)) => port(id),
+            _ => {}
         }
     }
+    number_rules(&mut host.rules, &old.rules);
+}
+
+/// What a rule is known by: its name, or what it says.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity<'a> {
+    Name(&'a str),
+    Content(&'a Match, &'a Actions),
+}
+
+fn identity(rule: &Rule) -> Identity<'_> {
+    if rule.name.is_empty() {
+        Identity::Content(&rule.matches, &rule.actions)
+    } else {
+        Identity::Name(&rule.name)
+    }
+}
+
+/// After the ports and chains have their numbers, so that what says the same is the same.
+fn number_rules(rules: &mut [Rule], old: &[Rule]) {
+    // The last in each list is the first in the old host.
+    let mut known: HashMap<Identity<'_>, Vec<RuleId>> = HashMap::with_capacity(old.len());
+    for rule in old.iter().rev() {
+        known.entry(identity(rule)).or_default().push(rule.id);
+    }
+    let kept: Vec<Option<RuleId>> =
+        rules.iter().map(|rule| known.get_mut(&identity(rule)).and_then(Vec::pop)).collect();
+    let used: BTreeSet<u32> = old.iter().map(|rule| rule.id.0).collect();
+    let taken: BTreeSet<u32> = kept.iter().flatten().map(|id| id.0).collect();
+    let mut free = free(&used, &taken, MAX_RULES as u32);
+    for (rule, kept) in rules.iter_mut().zip(kept) {
+        if let Some(id) = kept.or_else(|| free.next().map(RuleId)) {
+            rule.id = id;
+        }
+    }
+}
+
+/// Numbers for what is new: those that were never used, then those that are no longer.
+fn free(used: &BTreeSet<u32>, taken: &BTreeSet<u32>, end: u32) -> impl Iterator<Item = u32> {
+    let never_used = (0..end).filter(|id| !used.contains(id));
+    let used_before = (0..end).filter(|id| used.contains(id) && !taken.contains(id));
+    never_used.chain(used_before)
 }
 
 /// For each number of `new` its number from now on.
@@ -85,12 +135,10 @@ fn renumber<'a>(
     let (kept, added): (Vec<_>, Vec<_>) = new.partition(|(name, _)| old.contains_key(name));
     let mut map: BTreeMap<u16, u16> =
         kept.iter().filter_map(|(name, id)| Some((*id, *old.get(name)?))).collect();
-    let taken: BTreeSet<u16> = map.values().copied().collect();
-    let used: BTreeSet<u16> = old.into_values().collect();
-    let end = u16::try_from(limit).unwrap_or(u16::MAX);
-    let never_used = (0..end).filter(|id| !used.contains(id));
-    let used_before = (0..end).filter(|id| used.contains(id) && !taken.contains(id));
-    map.extend(added.into_iter().map(|(_, id)| id).zip(never_used.chain(used_before)));
+    let taken: BTreeSet<u32> = map.values().map(|id| u32::from(*id)).collect();
+    let used: BTreeSet<u32> = old.into_values().map(u32::from).collect();
+    let free = free(&used, &taken, limit as u32).filter_map(|id| u16::try_from(id).ok());
+    map.extend(added.into_iter().map(|(_, id)| id).zip(free));
     map
 }
 

@@ -15,8 +15,8 @@
 //!     name = "web"
 //!     hops = ["firewal"]
 //!
-//!     [[steer]]
-//!     port = "client"
+//!     [[rule]]
+//!     from = "client"
 //!     chain = "web"
 //! "#;
 //! let error = netvm_config::parse("host.toml", text).unwrap_err();
@@ -29,6 +29,7 @@
 mod check;
 mod document;
 mod error;
+mod field;
 mod finding;
 mod ids;
 mod load;

@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `[engine]` | everything: netvmd must be restarted |
 //! | memory of a group (`cells`, `cell_size`, `headroom`) | everything: netvmd must be restarted |
-//! | a port | that port is reopened |
+//! | a port's device (`kind` and its keys, `queues`, `mtu`, `group`) | that port is reopened |
+//! | the group in whose memory a port's packets land | that port is reopened |
+//! | `macs` of `[switch]` | everything: netvmd must be restarted |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | `replicas`, `standby` | only the replicas that come or go |
-//! | `balance`, `may_send_to`, `attach_users`, chains, steering | nothing: a new snapshot takes the old one's place |
+//! | rules, chains, `balance`, `may_send_to`, `attach_users`, everything else of ports, `[switch]` and `[policy]` | nothing: a new snapshot takes the old one's place |
 
 use std::fmt;
 
@@ -23,7 +25,7 @@ mod diff;
 mod effects;
 mod words;
 
-/// The changes from one host to another, in the order groups, ports, NFs, chains, steering; `[engine]` first.
+/// The changes from one host to another, in the order groups, ports, NFs, chains, rules; tables first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The changes.
@@ -56,8 +58,12 @@ pub enum ItemKind {
     Nf,
     /// A chain.
     Chain,
-    /// The steering of a port.
-    Steering,
+    /// A rule.
+    Rule,
+    /// L2 switching as a whole.
+    Switch,
+    /// The policy as a whole, and the order of its rules.
+    Policy,
 }
 
 /// One change.
@@ -67,7 +73,7 @@ pub struct Change {
     pub action: Action,
     /// To what kind of item.
     pub item: ItemKind,
-    /// The item's name (for steering the port's; empty for the engine).
+    /// The item's name; empty for what has none.
     pub name: String,
     /// What is different, such as `hops firewall → firewall,monitor`; for a new or removed item what it is.
     pub text: String,
@@ -170,7 +176,9 @@ impl fmt::Display for ItemKind {
             Self::Port => "port",
             Self::Nf => "nf",
             Self::Chain => "chain",
-            Self::Steering => "steering",
+            Self::Rule => "rule",
+            Self::Switch => "switch",
+            Self::Policy => "policy",
         })
     }
 }

@@ -3,13 +3,20 @@
 use toml::Spanned;
 
 use crate::finding::{Findings, Kind, Span};
-use crate::model::{Balance, EngineConfig, Match, NfStart, OnFailure, PortKind};
+use crate::model::{
+    Balance, EngineConfig, Match, NfStart, OnFailure, Police, PolicyConfig, PortKind, PortPolicy, SetVlan,
+    SwitchConfig, Verdict,
+};
 use crate::read::Reader;
 
+mod chain;
 mod engine;
+mod limits;
+mod matching;
 mod nf;
 mod port;
-mod steer;
+mod port_policy;
+mod rule;
 
 /// A name, if it could be read; `None` was complained of already.
 pub(crate) type Name = Option<Spanned<String>>;
@@ -17,11 +24,13 @@ pub(crate) type Name = Option<Spanned<String>>;
 /// The whole file.
 pub(crate) struct RawHost {
     pub(crate) engine: RawEngine,
+    pub(crate) switch: SwitchConfig,
+    pub(crate) policy: PolicyConfig,
     pub(crate) groups: Vec<RawGroup>,
     pub(crate) ports: Vec<RawPort>,
     pub(crate) nfs: Vec<RawNf>,
     pub(crate) chains: Vec<RawChain>,
-    pub(crate) steering: Vec<RawSteer>,
+    pub(crate) rules: Vec<RawRule>,
 }
 
 /// `[engine]`.
@@ -51,6 +60,21 @@ pub(crate) struct RawPort {
     pub(crate) queues: u16,
     pub(crate) mtu: Spanned<u16>,
     pub(crate) group: Option<Spanned<String>>,
+    pub(crate) policy: RawPortPolicy,
+}
+
+/// What a port does with packets besides the rules.
+pub(crate) struct RawPortPolicy {
+    pub(crate) forward: Option<RawForward>,
+    /// All but `forward`.
+    pub(crate) policy: PortPolicy,
+}
+
+/// Where allowed packets go.
+pub(crate) enum RawForward {
+    Normal,
+    Chain(Spanned<String>),
+    Port(Spanned<String>),
 }
 
 /// `[[nf]]`.
@@ -80,26 +104,31 @@ pub(crate) struct RawChain {
     pub(crate) output: RawOutput,
 }
 
-/// What a rule does.
-pub(crate) enum RawAction {
+/// Where a rule sends packets.
+pub(crate) enum RawVerdict {
     Chain(Spanned<String>),
     Port(Spanned<String>),
-    Drop,
+    Plain(Verdict),
 }
 
-/// `[[steer]]`.
-pub(crate) struct RawSteer {
+/// `[[rule]]`.
+pub(crate) struct RawRule {
     pub(crate) span: Span,
-    pub(crate) port: Name,
+    pub(crate) name: Name,
+    pub(crate) from: Vec<Spanned<String>>,
+    pub(crate) to: Vec<Spanned<String>>,
+    /// All but the ports.
     pub(crate) matches: Match,
     /// The place of `match`.
     pub(crate) matched: Option<Span>,
-    /// `None`: it was complained of.
-    pub(crate) action: Option<RawAction>,
+    pub(crate) verdict: Option<RawVerdict>,
+    pub(crate) set_vlan: Option<SetVlan>,
+    pub(crate) mirror: Option<Spanned<String>>,
+    pub(crate) police: Option<Police>,
 }
 
-impl RawSteer {
-    /// The place of the match, or of the rule if it matches everything.
+impl RawRule {
+    /// The place of the match, or of the rule if it has none.
     pub(crate) fn match_span(&self) -> Span {
         self.matched.clone().unwrap_or_else(|| self.span.clone())
     }
@@ -109,13 +138,16 @@ impl RawHost {
     /// Reads everything; what cannot be read is complained of and left out.
     pub(crate) fn read(root: &Reader<'_>) -> Self {
         let engine = root.table("engine", "[engine]").map(|table| engine::read(&table)).unwrap_or_default();
+        let switch = root.table("switch", "[switch]").map(|table| engine::read_switch(&table));
+        let policy = root.table("policy", "[policy]").map(|table| engine::read_policy(&table));
+        let (switch, policy) = (switch.unwrap_or_default(), policy.unwrap_or_default());
         let groups = root.tables("group", "[[group]]").iter().map(engine::read_group).collect();
         let ports = root.tables("port", "[[port]]").iter().map(port::read).collect();
         let nfs = root.tables("nf", "[[nf]]").iter().map(nf::read).collect();
-        let chains = root.tables("chain", "[[chain]]").iter().map(steer::read_chain).collect();
-        let steering = root.tables("steer", "[[steer]]").iter().map(steer::read).collect();
+        let chains = root.tables("chain", "[[chain]]").iter().map(chain::read).collect();
+        let rules = root.tables("rule", "[[rule]]").iter().map(rule::read).collect();
         root.finish(&[]);
-        Self { engine, groups, ports, nfs, chains, steering }
+        Self { engine, switch, policy, groups, ports, nfs, chains, rules }
     }
 }
 

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::finding::{Findings, Kind, Span};
+use crate::model::MAX_SET;
 use crate::suggest::{did_you_mean, nearest};
 
 /// A list with its place, and its elements' places.
@@ -183,14 +183,31 @@ impl<'a> Reader<'a> {
     }
 
     /// A text that means something: an address, a range. A number stands for its digits.
-    pub(crate) fn parsed<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Spanned<T>> {
-        let value = self.value(key)?;
-        let text = match value.get_ref() {
-            DeValue::String(text) => text.to_string(),
-            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().to_owned(),
-            _ => return self.wrong_type(key, value, "a text in quotes"),
+    pub(crate) fn parsed<T, E: Display>(
+        &self,
+        key: &'static str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<Spanned<T>> {
+        self.to_parsed(key, self.value(key)?, &parse, "a text in quotes, or a number")
+    }
+
+    fn to_parsed<T, E: Display>(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        parse: &impl Fn(&str) -> Result<T, E>,
+        expected: &str,
+    ) -> Option<Spanned<T>> {
+        let text: Cow<'_, str> = match value.get_ref() {
+            DeValue::String(text) => Cow::Borrowed(text),
+            DeValue::Integer(integer) if integer.radix() == 10 => Cow::Borrowed(integer.as_str()),
+            DeValue::Integer(integer) => match u64::from_str_radix(integer.as_str(), integer.radix()) {
+                Ok(number) => Cow::Owned(number.to_string()),
+                Err(_) => Cow::Borrowed(integer.as_str()),
+            },
+            _ => return self.wrong_type(key, value, expected),
         };
-        match text.parse() {
+        match parse(&text) {
             Ok(parsed) => Some(at(value.span(), parsed)),
             Err(error) => {
                 self.bad_value(key, value.span(), &format!("cannot be `{text}`"))
@@ -199,6 +216,33 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    /// One value or a list of at least one, each a text that means something or a number; empty when it is absent.
+    pub(crate) fn set<T, E: Display>(
+        &self,
+        key: &'static str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Vec<Spanned<T>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let DeValue::Array(list) = value.get_ref() else {
+            let one = self.to_parsed(key, value, &parse, "a text in quotes, a number, or a list of them");
+            return one.into_iter().collect();
+        };
+        if list.is_empty() {
+            self.bad_value(key, value.span(), "is an empty list, which nothing can fit")
+                .help("name at least one, or leave it out")
+                .keep();
+        }
+        if let Some(extra) = list.iter().nth(MAX_SET) {
+            self.findings
+                .note(Kind::TooMany, format!("{} elements of `{key}`", list.len()))
+                .at(extra.span(), "one too many")
+                .help(format!("a list has at most {MAX_SET} elements here: make several rules of it"))
+                .keep();
+        }
+        let parsed = |item| self.to_parsed(key, item, &parse, "texts in quotes or numbers in its list");
+        list.iter().filter_map(parsed).collect()
     }
 
     /// Texts by name.

@@ -13,8 +13,12 @@ impl Host {
     #[must_use]
     pub fn to_toml(&self) -> String {
         let document = Document::new(self);
-        let mut text = "[engine]\n".to_owned();
-        write_fields(&mut text, &document.engine);
+        let mut text = String::new();
+        for (key, item) in document.tables() {
+            let gap = if text.is_empty() { "" } else { "\n" };
+            text.extend([gap, "[", key, "]\n"]);
+            write_fields(&mut text, item);
+        }
         for (key, items) in document.sections() {
             for item in items {
                 text.push_str("\n[[");
@@ -39,7 +43,9 @@ impl Serialize for Host {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let document = Document::new(self);
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("engine", &document.engine)?;
+        for (key, item) in document.tables() {
+            map.serialize_entry(key, item)?;
+        }
         for (key, items) in document.sections() {
             map.serialize_entry(key, items)?;
         }

@@ -6,10 +6,10 @@ use toml::Spanned;
 
 use crate::finding::{Findings, Kind};
 use crate::model::{
-    Chain, ChainId, Group, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, NfConfig, Output,
-    PortConfig, PortId, RoleId, Steer, SteerAction,
+    Actions, Chain, ChainId, Forward, Group, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
+    MAX_RULES, Match, NfConfig, Output, PortConfig, PortId, PortPolicy, RoleId, Rule, RuleId, Verdict,
 };
-use crate::raw::{Name, RawAction, RawHost, RawOutput};
+use crate::raw::{Name, RawForward, RawHost, RawOutput, RawVerdict};
 use crate::suggest::did_you_mean;
 
 /// The names of one kind of item, with their numbers.
@@ -97,8 +97,10 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
         groups
     };
     let port = |name: &Spanned<String>| ports.find(name).map(PortId);
+    let chain = |name: &Spanned<String>| chains.find(name).map(ChainId);
     let text = |name: &Name| name.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default();
-    let mut host = Host { engine: raw.engine.config.clone(), ..Host::default() };
+    let mut host =
+        Host { engine: raw.engine.config.clone(), switch: raw.switch, policy: raw.policy, ..Host::default() };
 
     for (number, item) in (0..u16::MAX).zip(&raw.groups) {
         host.groups.push(Group {
@@ -122,6 +124,15 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             queues: item.queues,
             mtu: *item.mtu.get_ref(),
             group: item.group.as_ref().and_then(|name| groups.find(name)).map(GroupId),
+            policy: PortPolicy {
+                forward: match &item.policy.forward {
+                    None => Forward::None,
+                    Some(RawForward::Normal) => Forward::Normal,
+                    Some(RawForward::Chain(name)) => chain(name).map_or(Forward::None, Forward::Chain),
+                    Some(RawForward::Port(name)) => port(name).map_or(Forward::None, Forward::Port),
+                },
+                ..item.policy.policy.clone()
+            },
         });
     }
     for (number, item) in (0..u16::MAX).zip(&raw.nfs) {
@@ -158,16 +169,44 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             },
         });
     }
-    for item in &raw.steering {
-        let ingress = item.port.as_ref().and_then(port);
-        let action = item.action.as_ref().and_then(|action| match action {
-            RawAction::Chain(name) => chains.find(name).map(|number| SteerAction::Chain(ChainId(number))),
-            RawAction::Port(name) => port(name).map(SteerAction::Port),
-            RawAction::Drop => Some(SteerAction::Drop),
-        });
-        if let (Some(ingress), Some(action)) = (ingress, action) {
-            host.steering.push(Steer { port: ingress, matches: item.matches, action });
-        }
-    }
+    resolve_rules(findings, raw, &mut host, port, chain);
     host
+}
+
+/// Rules need no names, but no two can have the same.
+fn resolve_rules(
+    findings: &Findings,
+    raw: &RawHost,
+    host: &mut Host,
+    port: impl Fn(&Spanned<String>) -> Option<PortId>,
+    chain: impl Fn(&Spanned<String>) -> Option<ChainId>,
+) {
+    let named = raw.rules.iter().map(|rule| &rule.name).filter(|name| name.is_some());
+    Names::new(findings, "rule", usize::MAX, named);
+    if let Some(extra) = raw.rules.get(MAX_RULES) {
+        findings
+            .note(Kind::TooMany, format!("more than {MAX_RULES} rules"))
+            .at(extra.span.clone(), "one too many")
+            .help(format!("a host can have {MAX_RULES} rules"))
+            .keep();
+    }
+    for (number, item) in (0..).zip(&raw.rules) {
+        let ports = |names: &[Spanned<String>]| names.iter().filter_map(&port).collect();
+        let verdict = item.verdict.as_ref().and_then(|verdict| match verdict {
+            RawVerdict::Chain(name) => chain(name).map(Verdict::Chain),
+            RawVerdict::Port(name) => port(name).map(Verdict::Port),
+            RawVerdict::Plain(verdict) => Some(*verdict),
+        });
+        host.rules.push(Rule {
+            id: RuleId(number),
+            name: item.name.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default(),
+            matches: Match { from: ports(&item.from), to: ports(&item.to), ..item.matches.clone() },
+            actions: Actions {
+                verdict,
+                set_vlan: item.set_vlan,
+                mirror: item.mirror.as_ref().and_then(&port),
+                police: item.police,
+            },
+        });
+    }
 }

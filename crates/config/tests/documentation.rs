@@ -75,17 +75,21 @@ fn every_key_is_documented_and_every_documented_key_is_one() {
         engine = { nodes = [[0]] }
         group = [{ name = "g", may_send_to = [] }]
         port = [
-            { name = "a", kind = "pci", address = "3b:00.0", group = "g" },
-            { name = "b", kind = "af_xdp", interface = "b" },
-            { name = "c", kind = "pcap", input = "in", output = "out" },
-            { name = "d", kind = "source", rate = 1, count = 1 },
+            { name = "a", kind = "pci", address = "3b:00.0", group = "g", forward = { normal = true } },
+            { name = "b", kind = "af_xdp", interface = "b", forward = { out = "a" }, vlan = { trunk = 1, native = 2 } },
+            { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x" },
+            { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" } },
         ]
         nf = [{ role = "x", command = ["x"] }, { role = "y" }]
         chain = [{ name = "c", hops = ["x"], output = "a" }]
-        steer = [
-            { port = "a", chain = "c", match = { protocol = "tcp", vlan = 1, source = "::1", source_ports = 1, destination = "::2", destination_ports = 2 } },
-            { port = "b", out = "a" },
-            { port = "c", drop = true },
+        rule = [
+            { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no" } },
+            { to = "b", drop = true, set_vlan = 1, mirror = "a", police = { bits = 1 }, match = { protocol = "icmp", icmp_type = 1, icmp_code = 1 } },
+            { reject = true, match = { vlan = 1, inner_vlan = 2, source_mac = "02:00:00:00:00:01", destination_mac = "02:00:00:00:00:01", ether_type = "arp", arp_operation = "reply" } },
+            { from = "a", out = "a" },
+            { from = "b", allow = true },
+            { from = "c", normal = true },
+            { count = true },
         ]
     "#;
     let host = parse("host.toml", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host;
@@ -93,15 +97,18 @@ fn every_key_is_documented_and_every_documented_key_is_one() {
     let mut keys = BTreeSet::new();
     for section in json.as_object().unwrap().values() {
         let items = section.as_array().cloned().unwrap_or_else(|| vec![section.clone()]);
-        for item in items {
-            keys.extend(item.as_object().unwrap().keys().cloned());
-            keys.extend(
-                item.get("match").into_iter().flat_map(|fields| fields.as_object().unwrap().keys().cloned()),
-            );
-        }
+        items.iter().for_each(|item| collect(item, &mut keys));
     }
     let document = std::fs::read_to_string(DOCUMENT).unwrap();
     assert_eq!(documented(&document), keys.iter().map(String::as_str).collect());
+}
+
+/// The keys of a table and of those in it.
+fn collect(item: &serde_json::Value, keys: &mut BTreeSet<String>) {
+    for (key, value) in item.as_object().into_iter().flatten() {
+        keys.insert(key.clone());
+        collect(value, keys);
+    }
 }
 
 #[test]

@@ -67,21 +67,21 @@ hops = ["firewall", "monitor"]
 on_failure = "standby"
 output = "server"
 
-[[steer]]
-port = "client"
+[[rule]]
+from = "client"
 match = { protocol = "tcp", destination = "10.0.0.0/8", destination_ports = "80-443", vlan = 5 }
 chain = "web"
 
-[[steer]]
-port = "client"
+[[rule]]
+from = "client"
 out = "server"
 
-[[steer]]
-port = "load"
+[[rule]]
+from = "load"
 chain = "web"
 
-[[steer]]
-port = "nic"
+[[rule]]
+from = "nic"
 drop = true
 "#;
 
@@ -313,7 +313,6 @@ fn what_is_missing_is_shown_at_the_table() {
         ("interface", "interface = \"nv-client\"\n"),
         ("role", "role = \"monitor\"\n"),
         ("hops", "hops = [\"firewall\", \"monitor\"]\n"),
-        ("port", "port = \"load\"\n"),
     ] {
         let text = GOOD.replacen(line, "", 1);
         let found = findings(&text);
@@ -328,7 +327,11 @@ fn what_is_missing_is_shown_at_the_table() {
     let found = findings(&text);
     assert_eq!(found[0].message(), "[[nf]] monitor has no `group`");
     let text = GOOD.replace("drop = true", "");
-    assert_eq!(found_help(&text), "add `chain = \"…\"`, `out = \"…\"` (a port) or `drop = true`");
+    assert_eq!(
+        found_help(&text),
+        "add `chain = \"…\"`, `out = \"…\"` (a port), `drop = true`, `reject = true`, `allow = true` or `normal = true`; \
+         `count = true` for a rule that only counts"
+    );
 }
 
 fn found_help(text: &str) -> String {
@@ -381,10 +384,10 @@ fn what_is_not_toml_is_shown_where_it_breaks() {
 
 #[test]
 fn two_ways_for_one_match_name_both_lines() {
-    let text = GOOD.replace("port = \"load\"\n", "port = \"client\"\n");
+    let text = GOOD.replace("from = \"load\"\n", "from = \"client\"\n");
     let (first, second) = (
-        text.find("[[steer]]\nport = \"client\"\nout").unwrap(),
-        text.find("[[steer]]\nport = \"client\"\nchain").unwrap(),
+        text.find("[[rule]]\nfrom = \"client\"\nout").unwrap(),
+        text.find("[[rule]]\nfrom = \"client\"\nchain").unwrap(),
     );
     let line = |at: usize| text[..at].matches('\n').count() + 1;
     let same = findings(&text).into_iter().find(|finding| finding.kind() == Kind::SameMatch).unwrap();
@@ -399,9 +402,17 @@ fn two_ways_for_one_match_name_both_lines() {
     );
     // The port that lost its rule is a warning beside.
     assert!(findings(&text).iter().any(|finding| finding.kind() == Kind::Unused));
-    let text = GOOD.replace("port = \"load\"\nchain = \"web\"", "port = \"nic\"\ndrop = true");
-    let same = findings(&text).into_iter().find(|finding| finding.kind() == Kind::SameMatch).unwrap();
-    assert!(same.message().ends_with("are the same"), "{}", same.message());
+    // What says the same again is only never asked.
+    let text = GOOD.replace("from = \"load\"\nchain = \"web\"", "from = \"nic\"\ndrop = true");
+    let kinds: Vec<Kind> = good(&text).warnings.iter().map(Finding::kind).collect();
+    assert_eq!(kinds, [Kind::Unused, Kind::Shadowed]);
+    // The order in a set does not matter.
+    let rule = |protocols: &str, rest: &str| {
+        format!("[[rule]]\nmatch = {{ protocol = {protocols} }}\n{rest} = true\n")
+    };
+    let both = |second: &str| rule("[\"tcp\", \"udp\"]", "drop") + &rule(second, "normal");
+    assert_eq!(found(&both("[\"udp\", \"tcp\"]")), [(Kind::SameMatch, 5)]);
+    assert_eq!(found(&both("[\"udp\", \"tcp\", \"icmp\"]")), []);
 }
 
 #[test]
@@ -466,12 +477,12 @@ fn doubtful_things_are_warnings() {
         (
             "match = { protocol = \"tcp\", destination = \"10.0.0.0/8\", destination_ports = \"80-443\", vlan = 5 }\nchain",
             "chain",
-            "port = \"client\"\nout",
-            "port = \"client\"\nmatch = { vlan = 1 }\nout",
+            "from = \"client\"\nout",
+            "from = \"client\"\nmatch = { vlan = 1 }\nout",
             Kind::Shadowed,
             "match = { vlan = 1 }",
         ),
-        ("[[steer]]\nport = \"nic\"\ndrop = true\n", "", "", "", Kind::Unused, "[[port]]\nname = \"nic\""),
+        ("[[rule]]\nfrom = \"nic\"\ndrop = true\n", "", "", "", Kind::Unused, "[[port]]\nname = \"nic\""),
         (
             "[[nf]]\nrole = \"monitor\"",
             "[[chain]]\nname = \"idle\"\nhops = [\"monitor\"]\n\n[[nf]]\nrole = \"monitor\"",
@@ -481,12 +492,12 @@ fn doubtful_things_are_warnings() {
             "[[chain]]\nname = \"idle\"",
         ),
         (
-            "port = \"nic\"",
-            "port = \"server\"",
+            "from = \"nic\"",
+            "from = \"server\"",
             "kind = \"pci\"\naddress = \"3b:00.0\"",
             "kind = \"null\"",
             Kind::Unused,
-            "[[steer]]\nport = \"server\"",
+            "from = \"server\"",
         ),
     ];
     for (from, to, also_from, also_to, kind, at) in cases {
@@ -502,7 +513,7 @@ fn doubtful_things_are_warnings() {
 
 #[test]
 fn a_narrower_rule_first_is_no_shadow() {
-    let rule = |body: &str| format!("[[steer]]\nport = \"p\"\nmatch = {{ {body} }}\ndrop = true\n");
+    let rule = |body: &str| format!("[[rule]]\nfrom = \"p\"\nmatch = {{ {body} }}\ndrop = true\n");
     let text = |first: &str, second: &str| {
         format!("[[port]]\nname = \"p\"\nkind = \"source\"\n{}{}", rule(first), rule(second))
     };

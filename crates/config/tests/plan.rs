@@ -39,13 +39,13 @@ name = "web"
 hops = ["firewall", "router"]
 output = "server"
 
-[[steer]]
-port = "client"
+[[rule]]
+from = "client"
 match = { protocol = "tcp", destination_ports = 80 }
 chain = "web"
 
-[[steer]]
-port = "client"
+[[rule]]
+from = "client"
 drop = true
 "#;
 
@@ -73,7 +73,7 @@ fn nothing_is_said_to_be_nothing() {
 }
 
 #[test]
-fn chains_and_steering_disturb_nobody() {
+fn chains_and_rules_disturb_nobody() {
     assert_eq!(
         changed(&[(
             "hops = [\"firewall\", \"router\"]\noutput = \"server\"",
@@ -86,22 +86,22 @@ fn chains_and_steering_disturb_nobody() {
         changed(&[
             ("destination_ports = 80 }", "destination_ports = \"80-81\" }"),
             (
-                "[[steer]]\nport = \"client\"\ndrop = true\n",
-                "[[chain]]\nname = \"rest\"\nhops = [\"probe\"]\noutput = \"ingress\"\n[[steer]]\nport = \"client\"\nchain = \"rest\"\n"
+                "[[rule]]\nfrom = \"client\"\ndrop = true\n",
+                "[[chain]]\nname = \"rest\"\nhops = [\"probe\"]\noutput = \"ingress\"\n[[rule]]\nfrom = \"client\"\nchain = \"rest\"\n"
             ),
         ]),
         "+ chain rest: probe → ingress\n\
-         - steering client: destination_ports=80 protocol=tcp → chain web\n\
-         - steering client: everything → drop\n\
-         + steering client: destination_ports=80-81 protocol=tcp → chain web\n\
-         + steering client: everything → chain rest\n\
+         - rule: from client destination_ports=80 protocol=tcp → chain web\n\
+         - rule: from client everything → drop\n\
+         + rule: from client destination_ports=80-81 protocol=tcp → chain web\n\
+         + rule: from client everything → chain rest\n\
          no traffic is disturbed\n"
     );
-    let rule = "[[steer]]\nport = \"client\"\ndrop = true\n";
-    let first = "[[steer]]\nport = \"client\"\nmatch";
+    let rule = "[[rule]]\nfrom = \"client\"\ndrop = true\n";
+    let first = "[[rule]]\nfrom = \"client\"\nmatch";
     assert_eq!(
         changed(&[(rule, ""), (first, &format!("{rule}{first}"))]),
-        "~ steering client: the rules' order\nno traffic is disturbed\n"
+        "~ policy: the order of the rules\nno traffic is disturbed\n"
     );
 }
 

@@ -73,7 +73,7 @@ fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
     let port = |side: Side| {
         format!(
             "[[port]]\nname = \"{name}\"\nkind = \"{kind}\"\ninterface = \"{interface}\"\n\n\
-             [[steer]]\nport = \"{name}\"\nchain = \"web\"\n\n",
+             [[rule]]\nfrom = \"{name}\"\nchain = \"web\"\n\n",
             name = side.name(),
             kind = kind.word(),
             interface = names.interface(side),

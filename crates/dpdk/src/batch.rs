@@ -130,6 +130,19 @@ impl Batch {
         count
     }
 
+    /// Takes out the packets from the `at`th on.
+    #[inline]
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let mut rest = Self::new();
+        let at = at.min(self.len);
+        let count = self.len - at;
+        rest.mbufs[..count].copy_from_slice(&self.mbufs[at..self.len]);
+        rest.len = count;
+        self.len = at;
+        rest
+    }
+
     /// Frees all packets.
     #[inline]
     pub fn clear(&mut self) {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvm_region::{MAX_CHAINS, MAX_PORTS};
+use netvm_wire::Malformed;
 
 use crate::drop_reason::{DropReason, Violation};
 use crate::link::MAX_LINKS;
@@ -56,6 +57,8 @@ pub struct PortCounters {
     pub tx_bytes: Counter,
     /// Drops of packets that came in here and had not entered a chain, or were to go out here.
     pub drops: Drops,
+    /// Of [`DropReason::Malformed`], by [`Malformed`]: what was wrong.
+    pub malformed: [Counter; Malformed::COUNT],
 }
 
 /// What one worker counts of one chain.

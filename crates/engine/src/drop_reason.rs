@@ -5,12 +5,20 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// A steering rule says so.
-    Steered,
-    /// No steering rule matches.
+    /// A rule says so.
+    Rule,
+    /// A rule says so, and that the sender is to be told.
+    Rejected,
+    /// No rule decides, and the port denies such packets.
+    Denied,
+    /// No rule decides, and the port has no `forward`.
     NoRule,
-    /// The headers cannot be parsed, and only rules that look at headers were left.
+    /// More than a rate allows.
+    Policed,
+    /// The headers cannot be parsed, and are needed; `PortCounters::malformed` says why.
     Malformed,
+    /// L2 switching sends it nowhere: it is where it belongs, or split horizon keeps it from there.
+    Filtered,
     /// The packet spans several buffers, or is longer than a cell: the port's MTU does not fit the group's cells.
     TooLong,
     /// A hop of the chain has no NF, and the chain's policy is to drop.
@@ -47,10 +55,14 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 19] = [
-        Self::Steered,
+    pub const ALL: [Self; 23] = [
+        Self::Rule,
+        Self::Rejected,
+        Self::Denied,
         Self::NoRule,
+        Self::Policed,
         Self::Malformed,
+        Self::Filtered,
         Self::TooLong,
         Self::NfDown,
         Self::ChainFull,
@@ -76,9 +88,13 @@ impl DropReason {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Steered => "steered",
+            Self::Rule => "rule",
+            Self::Rejected => "rejected",
+            Self::Denied => "denied",
             Self::NoRule => "no-rule",
+            Self::Policed => "policed",
             Self::Malformed => "malformed",
+            Self::Filtered => "filtered",
             Self::TooLong => "too-long",
             Self::NfDown => "nf-down",
             Self::ChainFull => "chain-full",

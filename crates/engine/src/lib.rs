@@ -10,9 +10,9 @@ mod ids;
 mod link;
 mod manager;
 mod memory;
+mod policy;
 mod port;
 mod snapshot;
-mod steer;
 mod topology;
 mod worker;
 
@@ -22,6 +22,7 @@ pub use counters::{
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
 pub use link::MAX_LINKS;
+pub use policy::{Compiler, Policy, PolicyError, RuleCount};
 pub use manager::{
     AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, InstanceState,
     InstanceView, MemoryView, Notice, OpenError, PortView, StageView, StartError, ThreadView, WorkerView,

@@ -1,10 +1,12 @@
 //! What workers work by: one immutable snapshot of ports, chains and steering, replaced as a whole.
 
+use std::sync::Arc;
+
 use netvm_region::{Balance, MAX_PORTS};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, PortId};
-use crate::steer::PortRules;
+use crate::policy::{DecisionCounters, Policy};
 
 /// Where a packet goes that enters a hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,21 +57,18 @@ impl ChainPath {
     }
 }
 
-/// A trust group as the workers see it.
+/// Some ports, a bit each.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GroupRights {
-    /// Ports that its NFs may name, a bit each.
-    pub(crate) ports: [u64; MAX_PORTS / 64],
-}
+pub(crate) struct PortBits([u64; MAX_PORTS / 64]);
 
-impl GroupRights {
+impl PortBits {
     #[inline(always)]
-    pub(crate) fn may_send_to(&self, port: PortId) -> bool {
-        self.ports.get(port.index() / 64).is_some_and(|word| word >> (port.0 % 64) & 1 == 1)
+    pub(crate) fn has(&self, port: PortId) -> bool {
+        self.0.get(port.index() / 64).is_some_and(|word| word >> (port.0 % 64) & 1 == 1)
     }
 
-    pub(crate) fn allow(&mut self, port: PortId) {
-        if let Some(word) = self.ports.get_mut(port.index() / 64) {
+    pub(crate) fn add(&mut self, port: PortId) {
+        if let Some(word) = self.0.get_mut(port.index() / 64) {
             *word |= 1 << (port.0 % 64);
         }
     }
@@ -78,10 +77,16 @@ impl GroupRights {
 /// All of it. Vectors are indexed by number; `None` where there is no such thing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    pub(crate) rules: Vec<Option<PortRules>>,
+    /// What packets are looked up in.
+    pub(crate) policy: Arc<Policy>,
+    /// How often each decision was taken by the worker whose snapshot this is.
+    pub(crate) hits: Arc<[DecisionCounters]>,
+    /// Ports that there are, a bit each.
+    pub(crate) ports: PortBits,
     pub(crate) chains: Vec<Option<ChainPath>>,
     pub(crate) roles: Vec<Option<Target>>,
-    pub(crate) groups: Vec<Option<GroupRights>>,
+    /// The ports that NFs of each group may name.
+    pub(crate) groups: Vec<Option<PortBits>>,
 }
 
 impl Snapshot {
@@ -91,12 +96,7 @@ impl Snapshot {
     }
 
     #[inline(always)]
-    pub(crate) fn rules(&self, port: PortId) -> Option<&PortRules> {
-        self.rules.get(port.index())?.as_ref()
-    }
-
-    #[inline(always)]
-    pub(crate) fn group(&self, group: GroupId) -> Option<&GroupRights> {
+    pub(crate) fn group(&self, group: GroupId) -> Option<&PortBits> {
         self.groups.get(group.index())?.as_ref()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, OnFailure, PortKind};
 use netvm_engine::{AdmitError, ApplyError};
-use support::{Rig, chain, group, line, nf, port, source, steer};
+use support::{Rig, chain, group, line, nf, port, rule, source};
 
 #[test]
 fn nf_process() {
@@ -26,7 +26,7 @@ fn another_chain_comes_and_goes_and_the_first_loses_nothing() {
     more.ports.push(port(3, "out2", PortKind::Sink));
     more.nfs.push(nf(1, "b", 1));
     more.chains.push(chain(1, &[1], OnFailure::Bypass, 3));
-    more.steering.push(steer(2, 1));
+    more.rules.push(rule(2, 1));
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
     rig.attach("a", "forward", false);

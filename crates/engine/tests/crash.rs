@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
 use netvm_engine::{DropReason, Notice};
-use support::{Rig, chain, group, line, nf, port, source, steer};
+use support::{Rig, chain, group, line, nf, port, rule, source};
 
 #[test]
 fn nf_process() {
@@ -31,7 +31,7 @@ fn two_chains() -> Host {
         ],
         nfs: vec![nf(0, "a", 0), nf(1, "b", 0), nf(2, "c", 1), nf(3, "d", 1)],
         chains: vec![chain(0, &[0, 1], OnFailure::Drop, 1), chain(1, &[2, 3], OnFailure::Drop, 3)],
-        steering: vec![steer(0, 0), steer(2, 1)],
+        rules: vec![rule(0, 0), rule(2, 1)],
         ..Host::default()
     }
 }
@@ -65,7 +65,7 @@ fn killed_nfs_lose_no_cell_and_stop_no_other_chain() {
         assert!(rig.sent(3) > before, "the other chain stood still: {}", rig.story());
     }
     // The sources stop; everything that is out comes home.
-    rig.engine.apply(&Host { steering: Vec::new(), ..two_chains() }).unwrap();
+    rig.engine.apply(&Host { rules: Vec::new(), ..two_chains() }).unwrap();
     assert!(
         rig.until(SOON, |engine| {
             engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)

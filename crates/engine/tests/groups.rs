@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
 use netvm_engine::{DropReason, PortId};
-use support::{Rig, chain, group, line, nf, port, source, steer};
+use support::{Rig, chain, group, line, nf, port, rule, source};
 
 #[test]
 fn nf_process() {
@@ -24,7 +24,7 @@ fn a_chain_through_two_groups_copies_every_packet_once() {
             ports: vec![port(0, "in", source(size, Some(COUNT), true)), port(1, "out", PortKind::Sink)],
             nfs: vec![nf(0, "a", 0), nf(1, "b", 1)],
             chains: vec![chain(0, &[0, 1], OnFailure::Drop, 1)],
-            steering: vec![steer(0, 0)],
+            rules: vec![rule(0, 0)],
             ..Host::default()
         };
         let mut rig = Rig::new(&EngineConfig::default());

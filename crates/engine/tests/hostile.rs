@@ -14,7 +14,7 @@ use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
 use netvm_engine::Notice;
 use netvm_region::{Control, Mapping, Region};
 use netvm_ring::Descriptor;
-use support::{Rig, chain, group, line, nf, port, source, steer};
+use support::{Rig, chain, group, line, nf, port, rule, source};
 
 #[test]
 fn nf_process() {
@@ -162,7 +162,7 @@ fn a_hostile_nf_harms_nobody_else() {
     host.nfs.push(nf(1, "honest", 1));
     host.nfs.push(nf(2, "honest2", 1));
     host.chains.push(chain(1, &[1, 2], OnFailure::Drop, 3));
-    host.steering.push(steer(2, 1));
+    host.rules.push(rule(2, 1));
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
     rig.attach("honest", "forward", false);
@@ -189,7 +189,7 @@ fn a_hostile_nf_harms_nobody_else() {
     let chain = &rig.engine.chains()[0];
     assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
     // The honest chain lost nothing, and nothing came out of its port but its own.
-    rig.engine.apply(&Host { steering: Vec::new(), ..host }).unwrap();
+    rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
     let settled = |engine: &netvm_engine::Engine| {
         engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
     };
@@ -225,7 +225,7 @@ fn cells_of_a_liar_are_found_while_those_it_accuses_live_on() {
     host.nfs.push(nf(1, "liar", 0));
     host.ports.push(port(2, "in2", source(60, Some(300), true)));
     host.chains.push(chain(1, &[1], OnFailure::Drop, 1));
-    host.steering.push(steer(2, 1));
+    host.rules.push(rule(2, 1));
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host).unwrap();
     rig.attach("honest", "forward", false);

@@ -23,8 +23,8 @@ name = "web"
 hops = ["firewall"]
 output = "ingress"
 
-[[steer]]
-port = "client"
+[[rule]]
+from = "client"
 chain = "web"
 "#;
 

@@ -2,7 +2,7 @@
 //!
 //! 1. The text is read and checked; every program, user and core that it names is looked up. Nothing has changed so far.
 //! 2. Groups and NFs that are new are added beside what runs, and the NFs started. Traffic goes as before.
-//! 3. When they have attached, ports, chains and steering change, and NFs that differ are renewed, one replica after
+//! 3. When they have attached, ports, chains and rules change, and NFs that differ are renewed, one replica after
 //!    another.
 //!
 //! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use netvm_capture::CaptureReader;
 use netvm_config::model::{
-    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortId, PortKind, RoleId, Steer, SteerAction,
+    Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure, Output,
+    PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, Verdict,
 };
 use netvm_engine::{Engine, Notice};
 use serde::Serialize;
@@ -183,7 +183,7 @@ async fn run(
     let prepared = supervisor.prepare(host)?;
     let (wanted, all) = (host.clone(), host.nfs.len());
     // The NFs first: packets that come while one of them still learns of the next would overtake each other.
-    let idle = Host { ports: Vec::new(), steering: Vec::new(), ..host.clone() };
+    let idle = Host { ports: Vec::new(), rules: Vec::new(), ..host.clone() };
     engine.call(move |engine| engine.apply(&idle)).await??;
     supervisor.reconcile(prepared);
     let mut waited = Duration::ZERO;
@@ -287,8 +287,15 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
         output: Some(replay.output.clone()),
         paced: false,
     };
-    let port =
-        PortConfig { id: PortId(0), name: "capture".to_owned(), kind, queues: 1, mtu: 1500, group: None };
+    let port = PortConfig {
+        id: PortId(0),
+        name: "capture".to_owned(),
+        kind,
+        queues: 1,
+        mtu: 1500,
+        group: None,
+        policy: PortPolicy::default(),
+    };
     let group = Group {
         id: GroupId(0),
         name: "replay".to_owned(),
@@ -306,16 +313,17 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
         output: Output::Port(PortId(0)),
     };
     Ok(Host {
-        engine: EngineConfig::default(),
         groups: vec![group],
         ports: vec![port],
         nfs,
         chains: vec![chain],
-        steering: vec![Steer {
-            port: PortId(0),
+        rules: vec![Rule {
+            id: RuleId(0),
+            name: String::new(),
             matches: Match::default(),
-            action: SteerAction::Chain(ChainId(0)),
+            actions: Actions { verdict: Some(Verdict::Chain(ChainId(0))), ..Actions::default() },
         }],
+        ..Host::default()
     })
 }
 

@@ -92,6 +92,9 @@ pub enum Malformed {
 }
 
 impl Malformed {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
     /// All of them, in the order of their numbers: `ALL[reason as usize] == reason`.
     pub const ALL: [Self; 27] = [
         Self::EthernetTruncated,

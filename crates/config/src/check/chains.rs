@@ -1,22 +1,38 @@
 //! Chains that cannot keep their promise, or that cost more than they seem to.
 
+use std::collections::BTreeSet;
+
 use crate::finding::{Findings, Kind};
-use crate::model::{Chain, Host, NfConfig, NfStart, OnFailure, SteerAction};
+use crate::model::{Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure, Verdict};
 use crate::raw::{RawChain, RawHost};
 
 pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
+    let led_to = led_to(host);
     for (chain, written) in host.chains.iter().zip(&raw.chains) {
         let hops: Vec<&NfConfig> = chain.hops.iter().filter_map(|role| host.nf(*role)).collect();
         standby(findings, chain, written, &hops);
         crossing(findings, host, chain, written, &hops);
-        if !host.steering.iter().any(|rule| rule.action == SteerAction::Chain(chain.id)) {
+        if !led_to.contains(&chain.id) {
             findings
                 .note(Kind::Unused, format!("nothing leads to chain {}", chain.name))
                 .at(written.span.clone(), "gets no packets")
-                .help(format!("add a [[steer]] with `chain = \"{}\"`", chain.name))
+                .help(format!("add a [[rule]] with `chain = \"{}\"`", chain.name))
                 .keep();
         }
     }
+}
+
+/// The chains that some packet may enter.
+fn led_to(host: &Host) -> BTreeSet<ChainId> {
+    let rules = host.rules.iter().filter_map(|rule| match rule.actions.verdict {
+        Some(Verdict::Chain(id)) => Some(id),
+        _ => None,
+    });
+    let forward = host.ports.iter().filter_map(|port| match port.policy.forward {
+        Forward::Chain(id) => Some(id),
+        _ => None,
+    });
+    rules.chain(forward).collect()
 }
 
 fn standby(findings: &Findings, chain: &Chain, written: &RawChain, hops: &[&NfConfig]) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::finding::{Findings, Kind, Span};
-use crate::model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind, SteerAction};
+use crate::model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind};
 use crate::raw::RawHost;
 
 /// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
@@ -42,14 +42,9 @@ fn headrooms(findings: &Findings, raw: &RawHost) {
     }
 }
 
-/// The groups whose memory a port's packets come to, as far as steering and chains say.
+/// The groups whose memory a port's packets come to, as far as rules and chains say.
 fn passes(host: &Host, port: &PortConfig) -> BTreeSet<GroupId> {
-    let rules = host.steering.iter().filter(|rule| rule.port == port.id);
-    let chains = rules.filter_map(|rule| match rule.action {
-        SteerAction::Chain(id) => host.chain(id),
-        SteerAction::Port(_) | SteerAction::Drop => None,
-    });
-    let hops = chains.flat_map(|chain| &chain.hops);
+    let hops = host.chains_from(port).flat_map(|chain| &chain.hops);
     let groups = hops.filter_map(|role| host.nf(*role)).map(|nf| nf.group);
     groups.chain(host.landing_group(port)).collect()
 }

@@ -1,6 +1,6 @@
 //! Which items came, went, or differ.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 use super::{Action, Change, ItemKind, words};
 use crate::document::{Document, Item};
@@ -9,11 +9,13 @@ use crate::document::{Document, Item};
 pub(super) fn changes(old: &Document, new: &Document) -> Vec<Change> {
     let mut changes = Vec::new();
     changes.extend(fields(ItemKind::Engine, &old.engine, &new.engine));
+    changes.extend(fields(ItemKind::Switch, &old.switch, &new.switch));
+    changes.extend(fields(ItemKind::Policy, &old.policy, &new.policy));
     named(ItemKind::Group, &old.groups, &new.groups, &mut changes);
     named(ItemKind::Port, &old.ports, &new.ports, &mut changes);
     named(ItemKind::Nf, &old.nfs, &new.nfs, &mut changes);
     named(ItemKind::Chain, &old.chains, &new.chains, &mut changes);
-    steering(&old.steering, &new.steering, &mut changes);
+    rules(&old.rules, &new.rules, &mut changes);
     changes
 }
 
@@ -35,7 +37,7 @@ fn named(kind: ItemKind, old: &[Item], new: &[Item], changes: &mut Vec<Change>) 
 }
 
 /// The fields of one item that differ, if any.
-fn fields(kind: ItemKind, old: &Item, new: &Item) -> Option<Change> {
+pub(super) fn fields(kind: ItemKind, old: &Item, new: &Item) -> Option<Change> {
     if kind == ItemKind::Nf && old.get("command").is_some() != new.get("command").is_some() {
         let text = format!("{} → {}", words::summary(kind, old), words::summary(kind, new));
         return Some(change(Action::Change, kind, &new.name, text));
@@ -49,38 +51,49 @@ fn fields(kind: ItemKind, old: &Item, new: &Item) -> Option<Change> {
     (!texts.is_empty()).then(|| change(Action::Change, kind, &new.name, texts.join("; ")))
 }
 
-/// Rules have no names: they are compared whole, port by port, and so is their order.
-fn steering(old: &[Item], new: &[Item], changes: &mut Vec<Change>) {
-    let mut ports: Vec<&str> = Vec::new();
-    let mut seen = BTreeSet::new();
-    for item in old.iter().chain(new) {
-        if seen.insert(item.name.as_str()) {
-            ports.push(&item.name);
+/// Rules with a name are compared by it, others by what they say; and so is their order.
+fn rules(old: &[Item], new: &[Item], changes: &mut Vec<Change>) {
+    let (before, after) = (identities(old), identities(new));
+    let places: HashMap<&str, usize> = before.iter().enumerate().map(|(n, key)| (key.as_str(), n)).collect();
+    let kept: Vec<Option<usize>> = after.iter().map(|key| places.get(key.as_str()).copied()).collect();
+    let mut stays = vec![false; old.len()];
+    kept.iter().flatten().for_each(|place| stays[*place] = true);
+    for (item, _) in old.iter().zip(&stays).filter(|(_, stays)| !**stays) {
+        changes.push(change(
+            Action::Remove,
+            ItemKind::Rule,
+            &item.name,
+            words::summary(ItemKind::Rule, item),
+        ));
+    }
+    for (item, place) in new.iter().zip(&kept) {
+        match place.and_then(|place| old.get(place)) {
+            None => changes.push(change(
+                Action::Add,
+                ItemKind::Rule,
+                &item.name,
+                words::summary(ItemKind::Rule, item),
+            )),
+            Some(before) => changes.extend(fields(ItemKind::Rule, before, item)),
         }
     }
-    for port in ports {
-        let of_port = |list: &'_ [Item]| -> Vec<Item> {
-            list.iter().filter(|item| item.name == port).cloned().collect()
-        };
-        let (before, after) = (of_port(old), of_port(new));
-        let gone = missing(&before, &after);
-        let added = missing(&after, &before);
-        let kept = |list: &[Item], without: &[&Item]| -> Vec<Item> {
-            list.iter().filter(|item| !without.contains(item)).cloned().collect()
-        };
-        let moved = kept(&before, &gone) != kept(&after, &added);
-        let kind = ItemKind::Steering;
-        for (action, rules) in [(Action::Remove, gone), (Action::Add, added)] {
-            changes
-                .extend(rules.into_iter().map(|rule| change(action, kind, port, words::summary(kind, rule))));
-        }
-        if moved {
-            changes.push(change(Action::Change, kind, port, "the rules' order".to_owned()));
-        }
+    if !kept.iter().flatten().is_sorted() {
+        changes.push(change(Action::Change, ItemKind::Policy, "", "the order of the rules".to_owned()));
     }
 }
 
-/// What `list` has and `other` has not.
-fn missing<'a>(list: &'a [Item], other: &[Item]) -> Vec<&'a Item> {
-    list.iter().filter(|item| !other.contains(item)).collect()
+/// What each rule is known by: its name, else what it says and which of those that say the same it is.
+fn identities(rules: &[Item]) -> Vec<String> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut identity = |item: &Item| {
+        if !item.name.is_empty() {
+            return item.name.clone();
+        }
+        // A name has no blanks.
+        let text = format!(" {:?}", item.fields);
+        let count = seen.entry(text.clone()).or_default();
+        *count += 1;
+        format!("{count}{text}")
+    };
+    rules.iter().map(&mut identity).collect()
 }

@@ -1,24 +1,30 @@
 //! Whom the changes disturb. See the table at the top of [`super`].
 
-use super::{Action, Change, Effect, ItemKind};
-use crate::model::{Host, NfConfig, NfStart, PortConfig};
+use super::{Action, Change, Effect, ItemKind, diff};
+use crate::document::Document;
+use crate::model::{Host, NfConfig, NfStart, PortConfig, PortPolicy};
 
 /// Adds to each change what it disturbs; adds changes for what is disturbed without being changed itself.
 pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
     for change in &mut *changes {
         change.effects = effects(change, old, new);
     }
-    let moved = new.ports.iter().filter_map(|port| moved(port, old, new)).filter(|moved| {
-        !changes.iter().any(|change| change.item == ItemKind::Port && change.name == moved.name)
-    });
-    let moved: Vec<Change> = moved.collect();
+    let mut moved = Vec::new();
+    for change in new.ports.iter().filter_map(|port| moved_port(port, old, new)) {
+        let known = |known: &&mut Change| known.item == ItemKind::Port && known.name == change.name;
+        match changes.iter_mut().find(known) {
+            None => moved.push(change),
+            Some(known) if known.effects.is_empty() => known.effects = change.effects,
+            Some(_) => {}
+        }
+    }
     let place = changes.iter().position(|change| !is_early(change.item)).unwrap_or(changes.len());
     changes.splice(place..place, moved);
 }
 
 /// Whether such changes stand before, or among, those of ports.
 const fn is_early(kind: ItemKind) -> bool {
-    matches!(kind, ItemKind::Engine | ItemKind::Group | ItemKind::Port)
+    matches!(kind, ItemKind::Engine | ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Port)
 }
 
 fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
@@ -28,14 +34,27 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
         (ItemKind::Group, Action::Change) => group(name, old, new).into_iter().collect(),
         (ItemKind::Port, Action::Add) => vec![Effect::PortOpened { port: name.clone() }],
         (ItemKind::Port, Action::Remove) => vec![Effect::PortClosed { port: name.clone() }],
-        (ItemKind::Port, Action::Change) => {
-            vec![Effect::PortReopened { port: name.clone(), why: change.text.clone() }]
+        (ItemKind::Port, Action::Change) => reopened(name, old, new).into_iter().collect(),
+        (ItemKind::Switch, _) if old.switch.macs != new.switch.macs => {
+            vec![Effect::RestartNeeded { why: format!("switch: {}", change.text) }]
         }
         (ItemKind::Nf, Action::Add) => started(new, name).into_iter().collect(),
         (ItemKind::Nf, Action::Remove) => vec![Effect::NfStopped { role: name.clone(), replicas: None }],
         (ItemKind::Nf, Action::Change) => nf(change, old, new),
-        (ItemKind::Group | ItemKind::Chain | ItemKind::Steering, _) => Vec::new(),
+        (ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Chain | ItemKind::Rule, _) => {
+            Vec::new()
+        }
     }
+}
+
+/// A port whose device differs: what it does with packets besides changes while it is open.
+fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
+    let (before, after) = (old.port_named(name)?, new.port_named(name)?);
+    let device = |host: &Host, port: &PortConfig| {
+        Document::port(host, &PortConfig { policy: PortPolicy::default(), ..port.clone() })
+    };
+    let why = diff::fields(ItemKind::Port, &device(old, before), &device(new, after))?.text;
+    Some(Effect::PortReopened { port: name.to_owned(), why })
 }
 
 /// Packets lie in a group's memory while they are on their way: it cannot be cut anew under them.
@@ -54,8 +73,8 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
         .then(|| Effect::RestartNeeded { why: format!("memory of group {name}: {}", texts.join("; ")) })
 }
 
-/// A port that is as it was, but whose packets land in another group's memory since the steering changed.
-fn moved(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
+/// A port that is as it was, but whose packets land in another group's memory since rules or chains changed.
+fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = landing_name(old, old.port_named(&port.name)?);
     let after = landing_name(new, port);
     (before != after).then(|| {

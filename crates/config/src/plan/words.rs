@@ -27,7 +27,7 @@ pub(super) fn value(key: &str, value: Option<&Value>) -> String {
 
 fn element(key: &str, part: &Value) -> String {
     match part {
-        Value::Array(_) => format!("[{}]", value(key, Some(part))),
+        Value::Array(_) | Value::Table(_) => format!("[{}]", value(key, Some(part))),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
@@ -37,7 +37,7 @@ fn element(key: &str, part: &Value) -> String {
 pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
     let word = |key| value(key, item.get(key));
     match kind {
-        ItemKind::Engine => String::new(),
+        ItemKind::Engine | ItemKind::Switch | ItemKind::Policy => String::new(),
         ItemKind::Group => format!("{} cells of {} bytes", word("cells"), word("cell_size")),
         ItemKind::Port => {
             let what =
@@ -53,22 +53,24 @@ pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
             Some(_) => format!("{} → {}", word("hops"), word("output")),
             None => word("hops"),
         },
-        ItemKind::Steering => rule(item),
+        ItemKind::Rule => rule(item),
     }
 }
 
-/// A steering rule, such as `protocol=tcp destination_ports=80 → chain web`.
+/// A rule, such as `from client protocol=tcp destination_ports=80 → chain web`.
 fn rule(item: &Item) -> String {
-    let matches = match item.get("match") {
-        Some(matches) => value("match", Some(matches)),
-        None => "everything".to_owned(),
-    };
-    let action = if let Some(chain) = item.get("chain") {
-        format!("chain {}", value("chain", Some(chain)))
-    } else if let Some(port) = item.get("out") {
-        format!("port {}", value("out", Some(port)))
-    } else {
-        "drop".to_owned()
-    };
-    format!("{matches} → {action}")
+    let word = |key| item.get(key).map(|found| value(key, Some(found)));
+    let mut parts = Vec::new();
+    parts.extend(word("from").map(|ports| format!("from {ports}")));
+    parts.extend(word("to").map(|ports| format!("to {ports}")));
+    parts.push(word("match").unwrap_or_else(|| "everything".to_owned()));
+    let mut actions = Vec::new();
+    actions.extend(word("set_vlan").map(|tag| format!("VLAN {tag}")));
+    actions.extend(word("mirror").map(|port| format!("mirror {port}")));
+    actions.extend(word("police").map(|limits| format!("police {limits}")));
+    actions.extend(word("chain").map(|chain| format!("chain {chain}")));
+    actions.extend(word("out").map(|port| format!("port {port}")));
+    let plain = ["allow", "drop", "reject", "normal", "count"];
+    actions.extend(plain.into_iter().filter(|key| item.get(key).is_some()).map(str::to_owned));
+    format!("{} → {}", parts.join(" "), actions.join(", "))
 }

@@ -1,11 +1,14 @@
-//! `[engine]` and `[[group]]`.
+//! `[engine]`, `[switch]`, `[policy]` and `[[group]]`.
 
 use toml::Spanned;
 
+use super::port_policy::MOST_MACS;
 use super::{RawEngine, RawGroup, name};
-use crate::document::IDLE;
+use crate::document::{EVICTION, IDLE};
 use crate::finding::{Kind, Span};
-use crate::model::{EngineConfig, Group, MAX_NODES, MAX_WORKERS};
+use crate::model::{
+    EngineConfig, FlowCacheConfig, Group, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
+};
 use crate::read::{Reader, at};
 
 /// Highest core number that Linux's CPU sets hold (`CPU_SETSIZE`).
@@ -28,9 +31,44 @@ pub(super) fn read(table: &Reader<'_>) -> RawEngine {
         huge_pages: table.flag("huge_pages").unwrap_or(default.huge_pages),
         ring_size: ring_size(table).unwrap_or(default.ring_size),
         nodes: nodes(table).unwrap_or_default(),
+        flow_cache: table
+            .table("flow_cache", "flow_cache")
+            .map(|table| flow_cache(&table))
+            .unwrap_or_default(),
     };
     table.finish(&[]);
     RawEngine { config, cores: cores.into_iter().map(|(_, span)| span).collect() }
+}
+
+/// Seconds of a day: the longest that something unused is remembered.
+const DAY: u64 = 86_400;
+
+fn flow_cache(table: &Reader<'_>) -> FlowCacheConfig {
+    let default = FlowCacheConfig::default();
+    let cache = FlowCacheConfig {
+        entries: table.number("entries", 64..=1 << 24).map_or(default.entries, Spanned::into_inner),
+        eviction: table.word("eviction", EVICTION).map_or(default.eviction, Spanned::into_inner),
+        idle: table.number("idle", 1..=DAY).map_or(default.idle, Spanned::into_inner),
+    };
+    table.finish(&[]);
+    cache
+}
+
+pub(super) fn read_switch(table: &Reader<'_>) -> SwitchConfig {
+    let default = SwitchConfig::default();
+    let switch = SwitchConfig {
+        macs: table.number("macs", 64..=MOST_MACS).map_or(default.macs, Spanned::into_inner),
+        mac_age: table.number("mac_age", 1..=DAY).map_or(default.mac_age, Spanned::into_inner),
+    };
+    table.finish(&[]);
+    switch
+}
+
+pub(super) fn read_policy(table: &Reader<'_>) -> PolicyConfig {
+    let default = PolicyConfig::default();
+    let memory = table.number("memory", 1..=1 << 20).map_or(default.memory, Spanned::into_inner);
+    table.finish(&[]);
+    PolicyConfig { memory }
 }
 
 /// A list of cores, each once.

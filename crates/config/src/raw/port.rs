@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use super::{RawPort, name};
+use super::{RawPort, name, port_policy};
 use crate::document::INGRESS;
 use crate::finding::Kind;
 use crate::model::{PortKind, SourceConfig};
@@ -89,6 +89,7 @@ pub(super) fn read(table: &Reader<'_>) -> RawPort {
         queues: queues(table, form),
         mtu: mtu(table, size),
         group: table.text("group"),
+        policy: port_policy::read(table),
         kind,
         device,
     };

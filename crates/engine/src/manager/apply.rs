@@ -14,6 +14,7 @@ use super::ports::{self, OpenError, PortState};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
+use crate::policy::{Policy, PolicyError};
 use crate::port::PortQueue;
 use crate::worker::Command;
 
@@ -38,6 +39,9 @@ pub enum ApplyError {
     /// A port.
     #[error(transparent)]
     Port(#[from] OpenError),
+    /// The rules.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A worker does not give a queue back.
     #[error("port {port}: a worker has not given its queue back after {} s", CLOSING.as_secs())]
     Stuck {
@@ -52,6 +56,15 @@ impl Engine {
     /// # Errors
     /// [`ApplyError`]; everything is then as it was.
     pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
+        let policy = self.compiled(host)?;
+        self.apply_with(host, policy)
+    }
+
+    /// [`Engine::apply`] with a policy that was compiled for `host` elsewhere, which spares this thread the time.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; everything is then as it was.
+    pub fn apply_with(&mut self, host: &Host, policy: Arc<Policy>) -> Result<(), ApplyError> {
         self.check_live(host)?;
         let new_groups = self.make_groups(host)?;
         for memory in new_groups.iter().flat_map(|group| &group.memories) {
@@ -77,7 +90,8 @@ impl Engine {
         let gone: Vec<GroupId> =
             self.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
         self.dismiss_unwanted(host);
-        self.rebuild();
+        self.adopt(policy);
+        self.rebuild_in_order();
         // After the snapshot that knows what to do with their packets.
         for (state, queues) in opened {
             self.install(state, queues);
@@ -132,7 +146,7 @@ impl Engine {
         let landing = |config: &PortConfig| host.landing_group(config);
         let old: Vec<PortConfig> = self.ports.values().map(|port| port.config.clone()).collect();
         let same = |a: &PortConfig, b: &PortConfig, engine: &Self| {
-            a == b && engine.host.landing_group(a) == landing(b)
+            a.is_same_device(b) && engine.host.landing_group(a) == landing(b)
         };
         let closed: Vec<PortConfig> =
             old.iter().filter(|a| host.port(a.id).is_none_or(|b| !same(a, b, self))).cloned().collect();

@@ -18,6 +18,7 @@ mod departure;
 mod group;
 mod instance;
 mod paths;
+mod policies;
 mod ports;
 mod view;
 
@@ -26,7 +27,8 @@ use crate::link::MAX_LINKS;
 use crate::memory::Memory;
 use crate::topology::Topology;
 use crate::worker::handoff::Handoff;
-use crate::worker::{Command, Event, Setup, WorkerHandle};
+use crate::policy::{Compiler, HitCounts, Policy};
+use crate::worker::{Command, Event, Flows, Setup, WorkerHandle};
 pub use apply::ApplyError;
 use audit::Audit;
 use departure::Departure;
@@ -59,6 +61,9 @@ pub enum StartError {
         /// What is allowed, as a list.
         allowed: String,
     },
+    /// A flow cache could not be made.
+    #[error("engine.flow_cache: {0}")]
+    FlowCache(#[from] netvm_flow::CacheError),
     /// A thread or a descriptor could not be had.
     #[error("the engine's workers: {0}")]
     System(#[from] std::io::Error),
@@ -179,6 +184,9 @@ pub enum Notice {
 /// The engine and its manager.
 pub struct Engine {
     host: Host,
+    compiler: Compiler,
+    policy: Arc<Policy>,
+    counts: HitCounts,
     plan: MemoryPlan,
     /// For each worker, which of a group's regions is its own.
     worker_regions: Vec<u8>,
@@ -235,12 +243,16 @@ impl Engine {
             let wake: Arc<OwnedFd> = Arc::new(
                 eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
             );
-            let setup = Setup { id: WorkerId(n), core: *core, idle: config.idle, handoff, wake };
+            let flows = Flows::new(&config.flow_cache)?;
+            let setup = Setup { id: WorkerId(n), core: *core, idle: config.idle, handoff, wake, flows };
             workers.push(WorkerHandle::start(eal, setup)?);
         }
         let pages = if config.huge_pages { Pages::HugeIfFree } else { Pages::Normal };
         Ok(Self {
             host: Host { engine: config.clone(), ..Host::default() },
+            compiler: Compiler::new(eal),
+            policy: Arc::default(),
+            counts: HitCounts::default(),
             plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
@@ -283,6 +295,7 @@ impl Engine {
         }
         self.serve_departures();
         self.serve_audits();
+        self.serve_policy();
         self.retire_groups();
     }
 
@@ -317,7 +330,8 @@ impl Engine {
     fn publish_tables(&mut self) -> Vec<(GroupId, u64)> {
         let roles = members(self.instances.values());
         let watched = self.watched();
-        let view = View { host: &self.host, roles: &roles, watched: &watched };
+        let (policy, counts) = (&self.policy, &self.counts);
+        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts };
         let mut published = Vec::new();
         for (id, group) in &mut self.groups {
             let before = group.table.clone();
@@ -333,7 +347,8 @@ impl Engine {
     fn order_snapshots(&mut self) {
         let roles = members(self.instances.values());
         let watched = self.watched();
-        let view = View { host: &self.host, roles: &roles, watched: &watched };
+        let (policy, counts) = (&self.policy, &self.counts);
+        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts };
         for (n, worker) in self.workers.iter_mut().enumerate() {
             worker.order(Command::Snapshot(Arc::new(view.snapshot(n))));
         }

@@ -1,6 +1,7 @@
 //! From what should be and who is there: the snapshot of each worker and the table of each group.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use netvm_config::model::{self, Chain, Host, OnFailure, Output};
 use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Table};
@@ -9,8 +10,8 @@ use super::group::GroupState;
 use super::instance::{Instance, InstanceState};
 use crate::drop_reason::DropReason;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
-use crate::snapshot::{ChainPath, GroupRights, Snapshot, Target, put};
-use crate::steer::PortRules;
+use crate::policy::{DecisionCounters, HitCounts, Policy};
+use crate::snapshot::{ChainPath, PortBits, Snapshot, Target, put};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
@@ -44,19 +45,17 @@ pub(super) struct View<'a> {
     pub(super) roles: &'a BTreeMap<RoleId, RoleMembers>,
     /// The memory that holds each group's backpressure words.
     pub(super) watched: &'a BTreeMap<GroupId, MemoryId>,
+    pub(super) policy: &'a Arc<Policy>,
+    pub(super) counts: &'a HitCounts,
 }
 
 impl View<'_> {
     /// The snapshot of one worker, which is the `worker`th.
     pub(super) fn snapshot(&self, worker: usize) -> Snapshot {
-        let mut snapshot = Snapshot::default();
+        let (policy, hits) = (Arc::clone(self.policy), self.hits(worker));
+        let mut snapshot = Snapshot { policy, hits, ..Snapshot::default() };
         for port in &self.host.ports {
-            let rules = self.host.steering.iter().filter(|rule| rule.port == port.id);
-            put(
-                &mut snapshot.rules,
-                port.id.index(),
-                PortRules::new(rules.map(|rule| (rule.matches, rule.action))),
-            );
+            snapshot.ports.add(port.id);
         }
         for chain in &self.host.chains {
             put(&mut snapshot.chains, chain.id.index(), self.path(chain, worker));
@@ -68,6 +67,10 @@ impl View<'_> {
             put(&mut snapshot.groups, group.id.index(), self.rights(group));
         }
         snapshot
+    }
+
+    fn hits(&self, worker: usize) -> Arc<[DecisionCounters]> {
+        self.counts.of_worker(worker).unwrap_or_default()
     }
 
     fn path(&self, chain: &Chain, worker: usize) -> ChainPath {
@@ -129,23 +132,23 @@ impl View<'_> {
         Target::Links { group: nf.group, hop, balance: balance_of(nf.balance), links }
     }
 
-    fn rights(&self, group: &model::Group) -> GroupRights {
-        let mut rights = GroupRights::default();
+    fn rights(&self, group: &model::Group) -> PortBits {
+        let mut rights = PortBits::default();
         if let Some(ports) = &group.may_send_to {
-            ports.iter().for_each(|port| rights.allow(*port));
+            ports.iter().for_each(|port| rights.add(*port));
             return rights;
         }
         let visits = |chain: &Chain| {
             chain.hops.iter().any(|role| self.host.nf(*role).is_some_and(|nf| nf.group == group.id))
         };
-        for chain in self.host.chains.iter().filter(|chain| visits(chain)) {
+        for chain in self.host.chains.iter().filter(|chain| visits(*chain)) {
             if let Output::Port(port) = chain.output {
-                rights.allow(port);
+                rights.add(port);
             }
-            for rule in &self.host.steering {
-                if rule.action == model::SteerAction::Chain(chain.id) {
-                    rights.allow(rule.port);
-                }
+        }
+        for port in &self.host.ports {
+            if self.host.chains_from(port).any(visits) {
+                rights.add(port.id);
             }
         }
         rights

@@ -99,15 +99,15 @@ impl Path {
         match Action::from_raw(verdict.action) {
             Some(Action::Next) => {
                 let next = &path.targets[usize::from(verdict.hop) + 1];
-                self.deliver(next, onwards(chain, path), sender.memory, run);
+                self.deliver(snapshot, next, onwards(chain, path), sender.memory, run);
             }
             Some(Action::Port) => {
                 let port = PortId(verdict.argument);
-                let allowed = snapshot.group(sender.group).is_some_and(|rights| rights.may_send_to(port));
+                let allowed = snapshot.group(sender.group).is_some_and(|ports| ports.has(port));
                 if allowed {
-                    self.leave(chain, port, sender.memory, run);
+                    self.leave(snapshot, chain, port, sender.memory, run);
                 } else {
-                    let known = snapshot.rules(port).is_some();
+                    let known = snapshot.ports.has(port);
                     let reason = if known { DropReason::PortDenied } else { DropReason::UnknownPort };
                     self.reject(sender, Some(chain), reason, run);
                 }
@@ -131,12 +131,12 @@ impl Path {
         let chain = verdict.chain;
         let after = usize::from(verdict.hop) + 1;
         if let Some(later) = path.roles.iter().skip(after).position(|role| *role == verdict.argument) {
-            self.deliver(&path.targets[after + later], onwards(chain, path), sender.memory, run);
+            self.deliver(snapshot, &path.targets[after + later], onwards(chain, path), sender.memory, run);
             return;
         }
         match snapshot.roles.get(usize::from(verdict.argument)) {
             Some(Some(target @ Target::Links { group, .. })) if *group == sender.group => {
-                self.detour(target, onwards(chain, path), verdict.hop, sender.memory, run);
+                self.detour(snapshot, target, onwards(chain, path), verdict.hop, sender.memory, run);
             }
             Some(Some(Target::Links { .. })) => self.reject(sender, Some(chain), DropReason::RoleDenied, run),
             _ => self.reject(sender, Some(chain), DropReason::UnknownRole, run),

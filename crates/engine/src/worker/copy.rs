@@ -34,7 +34,7 @@ impl Path {
 }
 
 /// Whether the packet fitted.
-fn copy_one(source: &Memory, from: &Mbuf, target: &Memory, to: &mut Mbuf) -> bool {
+pub(super) fn copy_one(source: &Memory, from: &Mbuf, target: &Memory, to: &mut Mbuf) -> bool {
     let length = from.data_len();
     if to.set_bounds(target.region().geometry().headroom as u16, length).is_err() {
         return false;

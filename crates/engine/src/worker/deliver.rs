@@ -10,13 +10,12 @@ use core::sync::atomic::Ordering;
 use dpdk::{Batch, Mbuf};
 use netvm_region::Balance;
 use netvm_ring::Descriptor;
-use netvm_wire::parse_prefix;
 
+use super::lookup::key_of;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
 use crate::snapshot::{ChainPath, Snapshot, Target};
-use crate::steer::{HEADER_BYTES, flow_hash};
 
 /// Which chain packets are in, and how it wants them.
 #[derive(Clone, Copy)]
@@ -57,7 +56,7 @@ impl Path {
             return self.drop_in_chain(chain, DropReason::ChainFull, batch);
         }
         let way = Way { chain, hashed: path.hashed, full: DropReason::ChainFull };
-        let entered = self.deliver(&path.entry, way, memory, batch);
+        let entered = self.deliver(snapshot, &path.entry, way, memory, batch);
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.entered.add(entered as u64);
         }
@@ -105,6 +104,7 @@ impl Path {
     #[inline]
     pub(crate) fn deliver(
         &mut self,
+        snapshot: &Snapshot,
         target: &Target,
         way: Way,
         memory: MemoryId,
@@ -116,8 +116,8 @@ impl Path {
                 let place = Place { chain, hop: *hop, hashed, full };
                 self.deliver_to_group(*group, *balance, links, place, memory, batch)
             }
-            Target::Port(port) => self.leave(chain, *port, memory, batch),
-            Target::Ingress => self.leave_by_ingress(chain, memory, batch),
+            Target::Port(port) => self.leave(snapshot, chain, *port, memory, batch),
+            Target::Ingress => self.leave_by_ingress(snapshot, chain, memory, batch),
             Target::Drop(reason) => {
                 self.drop_in_chain(chain, *reason, batch);
                 0
@@ -129,6 +129,7 @@ impl Path {
     #[inline]
     pub(crate) fn leave(
         &mut self,
+        snapshot: &Snapshot,
         chain: ChainId,
         port: PortId,
         memory: MemoryId,
@@ -138,17 +139,23 @@ impl Path {
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.left.add(count as u64);
         }
-        self.transmit(port, memory, batch);
+        self.send_out(snapshot, port, memory, batch);
         count
     }
 
-    fn leave_by_ingress(&mut self, chain: ChainId, memory: MemoryId, batch: &mut Batch) -> usize {
+    fn leave_by_ingress(
+        &mut self,
+        snapshot: &Snapshot,
+        chain: ChainId,
+        memory: MemoryId,
+        batch: &mut Batch,
+    ) -> usize {
         let count = batch.len();
         runs(
             batch,
             |mbuf| PortId(mbuf.port().0),
             |port, run| {
-                self.leave(chain, port, memory, run);
+                self.leave(snapshot, chain, port, memory, run);
             },
         );
         count
@@ -157,6 +164,7 @@ impl Path {
     /// To NFs of the same role in another group than `target` is for: the hop stays what it is.
     pub(crate) fn detour(
         &mut self,
+        snapshot: &Snapshot,
         target: &Target,
         way: Way,
         hop: u8,
@@ -164,7 +172,7 @@ impl Path {
         batch: &mut Batch,
     ) -> usize {
         let Target::Links { group, balance, links, .. } = target else {
-            return self.deliver(target, way, memory, batch);
+            return self.deliver(snapshot, target, way, memory, batch);
         };
         let place = Place { chain: way.chain, hop, hashed: way.hashed, full: way.full };
         self.deliver_to_group(*group, *balance, links, place, memory, batch)
@@ -284,9 +292,8 @@ pub(super) fn runs<K: PartialEq + Copy>(
     }
 }
 
-/// Eight bits of the hash of a packet's flow; 0 for what has none.
+/// Eight bits of the hash of a packet's flow, the same for both directions; 0 for what has none.
 fn hash_of(mbuf: &Mbuf) -> u8 {
-    let mut copy = [0; HEADER_BYTES];
-    let length = mbuf.copy_to(&mut copy);
-    parse_prefix(&copy[..length], mbuf.data_len().into()).ok().map_or(0, |headers| flow_hash(&headers))
+    let tuple = key_of(mbuf).ok().and_then(|key| key.five_tuple());
+    tuple.map_or(0, |tuple| tuple.symmetric_hash() as u8)
 }

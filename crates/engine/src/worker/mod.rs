@@ -9,24 +9,34 @@ use netvm_config::model::Idle;
 use netvm_region::clock;
 use rtrb::{Consumer, Producer, RingBuffer};
 
+mod act;
 pub(crate) mod collect;
 mod copy;
 mod deliver;
+mod egress;
 pub(crate) mod handoff;
 mod idle;
+mod lookup;
 mod mailbox;
+mod mirror;
 pub(crate) mod path;
 mod receive;
+mod reject;
+mod retag;
 pub(crate) mod sweep;
+mod switching;
 pub(crate) mod transmit;
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::ids::{PortId, WorkerId};
 use crate::link::wake;
 use crate::snapshot::Snapshot;
+use act::Origin;
 use handoff::Handoff;
 use idle::Rest;
 pub(crate) use mailbox::{Command, Event};
+use lookup::Found;
+pub(crate) use lookup::Flows;
 use path::{BURST, Path};
 use sweep::Sweeps;
 
@@ -42,6 +52,7 @@ pub(crate) struct Setup {
     pub(crate) idle: Idle,
     pub(crate) handoff: Handoff,
     pub(crate) wake: Arc<OwnedFd>,
+    pub(crate) flows: Flows,
 }
 
 /// The manager's end of a worker.
@@ -118,6 +129,8 @@ struct Worker {
     sweeps: Sweeps,
     /// Packets between two stages.
     batch: Batch,
+    /// What was found of them.
+    found: Box<Found>,
     turn: u32,
     stopping: bool,
 }
@@ -130,7 +143,7 @@ impl Worker {
         outbox: Producer<Event>,
     ) -> Self {
         Self {
-            path: Path::new(setup.id, counters, setup.handoff),
+            path: Path::new(setup.id, counters, setup.handoff, setup.flows),
             snapshot: Arc::default(),
             inputs: Vec::new(),
             inbox,
@@ -138,6 +151,7 @@ impl Worker {
             rest: Rest::new(setup.idle, setup.wake),
             sweeps: Sweeps::default(),
             batch: Batch::new(),
+            found: Box::new(Found::new()),
             turn: 0,
             stopping: false,
         }
@@ -150,6 +164,7 @@ impl Worker {
                 self.obey();
             }
             self.turn = self.turn.wrapping_add(1);
+            self.path.look_at_clock(before);
             let moved = if self.turn.is_multiple_of(TIMED_EVERY) {
                 self.turn::<true>()
             } else {
@@ -193,7 +208,8 @@ impl Worker {
             }
             moved += count;
             let clock = clock.note(path, Stage::Receive, count);
-            path.steer(snapshot, *port, memory, &mut self.batch);
+            let from = Origin { port: *port, memory, admitted: path.waits_for_room(*port) };
+            path.steer(snapshot, from, &mut self.found, &mut self.batch);
             clock.note(path, Stage::Deliver, count);
         }
         for n in 0..path.active.len() {

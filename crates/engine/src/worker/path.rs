@@ -5,6 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use dpdk::Batch;
 use netvm_region::{MAX_PORTS, clock};
+use netvm_switch::{Policer, TICKS_PER_SECOND};
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
@@ -13,6 +14,8 @@ use crate::link::{Link, MAX_LINKS};
 use crate::memory::Memory;
 use crate::port::PortQueue;
 use crate::worker::handoff::Handoff;
+use crate::worker::lookup::Flows;
+use crate::worker::reject;
 
 /// Packets that a stage handles at once.
 pub(crate) const BURST: usize = 32;
@@ -35,10 +38,20 @@ pub(crate) struct Path {
     pub(crate) unsent: [u64; MAX_PORTS / 64],
     /// The way to ports of which this worker has no queue.
     pub(crate) handoff: Handoff,
+    /// What is known of flows.
+    pub(crate) flows: Flows,
+    /// What bounds the answers to packets that are refused.
+    pub(crate) answers: Option<Policer>,
+    /// Cycles at the start of this turn.
+    pub(crate) now: u64,
+    /// The coarse clock that flows and addresses age by.
+    pub(crate) tick: u32,
+    next_tick: u64,
 }
 
 impl Path {
-    pub(crate) fn new(id: WorkerId, counters: Arc<WorkerCounters>, handoff: Handoff) -> Self {
+    pub(crate) fn new(id: WorkerId, counters: Arc<WorkerCounters>, handoff: Handoff, flows: Flows) -> Self {
+        let hz = clock::cycles_in_micros(1_000_000);
         Self {
             id,
             counters,
@@ -49,7 +62,28 @@ impl Path {
             ports: (0..MAX_PORTS).map(|_| None).collect(),
             unsent: [0; MAX_PORTS / 64],
             handoff,
+            flows,
+            answers: Policer::new(reject::ANSWERS, reject::ANSWERS_AT_ONCE, hz).ok(),
+            now: 0,
+            tick: 0,
+            next_tick: 0,
         }
+    }
+
+    /// A turn begins.
+    #[inline(always)]
+    pub(crate) fn look_at_clock(&mut self, now: u64) {
+        self.now = now;
+        if now >= self.next_tick {
+            self.tick();
+        }
+    }
+
+    #[cold]
+    fn tick(&mut self) {
+        let cycles = clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1);
+        self.tick = (self.now / cycles) as u32;
+        self.next_tick = (self.now / cycles + 1) * cycles;
     }
 
     /// The memory with this number. The reference is counted, so that it can be held while the path is changed.

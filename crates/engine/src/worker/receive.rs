@@ -1,13 +1,11 @@
-//! Out of a port's queue, and onto a way.
+//! Out of a port's queue.
 
-use dpdk::{Batch, Mbuf, PortNumber};
+use dpdk::{Batch, PortNumber};
 
-use super::deliver::runs;
 use super::path::{BURST, Path};
 use crate::drop_reason::DropReason;
-use crate::ids::{MemoryId, PortId};
+use crate::ids::{ChainId, MemoryId, PortId};
 use crate::snapshot::Snapshot;
-use crate::steer::{HEADER_BYTES, PortRules, Steering};
 
 impl Path {
     /// Takes a burst from a port into `batch`, which is empty; returns the memory that it is in.
@@ -35,8 +33,9 @@ impl Path {
         if !queue.waits_for_room {
             return (BURST, memory);
         }
-        let Some(rules) = snapshot.rules(port) else { return (0, memory) };
-        let room = rules.chains().fold(BURST, |room, chain| self.room_at_entry(snapshot, chain, room));
+        let Some(ingress) = snapshot.policy.ingress(port) else { return (0, memory) };
+        let room = |room, chain: &ChainId| self.room_at_entry(snapshot, *chain, room);
+        let room = ingress.chains.iter().fold(BURST, room);
         (room, memory)
     }
 
@@ -65,47 +64,8 @@ impl Path {
         }
     }
 
-    /// Sends a burst on its ways; the batch is empty afterwards.
-    #[inline]
-    pub(crate) fn steer(&mut self, snapshot: &Snapshot, port: PortId, memory: MemoryId, batch: &mut Batch) {
-        let Some(rules) = snapshot.rules(port) else {
-            return self.drop_at_port(port, DropReason::NoRule, batch);
-        };
-        let from = Origin { port, memory, admitted: self.waits_for_room(port) };
-        match rules.blanket() {
-            Some(steering) => self.go(snapshot, steering, from, batch),
-            None => {
-                runs(batch, |mbuf| look(rules, mbuf), |steering, run| self.go(snapshot, steering, from, run));
-            }
-        }
-    }
-
     #[inline(always)]
-    fn waits_for_room(&self, port: PortId) -> bool {
+    pub(crate) fn waits_for_room(&self, port: PortId) -> bool {
         self.ports[port.index()].as_ref().is_some_and(|queue| queue.waits_for_room)
     }
-
-    #[inline(always)]
-    fn go(&mut self, snapshot: &Snapshot, steering: Steering, from: Origin, batch: &mut Batch) {
-        match steering {
-            Steering::Chain(chain) => self.enter_chain(snapshot, chain, from.admitted, from.memory, batch),
-            Steering::Port(out) => self.transmit(out, from.memory, batch),
-            Steering::Drop(reason) => self.drop_at_port(from.port, reason, batch),
-        }
-    }
-}
-
-/// Where packets come from.
-#[derive(Clone, Copy)]
-struct Origin {
-    port: PortId,
-    memory: MemoryId,
-    /// There is room for them.
-    admitted: bool,
-}
-
-fn look(rules: &PortRules, mbuf: &Mbuf) -> Steering {
-    let mut copy = [0; HEADER_BYTES];
-    let length = mbuf.copy_to(&mut copy);
-    rules.steer(&copy[..length], usize::from(mbuf.data_len()))
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use netlib::{NetworkFunction, Options, Packet, PortId as NfPort, Verdict, Waiting};
 use netvm_attach::{Hello, Ready};
 use netvm_config::model::{
-    Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output, PortConfig,
-    PortKind, SourceConfig, Steer, SteerAction,
+    Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
+    PortConfig, PortKind, PortPolicy, Rule, RuleId, SourceConfig, Verdict as Way,
 };
 use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
 
@@ -165,7 +165,8 @@ pub fn group(id: u16, cells: u32, cell_size: u32) -> Group {
 }
 
 pub fn port(id: u16, name: &str, kind: PortKind) -> PortConfig {
-    PortConfig { id: PortId(id), name: name.to_owned(), kind, queues: 1, mtu: 1500, group: None }
+    let policy = PortPolicy::default();
+    PortConfig { id: PortId(id), name: name.to_owned(), kind, queues: 1, mtu: 1500, group: None, policy }
 }
 
 pub fn source(size: u16, count: Option<u64>, lossless: bool) -> PortKind {
@@ -194,8 +195,14 @@ pub fn chain(id: u16, hops: &[u16], on_failure: OnFailure, output: u16) -> Chain
     }
 }
 
-pub fn steer(port: u16, chain: u16) -> Steer {
-    Steer { port: PortId(port), matches: Match::default(), action: SteerAction::Chain(ChainId(chain)) }
+/// Everything from a port goes into a chain; a rule for each port.
+pub fn rule(port: u16, chain: u16) -> Rule {
+    Rule {
+        id: RuleId(port.into()),
+        name: String::new(),
+        matches: Match { from: vec![PortId(port)], ..Match::default() },
+        actions: Actions { verdict: Some(Way::Chain(ChainId(chain))), ..Actions::default() },
+    }
 }
 
 /// A source, a sink, and one chain of `roles` between them, all in one group.
@@ -205,7 +212,7 @@ pub fn line(roles: &[&str], count: Option<u64>, lossless: bool) -> Host {
         ports: vec![port(0, "in", source(60, count, lossless)), port(1, "out", PortKind::Sink)],
         nfs: (0..).zip(roles).map(|(id, role)| nf(id, role, 0)).collect(),
         chains: vec![chain(0, &(0..roles.len() as u16).collect::<Vec<_>>(), OnFailure::Drop, 1)],
-        steering: vec![steer(0, 0)],
+        rules: vec![rule(0, 0)],
         ..Host::default()
     }
 }

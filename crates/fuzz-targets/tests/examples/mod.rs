@@ -58,17 +58,17 @@ name = "web"
 hops = ["firewall"]
 output = "server"
 
-[[steer]]
-port = "client"
+[[rule]]
+from = "client"
 match = { protocol = "tcp", destination = "10.0.0.0/8", destination_ports = "80-443", vlan = 5 }
 chain = "web"
 
-[[steer]]
-port = "client"
+[[rule]]
+from = "client"
 out = "server"
 
-[[steer]]
-port = "load"
+[[rule]]
+from = "load"
 drop = true
 "#;
 

@@ -116,7 +116,7 @@ pub fn check(output: &Output, path: &Path) -> Result<(), CliError> {
         plural(host.ports.len(), "port"),
         plural(host.nfs.len(), "NF"),
         plural(host.chains.len(), "chain"),
-        plural(host.steering.len(), "rule"),
+        plural(host.rules.len(), "rule"),
     ];
     let doubts = match loaded.warnings.len() {
         0 => String::new(),

@@ -232,7 +232,7 @@ pub fn lane(name: &str, program: &str) -> String {
          \n[[port]]\nname = \"{name}-out\"\nkind = \"sink\"\n\
          \n[[nf]]\nrole = \"{name}-nf\"\ngroup = \"edge\"\n{program}\
          \n[[chain]]\nname = \"{name}\"\nhops = [\"{name}-nf\"]\noutput = \"{name}-out\"\n\
-         \n[[steer]]\nport = \"{name}-in\"\nchain = \"{name}\"\n"
+         \n[[rule]]\nname = \"{name}\"\nfrom = \"{name}-in\"\nchain = \"{name}\"\n"
     )
 }
 

@@ -1,0 +1,120 @@
+//! The engine as a whole, and its memory.
+
+use netvm_policy::PortId;
+use serde::{Deserialize, Serialize};
+
+use super::GroupId;
+
+/// How idle workers behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Idle {
+    /// Spin: lowest latency, a whole core each.
+    Poll,
+    /// Back off to short sleeps, return to polling under load.
+    #[default]
+    Adaptive,
+}
+
+/// The engine as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// The core of each worker; empty: one worker on the first core this process may use.
+    pub cores: Vec<u32>,
+    /// How idle workers behave.
+    pub idle: Idle,
+    /// Whether huge pages are used when there are any.
+    pub huge_pages: bool,
+    /// Cores of each NUMA node; empty: as the machine says.
+    pub nodes: Vec<Vec<u32>>,
+    /// Slots of the rings between engine and NFs and between NFs, a power of two.
+    pub ring_size: u32,
+    /// The flow cache of each worker.
+    pub flow_cache: FlowCacheConfig,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            cores: Vec::new(),
+            idle: Idle::default(),
+            huge_pages: true,
+            nodes: Vec::new(),
+            ring_size: 512,
+            flow_cache: FlowCacheConfig::default(),
+        }
+    }
+}
+
+/// The exact-match cache of flows that each worker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowCacheConfig {
+    /// Flows that it holds.
+    pub entries: u32,
+    /// Which flow makes room for a new one.
+    pub eviction: Eviction,
+    /// Seconds after which a flow is forgotten that had no packet.
+    pub idle: u32,
+}
+
+impl Default for FlowCacheConfig {
+    /// 131,072 flows by CLOCK, forgotten after 30 s.
+    fn default() -> Self {
+        Self { entries: 131_072, eviction: Eviction::default(), idle: 30 }
+    }
+}
+
+/// Which flow makes room for a new one in a full cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Eviction {
+    /// One that was not used since the hand of a clock last passed it.
+    #[default]
+    Clock,
+    /// The one that was not used for longest.
+    Lru,
+}
+
+/// The policy as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PolicyConfig {
+    /// MiB that compiled rules may take; rule sets that need more are refused.
+    pub memory: u32,
+}
+
+impl Default for PolicyConfig {
+    /// 256 MiB.
+    fn default() -> Self {
+        Self { memory: 256 }
+    }
+}
+
+/// A trust group: NFs that may see each other's packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its number.
+    pub id: GroupId,
+    /// Its name.
+    pub name: String,
+    /// Cells of each of its regions.
+    pub cells: u32,
+    /// Bytes of a cell: headroom, packet and tailroom together.
+    pub cell_size: u32,
+    /// Bytes before a received packet.
+    pub headroom: u16,
+    /// Ports that its NFs may send out of, by number; `None`: the ports whose traffic its chains carry or output to.
+    pub may_send_to: Option<Vec<PortId>>,
+}
+
+impl Default for Group {
+    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a cell, with a headroom of 256.
+    fn default() -> Self {
+        Self {
+            id: GroupId(0),
+            name: "default".to_owned(),
+            cells: 16_384,
+            cell_size: 2048,
+            headroom: 256,
+            may_send_to: None,
+        }
+    }
+}

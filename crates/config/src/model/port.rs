@@ -1,0 +1,121 @@
+//! Ports: where packets come in and go out.
+
+use std::path::PathBuf;
+
+use netvm_policy::PortId;
+
+use super::{GroupId, PortPolicy};
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its number.
+    pub id: PortId,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: PortKind,
+    /// Receive and transmit queues; spread over the workers.
+    pub queues: u16,
+    /// Longest frame in bytes without FCS, minus 14.
+    pub mtu: u16,
+    /// The group in whose memory received packets land, by number; `None`: that of the first chain that its packets may
+    /// take, else a group of the engine's own.
+    pub group: Option<GroupId>,
+    /// What it does with packets besides the rules.
+    pub policy: PortPolicy,
+}
+
+impl PortConfig {
+    /// Whether it is the same device in the same way: what differs besides can change while it is open.
+    #[must_use]
+    pub fn is_same_device(&self, other: &Self) -> bool {
+        let Self { id, name, kind, queues, mtu, group, policy: _ } = self;
+        (*id, name, kind, *queues, *mtu, *group)
+            == (other.id, &other.name, &other.kind, other.queues, other.mtu, other.group)
+    }
+}
+
+/// The kinds of port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// A physical NIC by PCI address, driven by DPDK.
+    Pci {
+        /// Such as `0000:3b:00.0`.
+        address: String,
+    },
+    /// A kernel interface by AF_XDP, packets landing in the region itself.
+    AfXdp {
+        /// Name of the interface.
+        interface: String,
+        /// Generic (skb) mode even where the driver could do better.
+        generic: bool,
+    },
+    /// A kernel interface by AF_PACKET (DPDK).
+    AfPacket {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// A TAP interface that the port makes (DPDK).
+    Tap {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// A capture is read, a capture is written.
+    Pcap {
+        /// The capture to read; `None`: nothing comes in.
+        input: Option<PathBuf>,
+        /// The capture to write; `None`: what goes out is discarded.
+        output: Option<PathBuf>,
+        /// Keep the capture's own pace (by its time stamps) in place of as fast as possible.
+        paced: bool,
+    },
+    /// DPDK's null device: packets from nowhere to nowhere, as fast as possible.
+    Null {
+        /// Length of received frames in bytes.
+        size: u16,
+    },
+    /// Built-in traffic source; what goes out is discarded.
+    Source(SourceConfig),
+    /// Built-in sink: nothing comes in, what goes out is counted and discarded.
+    Sink,
+}
+
+impl PortKind {
+    /// The word that the configuration has for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Pci { .. } => "pci",
+            Self::AfXdp { .. } => "af_xdp",
+            Self::AfPacket { .. } => "af_packet",
+            Self::Tap { .. } => "tap",
+            Self::Pcap { .. } => "pcap",
+            Self::Null { .. } => "null",
+            Self::Source(_) => "source",
+            Self::Sink => "sink",
+        }
+    }
+}
+
+/// The traffic of a [`PortKind::Source`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// Length of the frames in bytes, without FCS (64-byte Ethernet frames: 60).
+    pub size: u16,
+    /// How many flows (UDP 5-tuples).
+    pub flows: u32,
+    /// Packets per second; `None`: flat out.
+    pub rate: Option<u64>,
+    /// Wait for room at the chain's entry instead of overrunning it.
+    pub lossless: bool,
+    /// Stop after so many packets.
+    pub count: Option<u64>,
+}
+
+impl Default for SourceConfig {
+    /// The shortest Ethernet frames, one flow, flat out.
+    fn default() -> Self {
+        Self { size: 60, flows: 1, rate: None, lossless: false, count: None }
+    }
+}

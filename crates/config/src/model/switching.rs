@@ -1,0 +1,111 @@
+//! What a port does with packets besides the rules, and L2 switching as a whole.
+
+use netvm_policy::{ChainId, Police, PortId, Span};
+use netvm_wire::{IpNet, MacAddr, VlanId};
+
+/// Where packets of a port go that are allowed, by a rule or by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Forward {
+    /// Nowhere: they are dropped, as no rule says more.
+    #[default]
+    None,
+    /// L2 switching by learnt MAC addresses.
+    Normal,
+    /// Out of a port.
+    Port(PortId),
+    /// Into a chain.
+    Chain(ChainId),
+}
+
+/// What happens to packets that no rule decides on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum AclDefault {
+    /// They are allowed.
+    #[default]
+    Allow,
+    /// They are dropped.
+    Deny,
+}
+
+/// The VLANs of a port in L2 switching (IEEE 802.1Q).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub enum VlanMode {
+    /// Tags mean nothing: all of its packets are in one VLAN of no number, and leave as they came.
+    #[default]
+    Unaware,
+    /// Untagged: its packets are in this VLAN. Tagged ones do not come in.
+    Access(VlanId),
+    /// Tagged with one of these VLANs.
+    Trunk {
+        /// The VLANs, each of 1 to 4094.
+        vlans: Vec<Span<u16>>,
+        /// The VLAN whose packets have no tag; it is one of the port's without being named in `vlans`. `None`: packets
+        /// without a tag do not come in.
+        native: Option<VlanId>,
+    },
+}
+
+/// What a guest may send as: its own addresses only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Guard {
+    /// Source MAC addresses that it may have; empty: any.
+    pub macs: Vec<MacAddr>,
+    /// Source addresses of IP and ARP that it may have; empty: any.
+    pub addresses: Vec<IpNet>,
+}
+
+/// What a port does with packets besides the rules. It changes live.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PortPolicy {
+    /// Where packets go that came in and are allowed.
+    pub forward: Forward,
+    /// What happens to packets that came in and that no rule decides on.
+    pub acl_in: AclDefault,
+    /// What happens to packets on their way out that no rule decides on.
+    pub acl_out: AclDefault,
+    /// VLANs in L2 switching.
+    pub vlan: VlanMode,
+    /// MAC addresses that are learnt from it.
+    pub mac_limit: u32,
+    /// Name of its split-horizon group: L2 switching passes nothing between ports of one group.
+    pub split_horizon: Option<String>,
+    /// Anti-spoofing.
+    pub guard: Option<Guard>,
+    /// What exceeds this on its way in is dropped.
+    pub police_in: Option<Police>,
+    /// What exceeds this on its way out is dropped.
+    pub police_out: Option<Police>,
+}
+
+impl Default for PortPolicy {
+    /// Nothing but what rules say.
+    fn default() -> Self {
+        Self {
+            forward: Forward::default(),
+            acl_in: AclDefault::default(),
+            acl_out: AclDefault::default(),
+            vlan: VlanMode::default(),
+            mac_limit: 4096,
+            split_horizon: None,
+            guard: None,
+            police_in: None,
+            police_out: None,
+        }
+    }
+}
+
+/// L2 switching as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SwitchConfig {
+    /// MAC addresses that are remembered, of all ports together.
+    pub macs: u32,
+    /// Seconds after which a MAC address is forgotten that sent nothing (IEEE 802.1Q, ageing time).
+    pub mac_age: u32,
+}
+
+impl Default for SwitchConfig {
+    /// 32,768 addresses; 300 s, the default of IEEE 802.1Q (table 8-7).
+    fn default() -> Self {
+        Self { macs: 32_768, mac_age: 300 }
+    }
+}

@@ -1,0 +1,212 @@
+//! Random hosts: every legal value of everything.
+
+mod rules;
+
+use netvm_config::model::{
+    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfStart, OnFailure, Output,
+    PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig,
+};
+use proptest::collection::{btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+const SUFFIX: &str = "[A-Za-z0-9_.-]{0,6}";
+/// Texts that need care in TOML.
+const TEXT: &str = "[ -~é\t\n\"'\\\\]{0,12}";
+
+/// Name, cells, cell size, headroom, ports it may send to.
+type RawGroup = (String, u32, u32, u16, Option<Vec<Index>>);
+
+fn engine() -> impl Strategy<Value = EngineConfig> {
+    let cores = btree_set(0u32..64, 0..5).prop_map(Vec::from_iter).prop_shuffle();
+    (cores, any::<bool>(), any::<bool>(), any::<bool>(), 4u32..=16).prop_map(
+        |(cores, poll, huge, split, size)| {
+            let (even, odd) = cores.iter().partition(|core| *core % 2 == 0);
+            EngineConfig {
+                idle: if poll { Idle::Poll } else { Idle::Adaptive },
+                huge_pages: huge,
+                nodes: if split { vec![even, odd] } else { Vec::new() },
+                ring_size: 1 << size,
+                cores,
+                ..EngineConfig::default()
+            }
+        },
+    )
+}
+
+/// Cells in which every frame of [`port`] fits.
+fn group() -> impl Strategy<Value = RawGroup> {
+    let ports = option::of(vec(any::<Index>(), 0..3));
+    (SUFFIX, 1u32..=1 << 24, 160u32..=1023, 0u16..=512, ports)
+        .prop_map(|(name, cells, size, headroom, ports)| (name, cells, size * 64, headroom, ports))
+}
+
+fn kind() -> impl Strategy<Value = PortKind> {
+    let source = (
+        60u16..=9014,
+        1u32..=1 << 24,
+        option::of(1u64..=i64::MAX as u64),
+        any::<bool>(),
+        option::of(1u64..1000),
+    );
+    let path = || option::of("[a-z/.]{1,9}");
+    // Every interface, address and file is made unique later.
+    prop_oneof![
+        any::<bool>().prop_map(|generic| PortKind::AfXdp { interface: String::new(), generic }),
+        Just(PortKind::AfPacket { interface: String::new() }),
+        Just(PortKind::Tap { interface: String::new() }),
+        Just(PortKind::Pci { address: String::new() }),
+        (path(), any::<bool>(), any::<bool>()).prop_map(|(input, output, paced)| PortKind::Pcap {
+            output: (output || input.is_none()).then(Default::default),
+            input: input.map(Into::into),
+            paced,
+        }),
+        (60u16..=9014).prop_map(|size| PortKind::Null { size }),
+        source.prop_map(|(size, flows, rate, lossless, count)| {
+            PortKind::Source(SourceConfig { size, flows, rate, lossless, count })
+        }),
+        Just(PortKind::Sink),
+    ]
+}
+
+fn port() -> impl Strategy<Value = (String, PortKind, u16, u16, Option<Index>)> {
+    (SUFFIX, kind(), 1u16..=32, 68u16..=9000, option::of(any::<Index>()))
+}
+
+fn start() -> impl Strategy<Value = NfStart> {
+    let managed = (
+        vec(TEXT, 0..3),
+        "[a-z0-9_.-]{1,32}",
+        (1u16..=2, 0u16..=1, 1u16..=4),
+        btree_set(0u32..64, 0..4),
+        vec((TEXT, TEXT), 0..3),
+    );
+    prop_oneof![
+        managed.prop_map(|(arguments, user, (replicas, standby, threads), cores, variables)| {
+            let names =
+                variables.into_iter().map(|(name, value)| (format!("V{}", name.replace('=', "")), value));
+            let environment: std::collections::BTreeMap<_, _> = names.collect();
+            NfStart::Managed {
+                command: std::iter::once("program".to_owned()).chain(arguments).collect(),
+                user,
+                replicas,
+                standby,
+                cores: cores.into_iter().collect(),
+                environment: environment.into_iter().collect(),
+                threads,
+            }
+        }),
+        vec("[a-z0-9]{1,8}", 0..3).prop_map(|users| NfStart::External { users }),
+    ]
+}
+
+fn nf() -> impl Strategy<Value = (String, Index, bool, NfStart)> {
+    (SUFFIX, any::<Index>(), any::<bool>(), start())
+}
+
+fn chain() -> impl Strategy<Value = (String, Vec<Index>, OnFailure, Option<Option<Index>>)> {
+    let policies = select(vec![OnFailure::Drop, OnFailure::Bypass, OnFailure::Standby]);
+    (SUFFIX, vec(any::<Index>(), 1..=16), policies, option::of(option::of(any::<Index>())))
+}
+
+prop_compose! {
+    /// Any host that a file can say.
+    pub fn host()(
+        engine in engine(),
+        groups in vec(group(), 1..4),
+        ports in vec(port(), 1..8),
+        nfs in vec(nf(), 1..6),
+        chains in vec(chain(), 1..6),
+        policies in vec(rules::port_policy(), 8),
+        whole in rules::whole(),
+        list in vec(rules::rule(), 0..12),
+    ) -> Host {
+        let mut host = build(engine, &groups, ports, nfs, chains);
+        (host.switch, host.policy, host.engine.flow_cache) = whole;
+        rules::fill(&mut host, policies, list);
+        host
+    }
+}
+
+type Named<T> = Vec<(String, Vec<Index>, T, Option<Option<Index>>)>;
+
+fn build(
+    engine: EngineConfig,
+    groups: &[RawGroup],
+    ports: Vec<(String, PortKind, u16, u16, Option<Index>)>,
+    nfs: Vec<(String, Index, bool, NfStart)>,
+    chains: Named<OnFailure>,
+) -> Host {
+    let (group_count, port_count, nf_count) = (groups.len(), ports.len(), nfs.len());
+    let group_at = |index: &Index| GroupId(index.index(group_count) as u16);
+    let port_at = |index: &Index| PortId(index.index(port_count) as u16);
+    let mut host = Host { engine, ..Host::default() };
+    for (n, (name, cells, cell_size, headroom, ports)) in (0..).zip(groups) {
+        let may_send_to = ports.as_ref().map(|ports| ports.iter().map(port_at).collect());
+        let (cells, cell_size, headroom) = (*cells, *cell_size, *headroom);
+        host.groups.push(Group {
+            id: GroupId(n),
+            name: format!("g{n}{name}"),
+            cells,
+            cell_size,
+            headroom,
+            may_send_to,
+        });
+    }
+    for (n, (name, mut kind, mut queues, mut mtu, group)) in (0..).zip(ports) {
+        match &mut kind {
+            PortKind::AfXdp { interface, .. }
+            | PortKind::AfPacket { interface }
+            | PortKind::Tap { interface } => {
+                *interface = format!("if{n}");
+            }
+            PortKind::Pci { address } => *address = format!("0000:{n:02x}:1f.{}", n % 8),
+            PortKind::Pcap { output, .. } => {
+                queues = 1;
+                if let Some(output) = output {
+                    *output = format!("out {n}.pcap").into();
+                }
+            }
+            PortKind::Null { size } => mtu = mtu.max(*size - 14),
+            PortKind::Source(source) => mtu = mtu.max(source.size - 14),
+            PortKind::Sink => {}
+        }
+        // What the engine's own memory would not hold has a group.
+        let group = group.as_ref().map(group_at).or((mtu > 1778).then_some(GroupId(0)));
+        host.ports.push(PortConfig {
+            id: PortId(n),
+            name: format!("p{n}{name}"),
+            kind,
+            queues,
+            mtu,
+            group,
+            policy: PortPolicy::default(),
+        });
+    }
+    for (n, (role, group, hash, start)) in (0..).zip(nfs) {
+        let balance = if hash { Balance::FlowHash } else { Balance::LeastOccupied };
+        host.nfs.push(NfConfig {
+            id: RoleId(n),
+            role: format!("r{n}{role}"),
+            group: group_at(&group),
+            balance,
+            start,
+        });
+    }
+    for (n, (name, hops, mut on_failure, output)) in (0..).zip(chains) {
+        let hops: Vec<RoleId> = hops.iter().map(|index| RoleId(index.index(nf_count) as u16)).collect();
+        let waits =
+            |role: &RoleId| matches!(host.nf(*role).unwrap().start, NfStart::Managed { standby: 1.., .. });
+        if on_failure == OnFailure::Standby && !hops.iter().any(waits) {
+            on_failure = OnFailure::Drop;
+        }
+        let output = match output {
+            None => Output::None,
+            Some(None) => Output::Ingress,
+            Some(Some(index)) => Output::Port(port_at(&index)),
+        };
+        host.chains.push(Chain { id: ChainId(n), name: format!("c{n}{name}"), hops, on_failure, output });
+    }
+    host
+}

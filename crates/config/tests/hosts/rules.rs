@@ -1,0 +1,249 @@
+//! Random rules, and what ports do besides.
+
+use netvm_config::model::{
+    AclDefault, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match, Police,
+    PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, SetVlan, Span, SwitchConfig, Verdict, VlanMode,
+};
+use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+/// A rule whose ports and chain are chosen later: named or not, from, to, what else, and what is done.
+pub type RawRule =
+    (bool, (Vec<Index>, Vec<Index>), Match, (u8, Index), (Option<SetVlan>, Option<Index>, Option<Police>));
+/// What a port does, with its `forward` chosen later.
+pub type RawPolicy = (PortPolicy, (u8, Index));
+
+const MAC_BITS: u64 = (1 << 48) - 1;
+
+/// `[switch]`, `[policy]`, `flow_cache`.
+pub fn whole() -> impl Strategy<Value = (SwitchConfig, PolicyConfig, FlowCacheConfig)> {
+    let numbers = (64u32..=1 << 20, 1u32..=86_400, 1u32..=1 << 20, 64u32..=1 << 24, 1u32..=86_400);
+    (numbers, any::<bool>()).prop_map(|((macs, mac_age, memory, entries, idle), lru)| {
+        let eviction = if lru { Eviction::Lru } else { Eviction::Clock };
+        (SwitchConfig { macs, mac_age }, PolicyConfig { memory }, FlowCacheConfig { entries, eviction, idle })
+    })
+}
+
+fn vlan() -> impl Strategy<Value = VlanId> {
+    (1u16..=4094).prop_map(|id| VlanId::new(id).unwrap())
+}
+
+fn span<T: Copy + Ord + std::fmt::Debug>(
+    value: impl Strategy<Value = T> + Clone,
+) -> impl Strategy<Value = Span<T>> {
+    (value.clone(), value).prop_map(|(a, b)| Span { first: a.min(b), last: a.max(b) })
+}
+
+fn police() -> impl Strategy<Value = Police> {
+    let rate = || (1u64..=1_000_000_000_000, 1u64..=1_000_000_000_000);
+    let rate = move || rate().prop_map(|(per_second, burst)| Rate { per_second, burst });
+    prop_oneof![
+        rate().prop_map(|rate| Police { packets: Some(rate), bits: None }),
+        rate().prop_map(|rate| Police { packets: None, bits: Some(rate) }),
+        (rate(), rate()).prop_map(|(packets, bits)| Police { packets: Some(packets), bits: Some(bits) }),
+    ]
+}
+
+fn guard() -> impl Strategy<Value = Guard> {
+    let mac = any::<[u8; 5]>().prop_map(|[b, c, d, e, f]| MacAddr([2, b, c, d, e, f]));
+    let nets = any::<bool>().prop_flat_map(|v6| vec(net(v6), 0..3));
+    (vec(mac, 1..3), nets).prop_map(|(macs, addresses)| Guard { macs, addresses })
+}
+
+pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
+    let mode = prop_oneof![
+        Just(VlanMode::Unaware),
+        vlan().prop_map(VlanMode::Access),
+        (vec(span(1u16..=4094), 1..4), option::of(vlan()))
+            .prop_map(|(vlans, native)| VlanMode::Trunk { vlans, native }),
+    ];
+    let acl = || select(vec![AclDefault::Allow, AclDefault::Deny]);
+    let limits = (option::of(police()), option::of(police()));
+    let rest = (0u32..=1 << 20, option::of("[A-Za-z0-9_.-]{1,32}"), option::of(guard()), limits);
+    (mode, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
+        |(vlan, (acl_in, acl_out), (mac_limit, split_horizon, guard, (police_in, police_out)), forward)| {
+            let policy = PortPolicy {
+                forward: Forward::None,
+                acl_in,
+                acl_out,
+                vlan,
+                mac_limit,
+                split_horizon,
+                guard,
+                police_in,
+                police_out,
+            };
+            (policy, forward)
+        },
+    )
+}
+
+fn net(v6: bool) -> BoxedStrategy<IpNet> {
+    let net = |address: std::net::IpAddr, length: u8| format!("{address}/{length}").parse().unwrap();
+    if v6 {
+        (any::<u128>(), 0u8..=128)
+            .prop_map(move |(bits, length)| {
+                let bits = bits.checked_shr(128 - u32::from(length)).unwrap_or(0);
+                net(
+                    std::net::Ipv6Addr::from(bits.checked_shl(128 - u32::from(length)).unwrap_or(0)).into(),
+                    length,
+                )
+            })
+            .boxed()
+    } else {
+        (any::<u32>(), 0u8..=32)
+            .prop_map(move |(bits, length)| {
+                let bits = bits.checked_shr(32 - u32::from(length)).unwrap_or(0);
+                net(
+                    std::net::Ipv4Addr::from(bits.checked_shl(32 - u32::from(length)).unwrap_or(0)).into(),
+                    length,
+                )
+            })
+            .boxed()
+    }
+}
+
+fn set<T: std::fmt::Debug>(element: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
+    option::weighted(0.2, vec(element, 1..4)).prop_map(Option::unwrap_or_default)
+}
+
+fn tag() -> impl Strategy<Value = Span<u16>> {
+    prop_oneof![Just(Span::single(0)), span(1u16..=4094)]
+}
+
+/// The fields of link, network and transport layer, each any; [`possible`] makes them fit each other.
+fn matches() -> impl Strategy<Value = Match> {
+    let mac = || {
+        (any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(value, mask, whole)| {
+            Masked::<u64>::new(value & MAC_BITS, if whole { MAC_BITS } else { mask & MAC_BITS })
+        })
+    };
+    let range =
+        || (any::<u16>(), any::<u16>()).prop_map(|(a, b)| PortRange::new(a.min(b), a.max(b)).unwrap());
+    let kinds = prop_oneof![
+        Just(EtherType::ARP),
+        Just(EtherType::IPV6),
+        (EtherType::MIN..).prop_map(EtherType),
+        Just(EtherType::LLC)
+    ];
+    let fragments = select(vec![Fragment::Whole, Fragment::First, Fragment::Later]);
+    let flags = (any::<u8>(), 1u8..).prop_map(|(value, mask)| Masked::<u8>::new(value, mask));
+    let link = (set(mac()), set(mac()), set(kinds), set(tag()), set(tag()));
+    let network = any::<bool>().prop_flat_map(move |v6| (set(net(v6)), set(net(v6))));
+    let over = (set(any::<u8>().prop_map(IpProto)), set(span(0u8..=63)), set(fragments.clone()));
+    let transport = (set(range()), set(range()), option::weighted(0.2, flags));
+    let control = (set(span(any::<u8>())), set(span(any::<u8>())), set(span(any::<u16>())));
+    (link, network, over, transport, control).prop_map(|(link, network, over, transport, control)| {
+        possible(Match {
+            from: Vec::new(),
+            to: Vec::new(),
+            source_mac: link.0,
+            destination_mac: link.1,
+            ether_type: link.2,
+            vlan: link.3,
+            inner_vlan: link.4,
+            source: network.0,
+            destination: network.1,
+            protocol: over.0,
+            source_ports: transport.0,
+            destination_ports: transport.1,
+            tcp_flags: transport.2,
+            dscp: over.1,
+            icmp_type: control.0,
+            icmp_code: control.1,
+            fragment: over.2,
+            arp_operation: control.2,
+        })
+    })
+}
+
+/// Leaves out what the configuration refuses since no packet has it.
+fn possible(mut matches: Match) -> Match {
+    if !matches.arp_operation.is_empty() {
+        matches.ether_type = vec![EtherType::ARP];
+    }
+    let is_ip = |kind: &EtherType| [EtherType::IPV4, EtherType::IPV6].contains(kind);
+    if !matches.ether_type.is_empty() && !matches.ether_type.iter().any(is_ip) {
+        let Match { source_mac, destination_mac, ether_type, vlan, inner_vlan, arp_operation, .. } = matches;
+        let link = Match {
+            source_mac,
+            destination_mac,
+            ether_type,
+            vlan,
+            inner_vlan,
+            arp_operation,
+            ..Match::default()
+        };
+        let is_arp = link.ether_type.contains(&EtherType::ARP);
+        let (source, destination) = (matches.source, matches.destination);
+        return if is_arp { Match { source, destination, ..link } } else { link };
+    }
+    if matches.tcp_flags.is_some() {
+        matches.protocol = vec![IpProto::TCP];
+        (matches.icmp_type, matches.icmp_code) = (Vec::new(), Vec::new());
+    } else if !matches.icmp_type.is_empty() || !matches.icmp_code.is_empty() {
+        matches.protocol = vec![IpProto::ICMP, IpProto::ICMPV6];
+    }
+    if !matches.protocol.is_empty() && !matches.protocol.iter().any(|protocol| protocol.has_ports()) {
+        (matches.source_ports, matches.destination_ports) = (Vec::new(), Vec::new());
+    }
+    matches
+}
+
+pub fn rule() -> impl Strategy<Value = RawRule> {
+    let ports = (vec(any::<Index>(), 0..3), option::weighted(0.2, vec(any::<Index>(), 1..3)));
+    let tag = prop_oneof![Just(SetVlan::Strip), vlan().prop_map(SetVlan::Tag)];
+    let besides =
+        (option::weighted(0.2, tag), option::weighted(0.2, any::<Index>()), option::weighted(0.2, police()));
+    let ports = ports.prop_map(|(from, to)| (from, to.unwrap_or_default()));
+    (any::<bool>(), ports, matches(), (0u8..7, any::<Index>()), besides)
+}
+
+/// Gives the ports what they do, and the host its rules, but for those with an equal match and another verdict.
+pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
+    let (ports, chains) = (host.ports.len(), host.chains.len());
+    let port_at = |index: &Index| PortId(index.index(ports) as u16);
+    let chain_at = |index: &Index| ChainId(index.index(chains) as u16);
+    for (port, (policy, (forward, index))) in host.ports.iter_mut().zip(policies) {
+        let forward = match forward {
+            0 => Forward::None,
+            1 => Forward::Normal,
+            2 => Forward::Port(port_at(&index)),
+            // What the engine's own memory holds fits every cell.
+            _ => Forward::Chain(chain_at(&index)),
+        };
+        port.policy = PortPolicy { forward, ..policy };
+    }
+    for (n, (named, (from, to), matches, (verdict, index), (set_vlan, mirror, police))) in (0..).zip(rules) {
+        let is_egress = !to.is_empty();
+        let verdict = match verdict {
+            0 => None,
+            1 => Some(Verdict::Allow),
+            2 => Some(Verdict::Drop),
+            3 => Some(Verdict::Reject),
+            _ if is_egress => None,
+            4 => Some(Verdict::Normal),
+            5 => Some(Verdict::Port(port_at(&index))),
+            _ => Some(Verdict::Chain(chain_at(&index))),
+        };
+        let matches = Match {
+            from: from.iter().map(port_at).collect(),
+            to: to.iter().map(port_at).collect(),
+            ..matches
+        };
+        let sorted = |list: &[PortId]| list.iter().copied().collect::<std::collections::BTreeSet<_>>();
+        let contradicts = |before: &Rule| {
+            let ports = |matches: &Match| (sorted(&matches.from), sorted(&matches.to));
+            ports(&before.matches) == ports(&matches) && before.matches.is_any() && matches.is_any()
+        };
+        if host.rules.iter().any(contradicts) {
+            continue;
+        }
+        let actions = Actions { verdict, set_vlan, mirror: mirror.as_ref().map(port_at), police };
+        let name = if named { format!("rule{n}") } else { String::new() };
+        host.rules.push(Rule { id: RuleId(host.rules.len() as u32), name, matches, actions });
+    }
+}

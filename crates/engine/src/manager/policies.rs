@@ -1,0 +1,74 @@
+//! The policy in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use netvm_config::model::Host;
+use netvm_policy::RuleId;
+use netvm_region::clock;
+use netvm_switch::TICKS_PER_SECOND;
+
+use super::Engine;
+use crate::policy::{Compiler, Policy, PolicyError, RuleCount};
+
+/// Buckets of the forwarding database that are looked through for what has aged at a time.
+const AGED_AT_ONCE: usize = 64;
+
+impl Engine {
+    /// What makes policies, on any thread.
+    #[must_use]
+    pub fn compiler(&self) -> Compiler {
+        self.compiler.clone()
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy)
+    }
+
+    /// The policy for a host: the one in force where nothing that it comes from differs.
+    pub(super) fn compiled(&self, host: &Host) -> Result<Arc<Policy>, PolicyError> {
+        if self.policy.is_for(&self.host) && Policy::same_sources(&self.host, host) {
+            return Ok(Arc::clone(&self.policy));
+        }
+        self.compiler.compile(host, &self.policy).map(Arc::new)
+    }
+
+    /// Puts a policy into force with the next snapshot.
+    pub(super) fn adopt(&mut self, policy: Arc<Policy>) {
+        if Arc::ptr_eq(&policy, &self.policy) {
+            return;
+        }
+        if let Some(switching) = &policy.switching {
+            switching.adopt(&self.host);
+        }
+        self.counts.begin(&policy, self.workers.len());
+        self.policy = policy;
+    }
+
+    /// Puts a policy into force that says the same as the one that is, made in another way.
+    pub fn replace_policy(&mut self, policy: Arc<Policy>) {
+        self.adopt(policy);
+        self.order_snapshots();
+    }
+
+    /// How many packets matched each rule, since it is there.
+    #[must_use]
+    pub fn rule_counts(&self) -> BTreeMap<RuleId, RuleCount> {
+        self.counts.sum()
+    }
+
+    /// Forgets addresses that were not seen for long, a few at a time.
+    pub(super) fn serve_policy(&mut self) {
+        if let Some(switching) = &self.policy.switching {
+            switching.fdb.age(now(), AGED_AT_ONCE);
+        }
+    }
+}
+
+/// The tick that it is for workers too.
+fn now() -> u32 {
+    let cycles = clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1);
+    (clock::cycles() / cycles) as u32
+}

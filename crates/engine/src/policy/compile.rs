@@ -1,0 +1,271 @@
+//! From the configuration to what workers look packets up in.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use dpdk::Eal;
+use netvm_classifier::{Limits, Table};
+use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
+use netvm_policy::{
+    Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten, ingress_classes,
+};
+use netvm_region::{MAX_PORTS, clock};
+use netvm_switch::Meter;
+
+use super::decision::{ALLOW, DENY, Decision, Extras, Outcome};
+use super::port::Lookup;
+use super::switching::Switching;
+use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError};
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, PortId};
+use crate::snapshot::put;
+
+/// Most cubes of the rules of one side.
+const MOST_CUBES: usize = 1 << 20;
+
+/// Makes policies. Clones share what lives on from policy to policy; any thread may have one.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    eal: Eal,
+    generation: Arc<AtomicU32>,
+}
+
+/// Why the short way did not lead to a policy.
+enum Stop {
+    Error(PolicyError),
+    /// More has changed than the overlay holds.
+    TooMuch,
+}
+
+impl<T: Into<PolicyError>> From<T> for Stop {
+    fn from(error: T) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl Compiler {
+    pub(crate) fn new(eal: Eal) -> Self {
+        Self { eal, generation: Arc::default() }
+    }
+
+    /// Compiles everything anew. For thousands of rules this takes a second or more; packets flow meanwhile.
+    ///
+    /// # Errors
+    /// [`PolicyError`] says what is too large.
+    pub fn compile(&self, host: &Host, before: &Policy) -> Result<Policy, PolicyError> {
+        let limits = Limits { memory: host.policy.memory as usize * (1 << 20), ..Limits::default() };
+        let mut spent = 0;
+        let build = |_: Side, flats: &[Flat]| {
+            let left = Limits { memory: limits.memory.saturating_sub(spent), ..limits };
+            let table = Table::build(self.eal, flats, &left)?;
+            spent += table.classifier().bytes();
+            Ok(Arc::new(table))
+        };
+        match Compilation::new(host, before, build).run(self.next_generation()) {
+            Ok(policy) => Ok(Policy { memory: spent, ..policy }),
+            Err(Stop::Error(error)) => Err(error),
+            // Only the short way says so.
+            Err(Stop::TooMuch) => Err(PolicyError::Memory { needed: spent >> 20, allowed: host.policy.memory as usize }),
+        }
+    }
+
+    /// Compiles what has changed since `before` as an overlay over it, in a millisecond or so; `None` when too much has.
+    #[must_use]
+    pub fn change(&self, host: &Host, before: &Policy) -> Option<Policy> {
+        let build = |side: Side, flats: &[Flat]| {
+            let old = before.table_of(side).ok_or(Stop::TooMuch)?;
+            old.changed(flats).map(Arc::new).ok_or(Stop::TooMuch)
+        };
+        let policy = Compilation::new(host, before, build).run(self.next_generation()).ok()?;
+        Some(Policy { memory: before.memory, ..policy })
+    }
+
+    fn next_generation(&self) -> u32 {
+        self.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+}
+
+impl Policy {
+    /// The table that a side's packets are looked up in.
+    fn table_of(&self, side: Side) -> Option<&Arc<Table>> {
+        match side {
+            Side::Ingress { from } => self.ingress(from)?.lookup.table.as_ref(),
+            Side::Egress { from, to } => self.egress(to)?.lookup(from)?.table.as_ref(),
+        }
+    }
+}
+
+struct Compilation<'a, F> {
+    host: &'a Host,
+    before: &'a Policy,
+    build: F,
+    decisions: Vec<Decision>,
+    meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
+}
+
+impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F> {
+    fn new(host: &'a Host, before: &'a Policy, build: F) -> Self {
+        let decisions = vec![
+            Decision::default_of(Outcome::Drop(DropReason::Denied)),
+            Decision::default_of(Outcome::Allow),
+        ];
+        Self { host, before, build, decisions, meters: BTreeMap::new() }
+    }
+
+    fn run(mut self, generation: u32) -> Result<Policy, Stop> {
+        let ports: Vec<PortId> = self.host.ports.iter().map(|port| port.id).collect();
+        let mut ingress = Vec::new();
+        for class in ingress_classes(&self.host.rules, &ports) {
+            let Some(first) = class.first() else { continue };
+            let side = Side::Ingress { from: *first };
+            let (lookup, everything) = self.lookup(side)?;
+            for port in self.host.ports.iter().filter(|port| class.contains(&port.id)) {
+                let policy = self.ingress(port, lookup.clone(), everything)?;
+                put(&mut ingress, port.id.index(), policy);
+            }
+        }
+        let egress = self.egress(&ports)?;
+        let switching = Switching::new(self.host, self.before.switching.as_ref())?;
+        Ok(Policy {
+            generation,
+            decisions: self.decisions.into(),
+            ingress,
+            egress,
+            used: UsedFields::of(&self.host.rules),
+            switching,
+            meters: self.meters,
+            memory: 0,
+        })
+    }
+
+    /// The table of one side, and whether its first element takes every packet.
+    fn lookup(&mut self, side: Side) -> Result<(Lookup, bool), Stop> {
+        let flats = flatten(&self.host.rules, side, MOST_CUBES)?;
+        let base = self.decisions.len() as u32;
+        for flat in &flats {
+            let decision = self.decision(&flat.decision)?;
+            self.decisions.push(decision);
+        }
+        let table = if flats.is_empty() { None } else { Some((self.build)(side, &flats)?) };
+        let everything = flats.first().is_some_and(|flat| takes_everything(&flat.cubes));
+        Ok((Lookup { table, base, otherwise: ALLOW }, everything))
+    }
+
+    fn decision(&mut self, decision: &netvm_policy::Decision) -> Result<Decision, Stop> {
+        let actions = &decision.actions;
+        let outcome = match actions.verdict {
+            None => Outcome::Undecided,
+            Some(Verdict::Allow) => Outcome::Allow,
+            Some(Verdict::Drop) => Outcome::Drop(DropReason::Rule),
+            Some(Verdict::Reject) => Outcome::Reject,
+            Some(Verdict::Port(port)) => Outcome::Port(port),
+            Some(Verdict::Chain(chain)) => Outcome::Chain(chain),
+            Some(Verdict::Normal) => Outcome::Normal,
+        };
+        let mut meters = Vec::new();
+        for (rule, police) in &actions.polices {
+            meters.push(self.meter(MeterOf::Rule(*rule), *police)?);
+        }
+        let extras = Extras {
+            meters: meters.into(),
+            set_vlan: actions.set_vlan.clone().into(),
+            mirrors: actions.mirrors.clone().into(),
+        };
+        let has_extras = !(extras.meters.is_empty() && extras.set_vlan.is_empty() && extras.mirrors.is_empty());
+        let extras = has_extras.then(|| Box::new(extras));
+        Ok(Decision { outcome, extras, rules: decision.rules.clone() })
+    }
+
+    /// The token bucket of a rule or port: the one that it had, as long as its rates stay the same.
+    fn meter(&mut self, of: MeterOf, police: Police) -> Result<Arc<Meter>, Stop> {
+        let own = self.meters.get(&of).or_else(|| self.before.meters.get(&of));
+        let meter = match own.filter(|(rates, _)| *rates == police) {
+            Some((_, meter)) => Arc::clone(meter),
+            None => {
+                let rate = |rate: netvm_policy::Rate| (rate.per_second, rate.burst);
+                let hz = clock::cycles_in_micros(1_000_000);
+                Arc::new(Meter::new(police.packets.map(rate), police.bits.map(rate), hz)?)
+            }
+        };
+        self.meters.insert(of, (police, Arc::clone(&meter)));
+        Ok(meter)
+    }
+
+    fn ingress(&mut self, port: &PortConfig, lookup: Lookup, everything: bool) -> Result<IngressPolicy, Stop> {
+        let policy = &port.policy;
+        let forward = match policy.forward {
+            Forward::None => Outcome::Drop(DropReason::NoRule),
+            Forward::Normal => Outcome::Normal,
+            Forward::Port(port) => Outcome::Port(port),
+            Forward::Chain(chain) => Outcome::Chain(chain),
+        };
+        let (otherwise, undecided) = match policy.acl_in {
+            AclDefault::Allow => (ALLOW, forward),
+            AclDefault::Deny => (DENY, Outcome::Drop(DropReason::Denied)),
+        };
+        let meter = policy.police_in.map(|police| self.meter(MeterOf::PortIn(port.id), police)).transpose()?;
+        let only = match &lookup.table {
+            None => Some(otherwise),
+            Some(_) => everything.then_some(lookup.base),
+        };
+        let needs_no_key = |number: &u32| {
+            let outcome = self.decisions[*number as usize].outcome;
+            let outcome = outcome.resolved(forward, undecided);
+            !matches!(outcome, Outcome::Normal)
+        };
+        let blanket = only.filter(needs_no_key);
+        let chains: Box<[ChainId]> = self.host.chains_from(port).map(|chain| chain.id).collect();
+        let lookup = Lookup { otherwise, ..lookup };
+        Ok(IngressPolicy { lookup, blanket, forward, undecided, meter, chains })
+    }
+
+    fn egress(&mut self, ports: &[PortId]) -> Result<Vec<Option<EgressPolicy>>, Stop> {
+        let classes = egress_classes(&self.host.rules, ports);
+        let mut class_of = vec![0u8; MAX_PORTS];
+        for (n, class) in (0u8..).zip(&classes.from) {
+            class.iter().for_each(|port| class_of[port.index()] = n);
+        }
+        let mut egress = Vec::new();
+        for to in &classes.to {
+            let mut lookups = Vec::new();
+            for from in &classes.from {
+                let (Some(from), Some(to)) = (from.first(), to.first()) else { continue };
+                lookups.push(self.lookup(Side::Egress { from: *from, to: *to })?.0);
+            }
+            for port in self.host.ports.iter().filter(|port| to.contains(&port.id)) {
+                if let Some(policy) = self.egress_of(port, &lookups, &class_of)? {
+                    put(&mut egress, port.id.index(), policy);
+                }
+            }
+        }
+        Ok(egress)
+    }
+
+    fn egress_of(
+        &mut self,
+        port: &PortConfig,
+        lookups: &[Lookup],
+        class_of: &[u8],
+    ) -> Result<Option<EgressPolicy>, Stop> {
+        let (otherwise, undecided) = match port.policy.acl_out {
+            AclDefault::Allow => (ALLOW, Outcome::Allow),
+            AclDefault::Deny => (DENY, Outcome::Drop(DropReason::Denied)),
+        };
+        let police = port.policy.police_out;
+        let meter = police.map(|police| self.meter(MeterOf::PortOut(port.id), police)).transpose()?;
+        let looks = otherwise == DENY || lookups.iter().any(|lookup| lookup.table.is_some());
+        if !looks && meter.is_none() {
+            return Ok(None);
+        }
+        let lookups = lookups.iter().map(|lookup| Lookup { otherwise, ..lookup.clone() }).collect();
+        Ok(Some(EgressPolicy { lookups, classes: class_of.into(), meter, undecided, looks }))
+    }
+}
+
+/// Whether every packet is in one of these.
+fn takes_everything(cubes: &[Cube]) -> bool {
+    [Family::V4, Family::V6, Family::Other]
+        .iter()
+        .all(|family| cubes.iter().any(|cube| cube.family == *family && cube.fields == Fields::ANY))
+}

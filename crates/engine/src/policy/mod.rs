@@ -1,0 +1,94 @@
+//! The compiled policy: what workers look packets up in. Made by the manager's side, immutable, shared by all workers.
+//!
+//! A packet that comes in is looked up once, with its flow key, among the rules of its port; what is found is a number of
+//! a [`Decision`], which the flow cache remembers. The same happens again on its way out, where the port it leaves by has
+//! rules of its own. Numbers 0 and 1 are the defaults.
+
+mod bridge;
+mod compile;
+mod counters;
+mod decision;
+mod error;
+mod port;
+mod switching;
+
+pub(crate) use bridge::Forward;
+pub use compile::Compiler;
+pub use counters::RuleCount;
+pub(crate) use counters::{DecisionCounters, HitCounts};
+pub(crate) use decision::{DENY, Decision, Extras, Outcome};
+pub use error::PolicyError;
+pub(crate) use port::{EgressPolicy, IngressPolicy};
+pub(crate) use switching::Switching;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use netvm_config::model::{Host, Police};
+use netvm_policy::{RuleId, UsedFields};
+use netvm_switch::Meter;
+
+use crate::ids::PortId;
+
+/// Whose token bucket it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MeterOf {
+    Rule(RuleId),
+    PortIn(PortId),
+    PortOut(PortId),
+}
+
+/// Everything that rules and ports' policies say.
+#[derive(Debug, Default)]
+pub struct Policy {
+    /// Moves with every policy: decisions of another generation mean nothing.
+    pub(crate) generation: u32,
+    /// By number.
+    pub(crate) decisions: Box<[Decision]>,
+    /// By [`PortId`] of the port that packets come in by.
+    pub(crate) ingress: Vec<Option<IngressPolicy>>,
+    /// By [`PortId`] of the port that packets leave by; `None` where every packet may.
+    pub(crate) egress: Vec<Option<EgressPolicy>>,
+    /// The fields in which flows differ.
+    pub(crate) used: UsedFields,
+    /// For packets that are switched.
+    pub(crate) switching: Option<Switching>,
+    /// Token buckets, which live on in the next policy.
+    meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
+    /// Bytes that compiled rules take.
+    pub(crate) memory: usize,
+}
+
+impl Policy {
+    /// Whether two hosts have the same policy.
+    pub(crate) fn same_sources(one: &Host, other: &Host) -> bool {
+        let ports = |host: &Host| -> Vec<_> { host.ports.iter().map(|port| (port.id, port.policy.clone())).collect() };
+        let chains = |host: &Host| -> Vec<_> { host.chains.iter().map(|chain| chain.id).collect() };
+        one.rules == other.rules
+            && one.policy == other.policy
+            && one.switch == other.switch
+            && ports(one) == ports(other)
+            && chains(one) == chains(other)
+    }
+
+    /// Whether it was made for a host with anything in it.
+    pub(crate) fn is_for(&self, host: &Host) -> bool {
+        self.generation != 0 || (host.rules.is_empty() && host.ports.is_empty())
+    }
+
+    #[inline(always)]
+    pub(crate) fn ingress(&self, port: PortId) -> Option<&IngressPolicy> {
+        self.ingress.get(port.index())?.as_ref()
+    }
+
+    #[inline(always)]
+    pub(crate) fn egress(&self, port: PortId) -> Option<&EgressPolicy> {
+        self.egress.get(port.index())?.as_ref()
+    }
+
+    /// The decision of that number; nothing is let pass by a number that there is not.
+    #[inline(always)]
+    pub(crate) fn decision(&self, number: u32) -> &Decision {
+        self.decisions.get(number as usize).unwrap_or(&decision::DENIED)
+    }
+}

@@ -1,0 +1,73 @@
+//! What is looked up at a port.
+
+use std::sync::Arc;
+
+use netvm_classifier::{NONE, Table};
+use netvm_switch::Meter;
+use netvm_wire::FlowKey;
+
+use super::decision::Outcome;
+use crate::ids::{ChainId, PortId};
+
+/// The rules of one side, and where their decisions begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    /// `None`: no rule is for this side.
+    pub(crate) table: Option<Arc<Table>>,
+    /// Number of the decision of the table's first element.
+    pub(crate) base: u32,
+    /// Number of the decision where none matches.
+    pub(crate) otherwise: u32,
+}
+
+impl Lookup {
+    /// The numbers of the decisions for some keys, at most a burst.
+    #[inline]
+    pub(crate) fn decide(&self, keys: &[FlowKey], decisions: &mut [u32]) {
+        match &self.table {
+            None => decisions.fill(self.otherwise),
+            Some(table) => {
+                table.classify(keys, decisions);
+                for decision in decisions {
+                    *decision = if *decision == NONE { self.otherwise } else { self.base + *decision };
+                }
+            }
+        }
+    }
+}
+
+/// Of packets that come in.
+#[derive(Debug)]
+pub(crate) struct IngressPolicy {
+    pub(crate) lookup: Lookup,
+    /// The decision, where it is the same for every packet whatever is in it.
+    pub(crate) blanket: Option<u32>,
+    /// Where allowed packets go.
+    pub(crate) forward: Outcome,
+    /// Where packets go that no rule decides on.
+    pub(crate) undecided: Outcome,
+    pub(crate) meter: Option<Arc<Meter>>,
+    /// The chains that packets may take, for ports that wait for room.
+    pub(crate) chains: Box<[ChainId]>,
+}
+
+/// Of packets that leave.
+#[derive(Debug)]
+pub(crate) struct EgressPolicy {
+    /// By class of the port that packets came in by.
+    pub(crate) lookups: Box<[Lookup]>,
+    /// By [`PortId`] of that port: its class.
+    pub(crate) classes: Box<[u8]>,
+    pub(crate) meter: Option<Arc<Meter>>,
+    /// What happens to packets that no rule decides on.
+    pub(crate) undecided: Outcome,
+    /// Whether there is anything to look up, for any class.
+    pub(crate) looks: bool,
+}
+
+impl EgressPolicy {
+    pub(crate) fn lookup(&self, from: PortId) -> Option<&Lookup> {
+        let class = self.classes.get(from.index()).copied().unwrap_or(0);
+        self.lookups.get(usize::from(class))
+    }
+}

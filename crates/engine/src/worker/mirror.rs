@@ -1,0 +1,38 @@
+//! Copies of packets, for ports that get them besides.
+
+use dpdk::{Batch, Mbuf};
+
+use super::path::Path;
+use crate::drop_reason::DropReason;
+use crate::ids::{MemoryId, PortId};
+
+impl Path {
+    /// A port gets a copy of each packet, whatever its own rules say. A copy that finds no cell is counted as a drop of that port.
+    pub(super) fn mirror(&mut self, to: PortId, memory: MemoryId, batch: &Batch) {
+        let mut copies = Batch::new();
+        let lost = self.copies_of(memory, batch.as_slice(), &mut copies);
+        if lost > 0
+            && let Some(counters) = self.counters.ports.get(to.index())
+        {
+            counters.drops.add(DropReason::NoCell, lost as u64);
+        }
+        self.transmit(to, memory, &mut copies);
+    }
+
+    /// Copies of packets within their memory; returns how many found no cell.
+    pub(super) fn copies_of(&self, memory: MemoryId, packets: &[Mbuf], copies: &mut Batch) -> usize {
+        let Some(memory) = self.memory(memory) else { return packets.len() };
+        let mut cells = Batch::new();
+        memory.pool.alloc_into(&mut cells, packets.len());
+        let mut lost = packets.len() - cells.len();
+        for packet in packets {
+            let Some(mut copy) = cells.pop() else { break };
+            if super::copy::copy_one(memory, packet, memory, &mut copy) {
+                let _ = copies.push(copy);
+            } else {
+                lost += 1;
+            }
+        }
+        lost
+    }
+}

@@ -1,0 +1,55 @@
+//! The outer VLAN tag of packets, changed in place.
+
+use dpdk::{Batch, Mbuf};
+use netvm_config::model::SetVlan;
+use netvm_wire::rewrite;
+
+use super::path::Path;
+use crate::drop_reason::DropReason;
+use crate::ids::PortId;
+
+/// Bytes of a tag.
+const TAG: u16 = 4;
+/// Bytes at the front of a packet that a change moves: two MAC addresses, and two tags.
+const FRONT: usize = 64;
+
+impl Path {
+    /// Gives packets a tag, or takes it from them; those that have no room for it are dropped.
+    pub(super) fn set_vlan(&mut self, change: SetVlan, port: PortId, batch: &mut Batch) {
+        let (mut good, mut bad) = (Batch::new(), Batch::new());
+        for mut mbuf in batch.drain() {
+            let changed = retag(&mut mbuf, change);
+            let _ = if changed { good.push(mbuf) } else { bad.push(mbuf) };
+        }
+        if !bad.is_empty() {
+            self.drop_at_port(port, DropReason::TooLong, &mut bad);
+        }
+        batch.append(&mut good);
+    }
+}
+
+/// Whether it could be done: a packet whose cell has no headroom left stays as it is.
+fn retag(mbuf: &mut Mbuf, change: SetVlan) -> bool {
+    // The front of the packet with room for a tag before it, changed in private and written back.
+    let mut front = [0u8; TAG as usize + FRONT];
+    let at = usize::from(TAG);
+    let copied = mbuf.copy_to(&mut front[at..]);
+    let buffer = &mut front[..at + copied];
+    let moved = match change {
+        SetVlan::Tag(vlan) => rewrite::set_vlan(buffer, at, vlan),
+        SetVlan::Strip => rewrite::strip_vlan(buffer, at),
+    };
+    let Ok(start) = moved else { return false };
+    // The packet begins `start - TAG` bytes later than it did, which may be fewer than none.
+    let offset = (mbuf.data_off() + start as u16).checked_sub(TAG);
+    let length = (mbuf.data_len() + TAG).checked_sub(start as u16);
+    let (Some(offset), Some(length)) = (offset, length) else { return false };
+    let (old_offset, old_length) = (mbuf.data_off(), mbuf.data_len());
+    let changed = mbuf.set_bounds(offset, length).is_ok()
+        && mbuf.copy_from(&front[start..at + copied]).is_ok()
+        && mbuf.set_bounds(offset, length).is_ok();
+    if !changed {
+        let _ = mbuf.set_bounds(old_offset, old_length);
+    }
+    changed
+}
