@@ -1,0 +1,106 @@
+//! What classifying costs over public filter sets: every packet of a flow of its own, bursts of 32, keys in order.
+//!
+//! `cargo run --release -p netvm-classifier --example rates [FILE...]`
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on ends")]
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use dpdk::{Eal, EalOptions, HugePages};
+use netvm_classifier::{Classifier, Limits, Table};
+use netvm_policy::arbitrary::Dice;
+use netvm_policy::import::classbench::{self, Flags};
+use netvm_policy::{Actions, Cube};
+use netvm_wire::{Address, EtherType, FlowKey, IpProto};
+
+const KEYS: usize = 1 << 14;
+const BURST: usize = 32;
+
+fn main() {
+    let options = EalOptions { huge_pages: HugePages::Off, memory_mib: 1024, ..EalOptions::default() };
+    let eal = Eal::init(&options).expect("the EAL starts");
+    let mut files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if files.is_empty() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
+        files = std::fs::read_dir(folder).expect("a folder").map(|file| file.unwrap().path()).collect();
+        files.sort();
+    }
+    println!(
+        "{:<10} {:>6} {:>9} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "set", "rules", "build ms", "MB", "tables", "uniform", "half", "all rules", "overlay 1", "changed us"
+    );
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let imported = classbench::parse(&text, Actions::default(), Flags::Ignore).expect("a filter set");
+        let entries: Vec<Vec<Cube>> =
+            imported.rules.iter().map(|rule| rule.matches.cubes().unwrap()).collect();
+        let start = Instant::now();
+        let table = match Table::build(eal, &entries, &Limits { memory: 512 << 20, ..Limits::default() }) {
+            Ok(table) => table,
+            Err(error) => {
+                println!("{}: {error}", file.display());
+                continue;
+            }
+        };
+        let build = start.elapsed();
+        let all = entries.concat();
+        let cycles = |drawn: u64| cycles(&keys(&all, drawn), |keys, out| table.classify(keys, out));
+        let (uniform, half, rules) = (cycles(0), cycles(2), cycles(1));
+        // One rule in the middle has gone and come back in front.
+        let mut moved = entries.clone();
+        let middle = moved.remove(entries.len() / 2);
+        moved.insert(0, middle);
+        let changed = table.changed(&moved).expect("one change");
+        let change = (0..15).map(|_| {
+            let start = Instant::now();
+            std::hint::black_box(table.changed(&moved));
+            start.elapsed()
+        });
+        let change = change.min().unwrap_or_default();
+        let overlay = self::cycles(&keys(&all, 2), |keys, out| changed.classify(keys, out));
+        let classifier: &Classifier = table.classifier();
+        println!(
+            "{:<10} {:>6} {:>9.0} {:>8.1} {:>6} {uniform:>10.1} {half:>10.1} {rules:>10.1} {overlay:>10.1} {:>10}",
+            file.file_stem().unwrap_or_default().display().to_string(),
+            entries.len(),
+            build.as_secs_f64() * 1e3,
+            classifier.bytes() as f64 / 1e6,
+            classifier.tables(),
+            change.as_micros(),
+        );
+    }
+    println!("cycles of the TSC ({:.0} MHz) a packet, best of 15 runs", dpdk::tsc_hz(eal) as f64 / 1e6);
+}
+
+/// One in `drawn` is of a rule (0: none), the others are uniform.
+fn keys(cubes: &[Cube], drawn: u64) -> Vec<FlowKey> {
+    let mut dice = Dice::new(5);
+    let mut key = |_| {
+        if drawn > 0 && dice.once_in(drawn) {
+            return dice.key_in(dice.clone().pick(cubes).expect("rules"));
+        }
+        FlowKey {
+            source: Address::from_v4_bits(dice.bits() as u32),
+            destination: Address::from_v4_bits(dice.bits() as u32),
+            source_port: dice.bits() as u16,
+            destination_port: dice.bits() as u16,
+            protocol: IpProto(dice.bits() as u8),
+            ether_type: EtherType::IPV4,
+            ..dice.uniform_key()
+        }
+    };
+    (0..KEYS).map(&mut key).collect()
+}
+
+fn cycles(keys: &[FlowKey], mut classify: impl FnMut(&[FlowKey], &mut [u32])) -> f64 {
+    let mut out = [0; BURST];
+    let mut run = || {
+        let start = dpdk::cycles();
+        for keys in keys.chunks(BURST) {
+            classify(keys, &mut out);
+            std::hint::black_box(&mut out);
+        }
+        dpdk::cycles() - start
+    };
+    (0..15).map(|_| run()).min().unwrap_or_default() as f64 / keys.len() as f64
+}

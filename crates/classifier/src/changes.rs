@@ -1,0 +1,106 @@
+//! What is the same in two lists of entries: a common subsequence, the longest one up to entries that are there twice.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Pairs of places of equal entries, rising in both lists: what begins and ends alike, and in between the longest rising
+/// run of places of equal entries, the first of several equal ones with the first. O(n log n).
+pub(crate) fn common<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(u32, u32)> {
+    let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let (old_rest, new_rest) = (&old[start..], &new[start..]);
+    let end = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
+    let middle = pairs(&old_rest[..old_rest.len() - end], &new_rest[..new_rest.len() - end]);
+    let shifted = rising(&middle).into_iter().map(|(a, b)| (a + start, b + start));
+    let head = (0..start).map(|n| (n, n));
+    let tail = (0..end).rev().map(|n| (old.len() - 1 - n, new.len() - 1 - n));
+    head.chain(shifted).chain(tail).map(|(a, b)| (a as u32, b as u32)).collect()
+}
+
+/// Places of equal entries, in the order of the new list.
+fn pairs<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
+    let mut places: HashMap<&T, Vec<usize>> = HashMap::with_capacity(old.len());
+    for (place, entry) in old.iter().enumerate().rev() {
+        places.entry(entry).or_default().push(place);
+    }
+    let place = |(n, entry)| places.get_mut(entry).and_then(Vec::pop).map(|place| (place, n));
+    new.iter().enumerate().filter_map(place).collect()
+}
+
+/// The longest subsequence in which the first numbers rise, too (patience sorting).
+fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    // Of the best run of each length so far: where it ends. And before each pair: where its run came from.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
+    for (n, (place, _)) in pairs.iter().enumerate() {
+        let length = ends.partition_point(|end| pairs[*end].0 < *place);
+        before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        if length == ends.len() {
+            ends.push(n);
+        } else {
+            ends[length] = n;
+        }
+    }
+    let mut run: Vec<_> =
+        std::iter::successors(ends.last().copied(), |n| before[*n]).map(|n| pairs[n]).collect();
+    run.reverse();
+    run
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Length of the longest common subsequence, by the textbook.
+    fn longest(old: &[u8], new: &[u8]) -> usize {
+        let mut row = vec![0; new.len() + 1];
+        for a in old {
+            let mut diagonal = 0;
+            for (n, b) in new.iter().enumerate() {
+                let above = row[n + 1];
+                row[n + 1] = if a == b { diagonal + 1 } else { above.max(row[n]) };
+                diagonal = above;
+            }
+        }
+        row[new.len()]
+    }
+
+    fn check(old: &[u8], new: &[u8]) -> usize {
+        let found = common(old, new);
+        assert!(found.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{found:?}");
+        assert!(found.iter().all(|(a, b)| old[*a as usize] == new[*b as usize]), "{found:?}");
+        found.len()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_common_is_so(old in vec(0u8..20, 0..30), new in vec(0u8..20, 0..30)) {
+            prop_assert!(check(&old, &new) <= longest(&old, &new));
+        }
+
+        #[test]
+        fn nothing_is_missed_where_no_entry_is_there_twice(
+            old in Just((0..30).collect::<Vec<u8>>()).prop_shuffle(),
+            new in Just((0..30).collect::<Vec<u8>>()).prop_shuffle(),
+            kept in (0usize..31, 0usize..31),
+        ) {
+            let (old, new) = (&old[..kept.0.min(30)], &new[..kept.1.min(30)]);
+            prop_assert_eq!(check(old, new), longest(old, new));
+        }
+    }
+
+    #[test]
+    fn one_entry_more_or_less_is_one_change() {
+        let list = [1, 2, 3, 3, 3, 4];
+        for n in 0..list.len() {
+            let mut other = list.to_vec();
+            other.remove(n);
+            assert_eq!((check(&list, &other), check(&other, &list)), (5, 5));
+            other.insert(n, 9);
+            assert_eq!(check(&list, &other), 5);
+        }
+        assert_eq!((check(&list, &[]), check(&[], &list), check(&list, &list)), (0, 0, 6));
+    }
+}

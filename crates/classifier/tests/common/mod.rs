@@ -1,0 +1,40 @@
+//! What the tests share: an EAL per test binary, the plain scan, and public filter sets.
+#![allow(dead_code, reason = "no test binary uses all of it")]
+
+use std::path::{Path, PathBuf};
+
+use dpdk::{Eal, EalOptions, HugePages};
+use netvm_classifier::NONE;
+use netvm_policy::import::classbench::{self, Flags};
+use netvm_policy::{Actions, Cube};
+use netvm_wire::FlowKey;
+
+pub fn eal() -> Eal {
+    let options = EalOptions { huge_pages: HugePages::Off, memory_mib: 512, ..EalOptions::default() };
+    Eal::init(&options).unwrap()
+}
+
+/// What every classifier must say.
+pub fn scan(entries: &[Vec<Cube>], key: &FlowKey) -> u32 {
+    let first = entries.iter().position(|cubes| cubes.iter().any(|cube| cube.contains(key)));
+    first.map_or(NONE, |n| n as u32)
+}
+
+/// The public filter sets; none, with a word, where they are not.
+pub fn filter_sets() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
+    let Ok(files) = std::fs::read_dir(&folder) else {
+        println!("SKIP: no filter sets in {}", folder.display());
+        return Vec::new();
+    };
+    let mut sets: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    sets.retain(|path| path.extension().is_some_and(|extension| extension == "rules"));
+    sets.sort();
+    sets
+}
+
+/// The cubes of each rule of a filter set.
+pub fn entries(text: &str) -> Vec<Vec<Cube>> {
+    let imported = classbench::parse(text, Actions::default(), Flags::Ignore).unwrap();
+    imported.rules.iter().map(|rule| rule.matches.cubes().unwrap()).collect()
+}
