@@ -7,6 +7,7 @@
 mod counters;
 mod drop_reason;
 mod ids;
+mod limits;
 mod link;
 mod manager;
 mod memory;

@@ -1,0 +1,24 @@
+//! The limits of a host stand in two places: in netvm-config, which knows no shared memory, as what a file may say; in
+//! netvm-region, which knows no files, as the sizes of what engine and NFs share. The engine uses both, and holds them
+//! together: with different ones it does not build.
+
+use netvm_config::model;
+
+const fn same(config: usize, region: usize) {
+    assert!(config == region, "a limit of netvm-config is not the one of netvm-region");
+}
+
+const _: () = {
+    same(model::MAX_CHAINS, netvm_region::MAX_CHAINS);
+    same(model::MAX_HOPS, netvm_region::MAX_HOPS);
+    same(model::MAX_ROLES, netvm_region::MAX_ROLES);
+    same(model::MAX_PORTS, netvm_region::MAX_PORTS);
+    same(model::MAX_WORKERS, netvm_region::MAX_WORKERS);
+    // A trust group has a region on each node.
+    same(model::MAX_NODES, netvm_region::MAX_REGIONS);
+    same(model::MAX_THREADS, netvm_region::MAX_THREADS);
+    same(model::MAX_REPLICAS, netvm_region::MAX_REPLICAS);
+    // Station 0 is the engine.
+    same(model::MAX_GROUP_THREADS + 1, netvm_region::MAX_STATIONS);
+    same(model::NAME_BYTES, netvm_region::NAME_BYTES);
+};
