@@ -2,7 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+mod fdb;
 mod police;
 mod sync;
 
+pub use fdb::{Binding, Fdb, FdbError, FdbOptions, Learned, MAX_PORTS, StaticError, TICKS_PER_SECOND};
 pub use police::{Meter, Policer, PolicerError};

@@ -9,7 +9,7 @@
 //! unit. Rounding, and clocks of workers that disagree, make it admit less.
 
 mod meter;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use crate::sync::{AtomicU64, Ordering};
