@@ -340,8 +340,8 @@ impl FlowCache {
         }
     }
 
-    /// The way of a set that the next new flow takes.
-    #[inline(always)]
+    /// The way of a set that the next new flow takes. Not inlined, as what looks for known flows needs the registers.
+    #[inline(never)]
     fn next_victim(&self, set: usize) -> usize {
         let tags = self.sets.at(set);
         match (tags.free(), self.eviction) {
