@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 mod apply;
 mod audit;
 mod departure;
+mod flows;
 mod group;
 mod instance;
 mod paths;
@@ -30,8 +31,10 @@ use crate::worker::handoff::Handoff;
 use crate::policy::{Compiler, HitCounts, Policy};
 use crate::worker::{Command, Event, Flows, Setup, WorkerHandle};
 pub use apply::ApplyError;
+pub use flows::{Address, FlowView};
 use audit::Audit;
 use departure::Departure;
+use flows::FlowReader;
 use group::{GroupState, MemoryPlan};
 use instance::Instance;
 pub use instance::InstanceState;
@@ -187,6 +190,7 @@ pub struct Engine {
     compiler: Compiler,
     policy: Arc<Policy>,
     counts: HitCounts,
+    readers: Vec<FlowReader>,
     plan: MemoryPlan,
     /// For each worker, which of a group's regions is its own.
     worker_regions: Vec<u8>,
@@ -253,6 +257,7 @@ impl Engine {
             compiler: Compiler::new(eal),
             policy: Arc::default(),
             counts: HitCounts::default(),
+            readers: Vec::new(),
             plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
@@ -289,6 +294,7 @@ impl Engine {
                         self.port_retired(port, WorkerId(n as u8));
                     }
                     Event::Passed(ticket) => self.barrier_passed(ticket),
+                    Event::Flows(page) => self.flows_read(*page),
                     Event::Retired(_) => {}
                 }
             }

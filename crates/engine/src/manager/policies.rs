@@ -68,7 +68,7 @@ impl Engine {
 }
 
 /// The tick that it is for workers too.
-fn now() -> u32 {
+pub(super) fn now() -> u32 {
     let cycles = clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1);
     (clock::cycles() / cycles) as u32
 }

@@ -11,6 +11,7 @@ mod decision;
 mod error;
 mod port;
 mod switching;
+mod trace;
 
 pub(crate) use bridge::Forward;
 pub use compile::Compiler;
@@ -20,6 +21,7 @@ pub(crate) use decision::{DENY, Decision, Extras, Outcome};
 pub use error::PolicyError;
 pub(crate) use port::{EgressPolicy, IngressPolicy};
 pub(crate) use switching::Switching;
+pub use trace::Step;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

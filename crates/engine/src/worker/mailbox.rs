@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::Worker;
+use super::flow_page::FlowPage;
 use super::sweep::{SweepOrder, Swept};
 use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::Link;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     RemoveLink(LinkId),
     /// Take back the cells of NFs that are gone.
     Sweep(SweepOrder),
+    /// Write a part of the flows to the page.
+    ReadFlows(Box<FlowPage>),
     /// Say when everything before this has been done.
     Barrier(u64),
     /// End.
@@ -53,6 +56,8 @@ pub(crate) enum Event {
     Retired(#[expect(dead_code, reason = "carried to be freed by the manager")] Retired),
     /// A sweep is done.
     Swept(Swept),
+    /// A page of flows was written.
+    Flows(Box<FlowPage>),
     /// A barrier was passed.
     Passed(u64),
 }
@@ -123,6 +128,10 @@ impl Worker {
                 }
             }
             Command::Sweep(order) => self.sweeps.add(order),
+            Command::ReadFlows(mut page) => {
+                page.fill(path, self.snapshot.policy.generation);
+                self.tell(Event::Flows(page));
+            }
             Command::Barrier(ticket) => self.tell(Event::Passed(ticket)),
             Command::Stop => self.stopping = true,
         }

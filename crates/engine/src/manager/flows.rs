@@ -1,0 +1,130 @@
+//! Flows and addresses, as people see them.
+
+use std::sync::Arc;
+
+use netvm_policy::RuleId;
+use netvm_switch::TICKS_PER_SECOND;
+use netvm_wire::{FlowKey, MacAddr, Malformed};
+
+use super::Engine;
+use crate::ids::{PortId, WorkerId};
+use crate::policy::{Policy, Step};
+use crate::worker::{Command, FlowCounts, FlowPage};
+
+/// A flow that a worker knows.
+#[derive(Clone, Debug)]
+pub struct FlowView {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The port that its packets come in by.
+    pub port: PortId,
+    /// The fields of its packets; those that no rule looks at and that change within a flow are zero.
+    pub key: FlowKey,
+    /// The rules that its packets match, the deciding one last; none for a port's default.
+    pub rules: Vec<RuleId>,
+    /// Packets since it is known.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Seconds since the last one.
+    pub idle: f64,
+    /// Seconds since it is known.
+    pub age: f64,
+}
+
+/// An address that L2 switching knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its VLAN; 0 where ports are not aware of any.
+    pub vlan: u16,
+    /// The address.
+    pub mac: MacAddr,
+    /// The port behind which it is.
+    pub port: PortId,
+}
+
+/// Who reads flows, and what has come so far.
+pub(super) struct FlowReader {
+    ticket: u64,
+    /// Workers that have more.
+    left: usize,
+    most: usize,
+    flows: Vec<FlowView>,
+    counts: Vec<FlowCounts>,
+    policy: Arc<Policy>,
+    done: Option<Done>,
+}
+
+/// Gets the flows, and how each worker's cache does.
+type Done = Box<dyn FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send>;
+
+impl Engine {
+    /// Reads at most `most` flows of all workers, in parts, and gives them to `done` from within [`Engine::service`].
+    pub fn read_flows(&mut self, most: usize, done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static) {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.readers.push(FlowReader {
+            ticket,
+            left: self.workers.len(),
+            most,
+            flows: Vec::new(),
+            counts: vec![FlowCounts::default(); self.workers.len()],
+            policy: Arc::clone(&self.policy),
+            done: Some(Box::new(done)),
+        });
+        for worker in &mut self.workers {
+            let page = FlowPage::new(worker.id, ticket);
+            worker.order(Command::ReadFlows(Box::new(page)));
+        }
+    }
+
+    /// A part has come: the next one is asked for.
+    pub(super) fn flows_read(&mut self, mut page: FlowPage) {
+        let Some(n) = self.readers.iter().position(|reader| reader.ticket == page.ticket) else { return };
+        let reader = &mut self.readers[n];
+        let seconds = |ticks: u32| f64::from(ticks) / f64::from(TICKS_PER_SECOND);
+        let room = reader.most.saturating_sub(reader.flows.len());
+        let rows = page.rows.drain(..).take(room).filter(|_| page.generation == reader.policy.generation);
+        reader.flows.extend(rows.map(|row| FlowView {
+            worker: page.worker,
+            port: row.port,
+            key: row.key,
+            rules: reader.policy.decision(row.decision).rules.clone(),
+            packets: row.packets,
+            bytes: row.bytes,
+            idle: seconds(row.idle),
+            age: seconds(row.age),
+        }));
+        page.rows.clear();
+        if let Some(counts) = reader.counts.get_mut(page.worker.index()) {
+            *counts = page.counts;
+        }
+        if page.cursor.is_some() && reader.flows.len() < reader.most {
+            if let Some(worker) = self.workers.get_mut(page.worker.index()) {
+                worker.order(Command::ReadFlows(Box::new(page)));
+            }
+            return;
+        }
+        reader.left -= 1;
+        if reader.left == 0 {
+            let mut reader = self.readers.swap_remove(n);
+            if let Some(done) = reader.done.take() {
+                done(reader.flows, reader.counts);
+            }
+        }
+    }
+
+    /// What would become of a packet that came in by a port, without sending it: by its key, or by why it has none.
+    #[must_use]
+    pub fn trace(&self, from: PortId, key: Result<FlowKey, Malformed>) -> Vec<Step> {
+        self.policy.trace(from, key, super::policies::now())
+    }
+
+    /// The addresses that L2 switching knows.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Address> {
+        let Some(switching) = &self.policy.switching else { return Vec::new() };
+        let entries = switching.fdb.entries(super::policies::now());
+        entries.map(|entry| Address { vlan: entry.vlan, mac: entry.mac, port: PortId(entry.port) }).collect()
+    }
+}

@@ -1,0 +1,147 @@
+//! What becomes of a packet, step by step, without a packet: by the same tables that workers use.
+
+use netvm_policy::RuleId;
+use netvm_wire::{FlowKey, Malformed};
+
+use super::{Forward, Outcome, Policy};
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, PortId};
+
+/// A step of a packet's way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The port takes packets in.
+    In(PortId),
+    /// The fields by which it is looked up.
+    Key(Box<FlowKey>),
+    /// Its headers cannot be parsed.
+    Malformed(Malformed),
+    /// These rules match, in order; the last one decides if `decided`.
+    Rules {
+        /// The rules.
+        rules: Vec<RuleId>,
+        /// Whether the last one has a verdict.
+        decided: bool,
+    },
+    /// No rule decides: what the port does then.
+    Default {
+        /// Whether such packets are allowed.
+        allowed: bool,
+    },
+    /// It is measured against so many token buckets, which may drop it.
+    Policed(usize),
+    /// Its outer tag is changed.
+    Retagged,
+    /// A port gets a copy.
+    Mirrored(PortId),
+    /// L2 switching looks for its destination: the port behind which that is, as far as is known.
+    Switched(Option<PortId>),
+    /// It enters a chain.
+    Chain(ChainId),
+    /// It leaves by a port.
+    Out(PortId),
+    /// It leaves by every port of the switch but the one that it came in by.
+    Flooded,
+    /// Its sender is told that it was refused.
+    Answered,
+    /// It is dropped.
+    Dropped(DropReason),
+}
+
+impl Policy {
+    /// The way of a packet that comes in by `from`, up to where it leaves by a port or enters a chain.
+    pub(crate) fn trace(&self, from: PortId, key: Result<FlowKey, Malformed>, tick: u32) -> Vec<Step> {
+        let mut steps = vec![Step::In(from)];
+        let Some(ingress) = self.ingress(from) else {
+            steps.push(Step::Dropped(DropReason::NoRule));
+            return steps;
+        };
+        if ingress.meter.is_some() {
+            steps.push(Step::Policed(1));
+        }
+        let number = match (key, ingress.blanket) {
+            (Ok(key), _) => {
+                steps.push(Step::Key(Box::new(key)));
+                let mut number = [0];
+                ingress.lookup.decide(&[self.used.mask(key)], &mut number);
+                number[0]
+            }
+            // Nothing of the packet is looked at.
+            (Err(_), Some(blanket)) => blanket,
+            (Err(why), None) => {
+                steps.extend([Step::Malformed(why), Step::Dropped(DropReason::Malformed)]);
+                return steps;
+            }
+        };
+        self.told(number, &mut steps);
+        let outcome = self.decision(number).outcome;
+        if outcome == Outcome::Undecided || number == ingress.lookup.otherwise {
+            let denied = ingress.undecided == Outcome::Drop(DropReason::Denied);
+            steps.push(Step::Default { allowed: !denied });
+        }
+        match outcome.resolved(ingress.forward, ingress.undecided) {
+            Outcome::Drop(reason) => steps.push(Step::Dropped(reason)),
+            Outcome::Reject => steps.extend([Step::Answered, Step::Dropped(DropReason::Rejected)]),
+            Outcome::Chain(chain) => steps.push(Step::Chain(chain)),
+            Outcome::Port(out) => self.trace_out(from, out, key, &mut steps),
+            Outcome::Normal => self.trace_switched(from, key, tick, &mut steps),
+            Outcome::Allow | Outcome::Undecided => steps.push(Step::Dropped(DropReason::NoRule)),
+        }
+        steps
+    }
+
+    /// The rules of a decision, and what they do besides.
+    fn told(&self, number: u32, steps: &mut Vec<Step>) {
+        let decision = self.decision(number);
+        if !decision.rules.is_empty() {
+            let decided = decision.outcome != Outcome::Undecided;
+            steps.push(Step::Rules { rules: decision.rules.clone(), decided });
+        }
+        if let Some(extras) = &decision.extras {
+            if !extras.meters.is_empty() {
+                steps.push(Step::Policed(extras.meters.len()));
+            }
+            steps.extend(extras.set_vlan.iter().map(|_| Step::Retagged));
+            steps.extend(extras.mirrors.iter().map(|port| Step::Mirrored(*port)));
+        }
+    }
+
+    fn trace_switched(&self, from: PortId, key: Result<FlowKey, Malformed>, tick: u32, steps: &mut Vec<Step>) {
+        let (Some(switching), Ok(fields)) = (&self.switching, key) else {
+            steps.push(Step::Dropped(DropReason::Filtered));
+            return;
+        };
+        let known = switching.fdb.lookup(0, fields.destination_mac, tick);
+        steps.push(Step::Switched(known.map(PortId)));
+        match switching.bridge.forward(from, fields.destination_mac, known) {
+            Forward::Port(out) => self.trace_out(from, out, key, steps),
+            Forward::Flood => steps.push(Step::Flooded),
+            Forward::Filter => steps.push(Step::Dropped(DropReason::Filtered)),
+        }
+    }
+
+    /// What a port's rules for the way out say.
+    fn trace_out(&self, from: PortId, out: PortId, key: Result<FlowKey, Malformed>, steps: &mut Vec<Step>) {
+        if let Some(egress) = self.egress(out)
+            && let (Some(lookup), Ok(key)) = (egress.lookup(from), key)
+        {
+            let mut number = [0];
+            lookup.decide(&[key], &mut number);
+            self.told(number[0], steps);
+            let outcome = self.decision(number[0]).outcome;
+            if outcome == Outcome::Undecided || number[0] == lookup.otherwise {
+                let allowed = egress.undecided == Outcome::Allow;
+                steps.push(Step::Default { allowed });
+            }
+            match outcome.resolved(Outcome::Allow, egress.undecided) {
+                Outcome::Drop(reason) => return steps.push(Step::Dropped(reason)),
+                Outcome::Reject => return steps.extend([Step::Answered, Step::Dropped(DropReason::Rejected)]),
+                _ => {}
+            }
+            if egress.meter.is_some() {
+                steps.push(Step::Policed(1));
+            }
+        }
+        steps.push(Step::Out(out));
+    }
+}
