@@ -25,6 +25,12 @@ pub(super) struct Place {
     pub tag: u64,
 }
 
+/// A key from the operating system's random numbers.
+pub(super) fn random_key() -> [u64; 4] {
+    let random = RandomState::new();
+    std::array::from_fn(|n| random.hash_one(n))
+}
+
 /// The permutation, and how many of its bits name the bucket.
 #[derive(Clone)]
 pub(super) struct Mixer {
@@ -36,17 +42,17 @@ pub(super) struct Mixer {
 }
 
 impl Mixer {
-    /// With a key of its own, onto `bits`, of which `bucket_bits` name a bucket.
-    pub fn new(bucket_bits: u32, bits: u32) -> Self {
-        let random = RandomState::new();
-        let odd = [1, 2, 3].map(|n| random.hash_one(n) | 1);
-        Self {
-            key: random.hash_one(0) & mask(bits),
-            odd,
-            inverse: [inverse(odd[0]), inverse(odd[1])],
-            bucket_bits,
-            bits,
-        }
+    /// Onto `bits`, of which `bucket_bits` name a bucket, with a key.
+    pub fn new(key: [u64; 4], bucket_bits: u32, bits: u32) -> Self {
+        let [key, odd @ ..] = key;
+        let odd = odd.map(|word| word | 1);
+        let inverse = [inverse(odd[0]), inverse(odd[1])];
+        Self { key: key & mask(bits), odd, inverse, bucket_bits, bits }
+    }
+
+    /// How many buckets there are.
+    pub const fn buckets(&self) -> usize {
+        1 << self.bucket_bits
     }
 
     #[inline]
@@ -120,7 +126,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_key_comes_back(bucket_bits in 13..21u32, vlan in 0..4096u16, mac in any::<[u8; 6]>()) {
-            let mixer = Mixer::new(bucket_bits, KEY_BITS);
+            let mixer = Mixer::new(random_key(), bucket_bits, KEY_BITS);
             let place = mixer.place(vlan, MacAddr(mac));
             prop_assert!(place.bucket < 1 << bucket_bits && place.alternate < 1 << bucket_bits);
             prop_assert_eq!(mixer.key(place.bucket, place.tag), (vlan, MacAddr(mac)));

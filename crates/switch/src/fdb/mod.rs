@@ -33,7 +33,7 @@ use thiserror::Error;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use entry::{Ageing, TAG_BITS, Word, key};
 use hold::HoldDown;
-use mix::{KEY_BITS, Mixer};
+use mix::{KEY_BITS, Mixer, random_key};
 use ports::Port;
 
 pub use learn::Learned;
@@ -136,14 +136,15 @@ impl Fdb {
         }
         // Half full at most, so that two buckets of eight are never full in practice.
         let bits = (options.capacity.div_ceil(WAYS as u32 / 2)).next_power_of_two().ilog2();
-        Ok(Self::with_buckets(options, bits.max(MIN_BUCKET_BITS), KEY_BITS))
+        let mixer = Mixer::new(random_key(), bits.max(MIN_BUCKET_BITS), KEY_BITS);
+        Ok(Self::with_mixer(options, mixer))
     }
 
-    fn with_buckets(options: FdbOptions, bucket_bits: u32, key_bits: u32) -> Self {
+    fn with_mixer(options: FdbOptions, mixer: Mixer) -> Self {
         let bucket = |_| Bucket(std::array::from_fn(|_| AtomicU64::new(0)));
         Self {
-            mixer: Mixer::new(bucket_bits, key_bits),
-            buckets: (0..1 << bucket_bits).map(bucket).collect(),
+            buckets: (0..mixer.buckets()).map(bucket).collect(),
+            mixer,
             ageing: Ageing::new(options.max_age),
             options,
             ports: (0..MAX_PORTS).map(|_| Port::new(options.limit, options.new_per_second)).collect(),

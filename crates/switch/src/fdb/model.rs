@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 use netvm_wire::MacAddr;
 
-use super::{Fdb, FdbOptions, Learned};
+use super::{Fdb, FdbOptions, Learned, Mixer};
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
@@ -12,12 +12,12 @@ fn table() -> Arc<Fdb> {
     let most = u32::MAX;
     let options =
         FdbOptions { capacity: 4, max_age: 100, limit: most, new_per_second: most, moves_per_second: most };
-    Arc::new(Fdb::with_buckets(options, 1, 48))
+    Arc::new(Fdb::with_mixer(options, Mixer::new([1, 2, 3, 4], 1, 48)))
 }
 
 fn check(body: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
+    model.preemption_bound = Some(3);
     model.check(body);
 }
 
@@ -28,15 +28,20 @@ fn one_entry(fdb: &Fdb, ports: &[u16]) {
     assert_eq!((fdb.len(), fdb.count(entries[0].port)), (1, 1));
 }
 
-/// Two workers see a new address at the same time, behind different ports: one entry stays, and the counts are right.
+/// Two workers see a new address at the same time, behind different ports, and see different places empty, as another is
+/// flushed meanwhile: one entry stays, and the counts are right.
 #[test]
 fn one_of_two_that_learn_the_same_address_stays() {
     check(|| {
         let fdb = table();
+        let bucket = |mac| fdb.mixer.place(0, mac).bucket;
+        let in_the_way = (2..).map(|n| MacAddr([2, 0, 0, 0, 0, n])).find(|mac| bucket(*mac) == bucket(MAC));
+        fdb.learn(0, in_the_way.unwrap(), 3, 0);
         let other = {
             let fdb = fdb.clone();
             thread::spawn(move || fdb.learn(0, MAC, 1, 0))
         };
+        fdb.flush_port(3);
         let here = fdb.learn(0, MAC, 2, 0);
         let there = other.join().unwrap();
         assert!(here == Learned::New || there == Learned::New, "{here:?} {there:?}");

@@ -68,13 +68,13 @@ fn options() -> FdbOptions {
 
 #[test]
 fn threads_agree_on_a_table_with_room() {
-    run(&Fdb::with_buckets(options(), 3, 50));
+    run(&Fdb::with_mixer(options(), Mixer::new(random_key(), 3, 50)));
 }
 
 #[test]
 fn threads_agree_on_a_table_that_is_full() {
     // Sixteen places for twelve addresses, and others that are in the way.
-    let fdb = Fdb::with_buckets(options(), 1, 48);
+    let fdb = Fdb::with_mixer(options(), Mixer::new(random_key(), 1, 48));
     for n in 0..6 {
         fdb.add_static(0, MacAddr([6, 0, 0, 0, 0, n]), 200).unwrap();
     }

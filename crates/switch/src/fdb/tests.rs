@@ -21,7 +21,7 @@ fn free() -> FdbOptions {
 
 /// Two buckets of eight, so that they are soon full; for addresses of VLAN 0.
 fn tiny(options: FdbOptions) -> Fdb {
-    Fdb::with_buckets(options, 1, 48)
+    Fdb::with_mixer(options, Mixer::new(random_key(), 1, 48))
 }
 
 #[derive(Clone, Debug)]
