@@ -1,8 +1,8 @@
 //! Hosts for benchmarks, put together in code.
 
 use netvm_config::model::{
-    Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig, NfStart, OnFailure,
-    Output, PortConfig, PortId, PortKind, RoleId, SourceConfig, Steer, SteerAction,
+    Actions, Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig, NfStart,
+    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, SourceConfig, Verdict,
 };
 
 use crate::machine::huge_pages_are_worthwhile;
@@ -36,7 +36,8 @@ impl Layout {
     /// A port with one queue.
     pub fn port(&mut self, name: &str, kind: PortKind, mtu: u16) -> PortId {
         let id = PortId(self.host.ports.len() as u16);
-        self.host.ports.push(PortConfig { id, name: name.to_owned(), kind, queues: 1, mtu, group: None });
+        let (name, policy) = (name.to_owned(), PortPolicy::default());
+        self.host.ports.push(PortConfig { id, name, kind, queues: 1, mtu, group: None, policy });
         id
     }
 
@@ -53,10 +54,11 @@ impl Layout {
         let id = ChainId(self.host.chains.len() as u16);
         let (name, hops) = (name.to_owned(), hops.to_vec());
         self.host.chains.push(Chain { id, name, hops, on_failure: OnFailure::Drop, output });
-        self.host.steering.push(Steer {
-            port: from,
-            matches: Match::default(),
-            action: SteerAction::Chain(id),
+        self.host.rules.push(Rule {
+            id: RuleId(self.host.rules.len() as u32),
+            name: String::new(),
+            matches: Match { from: vec![from], ..Match::default() },
+            actions: Actions { verdict: Some(Verdict::Chain(id)), ..Actions::default() },
         });
         id
     }
