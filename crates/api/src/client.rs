@@ -9,13 +9,15 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use crate::escape::encode;
 use crate::{
-    ApiError, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, FILE_HEADER, GroupInfo, NfInfo,
-    PlanReply, PortInfo, SOCKET_VARIABLE, Stats, Status, path,
+    AddRule, AddressInfo, ApiError, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, FILE_HEADER,
+    Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, SOCKET_VARIABLE, Stats, Status, TraceReply,
+    TraceRequest, path,
 };
 
 /// Longest answer that is read.
@@ -80,6 +82,9 @@ pub enum ClientError {
         /// What is odd.
         what: String,
     },
+    /// What was to be asked has no JSON form.
+    #[error("the request cannot be written as JSON: {0}")]
+    Request(#[source] serde_json::Error),
     /// netvmd says no.
     #[error("{error}")]
     Refused {
@@ -88,6 +93,22 @@ pub enum ClientError {
         /// What it says.
         error: ApiError,
     },
+}
+
+/// What goes with a request.
+enum Body<'a> {
+    /// A configuration, and the name of its file.
+    Toml {
+        file: &'a str,
+        text: &'a str,
+    },
+    Json(String),
+}
+
+impl Body<'_> {
+    fn json<T: Serialize>(value: &T) -> Result<Self, ClientError> {
+        serde_json::to_string(value).map(Self::Json).map_err(ClientError::Request)
+    }
 }
 
 /// A client of one netvmd.
@@ -181,7 +202,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
     pub async fn plan(&self, file: &str, toml: &str) -> Result<PlanReply, ClientError> {
-        self.request(Method::POST, path::PLAN, Some((file, toml)), self.short).await
+        self.request(Method::POST, path::PLAN, Some(Body::Toml { file, text: toml }), self.short).await
     }
 
     /// Applies `toml`. When it fails, the running configuration is as it was.
@@ -189,7 +210,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
     pub async fn apply(&self, file: &str, toml: &str) -> Result<ApplyReply, ClientError> {
-        self.request(Method::POST, path::APPLY, Some((file, toml)), self.long).await
+        self.request(Method::POST, path::APPLY, Some(Body::Toml { file, text: toml }), self.long).await
     }
 
     /// Restarts every instance of an NF.
@@ -199,6 +220,55 @@ impl Client {
     pub async fn restart(&self, role: &str) -> Result<Done, ClientError> {
         let path = path::RESTART.replace("{role}", &encode(role, ""));
         self.request(Method::POST, &path, None, self.long).await
+    }
+
+    /// The policy in force, and how often its rules matched.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn policy(&self) -> Result<PolicyInfo, ClientError> {
+        self.get(path::POLICY).await
+    }
+
+    /// Adds a rule; it acts when this returns.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when the rule is wrong.
+    pub async fn add_rule(&self, rule: &AddRule) -> Result<Done, ClientError> {
+        self.request(Method::POST, path::RULES, Some(Body::json(rule)?), self.long).await
+    }
+
+    /// Takes a rule away, by its name or number.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no such rule.
+    pub async fn delete_rule(&self, rule: &str) -> Result<Done, ClientError> {
+        let path = path::RULE.replace("{rule}", &encode(rule, ""));
+        self.request(Method::DELETE, &path, None, self.long).await
+    }
+
+    /// What would become of a packet.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no such port, or the frame cannot be read.
+    pub async fn trace(&self, packet: &TraceRequest) -> Result<TraceReply, ClientError> {
+        self.request(Method::POST, path::TRACE, Some(Body::json(packet)?), self.short).await
+    }
+
+    /// Flows that workers know.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn flows(&self) -> Result<Flows, ClientError> {
+        self.get(path::FLOWS).await
+    }
+
+    /// MAC addresses that L2 switching knows.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn addresses(&self) -> Result<Vec<AddressInfo>, ClientError> {
+        self.get(path::ADDRESSES).await
     }
 
     /// Ends netvmd.
@@ -217,7 +287,7 @@ impl Client {
         &self,
         method: Method,
         path: &str,
-        body: Option<(&str, &str)>,
+        body: Option<Body<'_>>,
         limit: Duration,
     ) -> Result<T, ClientError> {
         let name = format!("{method} {path}");
@@ -238,7 +308,7 @@ impl Client {
         name: &str,
         method: Method,
         path: &str,
-        body: Option<(&str, &str)>,
+        body: Option<Body<'_>>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))?;
         let broken =
@@ -246,12 +316,19 @@ impl Client {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let exchange = async {
             let mut request = Request::builder().method(method).uri(path).header(header::HOST, "netvmd");
-            if let Some((file, _)) = body {
-                request = request
-                    .header(header::CONTENT_TYPE, "application/toml")
-                    .header(FILE_HEADER, encode(file, "/"));
-            }
-            let text = body.map_or_else(Bytes::new, |(_, text)| Bytes::copy_from_slice(text.as_bytes()));
+            let text = match body {
+                None => Bytes::new(),
+                Some(Body::Toml { file, text }) => {
+                    request = request
+                        .header(header::CONTENT_TYPE, "application/toml")
+                        .header(FILE_HEADER, encode(file, "/"));
+                    Bytes::copy_from_slice(text.as_bytes())
+                }
+                Some(Body::Json(json)) => {
+                    request = request.header(header::CONTENT_TYPE, "application/json");
+                    Bytes::from(json)
+                }
+            };
             let request = request.body(Full::new(text)).map_err(|error| self.odd(name, error.to_string()))?;
             let response = sender.send_request(request).await.map_err(broken)?;
             let status = response.status();

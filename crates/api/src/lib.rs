@@ -15,6 +15,12 @@
 //! | `GET /v1/config` | [`ConfigReply`]: what is being run |
 //! | `POST /v1/plan`, body TOML | [`PlanReply`]: what [`/v1/apply`](path::APPLY) would do |
 //! | `POST /v1/apply`, body TOML | [`ApplyReply`], once it is done |
+//! | `GET /v1/policy` | [`PolicyInfo`]: the rules and how often each matched |
+//! | `POST /v1/policy/rules`, body [`AddRule`] | [`Done`]; the rule acts when the answer comes |
+//! | `DELETE /v1/policy/rules/{rule}` | [`Done`]; by name or number |
+//! | `POST /v1/policy/trace`, body [`TraceRequest`] | [`TraceReply`]; nothing is sent |
+//! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
+//! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching knows |
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
 //! | `POST /v1/stop` | [`Done`]; netvmd ends after it |
 //!
@@ -26,6 +32,7 @@
 mod change;
 mod client;
 mod escape;
+mod policy;
 mod status;
 mod traffic;
 
@@ -34,6 +41,10 @@ pub use client::{Client, ClientError};
 pub use escape::file_name;
 pub use netvm_config::model::Idle;
 pub use netvm_config::{Action, Change, Effect, ItemKind, Plan};
+pub use policy::{
+    AddRule, AddressInfo, CacheInfo, FlowInfo, Flows, PolicyInfo, Position, RuleInfo, TraceReply,
+    TraceRequest,
+};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo,
@@ -65,11 +76,26 @@ pub mod path {
     pub const PLAN: &str = "/v1/plan";
     /// [`ApplyReply`](crate::ApplyReply).
     pub const APPLY: &str = "/v1/apply";
+    /// [`PolicyInfo`](crate::PolicyInfo).
+    pub const POLICY: &str = "/v1/policy";
+    /// [`Done`](crate::Done); takes [`AddRule`](crate::AddRule).
+    pub const RULES: &str = "/v1/policy/rules";
+    /// [`Done`](crate::Done); `{rule}` stands for its name or number.
+    pub const RULE: &str = "/v1/policy/rules/{rule}";
+    /// [`TraceReply`](crate::TraceReply); takes [`TraceRequest`](crate::TraceRequest).
+    pub const TRACE: &str = "/v1/policy/trace";
+    /// [`Flows`](crate::Flows).
+    pub const FLOWS: &str = "/v1/flows";
+    /// [`AddressInfo`](crate::AddressInfo)s.
+    pub const ADDRESSES: &str = "/v1/addresses";
     /// [`Done`](crate::Done); `{role}` stands for the role, as axum writes it.
     pub const RESTART: &str = "/v1/nfs/{role}/restart";
     /// [`Done`](crate::Done).
     pub const STOP: &str = "/v1/stop";
 }
+
+/// Flows that are listed at most.
+pub const MOST_FLOWS: usize = 10_000;
 
 /// Header of a request with a TOML body: the name of the file, percent-encoded ([`file_name`] reads it), for diagnostics.
 pub const FILE_HEADER: &str = "netvm-file";

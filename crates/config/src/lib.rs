@@ -34,6 +34,7 @@ mod finding;
 mod ids;
 mod load;
 pub mod model;
+mod names;
 mod plan;
 mod raw;
 mod read;

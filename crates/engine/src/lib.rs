@@ -24,9 +24,9 @@ pub use drop_reason::{DropReason, Violation};
 pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowView};
-pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
-pub use worker::FlowCounts;
 pub use manager::{
     AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, InstanceState,
     InstanceView, MemoryView, Notice, OpenError, PortView, StageView, StartError, ThreadView, WorkerView,
 };
+pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
+pub use worker::FlowCounts;

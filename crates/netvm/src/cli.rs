@@ -81,6 +81,20 @@ pub enum Command {
         /// Configuration (TOML)
         file: PathBuf,
     },
+    /// Show and change the rules, and see what they make of a packet
+    Policy {
+        /// What to do with them
+        #[command(subcommand)]
+        command: PolicyCommand,
+    },
+    /// Show the flows that workers know
+    Flow {
+        /// What of them
+        #[command(subcommand)]
+        command: FlowCommand,
+    },
+    /// Show the MAC addresses that L2 switching knows
+    Mac,
     /// Restart every instance of an NF
     Restart {
         /// Its role
@@ -111,6 +125,84 @@ pub enum Command {
 pub enum ConfigCommand {
     /// Print it as a TOML file with every key, defaults included
     Show,
+}
+
+/// What to do with the rules.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show the rules in their order, and how often each matched
+    Show,
+    /// Add a rule; it acts at once, and is gone when netvmd starts anew from its file
+    ///
+    /// The rule is given as the lines of a [[rule]] in the configuration, such as
+    /// `netvm policy add 'from = "client"' 'match = { protocol = "tcp", destination_ports = 23 }' 'drop = true'`.
+    Add {
+        /// Lines of the rule
+        #[arg(required = true, value_name = "LINE")]
+        lines: Vec<String>,
+        /// Behind all other rules, in place of before them
+        #[arg(long, group = "place")]
+        last: bool,
+        /// Before the rule of this name or number
+        #[arg(long, group = "place", value_name = "RULE")]
+        before: Option<String>,
+        /// Behind the rule of this name or number
+        #[arg(long, group = "place", value_name = "RULE")]
+        after: Option<String>,
+    },
+    /// Take a rule away; it acts no more at once
+    Del {
+        /// Its name or number
+        rule: String,
+    },
+    /// Say what would become of a packet, step by step, without sending it
+    ///
+    /// The packet is given by fields, by its bytes, or by its place in a capture:
+    /// `netvm policy trace --from client protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
+    Trace(TraceArgs),
+    /// Print the number of the first rule of a filter set that matches, or `-`, a line for each header; needs no netvmd
+    ///
+    /// It is `netvmd policy-eval`: the program netvmd is looked for beside this one, then in PATH.
+    Eval {
+        /// The filter set (ClassBench)
+        #[arg(long, value_name = "RULES")]
+        classbench: PathBuf,
+        /// A header a line: source, destination, source port, destination port, protocol, in decimal
+        #[arg(long, value_name = "HEADERS")]
+        trace: PathBuf,
+    },
+}
+
+/// What of the flows.
+#[derive(Debug, Subcommand)]
+pub enum FlowCommand {
+    /// List them, those with most packets first
+    List {
+        /// Most flows that are listed
+        #[arg(long, default_value_t = 50)]
+        most: usize,
+    },
+}
+
+/// A packet, and where it comes in.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The port that it comes in by
+    #[arg(long, value_name = "PORT")]
+    pub from: String,
+    /// Its bytes without FCS, in hexadecimal
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["pcap", "fields"])]
+    pub frame: Option<String>,
+    /// A capture that it is in
+    #[arg(long, value_name = "FILE", conflicts_with = "fields")]
+    pub pcap: Option<PathBuf>,
+    /// Which packet of the capture, from 1
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap")]
+    pub packet: u64,
+    /// Fields: source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port,
+    /// flags (such as syn,ack), dscp, length
+    #[arg(value_name = "FIELD=VALUE")]
+    pub fields: Vec<String>,
 }
 
 /// What of the statistics, and how often.

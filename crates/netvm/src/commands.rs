@@ -2,11 +2,15 @@
 
 mod change;
 mod inspect;
+mod packet;
+mod policy;
 mod replay;
 mod stats;
 
 pub use change::{apply, check, plan, show_config};
 pub use inspect::{chain, group, nf, port, status};
+pub use packet::PacketError;
+pub use policy::{addresses, flows, policy, policy_eval};
 pub use replay::{find_daemon, replay};
 pub use stats::stats;
 

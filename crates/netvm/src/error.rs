@@ -24,6 +24,9 @@ pub enum CliError {
         /// What there is.
         known: Vec<String>,
     },
+    /// A packet that was described wrongly.
+    #[error(transparent)]
+    Packet(#[from] crate::commands::PacketError),
     /// A plan with changes that only a restart makes.
     #[error(
         "this cannot be applied while netvmd runs. Put the file where netvmd reads it and restart netvmd, or leave what needs that as it is"

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use netvm_api::Client;
 
-use cli::{Cli, Command, ConfigCommand};
+use cli::{Cli, Command, ConfigCommand, FlowCommand, PolicyCommand};
 use error::CliError;
 use output::Output;
 
@@ -36,6 +36,9 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
         Command::Check { file } => commands::check(output, &file),
         Command::Doctor => commands::doctor(output),
         Command::Replay(arguments) => commands::replay(&arguments, cli.json),
+        Command::Policy { command: PolicyCommand::Eval { classbench, trace } } => {
+            commands::policy_eval(&classbench, &trace)
+        }
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "netvm", &mut script);
@@ -64,6 +67,9 @@ async fn ask(command: Command, client: &Client, output: &Output) -> Result<(), C
         Command::Plan { file } => commands::plan(client, output, &file).await,
         Command::Apply { file, yes } => commands::apply(client, output, &file, yes).await,
         Command::Config { command: ConfigCommand::Show } => commands::show_config(client, output).await,
+        Command::Policy { command } => commands::policy(client, output, command).await,
+        Command::Flow { command: FlowCommand::List { most } } => commands::flows(client, output, most).await,
+        Command::Mac => commands::addresses(client, output).await,
         Command::Restart { role } => output.done(&client.restart(&role).await?),
         Command::Stop => output.done(&client.stop().await?),
         Command::Check { .. } | Command::Doctor | Command::Replay(_) | Command::Completion { .. } => Ok(()),

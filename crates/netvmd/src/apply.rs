@@ -208,11 +208,6 @@ impl Daemon {
         self.supervisor.rebalance().await?;
         Ok(())
     }
-
-    async fn engine_apply(&self, host: &Host) -> Result<(), ApplyError> {
-        let host = host.clone();
-        Ok(self.engine.call(move |engine| engine.apply(&host)).await??)
-    }
 }
 
 /// What runs, with the groups and NFs of `host` that are new; `None` when there are none, or not both fit at one time.

@@ -96,6 +96,8 @@ pub struct Daemon {
     pub(crate) attach: Arc<AttachServer>,
     /// Held while a configuration is applied.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Told when single rules have changed, so that everything is compiled anew.
+    pub(crate) rebuild: Notify,
     pub(crate) reclaims: Reclaims,
     pub(crate) load: Load,
     pub(crate) started: Instant,
@@ -170,6 +172,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         supervisor,
         attach,
         changing: tokio::sync::Mutex::default(),
+        rebuild: Notify::new(),
         reclaims,
         started: Instant::now(),
         end: Notify::new(),
@@ -195,8 +198,11 @@ async fn serve(
     let server = api::serve(Arc::clone(daemon), socket)?;
     tracing::info!("netvmd {} serves on {}", env!("CARGO_PKG_VERSION"), socket.display());
     notify::tell(notify::READY);
+    let compiling = daemon.keep_compiled();
+    tokio::pin!(compiling);
     let outcome = loop {
         tokio::select! {
+            () = &mut compiling => {}
             request = signals.next() => match request {
                 Request::End => break Ok(()),
                 Request::Reload => {

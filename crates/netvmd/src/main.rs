@@ -48,6 +48,15 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print the number of the first rule of a filter set that matches, or `-`, a line for each header; with no daemon
+    PolicyEval {
+        /// The filter set (ClassBench)
+        #[arg(long, value_name = "RULES")]
+        classbench: PathBuf,
+        /// A header a line: source, destination, source port, destination port, protocol, in decimal
+        #[arg(long, value_name = "HEADERS")]
+        trace: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -84,8 +93,20 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if let Some(Command::Replay { input, output, chain, json }) = arguments.command {
-        return replay(&runtime, &Replay { input, output, chain }, json);
+    match arguments.command {
+        None => {}
+        Some(Command::Replay { input, output, chain, json }) => {
+            return replay(&runtime, &Replay { input, output, chain }, json);
+        }
+        Some(Command::PolicyEval { classbench, trace }) => {
+            return match netvm_daemon::policy_eval(&classbench, &trace) {
+                Ok(_) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("netvmd: {error}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
     }
     let Some(config) = arguments.config else { return ExitCode::from(2) };
     let options =

@@ -60,7 +60,11 @@ type Done = Box<dyn FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send>;
 
 impl Engine {
     /// Reads at most `most` flows of all workers, in parts, and gives them to `done` from within [`Engine::service`].
-    pub fn read_flows(&mut self, most: usize, done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static) {
+    pub fn read_flows(
+        &mut self,
+        most: usize,
+        done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static,
+    ) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.readers.push(FlowReader {

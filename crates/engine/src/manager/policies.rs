@@ -27,12 +27,9 @@ impl Engine {
         Arc::clone(&self.policy)
     }
 
-    /// The policy for a host: the one in force where nothing that it comes from differs.
+    /// The policy for a host.
     pub(super) fn compiled(&self, host: &Host) -> Result<Arc<Policy>, PolicyError> {
-        if self.policy.is_for(&self.host) && Policy::same_sources(&self.host, host) {
-            return Ok(Arc::clone(&self.policy));
-        }
-        self.compiler.compile(host, &self.policy).map(Arc::new)
+        self.compiler.policy_for(host, &self.host, &self.policy)
     }
 
     /// Puts a policy into force with the next snapshot.
@@ -47,10 +44,15 @@ impl Engine {
         self.policy = policy;
     }
 
-    /// Puts a policy into force that says the same as the one that is, made in another way.
-    pub fn replace_policy(&mut self, policy: Arc<Policy>) {
-        self.adopt(policy);
-        self.order_snapshots();
+    /// Puts a policy into force that was compiled anew for `host`, unless something else is in force by now; says whether
+    /// it did.
+    pub fn replace_policy(&mut self, host: &Host, policy: Arc<Policy>) -> bool {
+        let current = Policy::same_sources(&self.host, host);
+        if current {
+            self.adopt(policy);
+            self.order_snapshots();
+        }
+        current
     }
 
     /// How many packets matched each rule, since it is there.

@@ -45,6 +45,8 @@ impl Bridge {
 
     /// The ports that a flooded frame goes to.
     pub(crate) fn flood(&self, from: PortId) -> impl Iterator<Item = PortId> + '_ {
-        (0..netvm_region::MAX_PORTS as u16).map(PortId).filter(move |port| *port != from && self.ports.has(*port))
+        (0..netvm_region::MAX_PORTS as u16)
+            .map(PortId)
+            .filter(move |port| *port != from && self.ports.has(*port))
     }
 }

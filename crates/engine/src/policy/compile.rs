@@ -1,15 +1,13 @@
 //! From the configuration to what workers look packets up in.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk::Eal;
 use netvm_classifier::{Limits, Table};
 use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
-use netvm_policy::{
-    Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten, ingress_classes,
-};
+use netvm_policy::{Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten, ingress_classes};
 use netvm_region::{MAX_PORTS, clock};
 use netvm_switch::Meter;
 
@@ -66,8 +64,26 @@ impl Compiler {
             Ok(policy) => Ok(Policy { memory: spent, ..policy }),
             Err(Stop::Error(error)) => Err(error),
             // Only the short way says so.
-            Err(Stop::TooMuch) => Err(PolicyError::Memory { needed: spent >> 20, allowed: host.policy.memory as usize }),
+            Err(Stop::TooMuch) => {
+                Err(PolicyError::Memory { needed: spent >> 20, allowed: host.policy.memory as usize })
+            }
         }
+    }
+
+    /// The policy for a host: the one before, made for `running`, where nothing that it comes from differs.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn policy_for(
+        &self,
+        host: &Host,
+        running: &Host,
+        before: &Arc<Policy>,
+    ) -> Result<Arc<Policy>, PolicyError> {
+        if before.is_for(running) && Policy::same_sources(running, host) {
+            return Ok(Arc::clone(before));
+        }
+        self.compile(host, before).map(Arc::new)
     }
 
     /// Compiles what has changed since `before` as an overlay over it, in a millisecond or so; `None` when too much has.
@@ -172,7 +188,8 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             set_vlan: actions.set_vlan.clone().into(),
             mirrors: actions.mirrors.clone().into(),
         };
-        let has_extras = !(extras.meters.is_empty() && extras.set_vlan.is_empty() && extras.mirrors.is_empty());
+        let has_extras =
+            !(extras.meters.is_empty() && extras.set_vlan.is_empty() && extras.mirrors.is_empty());
         let extras = has_extras.then(|| Box::new(extras));
         Ok(Decision { outcome, extras, rules: decision.rules.clone() })
     }
@@ -192,7 +209,12 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         Ok(meter)
     }
 
-    fn ingress(&mut self, port: &PortConfig, lookup: Lookup, everything: bool) -> Result<IngressPolicy, Stop> {
+    fn ingress(
+        &mut self,
+        port: &PortConfig,
+        lookup: Lookup,
+        everything: bool,
+    ) -> Result<IngressPolicy, Stop> {
         let policy = &port.policy;
         let forward = match policy.forward {
             Forward::None => Outcome::Drop(DropReason::NoRule),
@@ -204,7 +226,8 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             AclDefault::Allow => (ALLOW, forward),
             AclDefault::Deny => (DENY, Outcome::Drop(DropReason::Denied)),
         };
-        let meter = policy.police_in.map(|police| self.meter(MeterOf::PortIn(port.id), police)).transpose()?;
+        let meter =
+            policy.police_in.map(|police| self.meter(MeterOf::PortIn(port.id), police)).transpose()?;
         let only = match &lookup.table {
             None => Some(otherwise),
             Some(_) => everything.then_some(lookup.base),

@@ -78,8 +78,12 @@ impl HitCounts {
         let counters = || policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
         let by_worker = (0..workers).map(|_| counters()).collect();
         self.policies.push(Counted { policy: Arc::clone(policy), by_worker });
-        let kept: Vec<RuleId> =
-            self.policies.iter().flat_map(|counted| counted.policy.decisions.iter()).flat_map(|d| d.rules.to_vec()).collect();
+        let kept: Vec<RuleId> = self
+            .policies
+            .iter()
+            .flat_map(|counted| counted.policy.decisions.iter())
+            .flat_map(|d| d.rules.to_vec())
+            .collect();
         self.past.retain(|rule, _| kept.contains(rule));
     }
 

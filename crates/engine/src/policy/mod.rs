@@ -64,7 +64,9 @@ pub struct Policy {
 impl Policy {
     /// Whether two hosts have the same policy.
     pub(crate) fn same_sources(one: &Host, other: &Host) -> bool {
-        let ports = |host: &Host| -> Vec<_> { host.ports.iter().map(|port| (port.id, port.policy.clone())).collect() };
+        let ports = |host: &Host| -> Vec<_> {
+            host.ports.iter().map(|port| (port.id, port.policy.clone())).collect()
+        };
         let chains = |host: &Host| -> Vec<_> { host.chains.iter().map(|chain| chain.id).collect() };
         one.rules == other.rules
             && one.policy == other.policy
@@ -76,6 +78,12 @@ impl Policy {
     /// Whether it was made for a host with anything in it.
     pub(crate) fn is_for(&self, host: &Host) -> bool {
         self.generation != 0 || (host.rules.is_empty() && host.ports.is_empty())
+    }
+
+    /// Bytes of memory that compiled rules take.
+    #[must_use]
+    pub const fn memory(&self) -> usize {
+        self.memory
     }
 
     #[inline(always)]

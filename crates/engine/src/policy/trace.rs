@@ -106,7 +106,13 @@ impl Policy {
         }
     }
 
-    fn trace_switched(&self, from: PortId, key: Result<FlowKey, Malformed>, tick: u32, steps: &mut Vec<Step>) {
+    fn trace_switched(
+        &self,
+        from: PortId,
+        key: Result<FlowKey, Malformed>,
+        tick: u32,
+        steps: &mut Vec<Step>,
+    ) {
         let (Some(switching), Ok(fields)) = (&self.switching, key) else {
             steps.push(Step::Dropped(DropReason::Filtered));
             return;
@@ -135,7 +141,9 @@ impl Policy {
             }
             match outcome.resolved(Outcome::Allow, egress.undecided) {
                 Outcome::Drop(reason) => return steps.push(Step::Dropped(reason)),
-                Outcome::Reject => return steps.extend([Step::Answered, Step::Dropped(DropReason::Rejected)]),
+                Outcome::Reject => {
+                    return steps.extend([Step::Answered, Step::Dropped(DropReason::Rejected)]);
+                }
                 _ => {}
             }
             if egress.meter.is_some() {

@@ -70,7 +70,14 @@ impl Found {
 impl Path {
     /// Finds the decision of each packet of the batch; what cannot be parsed is dropped first.
     #[inline]
-    pub(crate) fn look_up(&mut self, policy: &Policy, ingress: &IngressPolicy, from: Origin, batch: &mut Batch, found: &mut Found) {
+    pub(crate) fn look_up(
+        &mut self,
+        policy: &Policy,
+        ingress: &IngressPolicy,
+        from: Origin,
+        batch: &mut Batch,
+        found: &mut Found,
+    ) {
         self.read_keys(policy, from.port, batch, found);
         let count = batch.len();
         let moment = Moment { generation: policy.generation, now: self.tick };
@@ -132,7 +139,14 @@ impl Path {
     }
 
     /// Asks the rules about packets whose flow the cache does not know, a bit each, and tells the cache.
-    fn classify(&mut self, ingress: &IngressPolicy, from: Origin, new: u64, moment: Moment, found: &mut Found) {
+    fn classify(
+        &mut self,
+        ingress: &IngressPolicy,
+        from: Origin,
+        new: u64,
+        moment: Moment,
+        found: &mut Found,
+    ) {
         let mut keys = [FlowKey::EMPTY; MOST];
         let mut places = [0u8; MOST];
         let mut count = 0;

@@ -33,13 +33,13 @@ use crate::ids::{PortId, WorkerId};
 use crate::link::wake;
 use crate::snapshot::Snapshot;
 use act::Origin;
+pub use flow_page::FlowCounts;
+pub(crate) use flow_page::FlowPage;
 use handoff::Handoff;
 use idle::Rest;
-pub(crate) use mailbox::{Command, Event};
-use lookup::Found;
-pub(crate) use flow_page::FlowPage;
-pub use flow_page::FlowCounts;
 pub(crate) use lookup::Flows;
+use lookup::Found;
+pub(crate) use mailbox::{Command, Event};
 use path::{BURST, Path};
 use sweep::Sweeps;
 

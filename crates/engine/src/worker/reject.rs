@@ -41,7 +41,9 @@ impl Path {
                 let copied = mbuf.copy_to(&mut headers);
                 let mut answer = [0u8; LONGEST];
                 let length = answer_to(&headers[..copied], mbuf.data_len().into(), &mut answer);
-                let Some(length) = length.filter(|_| admits(self.answers.as_ref(), self.now)) else { continue };
+                let Some(length) = length.filter(|_| admits(self.answers.as_ref(), self.now)) else {
+                    continue;
+                };
                 memory.pool.alloc_into(&mut answers, 1);
                 let Some(mut cell) = answers.pop() else { break };
                 cell.set_port(mbuf.port());
@@ -112,7 +114,12 @@ fn reset(headers: &[u8], parsed: &Headers, builder: FrameBuilder<'_>, answer: &m
     builder.write(answer).ok()
 }
 
-fn unreachable(headers: &[u8], parsed: &Headers, builder: FrameBuilder<'_>, answer: &mut [u8]) -> Option<usize> {
+fn unreachable(
+    headers: &[u8],
+    parsed: &Headers,
+    builder: FrameBuilder<'_>,
+    answer: &mut [u8],
+) -> Option<usize> {
     let key: &FlowKey = parsed.key();
     let v4 = key.source.is_v4();
     // Errors are not answered with errors: types below 128 of ICMPv6, and all but queries of ICMP.
@@ -129,7 +136,8 @@ fn unreachable(headers: &[u8], parsed: &Headers, builder: FrameBuilder<'_>, answ
     let quoted = &packet[..packet.len().min(QUOTED)];
     let mut message = [0u8; 8 + QUOTED];
     let message = &mut message[..8 + quoted.len()];
-    let (protocol, kind) = if v4 { (IpProto::ICMP, UNREACHABLE_V4) } else { (IpProto::ICMPV6, UNREACHABLE_V6) };
+    let (protocol, kind) =
+        if v4 { (IpProto::ICMP, UNREACHABLE_V4) } else { (IpProto::ICMPV6, UNREACHABLE_V6) };
     message[..2].copy_from_slice(&kind);
     message[8..].copy_from_slice(quoted);
     let sum = if v4 {
@@ -197,7 +205,8 @@ mod tests {
     fn groups_and_what_is_not_ip_get_no_answer() {
         let group = FrameBuilder::new(A, B).ip("10.0.0.1".parse().unwrap(), "224.0.0.5".parse().unwrap());
         assert_eq!(answered(&group.udp(1, 2).to_vec().unwrap()), None);
-        let arp = FrameBuilder::new(A, B).arp_request("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let arp =
+            FrameBuilder::new(A, B).arp_request("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         assert_eq!(answered(&arp.to_vec().unwrap()), None);
     }
 }

@@ -60,9 +60,9 @@ impl Path {
                 continue;
             }
             let extra = found.extras[n];
-            let known = Resolved::of(extra).port().filter(|port| {
-                found.fresh >> n & 1 == 0 && extra >> PLACE_BITS == since(switching, *port)
-            });
+            let known = Resolved::of(extra)
+                .port()
+                .filter(|port| found.fresh >> n & 1 == 0 && extra >> PLACE_BITS == since(switching, *port));
             if known.is_none() {
                 found.extras[n] = self.resolve(switching, from.port, &found.keys[n]);
                 self.flows.cache.set_extra(found.slots[n], found.extras[n]);

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
-use axum::extract::rejection::{PathRejection, StringRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, StringRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use netvm_api::{ApiError, path};
 use tokio::net::UnixListener;
@@ -20,14 +20,16 @@ use tokio::task::JoinHandle;
 use crate::apply::ApplyError;
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
+use crate::policy::RuleError;
 
 mod change;
 mod nfs;
+mod policy;
 mod status;
 mod traffic;
 
 /// Largest configuration that is taken, in bytes.
-const LARGEST_BODY: usize = 1 << 20;
+const LARGEST_BODY: usize = 64 << 20;
 /// How long requests may take to end when the daemon does.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -93,6 +95,12 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::CONFIG, get(change::config))
         .route(path::PLAN, post(change::plan))
         .route(path::APPLY, post(change::apply))
+        .route(path::POLICY, get(policy::policy))
+        .route(path::RULES, post(policy::add))
+        .route(path::RULE, delete(policy::delete))
+        .route(path::TRACE, post(policy::trace))
+        .route(path::FLOWS, get(policy::flows))
+        .route(path::ADDRESSES, get(policy::addresses))
         .route(path::RESTART, post(change::restart))
         .route(path::STOP, post(change::stop))
         .fallback(no_such_path)
@@ -137,7 +145,26 @@ impl From<StringRejection> for Failure {
 
 impl From<PathRejection> for Failure {
     fn from(rejection: PathRejection) -> Self {
-        Self::new(StatusCode::NOT_FOUND, format!("no role has such a name: {rejection}"))
+        Self::new(StatusCode::NOT_FOUND, format!("nothing has such a name: {rejection}"))
+    }
+}
+
+impl From<JsonRejection> for Failure {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::new(rejection.status(), format!("the request is not what this path takes: {rejection}"))
+    }
+}
+
+impl From<RuleError> for Failure {
+    fn from(error: RuleError) -> Self {
+        let status = match error {
+            RuleError::Config(error) => return ApplyError::Config(error).into(),
+            RuleError::Apply(error) => return error.into(),
+            RuleError::NotOne(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            RuleError::Unknown(_) => StatusCode::NOT_FOUND,
+            RuleError::Taken(_) => StatusCode::CONFLICT,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

@@ -1,0 +1,213 @@
+//! A packet to be traced: from its fields, from its bytes, or from a capture.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use netvm_api::TraceRequest;
+use netvm_capture::CaptureReader;
+use netvm_wire::{BuildError, EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
+
+use crate::cli::TraceArgs;
+
+/// Why there is no packet.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// Nothing says what it is.
+    #[error(
+        "say what the packet is: fields such as `protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23`, --frame HEX, or --pcap FILE"
+    )]
+    Nothing,
+    /// Not a field.
+    #[error(
+        "`{0}` is no field: write FIELD=VALUE, with one of source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port, flags, dscp, length"
+    )]
+    Field(String),
+    /// A value that the field cannot have.
+    #[error("`{field}={value}`: {why}")]
+    Value {
+        /// The field.
+        field: String,
+        /// What was given.
+        value: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Only one address.
+    #[error("source and destination go together: give both, or neither")]
+    OneAddress,
+    /// The frame cannot be built.
+    #[error("no frame has these fields: {0}")]
+    Build(#[from] BuildError),
+    /// The capture cannot be opened.
+    #[error(transparent)]
+    Open(#[from] netvm_capture::OpenError),
+    /// The capture cannot be read on.
+    #[error(transparent)]
+    Read(#[from] netvm_capture::ReadError),
+    /// The capture is shorter.
+    #[error("{} has {have} packets, and no packet {want}", path.display())]
+    NoSuchPacket {
+        /// The file.
+        path: PathBuf,
+        /// Packets in it.
+        have: u64,
+        /// The one that was asked for.
+        want: u64,
+    },
+}
+
+/// The packet that the command line describes.
+pub fn read(arguments: &TraceArgs) -> Result<TraceRequest, PacketError> {
+    let port = arguments.from.clone();
+    if let Some(frame) = &arguments.frame {
+        return Ok(TraceRequest { port, frame: frame.clone(), length: None });
+    }
+    if let Some(path) = &arguments.pcap {
+        let (frame, length) = from_capture(path, arguments.packet)?;
+        return Ok(TraceRequest { port, frame: hexadecimal(&frame), length: Some(length) });
+    }
+    if arguments.fields.is_empty() {
+        return Err(PacketError::Nothing);
+    }
+    let frame = from_fields(&arguments.fields)?;
+    Ok(TraceRequest { port, frame: hexadecimal(&frame), length: None })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // A String takes everything.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn from_capture(path: &Path, want: u64) -> Result<(Vec<u8>, usize), PacketError> {
+    let mut reader = CaptureReader::open(path)?;
+    let mut have = 0;
+    while let Some(frame) = reader.next_frame()? {
+        have += 1;
+        if have == want {
+            return Ok((frame.data.to_vec(), frame.data.len().max(frame.orig_len as usize)));
+        }
+    }
+    Err(PacketError::NoSuchPacket { path: path.to_owned(), have, want })
+}
+
+/// What fields say so far.
+#[derive(Default)]
+struct Fields {
+    source_mac: Option<MacAddr>,
+    destination_mac: Option<MacAddr>,
+    vlan: Option<VlanId>,
+    ether_type: Option<EtherType>,
+    source: Option<IpAddr>,
+    destination: Option<IpAddr>,
+    protocol: Option<IpProto>,
+    source_port: u16,
+    destination_port: u16,
+    flags: Option<TcpFlags>,
+    dscp: u8,
+    length: Option<usize>,
+}
+
+/// A frame with these fields; what is not said is as in a packet between two guests.
+fn from_fields(given: &[String]) -> Result<Vec<u8>, PacketError> {
+    let mut fields = Fields::default();
+    for field in given {
+        let (name, value) = field.split_once('=').ok_or_else(|| PacketError::Field(field.clone()))?;
+        match name {
+            "source_mac" => fields.source_mac = Some(value_of(name, value)?),
+            "destination_mac" => fields.destination_mac = Some(value_of(name, value)?),
+            "vlan" => {
+                let number: u16 = value_of(name, value)?;
+                fields.vlan = Some(VlanId::new(number).map_err(|why| wrong(name, value, &why))?);
+            }
+            "ether_type" => fields.ether_type = Some(value_of(name, value)?),
+            "source" => fields.source = Some(value_of(name, value)?),
+            "destination" => fields.destination = Some(value_of(name, value)?),
+            "protocol" => fields.protocol = Some(value_of(name, value)?),
+            "source_port" => fields.source_port = value_of(name, value)?,
+            "destination_port" => fields.destination_port = value_of(name, value)?,
+            "flags" => fields.flags = Some(flags_of(name, value)?),
+            "dscp" => fields.dscp = value_of(name, value)?,
+            "length" => fields.length = Some(value_of(name, value)?),
+            _ => return Err(PacketError::Field(field.clone())),
+        }
+    }
+    let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+    let (from, to) = (fields.source_mac.unwrap_or(mac(1)), fields.destination_mac.unwrap_or(mac(2)));
+    let mut frame = FrameBuilder::new(from, to).dscp(fields.dscp);
+    if let Some(vlan) = fields.vlan {
+        frame = frame.vlan(vlan);
+    }
+    frame = match (fields.source, fields.destination) {
+        (Some(source), Some(destination)) => frame.ip(source, destination),
+        (None, None) => frame.ether_type(fields.ether_type.unwrap_or(EtherType(0x88b5))),
+        _ => return Err(PacketError::OneAddress),
+    };
+    frame = match fields.protocol {
+        Some(IpProto::TCP) => {
+            frame.tcp(fields.source_port, fields.destination_port, fields.flags.unwrap_or(TcpFlags::SYN))
+        }
+        Some(IpProto::UDP) => frame.udp(fields.source_port, fields.destination_port),
+        Some(IpProto::ICMP | IpProto::ICMPV6) => frame.echo(false, 1, 1),
+        Some(other) => frame.protocol(other),
+        None => frame,
+    };
+    if let Some(length) = fields.length {
+        frame = frame.frame_len(length);
+    }
+    Ok(frame.to_vec()?)
+}
+
+fn flags_of(name: &str, value: &str) -> Result<TcpFlags, PacketError> {
+    let mut flags = TcpFlags::empty();
+    for flag in value.split(',') {
+        flags |= TcpFlags::from_name(&flag.to_uppercase())
+            .ok_or_else(|| wrong(name, value, &"flags are fin, syn, rst, psh, ack, urg, ece and cwr"))?;
+    }
+    Ok(flags)
+}
+
+fn value_of<T: FromStr<Err: std::fmt::Display>>(name: &str, value: &str) -> Result<T, PacketError> {
+    value.parse().map_err(|why| wrong(name, value, &why))
+}
+
+fn wrong(name: &str, value: &str, why: &dyn std::fmt::Display) -> PacketError {
+    PacketError::Value { field: name.to_owned(), value: value.to_owned(), why: why.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_wire::parse;
+
+    use super::*;
+
+    fn fields(text: &str) -> Result<Vec<u8>, PacketError> {
+        from_fields(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn fields_make_a_frame() {
+        let frame = fields(
+            "protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn,ack vlan=7",
+        )
+        .unwrap();
+        let key = *parse(&frame).unwrap().key();
+        assert_eq!((key.protocol, key.destination_port), (IpProto::TCP, 23));
+        assert_eq!(key.tcp_flags, TcpFlags::SYN | TcpFlags::ACK);
+        assert_eq!(key.vlan.map(VlanId::get), Some(7));
+    }
+
+    #[test]
+    fn wrong_fields_say_what_is_wrong() {
+        let says = |text: &str| fields(text).unwrap_err().to_string();
+        assert!(says("port=23").contains("is no field"));
+        assert!(says("source=10.0.0.2").contains("go together"));
+        assert!(says("vlan=5000").contains("vlan=5000"));
+        assert!(says("flags=syn,hello").contains("flags are fin"));
+    }
+}

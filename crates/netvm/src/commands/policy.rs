@@ -1,0 +1,116 @@
+//! `policy`, `flow`, `mac`.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use netvm_api::{AddRule, Client, Flows, PolicyInfo, Position, TraceReply};
+
+use super::{find_daemon, packet};
+use crate::cli::PolicyCommand;
+use crate::error::CliError;
+use crate::format::{bytes, count, duration};
+use crate::output::Output;
+
+/// What is asked of the rules.
+pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) -> Result<(), CliError> {
+    match command {
+        PolicyCommand::Show => {
+            let policy = client.policy().await?;
+            if output.json { output.value(&policy) } else { output.text(&draw_rules(&policy, output)) }
+        }
+        PolicyCommand::Add { lines, last, before, after } => {
+            let position = match (before, after) {
+                (Some(rule), _) => Position::Before(rule),
+                (None, Some(rule)) => Position::After(rule),
+                (None, None) if last => Position::Last,
+                (None, None) => Position::First,
+            };
+            output.done(&client.add_rule(&AddRule { toml: lines.join("\n"), position }).await?)
+        }
+        PolicyCommand::Del { rule } => output.done(&client.delete_rule(&rule).await?),
+        PolicyCommand::Trace(arguments) => {
+            let reply = client.trace(&packet::read(&arguments)?).await?;
+            if output.json { output.value(&reply) } else { output.text(&draw_steps(&reply)) }
+        }
+        PolicyCommand::Eval { classbench, trace } => policy_eval(&classbench, &trace),
+    }
+}
+
+/// Becomes `netvmd policy-eval`; comes back only when that cannot be.
+pub fn policy_eval(rules: &Path, headers: &Path) -> Result<(), CliError> {
+    let program = find_daemon()?;
+    let mut command = Command::new(&program);
+    command.arg("policy-eval").arg("--classbench").arg(rules).arg("--trace").arg(headers);
+    Err(CliError::Start { program: program.display().to_string(), source: command.exec() })
+}
+
+fn draw_rules(policy: &PolicyInfo, output: &Output) -> String {
+    if policy.rules.is_empty() {
+        return "there are no rules: ports do what their `forward` says\n".to_owned();
+    }
+    let mut table = output.table(&[">RULE", "NAME", "WHAT", ">PACKETS", ">BYTES"]);
+    for rule in &policy.rules {
+        let row = [
+            rule.id.to_string(),
+            rule.name.clone(),
+            rule.text.clone(),
+            count(rule.packets),
+            bytes(rule.bytes),
+        ];
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}
+
+fn draw_steps(reply: &TraceReply) -> String {
+    reply.steps.iter().map(|step| format!("{step}\n")).collect()
+}
+
+/// The flows that workers know.
+pub async fn flows(client: &Client, output: &Output, most: usize) -> Result<(), CliError> {
+    let mut flows = client.flows().await?;
+    flows.flows.truncate(most);
+    if output.json { output.value(&flows) } else { output.text(&draw_flows(&flows, output)) }
+}
+
+fn draw_flows(flows: &Flows, output: &Output) -> String {
+    let mut table = output.table(&["PORT", "FLOW", "RULE", ">PACKETS", ">BYTES", ">IDLE", ">AGE", ">WORKER"]);
+    for flow in &flows.flows {
+        let row = [
+            flow.port.clone(),
+            flow.flow.clone(),
+            flow.rule.clone().unwrap_or_else(|| "-".to_owned()),
+            count(flow.packets),
+            bytes(flow.bytes),
+            duration(flow.idle_s),
+            duration(flow.age_s),
+            flow.worker.to_string(),
+        ];
+        table.add_row(row);
+    }
+    let caches = flows.caches.iter().map(|cache| {
+        let looked = (cache.hits + cache.misses).max(1);
+        format!(
+            "worker {}: room for {} flows, {:.1} % of packets known, {} flows made room for others\n",
+            cache.worker,
+            count(cache.capacity),
+            cache.hits as f64 / looked as f64 * 100.0,
+            count(cache.evicted),
+        )
+    });
+    format!("{table}\n{}", caches.collect::<String>())
+}
+
+/// The MAC addresses that L2 switching knows.
+pub async fn addresses(client: &Client, output: &Output) -> Result<(), CliError> {
+    let addresses = client.addresses().await?;
+    if output.json {
+        return output.value(&addresses);
+    }
+    let mut table = output.table(&["MAC", ">VLAN", "PORT"]);
+    for address in addresses {
+        table.add_row([address.mac, address.vlan.to_string(), address.port]);
+    }
+    output.text(&format!("{table}\n"))
+}
