@@ -6,5 +6,7 @@ mod fdb;
 mod police;
 mod sync;
 
-pub use fdb::{Binding, Fdb, FdbError, FdbOptions, Learned, MAX_PORTS, StaticError, TICKS_PER_SECOND};
+pub use fdb::{
+    Binding, Fdb, FdbError, FdbKey, FdbOptions, Learned, MAX_PORTS, StaticError, TICKS_PER_SECOND,
+};
 pub use police::{Meter, Policer, PolicerError};

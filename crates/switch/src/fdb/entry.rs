@@ -29,7 +29,7 @@ impl Word {
     pub const EMPTY: Self = Self(0);
 
     pub const fn learnt(place: &Place, second: bool, port: u16, stamp: u8) -> Self {
-        Self(key(place, second) << KEY_SHIFT | (port as u64 & 0xff) << PORT_SHIFT | stamp as u64)
+        Self(key(place.tag, second) << KEY_SHIFT | (port as u64 & 0xff) << PORT_SHIFT | stamp as u64)
     }
 
     pub const fn fixed(place: &Place, second: bool, port: u16) -> Self {
@@ -96,8 +96,8 @@ impl Word {
 
 /// The tag, and which of the two buckets.
 #[inline]
-pub(super) const fn key(place: &Place, second: bool) -> u64 {
-    place.tag << 1 | second as u64
+pub(super) const fn key(tag: u64, second: bool) -> u64 {
+    tag << 1 | second as u64
 }
 
 /// How ticks become stamps.
@@ -180,7 +180,9 @@ mod tests {
                 (word.tag(), word.is_second(), word.port(), word.stamp()),
                 (place.tag, second, 255, 254)
             );
-            assert!(word.is_learnt() && word.has(key(&place, second)) && !word.has(key(&place, !second)));
+            assert!(
+                word.is_learnt() && word.has(key(place.tag, second)) && !word.has(key(place.tag, !second))
+            );
             let fixed = Word::fixed(&place, second, 7);
             assert!(fixed.is_static() && !fixed.is_learnt() && fixed.port() == 7 && fixed.tag() == place.tag);
             assert_eq!(fixed.with(255, 254), word);

@@ -3,7 +3,7 @@
 use netvm_wire::MacAddr;
 
 use super::entry::{Ageing, Word, key};
-use super::mix::Place;
+use super::mix::{FdbKey, Place};
 use super::ports::{Port, reserve};
 use super::{Fdb, MAX_PORTS, WAYS};
 use crate::sync::{Ordering, fence};
@@ -56,21 +56,27 @@ impl Fdb {
     /// An address that is known costs one cache line that is read, and written once in 1/64 to 1/128 of the ageing time.
     #[inline]
     pub fn learn(&self, vlan: u16, mac: MacAddr, port: u16, now: u32) -> Learned {
-        let place = self.mixer.place(vlan, mac);
+        self.learn_at(self.mixer.hash(vlan, mac), port, now)
+    }
+
+    /// As [`Fdb::learn`].
+    #[inline]
+    pub fn learn_at(&self, key: FdbKey, port: u16, now: u32) -> Learned {
         let known = Word::EMPTY.with(port, self.ageing.stamp(now));
         if usize::from(port) < MAX_PORTS
-            && (self.search(place.bucket, key(&place, false)) == known
-                || self.search(place.alternate, key(&place, true)) == known)
+            && (self.search_first(key) == known || self.search_second(key) == known)
         {
             return Learned::Known;
         }
-        self.learn_slowly(mac, &place, port, now)
+        self.learn_slowly(key, port, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn learn_slowly(&self, mac: MacAddr, place: &Place, port: u16, now: u32) -> Learned {
+    fn learn_slowly(&self, key: FdbKey, port: u16, now: u32) -> Learned {
         let Some(owner) = self.ports.get(usize::from(port)) else { return Learned::Refused };
+        let place = &self.mixer.place(key);
+        let (_, mac) = self.mixer.key(place.bucket, place.tag);
         if mac.is_multicast() || mac == MacAddr::ZERO {
             return Learned::Refused;
         }
@@ -204,14 +210,14 @@ impl Fdb {
                     continue;
                 }
                 let word = Word(self.buckets[bucket].0[way].load(Ordering::Relaxed));
-                if word.is_empty() || !word.has(key(place, second)) {
+                if word.is_empty() || !word.has(key(place.tag, second)) {
                     continue;
                 }
                 if before {
-                    self.remove(at, key(place, at.0 == place.alternate));
+                    self.remove(at, key(place.tag, at.0 == place.alternate));
                     return false;
                 }
-                self.remove((bucket, way), key(place, second));
+                self.remove((bucket, way), key(place.tag, second));
             }
         }
         true
@@ -234,7 +240,7 @@ impl Fdb {
         let mut seen = Seen { entry: None, empty: [(0, 0); 2], victim: None };
         let mut worst = (false, 0);
         for (second, bucket) in [place.bucket, place.alternate].into_iter().enumerate() {
-            let key = key(place, second == 1);
+            let key = key(place.tag, second == 1);
             for way in (0..WAYS).rev() {
                 let at = (bucket, way);
                 let word = Word(self.buckets[bucket].0[way].load(Ordering::Relaxed));

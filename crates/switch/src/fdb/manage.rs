@@ -95,7 +95,7 @@ impl Fdb {
             return Err(StaticError::Port(port));
         }
         let most = (self.options.capacity / 2).max(1);
-        let place = self.mixer.place(vlan, mac);
+        let place = self.mixer.place(self.mixer.hash(vlan, mac));
         loop {
             let seen = self.look(&place, port, 0);
             let target = seen.entry.or_else(|| seen.empty(&place)).or_else(|| self.any_learnt(&place));
@@ -115,7 +115,7 @@ impl Fdb {
 
     /// Takes away a static entry; whether there was one.
     pub fn remove_static(&self, vlan: u16, mac: MacAddr) -> bool {
-        let place = self.mixer.place(vlan, mac);
+        let place = self.mixer.place(self.mixer.hash(vlan, mac));
         match self.look(&place, 0, 0).entry {
             Some((at, word)) => word.is_static() && self.replace(at, word, Word::EMPTY).is_ok(),
             None => false,

@@ -14,6 +14,13 @@ use netvm_wire::MacAddr;
 /// Bits of VLAN and MAC address.
 pub(super) const KEY_BITS: u32 = 60;
 
+/// A VLAN and a MAC address, hashed for one forwarding database; of no meaning to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdbKey {
+    pub(super) bucket: u32,
+    pub(super) tag: u64,
+}
+
 /// Where a key belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -56,11 +63,15 @@ impl Mixer {
     }
 
     #[inline]
-    pub fn place(&self, vlan: u16, mac: MacAddr) -> Place {
+    pub fn hash(&self, vlan: u16, mac: MacAddr) -> FdbKey {
         let mixed = self.forth(key_of(vlan, mac));
-        let bucket = (mixed & mask(self.bucket_bits)) as usize;
-        let tag = mixed >> self.bucket_bits;
-        Place { bucket, alternate: self.other(bucket, tag), tag }
+        FdbKey { bucket: (mixed & mask(self.bucket_bits)) as u32, tag: mixed >> self.bucket_bits }
+    }
+
+    pub fn place(&self, key: FdbKey) -> Place {
+        // Bounded, as the key may be another database's.
+        let bucket = key.bucket as usize & (self.buckets() - 1);
+        Place { bucket, alternate: self.other(bucket, key.tag), tag: key.tag }
     }
 
     /// The other bucket of a tag: that of its other bucket is the first again.
@@ -127,7 +138,7 @@ mod tests {
         #[test]
         fn a_key_comes_back(bucket_bits in 13..21u32, vlan in 0..4096u16, mac in any::<[u8; 6]>()) {
             let mixer = Mixer::new(random_key(), bucket_bits, KEY_BITS);
-            let place = mixer.place(vlan, MacAddr(mac));
+            let place = mixer.place(mixer.hash(vlan, MacAddr(mac)));
             prop_assert!(place.bucket < 1 << bucket_bits && place.alternate < 1 << bucket_bits);
             prop_assert_eq!(mixer.key(place.bucket, place.tag), (vlan, MacAddr(mac)));
             prop_assert_ne!(place.alternate, place.bucket);

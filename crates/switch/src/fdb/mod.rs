@@ -26,18 +26,20 @@ mod stress;
 mod tests;
 
 use std::fmt;
+use std::hint::black_box;
 
 use netvm_wire::MacAddr;
 use thiserror::Error;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use entry::{Ageing, TAG_BITS, Word, key};
+use entry::{Ageing, TAG_BITS, Word};
 use hold::HoldDown;
 use mix::{KEY_BITS, Mixer, random_key};
 use ports::Port;
 
 pub use learn::Learned;
 pub use manage::{Binding, StaticError};
+pub use mix::FdbKey;
 
 /// Ticks of the clock that callers give: tenths of a second since any moment. It must not wrap, which it does after 13
 /// years.
@@ -157,17 +159,55 @@ impl Fdb {
         }
     }
 
+    /// Hashes a VLAN and a MAC address. In a burst, make the keys of all packets, [`Fdb::touch`] them, then use
+    /// [`Fdb::learn_at`] and [`Fdb::lookup_at`]: their cache misses overlap.
+    #[inline]
+    #[must_use]
+    pub fn key(&self, vlan: u16, mac: MacAddr) -> FdbKey {
+        self.mixer.hash(vlan, mac)
+    }
+
+    /// Loads where the keys belong into the cache, all at once.
+    #[inline]
+    pub fn touch(&self, keys: &[FdbKey]) {
+        // Loads that only this depends on, few instructions apart: prefetching without unsafe code.
+        let word = |key: &FdbKey| self.bucket(key.bucket as usize).0[0].load(Ordering::Relaxed);
+        black_box(keys.iter().fold(0, |all, key| all | word(key)));
+    }
+
     /// The port behind which an address of a VLAN is, at the tick `now`; `None` when that is not known.
     #[inline]
     #[must_use]
     pub fn lookup(&self, vlan: u16, mac: MacAddr, now: u32) -> Option<u16> {
-        let place = self.mixer.place(vlan, mac);
-        let mut word = self.search(place.bucket, key(&place, false));
+        self.lookup_at(self.mixer.hash(vlan, mac), now)
+    }
+
+    /// As [`Fdb::lookup`].
+    #[inline]
+    #[must_use]
+    pub fn lookup_at(&self, key: FdbKey, now: u32) -> Option<u16> {
+        let mut word = self.search_first(key);
         if word.is_empty() {
-            word = self.search(place.alternate, key(&place, true));
+            word = self.search_second(key);
         }
         let known = !word.is_empty() && !self.ageing.is_expired(word, self.ageing.stamp(now));
         known.then_some(word.port())
+    }
+
+    #[inline]
+    fn search_first(&self, key: FdbKey) -> Word {
+        self.search(key.bucket as usize, entry::key(key.tag, false))
+    }
+
+    #[inline]
+    fn search_second(&self, key: FdbKey) -> Word {
+        self.search(self.mixer.other(key.bucket as usize, key.tag), entry::key(key.tag, true))
+    }
+
+    #[inline]
+    fn bucket(&self, number: usize) -> &Bucket {
+        // Bounded, as a key may be another database's.
+        &self.buckets[number & (self.buckets.len() - 1)]
     }
 
     /// Port and stamp of what a bucket has for a key; empty when it has nothing.
@@ -176,7 +216,7 @@ impl Fdb {
         // All eight, without a branch that the place of the entry would make unpredictable.
         let distance = |slot: &AtomicU64| Word(slot.load(Ordering::Relaxed)).distance(key);
         Word::at_distance(
-            self.buckets[bucket].0.iter().fold(u64::MAX, |least, slot| least.min(distance(slot))),
+            self.bucket(bucket).0.iter().fold(u64::MAX, |least, slot| least.min(distance(slot))),
         )
     }
 

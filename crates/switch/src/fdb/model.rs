@@ -34,7 +34,7 @@ fn one_entry(fdb: &Fdb, ports: &[u16]) {
 fn one_of_two_that_learn_the_same_address_stays() {
     check(|| {
         let fdb = table();
-        let bucket = |mac| fdb.mixer.place(0, mac).bucket;
+        let bucket = |mac| fdb.mixer.hash(0, mac).bucket;
         let in_the_way = (2..).map(|n| MacAddr([2, 0, 0, 0, 0, n])).find(|mac| bucket(*mac) == bucket(MAC));
         fdb.learn(0, in_the_way.unwrap(), 3, 0);
         let other = {

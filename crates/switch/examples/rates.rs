@@ -1,0 +1,96 @@
+//! Cycles per packet of the forwarding database: the source is learnt (and known), the destination looked up, in bursts.
+//!
+//! `cargo run --release -p netvm-switch --example rates`
+
+use std::hint::black_box;
+
+use netvm_region::clock::{cycles, cycles_per_second};
+use netvm_switch::{Fdb, FdbKey, FdbOptions, Learned};
+use netvm_wire::MacAddr;
+
+const BURST: usize = 32;
+const BURSTS: usize = 100_000;
+const PORTS: u64 = 8;
+
+fn mac(number: u64) -> MacAddr {
+    let [_, _, _, a, b, c, d, e] = number.to_be_bytes();
+    MacAddr([2, a, b, c, d, e])
+}
+
+fn port(number: u64) -> u16 {
+    (number % PORTS) as u16
+}
+
+/// Pairs of addresses in an order that no prefetcher guesses.
+fn traffic(addresses: u64) -> Vec<(u64, u64)> {
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % addresses
+    };
+    (0..BURST * BURSTS).map(|_| (random(), random())).collect()
+}
+
+type Packet = (MacAddr, u16, MacAddr);
+
+/// Cycles per packet: the median of the bursts, each timed by itself after its addresses were read.
+fn measure(packets: &[Packet], mut burst: impl FnMut(&[Packet; BURST])) -> f64 {
+    let mut taken: Vec<_> = packets
+        .as_chunks()
+        .0
+        .iter()
+        .map(|packets| {
+            let packets = black_box(*packets);
+            let start = cycles();
+            burst(&packets);
+            cycles() - start
+        })
+        .collect();
+    taken.sort_unstable();
+    taken[taken.len() / 2] as f64 / BURST as f64
+}
+
+fn main() -> Result<(), netvm_switch::FdbError> {
+    println!(
+        "cycles of {:.2} GHz per packet in bursts of {BURST}, medians",
+        cycles_per_second() as f64 / 1e9
+    );
+    println!(
+        "{:>10} {:>9} {:>9} {:>9} {:>18}",
+        "addresses", "nothing", "learn", "lookup", "learn and lookup"
+    );
+    for addresses in [1_000, 10_000, 100_000, 1_000_000] {
+        let capacity = (addresses as u32).max(32_768);
+        let options =
+            FdbOptions { limit: capacity, new_per_second: capacity, ..FdbOptions::with_capacity(capacity) };
+        let fdb = Fdb::new(options)?;
+        for number in 0..addresses {
+            assert_eq!(fdb.learn(1, mac(number), port(number), 0), Learned::New);
+        }
+        let packet = |(source, destination)| (mac(source), port(source), mac(destination));
+        let packets: Vec<Packet> = traffic(addresses).into_iter().map(packet).collect();
+        let sources = |burst: &[Packet; BURST]| burst.map(|(source, _, _)| fdb.key(1, source));
+        let destinations = |burst: &[Packet; BURST]| burst.map(|(_, _, destination)| fdb.key(1, destination));
+        let learn = |burst: &[Packet; BURST], keys: [FdbKey; BURST]| {
+            for ((_, port, _), key) in burst.iter().zip(keys) {
+                let learned = fdb.learn_at(key, *port, 1);
+                assert_eq!(learned, Learned::Known);
+            }
+        };
+        let lookup = |keys: [FdbKey; BURST]| _ = black_box(keys.map(|key| fdb.lookup_at(key, 1)));
+        let touched = |keys: [FdbKey; BURST]| {
+            fdb.touch(&keys);
+            keys
+        };
+        let nothing = measure(&packets, |burst| _ = black_box(burst));
+        let learnt = measure(&packets, |burst| learn(burst, touched(sources(burst))));
+        let found = measure(&packets, |burst| lookup(touched(destinations(burst))));
+        let both = measure(&packets, |burst| {
+            let (from, to) = (touched(sources(burst)), touched(destinations(burst)));
+            learn(burst, from);
+            lookup(to);
+        });
+        println!("{addresses:>10} {nothing:>9.1} {learnt:>9.1} {found:>9.1} {both:>18.1}");
+    }
+    Ok(())
+}
