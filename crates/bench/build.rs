@@ -1,11 +1,15 @@
-//! Compiles the DPDK program that netvm is compared with. libdpdk itself is found, and linked, by dpdk-sys.
+//! Compiles the DPDK program that netvm is compared with, and the traffic for both sides of a comparison: into this
+//! program, and as a plug-in of DPDK for others. libdpdk itself is found, and linked, by dpdk-sys.
 
 use std::env;
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+const TRAFFIC: &str = "peer/traffic.c";
+
 fn main() -> ExitCode {
-    for input in ["build.rs", "peer/ring.c", "peer/ring.h"] {
+    for input in ["build.rs", "peer/ring.c", "peer/ring.h", TRAFFIC, "peer/traffic.h"] {
         println!("cargo:rerun-if-changed={input}");
     }
     match build() {
@@ -25,21 +29,39 @@ fn build() -> Result<(), Box<dyn Error>> {
             "pkg-config knows no libdpdk (Debian and Ubuntu: apt install libdpdk-dev pkg-config)".into()
         );
     }
-    let mut peer = cc::Build::new();
-    // What it is compared with is optimised in debug builds too.
-    peer.file("peer/ring.c").std("gnu11").opt_level(3);
-    peer.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
-    for flag in String::from_utf8(output.stdout)?.split_whitespace() {
-        // As system headers: DPDK's own warn under -Wextra.
-        match flag.strip_prefix("-I") {
-            Some(path) => peer.flag("-isystem").flag(path),
-            None => peer.flag(flag),
-        };
-    }
+    let flags = String::from_utf8(output.stdout)?;
+    let mut peer = compiler(&flags);
+    peer.file("peer/ring.c").file(TRAFFIC);
     peer.try_compile("netvm_bench_peer")?;
     // After the peer, which needs them.
     for library in ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"] {
         println!("cargo:rustc-link-lib=dylib={library}");
+    }
+    plugin(&flags)
+}
+
+fn compiler(flags: &str) -> cc::Build {
+    let mut build = cc::Build::new();
+    // What it is compared with is optimised in debug builds too.
+    build.std("gnu11").opt_level(3).pic(true);
+    build.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
+    for flag in flags.split_whitespace() {
+        // As system headers: DPDK's own warn under -Wextra.
+        match flag.strip_prefix("-I") {
+            Some(path) => build.flag("-isystem").flag(path),
+            None => build.flag(flag),
+        };
+    }
+    build
+}
+
+/// `traffic.so`, which the program carries with it. Whatever loads it has DPDK's libraries already.
+fn plugin(flags: &str) -> Result<(), Box<dyn Error>> {
+    let path = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("traffic.so");
+    let mut command = compiler(flags).define("NETVM_BENCH_PLUGIN", None).try_get_compiler()?.to_command();
+    command.args(["-shared", TRAFFIC, "-o"]).arg(path);
+    if !command.status()?.success() {
+        return Err(format!("{TRAFFIC} cannot be made into a shared object: its messages are above").into());
     }
     Ok(())
 }

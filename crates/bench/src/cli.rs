@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -34,6 +35,8 @@ pub enum Command {
     Idle(BenchArgs),
     /// How fast the cells of a killed NF are back
     Reclaim(BenchArgs),
+    /// Forwarding by policy on one core, against Open vSwitch with DPDK on the same flows
+    Policy(PolicyArgs),
     /// Is an NF of a benchmark
     #[command(hide = true)]
     Nf(NfSpec),
@@ -63,6 +66,22 @@ pub struct BenchArgs {
     /// Leave out comparisons with programs that are not part of netvm
     #[arg(long)]
     pub skip_peers: bool,
+}
+
+/// How `policy` is run.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct PolicyArgs {
+    /// As every benchmark.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+    /// Numbers of flows
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)),
+          default_value = "1,1000,10000,100000,1000000")]
+    pub flows: Vec<u64>,
+    /// Filter set in ClassBench's format, of drop rules that nothing matches [default: acl/acl1_1k.rules of the shared
+    /// data beside this source tree]
+    #[arg(long)]
+    pub acl: Option<PathBuf>,
 }
 
 /// The two cores of a benchmark.

@@ -1,8 +1,12 @@
 //! Why a benchmark has no result.
 
 use std::io;
+use std::path::PathBuf;
 
 use netvm_engine::{AdmitError, ApplyError, StartError};
+use netvm_policy::import::classbench::ClassBenchError;
+
+use crate::peers::ovs::NoFlow;
 
 /// Why a benchmark ended without a result.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +82,14 @@ pub enum BenchError {
         /// What it said.
         problem: String,
     },
+    /// The filter set cannot be used.
+    #[error("{path}: {source}")]
+    Rules {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: RulesError,
+    },
     /// The system did not give something.
     #[error("{what}: {source}")]
     System {
@@ -86,6 +98,20 @@ pub enum BenchError {
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+/// What is wrong with a filter set.
+#[derive(Debug, thiserror::Error)]
+pub enum RulesError {
+    /// It cannot be read.
+    #[error("{0}; give the path of a ClassBench filter set with --acl")]
+    Read(#[from] io::Error),
+    /// It is not in the format.
+    #[error(transparent)]
+    Syntax(#[from] ClassBenchError),
+    /// Open vSwitch has no flows for it.
+    #[error(transparent)]
+    NoFlow(#[from] NoFlow),
 }
 
 impl BenchError {

@@ -13,18 +13,19 @@ mod peers;
 mod probe;
 mod report;
 mod rig;
+mod sandbox;
 mod stats;
+mod traffic;
 mod window;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use cases::Measure;
 use cli::{BenchArgs, Cli, Command};
 use error::BenchError;
 use machine::Machine;
-use report::Report;
+use report::{Report, Row};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Overload(args) => bench("overload", &args, cases::overload::measure),
         Command::Idle(args) => bench("idle", &args, cases::idle::measure),
         Command::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
+        Command::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
         Command::Nf(spec) => nf::run(&spec),
         Command::RingPeer(spec) => peers::ring::run(&spec),
     };
@@ -46,7 +48,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(name: &'static str, args: &BenchArgs, measure: Measure) -> Result<(), BenchError> {
+fn bench(
+    name: &'static str,
+    args: &BenchArgs,
+    measure: impl FnOnce(&BenchArgs) -> Result<Vec<Row>, BenchError>,
+) -> Result<(), BenchError> {
     let host = Machine::inspect();
     let results = measure(args)?;
     let report = Report { bench: name, host, results };

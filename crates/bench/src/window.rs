@@ -47,7 +47,7 @@ struct NfSample {
 
 /// What the scheduler says of a process, all its threads together, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CpuTime {
+pub struct CpuTime {
     running: u64,
     /// Ready to run, while something else had the core.
     waiting: u64,
@@ -255,11 +255,26 @@ fn ratio(a: u64, b: u64) -> f64 {
 impl CpuTime {
     /// Of a process; nothing for one that is gone, or where the kernel keeps no such account.
     fn of(pid: u32) -> Self {
+        Self::of_threads(pid, "")
+    }
+
+    /// Of those threads of a process whose names begin with `prefix`.
+    pub fn of_threads(pid: u32, prefix: &str) -> Self {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Self::default() };
-        tasks.flatten().filter_map(|task| Self::of_task(&task)).fold(Self::default(), |sum, task| Self {
+        let named = |task: &fs::DirEntry| {
+            let name = fs::read_to_string(task.path().join("comm"));
+            name.is_ok_and(|name| name.starts_with(prefix))
+        };
+        let tasks = tasks.flatten().filter(named).filter_map(|task| Self::of_task(&task));
+        tasks.fold(Self::default(), |sum, task| Self {
             running: sum.running + task.running,
             waiting: sum.waiting + task.waiting,
         })
+    }
+
+    /// Nanoseconds in which a thread was ready to run, while something else had the core.
+    pub const fn waiting(self) -> u64 {
+        self.waiting
     }
 
     fn of_task(task: &fs::DirEntry) -> Option<Self> {

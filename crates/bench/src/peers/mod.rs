@@ -1,4 +1,5 @@
 //! What netvm is compared with, each a process of its own.
 
+pub mod ovs;
 pub mod ring;
 pub mod testpmd;

@@ -1,0 +1,172 @@
+/*
+ * Test traffic: UDP over IPv4 in frames of 60 bytes (64 with FCS), written into what DPDK's null device hands out.
+ *
+ * The null device allocates mbufs as a NIC's driver would, and leaves their data as it is. A receive callback
+ * (rte_eth_add_rx_callback) writes it. So whatever runs on DPDK can have the same traffic from the same device at the same
+ * cost: netvm in the benchmark's own process, Open vSwitch and testpmd with this file as a plug-in (`-d`). A capture
+ * replayed by net_pcap would not do: it copies from a ring of mbufs, so that at 100,000 flows more than half of the time
+ * goes into cache misses of the replay, and a million flows do not fit into the pool of Open vSwitch.
+ *
+ * Flow n has the addresses and ports that a bijection of 64 bits makes of n (splitmix64; Steele, Lea and Flood, OOPSLA
+ * 2014): without any order, as those of a scan, and no two alike. Bit 3 of the source address's first octet is 0, so
+ * that no source is in 76.0.0.0/8 or 136.0.0.0/8, from which the rules of acl1_1k for UDP are: nothing matches them.
+ */
+#include "traffic.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <rte_byteorder.h>
+#include <rte_common.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#if RTE_BYTE_ORDER != RTE_LITTLE_ENDIAN
+#error "frames are written as little-endian words"
+#endif
+
+/* What is next; only the thread that receives writes it. */
+static struct {
+	uint64_t next;
+	uint64_t flows;
+	uint32_t new_macs;
+	int port;
+	const struct rte_eth_rxtx_callback *callback;
+} source __rte_cache_aligned = { .port = -1 };
+
+static inline uint64_t mix(uint64_t z)
+{
+	z += 0x9e3779b97f4a7c15;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+	return z ^ (z >> 31);
+}
+
+#define WORD(a, b, c, d, e, f, g, h)                                                                                   \
+	((uint64_t)(a) | (uint64_t)(b) << 8 | (uint64_t)(c) << 16 | (uint64_t)(d) << 24 | (uint64_t)(e) << 32 |       \
+	 (uint64_t)(f) << 40 | (uint64_t)(g) << 48 | (uint64_t)(h) << 56)
+#define IP_BYTES (NETVM_BENCH_FRAME - 14)
+#define UDP_BYTES (IP_BYTES - 20)
+
+/* From 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP checksum (RFC 768). */
+static inline __attribute__((always_inline)) void
+write_frame(uint8_t *frame, uint64_t flow, const bool new_macs)
+{
+	const uint64_t head[3] = {
+		WORD(2, 0, 0, 0, 0, 1, 2, 0),
+		WORD(0, 0, 0, 2, 0x08, 0x00, 0x45, 0),
+		WORD(0, IP_BYTES, 0, 0, 0x40, 0, 64, 17),
+	};
+	/* The sum of the header's words (RFC 1071) is the same whatever their byte order, if it is the same for all. */
+	const uint32_t fixed = 0x0045 + (IP_BYTES << 8) + 0x0040 + (17 << 8 | 64);
+	uint64_t tuple = mix(flow);
+	uint32_t from = (uint32_t)tuple & ~UINT32_C(0x08), to = (uint32_t)(tuple >> 32);
+	/* Above 1023: bit 2 of the first octet is set. */
+	uint32_t ports = (uint32_t)((tuple * 0xd1342543de82ef95) >> 32) | 0x00040004;
+	uint32_t sum = fixed + (from & 0xffff) + (from >> 16) + (to & 0xffff) + (to >> 16);
+	uint64_t words[8] = { head[0], head[1], head[2], 0, 0, 0, 0, 0 };
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	words[3] = (uint16_t)~sum | (uint64_t)from << 16 | (uint64_t)(to & 0xffff) << 48;
+	words[4] = to >> 16 | (uint64_t)ports << 16 | WORD(0, 0, 0, 0, 0, 0, 0, UDP_BYTES);
+	if (new_macs)
+		words[1] = (head[1] & ~UINT64_C(0xffffffff)) | (uint32_t)((uint32_t)flow * 0x9e3779b1);
+	memcpy(frame, words, sizeof(words));
+}
+
+void netvm_bench_traffic_frame(uint8_t frame[64], uint64_t flow, uint32_t new_macs)
+{
+	write_frame(frame, flow, new_macs != 0);
+}
+
+static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, uint16_t most, void *user)
+{
+	uint64_t flow = source.next, flows = source.flows;
+
+	RTE_SET_USED(port);
+	RTE_SET_USED(queue);
+	RTE_SET_USED(most);
+	RTE_SET_USED(user);
+	for (uint16_t n = 0; n < count; n++) {
+		uint8_t *frame = rte_pktmbuf_mtod(mbufs[n], uint8_t *);
+
+		if (source.new_macs)
+			write_frame(frame, flow, true);
+		else
+			write_frame(frame, flow, false);
+		flow = flow + 1 == flows ? 0 : flow + 1;
+	}
+	source.next = flow;
+	return count;
+}
+
+int netvm_bench_traffic_attach(const struct netvm_bench_traffic *traffic)
+{
+	uint16_t port;
+
+	if (source.callback != NULL)
+		return -EBUSY;
+	RTE_ETH_FOREACH_DEV(port) {
+		char name[RTE_ETH_NAME_MAX_LEN];
+		struct rte_eth_dev_info info;
+
+		if (rte_eth_dev_get_name_by_port(port, name) != 0 || strncmp(name, "net_null", 8) != 0)
+			continue;
+		if (rte_eth_dev_info_get(port, &info) != 0 || info.nb_rx_queues == 0)
+			return -EAGAIN;
+		source.next = 0;
+		source.flows = traffic->flows;
+		source.new_macs = traffic->new_macs;
+		source.port = port;
+		source.callback = rte_eth_add_rx_callback(port, 0, write_burst, NULL);
+		return source.callback != NULL ? port : -rte_errno;
+	}
+	return -EAGAIN;
+}
+
+void netvm_bench_traffic_detach(void)
+{
+	if (source.callback != NULL)
+		rte_eth_remove_rx_callback((uint16_t)source.port, 0, source.callback);
+	source.callback = NULL;
+}
+
+#ifdef NETVM_BENCH_PLUGIN
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct netvm_bench_traffic wanted;
+
+/* Ports come and are set up at the program's leisure: look until there is one, then say so by making a file. */
+static void *attach_when_ready(void *path)
+{
+	int got;
+
+	while ((got = netvm_bench_traffic_attach(&wanted)) == -EAGAIN)
+		usleep(5000);
+	if (got >= 0) {
+		FILE *file = fopen(path, "w");
+
+		if (file != NULL)
+			fclose(file);
+	}
+	return NULL;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+	const char *flows = getenv("NETVM_BENCH_FLOWS"), *new_macs = getenv("NETVM_BENCH_NEW_MACS");
+	char *ready = getenv("NETVM_BENCH_READY");
+	pthread_t thread;
+
+	if (flows == NULL || ready == NULL)
+		return;
+	wanted.flows = strtoull(flows, NULL, 10);
+	wanted.new_macs = new_macs != NULL;
+	if (pthread_create(&thread, NULL, attach_when_ready, ready) == 0)
+		pthread_detach(thread);
+}
+#endif

@@ -1,0 +1,257 @@
+//! Open vSwitch with its DPDK datapath, as Debian and Ubuntu have it, run by this process from first to last: a database, a
+//! switch with one PMD thread on the engine's core, everything else of it on the other core, and a bridge of two null
+//! devices. The first has the [`Traffic`], the second swallows it.
+//!
+//! Everything is in the sandbox (`crate::sandbox`): its files are in memory, and the interfaces that it makes in a network
+//! namespace of their own. The daemons are killed when this process or the [`Ovs`] goes.
+
+mod control;
+mod openflow;
+mod ports;
+mod process;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::cli::Cores;
+use crate::error::BenchError;
+use crate::harness::Plan;
+use crate::machine::huge_pages_are_worthwhile;
+use crate::traffic::{PLUGIN, Traffic};
+use crate::window::CpuTime;
+
+pub use openflow::{NoFlow, drops};
+use ports::Forwarded;
+use process::{Daemon, feed, run, tool, wait_for};
+
+const NAME: &str = "Open vSwitch";
+const PACKAGE: &str = "openvswitch-switch-dpdk";
+const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const BRIDGE: &str = "br0";
+/// Where packets come in and go out, as ports of the bridge.
+const IN: &str = "p0";
+const OUT: &str = "p1";
+/// MiB for mbufs: what its default of 262,144 needs.
+const MEMORY_MIB: u32 = 1024;
+/// How long it may take to start, and to take its ports.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take until its rate no longer changes: caches are filled, flows are in the datapath.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Two rates in a row that differ by less than this have settled.
+const SETTLED: f64 = 0.03;
+/// Waiting for a core up to here is the kernel's own housekeeping, in hundredths.
+const DISTURBED_PERCENT: f64 = 2.0;
+
+/// What the switch is to do, besides what it always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup<'a> {
+    /// Its flows, in the form of `ovs-ofctl`.
+    pub flows: &'a [String],
+    /// The signature match cache, which is off unless asked for and behind the exact match cache (experimental, as its
+    /// manual says).
+    pub signature_cache: bool,
+    /// What comes in.
+    pub traffic: Traffic,
+}
+
+/// The flow that sends all packets from the one port out of the other.
+pub const PORT_TO_PORT: &str = "in_port=1,actions=output:2";
+/// The flow that has all packets switched by their MAC addresses, at priority 1.
+pub const NORMAL: &str = "priority=1,actions=normal";
+
+/// What one window of time showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Million packets per second that left.
+    pub mpps: f64,
+    /// Packets that came in and did not leave, in hundredths.
+    pub dropped_percent: f64,
+}
+
+/// A running switch.
+#[derive(Debug)]
+struct Ovs {
+    folder: PathBuf,
+    switch: Daemon,
+    // After the switch, as it ends last.
+    _database: Daemon,
+}
+
+/// Whether it is installed.
+///
+/// # Errors
+/// [`BenchError::MissingPeer`] names the package.
+pub fn find() -> Result<(), BenchError> {
+    let have = Path::new(SWITCH).exists() && Path::new(SCHEMA).exists();
+    let tools = tool("ovs-vsctl").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
+    if have && tools.is_ok() {
+        Ok(())
+    } else {
+        Err(BenchError::MissingPeer { program: NAME, package: PACKAGE })
+    }
+}
+
+/// Starts it below `sandbox`, lets it settle, measures, ends it.
+///
+/// # Errors
+/// [`BenchError::Peer`] with what it said.
+pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> Result<Outcome, BenchError> {
+    let ovs = Ovs::start(sandbox, setup, cores)?;
+    ovs.settle(plan)?;
+    let (start, waited) = (ovs.forwarded()?, ovs.waited());
+    sleep(plan.window);
+    let (end, waited) = (ovs.forwarded()?, ovs.waited().saturating_sub(waited));
+    let seconds = end.at.duration_since(start.at).as_secs_f64();
+    let percent = waited as f64 * 1e-9 / seconds * 100.0;
+    if percent > DISTURBED_PERCENT {
+        eprintln!("{NAME}: something else used its core {percent:.0} % of the time: expect too low figures");
+    }
+    end.since(&start).ok_or(BenchError::Nothing { what: NAME.to_owned(), seconds })
+}
+
+impl Ovs {
+    fn start(sandbox: &Path, setup: Setup<'_>, cores: Cores) -> Result<Self, BenchError> {
+        let folder = sandbox.join("ovs");
+        // What is left of one that did not start.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).map_err(BenchError::system(format!("making {}", folder.display())))?;
+        let plugin = folder.join("traffic.so");
+        fs::write(&plugin, PLUGIN).map_err(BenchError::system(format!("writing {}", plugin.display())))?;
+        run(tool("ovsdb-tool").arg("create").arg(folder.join("conf.db")).arg(SCHEMA))?;
+        let mut database = tool("ovsdb-server");
+        database.arg(folder.join("conf.db")).arg(format!("--remote=punix:{}/db.sock", folder.display()));
+        let database = Daemon::spawn(&mut database, &folder, "database", cores.nf)?;
+        wait_for(&folder.join("db.sock"))?;
+        configure(&folder, setup.signature_cache, cores)?;
+        let mut switch = Command::new(SWITCH);
+        switch.arg(format!("unix:{}/db.sock", folder.display()));
+        setup.traffic.describe(&mut switch, &folder.join("ready"));
+        let switch = Daemon::spawn(&mut switch, &folder, "switch", cores.nf)?;
+        let ovs = Self { folder, switch, _database: database };
+        ovs.connect(setup.flows).map_err(|error| ovs.explain(error))?;
+        Ok(ovs)
+    }
+
+    /// Bridge, ports, flows, and the address behind the second port.
+    fn connect(&self, flows: &[String]) -> Result<(), BenchError> {
+        let bridge = format!(
+            "add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev fail-mode=secure \
+             other-config:disable-in-band=true"
+        );
+        self.configured(&bridge)?;
+        for (port, number, device) in [(IN, 1, "net_null0,size=60"), (OUT, 2, "net_null1,size=60,no-rx=1")] {
+            self.configured(&format!(
+                "add-port {BRIDGE} {port} -- set interface {port} type=dpdk ofport_request={number} \
+                 options:dpdk-devargs={device}"
+            ))?;
+        }
+        wait_for(&self.folder.join("ready"))?;
+        let mut command = tool("ovs-ofctl");
+        command.args(["add-flows", BRIDGE, "-"]).env("OVS_RUNDIR", &self.folder);
+        feed(&mut command, &flows.join("\n"))?;
+        // Learnt, so that nothing is flooded: the second port never says anything.
+        self.ask("fdb/add", &[BRIDGE, OUT, "0", "02:00:00:00:00:01"]).map(drop)
+    }
+
+    fn configured(&self, words: &str) -> Result<(), BenchError> {
+        run(vsctl(&self.folder)
+            .arg(format!("--timeout={}", PATIENCE.as_secs()))
+            .args(words.split_whitespace()))
+    }
+
+    fn ask(&self, method: &str, parameters: &[&str]) -> Result<String, BenchError> {
+        control::call(&self.folder.join("switch.ctl"), method, parameters)
+            .map_err(BenchError::system(format!("asking {NAME}")))
+    }
+
+    fn forwarded(&self) -> Result<Forwarded, BenchError> {
+        let before = Instant::now();
+        let text = self.ask("dpctl/show", &["-s"])?;
+        // The counters are of some time in between.
+        let at = before + before.elapsed() / 2;
+        Forwarded::parse(&text, at, IN, OUT)
+            .ok_or_else(|| BenchError::Peer { peer: NAME, problem: format!("no counters in: {text}") })
+    }
+
+    /// Runs until the rate no longer changes, or [`SETTLING`] is over.
+    fn settle(&self, plan: &Plan) -> Result<(), BenchError> {
+        let start = Instant::now();
+        sleep(plan.warm_up);
+        let (mut last, mut rate) = (self.forwarded()?, 0.0);
+        while start.elapsed() < SETTLING {
+            sleep(plan.warm_up);
+            let now = self.forwarded()?;
+            let new = now.since(&last).map_or(0.0, |outcome| outcome.mpps);
+            if new > 0.0 && (new / rate - 1.0).abs() < SETTLED {
+                break;
+            }
+            (last, rate) = (now, new);
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds that its PMD thread was kept from its core.
+    fn waited(&self) -> u64 {
+        CpuTime::of_threads(self.switch.0.id(), "pmd-").waiting()
+    }
+
+    /// Adds what the switch itself wrote of an error.
+    fn explain(&self, error: BenchError) -> BenchError {
+        let log = fs::read_to_string(self.folder.join("switch.log")).unwrap_or_default();
+        let said = log.lines().rev().find(|line| line.contains("|EMER|") || line.contains("|ERR|"));
+        match said {
+            Some(said) => BenchError::Peer { peer: NAME, problem: format!("{error}; {said}") },
+            None => error,
+        }
+    }
+}
+
+/// `ovs-vsctl` on the database in `folder`.
+fn vsctl(folder: &Path) -> Command {
+    let mut command = tool("ovs-vsctl");
+    command.arg(format!("--db=unix:{}/db.sock", folder.display()));
+    command
+}
+
+/// What the switch reads when it starts.
+fn configure(folder: &Path, signature_cache: bool, cores: Cores) -> Result<(), BenchError> {
+    run(vsctl(folder).args(["--no-wait", "init"]))?;
+    let memory = if huge_pages_are_worthwhile() {
+        "--in-memory".to_owned()
+    } else {
+        // Without the second, it asks for --in-memory, which excludes the first.
+        format!("--no-huge --legacy-mem --no-shconf -m {MEMORY_MIB}")
+    };
+    let plugin = folder.join("traffic.so");
+    let extra = format!("{memory} --no-pci --no-telemetry -d {}", plugin.display());
+    run(vsctl(folder).args(["--no-wait", "set", "Open_vSwitch", "."]).args([
+        "other_config:dpdk-init=true".to_owned(),
+        format!("other_config:dpdk-extra={extra}"),
+        format!("other_config:pmd-cpu-mask={}", mask(cores.engine)),
+        format!("other_config:dpdk-lcore-mask={}", mask(cores.nf)),
+        format!("other_config:smc-enable={signature_cache}"),
+    ]))
+}
+
+/// One core, as a hexadecimal mask of any length.
+fn mask(core: u32) -> String {
+    format!("0x{:x}{}", 1 << (core % 4), "0".repeat(core as usize / 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_has_one_bit() {
+        for core in [0, 1, 3, 4, 63] {
+            let mask = mask(core);
+            assert_eq!(u64::from_str_radix(mask.trim_start_matches("0x"), 16), Ok(1 << core));
+        }
+        assert_eq!(mask(130).len(), 2 + 33);
+    }
+}

@@ -1,0 +1,80 @@
+//! What `dpctl/show -s` says of the ports.
+
+use std::time::Instant;
+
+use super::Outcome;
+
+/// Packets at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forwarded {
+    /// When.
+    pub at: Instant,
+    /// Came in.
+    received: u64,
+    /// Left.
+    sent: u64,
+}
+
+impl Forwarded {
+    /// From the text, which has a few lines for each port, indented further than its name:
+    ///
+    /// ```text
+    ///   port 2: p0 (dpdk: configured_rx_queues=1, ...)
+    ///     RX packets:5 errors:0 dropped:0 overruns:0 frame:0
+    ///     TX packets:0 errors:0 dropped:0 aborted:0 carrier:0
+    /// ```
+    pub fn parse(text: &str, at: Instant, input: &str, output: &str) -> Option<Self> {
+        let count = |port: &str, direction: &str| -> Option<u64> {
+            let named = format!(": {port} ");
+            let mut lines =
+                text.lines().skip_while(|line| !(line.starts_with("  port ") && line.contains(&named)));
+            lines.next()?;
+            let mut own = lines.take_while(|line| line.starts_with("    ")).map(str::trim);
+            let rest = own.find_map(|line| line.strip_prefix(direction))?;
+            rest.split_whitespace().next()?.parse().ok()
+        };
+        Some(Self { at, received: count(input, "RX packets:")?, sent: count(output, "TX packets:")? })
+    }
+
+    /// What happened since `earlier`; `None` if nothing came through.
+    pub fn since(&self, earlier: &Self) -> Option<Outcome> {
+        let seconds = self.at.duration_since(earlier.at).as_secs_f64();
+        let sent = self.sent.saturating_sub(earlier.sent);
+        let received = self.received.saturating_sub(earlier.received);
+        let dropped = received.saturating_sub(sent) as f64 / received.max(1) as f64;
+        (sent > 0).then(|| Outcome { mpps: sent as f64 / seconds / 1e6, dropped_percent: dropped * 100.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn shown(received: u64, sent: u64) -> String {
+        format!(
+            "netdev@ovs-netdev:\n  lookups: hit:1 missed:2 lost:3\n  flows: 1\n  port 0: ovs-netdev (tap)\n    \
+             RX packets:9 errors:0\n    TX packets:8 errors:0\n  port 2: p0 (dpdk: n_rxq=1)\n    \
+             RX packets:{received} errors:0\n    RX bytes:60 (60 B)\n    TX packets:7 errors:0\n  \
+             port 3: p1 (dpdk: n_rxq=1)\n    RX packets:6 errors:0\n    TX packets:{sent} errors:0\n"
+        )
+    }
+
+    #[test]
+    fn counters_are_of_the_ports_in_question() {
+        let at = Instant::now();
+        let start = Forwarded::parse(&shown(1_000_000, 500_000), at, "p0", "p1").unwrap();
+        assert_eq!((start.received, start.sent), (1_000_000, 500_000));
+        let later = at + Duration::from_secs(2);
+        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later, "p0", "p1").unwrap();
+        assert_eq!(end.since(&start), Some(Outcome { mpps: 3.0, dropped_percent: 25.0 }));
+        assert_eq!(end.since(&end), None);
+    }
+
+    #[test]
+    fn a_port_without_counters_is_none() {
+        assert_eq!(Forwarded::parse(&shown(1, 1), Instant::now(), "p0", "p9"), None);
+        assert_eq!(Forwarded::parse("", Instant::now(), "p0", "p1"), None);
+    }
+}
