@@ -70,13 +70,13 @@ pub(super) struct Chain {
     pub(super) steps: Vec<Step>,
     /// What is to be said of its rules if packets get there.
     pub(super) notes: Vec<Note>,
-    /// What is to be said of it if they do not.
-    pub(super) unreached: Why,
+    /// What is to be said of it if they do not, unless it is said already.
+    pub(super) unreached: Option<Why>,
 }
 
 impl Chain {
     /// A chain without rules.
-    pub(super) fn new(name: &str, line: u32, unreached: Why) -> Self {
+    pub(super) fn new(name: &str, line: u32, unreached: Option<Why>) -> Self {
         Self { name: name.to_owned(), line, steps: vec![], notes: vec![], unreached }
     }
 }
@@ -160,7 +160,10 @@ impl<'a> Writer<'a> {
     fn bases_from(&mut self, first: usize, live: &[Match]) -> Result<bool, ExpandError> {
         let program = self.program;
         for (index, base) in program.bases.iter().enumerate().skip(first) {
-            let here = product(live, std::slice::from_ref(&base.scope));
+            let mut here = product(live, std::slice::from_ref(&base.scope));
+            // Those that a chain before this one takes have come by here on their way already.
+            let before = &program.bases[first..index];
+            here.retain(|here| !before.iter().any(|before| covers(&before.scope, here)));
             if here.is_empty() {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! Limits as token buckets of netvm.
 
 use super::Why;
+use super::chains::End;
 use crate::rule::{Police, Rate};
 
 /// A limit of a rule in the file.
@@ -18,11 +19,27 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// What a rule with this limit does that ends so, and what differs; `late` if other matches stand behind the limit.
+    ///
+    /// # Errors
+    /// Why netvm has no such rule.
+    pub(super) fn applied(&self, end: End, late: bool) -> Result<(End, Police, Vec<Why>), Why> {
+        let end = match (self.above, end) {
+            (false, End::Accept) => End::Accept,
+            // What exceeds the limit is dropped, the rest goes on.
+            (true, End::Drop) => End::Next,
+            _ => return Err(Why::LimitUse),
+        };
+        let (police, mut differs) = self.police()?;
+        differs.extend(late.then_some(Why::LimitOrder));
+        Ok((end, police, differs))
+    }
+
     /// The token bucket, and what differs.
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn police(&self) -> Result<(Police, Vec<Why>), Why> {
+    fn police(&self) -> Result<(Police, Vec<Why>), Why> {
         let per_second = self.rate / self.seconds;
         if per_second == 0 {
             return Err(Why::SlowRate);

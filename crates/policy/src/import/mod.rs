@@ -13,6 +13,7 @@ mod interfaces;
 pub mod iptables;
 mod limit;
 mod names;
+pub mod nft;
 mod note;
 mod ranges;
 
@@ -37,7 +38,7 @@ pub struct Imported {
 pub struct ImportedRule {
     /// Line of the file, from 1.
     pub line: u32,
-    /// The comment that the file has on it; empty if none.
+    /// The comment that the file has on it, else what it calls the rule; empty if neither.
     pub name: String,
     /// Which packets.
     pub matches: Match,

@@ -81,6 +81,15 @@ pub enum Why {
     /// An interface that is no port.
     #[error("no port of netvm goes by this name; the rule is left out")]
     Interface,
+    /// An ingress chain of which nft does not print the device.
+    #[error("nft does not say for which device this chain is; it is left out")]
+    Device,
+    /// A chain of a device that is no port.
+    #[error("no port of netvm goes by this name; the chain is left out")]
+    NoDevice,
+    /// Some of several interfaces are no ports.
+    #[error("no port of netvm goes by this name; the rule is for the others that it names")]
+    SomeInterfaces,
     /// A mask that is no prefix.
     #[error("the mask is not a prefix; the rule is left out")]
     Mask,
@@ -90,6 +99,9 @@ pub enum Why {
     /// Ports of DCCP, UDP-Lite and so on.
     #[error("netvm reads the ports of TCP, UDP and SCTP only; the rule is left out")]
     NoPorts,
+    /// `th dport` without a protocol.
+    #[error("netvm reads the ports of TCP, UDP and SCTP only; the rule is for these")]
+    SomePorts,
     /// A negation that the rule language cannot write.
     #[error("netvm cannot match the opposite of this; the rule is left out")]
     Opposite,
@@ -99,6 +111,17 @@ pub enum Why {
     /// The table is not one that filters forwarded packets.
     #[error("netvm has no equivalent of this table; it is left out")]
     Table,
+    /// The table is switched off.
+    #[error("the table is dormant; it is left out")]
+    Dormant,
+    /// A match or target that nft cannot tell.
+    #[error(
+        "this is of iptables-nft and nft does not tell it: import what iptables-save prints; the rule is left out"
+    )]
+    Xtables,
+    /// A kind of object.
+    #[error("netvm does not know this kind of object; it is left out")]
+    Object,
     /// The chain is for other than forwarded packets.
     #[error("only rules for forwarded packets have an equivalent; the chain is left out")]
     Hook,

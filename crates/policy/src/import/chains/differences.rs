@@ -24,8 +24,10 @@ impl Writer<'_> {
     fn unreached(&mut self) {
         for (index, chain) in self.program.chains.iter().enumerate() {
             if !self.entered[index] {
-                if !chain.steps.is_empty() || !chain.notes.is_empty() {
-                    self.note(chain.line, &format!("chain {}", chain.name), chain.unreached);
+                if let Some(why) = chain.unreached
+                    && !(chain.steps.is_empty() && chain.notes.is_empty())
+                {
+                    self.note(chain.line, &format!("chain {}", chain.name), why);
                 }
                 continue;
             }
@@ -55,13 +57,14 @@ impl Writer<'_> {
             }
         }
         for (origin, (first, count)) in steps {
-            let line = self.out.rules[first].line;
+            // Policies have no limits.
+            let Some((chain, step)) = origin else { continue };
+            let step = &self.program.chains[chain].steps[step];
             if count > 1 {
-                self.note(line, "limit", Why::LimitSplit(count));
+                self.note(step.line, &step.what, Why::LimitSplit(count));
             }
-            let ends = origin.map(|(chain, step)| self.program.chains[chain].steps[step].end);
-            if ends == Some(End::Accept) && !self.rest_is_dropped(first) {
-                self.note(line, "limit", Why::LimitDrops);
+            if step.end == End::Accept && !self.rest_is_dropped(first) {
+                self.note(step.line, &step.what, Why::LimitDrops);
             }
         }
     }

@@ -10,7 +10,7 @@ fn step(line: u32, fits: &[Match], end: End) -> Step {
 }
 
 fn chain(name: &str, steps: Vec<Step>) -> Chain {
-    Chain { steps, ..Chain::new(name, 1, Why::Unreached) }
+    Chain { steps, ..Chain::new(name, 1, Some(Why::Unreached)) }
 }
 
 fn ip() -> Match {

@@ -203,7 +203,7 @@ impl Reader<'_> {
             program.bases.push(Base { chain, line, scope, accepts });
         }
         let unreached = if policy.is_some() { Why::Hook } else { Why::Unreached };
-        program.chains.push(Chain::new(name, line, unreached));
+        program.chains.push(Chain::new(name, line, Some(unreached)));
         Ok(())
     }
 

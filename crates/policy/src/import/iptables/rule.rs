@@ -126,14 +126,10 @@ impl<'a> RuleReader<'a> {
         }
         let mut police = None;
         if let Some(limit) = limit {
-            end = match (limit.above, end) {
-                (false, End::Accept) => End::Accept,
-                (true, End::Drop) => End::Next,
-                _ => return Err(Stop::Note("limit".into(), Why::LimitUse)),
-            };
-            let (bucket, differs) = limit.police().map_err(|why| Stop::Note("limit".into(), why))?;
-            police = Some(bucket);
-            for why in differs.into_iter().chain(late.then_some(Why::LimitOrder)) {
+            let (act, bucket, differs) =
+                limit.applied(end, late).map_err(|why| Stop::Note("limit".into(), why))?;
+            (end, police) = (act, Some(bucket));
+            for why in differs {
                 note("limit".into(), why);
             }
         }
@@ -266,10 +262,14 @@ impl<'a> RuleReader<'a> {
         words.join(" ")
     }
 
-    /// The rule has no equivalent because of an option and what belongs to it.
+    /// The rule has no equivalent because of an option, or of a match and its options.
     pub(super) fn without(&mut self, start: usize, why: Why) -> Stop {
-        let ends = ["-m", "-j", "-g", "--match", "--jump", "--goto"];
-        while self.words.get(self.at).is_some_and(|word| !ends.contains(&&*word.text)) {
+        let module = matches!(&*self.words[start].text, "-m" | "--match");
+        let ends = |word: &str| match module {
+            true => ["-m", "-j", "-g", "--match", "--jump", "--goto"].contains(&word),
+            false => word == "!" || word.starts_with('-'),
+        };
+        while self.words.get(self.at).is_some_and(|word| !ends(&word.text)) {
             self.at += 1;
         }
         Stop::Note(self.since(start), why)

@@ -1,0 +1,167 @@
+//! What `nft -j list ruleset` prints: the JSON of libnftables-json(5), schema 1 (nftables 0.9 to 1.1).
+//!
+//! Taken over:
+//! - Chains with hook `forward` of families `ip`, `ip6`, `inet` and `bridge`, with hook `ingress` of `netdev` and `inet`,
+//!   with their policies, in the order of their priorities; what one accepts goes on to the next. Chains that they lead
+//!   to by `jump`, `goto` and `return`.
+//! - `match` of `ip` (`saddr`, `daddr`, `protocol`, `dscp`, fragment offset and "more fragments" as nft writes "is a later
+//!   fragment"), `ip6` (`saddr`, `daddr`, `nexthdr`, `dscp`), `tcp`, `udp`, `sctp`, `th` (ports; flags of TCP), `icmp` and
+//!   `icmpv6` (`type`, `code`), `ether`, `vlan` (`id`, `type`), `arp` (`operation`, `saddr ip`, `daddr ip`), and of `meta`
+//!   `iifname`, `oifname`, `iif`, `oif`, `l4proto`, `nfproto`, `protocol`.
+//! - Values, ranges, prefixes, anonymous and named sets as they are now, concatenations, masks of flags, prefixes and MAC
+//!   addresses; all comparisons.
+//! - `accept`, `drop`, `reject`, `continue`; verdict maps; `limit` of what is accepted, `limit over` of what is dropped;
+//!   rules without a verdict count; `counter`.
+//!
+//! Noted, and not taken over: other hooks, connection tracking, `log` (its rule is taken over without it), sets that
+//! packets change, `xt` of iptables-nft, every other match and statement.
+//!
+//! A field implies its protocol as in nft: `tcp dport != 80` is TCP to another port. Rules that look at ports, flags or
+//! ICMP types fit no later fragments. Rules of `bridge` tables that say `ether type` are for untagged frames, as in the
+//! kernel.
+//!
+//! netvm looks at packets when they come in, and again on their way out of a port. A rule with `oif` or `oifname` can act
+//! only then, so that all rules of a file with one are for packets on their way out.
+//!
+//! nft prints one line; notes and rules name the rule by its handle besides.
+
+mod left;
+mod matches;
+mod objects;
+mod rule;
+mod symbols;
+mod values;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use self::objects::Objects;
+use super::chains::{ExpandError, expand};
+use super::{Imported, Interfaces};
+
+/// Why a text is not what `nft -j list ruleset` prints.
+#[derive(Debug, Error)]
+pub enum NftError {
+    /// It is not JSON, or no object with an array `nftables`.
+    #[error("not the JSON that `nft -j list ruleset` prints: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A part is not as the schema says.
+    #[error("line {line}, {place}: expected {expected}, found {found}")]
+    Schema {
+        /// Line, from 1.
+        line: u32,
+        /// The object that the part is of.
+        place: String,
+        /// What should be there.
+        expected: &'static str,
+        /// The beginning of what is there.
+        found: String,
+    },
+    /// A later schema.
+    #[error("line {line}: the schema is version {version}, of which this netvm knows version 1 only")]
+    Version {
+        /// Line, from 1.
+        line: u32,
+        /// The version.
+        version: u64,
+    },
+    /// A command in place of an object.
+    #[error("line {line}: `{command}` is a command: give what `nft -j list ruleset` prints")]
+    Command {
+        /// Line, from 1.
+        line: u32,
+        /// The command.
+        command: String,
+    },
+    /// A rule of a chain, or a jump to one, that is not there.
+    #[error("line {line}, {place}: there is no chain {chain} in this table")]
+    Chain {
+        /// Line, from 1.
+        line: u32,
+        /// The rule.
+        place: String,
+        /// The chain.
+        chain: String,
+    },
+    /// A chain is there twice.
+    #[error("line {line}: chain {chain} is there twice: import one ruleset at a time")]
+    Twice {
+        /// Line of the second, from 1.
+        line: u32,
+        /// The chain.
+        chain: String,
+    },
+    /// The chains cannot be written out.
+    #[error(transparent)]
+    Expand(#[from] ExpandError),
+}
+
+#[derive(Deserialize)]
+struct Ruleset<'a> {
+    #[serde(borrow)]
+    nftables: Vec<&'a RawValue>,
+}
+
+/// Reads a ruleset.
+///
+/// # Errors
+/// The first place that nft would not print, or chains that cannot be written out.
+pub fn parse(text: &str, interfaces: &Interfaces) -> Result<Imported, NftError> {
+    let ruleset: Ruleset<'_> = serde_json::from_str(text)?;
+    let mut lines = Lines { text, at: 0, line: 1 };
+    let mut listed = Vec::with_capacity(ruleset.nftables.len());
+    for object in ruleset.nftables {
+        let line = lines.of(object.get());
+        listed.push((line, serde_json::from_str::<Value>(object.get())?));
+    }
+    let objects = Objects::collect(&listed, interfaces)?;
+    let (program, notes) = objects.program(&listed, interfaces)?;
+    let mut imported = expand(&program, &interfaces.all())?;
+    imported.notes.extend(notes);
+    imported.notes.sort_by_key(|note| note.line);
+    Ok(imported)
+}
+
+/// Lines of parts of a text, from first to last.
+struct Lines<'a> {
+    text: &'a str,
+    at: usize,
+    line: u32,
+}
+
+impl Lines<'_> {
+    fn of(&mut self, part: &str) -> u32 {
+        let at = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+        if let Some(before) = self.text.as_bytes().get(self.at..at) {
+            self.line += before.iter().filter(|byte| **byte == b'\n').count() as u32;
+            self.at = at;
+        }
+        self.line
+    }
+}
+
+/// A part of an object that the schema says is there.
+struct Place<'a> {
+    line: u32,
+    name: &'a str,
+}
+
+impl Place<'_> {
+    fn error(&self, expected: &'static str, found: &Value) -> NftError {
+        let found: String = found.to_string().chars().take(80).collect();
+        NftError::Schema { line: self.line, place: self.name.to_owned(), expected, found }
+    }
+
+    fn text<'v>(&self, object: &'v Value, key: &str, expected: &'static str) -> Result<&'v str, NftError> {
+        object.get(key).and_then(Value::as_str).ok_or_else(|| self.error(expected, object))
+    }
+}
+
+/// The only member of an object.
+fn single(value: &Value) -> Option<(&str, &Value)> {
+    let object = value.as_object()?;
+    let (key, inner) = object.iter().next()?;
+    (object.len() == 1).then_some((key, inner))
+}
