@@ -128,7 +128,8 @@ const fn inverse(odd: u64) -> u64 {
     inverse
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use proptest::prelude::*;
 

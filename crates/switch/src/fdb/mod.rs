@@ -20,9 +20,11 @@ mod mix;
 #[cfg(all(test, loom))]
 mod model;
 mod ports;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod stress;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 use std::fmt;

@@ -81,7 +81,8 @@ impl Port {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -105,9 +106,9 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    (0..10_000).for_each(|_| {
+                    for _ in 0..10_000 {
                         reserve(&count, 999);
-                    })
+                    }
                 });
             }
         });

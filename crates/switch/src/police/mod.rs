@@ -9,7 +9,8 @@
 //! unit. Rounding, and clocks of workers that disagree, make it admit less.
 
 mod meter;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 use crate::sync::{AtomicU64, Ordering};
