@@ -1,5 +1,7 @@
 //! Random rules, and what ports do besides.
 
+use std::collections::BTreeSet;
+
 use netvm_config::model::{
     AclDefault, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match, Police,
     PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, SetVlan, Span, SwitchConfig, Verdict, VlanMode,
@@ -234,11 +236,12 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
             to: to.iter().map(port_at).collect(),
             ..matches
         };
-        let sorted = |list: &[PortId]| list.iter().copied().collect::<std::collections::BTreeSet<_>>();
-        let contradicts = |before: &Rule| {
-            let ports = |matches: &Match| (sorted(&matches.from), sorted(&matches.to));
-            ports(&before.matches) == ports(&matches) && before.matches.is_any() && matches.is_any()
+        // Equal sets have the same words, in whatever order.
+        let words = |matches: &Match| -> BTreeSet<String> {
+            let text = format!("{matches:?}");
+            text.split([' ', ',', '[', ']', '{', '}']).map(str::to_owned).collect()
         };
+        let contradicts = |before: &Rule| words(&before.matches) == words(&matches);
         if host.rules.iter().any(contradicts) {
             continue;
         }
