@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use netvm_api::{Client, NfInfo, NfState, Stats, Status};
@@ -13,9 +14,11 @@ use crate::process::{Process, Start};
 use crate::traffic::{ALLOWED_PORT, FORBIDDEN_PORT};
 
 /// Programs of ours that the demo starts, directly or by way of netvmd.
-const PROGRAMS: [&str; 4] = ["netvmd", "netvm-firewall", "netvm-monitor", "netvm-l3-forward"];
+const PROGRAMS: [&str; 5] = ["netvmd", "netvm", "netvm-firewall", "netvm-monitor", "netvm-l3-forward"];
 /// The chain, by role.
 pub const CHAIN: [&str; 3] = ["firewall", "monitor", "l3-forward"];
+/// The rule that forbids a connection.
+pub const FORBIDDING: &str = "no-telnet";
 /// The trust group of all three.
 pub const GROUP: &str = "demo";
 /// How long netvmd and its NFs may take to come up.
@@ -63,7 +66,7 @@ fn rules() -> String {
     format!(
         "allow tcp  from {client} to {server} port {ALLOWED_PORT}\n\
          allow icmp from {client} to {server}\n\
-         deny  tcp  from {client} to {server} port {FORBIDDEN_PORT}  # and everything else\n"
+         deny  tcp  from {client} to {server}  # and everything else\n"
     )
 }
 
@@ -73,7 +76,7 @@ fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
     let port = |side: Side| {
         format!(
             "[[port]]\nname = \"{name}\"\nkind = \"{kind}\"\ninterface = \"{interface}\"\n\n\
-             [[rule]]\nfrom = \"{name}\"\nchain = \"web\"\n\n",
+",
             name = side.name(),
             kind = kind.word(),
             interface = names.interface(side),
@@ -86,12 +89,24 @@ fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
         format!("[engine]\nidle = \"adaptive\"\n\n[[group]]\nname = \"{GROUP}\"\n\n"),
         port(Side::Client),
         port(Side::Server),
+        policy(),
         nf("firewall", &format!(", \"--rules\", \"{folder}/firewall.rules\", \"--stateful\"")),
         nf("monitor", ""),
         nf("l3-forward", &format!(", \"--routes\", \"{folder}/routes\", \"--proxy-arp\"")),
         format!("[[chain]]\nname = \"web\"\nhops = {CHAIN:?}\n"),
     ]
     .concat()
+}
+
+/// The rules that come before any NF: what is forbidden enters no chain.
+fn policy() -> String {
+    format!(
+        "[[rule]]\nname = \"{FORBIDDING}\"\nfrom = \"{client}\"\n\
+         match = {{ protocol = \"tcp\", destination = \"{server}\", destination_ports = {FORBIDDEN_PORT} }}\ndrop = true\n\n\
+         [[rule]]\nname = \"web\"\nchain = \"web\"\n\n",
+        client = Side::Client.name(),
+        server = Side::Server.subnet(),
+    )
 }
 
 /// A netvmd that runs; ended when dropped.
@@ -189,6 +204,27 @@ impl Daemon {
     /// [`Failure::Api`].
     pub fn stats(&self) -> Result<Stats, Failure> {
         self.runtime.block_on(self.client.stats()).map_err(Failure::from)
+    }
+
+    /// Packets that a rule matched.
+    ///
+    /// # Errors
+    /// [`Failure::Api`].
+    pub fn matched(&self, rule: &str) -> Result<u64, Failure> {
+        let policy = self.runtime.block_on(self.client.policy()).map_err(Failure::from)?;
+        Ok(policy.rules.iter().filter(|info| info.name == rule).map(|info| info.packets).sum())
+    }
+
+    /// What `netvm policy trace` is asked, and what it answers.
+    ///
+    /// # Errors
+    /// [`Failure::Io`] when it cannot be started.
+    pub fn trace(&self, packet: &[String]) -> Result<String, Failure> {
+        let mut command = Command::new(programs()?.join("netvm"));
+        command.arg("--socket").arg(self.socket()).args(["policy", "trace"]).args(packet);
+        let output = command.output().map_err(io("starting netvm"))?;
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(format!("$ netvm policy trace {}\n{}", packet.join(" "), said.concat().trim_end()))
     }
 
     /// Everything that it counts, once no NF has a packet any more; after a while in any case.

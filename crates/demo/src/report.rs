@@ -4,7 +4,7 @@ use netvm_api::{NfInfo, Stats, Status};
 use serde::Serialize;
 
 use crate::crash::{Crash, VICTIM};
-use crate::daemon::{CHAIN, GROUP, cells_in_nfs, nf};
+use crate::daemon::{CHAIN, FORBIDDING, GROUP, cells_in_nfs, nf};
 use crate::tables::{count, total};
 use crate::traffic::{Connection, Download, FORBIDDEN_PORT, Pings};
 
@@ -39,8 +39,10 @@ pub struct Forbidden {
     pub beside_the_chain: Connection,
     /// From the client, through the chain.
     pub through_the_chain: Connection,
-    /// Packets that the firewall denied meanwhile, by its own count.
+    /// Packets that the rule dropped meanwhile.
     pub denied: u64,
+    /// How `netvm policy trace` explains it.
+    pub trace: String,
 }
 
 /// A promise, and whether it held.
@@ -90,10 +92,13 @@ pub fn verdicts(summary: &Summary) -> Vec<Verdict> {
             ),
         ),
         Verdict::new(
-            "the firewall stops what is forbidden",
-            !through && forbidden.beside_the_chain == Connection::Made && forbidden.denied > 0,
+            "a rule stops what is forbidden, and trace names it",
+            !through
+                && forbidden.beside_the_chain == Connection::Made
+                && forbidden.denied > 0
+                && forbidden.trace.contains(&format!("decides: {FORBIDDING}:")),
             format!(
-                "port {FORBIDDEN_PORT} {}, {} packets denied",
+                "port {FORBIDDEN_PORT} {}, {} packets dropped by rule {FORBIDDING}",
                 if through { "answered" } else { "did not answer" },
                 forbidden.denied
             ),

@@ -3,13 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
-use netvm_api::Stats;
 use serde_json::json;
 
 use crate::Options;
 use crate::cleanup;
 use crate::crash::{VICTIM, crash};
-use crate::daemon::{CHAIN, GROUP, PortKind, nf, programs};
+use crate::daemon::{CHAIN, FORBIDDING, GROUP, PortKind, nf, programs};
 use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
@@ -105,13 +104,14 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
     let download = download(stage, names, story, interrupt)?;
     let forbidden = forbidden(stage, names, interrupt)?;
     story.say(&format!(
-        "TCP port {FORBIDDEN_PORT} answers beside the chain; through it {}, and the firewall denied {} packets",
+        "TCP port {FORBIDDEN_PORT} answers beside netvm; through it {}, and a rule dropped {} packets",
         match forbidden.through_the_chain {
             Connection::Made => "as well",
             Connection::Failed => "there is no answer",
         },
         forbidden.denied
     ));
+    story.add(&forbidden.trace);
     let before_crash = daemon.stats_at_rest(interrupt)?;
     let crash = crash(names, daemon, folder, story, interrupt)?;
     story.add(&format!(
@@ -147,12 +147,19 @@ fn download(
 }
 
 fn forbidden(stage: &Stage, names: Names, interrupt: &Interrupt) -> Result<Forbidden, Failure> {
-    let denied = |stats: &Stats| nf(stats, CHAIN[0])?.counters.get("denied").copied();
-    let before = denied(&stage.daemon.stats()?).unwrap_or_default();
+    let before = stage.daemon.matched(FORBIDDING)?;
     let beside_the_chain = traffic::connect(names, Side::Server, FORBIDDEN_PORT, interrupt)?;
     let through_the_chain = traffic::connect(names, Side::Client, FORBIDDEN_PORT, interrupt)?;
-    let denied = denied(&stage.daemon.stats()?).unwrap_or_default().saturating_sub(before);
-    Ok(Forbidden { beside_the_chain, through_the_chain, denied })
+    let denied = stage.daemon.matched(FORBIDDING)?.saturating_sub(before);
+    let trace = stage.daemon.trace(&[
+        "--from".to_owned(),
+        Side::Client.name().to_owned(),
+        "protocol=tcp".to_owned(),
+        format!("source={}", Side::Client.address()),
+        format!("destination={}", Side::Server.address()),
+        format!("destination_port={FORBIDDEN_PORT}"),
+    ])?;
+    Ok(Forbidden { beside_the_chain, through_the_chain, denied, trace })
 }
 
 fn in_words(pings: &Pings) -> String {

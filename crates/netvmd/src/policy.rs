@@ -161,7 +161,8 @@ fn place_of(host: &Host, name: &str) -> Result<usize, RuleError> {
 fn read_rule(running: &Host, toml: &str) -> Result<Rule, RuleError> {
     let surroundings = Host { rules: Vec::new(), ..running.clone() }.to_toml();
     let header = if toml.trim_start().starts_with("[[rule]]") { "" } else { "[[rule]]\n" };
-    let Loaded { mut host, .. } = netvm_config::parse("rule", &format!("{surroundings}\n{header}{toml}\n"))?;
+    // In front, so that what is said of it counts lines from its own beginning.
+    let Loaded { mut host, .. } = netvm_config::parse("rule", &format!("{header}{toml}\n\n{surroundings}"))?;
     netvm_config::assign_ids(&mut host, Some(&Host { rules: Vec::new(), ..running.clone() }));
     match <[Rule; 1]>::try_from(host.rules) {
         Ok([rule]) => Ok(rule),

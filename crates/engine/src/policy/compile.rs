@@ -20,7 +20,7 @@ use crate::ids::{ChainId, PortId};
 use crate::snapshot::put;
 
 /// Most cubes of the rules of one side.
-const MOST_CUBES: usize = 1 << 20;
+const MOST_CUBES: usize = 1 << 18;
 
 /// Makes policies. Clones share what lives on from policy to policy; any thread may have one.
 #[derive(Clone, Debug)]
