@@ -153,3 +153,42 @@ fn the_common_kinds_are_read() {
         }
     }
 }
+
+/// Every value of every byte of the headers, one at a time.
+#[test]
+fn no_byte_makes_a_difference() {
+    let vlan = VlanId::new(4094).unwrap();
+    let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
+    // A byte away from an IPv4-mapped address.
+    let nearly_mapped = |place: usize| {
+        let mut octets = std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
+        octets[place] ^= 0x10;
+        IpAddr::from(octets)
+    };
+    let pairs = [
+        ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+        (nearly_mapped(0), nearly_mapped(10)),
+        (nearly_mapped(9), nearly_mapped(11)),
+    ];
+    let mut refused = 0u32;
+    for (source, destination) in pairs {
+        for builder in [builder.clone(), builder.clone().vlan(vlan), builder.clone().service_vlan(vlan)] {
+            let builder = builder.ip(source, destination);
+            let tcp = builder.clone().tcp(80, 1234, TcpFlags::SYN).payload(&[0; 5]).to_vec().unwrap();
+            let udp = builder.udp(80, 1234).payload(&[0; 5]).to_vec().unwrap();
+            for mut frame in [tcp, udp] {
+                for at in 0..frame.len() {
+                    let kept = frame[at];
+                    for byte in 0..=255 {
+                        frame[at] = byte;
+                        let expected = general(&frame, frame.len());
+                        assert_eq!(FlowKey::of_frame(&frame, frame.len()), expected, "{frame:02x?}");
+                        refused += u32::from(expected.is_err());
+                    }
+                    frame[at] = kept;
+                }
+            }
+        }
+    }
+    assert!(refused > 10_000, "{refused}");
+}
