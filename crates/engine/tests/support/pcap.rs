@@ -1,0 +1,120 @@
+//! Captures that go in and come out, in a folder of the test's own.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};
+use netvm_config::model::{EngineConfig, Host, PortConfig, PortKind};
+use netvm_engine::{DropCounts, RuleCount};
+use netvm_policy::RuleId;
+
+use super::support::Rig;
+
+/// A folder, removed at the end.
+pub struct Scratch(PathBuf);
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+impl Scratch {
+    pub fn new() -> Self {
+        let name =
+            format!("netvm-engine-test-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// The capture that port `id` writes.
+    fn output(&self, id: u16) -> PathBuf {
+        self.0.join(format!("out{id}.pcap"))
+    }
+
+    /// A capture port: `frames` come in by it, 1 ms apart, as fast as they can; what goes out is kept.
+    pub fn port(&self, id: u16, frames: &[Vec<u8>]) -> PortConfig {
+        let input = (!frames.is_empty()).then(|| self.0.join(format!("in{id}.pcap")));
+        if let Some(path) = &input {
+            write(path, frames);
+        }
+        let kind = PortKind::Pcap { input, output: Some(self.output(id)), paced: false };
+        super::support::port(id, &format!("p{id}"), kind)
+    }
+
+    /// What went out of port `id`; to be asked when the port is closed.
+    pub fn sent(&self, id: u16) -> Vec<Vec<u8>> {
+        let mut reader = CaptureReader::open(&self.output(id)).unwrap();
+        let mut frames = Vec::new();
+        while let Some(frame) = reader.next_frame().unwrap() {
+            frames.push(frame.data.to_vec());
+        }
+        frames
+    }
+}
+
+/// What came of captures.
+pub struct Seen {
+    /// Drops by port.
+    pub drops: BTreeMap<u16, DropCounts>,
+    /// Packets and bytes by rule.
+    pub counts: BTreeMap<RuleId, RuleCount>,
+}
+
+/// Plays all captures of a host whose NFs, named with their role, all forward.
+pub fn play(host: &Host, nfs: &[&str]) -> Seen {
+    let mut rig = Rig::new(&EngineConfig::default());
+    start(&mut rig, host, nfs);
+    finish(&mut rig);
+    Seen {
+        drops: rig.engine.ports().into_iter().map(|view| (view.id.0, view.drops)).collect(),
+        counts: rig.engine.rule_counts(),
+    }
+}
+
+/// Applies a host: NFs and the ports that packets leave by first, so that nothing is dropped for want of them.
+pub fn start(rig: &mut Rig, host: &Host, nfs: &[&str]) {
+    let mut quiet = host.clone();
+    for port in &mut quiet.ports {
+        if let PortKind::Pcap { input, .. } = &mut port.kind {
+            *input = None;
+        }
+    }
+    rig.engine.apply(&quiet).unwrap();
+    for role in nfs {
+        rig.attach(role, "forward", false);
+    }
+    rig.engine.apply(host).unwrap();
+}
+
+/// Waits until every capture has been read to its end and everything that came of it is done.
+pub fn finish(rig: &mut Rig) {
+    let limit = Duration::from_secs(60);
+    let all = rig.until(limit, |engine| engine.ports().iter().all(|port| port.done != Some(false)));
+    assert!(all, "{}", rig.story());
+    // What was read last is on its way when a capture says that it is done: two turns more, and what is with NFs.
+    let turns =
+        |engine: &netvm_engine::Engine| engine.workers().map(|worker| worker.counters.turns.get()).min();
+    let last = turns(&rig.engine).map(|turns| turns + 2);
+    assert!(rig.until(limit, |engine| turns(engine) >= last), "{}", rig.story());
+    let home = |engine: &netvm_engine::Engine| {
+        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
+    };
+    assert!(rig.until(limit, home), "{}", rig.story());
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn write(path: &Path, frames: &[Vec<u8>]) {
+    let mut writer = CaptureWriter::create(path, WriterOptions::default()).unwrap();
+    for (n, frame) in (0u32..).zip(frames) {
+        let time = Timestamp::new(n / 1000, n % 1000 * 1_000_000);
+        writer.write(time, frame.len() as u32, frame).unwrap();
+    }
+    writer.finish().unwrap();
+}
