@@ -60,7 +60,7 @@ const MIN_BUCKET_BITS: u32 = KEY_BITS - TAG_BITS;
 pub struct FdbOptions {
     /// Addresses that can be learnt: 1 to 4,194,304. Memory is 16 to 32 bytes each, and at least 512 KiB.
     pub capacity: u32,
-    /// Ticks after which an address that was not seen is forgotten. IEEE 802.1Q table 8-6 recommends 300 s.
+    /// Ticks after which an address that was not seen is forgotten. IEEE 802.1Q clause 8.8.3 recommends 300 s.
     pub max_age: u32,
     /// Addresses that a port may have at a time, unless [`Fdb::set_limit`] says otherwise.
     pub limit: u32,

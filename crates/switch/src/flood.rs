@@ -1,0 +1,343 @@
+//! Where a frame goes: out of the port that its destination is behind, or out of all that may have it.
+//!
+//! A [`Bridge`] is made when the configuration changes, and not changed; workers share it. It knows no addresses: those
+//! are in the [`crate::Fdb`].
+
+use std::num::NonZeroU8;
+
+use netvm_wire::MacAddr;
+use thiserror::Error;
+
+use crate::fdb::{Fdb, MAX_PORTS};
+use crate::port_set::PortSet;
+use crate::vlan::{Tagging, VlanError, VlanPort};
+
+/// VLANs, and 0 for ports that know of none.
+const VLANS: usize = 4096;
+
+/// A port of a bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgePort {
+    /// Its VLANs.
+    pub vlan: VlanPort,
+    /// Its split-horizon group: ports of one group send each other nothing.
+    pub group: Option<NonZeroU8>,
+    /// Addresses that may be learnt from it; `None`: as many as the database's options say.
+    pub limit: Option<u32>,
+    /// New addresses that may be learnt from it in a second; `None`: as many as the database's options say.
+    pub new_per_second: Option<u32>,
+}
+
+/// Why there is no such bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BridgeError {
+    /// The number is no port's.
+    #[error("port {0} cannot be in a bridge: ports are below {MAX_PORTS}")]
+    Port(u16),
+    /// It was given twice.
+    #[error("port {0} is twice in the bridge")]
+    Twice(u16),
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forward {
+    /// Out of one port.
+    Port(u16),
+    /// Out of each of these, of which there is one at least.
+    Flood(PortSet),
+    /// Nowhere.
+    Drop(NotForwarded),
+}
+
+/// Why a frame goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum NotForwarded {
+    /// Its destination is one of the addresses of IEEE 802.1Q table 8-1, 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP, PAUSE), which
+    /// no bridge forwards.
+    #[error("its destination is a link-local group address, which no bridge forwards")]
+    LinkLocal,
+    /// Its destination is behind the port it came from.
+    #[error("its destination is behind the port it came from")]
+    SamePort,
+    /// Its destination is behind a port of the same split-horizon group.
+    #[error("its destination is behind a port of the same split-horizon group")]
+    SplitHorizon,
+    /// Its destination is behind a port that is not, or no longer, in the VLAN.
+    #[error("its destination is behind a port that is not in its VLAN")]
+    NotMember,
+    /// No other port may have it.
+    #[error("no other port is in its VLAN")]
+    NoMembers,
+}
+
+/// The ports of L2 switching, and who may send to whom.
+#[derive(Debug)]
+pub struct Bridge {
+    ports: Box<[Option<BridgePort>]>,
+    /// Who is in a VLAN.
+    members: Box<[PortSet]>,
+    /// To whom a port may send.
+    reach: Box<[PortSet]>,
+}
+
+impl Bridge {
+    /// Of ports and their numbers.
+    ///
+    /// # Errors
+    /// [`BridgeError`] for a number that is no port's or comes twice.
+    pub fn new(given: impl IntoIterator<Item = (u16, BridgePort)>) -> Result<Self, BridgeError> {
+        let mut ports: Box<[_]> = (0..MAX_PORTS).map(|_| None).collect();
+        for (number, port) in given {
+            let place = ports.get_mut(usize::from(number)).ok_or(BridgeError::Port(number))?;
+            if place.replace(port).is_some() {
+                return Err(BridgeError::Twice(number));
+            }
+        }
+        let numbered = || (0..).zip(&ports).filter_map(|(number, port)| Some((number, port.as_ref()?)));
+        let members =
+            |vlan| numbered().filter(|(_, port)| port.vlan.has(vlan)).map(|(number, _)| number).collect();
+        let members = (0..VLANS as u16).map(members).collect();
+        let reach = |(from, port): (u16, &Option<BridgePort>)| {
+            let Some(port) = port else { return PortSet::EMPTY };
+            let apart = |other: &BridgePort| other.group.is_none() || other.group != port.group;
+            let others = numbered().filter(|(number, other)| *number != from && apart(other));
+            others.map(|(number, _)| number).collect()
+        };
+        let reach = (0..).zip(&ports).map(reach).collect();
+        Ok(Self { ports, members, reach })
+    }
+
+    /// Sets the limits of its ports in a forwarding database; ports that are not in it may learn nothing.
+    pub fn set_limits(&self, fdb: &Fdb) {
+        let options = fdb.options();
+        for (number, port) in (0..).zip(&self.ports) {
+            let limits = port.as_ref().map(|port| {
+                (port.limit.unwrap_or(options.limit), port.new_per_second.unwrap_or(options.new_per_second))
+            });
+            let (limit, quota) = limits.unwrap_or((0, 0));
+            fdb.set_limit(number, limit);
+            fdb.set_quota(number, quota);
+        }
+    }
+
+    /// The VLAN of a frame, as [`VlanPort::ingress`]; `None` when the port is not in the bridge.
+    ///
+    /// # Errors
+    /// [`VlanError`] when it may not come in.
+    #[inline]
+    pub fn ingress(&self, port: u16, tag: Option<u16>) -> Option<Result<u16, VlanError>> {
+        Some(self.port(port)?.vlan.ingress(tag))
+    }
+
+    /// How frames of a VLAN leave a port, as [`VlanPort::egress`]; `None` when they may not, or the port is not in the bridge.
+    #[inline]
+    #[must_use]
+    pub fn egress(&self, port: u16, vlan: u16) -> Option<Tagging> {
+        self.port(port)?.vlan.egress(vlan)
+    }
+
+    /// Where a frame of a VLAN goes that came in at `ingress` for `destination`, which is `behind` a port by the forwarding
+    /// database; `None` when that does not know it.
+    #[inline]
+    #[must_use]
+    pub fn forward(&self, ingress: u16, vlan: u16, destination: MacAddr, behind: Option<u16>) -> Forward {
+        match behind {
+            Some(port) if !destination.is_multicast() => self.unicast(ingress, vlan, port),
+            _ if is_link_local(destination) => Forward::Drop(NotForwarded::LinkLocal),
+            _ => match self.flood(ingress, vlan) {
+                ports if ports.is_empty() => Forward::Drop(NotForwarded::NoMembers),
+                ports => Forward::Flood(ports),
+            },
+        }
+    }
+
+    /// Whom a frame of a VLAN that came in at `ingress` may be sent to.
+    #[inline]
+    #[must_use]
+    pub fn flood(&self, ingress: u16, vlan: u16) -> PortSet {
+        self.members_of(vlan) & self.reach_of(ingress)
+    }
+
+    #[inline]
+    fn unicast(&self, ingress: u16, vlan: u16, port: u16) -> Forward {
+        if self.flood(ingress, vlan).contains(port) {
+            Forward::Port(port)
+        } else if port == ingress {
+            Forward::Drop(NotForwarded::SamePort)
+        } else if self.members_of(vlan).contains(port) {
+            Forward::Drop(NotForwarded::SplitHorizon)
+        } else {
+            Forward::Drop(NotForwarded::NotMember)
+        }
+    }
+
+    #[inline]
+    fn port(&self, port: u16) -> Option<&BridgePort> {
+        self.ports.get(usize::from(port))?.as_ref()
+    }
+
+    #[inline]
+    fn members_of(&self, vlan: u16) -> PortSet {
+        self.members.get(usize::from(vlan)).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn reach_of(&self, port: u16) -> PortSet {
+        self.reach.get(usize::from(port)).copied().unwrap_or_default()
+    }
+}
+
+/// The addresses of IEEE 802.1Q table 8-1.
+#[inline]
+const fn is_link_local(address: MacAddr) -> bool {
+    matches!(address.octets(), [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use netvm_wire::VlanId;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{FdbOptions, Learned};
+
+    const GUEST: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    fn id(vlan: u16) -> VlanId {
+        VlanId::new(vlan).unwrap()
+    }
+
+    fn port(vlan: VlanPort, group: u8) -> BridgePort {
+        BridgePort { vlan, group: NonZeroU8::new(group), limit: None, new_per_second: None }
+    }
+
+    fn set(ports: &[u16]) -> PortSet {
+        ports.iter().copied().collect()
+    }
+
+    /// Guests 1 and 2 of one group, 3 of none; an uplink 4; one of another VLAN, 5; and one that knows no VLAN, 255.
+    fn bridge() -> Bridge {
+        let access = VlanPort::Access(id(10));
+        let uplink = VlanPort::Trunk { allowed: [id(10), id(20)].into_iter().collect(), native: None };
+        Bridge::new([
+            (1, port(access.clone(), 7)),
+            (2, port(access.clone(), 7)),
+            (3, port(access, 0)),
+            (4, port(uplink, 0)),
+            (5, port(VlanPort::Access(id(20)), 7)),
+            (255, port(VlanPort::Unaware, 0)),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn floods_reach_the_vlan_but_not_the_ingress_nor_its_group() {
+        let bridge = bridge();
+        for destination in [MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1]), GUEST] {
+            let forward = |ingress, vlan| bridge.forward(ingress, vlan, destination, None);
+            assert_eq!(forward(1, 10), Forward::Flood(set(&[3, 4])));
+            assert_eq!(forward(3, 10), Forward::Flood(set(&[1, 2, 4])));
+            assert_eq!(forward(4, 10), Forward::Flood(set(&[1, 2, 3])));
+            assert_eq!(forward(4, 20), Forward::Flood(set(&[5])));
+            assert_eq!(forward(4, 30), Forward::Drop(NotForwarded::NoMembers));
+            assert_eq!(forward(255, 0), Forward::Drop(NotForwarded::NoMembers));
+            assert_eq!(forward(9, 10), Forward::Drop(NotForwarded::NoMembers), "a port of no bridge");
+            assert_eq!(forward(256, u16::MAX), Forward::Drop(NotForwarded::NoMembers));
+        }
+    }
+
+    #[test]
+    fn known_destinations_get_what_they_may() {
+        let bridge = bridge();
+        let forward = |ingress, vlan, behind| bridge.forward(ingress, vlan, GUEST, Some(behind));
+        assert_eq!(forward(1, 10, 4), Forward::Port(4));
+        assert_eq!(forward(1, 10, 1), Forward::Drop(NotForwarded::SamePort));
+        assert_eq!(forward(1, 10, 2), Forward::Drop(NotForwarded::SplitHorizon));
+        assert_eq!(forward(1, 10, 5), Forward::Drop(NotForwarded::NotMember));
+        assert_eq!(forward(1, 10, 300), Forward::Drop(NotForwarded::NotMember));
+        assert_eq!(bridge.forward(1, 10, MacAddr::BROADCAST, Some(4)), Forward::Flood(set(&[3, 4])));
+    }
+
+    #[test]
+    fn link_local_groups_are_not_forwarded() {
+        let bridge = bridge();
+        for last in 0..=255 {
+            let group = MacAddr([0x01, 0x80, 0xc2, 0, 0, last]);
+            let forwarded = bridge.forward(1, 10, group, None) != Forward::Drop(NotForwarded::LinkLocal);
+            assert_eq!(forwarded, last > 0x0f, "{group}");
+        }
+    }
+
+    #[test]
+    fn vlans_are_those_of_the_port() {
+        let bridge = bridge();
+        assert_eq!(bridge.ingress(1, None), Some(Ok(10)));
+        assert_eq!(bridge.ingress(1, Some(10)), Some(Err(VlanError::Tagged)));
+        assert_eq!((bridge.ingress(9, None), bridge.ingress(900, None)), (None, None));
+        assert_eq!((bridge.egress(4, 20), bridge.egress(4, 30)), (Some(Tagging::Tagged), None));
+        assert_eq!(bridge.egress(9, 10), None);
+    }
+
+    #[test]
+    fn limits_are_those_of_the_ports() {
+        let fdb = Fdb::new(FdbOptions::default()).unwrap();
+        let limited = BridgePort { limit: Some(2), ..port(VlanPort::Unaware, 0) };
+        let slow = BridgePort { new_per_second: Some(3), ..port(VlanPort::Unaware, 0) };
+        let bridge = Bridge::new([(1, limited), (2, slow)]).unwrap();
+        bridge.set_limits(&fdb);
+        let learned = |port: u8| {
+            let outcome = |n| fdb.learn(0, MacAddr([2, 0, 0, 0, port, n]), port.into(), 0);
+            [0, 1, 2, 3].map(outcome)
+        };
+        use Learned::{LimitReached, New, OverQuota};
+        assert_eq!(learned(1), [New, New, LimitReached, LimitReached]);
+        assert_eq!(learned(2), [New, New, New, OverQuota]);
+        assert_eq!(learned(3), [LimitReached; 4]);
+    }
+
+    #[test]
+    fn ports_must_be_ports_once() {
+        let port = || port(VlanPort::Unaware, 0);
+        assert_eq!(Bridge::new([(256, port())]).unwrap_err(), BridgeError::Port(256));
+        assert_eq!(Bridge::new([(1, port()), (1, port())]).unwrap_err(), BridgeError::Twice(1));
+    }
+
+    fn any_port() -> impl Strategy<Value = BridgePort> {
+        let vlan = prop_oneof![
+            Just(VlanPort::Unaware),
+            (1..4u16).prop_map(|vlan| VlanPort::Access(id(vlan))),
+            (prop::collection::vec((1..4u16).prop_map(id), 0..3), prop::option::of((1..4u16).prop_map(id)))
+                .prop_map(|(allowed, native)| VlanPort::Trunk {
+                    allowed: allowed.into_iter().collect(),
+                    native
+                }),
+        ];
+        (vlan, 0..3u8).prop_map(|(vlan, group)| port(vlan, group))
+    }
+
+    proptest! {
+        /// By asking each port whether it may have the frame.
+        #[test]
+        fn a_flood_reaches_who_may_have_it(
+            ports in prop::collection::btree_map(0..256u16, any_port(), 1..12),
+            vlan in 0..5u16,
+            behind in 0..256u16,
+        ) {
+            let bridge = Bridge::new(ports.clone()).unwrap();
+            for (from, own) in &ports {
+                let may = |to: u16, other: &BridgePort| {
+                    let apart = own.group.is_none() || own.group != other.group;
+                    to != *from && apart && other.vlan.egress(vlan).is_some()
+                };
+                let wanted: PortSet = ports.iter().filter(|(to, other)| may(**to, other)).map(|(to, _)| *to).collect();
+                prop_assert_eq!(bridge.flood(*from, vlan), wanted);
+                let unicast = bridge.forward(*from, vlan, GUEST, Some(behind));
+                prop_assert_eq!(unicast == Forward::Port(behind), wanted.contains(behind));
+                let group = bridge.forward(*from, vlan, MacAddr::BROADCAST, None);
+                prop_assert_eq!(matches!(group, Forward::Flood(ports) if ports == wanted), !wanted.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! VLANs of ports: which one a frame belongs to when it comes in, and whether it has a tag when it goes out
+//! (IEEE 802.1Q-2018 clauses 6.9, 8.6.2 and 8.6.4).
+//!
+//! The outer tag counts; what follows it is data, a second tag too. Tags of either EtherType, 0x8100 and 0x88a8, count alike.
+
+use netvm_wire::VlanId;
+use thiserror::Error;
+
+use crate::vlan_set::VlanSet;
+
+/// The VLAN of ports that know of none.
+pub const NO_VLAN: u16 = 0;
+
+/// How a port treats VLANs.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum VlanPort {
+    /// It knows of none: all such ports are one VLAN, of the number 0, and tags are data.
+    #[default]
+    Unaware,
+    /// It is in one VLAN, and what it speaks to knows nothing of that: frames have no tag. Those that have one are refused,
+    /// be it of the same VLAN ("admit only untagged and priority-tagged frames").
+    Access(VlanId),
+    /// It is in several, and frames are tagged.
+    Trunk {
+        /// Those that it is in, besides the native one.
+        allowed: VlanSet,
+        /// The one whose frames have no tag; `None`: frames without a tag are refused.
+        native: Option<VlanId>,
+    },
+}
+
+/// Why a frame may not come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum VlanError {
+    /// The tag is one that no frame may have.
+    #[error("VLAN 4095 is reserved")]
+    Reserved,
+    /// An access port got a tag.
+    #[error("a tagged frame came into an access port")]
+    Tagged,
+    /// A trunk without a native VLAN got no tag.
+    #[error("an untagged frame came into a trunk without a native VLAN")]
+    Untagged,
+    /// A trunk is not in the VLAN.
+    #[error("the trunk is not in the frame's VLAN")]
+    NotAllowed,
+}
+
+/// Whether frames of a VLAN go out of a port with a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tagging {
+    /// As they came in.
+    Unchanged,
+    /// Without.
+    Untagged,
+    /// With that of the VLAN.
+    Tagged,
+}
+
+impl VlanPort {
+    /// The VLAN of a frame that comes in, by the number in its outer tag: `None` when it has none, 0 when the tag gives a
+    /// priority only, which counts as none.
+    ///
+    /// # Errors
+    /// [`VlanError`] when it may not come in.
+    #[inline]
+    pub fn ingress(&self, tag: Option<u16>) -> Result<u16, VlanError> {
+        match self {
+            Self::Unaware => Ok(NO_VLAN),
+            Self::Access(own) => match named(tag)? {
+                None => Ok(own.get()),
+                Some(_) => Err(VlanError::Tagged),
+            },
+            Self::Trunk { native, .. } => match named(tag)? {
+                None => native.map(VlanId::get).ok_or(VlanError::Untagged),
+                Some(vlan) if self.has(vlan) => Ok(vlan),
+                Some(_) => Err(VlanError::NotAllowed),
+            },
+        }
+    }
+
+    /// How frames of a VLAN go out; `None` when they may not.
+    #[inline]
+    #[must_use]
+    pub fn egress(&self, vlan: u16) -> Option<Tagging> {
+        match self {
+            Self::Unaware => (vlan == NO_VLAN).then_some(Tagging::Unchanged),
+            Self::Access(own) => (own.get() == vlan).then_some(Tagging::Untagged),
+            Self::Trunk { native, .. } if native.is_some_and(|native| native.get() == vlan) => {
+                Some(Tagging::Untagged)
+            }
+            Self::Trunk { allowed, .. } => allowed.contains(vlan).then_some(Tagging::Tagged),
+        }
+    }
+
+    /// Whether it is in a VLAN.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, vlan: u16) -> bool {
+        self.egress(vlan).is_some()
+    }
+}
+
+/// The VLAN that a tag names; one that gives a priority only names none.
+#[inline]
+const fn named(tag: Option<u16>) -> Result<Option<u16>, VlanError> {
+    match tag {
+        None | Some(0) => Ok(None),
+        Some(vlan @ 1..=VlanId::MAX) => Ok(Some(vlan)),
+        Some(_) => Err(VlanError::Reserved),
+    }
+}
+
+/// What is to be done to the outer tag of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TagChange {
+    /// Nothing.
+    Keep,
+    /// One is put in front.
+    Push(VlanId),
+    /// It is taken off, and its priority is lost.
+    Pop,
+    /// Its VLAN is changed; its priority stays.
+    Set(VlanId),
+}
+
+impl TagChange {
+    /// For a frame that came in with `tag` (as in [`VlanPort::ingress`]), is of `vlan`, and goes out by `tagging`.
+    #[inline]
+    #[must_use]
+    pub fn new(tag: Option<u16>, vlan: u16, tagging: Tagging) -> Self {
+        match (tag, tagging, VlanId::new(vlan)) {
+            (_, Tagging::Unchanged, _) | (None, Tagging::Untagged, _) | (_, Tagging::Tagged, Err(_)) => {
+                Self::Keep
+            }
+            (Some(_), Tagging::Untagged, _) => Self::Pop,
+            (None, Tagging::Tagged, Ok(vlan)) => Self::Push(vlan),
+            (Some(tag), Tagging::Tagged, Ok(vlan)) if tag == vlan.get() => Self::Keep,
+            (Some(_), Tagging::Tagged, Ok(vlan)) => Self::Set(vlan),
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(vlan: u16) -> VlanId {
+        VlanId::new(vlan).unwrap()
+    }
+
+    fn trunk(allowed: &[u16], native: Option<u16>) -> VlanPort {
+        VlanPort::Trunk { allowed: allowed.iter().copied().map(id).collect(), native: native.map(id) }
+    }
+
+    #[test]
+    fn an_unaware_port_takes_tags_for_data() {
+        let port = VlanPort::default();
+        for tag in [None, Some(0), Some(7), Some(4095)] {
+            assert_eq!(port.ingress(tag), Ok(NO_VLAN));
+            assert_eq!(TagChange::new(tag, NO_VLAN, Tagging::Unchanged), TagChange::Keep);
+        }
+        assert_eq!((port.egress(NO_VLAN), port.egress(7)), (Some(Tagging::Unchanged), None));
+    }
+
+    #[test]
+    fn an_access_port_has_no_tags() {
+        let port = VlanPort::Access(id(7));
+        assert_eq!((port.ingress(None), port.ingress(Some(0))), (Ok(7), Ok(7)));
+        assert_eq!(port.ingress(Some(7)), Err(VlanError::Tagged));
+        assert_eq!(port.ingress(Some(8)), Err(VlanError::Tagged));
+        assert_eq!(port.ingress(Some(4095)), Err(VlanError::Reserved));
+        assert_eq!((port.egress(7), port.egress(8), port.egress(0)), (Some(Tagging::Untagged), None, None));
+    }
+
+    #[test]
+    fn a_trunk_has_tags_but_for_its_native_vlan() {
+        let port = trunk(&[7, 8, 9, 4094], Some(5));
+        assert_eq!((port.ingress(None), port.ingress(Some(0)), port.ingress(Some(5))), (Ok(5), Ok(5), Ok(5)));
+        assert_eq!((port.ingress(Some(7)), port.ingress(Some(4094))), (Ok(7), Ok(4094)));
+        assert_eq!(port.ingress(Some(10)), Err(VlanError::NotAllowed));
+        assert_eq!(port.ingress(Some(4095)), Err(VlanError::Reserved));
+        assert_eq!((port.egress(5), port.egress(8)), (Some(Tagging::Untagged), Some(Tagging::Tagged)));
+        assert_eq!((port.egress(10), port.egress(0), port.egress(4095)), (None, None, None));
+        assert_eq!(trunk(&[7], None).ingress(None), Err(VlanError::Untagged));
+        assert_eq!(trunk(&[7], None).ingress(Some(0)), Err(VlanError::Untagged));
+    }
+
+    #[test]
+    fn tags_are_changed_as_little_as_can_be() {
+        use Tagging::{Tagged, Untagged};
+        assert_eq!(TagChange::new(None, 7, Tagged), TagChange::Push(id(7)));
+        assert_eq!(TagChange::new(None, 7, Untagged), TagChange::Keep);
+        assert_eq!(TagChange::new(Some(7), 7, Tagged), TagChange::Keep);
+        assert_eq!(TagChange::new(Some(0), 7, Tagged), TagChange::Set(id(7)));
+        assert_eq!(TagChange::new(Some(7), 7, Untagged), TagChange::Pop);
+        assert_eq!(TagChange::new(Some(0), 7, Untagged), TagChange::Pop);
+    }
+
+    fn ports() -> impl Strategy<Value = VlanPort> {
+        let ids = (1..=4094u16).prop_map(id);
+        prop_oneof![
+            Just(VlanPort::Unaware),
+            (1..8u16).prop_map(id).prop_map(VlanPort::Access),
+            (prop::collection::vec((1..8u16).prop_map(id), 0..6), prop::option::of((1..8u16).prop_map(id)))
+                .prop_map(|(allowed, native)| VlanPort::Trunk {
+                    allowed: allowed.into_iter().collect(),
+                    native
+                }),
+            ids.prop_map(VlanPort::Access),
+        ]
+    }
+
+    /// The tag of a frame after a change.
+    fn changed(tag: Option<u16>, change: TagChange) -> Option<u16> {
+        match change {
+            TagChange::Keep => tag,
+            TagChange::Pop => None,
+            TagChange::Push(vlan) | TagChange::Set(vlan) => Some(vlan.get()),
+        }
+    }
+
+    proptest! {
+        /// What leaves one port into another like it is of the same VLAN there.
+        #[test]
+        fn frames_keep_their_vlan(from in ports(), to in ports(), tag in prop::option::of(0..10u16)) {
+            if let Ok(vlan) = from.ingress(tag) {
+                prop_assert!(from.has(vlan), "a port is in every VLAN that it takes frames of");
+                if let Some(tagging) = to.egress(vlan) {
+                    let sent = changed(tag, TagChange::new(tag, vlan, tagging));
+                    prop_assert_eq!(to.ingress(sent), Ok(vlan));
+                    prop_assert!(matches!(to, VlanPort::Unaware) || sent != Some(0), "a priority tag is not sent on");
+                }
+            }
+        }
+    }
+}
