@@ -146,10 +146,10 @@ impl Classifier {
     #[inline]
     fn burst(&self, keys: &[FlowKey], out: &mut [u32]) {
         let keys = &keys[..keys.len().min(out.len())];
-        let Some(family) = keys.first().map(Family::of) else { return };
-        if keys.iter().all(|key| Family::of(key) == family) {
+        let Some(first) = keys.first() else { return };
+        if keys.iter().all(|key| key.ether_type == first.ether_type) {
             let mut rows = ALL;
-            self.families[family as usize].classify(keys, &mut rows[..keys.len()], out);
+            self.families[Family::of(first) as usize].classify(keys, &mut rows[..keys.len()], out);
         } else {
             self.mixed(keys, out);
         }

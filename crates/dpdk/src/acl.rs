@@ -308,18 +308,21 @@ impl<const N: usize> Acl<N> {
     #[inline]
     pub fn classify(&self, keys: &[[u8; N]], results: &mut [u32]) {
         for (keys, results) in keys.chunks(Self::BURST).zip(results.chunks_mut(Self::BURST)) {
-            let count = keys.len().min(results.len()) as u32;
+            let count = keys.len().min(results.len());
             // SAFETY: the context is alive, and compiled for keys of at most N bytes; both slices have `count`
             // elements, which is no more than a burst.
-            unsafe {
+            let error = unsafe {
                 sys::netvm_acl_classify(
                     self.context.as_ptr(),
                     keys.as_ptr().cast(),
                     N,
                     results.as_mut_ptr(),
-                    count,
+                    count as u32,
                     self.algorithm,
-                );
+                )
+            };
+            if error != 0 {
+                results[..count].fill(0);
             }
         }
     }
