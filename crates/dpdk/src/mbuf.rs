@@ -273,6 +273,18 @@ impl Mbuf {
         length
     }
 
+    /// Copies the first `N` bytes of the packet out, which compiles to a few moves: where the packet is shorter, what the
+    /// buffer holds behind it comes along. Returns how many bytes of them are the packet's; 0 when the buffer ends before.
+    #[inline(always)]
+    pub fn copy_first<const N: usize>(&self, out: &mut [u8; N]) -> usize {
+        if usize::from(self.data_off()) + N > usize::from(self.buf_len()) {
+            return 0;
+        }
+        // SAFETY: just checked that this is within the buffer; otherwise as in `copy_to`.
+        unsafe { std::ptr::copy_nonoverlapping(self.data(), out.as_mut_ptr(), N) };
+        N.min(usize::from(self.data_len()))
+    }
+
     /// Makes `bytes` the packet, at the place where it begins now.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ pub enum DropReason {
     Policed,
     /// The headers cannot be parsed, and are needed; `PortCounters::malformed` says why.
     Malformed,
+    /// A VLAN that the port is not in.
+    WrongVlan,
     /// L2 switching sends it nowhere: it is where it belongs, or split horizon keeps it from there.
     Filtered,
     /// The packet spans several buffers, or is longer than a cell: the port's MTU does not fit the group's cells.
@@ -55,13 +57,14 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Rule,
         Self::Rejected,
         Self::Denied,
         Self::NoRule,
         Self::Policed,
         Self::Malformed,
+        Self::WrongVlan,
         Self::Filtered,
         Self::TooLong,
         Self::NfDown,
@@ -94,6 +97,7 @@ impl DropReason {
             Self::NoRule => "no-rule",
             Self::Policed => "policed",
             Self::Malformed => "malformed",
+            Self::WrongVlan => "wrong-vlan",
             Self::Filtered => "filtered",
             Self::TooLong => "too-long",
             Self::NfDown => "nf-down",

@@ -38,7 +38,7 @@ impl Engine {
             return;
         }
         if let Some(switching) = &policy.switching {
-            switching.adopt(&self.host);
+            switching.adopt();
         }
         self.counts.begin(&policy, self.workers.len());
         self.policy = policy;

@@ -14,6 +14,9 @@ pub enum PolicyError {
     /// The forwarding database could not be made.
     #[error(transparent)]
     Fdb(#[from] netvm_switch::FdbError),
+    /// The ports of the switch.
+    #[error(transparent)]
+    Bridge(#[from] netvm_switch::BridgeError),
     /// A rate that no token bucket can keep.
     #[error(transparent)]
     Rate(#[from] netvm_switch::PolicerError),

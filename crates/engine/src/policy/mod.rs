@@ -4,7 +4,6 @@
 //! a [`Decision`], which the flow cache remembers. The same happens again on its way out, where the port it leaves by has
 //! rules of its own. Numbers 0 and 1 are the defaults.
 
-mod bridge;
 mod compile;
 mod counters;
 mod decision;
@@ -13,7 +12,6 @@ mod port;
 mod switching;
 mod trace;
 
-pub(crate) use bridge::Forward;
 pub use compile::Compiler;
 pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};

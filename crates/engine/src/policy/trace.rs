@@ -1,9 +1,10 @@
 //! What becomes of a packet, step by step, without a packet: by the same tables that workers use.
 
 use netvm_policy::RuleId;
+use netvm_switch::Forward;
 use netvm_wire::{FlowKey, Malformed};
 
-use super::{Forward, Outcome, Policy};
+use super::{Outcome, Policy};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 
@@ -40,8 +41,6 @@ pub enum Step {
     Chain(ChainId),
     /// It leaves by a port.
     Out(PortId),
-    /// It leaves by every port of the switch but the one that it came in by.
-    Flooded,
     /// Its sender is told that it was refused.
     Answered,
     /// It is dropped.
@@ -117,12 +116,17 @@ impl Policy {
             steps.push(Step::Dropped(DropReason::Filtered));
             return;
         };
-        let known = switching.fdb.lookup(0, fields.destination_mac, tick);
+        let Some(Ok(vlan)) = switching.bridge.ingress(from.0, fields.vlan.map(netvm_wire::VlanId::get))
+        else {
+            steps.push(Step::Dropped(DropReason::WrongVlan));
+            return;
+        };
+        let known = switching.fdb.lookup(vlan, fields.destination_mac, tick);
         steps.push(Step::Switched(known.map(PortId)));
-        match switching.bridge.forward(from, fields.destination_mac, known) {
-            Forward::Port(out) => self.trace_out(from, out, key, steps),
-            Forward::Flood => steps.push(Step::Flooded),
-            Forward::Filter => steps.push(Step::Dropped(DropReason::Filtered)),
+        match switching.bridge.forward(from.0, vlan, fields.destination_mac, known) {
+            Forward::Port(out) => self.trace_out(from, PortId(out), key, steps),
+            Forward::Flood(ports) => steps.extend(ports.iter().map(PortId).map(Step::Out)),
+            Forward::Drop(_) => steps.push(Step::Dropped(DropReason::Filtered)),
         }
     }
 

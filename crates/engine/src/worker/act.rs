@@ -18,6 +18,8 @@ pub(crate) struct Origin {
     pub(crate) memory: MemoryId,
     /// There is room for them further on.
     pub(crate) admitted: bool,
+    /// Bytes that came in.
+    pub(crate) bytes: u64,
 }
 
 /// Packets that are treated alike: the same decision, and the same place where switching has found one.
@@ -39,9 +41,8 @@ impl Path {
             self.police(meter, from.port, batch);
         }
         if let Some(decision) = ingress.blanket {
-            let bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum();
             let treatment = Treatment { decision, resolved: Resolved::NONE };
-            return self.treat_alike(snapshot, ingress, treatment, from, bytes, batch);
+            return self.treat_alike(snapshot, ingress, treatment, from, from.bytes, batch);
         }
         self.look_up(policy, ingress, from, batch, found);
         if let Some(switching) = &policy.switching {

@@ -72,19 +72,25 @@ impl Path {
         for descriptor in descriptors {
             memory.prefetch(descriptor.cell());
         }
-        for descriptor in descriptors {
+        let (places, room) = run.spare();
+        let mut taken = 0;
+        // A run is no longer than a burst: there is room for all.
+        for descriptor in descriptors.iter().take(room) {
             let (cell, offset, length) = (descriptor.cell(), descriptor.offset(), descriptor.length());
             match memory.take_back(cell, self.id) {
                 Ok(mut mbuf) if geometry.contains(cell, offset, length) && length >= MIN_LENGTH => {
                     // SAFETY: the span lies in the cell, which is the mbuf's buffer; a packet that was handed out has one segment.
                     unsafe { mbuf.set_bounds_unchecked(offset, length) };
-                    // A run is no longer than a burst: there is room.
-                    let _ = run.push(mbuf);
+                    // SAFETY: fewer than `room` have been taken before this one.
+                    unsafe { places.add(taken).write(mbuf.into_raw().as_ptr()) };
+                    taken += 1;
                 }
                 Ok(_) => counters.drops.add(DropReason::BadSpan, 1),
                 Err(violation) => counters.violations[violation as usize].add(1),
             }
         }
+        // SAFETY: so many were written, which nobody else owns.
+        unsafe { run.assume_added(taken) };
     }
 
     #[inline]

@@ -185,8 +185,8 @@ pub(crate) fn key_of(mbuf: &Mbuf) -> Result<FlowKey, Malformed> {
 fn read_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
     let length = usize::from(mbuf.data_len());
     let mut line = [0u8; FIRST_LINE];
-    let copied = mbuf.copy_to(&mut line);
-    if copied == length || is_plain_v4(&line) {
+    let copied = mbuf.copy_first(&mut line);
+    if copied > 0 && (copied == length || is_plain_v4(&line)) {
         return key.read_frame(&line[..copied], length);
     }
     read_long_key(mbuf, key)

@@ -32,7 +32,6 @@ use crate::counters::{Stage, WorkerCounters};
 use crate::ids::{PortId, WorkerId};
 use crate::link::wake;
 use crate::snapshot::Snapshot;
-use act::Origin;
 pub use flow_page::FlowCounts;
 pub(crate) use flow_page::FlowPage;
 use handoff::Handoff;
@@ -200,7 +199,7 @@ impl Worker {
         path.each_link(|link| link.from_nf.prefetch_index());
         for (n, port) in self.inputs.iter().enumerate() {
             let clock = Stopwatch::<TIMED>::start();
-            let memory = path.receive(snapshot, *port, &mut self.batch);
+            let from = path.receive(snapshot, *port, &mut self.batch);
             if n == 0 {
                 // ... then the descriptors.
                 path.each_link(|link| link.from_nf.prefetch(BURST as u32));
@@ -211,7 +210,6 @@ impl Worker {
             }
             moved += count;
             let clock = clock.note(path, Stage::Receive, count);
-            let from = Origin { port: *port, memory, admitted: path.waits_for_room(*port) };
             path.steer(snapshot, from, &mut self.found, &mut self.batch);
             clock.note(path, Stage::Deliver, count);
         }

@@ -2,27 +2,30 @@
 
 use dpdk::{Batch, PortNumber};
 
+use super::act::Origin;
 use super::path::{BURST, Path};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
 use crate::snapshot::Snapshot;
 
 impl Path {
-    /// Takes a burst from a port into `batch`, which is empty; returns the memory that it is in.
+    /// Takes a burst from a port into `batch`, which is empty; returns where it comes from.
     #[inline]
-    pub(crate) fn receive(&mut self, snapshot: &Snapshot, port: PortId, batch: &mut Batch) -> MemoryId {
+    pub(crate) fn receive(&mut self, snapshot: &Snapshot, port: PortId, batch: &mut Batch) -> Origin {
         let (wanted, memory_id) = self.wanted(snapshot, port);
-        let Some(queue) = self.ports[port.index()].as_mut() else { return memory_id };
+        let mut from = Origin { port, memory: memory_id, admitted: false, bytes: 0 };
+        let Some(queue) = self.ports[port.index()].as_mut() else { return from };
         let Some(memory) = self.memories.get(memory_id.index()).and_then(Option::as_deref) else {
-            return memory_id;
+            return from;
         };
+        from.admitted = queue.waits_for_room;
         if wanted > 0 {
             queue.receive(memory, batch, wanted);
         }
         if !batch.is_empty() {
-            self.admit(port, batch);
+            from.bytes = self.admit(port, batch);
         }
-        memory_id
+        from
     }
 
     /// How many packets to take: all that a burst holds, or, from a port that waits, what there is room for.
@@ -39,9 +42,9 @@ impl Path {
         (room, memory)
     }
 
-    /// Counts, notes the port in each packet, and drops what spans several buffers.
+    /// Counts, notes the port in each packet, and drops what spans several buffers; returns the bytes.
     #[inline(always)]
-    fn admit(&self, port: PortId, batch: &mut Batch) {
+    fn admit(&self, port: PortId, batch: &mut Batch) -> u64 {
         let (mut bytes, mut split) = (0, false);
         for mbuf in batch.as_mut_slice() {
             mbuf.set_port(PortNumber(port.0));
@@ -62,10 +65,6 @@ impl Path {
             }
             batch.append(&mut whole);
         }
-    }
-
-    #[inline(always)]
-    pub(crate) fn waits_for_room(&self, port: PortId) -> bool {
-        self.ports[port.index()].as_ref().is_some_and(|queue| queue.waits_for_room)
+        bytes
     }
 }

@@ -2,7 +2,7 @@
 
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::SetVlan;
-use netvm_wire::rewrite;
+use netvm_wire::{EtherType, VlanId, rewrite};
 
 use super::path::Path;
 use crate::drop_reason::DropReason;
@@ -16,6 +16,10 @@ const FRONT: usize = 64;
 impl Path {
     /// Gives packets a tag, or takes it from them; those that have no room for it are dropped.
     pub(super) fn set_vlan(&mut self, change: SetVlan, port: PortId, batch: &mut Batch) {
+        let change = match change {
+            SetVlan::Tag(vlan) => Retag::Set(vlan),
+            SetVlan::Strip => Retag::Strip,
+        };
         let (mut good, mut bad) = (Batch::new(), Batch::new());
         for mut mbuf in batch.drain() {
             let changed = retag(&mut mbuf, change);
@@ -28,16 +32,28 @@ impl Path {
     }
 }
 
+/// How the front of a frame changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retag {
+    /// The outer tag gets this VLAN; one is put in front where there is none.
+    Set(VlanId),
+    /// A tag is put in front.
+    Push(VlanId),
+    /// The outer tag is taken off, if there is one.
+    Strip,
+}
+
 /// Whether it could be done: a packet whose cell has no headroom left stays as it is.
-fn retag(mbuf: &mut Mbuf, change: SetVlan) -> bool {
+pub(super) fn retag(mbuf: &mut Mbuf, change: Retag) -> bool {
     // The front of the packet with room for a tag before it, changed in private and written back.
     let mut front = [0u8; TAG as usize + FRONT];
     let at = usize::from(TAG);
     let copied = mbuf.copy_to(&mut front[at..]);
     let buffer = &mut front[..at + copied];
     let moved = match change {
-        SetVlan::Tag(vlan) => rewrite::set_vlan(buffer, at, vlan),
-        SetVlan::Strip => rewrite::strip_vlan(buffer, at),
+        Retag::Push(vlan) => rewrite::push_vlan(buffer, at, EtherType::VLAN, vlan),
+        Retag::Set(vlan) => rewrite::set_vlan(buffer, at, vlan),
+        Retag::Strip => rewrite::strip_vlan(buffer, at),
     };
     let Ok(start) = moved else { return false };
     // The packet begins `start - TAG` bytes later than it did, which may be fewer than none.

@@ -4,23 +4,23 @@
 //! the first packet of a flow tells the forwarding database that its source is still there.
 
 use dpdk::{Batch, Mbuf};
-use netvm_wire::FlowKey;
+use netvm_config::model::SetVlan;
+use netvm_switch::{Forward, NotForwarded, TagChange};
+use netvm_wire::{FlowKey, VlanId};
 
 use super::act::Origin;
-use super::lookup::{Found, UNRESOLVED};
+use super::lookup::{Found, UNRESOLVED, key_of};
 use super::path::Path;
+use super::retag::{Retag, retag};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::policy::{Forward, IngressPolicy, Outcome, Policy, Switching};
+use crate::policy::{Decision, IngressPolicy, Outcome, Policy, Switching};
 use crate::snapshot::Snapshot;
 
 /// Bits of a flow's further number that say where its packets go; the others say how often addresses had gone away from
 /// there when that was found out.
 const PLACE_BITS: u32 = 9;
 const PLACE: u32 = (1 << PLACE_BITS) - 1;
-
-/// All ports are in one VLAN.
-const VLAN: u16 = 0;
 
 /// Where switching sends a packet: a port below 256, or one of what is named here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +31,21 @@ impl Resolved {
     pub(crate) const NONE: Self = Self(UNRESOLVED & PLACE);
     const FLOOD: Self = Self(1 << 8);
     const FILTERED: Self = Self((1 << 8) + 1);
+    const WRONG_VLAN: Self = Self((1 << 8) + 2);
 
     #[inline(always)]
     pub(crate) const fn of(extra: u32) -> Self {
         Self(extra & PLACE)
     }
 
+    #[inline(always)]
     const fn port(self) -> Option<PortId> {
         if self.0 < Self::FLOOD.0 { Some(PortId(self.0 as u16)) } else { None }
     }
 }
 
 impl Path {
-    /// Finds out where the packets go that are to be switched.
+    /// Finds out where those of a burst of `count` packets go that are to be switched.
     #[inline]
     pub(super) fn switch(
         &mut self,
@@ -64,20 +66,26 @@ impl Path {
                 .port()
                 .filter(|port| found.fresh >> n & 1 == 0 && extra >> PLACE_BITS == since(switching, *port));
             if known.is_none() {
-                found.extras[n] = self.resolve(switching, from.port, &found.keys[n]);
+                let tag = tag_after(decision, &found.keys[n]);
+                found.extras[n] = self.resolve(switching, from.port, &found.keys[n], tag);
                 self.flows.cache.set_extra(found.slots[n], found.extras[n]);
             }
         }
     }
 
     /// Learns from a packet, and looks up where it goes.
-    fn resolve(&mut self, switching: &Switching, from: PortId, key: &FlowKey) -> u32 {
-        let _ = switching.fdb.learn(VLAN, key.source_mac, from.0, self.tick);
-        let known = switching.fdb.lookup(VLAN, key.destination_mac, self.tick);
-        match switching.bridge.forward(from, key.destination_mac, known) {
-            Forward::Port(out) => u32::from(out.0) | since(switching, out) << PLACE_BITS,
-            Forward::Flood => Resolved::FLOOD.0,
-            Forward::Filter => Resolved::FILTERED.0,
+    fn resolve(&mut self, switching: &Switching, from: PortId, key: &FlowKey, tag: Option<u16>) -> u32 {
+        let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else {
+            return Resolved::WRONG_VLAN.0;
+        };
+        // Whether it is learnt or not makes no difference to where the packet goes.
+        let _ = switching.fdb.learn(vlan, key.source_mac, from.0, self.tick);
+        let known = switching.fdb.lookup(vlan, key.destination_mac, self.tick);
+        match switching.bridge.forward(from.0, vlan, key.destination_mac, known) {
+            Forward::Port(out) => u32::from(out) | since(switching, PortId(out)) << PLACE_BITS,
+            Forward::Flood(_) => Resolved::FLOOD.0,
+            Forward::Drop(NotForwarded::NotMember) => Resolved::WRONG_VLAN.0,
+            Forward::Drop(_) => Resolved::FILTERED.0,
         }
     }
 
@@ -90,9 +98,14 @@ impl Path {
         from: Origin,
         batch: &mut Batch,
     ) {
-        match resolved.port() {
-            Some(out) => self.send_out(snapshot, out, from.memory, batch),
-            None => self.send_otherwise(snapshot, resolved, from, batch),
+        match (resolved.port(), &snapshot.policy.switching) {
+            (Some(out), Some(switching)) => {
+                if switching.is_vlan_aware {
+                    self.tag_all(switching, from, out, batch);
+                }
+                self.send_out(snapshot, out, from.memory, batch);
+            }
+            _ => self.send_otherwise(snapshot, resolved, from, batch),
         }
     }
 
@@ -105,15 +118,20 @@ impl Path {
                     self.flood(snapshot, switching, from, mbuf);
                 }
             }
+            (Resolved::WRONG_VLAN, _) => self.drop_at_port(from.port, DropReason::WrongVlan, batch),
             _ => self.drop_at_port(from.port, DropReason::Filtered, batch),
         }
     }
 
-    /// A copy to each port, the packet itself to the last.
+    /// A copy to each port of the packet's VLAN, the packet itself to the last.
     fn flood(&mut self, snapshot: &Snapshot, switching: &Switching, from: Origin, packet: Mbuf) {
+        let vlan = vlan_of(switching, from.port, &packet);
         let mut whole = Batch::new();
         let _ = whole.push(packet);
-        let mut ports = switching.bridge.flood(from.port).peekable();
+        let Some(vlan) = vlan else {
+            return self.drop_at_port(from.port, DropReason::WrongVlan, &mut whole);
+        };
+        let mut ports = switching.bridge.flood(from.port.0, vlan).iter().map(PortId).peekable();
         while let Some(out) = ports.next() {
             let mut one = Batch::new();
             if ports.peek().is_none() {
@@ -121,11 +139,28 @@ impl Path {
             } else if self.copies_of(from.memory, whole.as_slice(), &mut one) > 0 {
                 self.counters.ports[out.index()].drops.add(DropReason::NoCell, 1);
             }
+            if switching.is_vlan_aware {
+                self.tag_all(switching, from, out, &mut one);
+            }
             self.send_out(snapshot, out, from.memory, &mut one);
         }
         if !whole.is_empty() {
             self.drop_at_port(from.port, DropReason::Filtered, &mut whole);
         }
+    }
+
+    /// Gives packets the tag that the port wants; those that it may not have are dropped.
+    #[cold]
+    fn tag_all(&mut self, switching: &Switching, from: Origin, out: PortId, batch: &mut Batch) {
+        let (mut good, mut bad) = (Batch::new(), Batch::new());
+        for mut mbuf in batch.drain() {
+            let tagged = tag_for(switching, from.port, out, &mut mbuf);
+            let _ = if tagged { good.push(mbuf) } else { bad.push(mbuf) };
+        }
+        if !bad.is_empty() {
+            self.drop_at_port(out, DropReason::WrongVlan, &mut bad);
+        }
+        batch.append(&mut good);
     }
 }
 
@@ -133,4 +168,38 @@ impl Path {
 #[inline(always)]
 fn since(switching: &Switching, port: PortId) -> u32 {
     switching.fdb.moves_from(port.0) & (u32::MAX >> PLACE_BITS)
+}
+
+fn tag_of(key: &FlowKey) -> Option<u16> {
+    key.vlan.map(VlanId::get)
+}
+
+/// The tag that a packet has once its decision has changed it: that is what it is switched by.
+fn tag_after(decision: &Decision, key: &FlowKey) -> Option<u16> {
+    let change = decision.extras.as_ref().and_then(|extras| extras.set_vlan.last());
+    match change {
+        None => tag_of(key),
+        Some(SetVlan::Tag(vlan)) => Some(vlan.get()),
+        Some(SetVlan::Strip) => key.inner_vlan.map(VlanId::get),
+    }
+}
+
+/// The VLAN of a packet as it is now.
+fn vlan_of(switching: &Switching, from: PortId, mbuf: &Mbuf) -> Option<u16> {
+    let key = key_of(mbuf).ok()?;
+    switching.bridge.ingress(from.0, tag_of(&key))?.ok()
+}
+
+/// Gives a packet the tag that a port wants; whether it could be done.
+fn tag_for(switching: &Switching, from: PortId, out: PortId, mbuf: &mut Mbuf) -> bool {
+    let Ok(key) = key_of(mbuf) else { return false };
+    let tag = tag_of(&key);
+    let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else { return false };
+    let Some(tagging) = switching.bridge.egress(out.0, vlan) else { return false };
+    match TagChange::new(tag, vlan, tagging) {
+        TagChange::Keep => true,
+        TagChange::Pop => retag(mbuf, Retag::Strip),
+        TagChange::Set(vlan) => retag(mbuf, Retag::Set(vlan)),
+        TagChange::Push(vlan) => retag(mbuf, Retag::Push(vlan)),
+    }
 }

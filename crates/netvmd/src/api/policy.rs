@@ -125,7 +125,6 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
             None => format!("enters chain {chain}"),
         },
         Step::Out(port) => format!("leaves by port {}", Names::port(host, *port)),
-        Step::Flooded => "leaves by every other port".to_owned(),
         Step::Answered => "its sender is told".to_owned(),
         Step::Dropped(reason) => format!("is dropped: {}", reason.name()),
     };
