@@ -9,7 +9,7 @@ use crate::import::{Imported, Note, Why};
 use crate::rule::Verdict;
 
 /// How many rules are looked at to see what becomes of packets over a limit.
-const LOOK_AHEAD: usize = 1000;
+const LOOK_AHEAD: usize = 128;
 
 impl Writer<'_> {
     /// The rules, and what is to be said of them.
