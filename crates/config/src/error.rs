@@ -20,12 +20,14 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// Something in it is wrong.
-    #[error("{name} has {}", errors(findings))]
+    #[error("{name} has {}", errors(*count))]
     #[diagnostic(code("config::invalid"))]
     Invalid {
         /// The name of the file.
         name: String,
-        /// Everything that was found, warnings too, in the order of the file.
+        /// How many errors there are.
+        count: usize,
+        /// What was found, warnings too, in the order of the file; at most 50 of a kind.
         #[related]
         findings: Vec<Finding>,
     },
@@ -54,8 +56,8 @@ impl ConfigError {
     }
 }
 
-fn errors(findings: &[Finding]) -> String {
-    match findings.iter().filter(|finding| !finding.is_warning()).count() {
+fn errors(count: usize) -> String {
+    match count {
         1 => "an error".to_owned(),
         n => format!("{n} errors"),
     }

@@ -1,6 +1,8 @@
 //! What is wrong, or doubtful, in a configuration file: each finding knows its place, says what is there, and what
 //! would help. [`miette`] draws them.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,6 +46,12 @@ pub enum Kind {
     NoStandby,
     /// A rule that never matches, since an earlier one takes all of its packets.
     Shadowed,
+    /// Two rules decide differently on some packets: their order matters.
+    Overlap,
+    /// A rule that no packet can match.
+    Impossible,
+    /// Rules that were not compared with others, as that would take too long.
+    NotCompared,
     /// What a rule allows goes nowhere.
     NoForward,
     /// A chain whose packets are copied on their way.
@@ -56,7 +64,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Syntax,
         Self::UnknownKey,
         Self::MissingKey,
@@ -71,6 +79,9 @@ impl Kind {
         Self::CellSize,
         Self::NoStandby,
         Self::Shadowed,
+        Self::Overlap,
+        Self::Impossible,
+        Self::NotCompared,
         Self::NoForward,
         Self::CrossGroup,
         Self::Unused,
@@ -95,6 +106,9 @@ impl Kind {
             Self::CellSize => "config::cell_size",
             Self::NoStandby => "config::no_standby",
             Self::Shadowed => "config::shadowed",
+            Self::Overlap => "config::overlap",
+            Self::Impossible => "config::impossible",
+            Self::NotCompared => "config::not_compared",
             Self::NoForward => "config::no_forward",
             Self::CrossGroup => "config::cross_group",
             Self::Unused => "config::unused",
@@ -103,7 +117,17 @@ impl Kind {
     }
 
     const fn is_warning(self) -> bool {
-        matches!(self, Self::Shadowed | Self::NoForward | Self::CrossGroup | Self::Unused | Self::SharedCore)
+        matches!(
+            self,
+            Self::Shadowed
+                | Self::Overlap
+                | Self::Impossible
+                | Self::NotCompared
+                | Self::NoForward
+                | Self::CrossGroup
+                | Self::Unused
+                | Self::SharedCore
+        )
     }
 }
 
@@ -218,16 +242,28 @@ fn line(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or_default().matches('\n').count() + 1
 }
 
+/// Findings of one kind that are shown; of more only their number is told.
+const MOST_OF_A_KIND: usize = 50;
+
 /// Where readers and checks put what they find.
 pub(crate) struct Findings {
     source: Arc<NamedSource<String>>,
-    list: std::cell::RefCell<Vec<Finding>>,
+    /// Where lines end.
+    newlines: Vec<usize>,
+    list: RefCell<Vec<Finding>>,
+    /// How many there are of each kind, kept or not.
+    counts: RefCell<BTreeMap<Kind, usize>>,
 }
 
 impl Findings {
     pub(crate) fn new(name: &str, text: &str) -> Self {
         let source = NamedSource::new(name, text.to_owned());
-        Self { source: Arc::new(source), list: std::cell::RefCell::default() }
+        Self {
+            source: Arc::new(source),
+            newlines: text.match_indices('\n').map(|(at, _)| at).collect(),
+            list: RefCell::default(),
+            counts: RefCell::default(),
+        }
     }
 
     /// Notes a finding, and gives it back for its place and remedy to be said.
@@ -242,19 +278,44 @@ impl Findings {
         Note { findings: self, finding }
     }
 
+    /// Counts findings that nobody makes a note of.
+    pub(crate) fn more(&self, kind: Kind, count: usize) {
+        *self.counts.borrow_mut().entry(kind).or_default() += count;
+    }
+
     /// The line of a place, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
-        line(self.source.inner(), at)
+        self.newlines.partition_point(|newline| *newline < at) + 1
+    }
+
+    pub(crate) fn errors(&self) -> usize {
+        self.counts.borrow().iter().filter(|(kind, _)| !kind.is_warning()).map(|(_, count)| count).sum()
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.list.borrow().iter().any(|finding| !finding.is_warning())
+        self.errors() > 0
     }
 
-    /// All findings in the order of the file.
+    fn keep(&self, finding: Finding) {
+        self.more(finding.kind, 1);
+        if self.counts.borrow().get(&finding.kind).is_some_and(|count| *count <= MOST_OF_A_KIND) {
+            self.list.borrow_mut().push(finding);
+        }
+    }
+
+    /// All findings that are shown, in the order of the file.
     pub(crate) fn into_sorted(self) -> Vec<Finding> {
         let mut list = self.list.into_inner();
         list.sort_by_key(|finding| finding.labels.first().map_or(0, |(span, _)| span.start));
+        for (kind, count) in self.counts.into_inner() {
+            let shown = list.iter().filter(|finding| finding.kind == kind).count();
+            let last = list.iter_mut().rev().find(|finding| finding.kind == kind);
+            if let Some(last) = last.filter(|_| count > shown) {
+                let more = format!("and {} more like this", count - shown);
+                last.help =
+                    Some(last.help.take().map_or_else(|| more.clone(), |help| format!("{help}; {more}")));
+            }
+        }
         list
     }
 }
@@ -287,6 +348,6 @@ impl Note<'_> {
 
     /// Keeps the finding.
     pub(crate) fn keep(self) {
-        self.findings.list.borrow_mut().push(self.finding);
+        self.findings.keep(self.finding);
     }
 }

@@ -45,5 +45,5 @@ mod suggest;
 pub use error::ConfigError;
 pub use finding::{Finding, Kind};
 pub use ids::assign_ids;
-pub use load::{Loaded, load, parse};
+pub use load::{Loaded, load, parse, parse_rules};
 pub use plan::{Action, Change, Effect, ItemKind, Plan, plan};

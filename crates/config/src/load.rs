@@ -4,15 +4,16 @@
 use std::fs;
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::check;
 use crate::error::ConfigError;
 use crate::finding::{Finding, Findings, Kind};
-use crate::model::Host;
+use crate::model::{Host, Rule};
 use crate::raw::RawHost;
 use crate::read::Reader;
-use crate::resolve::resolve;
+use crate::resolve::{resolve, resolve_rules};
 
 /// Most syntax errors that are shown: one unclosed quote may cause many.
 const MAX_SYNTAX_ERRORS: usize = 3;
@@ -43,13 +44,36 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
 /// [`ConfigError::Invalid`] with everything that is wrong in it.
 pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
     let findings = Findings::new(name, text);
-    match read(&findings, text) {
-        Some(host) if !findings.has_errors() => Ok(Loaded { host, warnings: findings.into_sorted() }),
-        _ => Err(ConfigError::Invalid { name: name.to_owned(), findings: findings.into_sorted() }),
+    let host = read(&findings, text);
+    let (host, warnings) = sound(name, findings, host)?;
+    Ok(Loaded { host, warnings })
+}
+
+/// Reads rules that are to be added to a host, whose names they use: `[[rule]]` tables, or the lines of one rule without
+/// a header. They are numbered from 0; [`crate::assign_ids`] gives them numbers once they are in the host.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] with everything that is wrong in them.
+pub fn parse_rules(name: &str, text: &str, host: &Host) -> Result<Vec<Rule>, ConfigError> {
+    let findings = Findings::new(name, text);
+    let rules = toml(&findings, text).map(|root| {
+        let raw = RawHost::read_rules(&Reader::new(root.get_ref(), "[[rule]]", 0..0, &findings));
+        resolve_rules(&findings, &raw, host)
+    });
+    sound(name, findings, rules).map(|(rules, _)| rules)
+}
+
+/// What was read and the warnings, if there is no error.
+fn sound<T>(name: &str, findings: Findings, read: Option<T>) -> Result<(T, Vec<Finding>), ConfigError> {
+    let count = findings.errors();
+    match read {
+        Some(read) if count == 0 => Ok((read, findings.into_sorted())),
+        _ => Err(ConfigError::Invalid { name: name.to_owned(), count, findings: findings.into_sorted() }),
     }
 }
 
-fn read(findings: &Findings, text: &str) -> Option<Host> {
+/// Parses TOML; [`None`] if it is not.
+fn toml<'a>(findings: &Findings, text: &'a str) -> Option<Spanned<DeTable<'a>>> {
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
         findings
@@ -58,9 +82,11 @@ fn read(findings: &Findings, text: &str) -> Option<Host> {
             .help("write texts in quotes, lists in brackets, and tables as [engine] or [[port]]")
             .keep();
     }
-    if !errors.is_empty() {
-        return None;
-    }
+    errors.is_empty().then_some(root)
+}
+
+fn read(findings: &Findings, text: &str) -> Option<Host> {
+    let root = toml(findings, text)?;
     let raw = RawHost::read(&Reader::new(root.get_ref(), "the file", 0..0, findings));
     let host = resolve(findings, &raw);
     if findings.has_errors() {

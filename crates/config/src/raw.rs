@@ -145,11 +145,24 @@ impl RawHost {
         let ports = root.tables("port", "[[port]]").iter().map(port::read).collect();
         let nfs = root.tables("nf", "[[nf]]").iter().map(nf::read).collect();
         let chains = root.tables("chain", "[[chain]]").iter().map(chain::read).collect();
-        let rules = root.tables("rule", "[[rule]]").iter().map(rule::read).collect();
+        let rules = root.tables("rule", RULE).iter().map(rule::read).collect();
         root.finish(&[]);
         Self { engine, switch, policy, groups, ports, nfs, chains, rules }
     }
+
+    /// Reads nothing but rules: tables of them, or one that the root itself is.
+    pub(crate) fn read_rules(root: &Reader<'_>) -> Vec<RawRule> {
+        if root.key_span("rule").is_none() {
+            return vec![rule::read(root)];
+        }
+        let rules = root.tables("rule", RULE).iter().map(rule::read).collect();
+        root.finish(&[]);
+        rules
+    }
 }
+
+/// How people know a rule.
+const RULE: &str = "[[rule]]";
 
 /// Reads a name that must be there and can be one.
 fn name(table: &Reader<'_>, key: &'static str, example: &str) -> Name {

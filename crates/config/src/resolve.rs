@@ -1,86 +1,18 @@
 //! From names to numbers: the raw file becomes a [`Host`]. Names that are twice or nowhere become findings.
 
-use std::collections::BTreeMap;
-
 use toml::Spanned;
 
 use crate::finding::{Findings, Kind};
 use crate::model::{
-    Actions, Chain, ChainId, Forward, Group, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
-    MAX_RULES, Match, NfConfig, Output, PortConfig, PortId, PortPolicy, RoleId, Rule, RuleId, Verdict,
+    Chain, ChainId, Forward, Group, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, NfConfig,
+    Output, PortConfig, PortId, PortPolicy, RoleId, Rule,
 };
-use crate::raw::{Name, RawForward, RawHost, RawOutput, RawVerdict};
-use crate::suggest::did_you_mean;
+use crate::raw::{Name, RawForward, RawHost, RawOutput, RawRule};
 
-/// The names of one kind of item, with their numbers.
-struct Names<'a> {
-    findings: &'a Findings,
-    /// What an item is called, such as `port`.
-    what: &'static str,
-    numbers: BTreeMap<&'a str, (u16, &'a Spanned<String>)>,
-    /// An item's name could not be read: an unknown name may be meant for it.
-    is_incomplete: bool,
-}
+mod names;
+mod rules;
 
-impl<'a> Names<'a> {
-    fn new(
-        findings: &'a Findings,
-        what: &'static str,
-        limit: usize,
-        names: impl Iterator<Item = &'a Name>,
-    ) -> Self {
-        let mut this = Self { findings, what, numbers: BTreeMap::new(), is_incomplete: false };
-        for (number, name) in names.enumerate() {
-            let Some(name) = name else {
-                this.is_incomplete = true;
-                continue;
-            };
-            this.add(u16::try_from(number).unwrap_or(u16::MAX), name);
-            if number == limit {
-                findings
-                    .note(Kind::TooMany, format!("more than {limit} {what}s"))
-                    .at(name.span(), "one too many")
-                    .help(format!("a host can have {limit} {what}s"))
-                    .keep();
-            }
-        }
-        this
-    }
-
-    fn add(&mut self, number: u16, name: &'a Spanned<String>) {
-        let what = self.what;
-        if let Some((_, first)) = self.numbers.get(name.get_ref().as_str()) {
-            self.findings
-                .note(Kind::Duplicate, format!("two {what}s are called `{}`", name.get_ref()))
-                .at(name.span(), "again")
-                .at(first.span(), "first here")
-                .help(format!("give every {what} a name of its own"))
-                .keep();
-            return;
-        }
-        self.numbers.insert(name.get_ref(), (number, name));
-    }
-
-    fn find(&self, name: &Spanned<String>) -> Option<u16> {
-        let what = self.what;
-        let number = self.numbers.get(name.get_ref().as_str()).map(|(number, _)| *number);
-        if number.is_none() && !self.is_incomplete {
-            let known = self.numbers.keys().copied();
-            let help = did_you_mean(name.get_ref(), known, &format!("the {what}s"));
-            self.findings
-                .note(Kind::UnknownName, format!("there is no {what} `{}`", name.get_ref()))
-                .at(name.span(), format!("no such {what}"))
-                .help(help.unwrap_or_else(|| format!("there are no {what}s: add a [[{}]]", table_of(what))))
-                .keep();
-        }
-        number
-    }
-}
-
-/// The table that declares such items.
-fn table_of(what: &str) -> &str {
-    if what == "role" { "nf" } else { what }
-}
+use names::Names;
 
 /// Resolves everything. When something is missing in the result, it has been complained of.
 pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
@@ -88,11 +20,9 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
     let ports = Names::new(findings, "port", MAX_PORTS, raw.ports.iter().map(|port| &port.name));
     let roles = Names::new(findings, "role", MAX_ROLES, raw.nfs.iter().map(|nf| &nf.role));
     let chains = Names::new(findings, "chain", MAX_CHAINS, raw.chains.iter().map(|chain| &chain.name));
-    let default_name = Spanned::new(0..0, Group::default().name);
+    let default = Group::default();
     let groups = if raw.groups.is_empty() {
-        let mut groups = groups;
-        groups.numbers.insert(default_name.get_ref(), (0, &default_name));
-        groups
+        Names::of(findings, "group", [(default.name.as_str(), 0)])
     } else {
         groups
     };
@@ -169,44 +99,16 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             },
         });
     }
-    resolve_rules(findings, raw, &mut host, port, chain);
+    host.rules = rules::resolve(findings, &raw.rules, port, chain);
     host
 }
 
-/// Rules need no names, but no two can have the same.
-fn resolve_rules(
-    findings: &Findings,
-    raw: &RawHost,
-    host: &mut Host,
-    port: impl Fn(&Spanned<String>) -> Option<PortId>,
-    chain: impl Fn(&Spanned<String>) -> Option<ChainId>,
-) {
-    let named = raw.rules.iter().map(|rule| &rule.name).filter(|name| name.is_some());
-    Names::new(findings, "rule", usize::MAX, named);
-    if let Some(extra) = raw.rules.get(MAX_RULES) {
-        findings
-            .note(Kind::TooMany, format!("more than {MAX_RULES} rules"))
-            .at(extra.span.clone(), "one too many")
-            .help(format!("a host can have {MAX_RULES} rules"))
-            .keep();
-    }
-    for (number, item) in (0..).zip(&raw.rules) {
-        let ports = |names: &[Spanned<String>]| names.iter().filter_map(&port).collect();
-        let verdict = item.verdict.as_ref().and_then(|verdict| match verdict {
-            RawVerdict::Chain(name) => chain(name).map(Verdict::Chain),
-            RawVerdict::Port(name) => port(name).map(Verdict::Port),
-            RawVerdict::Plain(verdict) => Some(*verdict),
-        });
-        host.rules.push(Rule {
-            id: RuleId(number),
-            name: item.name.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default(),
-            matches: Match { from: ports(&item.from), to: ports(&item.to), ..item.matches.clone() },
-            actions: Actions {
-                verdict,
-                set_vlan: item.set_vlan,
-                mirror: item.mirror.as_ref().and_then(&port),
-                police: item.police,
-            },
-        });
-    }
+/// Resolves rules by the names of a host.
+pub(crate) fn resolve_rules(findings: &Findings, raw: &[RawRule], host: &Host) -> Vec<Rule> {
+    let ports = Names::of(findings, "port", host.ports.iter().map(|port| (port.name.as_str(), port.id.0)));
+    let chains =
+        Names::of(findings, "chain", host.chains.iter().map(|chain| (chain.name.as_str(), chain.id.0)));
+    let port = |name: &Spanned<String>| ports.find(name).map(PortId);
+    let chain = |name: &Spanned<String>| chains.find(name).map(ChainId);
+    rules::resolve(findings, raw, port, chain)
 }

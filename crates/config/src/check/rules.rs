@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use netvm_policy::analyse::{Kind as Doubt, analyse};
+
 use crate::finding::{Findings, Kind};
 use crate::model::{AclDefault, Forward, Host, Match, PortConfig, PortId, PortKind, Rule, Verdict};
 use crate::raw::{RawHost, RawRule};
@@ -11,7 +13,7 @@ type Written<'a> = (&'a Rule, &'a RawRule);
 pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
     let rules: Vec<Written<'_>> = host.rules.iter().zip(&raw.rules).collect();
     let told = contradictions(findings, &rules);
-    shadowed(findings, &rules, &told);
+    doubtful(findings, host, &rules, &told);
     ingress(findings, raw, host, &rules);
     allowed(findings, host, &rules);
 }
@@ -47,52 +49,79 @@ fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize>
     told
 }
 
-/// Rules whose packets an earlier one takes.
-fn shadowed(findings: &Findings, rules: &[Written<'_>], told: &BTreeSet<usize>) {
-    for (n, (rule, written)) in rules.iter().enumerate().filter(|(n, _)| !told.contains(n)) {
-        let mut earlier = rules.iter().take(n).filter(|(before, _)| before.actions.verdict.is_some());
-        if let Some((_, first)) = earlier.find(|(before, _)| covers(&before.matches, &rule.matches)) {
-            findings
-                .note(Kind::Shadowed, "this [[rule]] never matches")
-                .at(written.match_span(), "all of these packets are taken before")
-                .at(first.match_span(), "by this rule")
-                .help("the first rule that matches decides: put the narrower rule first, or remove it")
-                .keep();
-        }
+/// Rules that do not do what they seem to, beside those that contradict another one.
+fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], told: &BTreeSet<usize>) {
+    let analysis = analyse(&host.rules);
+    for warning in analysis.warnings.iter().filter(|warning| !told.contains(&warning.rule)) {
+        let Some((_, written)) = rules.get(warning.rule) else { continue };
+        let other = warning.other.and_then(|other| rules.get(other)).map(|(_, other)| *other);
+        doubt(findings, warning.kind, written, other);
+    }
+    if analysis.more_overlaps > 0 {
+        findings.more(Kind::Overlap, analysis.more_overlaps);
+    }
+    if let Some((_, written)) = analysis.unfinished.and_then(|rule| rules.get(rule)) {
+        findings
+            .note(Kind::NotCompared, "the rules from here on were not compared with those before")
+            .at(written.span.clone(), "from here on")
+            .help("they have too much in common to be compared in a second: rules that never match may be among them")
+            .keep();
     }
 }
 
-/// Whether `wide` surely matches every packet that `narrow` does: element by element.
-fn covers(wide: &Match, narrow: &Match) -> bool {
-    fn set<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
-        let covered = |narrow| wide.iter().any(|wide| covers(wide, narrow));
-        wide.is_empty() || !narrow.is_empty() && narrow.iter().all(covered)
-    }
-    let same_way = wide.is_egress() == narrow.is_egress();
-    let rest = |of: &Match| Match {
-        from: Vec::new(),
-        to: Vec::new(),
-        source: Vec::new(),
-        destination: Vec::new(),
-        protocol: Vec::new(),
-        source_ports: Vec::new(),
-        destination_ports: Vec::new(),
-        vlan: Vec::new(),
-        ..of.clone()
+fn doubt(findings: &Findings, kind: Doubt, written: &RawRule, other: Option<&RawRule>) {
+    let line = other.map_or(0, |other| findings.line(other.span.start));
+    let first = "the first rule that matches decides";
+    let (kind, message, here, there, help) = match kind {
+        Doubt::Shadowed => (
+            Kind::Shadowed,
+            format!("this [[rule]] never matches: the one in line {line} takes all of its packets"),
+            "all of these packets are taken before".to_owned(),
+            "by this rule",
+            format!("{first}: put the narrower rule first, or remove it"),
+        ),
+        Doubt::ShadowedTogether => (
+            Kind::Shadowed,
+            format!("this [[rule]] never matches: the one in line {line} and others take all of its packets"),
+            "all of these packets are taken before".to_owned(),
+            "by this rule and others",
+            format!("{first}: put the narrower rule first, or remove it"),
+        ),
+        Doubt::Duplicate => (
+            Kind::Shadowed,
+            format!("this [[rule]] never matches: the one in line {line} says the same"),
+            "the same again".to_owned(),
+            "first here",
+            "remove one of them".to_owned(),
+        ),
+        Doubt::Contradiction => (
+            Kind::Shadowed,
+            format!("this [[rule]] never matches: the one in line {line} is for the same packets"),
+            "the same packets again".to_owned(),
+            "decided here",
+            "remove one of them, or give them different matches".to_owned(),
+        ),
+        Doubt::Overlap => (
+            Kind::Overlap,
+            format!("this [[rule]] and the one in line {line} decide differently on packets that fit both"),
+            "some of these packets are taken before".to_owned(),
+            "by this rule",
+            format!("{first}: see that their order is what you want"),
+        ),
+        Doubt::Impossible(why) => (
+            Kind::Impossible,
+            "no packet can match this [[rule]]".to_owned(),
+            why.to_string(),
+            "",
+            "remove the rule, or what cannot be".to_owned(),
+        ),
     };
-    let ports = |wide: &netvm_wire::PortRange, narrow: &netvm_wire::PortRange| {
-        wide.first() <= narrow.first() && narrow.last() <= wide.last()
+    let note = findings.note(kind, message).at(written.match_span(), here);
+    let note = match other {
+        Some(other) => note.at(other.match_span(), there),
+        None => note,
     };
-    same_way
-        && set(&wide.from, &narrow.from, |a, b| a == b)
-        && set(&wide.to, &narrow.to, |a, b| a == b)
-        && set(&wide.source, &narrow.source, |a, b| a.contains_net(*b))
-        && set(&wide.destination, &narrow.destination, |a, b| a.contains_net(*b))
-        && set(&wide.protocol, &narrow.protocol, |a, b| a == b)
-        && set(&wide.source_ports, &narrow.source_ports, ports)
-        && set(&wide.destination_ports, &narrow.destination_ports, ports)
-        && set(&wide.vlan, &narrow.vlan, netvm_policy::Span::covers)
-        && (rest(wide).is_any() || rest(wide) == rest(narrow))
+    note.help(help).keep();
 }
 
 /// The same match with its sets in one order, so that equal ones are equal.
