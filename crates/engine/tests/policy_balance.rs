@@ -1,0 +1,81 @@
+//! Two replicas of unequal speed: by occupancy, the faster one gets more, and their rings are equally full.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use netlib::{NetworkFunction, Options, Packet, Verdict};
+use netvm_config::model::EngineConfig;
+use netvm_engine::InstanceId;
+use netvm_region::Control;
+use support::{Rig, line};
+
+/// Microseconds that each replica takes for a packet: asleep, so that neither keeps the other from its work.
+const FAST: u64 = 500;
+const SLOW: u64 = 2_000;
+const SAMPLES: u32 = 2_000;
+
+#[test]
+fn nf_process() {
+    let kind = std::env::var("NETVM_TEST_NF").unwrap_or_default();
+    let Some(nap) = kind.strip_prefix("nap=") else { return };
+    let nap = Duration::from_micros(nap.parse().unwrap());
+    netlib::run(&Options::new("napper"), |_| Napper(nap)).unwrap();
+    std::process::exit(0);
+}
+
+struct Napper(Duration);
+
+impl NetworkFunction for Napper {
+    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
+        std::thread::sleep(self.0);
+        Verdict::Next
+    }
+}
+
+/// The control memory of an NF, in which its rings are.
+fn control_of(rig: &Rig, id: InstanceId) -> Control {
+    let fds = rig.engine.descriptors(id).unwrap();
+    Control::open(fds.control.as_fd().try_clone_to_owned().unwrap()).unwrap()
+}
+
+#[test]
+fn replicas_of_unequal_speed_are_equally_full_by_occupancy() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a"], None, true)).unwrap();
+    let replicas = [FAST, SLOW].map(|nap| rig.attach("a", &format!("nap={nap}"), false));
+    let controls = replicas.map(|id| control_of(&rig, id));
+    let rings = controls.each_ref().map(|control| control.ring_to_nf(0, 0));
+    let processed = |rig: &Rig| {
+        let instances = rig.engine.instances();
+        replicas.map(|id| instances.iter().find(|view| view.id == id).unwrap().threads[0].returned)
+    };
+    assert!(rig.until(Duration::from_secs(20), |engine| engine.chains()[0].left > 500), "{}", rig.story());
+    let before = processed(&rig);
+    let mut sums = [0u64; 2];
+    let mut apart = 0u64;
+    for n in 0..SAMPLES {
+        let held = rings.map(|ring| u64::from(ring.occupancy()));
+        sums = [sums[0] + held[0], sums[1] + held[1]];
+        apart += held[0].abs_diff(held[1]);
+        if n % 16 == 0 {
+            rig.engine.service();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let after = processed(&rig);
+    let shares = [after[0] - before[0], after[1] - before[1]];
+    let means = sums.map(|sum| sum as f64 / f64::from(SAMPLES));
+    let apart = apart as f64 / f64::from(SAMPLES);
+    println!(
+        "packets {shares:?} (fast, slow); mean occupancy {:.1} and {:.1} of {}, apart by {apart:.1} at a time",
+        means[0],
+        means[1],
+        rings[0].capacity()
+    );
+    assert!(shares[1] > 0 && shares[0] > shares[1] * 2, "{shares:?}");
+    assert!((means[0] - means[1]).abs() <= means[0].max(means[1]) / 10.0, "{means:?}");
+}
