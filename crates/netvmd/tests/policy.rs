@@ -1,0 +1,104 @@
+//! Rules come and go over the API under full load.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use common::Daemon;
+use netvm_api::{AddRule, ApplyReply, Client, Position, RuleInfo, path};
+
+/// Rules of the file, none of which is for anything that comes.
+const RULES: u32 = 1000;
+/// Rules that come and go, one after the other.
+const CHANGES: u32 = 50;
+const SOON: Duration = Duration::from_millis(10);
+
+/// A source flat out, and two sinks, of which the second gets what a rule sends there.
+fn config(with_source: bool) -> String {
+    let mut text = String::from(
+        "[engine]\nhuge_pages = false\n\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\n[[port]]\nname = \"diverted\"\nkind = \"sink\"\n",
+    );
+    if with_source {
+        text += "\n[[port]]\nname = \"in\"\nkind = \"source\"\nsize = 60\nflows = 64\nforward = { out = \"out\" }\n";
+    }
+    for n in 0..RULES {
+        let (high, low, first) = (n / 256, n % 256, n % 500);
+        let last = first + n % 7;
+        write!(
+            text,
+            "\n[[rule]]\nmatch = {{ source = \"172.16.{high}.{low}\", protocol = \"udp\", \
+             destination_ports = \"{first}-{last}\" }}\ndrop = true\n"
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// Adds a rule for a flow of the source, waits until a packet has met it, and deletes it; how long it took to be
+/// acknowledged, and to be met.
+async fn come_and_go(client: &Client, n: u32) -> (Duration, Duration) {
+    let name = format!("new-{n}");
+    let flow = n % 64;
+    let toml = format!("name = \"{name}\"\nmatch = {{ source = \"10.0.0.{flow}\" }}\nout = \"diverted\"\n");
+    let started = Instant::now();
+    client.add_rule(&AddRule { toml, position: Position::First }).await.unwrap();
+    let acknowledged = started.elapsed();
+    let is_met = |rule: &RuleInfo| rule.name == name && rule.packets > 0;
+    while !client.policy().await.unwrap().rules.iter().any(is_met) {
+        assert!(started.elapsed() < Duration::from_secs(10), "no packet met {name}");
+    }
+    let met = started.elapsed();
+    client.delete_rule(&name).await.unwrap();
+    assert!(client.policy().await.unwrap().rules.iter().all(|rule| rule.name != name));
+    (acknowledged, met)
+}
+
+/// How long threads of a process were ready to run and had no CPU.
+fn waited(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().filter_map(Result::ok);
+    let waited = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waited.sum())
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+fn rules_added_and_deleted_over_the_api_act_at_once_and_nothing_is_lost() {
+    // The sinks first, so that nothing comes that cannot leave.
+    let daemon = Daemon::start(&config(false));
+    let _: ApplyReply = daemon.post(path::APPLY, &config(true));
+    let sent = |daemon: &Daemon, name: &str| {
+        daemon.stats().ports.iter().find(|port| port.name == name).map_or(0, |port| port.tx_packets)
+    };
+    daemon.until("packets flow", |daemon| sent(daemon, "out") > 1000);
+    let client = Client::new(Some(&daemon.api_socket()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let before = waited(daemon.child.id());
+    let times: Vec<_> = (0..CHANGES).map(|n| runtime.block_on(come_and_go(&client, n))).collect();
+    let delayed = (waited(daemon.child.id()) - before) / CHANGES;
+    let (mut acknowledged, mut met): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+    let (acknowledged, middle) = (median(&mut acknowledged), median(&mut met));
+    let stats = daemon.stats();
+    println!(
+        "{CHANGES} rules added and deleted: acknowledged after {acknowledged:.1?}, the first packet seen to have met \
+         each after {middle:.1?} (medians; longest {:.1?}), {} packets diverted",
+        met.last().unwrap(),
+        sent(&daemon, "diverted")
+    );
+    assert!(sent(&daemon, "diverted") >= CHANGES.into());
+    assert_eq!(stats.drops.total(), 0, "{:?}", stats.drops);
+    assert!(daemon.get::<netvm_api::PolicyInfo>(path::POLICY).rules.len() == RULES as usize);
+    if delayed > SOON / 10 {
+        println!("SKIP: how soon rules act: netvmd waited {delayed:.1?} for a CPU each time");
+        return;
+    }
+    assert!(acknowledged < SOON, "{acknowledged:?}");
+}
