@@ -1,6 +1,6 @@
 //! How often rules were hit: counted by decision by each worker, told by rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netvm_policy::RuleId;
@@ -78,12 +78,8 @@ impl HitCounts {
         let counters = || policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
         let by_worker = (0..workers).map(|_| counters()).collect();
         self.policies.push(Counted { policy: Arc::clone(policy), by_worker });
-        let kept: Vec<RuleId> = self
-            .policies
-            .iter()
-            .flat_map(|counted| counted.policy.decisions.iter())
-            .flat_map(|d| d.rules.to_vec())
-            .collect();
+        let decisions = self.policies.iter().flat_map(|counted| counted.policy.decisions.iter());
+        let kept: BTreeSet<RuleId> = decisions.flat_map(|decision| decision.rules.iter().copied()).collect();
         self.past.retain(|rule, _| kept.contains(rule));
     }
 
