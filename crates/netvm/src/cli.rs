@@ -160,6 +160,10 @@ pub enum PolicyCommand {
     /// The packet is given by fields, by its bytes, or by its place in a capture:
     /// `netvm policy trace --from client protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
     Trace(TraceArgs),
+    /// Print the rules of a ClassBench filter set, of iptables or of nftables as [[rule]] tables; needs no netvmd
+    ///
+    /// What has no equivalent is said on standard error, with its line.
+    Import(ImportArgs),
     /// Print the number of the first rule of a filter set that matches, or `-`, a line for each header; needs no netvmd
     ///
     /// It is `netvmd policy-eval`: the program netvmd is looked for beside this one, then in PATH.
@@ -171,6 +175,30 @@ pub enum PolicyCommand {
         #[arg(long, value_name = "HEADERS")]
         trace: PathBuf,
     },
+}
+
+/// Rules to be imported.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// What the file is
+    #[arg(long, value_enum)]
+    pub format: ImportFormat,
+    /// The file
+    pub file: PathBuf,
+    /// An interface that the file names, and the port that it is, if that has another name; give all of them
+    #[arg(long = "interface", value_name = "NAME[=PORT]")]
+    pub interfaces: Vec<String>,
+}
+
+/// What rules of others are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ImportFormat {
+    /// A ClassBench filter set, of rules that drop
+    Classbench,
+    /// What `iptables-save` or `ip6tables-save` prints
+    Iptables,
+    /// What `nft -j list ruleset` prints
+    Nft,
 }
 
 /// What of the flows.

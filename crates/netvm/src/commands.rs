@@ -1,6 +1,7 @@
 //! The commands: each asks, and prints what it got.
 
 mod change;
+mod import;
 mod inspect;
 mod packet;
 mod policy;
@@ -8,6 +9,7 @@ mod replay;
 mod stats;
 
 pub use change::{apply, check, plan, show_config};
+pub use import::{ImportError, import};
 pub use inspect::{chain, group, nf, port, status};
 pub use packet::PacketError;
 pub use policy::{addresses, flows, policy, policy_eval};

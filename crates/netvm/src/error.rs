@@ -27,6 +27,9 @@ pub enum CliError {
     /// A packet that was described wrongly.
     #[error(transparent)]
     Packet(#[from] crate::commands::PacketError),
+    /// Rules of others.
+    #[error(transparent)]
+    Import(#[from] crate::commands::ImportError),
     /// A plan with changes that only a restart makes.
     #[error(
         "this cannot be applied while netvmd runs. Put the file where netvmd reads it and restart netvmd, or leave what needs that as it is"

@@ -39,6 +39,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
         Command::Policy { command: PolicyCommand::Eval { classbench, trace } } => {
             commands::policy_eval(&classbench, &trace)
         }
+        Command::Policy { command: PolicyCommand::Import(arguments) } => commands::import(output, &arguments),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "netvm", &mut script);

@@ -34,6 +34,7 @@ pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) ->
             if output.json { output.value(&reply) } else { output.text(&draw_steps(&reply)) }
         }
         PolicyCommand::Eval { classbench, trace } => policy_eval(&classbench, &trace),
+        PolicyCommand::Import(arguments) => super::import(output, &arguments),
     }
 }
 

@@ -1,0 +1,105 @@
+//! `policy import`: rules of others as [[rule]] tables.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use netvm_config::model::{
+    Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, Verdict,
+};
+use netvm_policy::Actions;
+use netvm_policy::import::{Imported, Interfaces, classbench, iptables, nft};
+
+use crate::cli::{ImportArgs, ImportFormat};
+use crate::error::CliError;
+use crate::output::Output;
+
+/// Why rules were not imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// Not a filter set.
+    #[error("{}, {source}", path.display())]
+    ClassBench {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: classbench::ClassBenchError,
+    },
+    /// Not what iptables-save prints.
+    #[error("{}, {source}", path.display())]
+    Iptables {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: iptables::IptablesError,
+    },
+    /// Not what `nft -j list ruleset` prints.
+    #[error("{}, {source}", path.display())]
+    Nft {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: nft::NftError,
+    },
+}
+
+/// Prints the rules, and to standard error what has no equivalent.
+pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
+    let path = &arguments.file;
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ImportError::Read { path: path.clone(), source })?;
+    let named = |given: &String| match given.split_once('=') {
+        Some((interface, port)) => (interface.to_owned(), port.to_owned()),
+        None => (given.clone(), given.clone()),
+    };
+    let ports: Vec<(String, String)> = arguments.interfaces.iter().map(named).collect();
+    let numbered = || (0u16..).map(PortId).zip(&ports);
+    let interfaces = Interfaces::new(numbered().map(|(id, (interface, _))| (interface.as_str(), id)));
+    let imported = match arguments.format {
+        ImportFormat::Classbench => {
+            let actions = Actions { verdict: Some(Verdict::Drop), ..Actions::default() };
+            classbench::parse(&text, actions, classbench::Flags::Ignore)
+                .map_err(|source| ImportError::ClassBench { path: path.clone(), source })?
+        }
+        ImportFormat::Iptables => iptables::parse(&text, None, &interfaces)
+            .map_err(|source| ImportError::Iptables { path: path.clone(), source })?,
+        ImportFormat::Nft => nft::parse(&text, &interfaces)
+            .map_err(|source| ImportError::Nft { path: path.clone(), source })?,
+    };
+    for note in &imported.notes {
+        eprintln!("{}: {note}", path.display());
+    }
+    let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig {
+        id,
+        name: name.clone(),
+        kind: PortKind::Sink,
+        queues: 1,
+        mtu: 1500,
+        group: None,
+        policy: PortPolicy::default(),
+    };
+    let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
+    let toml = host.to_toml();
+    output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))
+}
+
+/// The rules with names where the configuration can have them: those that are names, and unique.
+fn rules(imported: Imported) -> Vec<Rule> {
+    let mut taken = HashSet::new();
+    let numbered = (0u32..).map(RuleId).zip(imported.rules);
+    let rule = |(id, rule): (RuleId, netvm_policy::import::ImportedRule)| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let name: String =
+            rule.name.chars().map(|c| if allowed(c) { c } else { '-' }).take(NAME_BYTES).collect();
+        let name = if !name.is_empty() && taken.insert(name.clone()) { name } else { String::new() };
+        Rule { id, name, matches: rule.matches, actions: rule.actions }
+    };
+    numbered.map(rule).collect()
+}
