@@ -9,12 +9,12 @@ mod support;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use netvm_config::model::{AclDefault, EngineConfig, Forward, Host, OnFailure, Police, Rate};
+use netvm_config::model::{AclDefault, Forward, Host, OnFailure, Police, Rate};
 use netvm_engine::{ChainId, DropReason};
 use netvm_policy::{Actions, Match, PortId, Rule, RuleId, SetVlan, Verdict};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, VlanId, checksum, parse};
-use pcap::{Scratch, finish, play, start};
-use support::{Rig, chain, group, nf};
+use pcap::{Scratch, play};
+use support::{chain, group, nf};
 
 #[test]
 fn nf_process() {
@@ -339,62 +339,4 @@ fn what_cannot_be_parsed_is_dropped_where_it_is_looked_at() {
     assert_eq!(sent, [frames[0].clone(), frames[2].clone(), frames[4].clone()]);
     assert_eq!(seen.drops[&0], [(DropReason::Malformed, 2)]);
     assert_eq!(seen.counts[&RuleId(0)].packets, 2);
-}
-
-/// Three ports of the switch, of which `from` gets frames; what goes out is in `scratch`.
-fn switch(scratch: &Scratch, from: u16, frames: &[Vec<u8>]) -> Host {
-    let mut ports: Vec<_> =
-        (0..3).map(|id| scratch.port(id, if id == from { frames } else { &[] })).collect();
-    ports.iter_mut().for_each(|port| port.policy.forward = Forward::Normal);
-    Host { ports, ..Host::default() }
-}
-
-#[test]
-fn normal_learns_floods_and_filters() {
-    let mac = |last: u8| MacAddr([2, 0, 0, 0, 0, last]);
-    let frame = |from: u8, to: MacAddr, number: u8| {
-        let builder = FrameBuilder::new(mac(from), to).ip(ip("10.0.0.1"), ip("10.0.0.2"));
-        builder.udp(1, 2).payload(&[number]).to_vec().unwrap()
-    };
-    let control = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0]);
-    // Each stage: the port, its frames, and how many frames leave each port, and how many are filtered.
-    let stages = [
-        // Not known yet: flooded, and 10 is learnt at port 0.
-        (0, vec![frame(10, mac(11), 0)], [0, 1, 1], 0),
-        // The answer goes to port 0 alone.
-        (1, vec![frame(11, mac(10), 1), frame(11, mac(10), 2)], [2, 0, 0], 0),
-        // So does the next packet to port 1; broadcasts are flooded, what is for its own port and for bridges filtered.
-        (
-            0,
-            vec![
-                frame(10, mac(11), 3),
-                frame(10, MacAddr::BROADCAST, 4),
-                frame(12, mac(10), 5),
-                frame(10, control, 6),
-            ],
-            [0, 2, 1],
-            2,
-        ),
-        // 10 has moved to port 2, ...
-        (2, vec![frame(10, mac(11), 7)], [0, 1, 0], 0),
-        // ... and the flow that went to port 0 goes there.
-        (1, vec![frame(11, mac(10), 8)], [0, 0, 1], 0),
-    ];
-    let mut rig = Rig::new(&EngineConfig::default());
-    let mut filtered_before = 0;
-    for (n, (from, frames, expected, filtered)) in stages.iter().enumerate() {
-        let scratch = Scratch::new();
-        start(&mut rig, &switch(&scratch, *from, frames), &[]);
-        finish(&mut rig);
-        let drops: Vec<_> = rig.engine.ports().into_iter().flat_map(|port| port.drops).collect();
-        let filtered_now = drops.iter().map(|(_, count)| *count).sum::<u64>();
-        assert!(drops.iter().all(|(reason, _)| *reason == DropReason::Filtered), "stage {n}: {drops:?}");
-        // The next host's ports are others: these are closed, and what they wrote is whole.
-        let next = Scratch::new();
-        rig.engine.apply(&switch(&next, 9, &[])).unwrap();
-        let sent = [0, 1, 2].map(|port| scratch.sent(port).len());
-        assert_eq!(sent, *expected, "stage {n}");
-        assert_eq!(filtered_now - filtered_before, *filtered, "stage {n}");
-        filtered_before = filtered_now;
-    }
 }

@@ -1,0 +1,122 @@
+//! L2 switching end to end between captures.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "support/pcap.rs"]
+mod pcap;
+mod support;
+
+use std::net::IpAddr;
+
+use netvm_config::model::{EngineConfig, Forward, Host, Span, VlanMode};
+use netvm_engine::DropReason;
+use netvm_wire::{FrameBuilder, MacAddr, VlanId};
+use pcap::{Scratch, finish, play, start};
+use support::Rig;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Three ports of the switch, of which `from` gets frames; what goes out is in `scratch`.
+fn switch(scratch: &Scratch, from: u16, frames: &[Vec<u8>]) -> Host {
+    let mut ports: Vec<_> =
+        (0..3).map(|id| scratch.port(id, if id == from { frames } else { &[] })).collect();
+    ports.iter_mut().for_each(|port| port.policy.forward = Forward::Normal);
+    Host { ports, ..Host::default() }
+}
+
+#[test]
+fn normal_learns_floods_and_filters() {
+    let mac = |last: u8| MacAddr([2, 0, 0, 0, 0, last]);
+    let frame = |from: u8, to: MacAddr, number: u8| {
+        let builder = FrameBuilder::new(mac(from), to).ip(ip("10.0.0.1"), ip("10.0.0.2"));
+        builder.udp(1, 2).payload(&[number]).to_vec().unwrap()
+    };
+    let control = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0]);
+    // Each stage: the port, its frames, and how many frames leave each port, and how many are filtered.
+    let stages = [
+        // Not known yet: flooded, and 10 is learnt at port 0.
+        (0, vec![frame(10, mac(11), 0)], [0, 1, 1], 0),
+        // The answer goes to port 0 alone.
+        (1, vec![frame(11, mac(10), 1), frame(11, mac(10), 2)], [2, 0, 0], 0),
+        // So does the next packet to port 1; broadcasts are flooded, what is for its own port and for bridges filtered.
+        (
+            0,
+            vec![
+                frame(10, mac(11), 3),
+                frame(10, MacAddr::BROADCAST, 4),
+                frame(12, mac(10), 5),
+                frame(10, control, 6),
+            ],
+            [0, 2, 1],
+            2,
+        ),
+        // 10 has moved to port 2, ...
+        (2, vec![frame(10, mac(11), 7)], [0, 1, 0], 0),
+        // ... and the flow that went to port 0 goes there.
+        (1, vec![frame(11, mac(10), 8)], [0, 0, 1], 0),
+    ];
+    let mut rig = Rig::new(&EngineConfig::default());
+    let mut filtered_before = 0;
+    for (n, (from, frames, expected, filtered)) in stages.iter().enumerate() {
+        let scratch = Scratch::new();
+        start(&mut rig, &switch(&scratch, *from, frames), &[]);
+        finish(&mut rig);
+        let drops: Vec<_> = rig.engine.ports().into_iter().flat_map(|port| port.drops).collect();
+        let filtered_now = drops.iter().map(|(_, count)| *count).sum::<u64>();
+        assert!(drops.iter().all(|(reason, _)| *reason == DropReason::Filtered), "stage {n}: {drops:?}");
+        // The next host's ports are others: these are closed, and what they wrote is whole.
+        let next = Scratch::new();
+        rig.engine.apply(&switch(&next, 9, &[])).unwrap();
+        let sent = [0, 1, 2].map(|port| scratch.sent(port).len());
+        assert_eq!(sent, *expected, "stage {n}");
+        assert_eq!(filtered_now - filtered_before, *filtered, "stage {n}");
+        filtered_before = filtered_now;
+    }
+}
+
+#[test]
+fn nothing_passes_within_a_split_horizon_group() {
+    let scratch = Scratch::new();
+    let frame = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr::BROADCAST);
+    let frame = frame.ip(ip("10.0.0.1"), ip("10.255.255.255")).udp(1, 2).to_vec().unwrap();
+    let mut host = switch(&scratch, 0, std::slice::from_ref(&frame));
+    for port in [0, 1] {
+        host.ports[port].policy.split_horizon = Some("guests".to_owned());
+    }
+    play(&host, &[]);
+    assert_eq!([0, 1, 2].map(|port| scratch.sent(port)), [vec![], vec![], vec![frame]]);
+}
+
+#[test]
+fn frames_stay_in_their_vlan_and_have_the_tag_that_the_port_has() {
+    let vlan = |id: u16| VlanId::new(id).unwrap();
+    let frame = |tag: Option<u16>| {
+        let builder = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr::BROADCAST);
+        let builder = tag.into_iter().fold(builder, |builder, tag| builder.vlan(vlan(tag)));
+        builder.ip(ip("10.0.0.1"), ip("10.255.255.255")).udp(1, 2).to_vec().unwrap()
+    };
+    let trunk = VlanMode::Trunk { vlans: vec![Span::single(5), Span::single(6)], native: Some(vlan(7)) };
+    let modes = [trunk, VlanMode::Access(vlan(5)), VlanMode::Access(vlan(7))];
+    let with_modes = |mut host: Host| {
+        for (port, mode) in host.ports.iter_mut().zip(&modes) {
+            port.policy.vlan = mode.clone();
+        }
+        host
+    };
+    // In by the trunk: VLAN 5 to port 1, the native VLAN to port 2, VLAN 6 to nobody, VLAN 8 not at all.
+    let scratch = Scratch::new();
+    let frames = [Some(5), None, Some(6), Some(8)].map(frame);
+    let seen = play(&with_modes(switch(&scratch, 0, &frames)), &[]);
+    assert_eq!([0, 1, 2].map(|port| scratch.sent(port)), [vec![], vec![frame(None)], vec![frame(None)]]);
+    let dropped: u64 = seen.drops.values().flatten().map(|(_, count)| count).sum();
+    assert_eq!(dropped, 2, "{:?}", seen.drops);
+    // In by an access port: out by the trunk with its tag; what has a tag already does not come in.
+    for (port, tag) in [(1, Some(5)), (2, None)] {
+        let scratch = Scratch::new();
+        play(&with_modes(switch(&scratch, port, &[frame(None), frame(Some(5))])), &[]);
+        let sent = [0, 1, 2].map(|port| scratch.sent(port));
+        assert_eq!(sent, [vec![frame(tag)], vec![], vec![]], "in by port {port}");
+    }
+}
