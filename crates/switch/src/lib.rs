@@ -1,9 +1,40 @@
-//! L2 switching with nothing of DPDK.
+//! L2 switching with nothing of DPDK: what the engine's workers need, and share without locks.
+//!
+//! - [`Fdb`]: which port a MAC address of a VLAN is behind. Learns, ages, and bounds what each port can do to others.
+//! - [`Bridge`]: which VLAN a frame belongs to ([`VlanPort`]), where it goes ([`Forward`]), and how its tag changes on the way
+//!   ([`TagChange`]). Made anew when the configuration changes.
+//! - [`Guard`]: anti-spoofing: a port sends as itself only.
+//! - [`Policer`] and [`Meter`]: token buckets of packets and bits.
+//!
+//! Ports are numbers below [`MAX_PORTS`]. The clock of the forwarding database ticks [`TICKS_PER_SECOND`] times a second;
+//! that of policers is any that the caller says the rate of, such as the TSC.
+//!
+//! ```
+//! use netvm_switch::{Bridge, BridgePort, Fdb, FdbOptions, Forward, Learned, VlanPort};
+//! use netvm_wire::MacAddr;
+//!
+//! let fdb = Fdb::new(FdbOptions::default())?;
+//! let port = || BridgePort { vlan: VlanPort::Unaware, group: None, limit: Some(64), new_per_second: None };
+//! let bridge = Bridge::new([(1, port()), (2, port()), (3, port())])?;
+//! bridge.set_limits(&fdb);
+//!
+//! let (alice, bob, now) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), 0);
+//! // A frame from Alice to Bob, whom nobody has heard of, comes in at port 1.
+//! let vlan = bridge.ingress(1, None).expect("port 1 is in the bridge")?;
+//! assert_eq!(fdb.learn(vlan, alice, 1, now), Learned::New);
+//! let forward = bridge.forward(1, vlan, bob, fdb.lookup(vlan, bob, now));
+//! assert_eq!(forward, Forward::Flood([2, 3].into_iter().collect()));
+//! // He answers from port 3.
+//! assert_eq!(fdb.learn(vlan, bob, 3, now), Learned::New);
+//! assert_eq!(bridge.forward(3, vlan, alice, fdb.lookup(vlan, alice, now)), Forward::Port(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
 mod fdb;
 mod flood;
+mod guard;
 mod police;
 mod port_set;
 mod sync;
@@ -14,6 +45,7 @@ pub use fdb::{
     Binding, Fdb, FdbError, FdbKey, FdbOptions, Learned, MAX_PORTS, StaticError, TICKS_PER_SECOND,
 };
 pub use flood::{Bridge, BridgeError, BridgePort, Forward, NotForwarded};
+pub use guard::{Guard, GuardError, GuardOptions, LinkLocal, Spoofed};
 pub use police::{Meter, Policer, PolicerError};
 pub use port_set::PortSet;
 pub use vlan::{NO_VLAN, TagChange, Tagging, VlanError, VlanPort};
