@@ -5,7 +5,7 @@ use netvm_wire::{FlowHasher, FlowKey};
 use crate::entry::{Entry, Line, Slot};
 use crate::memory::Table;
 use crate::options::{CacheError, Eviction, Options};
-use crate::set::{Set, WAYS};
+use crate::set::{Hand, Set, WAYS};
 
 /// Most keys of one [`FlowCache::find`].
 pub const MAX_BURST: usize = 64;
@@ -65,7 +65,7 @@ pub struct FlowCache {
     sets: Table<Set>,
     entries: Table<Entry>,
     /// CLOCK's hand of each set; one with LRU.
-    hands: Table<u8>,
+    hands: Table<Hand>,
     /// LRU: the number of each entry's last use; one with CLOCK.
     uses: Table<u64>,
     used: u64,
@@ -169,7 +169,7 @@ impl FlowCache {
                 tagged |= 1 << n;
                 ways.trailing_zeros() as usize
             } else {
-                self.next_victim(*hash as usize)
+                self.next_victim(*hash)
             };
             *slot = self.slot(*hash, way);
             self.entries.prefetch(slot.index(), 0);
@@ -332,7 +332,7 @@ impl FlowCache {
     #[inline(always)]
     fn touch(&mut self, slot: Slot) {
         match self.eviction {
-            Eviction::Clock => self.sets.at_mut(slot.index() / WAYS).reference(slot.index() % WAYS),
+            Eviction::Clock => self.sets.at_mut(slot.index() / WAYS).warm(slot.index() % WAYS),
             Eviction::Lru => {
                 self.used += 1;
                 *self.uses.at_mut(slot.index()) = self.used;
@@ -340,33 +340,33 @@ impl FlowCache {
         }
     }
 
-    /// The way of a set that the next new flow takes. Not inlined, as what looks for known flows needs the registers.
+    /// The way of a set that the next new flow is likely to take. Not inlined, as what looks for known flows needs the registers.
     #[inline(never)]
-    fn next_victim(&self, set: usize) -> usize {
-        let tags = self.sets.at(set);
+    fn next_victim(&self, hash: u64) -> usize {
+        let tags = self.sets.at(hash as usize);
         match (tags.free(), self.eviction) {
             (Some(way), _) => way,
-            (None, Eviction::Clock) => tags.coldest(*self.hands.at(set)),
-            (None, Eviction::Lru) => self.least_used(set),
-        }
-    }
-
-    fn least_used(&self, set: usize) -> usize {
-        (0..WAYS).min_by_key(|way| self.uses.at(set * WAYS + way)).unwrap_or(0)
-    }
-
-    /// Empties the way of a set that [`FlowCache::next_victim`] chooses.
-    #[inline]
-    fn make_room(&mut self, hash: u64, moment: Moment) -> usize {
-        let set = hash as usize;
-        let way = self.next_victim(set);
-        if self.sets.at(set).is_used(way) {
-            let counted = self.counts(self.entries.at(self.slot(hash, way).index()), moment);
-            self.counters.evictions += u64::from(counted);
-            if self.eviction == Eviction::Clock {
-                self.sets.at_mut(set).sweep(self.hands.at_mut(set), way);
+            (None, Eviction::Clock) => tags.coldest(*self.hands.at(hash as usize)),
+            (None, Eviction::Lru) => {
+                let last_use = |way: &usize| self.uses.at(self.slot(hash, *way).index());
+                (0..WAYS).min_by_key(last_use).unwrap_or(0)
             }
         }
+    }
+
+    /// A way for a new flow: a free one, or that of a flow that gives way.
+    #[inline]
+    fn make_room(&mut self, hash: u64, moment: Moment) -> usize {
+        let set = self.sets.at_mut(hash as usize);
+        if let Some(way) = set.free() {
+            return way;
+        }
+        let way = match self.eviction {
+            Eviction::Clock => set.evict(self.hands.at_mut(hash as usize)),
+            Eviction::Lru => self.next_victim(hash),
+        };
+        let counted = self.counts(self.entries.at(self.slot(hash, way).index()), moment);
+        self.counters.evictions += u64::from(counted);
         way
     }
 }

@@ -7,11 +7,14 @@ use crate::set::WAYS;
 /// Which flow gives way when a set is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Eviction {
-    /// CLOCK: one that had no packet since the hand last passed it. A new flow counts as such until its second packet
-    /// hits, so that a scan evicts mostly itself.
+    /// CLOCK, with four degrees: the next cold one. A new flow is cold until its second packet hits, so that a scan evicts
+    /// mostly itself; one that was hit is passed over until there have been 17 to 24 insertions into its set without
+    /// another hit.
     #[default]
     Clock,
-    /// The least recently used, exactly. Each hit writes one more cache line: for small caches.
+    /// The one of the set that was least recently used. Each hit writes one more cache line: for small caches. With 1024
+    /// entries it is what sNICh's prototype has (section 5), but for its one set of 1024: of flows drawn from 512, 0.3 % fewer
+    /// packets hit; from 900, 5 %; from 4000, 0.2 %.
     Lru,
 }
 
@@ -42,9 +45,9 @@ impl Options {
 }
 
 impl Default for Options {
-    /// 131,072 entries (17 MB), CLOCK, no idle limit.
+    /// 262,144 entries (34 MiB), CLOCK, no idle limit.
     fn default() -> Self {
-        Self { entries: 1 << 17, eviction: Eviction::Clock, idle: Self::NEVER }
+        Self { entries: 1 << 18, eviction: Eviction::Clock, idle: Self::NEVER }
     }
 }
 

@@ -3,10 +3,15 @@
 /// Entries of a set.
 pub(crate) const WAYS: usize = 8;
 
-/// Bit of a tag: the entry has been hit since the hand passed.
-const REFERENCED: u16 = 1 << 15;
+/// Bits of a tag: how warm the entry is, 0 to 3. A hit makes it warmest; ageing cools it by one step.
+const WARMTH: u16 = 3 << 14;
+/// One step of warmth.
+const STEP: u16 = 1 << 14;
 
-/// A tag per way: 0 where nothing is, or 14 bits of the hash and a 1, and [`REFERENCED`].
+/// Where in a set the next victim is looked for (bits 0 to 2), and what is cooled next (bits 3 to 5).
+pub(crate) type Hand = u8;
+
+/// A tag per way: 0 where nothing is, or 13 bits of the hash and a 1, and [`WARMTH`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Set([u16; WAYS]);
@@ -17,7 +22,7 @@ impl Set {
     /// The tag of a hash: never 0.
     #[inline(always)]
     pub(crate) const fn tag(hash: u64) -> u16 {
-        ((hash >> 48) as u16 | 1) & !REFERENCED
+        ((hash >> 48) as u16 | 1) & !WARMTH
     }
 
     /// The ways that have that tag, a bit each.
@@ -27,20 +32,26 @@ impl Set {
         // SAFETY: SSE2 is in every x86-64.
         unsafe {
             use std::arch::x86_64::{_mm_and_si128, _mm_cmpeq_epi16, _mm_set1_epi16};
-            let tags = _mm_and_si128(self.load(), _mm_set1_epi16(!REFERENCED as i16));
+            let tags = _mm_and_si128(self.load(), _mm_set1_epi16(!WARMTH as i16));
             sign_bits(_mm_cmpeq_epi16(tags, _mm_set1_epi16(tag as i16)))
         }
         #[cfg(not(target_arch = "x86_64"))]
-        self.ways(|found| found & !REFERENCED == tag)
+        self.ways(|found| found & !WARMTH == tag)
     }
 
-    /// The ways that were hit, a bit each.
+    /// The ways that are cold, a bit each.
     #[inline(always)]
-    fn referenced(&self) -> u32 {
+    fn cold(&self) -> u32 {
         #[cfg(target_arch = "x86_64")]
-        return sign_bits(self.load());
+        // SAFETY: SSE2 is in every x86-64.
+        unsafe {
+            use std::arch::x86_64::{_mm_cmplt_epi16, _mm_set1_epi16, _mm_srli_epi16};
+            // Halved, so that tags are not negative.
+            let tags = _mm_srli_epi16::<1>(self.load());
+            sign_bits(_mm_cmplt_epi16(tags, _mm_set1_epi16((STEP / 2) as i16)))
+        }
         #[cfg(not(target_arch = "x86_64"))]
-        self.ways(|found| found & REFERENCED != 0)
+        self.ways(|found| found < STEP)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -55,17 +66,17 @@ impl Set {
         self.0.iter().rev().fold(0, |ways, tag| ways << 1 | u32::from(which(*tag)))
     }
 
-    /// Marks a way as hit.
+    /// Makes a way the warmest.
     #[inline(always)]
-    pub(crate) fn reference(&mut self, way: usize) {
+    pub(crate) fn warm(&mut self, way: usize) {
         let tag = &mut self.0[way % WAYS];
         // A set is written only when this changes something: its line stays clean for a busy flow.
-        if *tag & REFERENCED == 0 {
-            *tag |= REFERENCED;
+        if *tag < WARMTH {
+            *tag |= WARMTH;
         }
     }
 
-    /// Puts a tag, not yet hit, or 0.
+    /// Puts a tag, cold, or 0.
     #[inline(always)]
     pub(crate) fn put(&mut self, way: usize, tag: u16) {
         self.0[way % WAYS] = tag;
@@ -86,29 +97,34 @@ impl Set {
         self.0[way % WAYS] != 0
     }
 
-    /// CLOCK: the first way from the hand on that was not hit since the hand passed it last; were all hit, the one at
-    /// the hand.
+    /// The first cold way from the hand on; were none cold, the one at the hand.
     #[inline(always)]
-    pub(crate) fn coldest(&self, hand: u8) -> usize {
+    pub(crate) fn coldest(&self, hand: Hand) -> usize {
         let hand = u32::from(hand) % WAYS as u32;
-        let cold = !self.referenced() as u8;
-        let steps = cold.rotate_right(hand).trailing_zeros();
+        let steps = (self.cold() as u8).rotate_right(hand).trailing_zeros();
         (hand + steps) as usize % WAYS
     }
 
-    /// Moves the hand from where it is to behind `way`, and forgets the hits of the ways that it passes.
-    #[inline(always)]
-    pub(crate) fn sweep(&mut self, hand: &mut u8, way: usize) {
-        let mut at = usize::from(*hand) % WAYS;
-        let all = self.0[way % WAYS] & REFERENCED != 0;
-        if all {
-            self.0.iter_mut().for_each(|tag| *tag &= !REFERENCED);
+    /// Chooses the way that an insertion takes from another flow, and moves the hand behind it. Each insertion cools one
+    /// way by a step, one after the other; all of them as long as none is cold.
+    #[inline]
+    pub(crate) fn evict(&mut self, hand: &mut Hand) -> usize {
+        const WAY_BITS: u32 = WAYS.trailing_zeros();
+        let cooled = usize::from(*hand >> WAY_BITS) % WAYS;
+        cool(&mut self.0[cooled]);
+        while self.cold() == 0 {
+            self.0.iter_mut().for_each(cool);
         }
-        while at != way % WAYS {
-            self.0[at] &= !REFERENCED;
-            at = (at + 1) % WAYS;
-        }
-        *hand = ((at + 1) % WAYS) as u8;
+        let way = self.coldest(*hand);
+        *hand = ((cooled + 1) % WAYS << WAY_BITS | (way + 1) % WAYS) as u8;
+        way
+    }
+}
+
+#[inline(always)]
+const fn cool(tag: &mut u16) {
+    if *tag >= STEP {
+        *tag -= STEP;
     }
 }
 
@@ -128,45 +144,43 @@ mod tests {
     use super::*;
 
     fn full() -> Set {
-        Set([1, 2, 3, 4, 5, 6, 7, 8])
+        Set([1, 3, 5, 7, 9, 11, 13, 0x3fff])
     }
 
     #[test]
-    fn ways_are_found_by_tag_whether_hit_or_not() {
+    fn ways_are_found_by_tag_however_warm() {
         let mut set = full();
-        set.put(6, 3);
-        set.reference(2);
-        assert_eq!(set.matching(3), 1 << 2 | 1 << 6);
-        assert_eq!(set.matching(0x7000), 0);
+        set.put(6, 5);
+        set.warm(2);
+        assert_eq!(set.matching(5), 1 << 2 | 1 << 6);
+        assert_eq!((set.matching(0x3001), set.matching(0x3fff)), (0, 1 << 7));
         assert_eq!((set.free(), Set::EMPTY.free(), Set::EMPTY.matching(1)), (None, Some(0), 0));
         set.put(5, 0);
         assert_eq!((set.free(), set.is_used(5), set.is_used(4)), (Some(5), false, true));
         for hash in [0, u64::MAX, 1 << 63, 0x1234 << 48] {
-            assert!((1..1 << 15).contains(&Set::tag(hash)));
+            assert!((1..STEP).contains(&Set::tag(hash)));
         }
     }
 
     #[test]
-    fn the_hand_passes_what_was_hit_and_makes_it_cold() {
-        let (mut set, mut hand) = (full(), 6);
-        for way in [6, 7, 0] {
-            set.reference(way);
-        }
-        assert_eq!(set.coldest(hand), 1);
-        set.sweep(&mut hand, 1);
-        assert_eq!((hand, set.coldest(hand)), (2, 2));
-        assert_eq!(set.coldest(6), 6, "what was passed is cold");
+    fn a_warm_way_is_passed_until_it_has_cooled() {
+        let (mut set, mut hand) = (full(), 0);
+        set.warm(5);
+        assert_eq!(set.cold(), 0xff & !(1 << 5));
+        let victims: Vec<usize> = (0..24).map(|_| set.evict(&mut hand)).collect();
+        assert_eq!(victims[..8], [0, 1, 2, 3, 4, 6, 7, 0]);
+        // Cooled by the 6th, 14th and 22nd insertion, and taken when the hand comes by.
+        assert_eq!(victims.iter().position(|way| *way == 5), None);
+        assert_eq!((0..7).map(|_| set.evict(&mut hand)).find(|way| *way == 5), Some(5));
     }
 
     #[test]
-    fn when_all_were_hit_all_become_cold_but_for_later_hits() {
-        let (mut set, mut hand) = (full(), 3);
-        (0..WAYS).for_each(|way| set.reference(way));
-        let way = set.coldest(hand);
-        assert_eq!(way, 3);
-        set.sweep(&mut hand, way);
-        assert_eq!(hand, 4);
-        set.reference(4);
-        assert_eq!(set.coldest(hand), 5);
+    fn when_all_are_warm_the_one_at_the_hand_goes_and_later_hits_count() {
+        let (mut set, mut hand) = (full(), 7 << 3 | 3);
+        (0..WAYS).for_each(|way| set.warm(way));
+        assert_eq!((set.coldest(hand), set.evict(&mut hand)), (3, 7), "way 7 was cooled once more");
+        assert_eq!(hand, 0);
+        set.warm(0);
+        assert_eq!(set.evict(&mut hand), 7);
     }
 }

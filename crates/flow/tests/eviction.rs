@@ -1,0 +1,178 @@
+//! Which flow gives way: beside slow and obvious caches of eight, and under a scan.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::VecDeque;
+
+use netvm_flow::{Eviction, FlowCache, Moment, New, Options, Slot};
+use netvm_wire::{Address, EtherType, FlowKey, IpProto};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const NOW: Moment = Moment { generation: 0, now: 0 };
+const NEW: New = New { decision: 0, extra: 0, lifetime: Options::NEVER };
+
+fn key(n: u32) -> FlowKey {
+    FlowKey {
+        source: Address::from_v4_bits(n),
+        ether_type: EtherType::IPV4,
+        protocol: IpProto::UDP,
+        ..FlowKey::EMPTY
+    }
+}
+
+fn cache(entries: u32, eviction: Eviction) -> FlowCache {
+    FlowCache::new(&Options { entries, eviction, idle: Options::NEVER }).unwrap()
+}
+
+/// Looks for a flow, and puts it in when it is not there; whether it was.
+fn packet(cache: &mut FlowCache, flow: u32) -> bool {
+    let found = cache.find(3, &[key(flow)], NOW, &mut [Slot::FIRST]) == 1;
+    if !found {
+        cache.insert(3, &key(flow), NEW, NOW);
+    }
+    found
+}
+
+/// Flows, the one used last at the end.
+#[derive(Default)]
+struct LeastRecentlyUsed {
+    order: VecDeque<u32>,
+    room: usize,
+}
+
+impl LeastRecentlyUsed {
+    fn packet(&mut self, flow: u32) -> bool {
+        let place = self.order.iter().position(|known| *known == flow);
+        if let Some(place) = place {
+            self.order.remove(place);
+        } else if self.order.len() == self.room {
+            self.order.pop_front();
+        }
+        self.order.push_back(flow);
+        place.is_some()
+    }
+}
+
+/// Eight flows in a circle and how warm each is; where victims are looked for, and what is cooled next.
+#[derive(Default)]
+struct Clock {
+    circle: Vec<(u32, u32)>,
+    hand: usize,
+    cooled: usize,
+}
+
+impl Clock {
+    fn packet(&mut self, flow: u32) -> bool {
+        if let Some(place) = self.circle.iter_mut().find(|(known, _)| *known == flow) {
+            place.1 = 3;
+            return true;
+        }
+        if self.circle.len() < 8 {
+            self.circle.push((flow, 0));
+            return false;
+        }
+        self.circle[self.cooled].1 = self.circle[self.cooled].1.saturating_sub(1);
+        self.cooled = (self.cooled + 1) % 8;
+        let coldest = self.circle.iter().map(|(_, warmth)| *warmth).min().unwrap();
+        self.circle.iter_mut().for_each(|(_, warmth)| *warmth -= coldest);
+        while self.circle[self.hand].1 > 0 {
+            self.hand = (self.hand + 1) % 8;
+        }
+        self.circle[self.hand] = (flow, 0);
+        self.hand = (self.hand + 1) % 8;
+        false
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_set_is_lru_exactly(flows in vec(0u32..14, 0..400)) {
+        let mut reference = LeastRecentlyUsed { room: 8, ..LeastRecentlyUsed::default() };
+        let mut cache = cache(8, Eviction::Lru);
+        for flow in flows {
+            prop_assert_eq!(packet(&mut cache, flow), reference.packet(flow));
+        }
+    }
+
+    #[test]
+    fn a_set_is_clock_exactly(flows in vec(0u32..14, 0..400)) {
+        let (mut cache, mut reference) = (cache(8, Eviction::Clock), Clock::default());
+        for flow in flows {
+            prop_assert_eq!(packet(&mut cache, flow), reference.packet(flow));
+        }
+    }
+}
+
+/// A sequence that is the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 32) * u64::from(bound) >> 32) as u32
+    }
+}
+
+/// Of the packets of 1,000 busy flows, how many in 1,000 hit while there are `scan` packets of new flows to each.
+fn hits_under_scan(entries: u32, scan: u32) -> u32 {
+    let mut cache = cache(entries, Eviction::Clock);
+    let mut random = Random(1);
+    for flow in (0..1000).chain(0..1000) {
+        packet(&mut cache, flow);
+    }
+    let (mut hits, mut packets) = (0, 0);
+    for new in 0..10 * entries {
+        packet(&mut cache, 1_000_000 + new);
+        if new % scan == 0 {
+            hits += u32::from(packet(&mut cache, random.below(1000)));
+            packets += 1;
+        }
+    }
+    hits * 1000 / packets
+}
+
+#[test]
+fn a_scan_of_ten_times_the_capacity_leaves_busy_flows_alone() {
+    for (entries, scan) in [(4096, 1), (32_768, 8), (131_072, 32)] {
+        let hits = hits_under_scan(entries, scan);
+        println!("{entries} entries, {scan} packets of the scan to one of 1,000 flows: {hits} of 1,000 hit");
+        assert!(hits > 990, "{hits}");
+    }
+}
+
+#[test]
+fn flows_of_one_packet_go_before_flows_of_two() {
+    let mut cache = cache(8, Eviction::Clock);
+    (0..8).for_each(|flow| assert!(!packet(&mut cache, flow)));
+    assert!([0, 1, 2, 4, 5, 6, 7].into_iter().all(|flow| packet(&mut cache, flow)));
+    packet(&mut cache, 100);
+    assert!((0..8).all(|flow| flow == 3 || packet(&mut cache, flow)), "flow 3 went");
+    assert_eq!(cache.counters().evictions, 1);
+}
+
+/// Hits of 1024 entries with LRU in sets of eight, and in one of 1024 as the paper's hardware has it.
+fn beside_the_paper(flows: u32) -> (f64, f64) {
+    const PACKETS: u32 = 200_000;
+    let mut cache = cache(1024, Eviction::Lru);
+    let mut whole = LeastRecentlyUsed { room: 1024, ..LeastRecentlyUsed::default() };
+    let mut random = Random(7);
+    let (mut ours, mut theirs) = (0u32, 0u32);
+    for _ in 0..PACKETS {
+        // Few flows have most of the packets.
+        let flow = random.below(flows).min(random.below(flows));
+        ours += u32::from(packet(&mut cache, flow));
+        theirs += u32::from(whole.packet(flow));
+    }
+    (f64::from(ours) / f64::from(PACKETS), f64::from(theirs) / f64::from(PACKETS))
+}
+
+#[test]
+fn sets_of_eight_come_near_the_paper() {
+    for (flows, most) in [(256, 0.005), (512, 0.02), (900, 0.08), (1500, 0.08), (4000, 0.06)] {
+        let (ours, theirs) = beside_the_paper(flows);
+        println!("{flows} flows: {:.1} % hit, {:.1} % with one set of 1024", ours * 100.0, theirs * 100.0);
+        assert!(theirs - ours < most, "{flows} flows: {ours} and {theirs}");
+    }
+}
