@@ -2,7 +2,8 @@
 //!
 //! A policy is a list of entries, each a set of [`Cube`]s; the first entry that contains a key decides.
 //!
-//! - [`Classifier`] compiles a list with DPDK's `rte_acl`: 25 to 70 cycles a key for 1,000 rules in bursts of 32, milliseconds to seconds to build.
+//! - [`Classifier`] compiles a list with DPDK's `rte_acl`: 25 to 70 cycles a key for 1,000 rules in bursts of 32,
+//!   milliseconds to seconds to build.
 //! - [`Table`] is a classifier and the few changes that are newer than it, which are looked through one by one: made in
 //!   microseconds, so that a new rule acts at once while the next classifier is being built.
 //! - [`eval`] finds the first rules of a ClassBench filter set for a file of headers.
@@ -66,7 +67,7 @@ pub const MAX_ENTRIES: usize = 1 << 24;
 pub struct Limits {
     /// Bytes of the EAL's memory, which has to hold two classifiers while one replaces the other.
     pub memory: usize,
-    /// Most cubes in one table. More make it slower to build (8,192: up to 8 s and 2 GB of ordinary memory, mostly far
+    /// Most cubes in one table. More make it slower to build (8,192: up to 8 s and 3.5 GB of ordinary memory, mostly far
     /// below) and packets faster to classify, as each further table costs about 30 cycles.
     pub table_cubes: usize,
     /// Up to so many cubes of a family are not compiled but tried one after the other.

@@ -1,6 +1,6 @@
 //! What classifying costs over public filter sets: every packet of a flow of its own, bursts of 32, keys in order.
 //!
-//! `cargo run --release -p netvm-classifier --example rates [FILE...]`
+//! `cargo run --release -p netvm-classifier --example classify_rates [FILE...]`
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on ends")]
 
 use std::path::{Path, PathBuf};
