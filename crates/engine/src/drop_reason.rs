@@ -15,6 +15,8 @@ pub enum DropReason {
     NoRule,
     /// More than a rate allows.
     Policed,
+    /// Sent with an address that is not the port's guest's.
+    Spoofed,
     /// The headers cannot be parsed, and are needed; `PortCounters::malformed` says why.
     Malformed,
     /// A VLAN that the port is not in.
@@ -57,12 +59,13 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Rule,
         Self::Rejected,
         Self::Denied,
         Self::NoRule,
         Self::Policed,
+        Self::Spoofed,
         Self::Malformed,
         Self::WrongVlan,
         Self::Filtered,
@@ -96,6 +99,7 @@ impl DropReason {
             Self::Denied => "denied",
             Self::NoRule => "no-rule",
             Self::Policed => "policed",
+            Self::Spoofed => "spoofed",
             Self::Malformed => "malformed",
             Self::WrongVlan => "wrong-vlan",
             Self::Filtered => "filtered",

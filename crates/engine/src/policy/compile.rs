@@ -9,7 +9,7 @@ use netvm_classifier::{Limits, Table};
 use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
 use netvm_policy::{Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten, ingress_classes};
 use netvm_region::{MAX_PORTS, clock};
-use netvm_switch::Meter;
+use netvm_switch::{Guard, GuardOptions, Meter};
 
 use super::decision::{ALLOW, DENY, Decision, Extras, Outcome};
 use super::port::Lookup;
@@ -125,6 +125,7 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         let decisions = vec![
             Decision::default_of(Outcome::Drop(DropReason::Denied)),
             Decision::default_of(Outcome::Allow),
+            Decision::default_of(Outcome::Drop(DropReason::Spoofed)),
         ];
         Self { host, before, build, decisions, meters: BTreeMap::new() }
     }
@@ -148,7 +149,7 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             decisions: self.decisions.into(),
             ingress,
             egress,
-            used: UsedFields::of(&self.host.rules),
+            used: used_fields(self.host),
             switching,
             meters: self.meters,
             memory: 0,
@@ -226,6 +227,12 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             AclDefault::Allow => (ALLOW, forward),
             AclDefault::Deny => (DENY, Outcome::Drop(DropReason::Denied)),
         };
+        let guarded = policy.guard.as_ref().map(|guard| GuardOptions {
+            macs: guard.macs.clone(),
+            addresses: guard.addresses.clone(),
+            ..GuardOptions::default()
+        });
+        let guard = guarded.map(Guard::new).transpose()?;
         let meter =
             policy.police_in.map(|police| self.meter(MeterOf::PortIn(port.id), police)).transpose()?;
         let only = match &lookup.table {
@@ -235,12 +242,12 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         let needs_no_key = |number: &u32| {
             let outcome = self.decisions[*number as usize].outcome;
             let outcome = outcome.resolved(forward, undecided);
-            !matches!(outcome, Outcome::Normal)
+            guard.is_none() && !matches!(outcome, Outcome::Normal)
         };
         let blanket = only.filter(needs_no_key);
         let chains: Box<[ChainId]> = self.host.chains_from(port).map(|chain| chain.id).collect();
         let lookup = Lookup { otherwise, ..lookup };
-        Ok(IngressPolicy { lookup, blanket, forward, undecided, meter, chains })
+        Ok(IngressPolicy { lookup, blanket, forward, undecided, guard, meter, chains })
     }
 
     fn egress(&mut self, ports: &[PortId]) -> Result<Vec<Option<EgressPolicy>>, Stop> {
@@ -284,6 +291,15 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         let lookups = lookups.iter().map(|lookup| Lookup { otherwise, ..lookup.clone() }).collect();
         Ok(Some(EgressPolicy { lookups, classes: class_of.into(), meter, undecided, looks }))
     }
+}
+
+/// The fields that rules look at, and those that anti-spoofing does.
+fn used_fields(host: &Host) -> UsedFields {
+    let used = UsedFields::of(&host.rules);
+    if host.ports.iter().all(|port| port.policy.guard.is_none()) {
+        return used;
+    }
+    UsedFields { icmp_type: u8::MAX, icmp_code: u8::MAX, arp_operation: u16::MAX, ..used }
 }
 
 /// Whether every packet is in one of these.

@@ -13,6 +13,8 @@ use crate::ids::{ChainId, PortId};
 pub(crate) const DENY: u32 = 0;
 /// Number of the decision for packets that no rule decides on, at ports that allow them.
 pub(crate) const ALLOW: u32 = 1;
+/// Number of the decision for packets that a port's guest may not send as itself.
+pub(crate) const SPOOFED: u32 = 2;
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,9 @@ pub enum PolicyError {
     /// The ports of the switch.
     #[error(transparent)]
     Bridge(#[from] netvm_switch::BridgeError),
+    /// Anti-spoofing of a port.
+    #[error(transparent)]
+    Guard(#[from] netvm_switch::GuardError),
     /// A rate that no token bucket can keep.
     #[error(transparent)]
     Rate(#[from] netvm_switch::PolicerError),

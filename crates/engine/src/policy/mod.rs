@@ -15,7 +15,7 @@ mod trace;
 pub use compile::Compiler;
 pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
-pub(crate) use decision::{DENY, Decision, Extras, Outcome};
+pub(crate) use decision::{DENY, Decision, Extras, Outcome, SPOOFED};
 pub use error::PolicyError;
 pub(crate) use port::{EgressPolicy, IngressPolicy};
 pub(crate) use switching::Switching;

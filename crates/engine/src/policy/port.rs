@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netvm_classifier::{NONE, Table};
-use netvm_switch::Meter;
+use netvm_switch::{Guard, Meter};
 use netvm_wire::FlowKey;
 
 use super::decision::Outcome;
@@ -46,6 +46,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) forward: Outcome,
     /// Where packets go that no rule decides on.
     pub(crate) undecided: Outcome,
+    /// Anti-spoofing.
+    pub(crate) guard: Option<Guard>,
     pub(crate) meter: Option<Arc<Meter>>,
     /// The chains that packets may take, for ports that wait for room.
     pub(crate) chains: Box<[ChainId]>,

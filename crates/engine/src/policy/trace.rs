@@ -72,6 +72,11 @@ impl Policy {
                 return steps;
             }
         };
+        let spoofed = |guard: &netvm_switch::Guard| key.is_ok_and(|key| guard.check(&key).is_err());
+        if ingress.guard.as_ref().is_some_and(spoofed) {
+            steps.push(Step::Dropped(DropReason::Spoofed));
+            return steps;
+        }
         self.told(number, &mut steps);
         let outcome = self.decision(number).outcome;
         if outcome == Outcome::Undecided || number == ingress.lookup.otherwise {

@@ -74,7 +74,10 @@ impl Path {
         match decision.outcome.resolved(Outcome::Allow, egress.undecided) {
             Outcome::Drop(reason) => self.drop_at_port(out, reason, one),
             Outcome::Reject => {
-                self.reject_senders(super::act::Origin { port: from, memory, admitted: false, bytes: 0 }, one);
+                self.reject_senders(
+                    super::act::Origin { port: from, memory, admitted: false, bytes: 0 },
+                    one,
+                );
             }
             // Rules for the way out say only whether: the configuration has no others.
             Outcome::Allow | Outcome::Undecided | Outcome::Port(_) | Outcome::Chain(_) | Outcome::Normal => {}

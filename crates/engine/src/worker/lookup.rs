@@ -6,14 +6,14 @@
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::{self, FlowCacheConfig};
 use netvm_flow::{Eviction, FlowCache, Moment, New, Options, Slot};
-use netvm_switch::TICKS_PER_SECOND;
+use netvm_switch::{Guard, TICKS_PER_SECOND};
 use netvm_wire::{FlowKey, Malformed};
 
 use super::act::Origin;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::policy::{IngressPolicy, Policy};
+use crate::policy::{IngressPolicy, Policy, SPOOFED};
 
 /// Packets that are looked up at once.
 pub(crate) const MOST: usize = Batch::CAPACITY;
@@ -97,6 +97,9 @@ impl Path {
         if hits != all {
             self.classify(ingress, from, !hits & all, moment, found);
         }
+        if let Some(guard) = &ingress.guard {
+            look_into(guard, batch, found);
+        }
     }
 
     /// The keys of all packets, without those that have none.
@@ -162,13 +165,31 @@ impl Path {
         ingress.lookup.decide(&keys[..count], &mut decisions[..count]);
         for ((key, decision), n) in keys.iter().zip(&decisions).zip(&places[..count]) {
             let n = usize::from(*n);
-            found.decisions[n] = *decision;
+            let spoofed = ingress.guard.as_ref().is_some_and(|guard| guard.check(key).is_err());
+            let decision = if spoofed { SPOOFED } else { *decision };
+            found.decisions[n] = decision;
             found.extras[n] = UNRESOLVED;
-            let remembered = New { decision: *decision, extra: UNRESOLVED, lifetime: Options::NEVER };
+            let remembered = New { decision, extra: UNRESOLVED, lifetime: Options::NEVER };
             found.slots[n] = self.flows.cache.insert(from.port.0, key, remembered, moment);
             self.flows.cache.hit(found.slots[n], 1, found.lengths[n].into(), moment.now);
         }
         found.fresh |= new;
+    }
+}
+
+/// Judges what ARP and neighbour discovery say inside, which differs from packet to packet of a flow.
+#[cold]
+fn look_into(guard: &Guard, batch: &Batch, found: &mut Found) {
+    for (n, mbuf) in batch.as_slice().iter().enumerate().take(MOST) {
+        if !guard.looks_into(&found.keys[n]) {
+            continue;
+        }
+        let mut headers = [0u8; HEADER_BYTES];
+        let copied = mbuf.copy_to(&mut headers);
+        if guard.inspect(&headers[..copied], mbuf.data_len().into()).is_err() {
+            found.decisions[n] = SPOOFED;
+            found.extras[n] = UNRESOLVED;
+        }
     }
 }
 

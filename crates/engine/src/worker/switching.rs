@@ -68,7 +68,11 @@ impl Path {
             if known.is_none() {
                 let tag = tag_after(decision, &found.keys[n]);
                 found.extras[n] = self.resolve(switching, from.port, &found.keys[n], tag);
-                self.flows.cache.set_extra(found.slots[n], found.extras[n]);
+                // Another flow of this burst may have taken the place since.
+                let entry = self.flows.cache.entry(found.slots[n]);
+                if entry.port() == from.port.0 && entry.key() == found.keys[n] {
+                    self.flows.cache.set_extra(found.slots[n], found.extras[n]);
+                }
             }
         }
     }
