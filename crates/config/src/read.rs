@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
                 .help("name at least one, or leave it out")
                 .keep();
         }
-        if let Some(extra) = list.iter().nth(MAX_SET) {
+        if let Some(extra) = list.get(MAX_SET) {
             self.findings
                 .note(Kind::TooMany, format!("{} elements of `{key}`", list.len()))
                 .at(extra.span(), "one too many")

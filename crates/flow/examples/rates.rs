@@ -78,7 +78,7 @@ mod measure {
             builder.ip([10, id[1], id[2], id[3]].into(), [192, 0, 2, 1].into())
         };
         // A frame of TCP over IPv6 is longer than 64 bytes.
-        builder = if mixed && n % 2 == 0 {
+        builder = if mixed && n.is_multiple_of(2) {
             builder.tcp(ports.0, ports.1, TcpFlags::ACK)
         } else {
             builder.udp(ports.0, ports.1)

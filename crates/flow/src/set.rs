@@ -116,7 +116,7 @@ impl Set {
             self.0.iter_mut().for_each(cool);
         }
         let way = self.coldest(*hand);
-        *hand = ((cooled + 1) % WAYS << WAY_BITS | (way + 1) % WAYS) as u8;
+        *hand = ((((cooled + 1) % WAYS) << WAY_BITS) | ((way + 1) % WAYS)) as u8;
         way
     }
 }

@@ -85,9 +85,9 @@ impl Failure {
                 Error::Attach(AttachError::Socket(_)) | Error::Map(_) | Error::Thread { .. } => {
                     NETLIB_ERR_SYSTEM
                 }
-                Error::Attach(AttachError::Protocol(_) | AttachError::Variable(_)) | Error::Control(_) => {
-                    NETLIB_ERR_PROTOCOL
-                }
+                Error::Attach(AttachError::Protocol(_) | AttachError::Variable(_))
+                | Error::Control(_)
+                | Error::Table(_) => NETLIB_ERR_PROTOCOL,
                 Error::Panicked { .. } => NETLIB_ERR_PANIC,
             },
         }

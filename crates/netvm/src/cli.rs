@@ -134,7 +134,7 @@ pub enum PolicyCommand {
     Show,
     /// Add a rule; it acts at once, and is gone when netvmd starts anew from its file
     ///
-    /// The rule is given as the lines of a [[rule]] in the configuration, such as
+    /// The rule is given as the lines of a `[[rule]]` in the configuration, such as
     /// `netvm policy add 'from = "client"' 'match = { protocol = "tcp", destination_ports = 23 }' 'drop = true'`.
     Add {
         /// Lines of the rule
@@ -160,7 +160,7 @@ pub enum PolicyCommand {
     /// The packet is given by fields, by its bytes, or by its place in a capture:
     /// `netvm policy trace --from client protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
     Trace(TraceArgs),
-    /// Print the rules of a ClassBench filter set, of iptables or of nftables as [[rule]] tables; needs no netvmd
+    /// Print the rules of a ClassBench filter set, of iptables or of nftables as `[[rule]]` tables; needs no netvmd
     ///
     /// What has no equivalent is said on standard error, with its line.
     Import(ImportArgs),

@@ -123,13 +123,13 @@ proptest! {
 #[test]
 fn the_common_kinds_are_read() {
     let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).dscp(46);
-    let tagged = builder.clone().vlan(VlanId::new(4094).unwrap());
+    let tagged = builder.vlan(VlanId::new(4094).unwrap());
     for (builder, vlan) in [(builder, None), (tagged, VlanId::new(4094).ok())] {
         for (source, destination, kind) in
             [("10.0.0.1", "10.0.0.2", EtherType::IPV4), ("2001:db8::1", "2001:db8::2", EtherType::IPV6)]
         {
-            let builder = builder.clone().ip(source.parse().unwrap(), destination.parse().unwrap());
-            let tcp = builder.clone().tcp(80, 1234, TcpFlags::SYN).to_vec().unwrap();
+            let builder = builder.ip(source.parse().unwrap(), destination.parse().unwrap());
+            let tcp = builder.tcp(80, 1234, TcpFlags::SYN).to_vec().unwrap();
             let key = FlowKey::of_frame(&tcp, tcp.len()).unwrap();
             let expected = FlowKey {
                 source: source.parse::<IpAddr>().unwrap().into(),
@@ -172,9 +172,9 @@ fn no_byte_makes_a_difference() {
     ];
     let mut refused = 0u32;
     for (source, destination) in pairs {
-        for builder in [builder.clone(), builder.clone().vlan(vlan), builder.clone().service_vlan(vlan)] {
+        for builder in [builder, builder.vlan(vlan), builder.service_vlan(vlan)] {
             let builder = builder.ip(source, destination);
-            let tcp = builder.clone().tcp(80, 1234, TcpFlags::SYN).payload(&[0; 5]).to_vec().unwrap();
+            let tcp = builder.tcp(80, 1234, TcpFlags::SYN).payload(&[0; 5]).to_vec().unwrap();
             let udp = builder.udp(80, 1234).payload(&[0; 5]).to_vec().unwrap();
             for mut frame in [tcp, udp] {
                 for at in 0..frame.len() {

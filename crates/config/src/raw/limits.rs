@@ -39,6 +39,6 @@ fn rate(police: &Reader<'_>, key: &'static str, burst_key: &'static str, least: 
             .keep();
     }
     let per_second = rate?.into_inner();
-    let burst = burst.map_or_else(|| least.max(per_second / BURSTS_PER_SECOND), |burst| burst.into_inner());
+    let burst = burst.map_or_else(|| least.max(per_second / BURSTS_PER_SECOND), toml::Spanned::into_inner);
     Some(Rate { per_second, burst })
 }

@@ -43,7 +43,7 @@ fn forward(table: &Reader<'_>) -> Option<RawForward> {
     let given: Vec<&str> = keys.into_iter().filter(|key| forward.key_span(key).is_some()).collect();
     match given[..] {
         [] => {
-            forward.missing("normal", "write `{ normal = true }`, `{ chain = \"…\" }` or `{ out = \"…\" }`")
+            forward.missing("normal", "write `{ normal = true }`, `{ chain = \"…\" }` or `{ out = \"…\" }`");
         }
         [_] => {}
         [first, second, ..] => table

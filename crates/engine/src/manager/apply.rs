@@ -93,9 +93,7 @@ impl Engine {
         self.adopt(policy);
         self.rebuild_in_order();
         // After the snapshot that knows what to do with their packets.
-        for (state, queues) in opened {
-            self.install(state, queues);
-        }
+        self.install_all(opened);
         for id in gone {
             self.retiring.extend(self.groups.remove(&id));
         }
@@ -167,8 +165,8 @@ impl Engine {
                     drop(done);
                     for config in &closed {
                         // It was open a moment ago; if it cannot be opened again, that is the graver news.
-                        let (state, queues) = self.open_port(config, self.host.landing_group(config))?;
-                        self.install(state, queues);
+                        let port = self.open_port(config, self.host.landing_group(config))?;
+                        self.install_all(vec![port]);
                     }
                     return Err(error);
                 }
@@ -212,11 +210,24 @@ impl Engine {
         Ok(self.worker_regions.iter().map(|region| Arc::clone(&memories[usize::from(*region)])).collect())
     }
 
+    /// All ports can send before packets come in by any of them.
+    fn install_all(&mut self, opened: Vec<Opened>) {
+        let ports: Vec<PortId> = opened.iter().map(|(state, _)| state.id()).collect();
+        for (state, queues) in opened {
+            self.install(state, queues);
+        }
+        for port in ports {
+            for worker in self.ports.get(&port).map_or_else(Vec::new, |state| state.workers.clone()) {
+                self.workers[worker.index()].order(Command::StartPort(port));
+            }
+        }
+    }
+
     fn install(&mut self, state: PortState, queues: Vec<(WorkerId, PortQueue)>) {
         let id = state.id();
         let senders = state.workers.clone();
         for (worker, queue) in queues {
-            self.workers[worker.index()].order(Command::AddPort { queue: Box::new(queue), input: true });
+            self.workers[worker.index()].order(Command::AddPort(Box::new(queue)));
         }
         for (n, worker) in self.workers.iter_mut().enumerate() {
             let owner = (!senders.contains(&worker.id))

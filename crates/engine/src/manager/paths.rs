@@ -141,7 +141,7 @@ impl View<'_> {
         let visits = |chain: &Chain| {
             chain.hops.iter().any(|role| self.host.nf(*role).is_some_and(|nf| nf.group == group.id))
         };
-        for chain in self.host.chains.iter().filter(|chain| visits(*chain)) {
+        for chain in self.host.chains.iter().filter(|chain| visits(chain)) {
             if let Output::Port(port) = chain.output {
                 rights.add(port);
             }

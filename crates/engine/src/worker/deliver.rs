@@ -69,13 +69,17 @@ impl Path {
             return 0;
         }
         match &path.entry {
-            Target::Links { links, .. } => {
-                let mut room = wanted;
-                for link in links {
+            Target::Links { links, balance, .. } => {
+                let rooms = links.iter().map(|link| {
                     let link = self.links[link.index()].as_mut();
-                    room = room.min(link.map_or(0, |link| link.to_nf.room(wanted as u32) as usize));
-                }
-                room
+                    link.map_or(0, |link| link.to_nf.room(wanted as u32) as usize)
+                });
+                // A burst goes to the emptiest ring as a whole; by hash it could all go to any of them.
+                let room = match balance {
+                    Balance::LeastOccupied => rooms.max(),
+                    Balance::FlowHash => rooms.min(),
+                };
+                room.map_or(0, |room| room.min(wanted))
             }
             Target::Drop(DropReason::NfDown) => 0,
             Target::Port(_) | Target::Ingress | Target::Drop(_) => wanted,

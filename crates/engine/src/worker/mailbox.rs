@@ -20,8 +20,10 @@ pub(crate) enum Command {
     AddMemory { memory: Arc<Memory>, home: Option<GroupId> },
     /// Forget it: nothing of it is on the path any more.
     RemoveMemory(MemoryId),
-    /// Own this queue of a port; packets come in by it if `input`.
-    AddPort { queue: Box<PortQueue>, input: bool },
+    /// Own this queue of a port, to send by it.
+    AddPort(Box<PortQueue>),
+    /// Take packets from it, too.
+    StartPort(PortId),
     /// Give the queue back, after sending what is gathered.
     RemovePort(PortId),
     /// This worker sends for that port.
@@ -94,13 +96,11 @@ impl Worker {
                     self.tell(Event::Retired(Retired::Memory(old)));
                 }
             }
-            Command::AddPort { queue, input } => {
+            Command::AddPort(queue) => {
                 let port = queue.port;
                 path.ports[port.index()] = Some(queue);
-                if input {
-                    self.inputs.push(port);
-                }
             }
+            Command::StartPort(port) => self.inputs.push(port),
             Command::RemovePort(port) => {
                 self.inputs.retain(|input| *input != port);
                 path.flush();

@@ -1,4 +1,4 @@
-//! `policy import`: rules of others as [[rule]] tables.
+//! `policy import`: rules of others as `[[rule]]` tables.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
