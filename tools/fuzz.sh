@@ -17,9 +17,16 @@ fuzz() {
         [[ " ${targets[*]} " == *" $target "* ]] || die "there is no fuzz target '$target'; there are: ${targets[*]}"
         targets=("$target")
     fi
+    step "examples to begin from" fuzz_examples ||
+        die "a fuzz target fails on examples or mutations of them: './dev test -p netvm-fuzz-targets' says which"
     for target in "${targets[@]}"; do
         step "fuzz $target for $seconds s" fuzz_one "$target" "$seconds"
     done
+}
+
+# The examples of the tests: libFuzzer alone takes long to find TOML or pcapng.
+fuzz_examples() {
+    NETVM_FUZZ_CORPUS=$PWD/target-fuzz/corpus cargo test --quiet -p netvm-fuzz-targets --test bodies </dev/null
 }
 
 fuzz_one() {
