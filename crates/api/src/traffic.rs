@@ -31,7 +31,8 @@ pub struct PortInfo {
     pub tx_packets: u64,
     /// Bytes of these.
     pub tx_bytes: u64,
-    /// Packets that the device or the kernel dropped for want of room before the engine saw them.
+    /// Packets that the device or the kernel dropped for want of room before the engine saw them, as far as it tells; of a
+    /// source with a rate, those that were due and not made in time. Since the port was opened.
     pub rx_dropped: u64,
     /// Packets that could not be sent.
     pub tx_dropped: u64,

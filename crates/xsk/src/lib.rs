@@ -113,5 +113,5 @@ pub use holders::{Holder, Holders};
 pub use interface::{Attached, Interface};
 pub use options::{BusyPoll, CopyMode, Mode, RingSizes, XskOptions};
 pub use release::StillHeld;
-pub use socket::{Xsk, XskStats};
+pub use socket::{DropCounter, Xsk, XskStats};
 pub use umem::{KERNEL_HEADROOM, Memory, Umem, UmemError};

@@ -77,6 +77,27 @@ pub struct XskStats {
     pub completed_unknown: u64,
 }
 
+/// Reads how many packets the kernel has dropped for want of room at a socket, from any thread.
+///
+/// It keeps the socket open: drop it before [`Xsk::close`], which else waits in vain.
+#[derive(Debug)]
+pub struct DropCounter(OwnedFd);
+
+impl DropCounter {
+    /// [`XskStats::rx_dropped`] and [`XskStats::rx_ring_full`] together.
+    ///
+    /// # Errors
+    /// Those of `getsockopt`.
+    pub fn get(&self) -> io::Result<u64> {
+        let kernel = kernel_stats(self.0.as_fd())?;
+        Ok(kernel.rx_dropped.saturating_add(kernel.rx_ring_full))
+    }
+}
+
+fn kernel_stats(socket: BorrowedFd<'_>) -> io::Result<libc::xdp_statistics> {
+    sys::option(socket, libc::SOL_XDP, libc::XDP_STATISTICS)
+}
+
 /// A failed step: what was tried, and the error.
 pub(crate) type Failed = (&'static str, io::Error);
 
@@ -346,8 +367,7 @@ impl Xsk {
     /// # Errors
     /// Those of `getsockopt`.
     pub fn stats(&self) -> io::Result<XskStats> {
-        let kernel: libc::xdp_statistics =
-            sys::option(self.socket.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)?;
+        let kernel = kernel_stats(self.as_fd())?;
         let Misuse { fill_refused, tx_refused, rx_unknown, completed_unknown } = self.errors;
         Ok(XskStats {
             rx_dropped: kernel.rx_dropped,
@@ -361,6 +381,14 @@ impl Xsk {
             rx_unknown,
             completed_unknown,
         })
+    }
+
+    /// What another thread counts dropped packets by, while this one uses the socket.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn drop_counter(&self) -> io::Result<DropCounter> {
+        self.socket.try_clone().map(DropCounter)
     }
 
     /// Closes the socket and returns every cell that it has, in order, once the kernel has let go of them: frames in the

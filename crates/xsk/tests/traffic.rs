@@ -279,6 +279,10 @@ fn a_flood_without_free_cells_is_dropped_by_the_kernel_and_counted() {
         }
         // No cells are left.
         until(|| bench.xsk.stats().unwrap().rx_dropped == 5);
+        // The counter must be gone before the socket is closed, below.
+        let drops = bench.xsk.drop_counter().unwrap();
+        let full = bench.xsk.stats().unwrap().rx_ring_full;
+        assert_eq!(std::thread::spawn(move || drops.get().unwrap()).join().unwrap(), full + 5);
         assert_eq!(bench.xsk.stats().unwrap().fill_empty, 5);
         assert_eq!(bench.xsk.held(), 0);
 

@@ -11,6 +11,7 @@ use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::port::capture::{Capture, Progress};
 use crate::port::ethdev::EthDevice;
+use crate::port::missed::{Missed, SocketDrops};
 use crate::port::sink::Sink;
 use crate::port::source::Source;
 use crate::port::xsk::XskDevice;
@@ -41,6 +42,9 @@ pub enum OpenProblem {
     /// One of its queues.
     #[error(transparent)]
     Queue(#[from] netvm_xsk::QueueError),
+    /// No descriptor for its counters.
+    #[error("{0} (raise the limit of open files)")]
+    Counter(std::io::Error),
     /// The group's memory does not suit AF_XDP.
     #[error(transparent)]
     Umem(#[from] netvm_xsk::UmemError),
@@ -88,6 +92,7 @@ pub(super) struct PortState {
     pub(super) closing: Vec<WorkerId>,
     pub(super) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
+    missed: Vec<Missed>,
 }
 
 impl PortState {
@@ -107,6 +112,11 @@ impl PortState {
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
         }
+    }
+
+    /// Packets that its device dropped before a worker saw them, since it was opened.
+    pub(super) fn missed(&self) -> u64 {
+        self.missed.iter().map(Missed::get).sum()
     }
 
     pub(super) const fn id(&self) -> PortId {
@@ -136,9 +146,8 @@ pub(super) fn open(
 ) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
     let opened = open_kind(eal, config, memories)
         .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
-    let (queues, mode, eth, progress) = opened;
     let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
-    for (worker, device) in queues {
+    for (worker, device) in opened.queues {
         match by_worker.iter_mut().find(|(other, _)| *other == worker) {
             Some((_, devices)) => devices.push(device),
             None => by_worker.push((worker, vec![device])),
@@ -152,12 +161,13 @@ pub(super) fn open(
     let workers = by_worker.iter().map(|(worker, _)| *worker).collect();
     let state = PortState {
         config: config.clone(),
-        mode,
+        mode: opened.mode,
         memories: memories.iter().map(|memory| memory.id).collect(),
         workers,
         closing: Vec::new(),
-        progress,
-        eth,
+        progress: opened.progress,
+        eth: opened.eth,
+        missed: opened.missed,
     };
     let queue = |(worker, devices): (WorkerId, _)| {
         (worker, PortQueue::new(config.id, memories[worker.index()].id, waits, devices))
@@ -165,7 +175,20 @@ pub(super) fn open(
     Ok((state, by_worker.into_iter().map(queue).collect()))
 }
 
-type Opened = (Queues, PortMode, Option<dpdk::Port>, Option<Arc<Progress>>);
+struct Opened {
+    queues: Queues,
+    mode: PortMode,
+    eth: Option<dpdk::Port>,
+    progress: Option<Arc<Progress>>,
+    missed: Vec<Missed>,
+}
+
+impl Opened {
+    fn new(queues: Queues, driver: String) -> Self {
+        let mode = PortMode { driver, fallback: None };
+        Self { queues, mode, eth: None, progress: None, missed: Vec::new() }
+    }
+}
 
 fn open_kind(eal: dpdk::Eal, config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
@@ -202,13 +225,14 @@ fn open_eth(
         .mtu(config.mtu)
         .promiscuous(true);
     let started = builder.start(eal, &memories[0].pool)?;
-    let mut out: Queues = Vec::new();
+    let mut queues: Queues = Vec::new();
     let local = local_workers(memories);
     for (n, (rx, tx)) in started.rx.into_iter().zip(started.tx).enumerate() {
         let worker = local[n % local.len()];
-        out.push((worker, Box::new(EthDevice::new(rx, tx, Arc::clone(&memories[0])))));
+        queues.push((worker, Box::new(EthDevice::new(rx, tx, Arc::clone(&memories[0])))));
     }
-    Ok((out, PortMode { driver: driver.to_owned(), fallback: None }, Some(started.port), None))
+    let missed = vec![Missed::Device(started.port.clone())];
+    Ok(Opened { eth: Some(started.port), missed, ..Opened::new(queues, driver.to_owned()) })
 }
 
 fn open_xsk(
@@ -225,7 +249,7 @@ fn open_xsk(
         ..XskOptions::default()
     };
     let interface = Arc::new(Interface::open(interface, options)?);
-    let mut out: Queues = Vec::new();
+    let (mut queues, mut missed): (Queues, _) = (Vec::new(), Vec::new());
     let mut zero_copy = true;
     let local = local_workers(memories);
     for n in 0..interface.queues() {
@@ -245,20 +269,20 @@ fn open_xsk(
         let umem = unsafe { Umem::new(&cells) }?;
         let socket = interface.queue(n, &umem)?;
         zero_copy &= socket.zero_copy();
-        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface));
-        out.push((worker, Box::new(device)));
+        let drops = SocketDrops::new(socket.drop_counter().map_err(OpenProblem::Counter)?);
+        missed.push(Missed::Socket(drops.clone()));
+        let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface), drops);
+        queues.push((worker, Box::new(device)));
     }
     let place = if interface.mode() == Attached::Native { "native" } else { "generic" };
     let copy = if zero_copy { "zero-copy" } else { "copy" };
     let fallback = interface.fallback().map(|error| format!("native mode: {error}"));
-    Ok((out, PortMode { driver: format!("AF_XDP {place} {copy}"), fallback }, None, None))
+    let mode = PortMode { driver: format!("AF_XDP {place} {copy}"), fallback };
+    Ok(Opened { queues, mode, eth: None, progress: None, missed })
 }
 
 fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
     let room = memories[0].region().geometry().room();
-    let one = |device: Box<dyn Device>, driver: &str, progress| {
-        (vec![(WorkerId(0), device)], PortMode { driver: driver.to_owned(), fallback: None }, None, progress)
-    };
     if config.queues > 1 && matches!(config.kind, PortKind::Pcap { .. }) {
         return Err(OpenProblem::OneQueue { wanted: config.queues });
     }
@@ -273,24 +297,27 @@ fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, Ope
             let output = output.as_deref().map(|path| CaptureWriter::create(path, options)).transpose()?;
             let progress = Arc::new(Progress::default());
             let device = Capture::new(input, output, *paced, Arc::clone(&progress));
-            Ok(one(Box::new(device), "capture file", Some(progress)))
+            let queues: Queues = vec![(WorkerId(0), Box::new(device))];
+            Ok(Opened { progress: Some(progress), ..Opened::new(queues, "capture file".to_owned()) })
         }
         PortKind::Source(source) if u32::from(source.size) > room => {
             Err(OpenProblem::TooLong { wanted: source.size.into(), room })
         }
         PortKind::Source(source) => {
             let local = local_workers(memories);
+            let missed = Arc::default();
             let queue = |n: usize| -> (WorkerId, Box<dyn Device>) {
-                (local[n % local.len()], Box::new(Source::new(source)))
+                (local[n % local.len()], Box::new(Source::new(source, &missed)))
             };
             let queues = (0..usize::from(config.queues.max(1))).map(queue).collect();
-            Ok((queues, PortMode { driver: "built-in source".to_owned(), fallback: None }, None, None))
+            let opened = Opened::new(queues, "built-in source".to_owned());
+            Ok(Opened { missed: vec![Missed::Source(missed)], ..opened })
         }
         // Every worker sends to its own: nothing is shared.
         _ => {
             let queue = |n: usize| -> (WorkerId, Box<dyn Device>) { (WorkerId(n as u8), Box::new(Sink)) };
             let queues = (0..memories.len()).map(queue).collect();
-            Ok((queues, PortMode { driver: "built-in sink".to_owned(), fallback: None }, None, None))
+            Ok(Opened::new(queues, "built-in sink".to_owned()))
         }
     }
 }

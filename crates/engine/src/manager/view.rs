@@ -10,7 +10,7 @@ use super::Engine;
 use super::instance::InstanceState;
 use crate::counters::{Drops, Stage, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
-use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, WorkerId};
+use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
 use crate::memory::Memory;
 
 /// Drops by reason, without the reasons that never happened.
@@ -25,6 +25,9 @@ pub struct PortView {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
+    /// Packets that the device dropped for want of room before the engine saw them, as far as it tells; of a source, those
+    /// that were due and not made in time. Since the port was opened.
+    pub rx_dropped: u64,
     /// Packets sent.
     pub tx_packets: u64,
     /// Bytes sent.
@@ -57,8 +60,10 @@ pub struct ChainView {
 }
 
 /// One thread of an NF.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ThreadView {
+    /// Its station in the trust group.
+    pub station: StationId,
     /// Packets that the engine handed to it.
     pub delivered: u64,
     /// Packets that the engine took from it.
@@ -189,6 +194,7 @@ impl Engine {
                 id: state.id(),
                 rx_packets: self.sum(|c| c.ports[index].rx_packets.get()),
                 rx_bytes: self.sum(|c| c.ports[index].rx_bytes.get()),
+                rx_dropped: state.missed(),
                 tx_packets: self.sum(|c| c.ports[index].tx_packets.get()),
                 tx_bytes: self.sum(|c| c.ports[index].tx_bytes.get()),
                 drops: self.drops(|c| &c.ports[index].drops),
@@ -240,6 +246,7 @@ impl Engine {
             let drops = DropReason::ALL.into_iter().map(|reason| (reason, link(&|l| l.drops.get(reason))));
             let group = self.groups.get(&instance.group);
             threads.push(ThreadView {
+                station: *station,
                 delivered: link(&|l| l.delivered.get()),
                 returned: link(&|l| l.returned.get()),
                 standard: std::array::from_fn(|n| block.standard[n].load(Ordering::Relaxed)),

@@ -10,6 +10,7 @@ use crate::memory::Memory;
 
 pub(crate) mod capture;
 pub(crate) mod ethdev;
+pub(crate) mod missed;
 pub(crate) mod sink;
 pub(crate) mod source;
 pub(crate) mod xsk;

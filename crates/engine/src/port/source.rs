@@ -5,6 +5,9 @@
 //! allows (RFC 768). So 2^32 - 1 flows are possible, and traffic whose flows do not come again for minutes. A packet costs
 //! one cache line of stores: it is put together in registers from a template and what is the flow's own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::SourceConfig;
 use netvm_region::clock;
@@ -37,6 +40,8 @@ struct Pace {
     hertz: u64,
     start: Option<u64>,
     sent: u64,
+    /// Packets that were given up, of all queues of the port.
+    missed: Arc<AtomicU64>,
 }
 
 impl Pace {
@@ -47,6 +52,7 @@ impl Pace {
             (u128::from(now.wrapping_sub(start)) * u128::from(self.rate) / u128::from(self.hertz)) as u64;
         let most = self.rate / 100 + 1;
         if due > self.sent + most {
+            self.missed.fetch_add(due - most - self.sent, Ordering::Relaxed);
             self.sent = due - most;
         }
         (due - self.sent) as usize
@@ -54,8 +60,9 @@ impl Pace {
 }
 
 impl Source {
-    /// A source as configured; frames shorter than their headers are as long as these.
-    pub(crate) fn new(config: &SourceConfig) -> Self {
+    /// A source as configured; frames shorter than their headers are as long as these. `missed` counts packets that were due
+    /// and given up.
+    pub(crate) fn new(config: &SourceConfig, missed: &Arc<AtomicU64>) -> Self {
         let size = config.size.max(IP as u16 + 28);
         let mut template = [0; TEMPLATE_BYTES];
         template[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -70,8 +77,13 @@ impl Source {
             .chunks_exact(2)
             .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
             .sum();
-        let pace =
-            config.rate.map(|rate| Pace { rate, hertz: clock::cycles_per_second(), start: None, sent: 0 });
+        let pace = config.rate.map(|rate| Pace {
+            rate,
+            hertz: clock::cycles_per_second(),
+            start: None,
+            sent: 0,
+            missed: Arc::clone(missed),
+        });
         let (flows, left) = (config.flows.max(1), config.count);
         let (chunks, _) = template.as_chunks::<8>();
         let template = std::array::from_fn(|n| u64::from_ne_bytes(chunks[n]));
@@ -167,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_frame_is_of_its_flow_and_its_checksum_is_right() {
-        let source = Source::new(&SourceConfig { flows: u32::MAX, ..SourceConfig::default() });
+        let source =
+            Source::new(&SourceConfig { flows: u32::MAX, ..SourceConfig::default() }, &Arc::default());
         for (flow, address, port) in [
             (0, [10, 0, 0, 0], 1024_u16),
             (0x0102_0304, [10, 2, 3, 4], 1025),
@@ -186,11 +199,17 @@ mod tests {
 
     #[test]
     fn pace_keeps_the_rate_and_forgives_a_pause() {
-        let mut pace = Pace { rate: 1000, hertz: 1_000_000, start: None, sent: 0 };
+        let missed = Arc::default();
+        let mut pace =
+            Pace { rate: 1000, hertz: 1_000_000, start: None, sent: 0, missed: Arc::clone(&missed) };
         assert_eq!(pace.due(5_000_000), 0);
         assert_eq!(pace.due(5_003_500), 3);
         pace.sent += 3;
         assert_eq!(pace.due(5_003_900), 0);
+        assert_eq!(missed.load(Ordering::Relaxed), 0);
         assert_eq!(pace.due(9_000_000), 11, "ten milliseconds' worth, not four seconds'");
+        assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11);
+        assert_eq!(pace.due(9_000_000), 11);
+        assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11, "counted once");
     }
 }

@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use dpdk::Batch;
 use netvm_xsk::{Interface, RxFrame, TxFrame, Xsk};
 
+use super::missed::SocketDrops;
 use super::{Arrival, Device};
 use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
@@ -25,13 +26,20 @@ pub(crate) struct XskDevice {
     socket: Option<Xsk>,
     memory: Arc<Memory>,
     backlog: ArrayVec<TxFrame, BACKLOG>,
+    drops: SocketDrops,
     // Keeps the program attached.
     _interface: Arc<Interface>,
 }
 
 impl XskDevice {
-    pub(crate) fn new(socket: Xsk, memory: Arc<Memory>, interface: Arc<Interface>) -> Self {
-        Self { socket: Some(socket), memory, backlog: ArrayVec::new(), _interface: interface }
+    /// `drops`: counts what this socket loses.
+    pub(crate) fn new(
+        socket: Xsk,
+        memory: Arc<Memory>,
+        interface: Arc<Interface>,
+        drops: SocketDrops,
+    ) -> Self {
+        Self { socket: Some(socket), memory, backlog: ArrayVec::new(), drops, _interface: interface }
     }
 
     /// Frees what the kernel has sent.
@@ -144,6 +152,7 @@ impl Device for XskDevice {
 impl Drop for XskDevice {
     /// Takes every cell back from the kernel; for the manager, as that can take some milliseconds.
     fn drop(&mut self) {
+        self.drops.end();
         let waiting: ArrayVec<u32, BACKLOG> = self.backlog.drain(..).map(|frame| frame.cell).collect();
         let held = self.socket.take().map(|socket| socket.close().or_else(|held| held.wait(PATIENCE)));
         // Cells that the kernel does not let go of stay out: a driver may still write there.

@@ -100,19 +100,19 @@ const fn state_of(state: InstanceState) -> NfState {
 }
 
 fn count(info: &mut NfInfo, view: &InstanceView) {
-    info.threads = (0u8..).zip(&view.threads).map(|(number, view)| thread(number, view)).collect();
+    info.threads = view.threads.iter().map(thread).collect();
     info.counters = view.own.iter().cloned().collect();
     for (violation, count) in view.threads.iter().flat_map(|thread| &thread.violations) {
         *info.violations.entry(violation.name().to_owned()).or_default() += count;
     }
 }
 
-fn thread(number: u8, view: &ThreadView) -> ThreadInfo {
+fn thread(view: &ThreadView) -> ThreadInfo {
     let value = |counter: StandardCounter| view.standard[counter as usize];
     let received = value(StandardCounter::Received);
     let per_packet = |counter| if received == 0 { 0.0 } else { value(counter) as f64 / received as f64 };
     ThreadInfo {
-        station: number,
+        station: view.station.0,
         received,
         next: value(StandardCounter::Next),
         dropped: value(StandardCounter::Dropped),

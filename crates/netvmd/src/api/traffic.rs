@@ -106,7 +106,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         rx_bytes: view.rx_bytes,
         tx_packets: view.tx_packets,
         tx_bytes: view.tx_bytes,
-        rx_dropped: 0,
+        rx_dropped: view.rx_dropped,
         tx_dropped: view
             .drops
             .iter()

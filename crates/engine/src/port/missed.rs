@@ -1,0 +1,51 @@
+//! Packets that a device dropped before a worker saw them. Whoever wants to know asks the device; the packet path takes no
+//! part in it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netvm_xsk::DropCounter;
+
+/// What an AF_XDP socket lost. The device empties it before it closes the socket, which the counter keeps open.
+#[derive(Clone, Debug)]
+pub(crate) struct SocketDrops(Arc<Mutex<Option<DropCounter>>>);
+
+impl SocketDrops {
+    pub(crate) fn new(counter: DropCounter) -> Self {
+        Self(Arc::new(Mutex::new(Some(counter))))
+    }
+
+    /// The socket is about to be closed.
+    pub(crate) fn end(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn get(&self) -> u64 {
+        let counter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counter.as_ref().and_then(|counter| counter.get().ok()).unwrap_or(0)
+    }
+}
+
+/// One queue's count, or one for all queues of a port.
+#[derive(Clone, Debug)]
+pub(crate) enum Missed {
+    /// A DPDK device: no descriptor was free in the device, or no mbuf in the pool.
+    Device(dpdk::Port),
+    /// An AF_XDP socket: no cell was in the fill ring, the receive ring was full, or the frame was too long.
+    Socket(SocketDrops),
+    /// A source: packets that were due and could not be made in time.
+    Source(Arc<AtomicU64>),
+}
+
+impl Missed {
+    /// Packets so far; none where the device does not tell.
+    pub(crate) fn get(&self) -> u64 {
+        match self {
+            Self::Device(port) => {
+                port.stats().map_or(0, |stats| stats.rx_missed.saturating_add(stats.rx_no_mbuf))
+            }
+            Self::Socket(drops) => drops.get(),
+            Self::Source(count) => count.load(Ordering::Relaxed),
+        }
+    }
+}
