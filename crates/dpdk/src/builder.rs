@@ -1,12 +1,14 @@
 //! Opens a port: attach the device, configure it, set its queues up, start it. Whatever fails, what was done is undone.
 
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk_sys as sys;
 
+use crate::arrival::packet_sockets;
 use crate::device::af_packet_longest;
 use crate::dma::DmaError;
 use crate::inherit::Opened;
@@ -225,7 +227,7 @@ impl PortBuilder {
     pub fn start(self, eal: Eal, pool: &Arc<Pool>) -> Result<Started, PortError> {
         let room = pool.layout().room();
         self.check(eal, room)?;
-        let mut inner = self.attach(pool, room)?;
+        let (mut inner, arrivals) = self.attach(pool, room)?;
         let info = inner.info()?;
         self.check_queues(&info)?;
         self.configure(&inner, &info)?;
@@ -238,7 +240,9 @@ impl PortBuilder {
         self.after_start(&inner, &info, room)?;
 
         let inner = Arc::new(inner);
-        let rx = (0..self.rx_queues).map(|id| RxQueue::new(Arc::clone(&inner), QueueId(id))).collect();
+        let mut arrivals = arrivals.into_iter();
+        let rx = |id| RxQueue::new(Arc::clone(&inner), QueueId(id), arrivals.next());
+        let rx = (0..self.rx_queues).map(rx).collect();
         let tx = (0..self.tx_queues).map(|id| TxQueue::new(Arc::clone(&inner), QueueId(id))).collect();
         Ok(Started { port: Port::new(inner), rx, tx })
     }
@@ -290,8 +294,8 @@ impl PortBuilder {
         PortError::Mtu { device: self.name(), errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
     }
 
-    /// Makes DPDK probe the device.
-    fn attach(&self, pool: &Arc<Pool>, room: u32) -> Result<Inner, PortError> {
+    /// Makes DPDK probe the device; returns also, for each queue, what tells of packets, if there is such a thing.
+    fn attach(&self, pool: &Arc<Pool>, room: u32) -> Result<(Inner, Vec<OwnedFd>), PortError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
 
         let name = self.device.name(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -303,7 +307,7 @@ impl PortBuilder {
         let (whole, name) = (c(&whole)?, c(&name)?);
 
         let control = Control::enter();
-        let _opened = Opened::from_here();
+        let opened = Opened::from_here();
         let mut number = 0;
         // SAFETY: NUL-terminated strings; `control` keeps others from probing at the same time.
         let error = unsafe {
@@ -324,7 +328,11 @@ impl PortBuilder {
             let (device, said) = (self.name(), control.said());
             return Err(PortError::Attach { device, errno: -error, said, remedy });
         }
-        Ok(Inner::new(PortNumber(number), self.name(), Arc::clone(pool)))
+        let arrivals = match &self.device {
+            Device::AfPacket { interface } => packet_sockets(&opened.so_far(), interface, self.rx_queues),
+            _ => Vec::new(),
+        };
+        Ok((Inner::new(PortNumber(number), self.name(), Arc::clone(pool)), arrivals))
     }
 
     fn check_queues(&self, info: &PortInfo) -> Result<(), PortError> {

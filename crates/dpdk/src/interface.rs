@@ -1,4 +1,4 @@
-//! MTU of a kernel interface, which the drivers for them do not set beyond 1,500.
+//! MTU of a kernel interface, which the drivers for them do not set beyond 1,500, and its number.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -18,7 +18,15 @@ pub(crate) fn mtu(name: &str) -> io::Result<u32> {
     Ok(u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
-/// Sets it.
+/// The interface's number in the calling thread's network namespace.
+pub(crate) fn index(name: &str) -> io::Result<i32> {
+    let mut request = request(name);
+    ask(libc::SIOCGIFINDEX, &mut request)?;
+    // SAFETY: the kernel has filled this member.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex })
+}
+
+/// Sets the MTU.
 pub(crate) fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
     let mut request = request(name);
     request.ifr_ifru.ifru_mtu = i32::from(mtu);
@@ -44,7 +52,7 @@ fn ask(number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     }
     // SAFETY: just opened, and nobody else has it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: both requests read and write an ifreq, which `request` is.
+    // SAFETY: these requests read and write an ifreq, which `request` is.
     match unsafe { libc::ioctl(socket.as_raw_fd(), number, std::ptr::from_mut(request)) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

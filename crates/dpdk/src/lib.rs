@@ -6,6 +6,7 @@
 //! | `pool` | [`Pool`]: packets whose bytes are in memory that the caller maps and shares, and whose headers are private |
 //! | `mbuf` | [`Mbuf`] owns a packet, [`MbufPtr`] is its address |
 //! | `batch` | [`Batch`] owns up to 64 packets |
+//! | `arrival` | what one sleeps on until an AF_PACKET port has packets |
 //! | `builder`, `port`, `queue` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
 //! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
 //! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
@@ -19,6 +20,7 @@
 //! Nothing on the packet path allocates, locks or logs, and there is one call into C per burst.
 
 mod acl;
+mod arrival;
 mod batch;
 mod builder;
 mod cells;

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use dpdk_sys as sys;
@@ -13,6 +14,8 @@ use crate::{Batch, PortNumber, QueueId};
 /// A receive queue. It has one owner, and keeps its port open.
 #[derive(Debug)]
 pub struct RxQueue {
+    /// A duplicate of the driver's own: goes before the port does.
+    arrival: Option<OwnedFd>,
     port: Arc<Inner>,
     id: QueueId,
     /// DPDK's queues are not thread-safe: the owner may move, not share it.
@@ -28,8 +31,15 @@ pub struct TxQueue {
 }
 
 impl RxQueue {
-    pub(crate) const fn new(port: Arc<Inner>, id: QueueId) -> Self {
-        Self { port, id, _one_thread: PhantomData }
+    pub(crate) const fn new(port: Arc<Inner>, id: QueueId, arrival: Option<OwnedFd>) -> Self {
+        Self { arrival, port, id, _one_thread: PhantomData }
+    }
+
+    /// What is readable while packets wait in the queue, to be polled and not to be read; `None` for a kind of port that can
+    /// only be asked. It shows an error once the interface has gone down.
+    #[must_use]
+    pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
+        self.arrival.as_ref().map(AsFd::as_fd)
     }
 
     /// The port.

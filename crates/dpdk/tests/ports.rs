@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -257,6 +257,47 @@ fn af_packet_spreads_flows_over_queues_and_loses_none() {
     let mut numbers: Vec<_> = receive(&mut b.rx, 200).iter().map(|frame| frame[14..18].to_vec()).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..200_u32).map(|n| n.to_be_bytes().to_vec()).collect::<Vec<_>>());
+}
+
+/// Whether a queue says that it has packets, within a moment.
+fn has_arrivals(queue: &RxQueue) -> bool {
+    let fd = queue.arrival().unwrap().as_raw_fd();
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd.
+    while unsafe { libc::poll(&raw mut poll, 1, 20) } < 0 {
+        // DPDK's driver for TAP has the kernel send signals, in another test.
+        assert_eq!(std::io::Error::last_os_error().kind(), ErrorKind::Interrupted);
+    }
+    poll.revents & libc::POLLIN != 0
+}
+
+#[test]
+fn af_packet_can_be_waited_for_queue_by_queue() {
+    if !root_or_skip("AF_PACKET") {
+        return;
+    }
+    private_namespace();
+    // Neighbour discovery would be traffic. A kernel without IPv6 has no such file.
+    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    veth(1500);
+    let pool = pool_of(2048, 2048);
+    let mut a = af_packet("va").start(eal(), &pool).unwrap();
+    let mut b = af_packet("vb").queues(2, 2).start(eal(), &pool).unwrap();
+    assert!(b.rx.iter().all(|queue| !has_arrivals(queue)));
+    for n in 0..50 {
+        send(&mut a.tx[0], packet(&pool, &frame(n, 100)));
+        let told = [has_arrivals(&b.rx[0]), has_arrivals(&b.rx[1])];
+        for (queue, told) in b.rx.iter_mut().zip(told) {
+            let count = queue.burst(&mut Batch::new());
+            assert_eq!(told, count > 0, "frame {n}, queue {}", queue.id());
+        }
+    }
+    assert!(b.rx.iter().all(|queue| !has_arrivals(queue)));
+    // The interface is free for others at once, as the duplicates go with the queues.
+    drop((a, b));
+    ip("link del va");
+    let null = null(&pool_of(2048, 1024));
+    assert!(null.rx[0].arrival().is_none(), "others can only be asked");
 }
 
 #[test]

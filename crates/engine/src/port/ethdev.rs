@@ -65,6 +65,6 @@ impl Device for EthDevice {
     }
 
     fn arrival(&self) -> Arrival<'_> {
-        Arrival::Ask
+        self.rx.arrival().map_or(Arrival::Ask, Arrival::Readable)
     }
 }

@@ -92,6 +92,7 @@ impl Rest {
         }
         self.nap = (self.nap * 2).min(LONGEST_NAP);
         nap(&mut fds, longest);
+        forget_errors(&fds);
         drain(wake);
     }
 }
@@ -100,6 +101,14 @@ impl Rest {
 fn nap(fds: &mut [PollFd<'_>], longest: Duration) {
     let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
     let _ = poll(fds, Some(&timeout));
+}
+
+/// A socket whose interface has gone down tells so once: else it would end every sleep from then on.
+fn forget_errors(fds: &[PollFd<'_>]) {
+    for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
+        // Taking the error clears it. The port's link shows what happened.
+        let _ = rustix::net::sockopt::socket_error(fd);
+    }
 }
 
 /// Takes the wake-up count back to zero; the descriptor does not block.
