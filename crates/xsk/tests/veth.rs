@@ -148,7 +148,8 @@ fn frames_of_queues_without_a_socket_go_to_the_kernel() {
         until(|| {
             to_us += bench.receive_now();
             to_kernel += std::iter::from_fn(|| kernel.receive(Duration::ZERO)).count();
-            to_us + to_kernel == usize::from(FLOWS)
+            // The kernel may say something of its own on a new interface, too.
+            to_us + to_kernel >= usize::from(FLOWS)
         });
         assert!(to_us > 0 && to_kernel > 0, "{to_us} and {to_kernel}");
         bench.close();
