@@ -78,6 +78,9 @@ pub struct PolicyArgs {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)),
           default_value = "1,1000,10000,100000,1000000")]
     pub flows: Vec<u64>,
+    /// Only these cases, such as `normal-100000,new-flows` [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
     /// Filter set in ClassBench's format, of drop rules that nothing matches [default: acl/acl1_1k.rules of the shared
     /// data beside this source tree]
     #[arg(long)]

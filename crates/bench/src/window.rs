@@ -35,6 +35,8 @@ pub struct Sample {
     violations: u64,
     nfs: Vec<NfSample>,
     own: CpuTime,
+    /// The workers among them.
+    workers: CpuTime,
 }
 
 /// What an NF counts.
@@ -48,9 +50,10 @@ struct NfSample {
 /// What the scheduler says of a process, all its threads together, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    running: u64,
+    /// With a core.
+    pub running: u64,
     /// Ready to run, while something else had the core.
-    waiting: u64,
+    pub waiting: u64,
 }
 
 impl Sample {
@@ -69,6 +72,7 @@ impl Sample {
             violations: 0,
             nfs: Vec::new(),
             own: CpuTime::of(std::process::id()),
+            workers: CpuTime::of_threads(std::process::id(), "netvm-worker"),
         };
         for worker in engine.workers() {
             let c = &worker.counters;
@@ -143,6 +147,13 @@ impl Window {
     /// Million packets that left per second.
     pub fn mpps(&self) -> f64 {
         self.sent() as f64 / self.seconds() / 1e6
+    }
+
+    /// Million packets that left per second in which the worker had its core. A worker that polls always wants it, so
+    /// that this is the rate as it would be if nothing else ran there.
+    pub fn mpps_of_core(&self) -> f64 {
+        let nanos = self.diff(|sample| sample.workers.running);
+        if nanos == 0 { self.mpps() } else { self.sent() as f64 / nanos as f64 * 1e3 }
     }
 
     /// Billion bits that left per second.
@@ -272,9 +283,12 @@ impl CpuTime {
         })
     }
 
-    /// Nanoseconds in which a thread was ready to run, while something else had the core.
-    pub const fn waiting(self) -> u64 {
-        self.waiting
+    /// What came on top of `earlier`.
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            running: self.running.saturating_sub(earlier.running),
+            waiting: self.waiting.saturating_sub(earlier.waiting),
+        }
     }
 
     fn of_task(task: &fs::DirEntry) -> Option<Self> {

@@ -48,7 +48,7 @@ pub fn find() -> Result<(), BenchError> {
 pub fn measure(cores: Cores, cells: u32, plan: &Plan) -> Result<f64, BenchError> {
     let mut command = Command::new(NAME);
     command.args(eal(cores)).arg("--").args(forwarding("macswap", cells));
-    drive(&mut command, "Tx-pps:", plan)
+    drive(&mut command, "Tx-pps:", None, plan)
 }
 
 /// Receives the traffic of comparisons from a null port, on one core, and frees it; million packets per second: what the
@@ -64,17 +64,19 @@ pub fn source(folder: &Path, cores: Cores, cells: u32, plan: &Plan) -> Result<f6
     let mut command = Command::new(NAME);
     command.args(eal(cores)).arg("-d").arg(plugin).arg("--").args(forwarding("rxonly", cells));
     Traffic::of(FLOWS).describe(&mut command, &ready);
-    let rate = drive(&mut command, "Rx-pps:", plan)?;
-    match ready.exists() {
-        true => Ok(rate),
-        false => Err(BenchError::Peer { peer: NAME, problem: "did not take the traffic".to_owned() }),
+    let rate = drive(&mut command, "Rx-pps:", Some(&ready), plan)?;
+    if ready.exists() {
+        Ok(rate)
+    } else {
+        Err(BenchError::Peer { peer: NAME, problem: "did not take the traffic".to_owned() })
     }
 }
 
-fn drive(command: &mut Command, stated: &str, plan: &Plan) -> Result<f64, BenchError> {
+/// Takes the rate that it states under a name; `ready`: a file that is made when it has come so far.
+fn drive(command: &mut Command, stated: &str, ready: Option<&Path>, plan: &Plan) -> Result<f64, BenchError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(BenchError::system(NAME))?;
-    let asked = converse(&mut child, plan);
+    let asked = converse(&mut child, ready, plan);
     let ended = wait(&mut child);
     asked.and(ended).map_err(BenchError::system(NAME))?;
     let output = child.wait_with_output().map_err(BenchError::system(NAME))?;
@@ -108,7 +110,7 @@ fn forwarding(mode: &str, cells: u32) -> Vec<String> {
 }
 
 /// Two looks at its statistics: the second states the rate since the first.
-fn converse(child: &mut Child, plan: &Plan) -> std::io::Result<()> {
+fn converse(child: &mut Child, ready: Option<&Path>, plan: &Plan) -> std::io::Result<()> {
     // Taken out, so that the prompt sees the end of its input when this returns.
     let Some(mut prompt) = child.stdin.take() else { return Ok(()) };
     let mut say = |line: &str, then: Duration| {
@@ -117,6 +119,10 @@ fn converse(child: &mut Child, plan: &Plan) -> std::io::Result<()> {
         sleep(then);
         Ok(())
     };
+    let start = Instant::now();
+    while ready.is_some_and(|file| !file.exists()) && start.elapsed() < PATIENCE {
+        sleep(Duration::from_millis(10));
+    }
     sleep(STARTING);
     say("start\n", plan.warm_up)?;
     say("show port stats 0\n", plan.window)?;

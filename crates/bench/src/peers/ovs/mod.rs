@@ -66,7 +66,7 @@ pub const NORMAL: &str = "priority=1,actions=normal";
 /// What one window of time showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Million packets per second that left.
+    /// Million packets that left per second in which the PMD thread had its core; it polls, so that it always wants it.
     pub mpps: f64,
     /// Packets that came in and did not leave, in hundredths.
     pub dropped_percent: f64,
@@ -102,11 +102,11 @@ pub fn find() -> Result<(), BenchError> {
 pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> Result<Outcome, BenchError> {
     let ovs = Ovs::start(sandbox, setup, cores)?;
     ovs.settle(plan)?;
-    let (start, waited) = (ovs.forwarded()?, ovs.waited());
+    let start = ovs.forwarded()?;
     sleep(plan.window);
-    let (end, waited) = (ovs.forwarded()?, ovs.waited().saturating_sub(waited));
+    let end = ovs.forwarded()?;
     let seconds = end.at.duration_since(start.at).as_secs_f64();
-    let percent = waited as f64 * 1e-9 / seconds * 100.0;
+    let percent = end.cpu.since(start.cpu).waiting as f64 * 1e-9 / seconds * 100.0;
     if percent > DISTURBED_PERCENT {
         eprintln!("{NAME}: something else used its core {percent:.0} % of the time: expect too low figures");
     }
@@ -173,7 +173,8 @@ impl Ovs {
         let text = self.ask("dpctl/show", &["-s"])?;
         // The counters are of some time in between.
         let at = before + before.elapsed() / 2;
-        Forwarded::parse(&text, at, IN, OUT)
+        let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
+        Forwarded::parse(&text, (at, cpu), IN, OUT)
             .ok_or_else(|| BenchError::Peer { peer: NAME, problem: format!("no counters in: {text}") })
     }
 
@@ -192,11 +193,6 @@ impl Ovs {
             (last, rate) = (now, new);
         }
         Ok(())
-    }
-
-    /// Nanoseconds that its PMD thread was kept from its core.
-    fn waited(&self) -> u64 {
-        CpuTime::of_threads(self.switch.0.id(), "pmd-").waiting()
     }
 
     /// Adds what the switch itself wrote of an error.

@@ -3,12 +3,15 @@
 use std::time::Instant;
 
 use super::Outcome;
+use crate::window::CpuTime;
 
 /// Packets at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forwarded {
     /// When.
     pub at: Instant,
+    /// What the threads that forward have had of their core.
+    pub cpu: CpuTime,
     /// Came in.
     received: u64,
     /// Left.
@@ -23,7 +26,7 @@ impl Forwarded {
     ///     RX packets:5 errors:0 dropped:0 overruns:0 frame:0
     ///     TX packets:0 errors:0 dropped:0 aborted:0 carrier:0
     /// ```
-    pub fn parse(text: &str, at: Instant, input: &str, output: &str) -> Option<Self> {
+    pub fn parse(text: &str, (at, cpu): (Instant, CpuTime), input: &str, output: &str) -> Option<Self> {
         let count = |port: &str, direction: &str| -> Option<u64> {
             let named = format!(": {port} ");
             let mut lines =
@@ -33,12 +36,16 @@ impl Forwarded {
             let rest = own.find_map(|line| line.strip_prefix(direction))?;
             rest.split_whitespace().next()?.parse().ok()
         };
-        Some(Self { at, received: count(input, "RX packets:")?, sent: count(output, "TX packets:")? })
+        Some(Self { at, cpu, received: count(input, "RX packets:")?, sent: count(output, "TX packets:")? })
     }
 
     /// What happened since `earlier`; `None` if nothing came through.
     pub fn since(&self, earlier: &Self) -> Option<Outcome> {
-        let seconds = self.at.duration_since(earlier.at).as_secs_f64();
+        let seconds = match self.cpu.since(earlier.cpu).running {
+            // The kernel keeps no account.
+            0 => self.at.duration_since(earlier.at).as_secs_f64(),
+            nanos => nanos as f64 * 1e-9,
+        };
         let sent = self.sent.saturating_sub(earlier.sent);
         let received = self.received.saturating_sub(earlier.received);
         let dropped = received.saturating_sub(sent) as f64 / received.max(1) as f64;
@@ -64,17 +71,22 @@ mod tests {
     #[test]
     fn counters_are_of_the_ports_in_question() {
         let at = Instant::now();
-        let start = Forwarded::parse(&shown(1_000_000, 500_000), at, "p0", "p1").unwrap();
+        let cpu = |running| CpuTime { running, waiting: 0 };
+        let start = Forwarded::parse(&shown(1_000_000, 500_000), (at, cpu(0)), "p0", "p1").unwrap();
         assert_eq!((start.received, start.sent), (1_000_000, 500_000));
-        let later = at + Duration::from_secs(2);
-        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later, "p0", "p1").unwrap();
+        let later = |running| (at + Duration::from_secs(2), cpu(running));
+        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later(0), "p0", "p1").unwrap();
         assert_eq!(end.since(&start), Some(Outcome { mpps: 3.0, dropped_percent: 25.0 }));
+        // With half of its core taken away it would have done twice as much.
+        let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later(1_000_000_000), "p0", "p1").unwrap();
+        assert_eq!(end.since(&start), Some(Outcome { mpps: 6.0, dropped_percent: 25.0 }));
         assert_eq!(end.since(&end), None);
     }
 
     #[test]
     fn a_port_without_counters_is_none() {
-        assert_eq!(Forwarded::parse(&shown(1, 1), Instant::now(), "p0", "p9"), None);
-        assert_eq!(Forwarded::parse("", Instant::now(), "p0", "p1"), None);
+        let now = (Instant::now(), CpuTime::default());
+        assert_eq!(Forwarded::parse(&shown(1, 1), now, "p0", "p9"), None);
+        assert_eq!(Forwarded::parse("", now, "p0", "p1"), None);
     }
 }
