@@ -19,7 +19,7 @@ use dpdk::{
 use netvm_region::Region;
 
 use crate::drop_reason::Violation;
-use crate::ids::{MemoryId, StationId, WorkerId};
+use crate::ids::{MemoryId, PortId, StationId, WorkerId};
 
 /// A byte of the account: worker in the lower bits, generation in the upper ones.
 const GENERATION_SHIFT: u32 = 6;
@@ -42,7 +42,8 @@ pub struct Memory {
     out: Box<[AtomicU8]>,
     /// The generation in which cells are handed out now.
     generation: AtomicU8,
-    /// For captures: time stamp and original length of the packet in each cell.
+    /// For captures: time stamp of the packet in each cell; and its original length, with the number of the port that it was
+    /// read by, plus 1, in the upper half. A packet that came in by another port did not bring them, but found them there.
     stamps: Box<[[AtomicU64; 2]]>,
 }
 
@@ -147,19 +148,35 @@ impl Memory {
         (0..).zip(&self.out).filter(|pair| with(*pair)).count() as u32
     }
 
-    /// Notes a packet's time stamp (nanoseconds since 1970) and original length.
+    /// Notes a packet's time stamp (nanoseconds since 1970) and original length; they hold for a packet of its port.
     pub(crate) fn set_stamp(&self, mbuf: &Mbuf, time: u64, original: u32) {
         if let Some([t, l]) = self.stamps.get(self.pool.cell_of(mbuf) as usize) {
             t.store(time, Ordering::Relaxed);
-            l.store(original.into(), Ordering::Relaxed);
+            l.store(u64::from(original) | read_by(mbuf.port().0), Ordering::Relaxed);
         }
     }
 
-    /// What was noted; zeros where nothing was.
+    /// What was noted when the packet was read; zeros for one that was not read from a capture.
     pub(crate) fn stamp(&self, mbuf: &Mbuf) -> (u64, u32) {
-        let stamp = self.stamps.get(self.pool.cell_of(mbuf) as usize);
-        stamp.map_or((0, 0), |[t, l]| (t.load(Ordering::Relaxed), l.load(Ordering::Relaxed) as u32))
+        let Some([t, l]) = self.stamps.get(self.pool.cell_of(mbuf) as usize) else { return (0, 0) };
+        let noted = l.load(Ordering::Relaxed);
+        let is_its_own = noted >> 32 == read_by(mbuf.port().0) >> 32;
+        if is_its_own { (t.load(Ordering::Relaxed), noted as u32) } else { (0, 0) }
     }
+
+    /// Forgets what was noted of packets of a port: its number is to be another port's.
+    pub(crate) fn forget_stamps(&self, port: PortId) {
+        for [_, l] in &self.stamps {
+            if l.load(Ordering::Relaxed) >> 32 == read_by(port.0) >> 32 {
+                l.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The port's part of a stamp.
+const fn read_by(port: u16) -> u64 {
+    (port as u64 + 1) << 32
 }
 
 /// A region as DPDK sees it.

@@ -180,6 +180,7 @@ impl Engine {
         let (state, queues) = ports::open(self.plan.eal, config, &memories)?;
         let all = self.groups.values().flat_map(|group| &group.memories).chain(&self.own);
         for memory in all {
+            memory.forget_stamps(config.id);
             state.reach(memory)?;
         }
         Ok((state, queues))

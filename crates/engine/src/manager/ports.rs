@@ -296,7 +296,7 @@ fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, Ope
             };
             let output = output.as_deref().map(|path| CaptureWriter::create(path, options)).transpose()?;
             let progress = Arc::new(Progress::default());
-            let device = Capture::new(input, output, *paced, Arc::clone(&progress));
+            let device = Capture::new(config.id, input, output, *paced, Arc::clone(&progress));
             let queues: Queues = vec![(WorkerId(0), Box::new(device))];
             Ok(Opened { progress: Some(progress), ..Opened::new(queues, "capture file".to_owned()) })
         }

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use dpdk::{Batch, Mbuf};
+use dpdk::{Batch, Mbuf, PortNumber};
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriteError};
 use netvm_region::clock;
 
 use super::{Arrival, Device, sink::swallow};
 use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
+use crate::ids::PortId;
 use crate::memory::Memory;
 
 /// How far a capture port has come; shared with the manager.
@@ -24,6 +25,7 @@ pub(crate) struct Progress {
 
 /// A capture port.
 pub(crate) struct Capture {
+    port: PortId,
     input: Option<CaptureReader>,
     output: Option<CaptureWriter>,
     written: Vec<u8>,
@@ -50,13 +52,14 @@ impl Pace {
 
 impl Capture {
     pub(crate) fn new(
+        port: PortId,
         input: Option<CaptureReader>,
         output: Option<CaptureWriter>,
         paced: bool,
         progress: Arc<Progress>,
     ) -> Self {
         let pace = paced.then(|| Pace { hertz: clock::cycles_per_second(), start: None });
-        Self { input, output, written: Vec::new(), pace, progress, held: None, buffer: Vec::new() }
+        Self { port, input, output, written: Vec::new(), pace, progress, held: None, buffer: Vec::new() }
     }
 
     fn report(&self, text: String) {
@@ -87,7 +90,6 @@ impl Capture {
         // What did not come from a capture is stamped as it goes.
         let (time, original) = memory.stamp(mbuf);
         let time = if time == 0 { now() } else { Timestamp(time) };
-        memory.set_stamp(mbuf, 0, 0);
         let length = u32::from(mbuf.data_len());
         self.written.resize(length as usize, 0);
         mbuf.copy_to(&mut self.written);
@@ -130,6 +132,7 @@ impl Device for Capture {
             memory.pool.alloc_into(&mut one, 1);
             let Some(mut mbuf) = one.pop() else { return };
             if mbuf.set_bounds(geometry.headroom as u16, 0).is_ok() && mbuf.copy_from(bytes).is_ok() {
+                mbuf.set_port(PortNumber(self.port.0));
                 memory.set_stamp(&mbuf, time.0, original);
                 let _ = out.push(mbuf);
             }
