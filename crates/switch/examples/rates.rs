@@ -1,4 +1,5 @@
-//! Cycles per packet of the forwarding database: the source is learnt (and known), the destination looked up, in bursts.
+//! Cycles per packet of the forwarding database: the source is learnt (and known), the destination looked up, in bursts;
+//! and of a source that is new, or refused.
 //!
 //! `cargo run --release -p netvm-switch --example rates`
 
@@ -11,6 +12,8 @@ use netvm_wire::MacAddr;
 const BURST: usize = 32;
 const BURSTS: usize = 100_000;
 const PORTS: u64 = 8;
+/// A port that floods.
+const FLOODING: u16 = 9;
 
 fn mac(number: u64) -> MacAddr {
     let [_, _, _, a, b, c, d, e] = number.to_be_bytes();
@@ -56,17 +59,29 @@ fn main() -> Result<(), netvm_switch::FdbError> {
         cycles_per_second() as f64 / 1e9
     );
     println!(
-        "{:>10} {:>9} {:>9} {:>9} {:>18}",
-        "addresses", "nothing", "learn", "lookup", "learn and lookup"
+        "{:>10} {:>9} {:>9} {:>9} {:>18} {:>9} {:>9}",
+        "addresses", "nothing", "learn", "lookup", "learn and lookup", "new", "refused"
     );
     for addresses in [1_000, 10_000, 100_000, 1_000_000] {
         let capacity = (addresses as u32).max(32_768);
         let options =
             FdbOptions { limit: capacity, new_per_second: capacity, ..FdbOptions::with_capacity(capacity) };
         let fdb = Fdb::new(options)?;
+        let new: Vec<Packet> = (0..addresses).map(|number| (mac(number), port(number), mac(0))).collect();
+        let unknown = |burst: &[Packet; BURST]| {
+            for (source, port, _) in burst {
+                black_box(fdb.learn(1, *source, *port, 0));
+            }
+        };
+        let new = measure(&new, unknown);
         for number in 0..addresses {
-            assert_eq!(fdb.learn(1, mac(number), port(number), 0), Learned::New);
+            fdb.learn(1, mac(number), port(number), 0);
         }
+        assert_eq!(u64::from(fdb.len()), addresses);
+        fdb.set_limit(FLOODING, 0);
+        let flood: Vec<Packet> =
+            (addresses..).take(BURST * 1000).map(|n| (mac(n), FLOODING, mac(0))).collect();
+        let refused = measure(&flood, unknown);
         let packet = |(source, destination)| (mac(source), port(source), mac(destination));
         let packets: Vec<Packet> = traffic(addresses).into_iter().map(packet).collect();
         let sources = |burst: &[Packet; BURST]| burst.map(|(source, _, _)| fdb.key(1, source));
@@ -90,7 +105,9 @@ fn main() -> Result<(), netvm_switch::FdbError> {
             learn(burst, from);
             lookup(to);
         });
-        println!("{addresses:>10} {nothing:>9.1} {learnt:>9.1} {found:>9.1} {both:>18.1}");
+        println!(
+            "{addresses:>10} {nothing:>9.1} {learnt:>9.1} {found:>9.1} {both:>18.1} {new:>9.1} {refused:>9.1}"
+        );
     }
     Ok(())
 }

@@ -15,7 +15,8 @@ pub(super) const TAG_BITS: u32 = 47;
 
 const KEY_SHIFT: u32 = 16;
 const PORT_SHIFT: u32 = 8;
-const STATIC: u64 = 255;
+/// Stamp of static entries.
+pub(super) const STATIC: u8 = 255;
 /// Stamps of learnt entries are the time in units, modulo this, and 1.
 const PERIOD: u32 = 254;
 /// A stamp that lies up to so many units ahead is that of a thread whose clock is ahead.
@@ -33,7 +34,7 @@ impl Word {
     }
 
     pub const fn fixed(place: &Place, second: bool, port: u16) -> Self {
-        Self::learnt(place, second, port, STATIC as u8)
+        Self::learnt(place, second, port, STATIC)
     }
 
     /// The same key elsewhere.
@@ -49,7 +50,7 @@ impl Word {
 
     #[inline]
     pub const fn is_static(self) -> bool {
-        self.0 & 0xff == STATIC
+        self.stamp() == STATIC
     }
 
     #[inline]

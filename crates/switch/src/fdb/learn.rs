@@ -2,7 +2,7 @@
 
 use netvm_wire::MacAddr;
 
-use super::entry::{Ageing, Word, key};
+use super::entry::{Ageing, STATIC, Word, key};
 use super::mix::{FdbKey, Place};
 use super::ports::{Port, reserve};
 use super::{Fdb, MAX_PORTS, WAYS};
@@ -62,23 +62,32 @@ impl Fdb {
     /// As [`Fdb::learn`].
     #[inline]
     pub fn learn_at(&self, key: FdbKey, port: u16, now: u32) -> Learned {
-        let known = Word::EMPTY.with(port, self.ageing.stamp(now));
-        if usize::from(port) < MAX_PORTS
-            && (self.search_first(key) == known || self.search_second(key) == known)
-        {
+        let ages = Word::EMPTY.with(port, self.ageing.stamp(now));
+        let stays = Word::EMPTY.with(port, STATIC);
+        let is_known = |word| (word == ages || word == stays) && usize::from(port) < MAX_PORTS;
+        let first = self.search_first(key);
+        if is_known(first) {
             return Learned::Known;
         }
-        self.learn_slowly(key, port, now)
+        let second = self.search_second(key);
+        if is_known(second) {
+            return Learned::Known;
+        }
+        self.learn_slowly(key, port, now, first.is_empty() && second.is_empty())
     }
 
     #[cold]
     #[inline(never)]
-    fn learn_slowly(&self, key: FdbKey, port: u16, now: u32) -> Learned {
+    fn learn_slowly(&self, key: FdbKey, port: u16, now: u32, is_unknown: bool) -> Learned {
         let Some(owner) = self.ports.get(usize::from(port)) else { return Learned::Refused };
         let place = &self.mixer.place(key);
         let (_, mac) = self.mixer.key(place.bucket, place.tag);
         if mac.is_multicast() || mac == MacAddr::ZERO {
             return Learned::Refused;
+        }
+        // First of all, so that a flood of addresses that are refused costs little.
+        if let Some(refusal) = owner.refusal(now).filter(|_| is_unknown) {
+            return refusal;
         }
         let stamp = self.ageing.stamp(now);
         let mut admitted = false;
@@ -162,14 +171,8 @@ impl Fdb {
     ) -> Option<Learned> {
         let quota = owner.quota.load(Ordering::Relaxed);
         let limit = owner.limit.load(Ordering::Relaxed);
-        if !*admitted {
-            // Only read, so that a flood of refused addresses writes nothing.
-            if owner.count.load(Ordering::Relaxed) >= limit {
-                return Some(Learned::LimitReached);
-            }
-            if !owner.arrivals.has_room(now, quota) {
-                return Some(Learned::OverQuota);
-            }
+        if let Some(refusal) = owner.refusal(now).filter(|_| !*admitted) {
+            return Some(refusal);
         }
         let target = seen.empty(place).or(seen.victim);
         // In place of a learnt entry, which gives its own back.

@@ -75,7 +75,7 @@ impl FdbOptions {
     pub const MAX_CAPACITY: u32 = 1 << 22;
 
     /// The defaults for a capacity: 300 s; seven eighths of the capacity for a port, so that one that floods leaves
-    /// something to others; 10,000 new addresses and 1,000 moves a second, which take a worker about 1 % of its time.
+    /// something to others; 10,000 new addresses and 1,000 moves a second, which take a worker about 0.1 % of its time.
     #[must_use]
     pub const fn with_capacity(capacity: u32) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-use super::TICKS_PER_SECOND;
+use super::{Learned, TICKS_PER_SECOND};
 
 /// A count that begins anew every second. What one second allows is exact; any span of a second sees twice that at most.
 #[derive(Debug)]
@@ -77,6 +77,18 @@ impl Port {
             quota: AtomicU32::new(quota),
             arrivals: Window::new(),
             moves: Window::new(),
+        }
+    }
+
+    /// Why it may bring no new address at the tick `now`, if so. Only read, so that a flood writes nothing.
+    #[inline]
+    pub fn refusal(&self, now: u32) -> Option<Learned> {
+        if self.count.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) {
+            Some(Learned::LimitReached)
+        } else if !self.arrivals.has_room(now, self.quota.load(Ordering::Relaxed)) {
+            Some(Learned::OverQuota)
+        } else {
+            None
         }
     }
 }
