@@ -1,7 +1,7 @@
 //! Cycles per packet of the forwarding database: the source is learnt (and known), the destination looked up, in bursts;
 //! and of a source that is new, or refused.
 //!
-//! `cargo run --release -p netvm-switch --example rates`
+//! `cargo run --release -p netvm-switch --example switch_rates`
 
 use std::hint::black_box;
 
