@@ -219,8 +219,6 @@ fn every_wrong_line_is_named_with_a_remedy() {
         ("protocol = \"tcp\"", "protocol = \"tpc\"", 0, Kind::BadValue, "tcp"),
         ("\"10.0.0.0/8\"", "\"10.0.0.1/8\"", 0, Kind::BadValue, "10.0.0.0/8"),
         ("\"80-443\"", "\"443-80\"", 0, Kind::BadValue, "80-443"),
-        ("protocol = \"tcp\"", "protocol = \"icmp\"", 0, Kind::Conflict, "remove `destination_ports`"),
-        ("protocol = \"tcp\"", "source = \"2001:db8::/32\"", 0, Kind::Conflict, "one rule for each"),
         // Names.
         ("name = \"other\"", "name = \"\"", 0, Kind::BadName, "1 to 32"),
         ("name = \"other\"", &long, 0, Kind::BadName, "1 to 32"),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvm_api::Position;
+use netvm_config::ConfigError;
 use netvm_config::model::{Host, Rule};
-use netvm_config::{ConfigError, Loaded};
 use netvm_engine::{Compiler, Policy};
 use tokio::time::sleep;
 
@@ -159,13 +159,6 @@ fn place_of(host: &Host, name: &str) -> Result<usize, RuleError> {
 
 /// Reads one rule, in which the names of the running host mean what they mean there.
 fn read_rule(running: &Host, toml: &str) -> Result<Rule, RuleError> {
-    let surroundings = Host { rules: Vec::new(), ..running.clone() }.to_toml();
-    let header = if toml.trim_start().starts_with("[[rule]]") { "" } else { "[[rule]]\n" };
-    // In front, so that what is said of it counts lines from its own beginning.
-    let Loaded { mut host, .. } = netvm_config::parse("rule", &format!("{header}{toml}\n\n{surroundings}"))?;
-    netvm_config::assign_ids(&mut host, Some(&Host { rules: Vec::new(), ..running.clone() }));
-    match <[Rule; 1]>::try_from(host.rules) {
-        Ok([rule]) => Ok(rule),
-        Err(rules) => Err(RuleError::NotOne(rules.len())),
-    }
+    let rules = netvm_config::parse_rules("rule", toml, running)?;
+    <[Rule; 1]>::try_from(rules).map(|[rule]| rule).map_err(|rules| RuleError::NotOne(rules.len()))
 }

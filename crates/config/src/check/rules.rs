@@ -52,7 +52,13 @@ fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize>
 /// Rules that do not do what they seem to, beside those that contradict another one.
 fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], told: &BTreeSet<usize>) {
     let analysis = analyse(&host.rules);
+    let mut overlapped = BTreeSet::new();
     for warning in analysis.warnings.iter().filter(|warning| !told.contains(&warning.rule)) {
+        // A wide rule overlaps with many: said once.
+        if warning.kind == Doubt::Overlap && !overlapped.insert(warning.other) {
+            findings.more(Kind::Overlap, 1);
+            continue;
+        }
         let Some((_, written)) = rules.get(warning.rule) else { continue };
         let other = warning.other.and_then(|other| rules.get(other)).map(|(_, other)| *other);
         doubt(findings, warning.kind, written, other);
