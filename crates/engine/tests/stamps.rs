@@ -1,5 +1,7 @@
 //! Time stamps in captures that are written.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 mod support;
 
 use std::path::{Path, PathBuf};
