@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use netvm_wire::{
-    EtherType, FrameBuilder, Headers, IpProto, MacAddr, Malformed, TcpFlags, Transport, VlanId, checksum,
-    parse, parse_prefix, rewrite,
+    EtherType, FlowKey, FrameBuilder, Headers, IpProto, MacAddr, Malformed, TcpFlags, Transport, VlanId,
+    checksum, parse, parse_prefix, rewrite,
 };
 
 use crate::input::Input;
@@ -41,6 +41,11 @@ fn assert_prefix_agrees(frame: &[u8], prefix: usize, full: &Result<Headers, Malf
         assert_eq!(&seen, full, "all headers are in {prefix} bytes");
     }
     let _ = parse_prefix(frame, prefix);
+    for (bytes, frame_len) in [(frame, frame.len()), (&frame[..prefix], frame.len()), (frame, prefix)] {
+        let key = FlowKey::of_frame(bytes, frame_len);
+        assert_eq!(key, parse_prefix(bytes, frame_len).map(|headers| *headers.key()), "one key");
+        assert!(key.is_err() || key.map(|key| FlowKey::from(key.words())) == key, "words lose nothing");
+    }
 }
 
 fn assert_offsets(frame: &[u8], headers: &Headers) {

@@ -5,6 +5,8 @@
 //! know or like it leaves to [`parse_prefix`], which alone says what is wrong with a frame: it must never take a frame
 //! that the general parser refuses, nor read another key out of it.
 
+use std::hint::select_unpredictable;
+
 use crate::address::Address;
 use crate::ether::{EtherType, MacAddr, VlanId};
 use crate::flow::FlowKey;
@@ -119,23 +121,22 @@ fn network(
         }
         _ => return None,
     };
-    let (tcp_flags, length) = match ip.protocol {
-        IpProto::TCP => {
-            let tcp = bytes.first_chunk::<20>()?;
-            let length = usize::from(tcp[12] >> 4) * 4;
-            (TcpFlags::from_bits_retain(tcp[13]), if length < 20 { return None } else { length })
-        }
-        IpProto::UDP => {
-            let udp = bytes.first_chunk::<8>()?;
-            let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
-            (TcpFlags::empty(), if length < 8 { return None } else { length })
-        }
-        _ => return None,
+    // TCP and UDP come in any order: no branch between them. Both are read as if they had the 20 bytes of TCP.
+    let header = match bytes.first_chunk::<20>() {
+        Some(header) => *header,
+        None if ip.protocol == IpProto::UDP => short(bytes.first_chunk()?),
+        None => return None,
     };
-    if length > room {
+    let (is_tcp, is_udp) = (ip.protocol == IpProto::TCP, ip.protocol == IpProto::UDP);
+    let data_offset = usize::from(header[12] >> 4) * 4;
+    let udp_length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let length = select_unpredictable(is_tcp, data_offset, udp_length);
+    let shortest = select_unpredictable(is_tcp, 20, 8);
+    if !(is_tcp | is_udp) | (length < shortest) | (length > room) {
         return None;
     }
-    let [a, b, c, d] = *bytes.first_chunk()?;
+    let tcp_flags = TcpFlags::from_bits_retain(select_unpredictable(is_tcp, header[13], 0));
+    let [a, b, c, d, ..] = header;
     let [e, f, g, h, i, j, k, l, m, n, o, p, ..] = *ethernet;
     *key = FlowKey {
         source: ip.source,
@@ -152,4 +153,11 @@ fn network(
         ..FlowKey::EMPTY
     };
     Some(())
+}
+
+/// A UDP header that little follows.
+fn short(udp: &[u8; 8]) -> [u8; 20] {
+    let mut header = [0; 20];
+    header[..8].copy_from_slice(udp);
+    header
 }

@@ -1,8 +1,9 @@
-//! Cycles of a packet on the way from its headers to its decision: `cargo run --release -p netvm-flow --example rates`.
+//! Cycles of a packet on the way from its headers to its decision: `cargo run --release -p netvm-flow --example flow_rates`.
 //!
 //! Bursts of 32 frames of 64 bytes, each of a flow drawn at random, lie in cells as those of a packet pool. Every step is
 //! timed over a burst; the table has the median of bursts. Arguments: entries of the cache (131072), bytes from one cell to the
-//! next (2048), cells in use (512), and `udp` or `mixed` (half TCP, a quarter tagged, an eighth IPv6).
+//! next (2048), cells in use (512), and `udp`, `tcp` (half of the flows, the others UDP) or `mixed` (half TCP, a quarter
+//! tagged, an eighth IPv6).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on stops")]
 
 #[cfg(target_arch = "x86_64")]
@@ -63,14 +64,22 @@ mod measure {
         }
     }
 
+    /// What flows are of.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mix {
+        Udp,
+        Tcp,
+        All,
+    }
+
     /// A frame of flow `n`.
-    fn frame(n: u32, mixed: bool) -> [u8; FRAME] {
+    fn frame(n: u32, mix: Mix) -> [u8; FRAME] {
         let mut builder = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
         let (ports, id) = ((1024 + (n % 4096) as u16, 80), n.to_be_bytes());
-        if mixed && n % 4 == 1 {
+        if mix == Mix::All && n % 4 == 1 {
             builder = builder.vlan(VlanId::new(1 + (n % 100) as u16).unwrap());
         }
-        builder = if mixed && n % 8 == 3 {
+        builder = if mix == Mix::All && n % 8 == 3 {
             let mut address = [0x20; 16];
             address[12..].copy_from_slice(&id);
             builder.ip(address.into(), [0x22; 16].into())
@@ -78,7 +87,7 @@ mod measure {
             builder.ip([10, id[1], id[2], id[3]].into(), [192, 0, 2, 1].into())
         };
         // A frame of TCP over IPv6 is longer than 64 bytes.
-        builder = if mixed && n.is_multiple_of(2) {
+        builder = if mix != Mix::Udp && n.is_multiple_of(2) {
             builder.tcp(ports.0, ports.1, TcpFlags::ACK)
         } else {
             builder.udp(ports.0, ports.1)
@@ -132,20 +141,27 @@ mod measure {
         let mut number =
             |default: usize| arguments.next().map_or(default, |text| text.parse().expect("a number"));
         let (entries, stride, cells) = (number(131_072), number(2048), number(512));
-        let mixed = std::env::args().any(|argument| argument == "mixed");
+        let has = |word: &str| std::env::args().any(|argument| argument == word);
+        let mix = if has("mixed") {
+            Mix::All
+        } else if has("tcp") {
+            Mix::Tcp
+        } else {
+            Mix::Udp
+        };
         let scale = cycles_per_tick();
         let options = Options { entries: entries as u32, ..Options::default() };
         println!("{entries} entries, {cells} cells of {stride}, {scale:.2} cycles a tick; cycles a packet:");
         println!("   flows  general     fast     hash     find      hit  parse to hit  hits %");
         for flows in [1, 1000, 10_000, 100_000, 1_000_000] {
-            row(flows, &options, mixed, scale, Pool::new(stride, cells));
+            row(flows, &options, mix, scale, Pool::new(stride, cells));
         }
     }
 
-    fn row(flows: usize, options: &Options, mixed: bool, scale: f64, mut pool: Pool) {
+    fn row(flows: usize, options: &Options, mix: Mix, scale: f64, mut pool: Pool) {
         let mut cache = FlowCache::new(options).unwrap();
         let hasher = FlowHasher::new();
-        let frames: Vec<_> = (0..flows as u32).map(|n| frame(n, mixed)).collect();
+        let frames: Vec<_> = (0..flows as u32).map(|n| frame(n, mix)).collect();
         for frame in &frames {
             let key = FlowKey::of_frame(frame, FRAME).unwrap();
             let new = New { decision: 1, extra: 0, lifetime: Options::NEVER };
