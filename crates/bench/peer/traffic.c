@@ -3,7 +3,7 @@
  *
  * The null device allocates mbufs as a NIC's driver would, and leaves their data as it is. A receive callback
  * (rte_eth_add_rx_callback) writes it. So whatever runs on DPDK can have the same traffic from the same device at the same
- * cost: netvm in the benchmark's own process, Open vSwitch and testpmd with this file as a plug-in (`-d`). A capture
+ * cost: netvm in the benchmark's own process, Open vSwitch with this file as a plug-in (`-d`). A capture
  * replayed by net_pcap would not do: it copies from a ring of mbufs, so that at 100,000 flows more than half of the time
  * goes into cache misses of the replay, and a million flows do not fit into the pool of Open vSwitch.
  *

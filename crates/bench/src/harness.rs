@@ -17,6 +17,14 @@ pub struct Plan {
     pub window: Duration,
 }
 
+impl Plan {
+    /// Whether a window is over after `elapsed` by the clock, in which the thread that is measured had its core for `had`:
+    /// where something else runs there, half of the planned time is waited for, but not for ever.
+    pub fn is_over(&self, elapsed: Duration, had: Duration) -> bool {
+        elapsed >= self.window * 10 || elapsed >= self.window && had >= self.window / 2
+    }
+}
+
 /// One figure of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
@@ -130,6 +138,14 @@ mod tests {
     use std::cell::RefCell;
 
     const PLAN: Plan = Plan { runs: 3, warm_up: Duration::ZERO, window: Duration::ZERO };
+
+    #[test]
+    fn a_window_waits_for_a_thread_that_is_kept_from_its_core() {
+        let plan = Plan { window: Duration::from_secs(1), ..PLAN };
+        let over = |elapsed, had| plan.is_over(Duration::from_millis(elapsed), Duration::from_millis(had));
+        assert!(over(1000, 1000) && over(1000, 500) && over(10_000, 0));
+        assert!(!over(999, 999) && !over(9999, 499));
+    }
 
     #[test]
     fn subjects_take_turns_and_ratios_pair_the_figures_of_a_run() {

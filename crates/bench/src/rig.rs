@@ -12,6 +12,7 @@ use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::error::BenchError;
+use crate::harness::Plan;
 use crate::nf::NfSpec;
 use crate::window::{Sample, Window};
 
@@ -125,6 +126,22 @@ impl Rig {
     /// All counters as of now.
     pub fn sample(&self) -> Sample {
         Sample::take(&self.engine, &self.nfs)
+    }
+
+    /// Warms up, then watches until the worker had its core for long enough ([`Plan::is_over`]); checks nothing.
+    ///
+    /// # Errors
+    /// When an NF ends.
+    pub fn watch(&mut self, plan: &Plan) -> Result<Window, BenchError> {
+        self.run(plan.warm_up)?;
+        let (start, began) = (self.sample(), Instant::now());
+        loop {
+            self.run(plan.window)?;
+            let window = Window::between(start.clone(), self.sample());
+            if plan.is_over(began.elapsed(), window.had_core()) {
+                return Ok(window);
+            }
+        }
     }
 
     /// Warms up, then watches for `window`.

@@ -1,7 +1,7 @@
 //! Counters of an engine and its NFs at two moments, and what happened in between.
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use netvm_engine::{DropReason, Engine, Stage};
 use netvm_region::{StandardCounter, clock};
@@ -149,11 +149,19 @@ impl Window {
         self.sent() as f64 / self.seconds() / 1e6
     }
 
-    /// Million packets that left per second in which the worker had its core. A worker that polls always wants it, so
-    /// that this is the rate as it would be if nothing else ran there.
-    pub fn mpps_of_core(&self) -> f64 {
-        let nanos = self.diff(|sample| sample.workers.running);
-        if nanos == 0 { self.mpps() } else { self.sent() as f64 / nanos as f64 * 1e3 }
+    /// For how long the worker had its core.
+    pub fn had_core(&self) -> Duration {
+        match self.diff(|sample| sample.workers.running) {
+            // The kernel keeps no account.
+            0 => self.end.at.duration_since(self.start.at),
+            nanos => Duration::from_nanos(nanos),
+        }
+    }
+
+    /// Million of so many packets per second in which the worker had its core. A worker that polls always wants it, so that
+    /// this is the rate as it would be if nothing else ran there.
+    pub fn per_core(&self, packets: u64) -> f64 {
+        packets as f64 / self.had_core().as_secs_f64() / 1e6
     }
 
     /// Billion bits that left per second.

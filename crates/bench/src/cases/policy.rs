@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Both receive frames of 64 bytes (FCS included) from DPDK's null device, written there by the same code
-//! (`peer/traffic.c`): `source` says what that alone costs. `testpmd` receives and frees there, and nothing else.
+//! (`peer/traffic.c`). `source`: what that alone costs; netvm receives and frees, as nothing says what to do with packets.
 //!
 //! - `…-port-N`: one rule sends everything from one port out of the other.
 //! - `…-normal-N`: L2 switching by MAC address. The destination is known, so that nothing is flooded: to netvm because the
@@ -35,14 +35,13 @@ use crate::cli::{Cores, PolicyArgs};
 use crate::error::{BenchError, RulesError};
 use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::layout::Layout;
-use crate::peers::ovs::{NORMAL, PORT_TO_PORT, Setup, drops};
-use crate::peers::{ovs, testpmd};
+use crate::peers::ovs::{self, NORMAL, PORT_TO_PORT, Setup, drops};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 use crate::sandbox;
 use crate::traffic::Traffic;
 
-/// Cells, and mbufs of testpmd: few, so that all pools stay in the processor's caches alike.
+/// Few, so that they stay in the processor's caches.
 const CELLS: u32 = 4096;
 /// Without FCS.
 const FRAME: u16 = 60;
@@ -102,16 +101,11 @@ pub fn measure(args: &PolicyArgs) -> Result<Vec<Row>, BenchError> {
         None
     } else {
         ovs::find()?;
-        testpmd::find()?;
         Some(sandbox::enter()?)
     };
     let mut subjects: Vec<Subject<'_>> = Vec::new();
     let mut comparisons = Vec::new();
-    if let Some(sandbox) = &sandbox {
-        subjects.push(Subject::new("source", move |plan| {
-            Ok(vec![Figure::new("source", Unit::Mpps, testpmd::source(sandbox, cores, CELLS, plan)?)])
-        }));
-    }
+    subjects.push(Subject::new("source", move |plan| source(cores, plan)));
     for case in &cases {
         let acl = &acl;
         subjects
@@ -195,6 +189,20 @@ fn rules(policy: Policy, acl: &Acl, input: PortId, output: PortId) -> Vec<Rule> 
     numbered.map(|(id, matches)| Rule { id, name: String::new(), matches, actions }).collect()
 }
 
+/// A host that does nothing with what comes in by a port with the traffic.
+fn source(cores: Cores, plan: &Plan) -> Measured {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("policy", CELLS, 2048);
+    layout.port("in", PortKind::Null { size: FRAME }, 1500);
+    let mut host = layout.build();
+    host.ports[0].group = Some(group);
+    let mut rig = Rig::start(&host, &[])?;
+    let traffic = Traffic { flows: None, new_macs: false }.attach()?;
+    let window = rig.watch(plan)?;
+    drop(traffic);
+    Ok(vec![Figure::new("source", Unit::Mpps, window.per_core(window.received()))])
+}
+
 fn netvm(case: &Case, acl: &Acl, cores: Cores, plan: &Plan) -> Measured {
     let what = format!("netvm-{}", case.name);
     let host = host(case, acl, cores.engine);
@@ -204,10 +212,12 @@ fn netvm(case: &Case, acl: &Acl, cores: Cores, plan: &Plan) -> Measured {
     let mut rig = Rig::start(&silent, &[])?;
     let traffic = case.traffic.attach()?;
     rig.engine().apply(&host)?;
-    let window = rig.measure(&what, plan.warm_up, plan.window)?;
+    let window = rig.watch(plan)?;
     drop(traffic);
+    window.check_sound(&what)?;
+    window.warn_if_disturbed(&what);
     window.check_forwarded(&what)?;
-    Ok(vec![Figure::new(what, Unit::Mpps, window.mpps_of_core())])
+    Ok(vec![Figure::new(what, Unit::Mpps, window.per_core(window.sent()))])
 }
 
 fn open_vswitch(

@@ -1,8 +1,6 @@
 //! DPDK's own `testpmd`, driven through its command prompt; the rate is what it states itself.
 
-use std::fs;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,13 +9,10 @@ use crate::cli::Cores;
 use crate::error::BenchError;
 use crate::harness::Plan;
 use crate::machine::huge_pages_are_worthwhile;
-use crate::traffic::{PLUGIN, Traffic};
 
 const NAME: &str = "dpdk-testpmd";
 /// How long it may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Their number does not matter to what it costs to make them.
-const FLOWS: u64 = 100_000;
 /// What it takes to start and to open its port.
 const STARTING: Duration = Duration::from_millis(1500);
 
@@ -47,48 +42,21 @@ pub fn find() -> Result<(), BenchError> {
 /// [`BenchError::Peer`] when it does not do so.
 pub fn measure(cores: Cores, cells: u32, plan: &Plan) -> Result<f64, BenchError> {
     let mut command = Command::new(NAME);
-    command.args(eal(cores)).arg("--").args(forwarding("macswap", cells));
-    drive(&mut command, "Tx-pps:", None, plan)
-}
-
-/// Receives the traffic of comparisons from a null port, on one core, and frees it; million packets per second: what the
-/// traffic itself costs. The plug-in goes through `folder`.
-///
-/// # Errors
-/// As for [`measure`].
-pub fn source(folder: &Path, cores: Cores, cells: u32, plan: &Plan) -> Result<f64, BenchError> {
-    let (plugin, ready) = (folder.join("traffic.so"), folder.join("testpmd.ready"));
-    fs::write(&plugin, PLUGIN).map_err(BenchError::system(format!("writing {}", plugin.display())))?;
-    // Of an earlier run.
-    let _ = fs::remove_file(&ready);
-    let mut command = Command::new(NAME);
-    command.args(eal(cores)).arg("-d").arg(plugin).arg("--").args(forwarding("rxonly", cells));
-    Traffic::of(FLOWS).describe(&mut command, &ready);
-    let rate = drive(&mut command, "Rx-pps:", Some(&ready), plan)?;
-    if ready.exists() {
-        Ok(rate)
-    } else {
-        Err(BenchError::Peer { peer: NAME, problem: "did not take the traffic".to_owned() })
-    }
-}
-
-/// Takes the rate that it states under a name; `ready`: a file that is made when it has come so far.
-fn drive(command: &mut Command, stated: &str, ready: Option<&Path>, plan: &Plan) -> Result<f64, BenchError> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(arguments(cores, cells)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(BenchError::system(NAME))?;
-    let asked = converse(&mut child, ready, plan);
+    let asked = converse(&mut child, plan);
     let ended = wait(&mut child);
     asked.and(ended).map_err(BenchError::system(NAME))?;
     let output = child.wait_with_output().map_err(BenchError::system(NAME))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    match rate(&text, stated) {
+    match rate(&text) {
         Some(rate) if rate > 0 => Ok(rate as f64 / 1e6),
         _ => Err(BenchError::Peer { peer: NAME, problem: format!("stated no rate, but: {}", tail(&text)) }),
     }
 }
 
 /// It wants two cores: one for its prompt, which sleeps, and one that forwards.
-fn eal(cores: Cores) -> Vec<String> {
+fn arguments(cores: Cores, cells: u32) -> Vec<String> {
     let fixed: &[&str] = if huge_pages_are_worthwhile() {
         &["--in-memory"]
     } else {
@@ -96,21 +64,23 @@ fn eal(cores: Cores) -> Vec<String> {
     };
     let mut list: Vec<String> = fixed.iter().map(|&argument| argument.to_owned()).collect();
     list.push(format!("--lcores=0@{},1@{}", cores.engine, cores.nf));
-    let rest = ["--no-pci", "--no-telemetry", "--log-level=*:error", "--vdev=net_null0,size=64"];
+    let rest = ["--no-pci", "--no-telemetry", "--log-level=*:error", "--vdev=net_null0,size=64", "--", "-i"];
     list.extend(rest.map(str::to_owned));
-    list
-}
-
-fn forwarding(mode: &str, cells: u32) -> Vec<String> {
-    let fixed = ["-i", "--port-topology=loop", "--nb-cores=1", "--rxq=1", "--txq=1", "--burst=32"];
-    let mut list: Vec<String> = fixed.map(str::to_owned).into();
-    list.push(format!("--forward-mode={mode}"));
+    let own = [
+        "--forward-mode=macswap",
+        "--port-topology=loop",
+        "--nb-cores=1",
+        "--rxq=1",
+        "--txq=1",
+        "--burst=32",
+    ];
+    list.extend(own.map(str::to_owned));
     list.push(format!("--total-num-mbufs={cells}"));
     list
 }
 
 /// Two looks at its statistics: the second states the rate since the first.
-fn converse(child: &mut Child, ready: Option<&Path>, plan: &Plan) -> std::io::Result<()> {
+fn converse(child: &mut Child, plan: &Plan) -> std::io::Result<()> {
     // Taken out, so that the prompt sees the end of its input when this returns.
     let Some(mut prompt) = child.stdin.take() else { return Ok(()) };
     let mut say = |line: &str, then: Duration| {
@@ -119,10 +89,6 @@ fn converse(child: &mut Child, ready: Option<&Path>, plan: &Plan) -> std::io::Re
         sleep(then);
         Ok(())
     };
-    let start = Instant::now();
-    while ready.is_some_and(|file| !file.exists()) && start.elapsed() < PATIENCE {
-        sleep(Duration::from_millis(10));
-    }
     sleep(STARTING);
     say("start\n", plan.warm_up)?;
     say("show port stats 0\n", plan.window)?;
@@ -142,9 +108,9 @@ fn wait(child: &mut Child) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The last rate that it states under this name.
-fn rate(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().rev().find_map(|line| line.split_once(name))?.1;
+/// The last rate that it states.
+fn rate(text: &str) -> Option<u64> {
+    let line = text.lines().rev().find_map(|line| line.trim().strip_prefix("Tx-pps:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -160,8 +126,7 @@ mod tests {
     fn the_last_rate_counts() {
         let text = "  Rx-pps:  7  Rx-bps: 0\n  Tx-pps:            0          Tx-bps:            0\n\
                     testpmd> \n  Tx-pps:     37533688          Tx-bps:            0\nBye...\n";
-        assert_eq!(rate(text, "Tx-pps:"), Some(37_533_688));
-        assert_eq!(rate(text, "Rx-pps:"), Some(7));
-        assert_eq!(rate("EAL: Error", "Tx-pps:"), None);
+        assert_eq!(rate(text), Some(37_533_688));
+        assert_eq!(rate("EAL: Error"), None);
     }
 }

@@ -103,8 +103,13 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
     let ovs = Ovs::start(sandbox, setup, cores)?;
     ovs.settle(plan)?;
     let start = ovs.forwarded()?;
-    sleep(plan.window);
-    let end = ovs.forwarded()?;
+    let end = loop {
+        sleep(plan.window);
+        let now = ovs.forwarded()?;
+        if plan.is_over(now.at.duration_since(start.at), now.had_core(&start)) {
+            break now;
+        }
+    };
     let seconds = end.at.duration_since(start.at).as_secs_f64();
     let percent = end.cpu.since(start.cpu).waiting as f64 * 1e-9 / seconds * 100.0;
     if percent > DISTURBED_PERCENT {

@@ -1,6 +1,6 @@
 //! What `dpctl/show -s` says of the ports.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Outcome;
 use crate::window::CpuTime;
@@ -39,13 +39,18 @@ impl Forwarded {
         Some(Self { at, cpu, received: count(input, "RX packets:")?, sent: count(output, "TX packets:")? })
     }
 
+    /// For how long the threads that forward had their core since `earlier`.
+    pub fn had_core(&self, earlier: &Self) -> Duration {
+        match self.cpu.since(earlier.cpu).running {
+            // The kernel keeps no account.
+            0 => self.at.duration_since(earlier.at),
+            nanos => Duration::from_nanos(nanos),
+        }
+    }
+
     /// What happened since `earlier`; `None` if nothing came through.
     pub fn since(&self, earlier: &Self) -> Option<Outcome> {
-        let seconds = match self.cpu.since(earlier.cpu).running {
-            // The kernel keeps no account.
-            0 => self.at.duration_since(earlier.at).as_secs_f64(),
-            nanos => nanos as f64 * 1e-9,
-        };
+        let seconds = self.had_core(earlier).as_secs_f64();
         let sent = self.sent.saturating_sub(earlier.sent);
         let received = self.received.saturating_sub(earlier.received);
         let dropped = received.saturating_sub(sent) as f64 / received.max(1) as f64;
@@ -55,8 +60,6 @@ impl Forwarded {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn shown(received: u64, sent: u64) -> String {
