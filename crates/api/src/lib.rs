@@ -47,8 +47,8 @@ pub use policy::{
 };
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
-    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo,
-    Stats, ThreadInfo,
+    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, RoleInfo,
+    StageInfo, Stats, ThreadInfo,
 };
 
 /// Where netvmd's API socket is by default.

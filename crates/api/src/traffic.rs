@@ -112,6 +112,29 @@ pub struct ThreadInfo {
     pub sleeps: u64,
 }
 
+/// What all instances of a role have counted since netvmd started, those that are gone included: it never goes back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleInfo {
+    /// The role.
+    pub role: String,
+    /// Packets they took.
+    pub received: u64,
+    /// Packets they passed to the next hop.
+    pub next: u64,
+    /// Packets they dropped.
+    pub dropped: u64,
+    /// Packets they sent out of a port.
+    pub port: u64,
+    /// Packets they sent to a role.
+    pub to_role: u64,
+    /// Of all these, packets that found the ring after them full and went by the engine.
+    pub detoured: u64,
+    /// Their own counters by name.
+    pub counters: BTreeMap<String, u64>,
+    /// What no honest NF does, by name.
+    pub violations: BTreeMap<String, u64>,
+}
+
 /// Whether a chain's traffic goes its whole way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -233,6 +256,9 @@ pub struct Stats {
     pub ports: Vec<PortInfo>,
     /// NF instances.
     pub nfs: Vec<NfInfo>,
+    /// Roles, over all their instances.
+    #[serde(default)]
+    pub roles: Vec<RoleInfo>,
     /// Chains.
     pub chains: Vec<ChainInfo>,
     /// Trust groups.

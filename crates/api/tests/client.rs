@@ -12,8 +12,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use netvm_api::{
     ApiError, ApplyReply, ChainInfo, ChainState, Client, ClientError, ConfigReply, Diagnostic, Done, Drops,
-    FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfState, PlanReply, PortInfo, RegionInfo, Severity,
-    StageInfo, Stats, Status, ThreadInfo, WorkerInfo, file_name, path,
+    FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfState, PlanReply, PortInfo, RegionInfo, RoleInfo,
+    Severity, StageInfo, Stats, Status, ThreadInfo, WorkerInfo, file_name, path,
 };
 use serde::Serialize;
 use tokio::net::UnixListener;
@@ -166,6 +166,7 @@ fn stats() -> Stats {
         uptime_s: 2.0,
         ports: vec![port],
         nfs: vec![nf],
+        roles: vec![RoleInfo { role: "firewall".to_owned(), received: 20, ..RoleInfo::default() }],
         chains: vec![chain],
         groups: vec![group],
         workers: vec![worker()],

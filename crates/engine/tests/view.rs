@@ -4,7 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use netvm_config::model::{EngineConfig, PortKind, SourceConfig};
+use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
+use netvm_engine::Engine;
+use netvm_region::StandardCounter;
 use support::{Rig, line};
 
 #[test]
@@ -45,4 +47,37 @@ fn threads_show_their_stations() {
     assert_eq!(stations(&rig), [2]);
     rig.attach("a", "forward", false);
     assert_eq!(stations(&rig), [2, 1]);
+}
+
+#[test]
+fn sums_of_a_role_outlive_its_instances_and_a_new_one_begins_at_zero() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a"], None, false)).unwrap();
+    let received = |engine: &Engine| engine.role_totals()["a"].standard[StandardCounter::Received as usize];
+    let mut last = (0, 0);
+    for _ in 0..3 {
+        let id = rig.attach("a", "forward", false);
+        let delivered = |engine: &Engine| engine.role_totals()["a"].delivered;
+        let goal = last.0 + 50_000;
+        assert!(rig.until(SOON, |engine| delivered(engine) > goal), "{}", rig.story());
+        // Those before it, and nothing of theirs in its own counts, though it has their links.
+        let around = delivered(&rig.engine);
+        let own = &rig.engine.instances()[0].threads[0];
+        assert!(
+            (around..=delivered(&rig.engine)).contains(&(last.0 + own.delivered)),
+            "{last:?} and {own:?}"
+        );
+        rig.kill(id);
+        // At every moment of the way out.
+        let never_back = |engine: &Engine| {
+            let now = (engine.role_totals()["a"].delivered, received(engine));
+            assert!(now.0 >= last.0 && now.1 >= last.1, "{now:?} after {last:?}");
+            last = now;
+            !engine.is_settling()
+        };
+        assert!(rig.until(SOON, never_back), "{}", rig.story());
+        assert!(last.1 > 0 && rig.engine.instances().is_empty());
+    }
+    rig.engine.apply(&Host { groups: line(&[], None, false).groups, ..Host::default() }).unwrap();
+    assert!(rig.engine.role_totals().is_empty(), "roles of the configuration only");
 }

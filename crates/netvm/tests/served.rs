@@ -14,7 +14,8 @@ use axum::{Json, Router};
 use common::{Server, file, folder, program, run};
 use netvm_api::{
     ApiError, ApplyReply, ChainInfo, ChainState, ConfigReply, Done, Drops, GroupInfo, HugePages, Idle,
-    NfInfo, NfState, PlanReply, PortInfo, RegionInfo, StageInfo, Stats, Status, ThreadInfo, WorkerInfo, path,
+    NfInfo, NfState, PlanReply, PortInfo, RegionInfo, RoleInfo, StageInfo, Stats, Status, ThreadInfo,
+    WorkerInfo, path,
 };
 use serde_json::Value;
 
@@ -136,6 +137,7 @@ fn stats(seconds: u64) -> Stats {
     Stats {
         uptime_s: seconds as f64,
         ports: vec![port(0, "client", true), port(4, "server", false)],
+        roles: vec![RoleInfo { role: nf.role.clone(), received: 123_456_789, ..RoleInfo::default() }],
         nfs: vec![nf],
         chains: vec![chain],
         groups: vec![group],

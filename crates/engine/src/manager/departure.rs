@@ -12,11 +12,9 @@
 //!                                       numbers and rings are free
 //! ```
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::NfStart;
-use netvm_region::Control;
 
 use super::instance::{Instance, InstanceState};
 use super::{Engine, Notice};
@@ -39,11 +37,9 @@ enum Phase {
 
 /// An NF that is gone, until nothing of it is left.
 pub(super) struct Departure {
-    id: InstanceId,
-    role: RoleId,
-    group: GroupId,
+    /// It keeps the memory of the links' rings until the links are retired.
+    instance: Instance,
     mask: u64,
-    links: Vec<Vec<LinkId>>,
     /// The table without it.
     epoch: u64,
     phase: Phase,
@@ -52,17 +48,19 @@ pub(super) struct Departure {
     cells: u64,
     since: Instant,
     first_sweep: Duration,
-    // The links' rings live here until the links are retired.
-    _control: Arc<Control>,
 }
 
 impl Departure {
     pub(super) const fn group(&self) -> GroupId {
-        self.group
+        self.instance.group
+    }
+
+    pub(super) const fn instance(&self) -> &Instance {
+        &self.instance
     }
 
     pub(super) fn links(&self) -> impl Iterator<Item = &Vec<LinkId>> {
-        self.links.iter()
+        self.instance.links.iter()
     }
 }
 
@@ -109,18 +107,14 @@ impl Engine {
         }
         let tickets = self.order_sweep(instance.group, mask, &stranded);
         self.departures.push(Departure {
-            id,
-            role: instance.role,
-            group: instance.group,
+            instance,
             mask,
-            links: instance.links,
             epoch,
             phase: Phase::FirstSweep,
             tickets,
             cells: 0,
             since,
             first_sweep: Duration::ZERO,
-            _control: instance.control,
         });
     }
 
@@ -198,14 +192,16 @@ impl Engine {
         }
         for index in done.into_iter().rev() {
             let departure = self.departures.remove(index);
-            if let Some(group) = self.groups.get_mut(&departure.group) {
+            let group_id = departure.group();
+            self.remember(group_id, &departure.instance);
+            if let Some(group) = self.groups.get_mut(&group_id) {
                 group.release_stations(departure.mask);
             }
             self.reclaimed += departure.cells;
-            self.want_audit(departure.group);
+            self.want_audit(group_id);
             self.notices.push_back(Notice::Reclaimed {
-                instance: departure.id,
-                role: departure.role,
+                instance: departure.instance.id,
+                role: departure.instance.role,
                 cells: departure.cells,
                 first_sweep: departure.first_sweep,
                 total: departure.since.elapsed(),
@@ -217,7 +213,7 @@ impl Engine {
     fn advance(&mut self, index: usize) -> bool {
         let (group, epoch, mask) = {
             let departure = &self.departures[index];
-            (departure.group, departure.epoch, departure.mask)
+            (departure.group(), departure.epoch, departure.mask)
         };
         match self.departures[index].phase {
             Phase::FirstSweep => {

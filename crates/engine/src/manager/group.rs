@@ -9,6 +9,7 @@ use netvm_region::{MAX_STATIONS, Pages, Region, RegionError, RegionSpec, RingRef
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::GroupError;
+use super::totals::RoleTotals;
 use crate::ids::{GroupId, MemoryId, StationId};
 use crate::memory::Memory;
 
@@ -38,6 +39,8 @@ pub(super) struct GroupState {
     taken: u64,
     /// By station number: its process is gone, its number not free yet.
     gone: u64,
+    /// By name of the role: what instances have counted that are gone.
+    pub(super) past: BTreeMap<String, RoleTotals>,
     rings: BTreeMap<(u8, u8), RingRef>,
     /// Rings that are free, by region.
     free_rings: Vec<Vec<u16>>,
@@ -66,6 +69,7 @@ impl GroupState {
             wakes,
             taken: 1,
             gone: 0,
+            past: BTreeMap::new(),
             rings: BTreeMap::new(),
             free_rings,
         })

@@ -8,6 +8,7 @@ use netvm_attach::{Fds, Hello};
 use netvm_region::{Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
 
 use super::group::GroupState;
+use super::view::LinkSums;
 use super::{AdmitError, Engine};
 use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId, WorkerId};
 use crate::link::{Link, MAX_LINKS};
@@ -30,6 +31,8 @@ pub enum InstanceState {
 pub(super) struct Instance {
     pub(super) id: InstanceId,
     pub(super) role: RoleId,
+    /// The role's name: numbers of roles are used again.
+    pub(super) name: String,
     pub(super) group: GroupId,
     pub(super) state: InstanceState,
     pub(super) standby: bool,
@@ -37,6 +40,8 @@ pub(super) struct Instance {
     pub(super) stations: Vec<StationId>,
     /// For each thread, for each worker.
     pub(super) links: Vec<Vec<LinkId>>,
+    /// For each thread, what its links had counted for those who had them before.
+    pub(super) before: Vec<LinkSums>,
     pub(super) counters: Vec<String>,
     pub(super) since: Instant,
 }
@@ -104,16 +109,19 @@ impl Engine {
             Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_stations(mask))?;
         let id = InstanceId(self.next_instance);
         self.next_instance += 1;
-        let links = free_links.chunks(self.workers.len()).map(<[LinkId]>::to_vec).collect();
+        let links: Vec<_> = free_links.chunks(self.workers.len()).map(<[LinkId]>::to_vec).collect();
+        let before = self.sums_of(&links);
         let instance = Instance {
             id,
             role,
+            name: hello.role.clone(),
             group: group_id,
             state: InstanceState::Attaching,
             standby,
             control: Arc::new(control),
             stations,
             links,
+            before,
             counters: hello.counters.clone(),
             since: Instant::now(),
         };

@@ -21,6 +21,7 @@ mod instance;
 mod paths;
 mod policies;
 mod ports;
+mod totals;
 mod view;
 
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, RoleId, WorkerId};
@@ -41,6 +42,7 @@ pub use instance::InstanceState;
 use paths::{View, members};
 pub use ports::OpenError;
 use ports::PortState;
+pub use totals::RoleTotals;
 pub use view::{
     ChainView, DropCounts, GroupView, InstanceView, MemoryView, PortView, StageView, ThreadView, WorkerView,
 };

@@ -78,6 +78,15 @@ pub struct ThreadView {
     pub cells: u32,
 }
 
+/// What workers count of the links of one NF thread.
+#[derive(Clone, Debug)]
+pub(super) struct LinkSums {
+    delivered: u64,
+    returned: u64,
+    drops: [u64; DropReason::COUNT],
+    violations: [u64; Violation::COUNT],
+}
+
 /// An NF that has attached.
 #[derive(Clone, Debug)]
 pub struct InstanceView {
@@ -229,29 +238,46 @@ impl Engine {
         self.instances.values().map(|instance| self.instance_view(instance)).collect()
     }
 
-    fn instance_view(&self, instance: &super::Instance) -> InstanceView {
+    /// What workers have counted of these links, which are those of one thread.
+    pub(super) fn link_sums(&self, links: &[LinkId]) -> LinkSums {
+        let sum = |of: &dyn Fn(&crate::counters::LinkCounters) -> u64| -> u64 {
+            let each = self.workers.iter().zip(links);
+            each.map(|(worker, link)| of(&worker.counters.links[link.index()])).sum()
+        };
+        LinkSums {
+            delivered: sum(&|l| l.delivered.get()),
+            returned: sum(&|l| l.returned.get()),
+            drops: DropReason::ALL.map(|reason| sum(&|l| l.drops.get(reason))),
+            violations: Violation::ALL.map(|violation| sum(&|l| l.violations[violation as usize].get())),
+        }
+    }
+
+    pub(super) fn instance_view(&self, instance: &super::Instance) -> InstanceView {
         let mut own: Vec<(String, u64)> = instance.counters.iter().map(|name| (name.clone(), 0)).collect();
         let mut threads = Vec::new();
-        for (thread, (station, links)) in (0u16..).zip(instance.stations.iter().zip(&instance.links)) {
+        let threads_of = instance.stations.iter().zip(&instance.links).zip(&instance.before);
+        for (thread, ((station, links), before)) in (0u16..).zip(threads_of) {
             let block = instance.control.thread(thread);
             for ((_, total), value) in own.iter_mut().zip(&block.own) {
                 *total = total.wrapping_add(value.load(Ordering::Relaxed));
             }
-            let link = |of: &dyn Fn(&crate::counters::LinkCounters) -> u64| -> u64 {
-                let each = self.workers.iter().zip(links);
-                each.map(|(worker, link): (_, &LinkId)| of(&worker.counters.links[link.index()])).sum()
-            };
-            let violations =
-                Violation::ALL.into_iter().map(|v| (v, link(&|l| l.violations[v as usize].get())));
-            let drops = DropReason::ALL.into_iter().map(|reason| (reason, link(&|l| l.drops.get(reason))));
+            let now = self.link_sums(links);
+            let drops = DropReason::ALL.into_iter().zip(now.drops).zip(before.drops);
+            let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
             let group = self.groups.get(&instance.group);
             threads.push(ThreadView {
                 station: *station,
-                delivered: link(&|l| l.delivered.get()),
-                returned: link(&|l| l.returned.get()),
+                delivered: now.delivered - before.delivered,
+                returned: now.returned - before.returned,
                 standard: std::array::from_fn(|n| block.standard[n].load(Ordering::Relaxed)),
-                drops: drops.filter(|(_, count)| *count > 0).collect(),
-                violations: violations.filter(|(_, count)| *count > 0).collect(),
+                drops: drops
+                    .map(|((reason, now), before)| (reason, now - before))
+                    .filter(|d| d.1 > 0)
+                    .collect(),
+                violations: violations
+                    .map(|((v, now), before)| (v, now - before))
+                    .filter(|v| v.1 > 0)
+                    .collect(),
                 cells: group.map_or(0, |g| g.memories.iter().map(|memory| memory.cells_with(*station)).sum()),
             });
         }

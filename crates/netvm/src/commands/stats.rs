@@ -166,6 +166,21 @@ fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
         row.extend(rest.map(|of| count(total(nf, of))));
         table.add_row(row);
     }
+    for role in &now.roles {
+        let instances = now.nfs.iter().filter(|nf| nf.role == role.role);
+        let present: u64 = instances.flat_map(|nf| &nf.threads).map(|thread| thread.received).sum();
+        // Some of its instances are gone.
+        if role.received != present {
+            let mut row = vec![role.role.clone(), "all".to_owned(), count(role.received)];
+            if let Some(before) = before {
+                let old = before.roles.iter().find(|old| old.role == role.role);
+                row.push(speed(role.received, old.map(|old| old.received), seconds(now, Some(before))));
+            }
+            let rest = [role.next, role.port, role.to_role, role.dropped, role.detoured];
+            row.extend(rest.map(count));
+            table.add_row(row);
+        }
+    }
     lines(&table)
 }
 

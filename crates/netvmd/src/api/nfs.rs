@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use netvm_api::{NfInfo, NfState, ThreadInfo};
+use netvm_api::{NfInfo, NfState, RoleInfo, ThreadInfo};
 use netvm_config::model::{Host, NfConfig, NfStart};
-use netvm_engine::{InstanceState, InstanceView, ThreadView};
+use netvm_engine::{InstanceState, InstanceView, RoleTotals, ThreadView, Violation};
 use netvm_region::StandardCounter;
 
 use crate::attach_server::Externals;
@@ -88,6 +88,23 @@ fn managed(nf: &NfConfig, group: &str, status: &Status, view: Option<&InstanceVi
         count(&mut info, view);
     }
     info
+}
+
+/// A role over all its instances.
+pub(super) fn role(name: &str, totals: &RoleTotals) -> RoleInfo {
+    let value = |counter: StandardCounter| totals.standard[counter as usize];
+    let violations = Violation::ALL.into_iter().zip(totals.violations).filter(|(_, count)| *count > 0);
+    RoleInfo {
+        role: name.to_owned(),
+        received: value(StandardCounter::Received),
+        next: value(StandardCounter::Next),
+        dropped: value(StandardCounter::Dropped),
+        port: value(StandardCounter::Port),
+        to_role: value(StandardCounter::Role),
+        detoured: value(StandardCounter::Detoured),
+        counters: totals.own.clone(),
+        violations: violations.map(|(violation, count)| (violation.name().to_owned(), count)).collect(),
+    }
 }
 
 const fn state_of(state: InstanceState) -> NfState {

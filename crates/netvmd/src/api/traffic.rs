@@ -10,7 +10,7 @@ use netvm_api::{
 };
 use netvm_config::model::{Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, StageView, WorkerView,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, RoleTotals, StageView, WorkerView,
 };
 use netvm_region::clock;
 
@@ -25,6 +25,7 @@ pub(super) struct Views {
     pub(super) ports: Vec<PortView>,
     pub(super) chains: Vec<ChainView>,
     pub(super) instances: Vec<InstanceView>,
+    pub(super) roles: BTreeMap<String, RoleTotals>,
     pub(super) groups: Vec<GroupView>,
     pub(super) workers: Vec<WorkerView>,
     pub(super) stages: Vec<StageView>,
@@ -36,6 +37,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         ports: engine.ports(),
         chains: engine.chains(),
         instances: engine.instances(),
+        roles: engine.role_totals(),
         groups: engine.groups(),
         workers: engine.workers().collect(),
         stages: engine.stages(),
@@ -68,6 +70,7 @@ pub(super) async fn stats(State(daemon): State<Arc<Daemon>>) -> Answer<Stats> {
         ports: port_infos(&views),
         chains: chain_infos(&views, &nfs),
         nfs,
+        roles: views.roles.iter().map(|(name, totals)| nfs::role(name, totals)).collect(),
         groups: group_infos(&daemon, &views),
         workers: status::worker_infos(&daemon, &views),
         drops: drops(&views),
@@ -199,9 +202,9 @@ fn drops(views: &Views) -> Drops {
         let name = host.chain(view.id).map(|chain| chain.name.as_str());
         add(&mut drops.chains, name, &view.drops);
     }
-    for view in &views.instances {
-        let name = host.nf(view.role).map(|nf| nf.role.as_str());
-        view.threads.iter().for_each(|thread| add(&mut drops.nfs, name, &thread.drops));
+    for (name, totals) in &views.roles {
+        let counts = DropReason::ALL.into_iter().zip(totals.drops).filter(|(_, count)| *count > 0);
+        add(&mut drops.nfs, Some(name), &counts.collect());
     }
     drops
 }

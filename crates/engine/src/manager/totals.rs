@@ -1,0 +1,97 @@
+//! What all NFs of a role have counted: those that are gone, too, so that the sums never go back.
+
+use std::collections::BTreeMap;
+
+use netvm_region::StandardCounter;
+
+use super::Engine;
+use super::instance::Instance;
+use super::view::{InstanceView, LinkSums};
+use crate::drop_reason::{DropReason, Violation};
+use crate::ids::{GroupId, LinkId};
+
+/// Sums over all instances of a role since the engine started, or since the role came into the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoleTotals {
+    /// Packets that the engine handed to them.
+    pub delivered: u64,
+    /// Packets that the engine took from them.
+    pub returned: u64,
+    /// What they count, by [`StandardCounter`].
+    pub standard: [u64; StandardCounter::COUNT],
+    /// Drops for what they said or did, by [`DropReason`].
+    pub drops: [u64; DropReason::COUNT],
+    /// What no honest NF does, by [`Violation`].
+    pub violations: [u64; Violation::COUNT],
+    /// Their own counters by name.
+    pub own: BTreeMap<String, u64>,
+}
+
+impl RoleTotals {
+    /// Adds what an instance shows. Its own counters are its word: a sum of them may wrap.
+    fn add(&mut self, view: &InstanceView) {
+        for thread in &view.threads {
+            self.delivered += thread.delivered;
+            self.returned += thread.returned;
+            for (sum, value) in self.standard.iter_mut().zip(thread.standard) {
+                *sum = sum.wrapping_add(value);
+            }
+            thread.drops.iter().for_each(|(reason, count)| self.drops[*reason as usize] += count);
+            thread.violations.iter().for_each(|(kind, count)| self.violations[*kind as usize] += count);
+        }
+        for (name, value) in &view.own {
+            let sum = self.own.entry(name.clone()).or_default();
+            *sum = sum.wrapping_add(*value);
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.delivered += other.delivered;
+        self.returned += other.returned;
+        let pairs = self.standard.iter_mut().zip(other.standard);
+        let pairs = pairs.chain(self.drops.iter_mut().zip(other.drops));
+        for (sum, value) in pairs.chain(self.violations.iter_mut().zip(other.violations)) {
+            *sum = sum.wrapping_add(value);
+        }
+        for (name, value) in &other.own {
+            let sum = self.own.entry(name.clone()).or_default();
+            *sum = sum.wrapping_add(*value);
+        }
+    }
+}
+
+impl Engine {
+    /// The sums of every role, by name.
+    #[must_use]
+    pub fn role_totals(&self) -> BTreeMap<String, RoleTotals> {
+        let mut totals: BTreeMap<String, RoleTotals> =
+            self.host.nfs.iter().map(|nf| (nf.role.clone(), RoleTotals::default())).collect();
+        for (name, past) in self.groups.values().flat_map(|group| &group.past) {
+            if let Some(role) = totals.get_mut(name) {
+                role.merge(past);
+            }
+        }
+        let leaving = self.departures.iter().map(super::Departure::instance);
+        for instance in self.instances.values().chain(leaving) {
+            if let Some(role) = totals.get_mut(&instance.name) {
+                role.add(&self.instance_view(instance));
+            }
+        }
+        totals
+    }
+
+    /// Keeps what an instance has counted of which nothing is left.
+    pub(super) fn remember(&mut self, group: GroupId, instance: &Instance) {
+        let view = self.instance_view(instance);
+        let host = &self.host;
+        if let Some(group) = self.groups.get_mut(&group) {
+            group.past.retain(|name, _| host.nf_named(name).is_some());
+            group.past.entry(instance.name.clone()).or_default().add(&view);
+        }
+    }
+
+    /// What workers have counted of the links of each thread so far. Links are used again by other NFs.
+    pub(super) fn sums_of(&self, links: &[Vec<LinkId>]) -> Vec<LinkSums> {
+        links.iter().map(|links| self.link_sums(links)).collect()
+    }
+}
