@@ -106,6 +106,87 @@ fn chains_and_rules_disturb_nobody() {
 }
 
 #[test]
+fn a_rule_with_a_name_changes_and_one_without_is_another() {
+    let named = "[[rule]]\nname = \"web\"\nfrom = \"client\"\nmatch";
+    let first = "[[rule]]\nfrom = \"client\"\nmatch";
+    assert_eq!(changed(&[(first, named)]).lines().count(), 3, "a name makes another rule of it");
+    let old = host(&OLD.replace(first, named));
+    let new = |from: &str, to: &str| host(&OLD.replace(first, named).replace(from, to));
+    assert_eq!(
+        plan(&old, &new("destination_ports = 80", "destination_ports = [80, 443]")).to_string(),
+        "~ rule web: match destination_ports=80 protocol=tcp → destination_ports=[80,443] protocol=tcp\n\
+         no traffic is disturbed\n"
+    );
+    let edited =
+        new("chain = \"web\"", "set_vlan = 5\npolice = { packets = 10 }\nmirror = \"server\"\nreject = true");
+    assert_eq!(
+        plan(&old, &edited).to_string(),
+        "~ port client: packets land in the engine's own memory instead of group edge\n    \
+         port client is reopened (packets land in the engine's own memory instead of group edge)\n\
+         ~ rule web: set_vlan unset → 5; mirror unset → server; police unset → packet_burst=64 packets=10; \
+         reject unset → true; chain web → unset\n"
+    );
+    // Where each of some equal rules stands is all the same.
+    let twice = |order: [&str; 3]| host(&format!("{OLD}{}", order.concat()));
+    let (count, drop) = ("[[rule]]\ncount = true\n", "[[rule]]\nto = \"server\"\ndrop = true\n");
+    assert!(plan(&twice([count, drop, count]), &twice([count, drop, count])).is_empty());
+    assert_eq!(
+        plan(&twice([count, drop, count]), &twice([count, count, drop])).to_string(),
+        "~ policy: the order of the rules\nno traffic is disturbed\n"
+    );
+    assert_eq!(
+        plan(&twice([count, drop, count]), &twice([count, drop, ""])).to_string(),
+        "- rule: everything → count\nno traffic is disturbed\n"
+    );
+}
+
+#[test]
+fn what_a_port_does_with_packets_changes_while_it_is_open() {
+    let device = "name = \"client\"\nkind = \"source\"";
+    let policy = "acl_in = \"deny\"\nforward = { normal = true }\nvlan = { access = 7 }\nguard = { macs = \"02:00:00:00:00:01\" }";
+    assert_eq!(
+        changed(&[(device, &format!("{device}\n{policy}"))]),
+        "~ port client: forward unset → normal=true; acl_in allow → deny; vlan unset → access=7; \
+         guard unset → macs=02:00:00:00:00:01\n\
+         no traffic is disturbed\n"
+    );
+    // With the device, only what is of the device is the reason.
+    assert_eq!(
+        changed(&[(device, &format!("{device}\nqueues = 2\nmac_limit = 1"))]),
+        "~ port client: queues 1 → 2; mac_limit 4096 → 1\n    port client is reopened (queues 1 → 2)\n"
+    );
+    // `forward` leads into another group.
+    let chain = "[[rule]]\nfrom = \"client\"\nmatch = { protocol = \"tcp\", destination_ports = 80 }\nchain = \"web\"\n";
+    assert_eq!(
+        changed(&[(chain, ""), (device, &format!("{device}\nforward = {{ chain = \"web\" }}"))]),
+        "~ port client: forward unset → chain=web\n\
+         - rule: from client destination_ports=80 protocol=tcp → chain web\n\
+         no traffic is disturbed\n"
+    );
+    let other = "[[chain]]\nname = \"other\"\nhops = [\"probe\"]\n";
+    assert_eq!(
+        changed(&[(chain, other), (device, &format!("{device}\nforward = {{ chain = \"other\" }}"))]),
+        "~ port client: forward unset → chain=other\n    \
+         port client is reopened (packets land in group guest instead of group edge)\n\
+         + chain other: probe\n\
+         - rule: from client destination_ports=80 protocol=tcp → chain web\n"
+    );
+}
+
+#[test]
+fn only_the_size_of_the_mac_table_needs_a_restart() {
+    let change = |text: &str| plan(&host(OLD), &host(&format!("{text}\n{OLD}"))).to_string();
+    assert_eq!(
+        change("[switch]\nmac_age = 10\n[policy]\nmemory = 512"),
+        "~ switch: mac_age 300 → 10\n~ policy: memory 256 → 512\nno traffic is disturbed\n"
+    );
+    assert_eq!(
+        change("[switch]\nmacs = 1024"),
+        "~ switch: macs 32768 → 1024\n    netvmd must be restarted (switch: macs 32768 → 1024)\n"
+    );
+}
+
+#[test]
 fn an_nf_restarts_only_for_what_a_process_cannot_change() {
     assert_eq!(
         changed(&[("\"fw.rules\"]", "\"new.rules\"]\nuser = \"fw\"")]),
