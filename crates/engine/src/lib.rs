@@ -26,7 +26,8 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowView};
 pub use manager::{
     AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, InstanceState,
-    InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, StageView, StartError, ThreadView, WorkerView,
+    InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, StageView, StartError, ThreadView,
+    WorkerView,
 };
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use worker::FlowCounts;
