@@ -1,0 +1,10 @@
+//! The host's side of virtual machines under QEMU: the arguments that make an ordinary guest, for QEMU and for libvirt,
+//! and QMP, the channel by which a running one is watched and told.
+#![forbid(unsafe_code)]
+
+mod libvirt;
+mod machine;
+mod qmp;
+
+pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};
+pub use qmp::{Event, Qmp, QmpError, Version};

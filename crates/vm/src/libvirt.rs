@@ -1,0 +1,147 @@
+//! An ordinary guest as libvirt's domain XML (https://libvirt.org/formatdomain.html).
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::machine::{Accel, Boot, Card, Machine, command_line, vectors};
+use crate::qmp::Version;
+
+impl Machine {
+    /// The domain that `virsh define` takes. `emulator` is QEMU's program; `cores` those that its processors may use.
+    #[must_use]
+    pub fn libvirt_xml(&self, version: Version, emulator: &Path, cores: &[u32]) -> String {
+        let mut xml = String::new();
+        // Writing to a `String` cannot fail.
+        let _ = self.write(&mut xml, version, emulator, cores);
+        xml
+    }
+
+    fn write(&self, xml: &mut String, version: Version, emulator: &Path, cores: &[u32]) -> std::fmt::Result {
+        let kind = match self.accel {
+            Accel::Kvm => "kvm",
+            Accel::Tcg => "qemu",
+        };
+        let has_no_msix = vectors(self.accel, version, 1) == Some(0);
+        let space = if has_no_msix { " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'" } else { "" };
+        writeln!(xml, "<domain type='{kind}'{space}>")?;
+        writeln!(xml, "  <name>{}</name>", escape(&self.name))?;
+        writeln!(xml, "  <memory unit='MiB'>{}</memory>", self.memory)?;
+        writeln!(
+            xml,
+            "  <memoryBacking>\n    <source type='memfd'/>\n    <access mode='shared'/>\n  </memoryBacking>"
+        )?;
+        // With one processor possible, TCG makes locked instructions of plain ones.
+        let most = self.cpus.max(2);
+        writeln!(xml, "  <vcpu placement='static' current='{}'>{most}</vcpu>", self.cpus)?;
+        if !cores.is_empty() {
+            let list = cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            writeln!(xml, "  <cputune>")?;
+            for cpu in 0..self.cpus {
+                writeln!(xml, "    <vcpupin vcpu='{cpu}' cpuset='{list}'/>")?;
+            }
+            writeln!(xml, "    <emulatorpin cpuset='{list}'/>\n  </cputune>")?;
+        }
+        if let Some(node) = self.node {
+            writeln!(xml, "  <numatune>\n    <memory mode='strict' nodeset='{node}'/>\n  </numatune>")?;
+        }
+        writeln!(xml, "  <os>\n    <type arch='x86_64' machine='q35'>hvm</type>")?;
+        if let Boot::Kernel { kernel, initrd, append } = &self.boot {
+            writeln!(xml, "    <kernel>{}</kernel>", escape_path(kernel))?;
+            if let Some(initrd) = initrd {
+                writeln!(xml, "    <initrd>{}</initrd>", escape_path(initrd))?;
+            }
+            writeln!(xml, "    <cmdline>{}</cmdline>", escape(&command_line(append)))?;
+        }
+        writeln!(xml, "  </os>\n  <features>\n    <acpi/>\n  </features>")?;
+        let mode = match self.accel {
+            Accel::Kvm => "host-passthrough",
+            Accel::Tcg => "maximum",
+        };
+        writeln!(xml, "  <cpu mode='{mode}'/>\n  <on_crash>destroy</on_crash>\n  <devices>")?;
+        writeln!(xml, "    <emulator>{}</emulator>", escape_path(emulator))?;
+        if let Boot::Image { path, is_qcow2 } = &self.boot {
+            let format = if *is_qcow2 { "qcow2" } else { "raw" };
+            writeln!(xml, "    <disk type='file' device='disk'>")?;
+            writeln!(xml, "      <driver name='qemu' type='{format}'/>")?;
+            writeln!(xml, "      <source file='{}'/>", escape_path(path))?;
+            writeln!(xml, "      <target dev='vda' bus='virtio'/>\n      <boot order='1'/>\n    </disk>")?;
+        }
+        for card in &self.cards {
+            Self::write_card(xml, card)?;
+        }
+        writeln!(xml, "    <serial type='pty'/>\n    <console type='pty'/>")?;
+        writeln!(xml, "    <rng model='virtio'>\n      <backend model='builtin'/>\n    </rng>")?;
+        writeln!(xml, "    <panic model='isa'/>\n    <memballoon model='none'/>\n  </devices>")?;
+        if has_no_msix {
+            // libvirt has no word for it.
+            writeln!(xml, "  <qemu:commandline>\n    <qemu:arg value='-global'/>")?;
+            writeln!(xml, "    <qemu:arg value='virtio-net-pci.vectors=0'/>\n  </qemu:commandline>")?;
+        }
+        writeln!(xml, "</domain>")
+    }
+
+    fn write_card(xml: &mut String, card: &Card) -> std::fmt::Result {
+        let mode = if card.connects { "client" } else { "server" };
+        writeln!(xml, "    <interface type='vhostuser'>")?;
+        writeln!(xml, "      <mac address='{}'/>", card.mac)?;
+        write!(xml, "      <source type='unix' path='{}' mode='{mode}'", escape_path(&card.socket))?;
+        if card.connects {
+            writeln!(xml, ">\n        <reconnect enabled='yes' timeout='1'/>\n      </source>")?;
+        } else {
+            writeln!(xml, "/>")?;
+        }
+        let queues = if card.queues > 1 { format!(" queues='{}'", card.queues) } else { String::new() };
+        writeln!(xml, "      <model type='virtio'/>")?;
+        writeln!(xml, "      <driver{queues} rx_queue_size='1024' tx_queue_size='1024'/>")?;
+        writeln!(xml, "    </interface>")
+    }
+}
+
+fn escape_path(path: &Path) -> String {
+    escape(&path.display().to_string())
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\'' => escaped.push_str("&apos;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::{NEW, OLD, machine};
+
+    #[test]
+    fn a_domain_says_what_the_arguments_say() {
+        let mut machine = machine();
+        machine.name = "a<b".to_owned();
+        let xml = machine.libvirt_xml(NEW, Path::new("/usr/bin/qemu-system-x86_64"), &[1, 3]);
+        for part in [
+            "<domain type='qemu'>",
+            "<name>a&lt;b</name>",
+            "<access mode='shared'/>",
+            "<vcpu placement='static' current='1'>2</vcpu>",
+            "<vcpupin vcpu='0' cpuset='1,3'/>",
+            "path='/run/netvm/guest1,a.sock' mode='client'>",
+            "<reconnect enabled='yes' timeout='1'/>",
+            "<cmdline>console=ttyS0 quiet</cmdline>",
+        ] {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
+        assert!(!xml.contains("vectors"));
+        machine.cards[0].connects = false;
+        let xml = machine.libvirt_xml(OLD, Path::new("/qemu"), &[]);
+        assert!(xml.contains("value='virtio-net-pci.vectors=0'"), "{xml}");
+        assert!(xml.contains("mode='server'/>") && !xml.contains("cputune"), "{xml}");
+    }
+}

@@ -1,0 +1,313 @@
+//! An ordinary guest as arguments of QEMU: a machine whose memory is shared with netvm's vhost-user ports, a network
+//! card for each of them, and sockets for QMP and the serial console.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+
+use crate::qmp::Version;
+
+/// Queues that QEMU and the guest's driver share for each direction: the most that vhost-user knows. The more there are,
+/// the longer netvm may be away.
+const QUEUE_SLOTS: u16 = 1024;
+/// The oldest QEMU that does not crash when a guest's driver starts a vhost-user card with MSI-X under TCG: 7.2 does
+/// (`msix_set_vector_notifiers`).
+const SOUND_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
+
+/// Who runs the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accel {
+    /// The processor, by KVM.
+    Kvm,
+    /// QEMU's translator.
+    Tcg,
+}
+
+/// What the machine starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Boot {
+    /// A Linux kernel, without firmware's or a boot loader's doing.
+    Kernel {
+        /// Such as /boot/vmlinuz.
+        kernel: PathBuf,
+        /// The initramfs.
+        initrd: Option<PathBuf>,
+        /// The kernel's command line, to which the console is added.
+        append: String,
+    },
+    /// A disk, by its boot loader.
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// Whether it is in QEMU's own format; else it is the disk's plain bytes.
+        is_qcow2: bool,
+    },
+}
+
+/// A network card: the guest's side of a vhost-user port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// The port's name, for people.
+    pub name: String,
+    /// The port's socket.
+    pub socket: PathBuf,
+    /// Whether QEMU connects to the socket, again and again, and netvm listens; else QEMU listens.
+    pub connects: bool,
+    /// Its address, such as 02:00:00:00:00:01.
+    pub mac: String,
+    /// Pairs of queues.
+    pub queues: u16,
+}
+
+/// Where QMP and the serial console are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets<'a> {
+    /// Sockets that listen already, as descriptors that QEMU inherits.
+    Inherited {
+        /// QMP.
+        qmp: RawFd,
+        /// The console.
+        serial: RawFd,
+    },
+    /// Paths at which QEMU is to listen.
+    At {
+        /// QMP.
+        qmp: &'a Path,
+        /// The console.
+        serial: &'a Path,
+    },
+}
+
+/// An ordinary guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// What the guest is called.
+    pub name: String,
+    /// MiB of memory.
+    pub memory: u32,
+    /// Virtual processors.
+    pub cpus: u16,
+    /// The NUMA node of its memory.
+    pub node: Option<u32>,
+    /// Who runs its instructions.
+    pub accel: Accel,
+    /// What it starts.
+    pub boot: Boot,
+    /// Its network cards, in the order in which the guest sees them.
+    pub cards: Vec<Card>,
+}
+
+impl Machine {
+    /// QEMU's arguments, without the program, for a QEMU of that version.
+    #[must_use]
+    pub fn arguments(&self, version: Version, sockets: Sockets<'_>) -> Vec<OsString> {
+        let mut arguments = Arguments::default();
+        arguments.flag("-nodefaults").flag("-no-user-config").pair("-display", "none");
+        arguments.pair("-name", format_args!("guest={}", comma(&self.name)));
+        // No new programs, users or rights; netvmd places its threads from without.
+        arguments.pair("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+        arguments.pair("-machine", format_args!("q35,accel={},memory-backend=ram", self.accel.word()));
+        // All that the processor, or the translator, can do.
+        arguments.pair("-cpu", "max");
+        // With one processor possible, TCG makes locked instructions of plain ones, which others then do not see as whole.
+        arguments.pair("-smp", format_args!("{},maxcpus={}", self.cpus, self.cpus.max(2)));
+        arguments.pair("-m", format_args!("{}M", self.memory));
+        let node = self.node.map_or(String::new(), |node| format!(",host-nodes={node},policy=bind"));
+        arguments.pair(
+            "-object",
+            format_args!("memory-backend-memfd,id=ram,size={}M,share=on{node}", self.memory),
+        );
+        self.sockets(sockets, &mut arguments);
+        arguments.pair("-device", "pvpanic").pair("-device", "virtio-rng-pci");
+        self.boot(&mut arguments);
+        for (n, card) in self.cards.iter().enumerate() {
+            self.card(n, card, version, &mut arguments);
+        }
+        arguments.0
+    }
+
+    fn sockets(&self, sockets: Sockets<'_>, arguments: &mut Arguments) {
+        let (qmp, serial) = match sockets {
+            Sockets::Inherited { qmp, serial } => (format!("fd={qmp}"), format!("fd={serial}")),
+            Sockets::At { qmp, serial } => {
+                (format!("path={}", comma_path(qmp)), format!("path={}", comma_path(serial)))
+            }
+        };
+        arguments.pair("-chardev", format_args!("socket,id=qmp,{qmp},server=on,wait=off"));
+        arguments.pair("-mon", "chardev=qmp,mode=control");
+        arguments.pair("-chardev", format_args!("socket,id=serial,{serial},server=on,wait=off"));
+        arguments.pair("-serial", "chardev:serial");
+    }
+
+    fn boot(&self, arguments: &mut Arguments) {
+        match &self.boot {
+            Boot::Kernel { kernel, initrd, append } => {
+                arguments.pair("-kernel", kernel.display());
+                if let Some(initrd) = initrd {
+                    arguments.pair("-initrd", initrd.display());
+                }
+                arguments.pair("-append", command_line(append));
+            }
+            Boot::Image { path, is_qcow2 } => {
+                let format = if *is_qcow2 { "qcow2" } else { "raw" };
+                let path = comma_path(path);
+                arguments.pair("-drive", format_args!("if=none,id=disk,format={format},file={path}"));
+                arguments.pair("-device", "virtio-blk-pci,drive=disk,bootindex=1");
+            }
+        }
+    }
+
+    fn card(&self, n: usize, card: &Card, version: Version, arguments: &mut Arguments) {
+        let side = if card.connects { "reconnect=1" } else { "server=on,wait=off" };
+        let path = comma_path(&card.socket);
+        arguments.pair("-chardev", format_args!("socket,id=port{n},path={path},{side}"));
+        let queues = card.queues;
+        arguments.pair("-netdev", format_args!("vhost-user,id=net{n},chardev=port{n},queues={queues}"));
+        let vectors = match vectors(self.accel, version, queues) {
+            Some(vectors) => format!(",vectors={vectors}"),
+            None => String::new(),
+        };
+        let several = if queues > 1 { ",mq=on" } else { "" };
+        arguments.pair(
+            "-device",
+            format_args!(
+                "virtio-net-pci,netdev=net{n},mac={},romfile=,rx_queue_size={QUEUE_SLOTS},tx_queue_size={QUEUE_SLOTS}{several}{vectors}",
+                card.mac
+            ),
+        );
+    }
+}
+
+/// How many interrupts a card has; `None`: as many as QEMU thinks right.
+pub(crate) fn vectors(accel: Accel, version: Version, queues: u16) -> Option<u16> {
+    if accel == Accel::Tcg && version < SOUND_MSIX {
+        return Some(0);
+    }
+    // One for each queue, one for changes of the configuration, one for the control queue.
+    (queues > 1).then_some(2 * queues + 2)
+}
+
+/// The kernel's command line with the console that netvm shows.
+pub(crate) fn command_line(append: &str) -> String {
+    if append.split_whitespace().any(|word| word.starts_with("console=")) {
+        return append.to_owned();
+    }
+    format!("console=ttyS0 {append}").trim_end().to_owned()
+}
+
+impl Accel {
+    /// QEMU's word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn flag(&mut self, flag: &str) -> &mut Self {
+        self.0.push(flag.into());
+        self
+    }
+
+    fn pair(&mut self, key: &str, value: impl fmt::Display) -> &mut Self {
+        self.flag(key).0.push(value.to_string().into());
+        self
+    }
+}
+
+/// A value in a list with commas: QEMU takes two for one.
+fn comma(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+fn comma_path(path: &Path) -> String {
+    comma(&path.display().to_string())
+}
+
+/// Arguments as one line for a shell.
+#[must_use]
+pub fn shell_line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
+    let quoted = |word: &str| match word {
+        _ if !word.is_empty() && word.chars().all(plain) => word.to_owned(),
+        _ => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const OLD: Version = Version { major: 7, minor: 2, micro: 22 };
+    pub(crate) const NEW: Version = Version { major: 10, minor: 0, micro: 2 };
+
+    pub(crate) fn machine() -> Machine {
+        Machine {
+            name: "web".to_owned(),
+            memory: 512,
+            cpus: 1,
+            node: None,
+            accel: Accel::Tcg,
+            boot: Boot::Kernel {
+                kernel: "/boot/vmlinuz".into(),
+                initrd: Some("/boot/initrd".into()),
+                append: "quiet".to_owned(),
+            },
+            cards: vec![Card {
+                name: "guest1".to_owned(),
+                socket: "/run/netvm/guest1,a.sock".into(),
+                connects: true,
+                mac: "02:00:00:00:00:01".to_owned(),
+                queues: 1,
+            }],
+        }
+    }
+
+    fn text(machine: &Machine, version: Version) -> String {
+        let at = Sockets::At { qmp: Path::new("/q"), serial: Path::new("/s") };
+        let words: Vec<String> =
+            machine.arguments(version, at).iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn a_machine_is_what_vhost_user_needs() {
+        let text = text(&machine(), NEW);
+        for part in [
+            "-smp 1,maxcpus=2",
+            "memory-backend-memfd,id=ram,size=512M,share=on",
+            "-chardev socket,id=port0,path=/run/netvm/guest1,,a.sock,reconnect=1",
+            "-append console=ttyS0 quiet",
+            "path=/q,server=on,wait=off",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            !text.contains("vectors") && !text.contains("mq=on") && !text.contains("host-nodes"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_old_qemu_gets_no_msix_where_it_would_crash() {
+        let mut machine = machine();
+        assert!(text(&machine, OLD).contains(",vectors=0"));
+        machine.accel = Accel::Kvm;
+        assert!(!text(&machine, OLD).contains("vectors"));
+        machine.cards[0].queues = 4;
+        assert!(text(&machine, OLD).contains("queues=4") && text(&machine, OLD).contains("mq=on,vectors=10"));
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(shell_line(["qemu", "-append", "a b", "it's", ""]), r"qemu -append 'a b' 'it'\''s' ''");
+    }
+}

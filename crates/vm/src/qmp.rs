@@ -1,0 +1,314 @@
+//! QMP, QEMU's control channel: lines of JSON over a Unix socket (QEMU's docs/interop/qmp-spec).
+//!
+//! A guest that has broken out of its machine writes here: lines are bounded, events that nobody takes are too, and what
+//! does not parse ends the connection.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// Longest line: QEMU's longest answers are below a tenth of it.
+const LONGEST_LINE: usize = 1 << 20;
+/// Events that are kept until somebody takes them; further ones push out the oldest.
+const EVENTS: usize = 64;
+
+/// Why QEMU could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// The socket; QEMU has ended, or never listened.
+    #[error("QEMU's control socket: {0}")]
+    Socket(#[from] io::Error),
+    /// QEMU has closed the connection.
+    #[error("QEMU has closed its control socket")]
+    Closed,
+    /// What came is not QMP.
+    #[error("QEMU's control socket does not speak QMP: {0}")]
+    Protocol(&'static str),
+    /// QEMU said no.
+    #[error("QEMU refuses `{command}`: {reason}")]
+    Refused {
+        /// What was asked.
+        command: &'static str,
+        /// Its answer.
+        reason: String,
+    },
+}
+
+/// A version of QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Such as 7.
+    pub major: u32,
+    /// Such as 2.
+    pub minor: u32,
+    /// Such as 22.
+    pub micro: u32,
+}
+
+impl Version {
+    /// Reads what `qemu-system-… --version` prints: `QEMU emulator version 7.2.22 (Debian …)`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (_, rest) = text.lines().next()?.split_once(" version ")?;
+        let word = rest.split_whitespace().next()?;
+        let mut numbers = word.split('.').map(|part| part.parse().ok());
+        let mut next = || numbers.next().flatten();
+        Some(Self { major: next()?, minor: next()?, micro: next().unwrap_or_default() })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.micro)
+    }
+}
+
+/// Something that QEMU tells by itself, such as `RESET`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its name in capitals.
+    pub name: String,
+    /// What there is to say; null when nothing is.
+    pub data: Value,
+}
+
+/// A connection to a QEMU.
+#[derive(Debug)]
+pub struct Qmp {
+    stream: UnixStream,
+    /// What was read and is no whole line yet.
+    unread: Vec<u8>,
+    events: VecDeque<Event>,
+    version: Version,
+    requests: u64,
+}
+
+impl Qmp {
+    /// Connects, and reads the greeting. QEMU serves one connection at a time: to another it does not answer.
+    ///
+    /// # Errors
+    /// [`QmpError`], in the kernel's words or as QEMU's.
+    pub async fn connect(path: &Path) -> Result<Self, QmpError> {
+        Self::greet(UnixStream::connect(path).await?).await
+    }
+
+    /// Takes a connection that is there already.
+    ///
+    /// # Errors
+    /// As for [`Qmp::connect`].
+    pub async fn greet(stream: UnixStream) -> Result<Self, QmpError> {
+        let version = Version { major: 0, minor: 0, micro: 0 };
+        let mut qmp = Self { stream, unread: Vec::new(), events: VecDeque::new(), version, requests: 0 };
+        let greeting = qmp.message().await?;
+        let number = |part: &str| -> Option<u32> {
+            greeting.pointer(&format!("/QMP/version/qemu/{part}"))?.as_u64()?.try_into().ok()
+        };
+        let version =
+            || Some(Version { major: number("major")?, minor: number("minor")?, micro: number("micro")? });
+        qmp.version = version().ok_or(QmpError::Protocol("it does not greet with a version"))?;
+        qmp.execute("qmp_capabilities", Value::Null).await?;
+        Ok(qmp)
+    }
+
+    /// Which QEMU it is.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Has QEMU do something, and returns its answer. `arguments` is an object, or null for none.
+    ///
+    /// # Errors
+    /// [`QmpError::Refused`] when QEMU says no; after any other error the connection is of no use.
+    pub async fn execute(&mut self, command: &'static str, arguments: Value) -> Result<Value, QmpError> {
+        self.requests += 1;
+        let id = self.requests;
+        let mut request = json!({ "execute": command, "id": id });
+        if let (Value::Object(request), false) = (&mut request, arguments.is_null()) {
+            request.insert("arguments".to_owned(), arguments);
+        }
+        self.stream.write_all(format!("{request}\n").as_bytes()).await?;
+        loop {
+            let mut message = self.message().await?;
+            if let Some(event) = event(&mut message) {
+                self.keep(event);
+            } else if message.get("id").and_then(Value::as_u64) != Some(id) {
+                // The answer to a request whose asker has gone.
+            } else if let Some(error) = message.get("error") {
+                let reason = error.get("desc").and_then(Value::as_str).unwrap_or("without a reason");
+                return Err(QmpError::Refused { command, reason: reason.chars().take(500).collect() });
+            } else {
+                return Ok(message.get_mut("return").map(Value::take).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Waits for the next event. May be given up and called again: nothing is lost.
+    ///
+    /// # Errors
+    /// [`QmpError`] when the connection has ended.
+    pub async fn event(&mut self) -> Result<Event, QmpError> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            let mut message = self.message().await?;
+            if let Some(event) = event(&mut message) {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Whether the guest's processors run.
+    ///
+    /// # Errors
+    /// [`QmpError`].
+    pub async fn is_running(&mut self) -> Result<bool, QmpError> {
+        let status = self.execute("query-status", Value::Null).await?;
+        status
+            .get("running")
+            .and_then(Value::as_bool)
+            .ok_or(QmpError::Protocol("query-status has no `running`"))
+    }
+
+    /// The threads of the virtual processors, in their order.
+    ///
+    /// # Errors
+    /// [`QmpError`].
+    pub async fn processor_threads(&mut self) -> Result<Vec<u32>, QmpError> {
+        let list = self.execute("query-cpus-fast", Value::Null).await?;
+        let thread = |cpu: &Value| cpu.get("thread-id")?.as_u64()?.try_into().ok();
+        list.as_array()
+            .and_then(|list| list.iter().map(thread).collect())
+            .ok_or(QmpError::Protocol("query-cpus-fast has no `thread-id`"))
+    }
+
+    /// Ends QEMU at once, as if the machine's plug were pulled.
+    ///
+    /// # Errors
+    /// [`QmpError`].
+    pub async fn quit(&mut self) -> Result<(), QmpError> {
+        match self.execute("quit", Value::Null).await {
+            Ok(_) | Err(QmpError::Closed) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn keep(&mut self, event: Event) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    async fn message(&mut self) -> Result<Value, QmpError> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let message = serde_json::from_slice(&self.unread[..end]);
+                self.unread.drain(..=end);
+                return message.map_err(|_| QmpError::Protocol("a line is not JSON"));
+            }
+            if self.unread.len() > LONGEST_LINE {
+                return Err(QmpError::Protocol("a line has no end"));
+            }
+            // Reads into our own buffer or not at all: giving up loses nothing.
+            if self.stream.read_buf(&mut self.unread).await? == 0 {
+                return Err(QmpError::Closed);
+            }
+        }
+    }
+}
+
+fn event(message: &mut Value) -> Option<Event> {
+    let name: String = message.get("event")?.as_str()?.chars().take(64).collect();
+    Some(Event { name, data: message.get_mut("data").map(Value::take).unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": ""}, "capabilities": []}}"#;
+
+    /// A QEMU that writes these lines, whatever it is told.
+    async fn against(lines: &[&str]) -> Result<Qmp, QmpError> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let text: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        tokio::spawn(async move {
+            // The other side may have seen enough.
+            let _ = theirs.write_all(text.as_bytes()).await;
+            let _ = theirs.read_to_end(&mut Vec::new()).await;
+        });
+        Qmp::greet(ours).await
+    }
+
+    fn run<T>(body: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body)
+    }
+
+    #[test]
+    fn versions_are_read_as_qemu_prints_them() {
+        let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright";
+        assert_eq!(Version::parse(text), Some(Version { major: 7, minor: 2, micro: 22 }));
+        assert_eq!(Version::parse("QEMU emulator version 11.1").unwrap().to_string(), "11.1.0");
+        assert_eq!(Version::parse("bash: no such thing"), None);
+    }
+
+    #[test]
+    fn events_between_answers_are_kept_in_order() {
+        run(async {
+            let lines = [
+                GREETING,
+                r#"{"return": {}, "id": 1}"#,
+                r#"{"event": "STOP", "timestamp": {}}"#,
+                r#"{"return": {"running": false}, "id": 77}"#,
+                r#"{"event": "RESET", "data": {"guest": true}}"#,
+                r#"{"return": {"running": true}, "id": 2}"#,
+                r#"{"event": "RESUME"}"#,
+                r#"{"error": {"class": "GenericError", "desc": "no such thing"}, "id": 3}"#,
+            ];
+            let mut qmp = against(&lines).await.unwrap();
+            assert_eq!(qmp.version().to_string(), "7.2.22");
+            assert!(qmp.is_running().await.unwrap());
+            let refused = qmp.execute("fly", json!({ "high": true })).await.unwrap_err();
+            assert_eq!(refused.to_string(), "QEMU refuses `fly`: no such thing");
+            for name in ["STOP", "RESET", "RESUME"] {
+                assert_eq!(qmp.event().await.unwrap().name, name);
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_not_qmp_ends_the_connection() {
+        run(async {
+            for lines in [&["hello"][..], &["{}"], &[GREETING, "]"]] {
+                assert!(matches!(against(lines).await, Err(QmpError::Protocol(_))), "{lines:?}");
+            }
+            let endless = "x".repeat(LONGEST_LINE + 2);
+            let error = against(&[&endless]).await.unwrap_err();
+            assert!(matches!(error, QmpError::Protocol(_)), "{error}");
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            drop(theirs);
+            assert!(Qmp::greet(ours).await.is_err());
+        });
+    }
+
+    #[test]
+    fn events_that_nobody_takes_are_bounded() {
+        run(async {
+            let mut lines = vec![GREETING.to_owned(), r#"{"return": {}, "id": 1}"#.to_owned()];
+            lines.extend((0..1000).map(|n| format!(r#"{{"event": "E{n}"}}"#)));
+            lines.push(r#"{"return": {"running": true}, "id": 2}"#.to_owned());
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let mut qmp = against(&lines).await.unwrap();
+            assert!(qmp.is_running().await.unwrap());
+            assert_eq!(qmp.events.len(), EVENTS);
+            assert_eq!(qmp.event().await.unwrap().name, "E936");
+        });
+    }
+}
