@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use netvm_ring::{RingMemory, ring_bytes};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Geometry, LAYOUT_VERSION, MAX_STATIONS, MapError, Mapping, Pages};
+use crate::greeting::{self, Greeting};
+use crate::{Geometry, LAYOUT_VERSION, MAX_STATIONS, MapError, Mapping, Pages, kind};
 
 /// Threads that an NF can have.
 pub const MAX_THREADS: usize = 16;
@@ -17,7 +18,6 @@ pub const MAX_REGIONS: usize = 4;
 /// Counters that an NF can name for itself.
 pub const MAX_COUNTERS: usize = 32;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"netvmCTL");
 const THREADS_AT: u64 = 4096;
 const THREAD_BYTES: u64 = 512;
 const COMMAND_AT: u64 = 2048;
@@ -27,6 +27,7 @@ const COMMAND_AT: u64 = 2048;
 /// ```text
 ///  0            ControlHeader
 ///  2048         command           the engine's word to the NF
+///  2560         greeting          what an NF in a VM says when it attaches; see [`Greeting`]
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
 ///  rings_at     rings             for each thread, for each worker: the ring to the NF, then the ring from it
 /// ```
@@ -167,7 +168,7 @@ impl Control {
     /// [`ControlError::Unsound`] when a number is not possible, [`ControlError::Map`] when the memory is not to be had.
     pub fn create(name: &str, admission: &Admission, node: Option<u32>) -> Result<Self, ControlError> {
         let mut header = ControlHeader::new_zeroed();
-        header.magic = MAGIC;
+        header.magic = kind::CONTROL;
         header.layout = LAYOUT_VERSION;
         header.group = admission.group;
         header.role = admission.role;
@@ -207,7 +208,7 @@ impl Control {
         let mapping = Mapping::open("control", fd, whole, true)?;
         // SAFETY: the start of the mapping; every bit pattern is a ControlHeader, and the copy is checked below.
         let header = unsafe { mapping.at::<ControlHeader>(0).read_volatile() };
-        if header.magic != MAGIC {
+        if header.magic != kind::CONTROL {
             return Err(ControlError::Unsound("magic"));
         }
         if header.layout != LAYOUT_VERSION {
@@ -283,6 +284,12 @@ impl Control {
     /// Tells the NF to stop. A sleeping NF must be woken to see it.
     pub fn tell_stop(&self) {
         self.command_word().store(1, Ordering::Relaxed);
+    }
+
+    /// What an NF in a VM has said, if it has; any number of times.
+    #[must_use]
+    pub fn greeting(&self) -> Option<Greeting> {
+        greeting::read(&self.mapping)
     }
 
     fn command_word(&self) -> &AtomicU32 {

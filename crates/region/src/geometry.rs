@@ -55,7 +55,7 @@ pub enum GeometryError {
 /// Where everything in a region is, in bytes from its start.
 ///
 /// ```text
-///  0              magic, layout version (for people and debuggers; nobody acts on them)
+///  0              magic, layout version, label (for VMs, which see it as a PCI device: see `Kind`)
 ///  4096           backpressure   one u64 per chain: bit s set while station s finds the chain's next ring full
 ///  ledger_at      ledger         one byte per cell: the station that has it, 0 for the engine
 ///  rings_at       direct rings   rings x ring_stride

@@ -1,6 +1,6 @@
 //! The memory that the engine and the NFs of one trust group share.
 //!
-//! Everything here is a sealed memfd, mapped whole, in which numbers and offsets stand where pointers would: each side
+//! Everything here is a sealed memfd (in a VM, the memory of an `ivshmem` device, which is the same pages), in which numbers and offsets stand where pointers would: each side
 //! maps it wherever it likes. Three kinds, by who writes them:
 //!
 //! | memory | one per | written by | holds |
@@ -15,6 +15,8 @@
 pub mod clock;
 mod control;
 mod geometry;
+mod greeting;
+mod kind;
 mod map;
 mod region;
 mod table;
@@ -24,6 +26,8 @@ pub use control::{
     MAX_THREADS, MAX_WORKERS, StandardCounter,
 };
 pub use geometry::{Geometry, GeometryError, RegionSpec};
+pub use greeting::Greeting;
+pub use kind::Kind;
 pub use map::{MapError, Mapping, PageKind, Pages};
 pub use region::{ENGINE, Region, RegionError};
 pub use table::{
@@ -32,4 +36,4 @@ pub use table::{
 };
 
 /// Version of the layout of all shared memory; an NF built for another one is refused when it attaches.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;

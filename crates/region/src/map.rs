@@ -6,8 +6,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+/// File system type of sysfs (`linux/magic.h`).
+const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 /// Which pages a mapping shall have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +77,7 @@ pub enum MapError {
     },
 }
 
-/// One memfd mapped whole.
+/// Shared memory, mapped from its start: a memfd, or a VM's view of one as the memory of a PCI device.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -90,6 +95,9 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Makes a memfd of `bytes`, zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` when
     /// there is one of that number.
+    ///
+    /// The file is as long as the next power of two, since a VM sees it as the memory of a PCI device, which has no other
+    /// sizes. What lies beyond `bytes` has no pages until somebody writes there, and is not mapped here.
     ///
     /// # Errors
     /// [`MapError::Memory`] when the machine has less than that available, [`MapError::System`] when a call fails.
@@ -116,7 +124,8 @@ impl Mapping {
         let label = CString::new(format!("netvm-{name}")).map_err(|e| system(name, "name", e.into()))?;
         let fd = memfd_create(&label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind)
             .map_err(fail("memfd_create"))?;
-        ftruncate(&fd, bytes).map_err(fail("ftruncate"))?;
+        let whole = bytes.checked_next_power_of_two().unwrap_or(bytes);
+        ftruncate(&fd, whole).map_err(fail("ftruncate"))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(fail("seal"))?;
         let huge = kind.contains(MemfdFlags::HUGETLB);
         let mapping = Self::map(name, fd, bytes, true, huge)?;
@@ -135,7 +144,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps a memfd that was passed by another process, for reading and writing or only for reading.
+    /// Maps a memfd that was passed by another process, for reading and writing or only for reading; in a VM, the memory
+    /// of a PCI device (`resource2` in sysfs), which cannot shrink.
     ///
     /// # Errors
     /// [`MapError`] when it is smaller than `bytes`, when it is not sealed against shrinking, or when a call fails.
@@ -145,7 +155,8 @@ impl Mapping {
         if actual < bytes || bytes == 0 {
             return Err(MapError::Size { name: name.to_owned(), expected: bytes, actual });
         }
-        if !fcntl_get_seals(&fd).map_err(fail("seals"))?.contains(SealFlags::SHRINK) {
+        let is_device = fstatfs(&fd).is_ok_and(|system| system.f_type as u64 == SYSFS_MAGIC);
+        if !is_device && !fcntl_get_seals(&fd).map_err(fail("seals"))?.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed { name: name.to_owned() });
         }
         Self::map(name, fd, bytes, writable, false)

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use netvm_ring::RingMemory;
 
+use crate::kind::{self, Kind};
 use crate::{Geometry, MapError, Mapping, Pages, RegionSpec};
 
 /// The ledger's word for "the engine has it".
 pub const ENGINE: u8 = 0;
-
-const MAGIC: u64 = u64::from_le_bytes(*b"netvmRGN");
 
 /// A region, mapped by the engine or by an NF of its group. Laid out as [`Geometry`] says.
 #[derive(Debug)]
@@ -53,9 +52,14 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let geometry = Geometry::new(spec)?;
         let region = Self::over(Mapping::create(name, geometry.bytes, pages, node)?, geometry);
-        // SAFETY: the first words of a mapping that nobody else has yet.
-        unsafe { region.mapping.at::<[u64; 2]>(0).write([MAGIC, u64::from(crate::LAYOUT_VERSION)]) };
+        region.label(0, 0);
         Ok(region)
+    }
+
+    /// Writes whose region this is, for a VM that sees several memories and must tell which is which: the group's number,
+    /// and which of its regions. For the engine, before anybody else has it.
+    pub fn label(&self, group: u32, number: u16) {
+        kind::write(&self.mapping, Kind::Region { group, number });
     }
 
     /// Maps a region that the engine passed.

@@ -6,11 +6,11 @@
 //! work by this table from here on", so that the engine knows when nobody uses a ring any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::kind::{self, Kind};
 use crate::{MapError, Mapping, Pages};
 
 /// Chains that a host can have.
@@ -164,6 +164,9 @@ pub struct Table {
     /// 1 while the direct rings of the group form a loop: then a station that waits for room in one must not wait for
     /// ever, as the next may be waiting for it.
     pub looped: u64,
+    /// Stations that wake nobody (NFs in VMs that poll), a bit each: who reads a ring that one of them writes to must look
+    /// by itself now and then.
+    pub silent: u64,
     /// For each producing and each consuming station, the ring between them.
     pub rings: [[RingRef; MAX_STATIONS]; MAX_STATIONS],
     /// Names of the ports.
@@ -222,7 +225,6 @@ fn number_of(names: &[Name], name: &str) -> Option<u16> {
     names.iter().position(|other| *other == name).map(|n| n as u16)
 }
 
-const MAGIC: u64 = u64::from_le_bytes(*b"netvmTBL");
 const EPOCH_AT: u64 = 128;
 const TABLE_AT: u64 = 4096;
 const WORDS: usize = size_of::<Table>() / 8;
@@ -238,11 +240,6 @@ fn epoch(mapping: &Mapping) -> &AtomicU64 {
 fn words(mapping: &Mapping) -> &[AtomicU64; WORDS] {
     // SAFETY: within the mapping, and only ever used as atomics.
     unsafe { mapping.at::<[AtomicU64; WORDS]>(TABLE_AT).as_ref() }
-}
-
-/// What a table begins with: its magic, and the version of its layout.
-fn header(mapping: &Mapping) -> NonNull<[u64; 2]> {
-    mapping.at(0)
 }
 
 /// Why a next-hop table that was passed cannot be used.
@@ -279,8 +276,7 @@ impl TablePublisher {
     /// [`MapError`] when its memory is not to be had or cannot be sealed.
     pub fn create(name: &str) -> Result<Self, MapError> {
         let mapping = Mapping::create(name, BYTES, Pages::Normal, None)?;
-        // SAFETY: the first words of a mapping that nobody else has yet.
-        unsafe { header(&mapping).write([MAGIC, u64::from(crate::LAYOUT_VERSION)]) };
+        kind::write(&mapping, Kind::Table);
         mapping.seal_for_readers(name)?;
         Ok(Self { mapping, epoch: 0 })
     }
@@ -327,9 +323,8 @@ impl TableReader {
     /// [`TableError`] when the file is not a table of this layout.
     pub fn open(fd: OwnedFd) -> Result<Self, TableError> {
         let mapping = Mapping::open("table", fd, BYTES, false)?;
-        // SAFETY: within the mapping; every bit pattern is a pair of numbers, and the copy is checked.
-        let [magic, layout] = unsafe { header(&mapping).read_volatile() };
-        if magic != MAGIC {
+        let (kind, layout) = Kind::of(&mapping).ok_or(TableError::NotATable)?;
+        if kind != Kind::Table {
             return Err(TableError::NotATable);
         }
         if layout != u64::from(crate::LAYOUT_VERSION) {
@@ -424,10 +419,11 @@ mod tests {
         let passed = |begins: [u64; 2], bytes| {
             let memory = Mapping::create("table-test", bytes, Pages::Normal, None).unwrap();
             // SAFETY: the first words of a mapping that nobody else has.
-            unsafe { header(&memory).write(begins) };
+            unsafe { memory.at::<[u64; 2]>(0).write(begins) };
             TableReader::open(memory.as_fd().try_clone_to_owned().unwrap())
         };
         let layout = u64::from(crate::LAYOUT_VERSION);
+        const MAGIC: u64 = u64::from_le_bytes(*b"netvmTBL");
         assert!(passed([MAGIC, layout], BYTES).is_ok());
         assert!(matches!(passed([0, layout], BYTES), Err(TableError::NotATable)));
         assert!(

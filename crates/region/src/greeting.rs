@@ -1,0 +1,132 @@
+//! What an NF in a VM says when it attaches. A process sends messages on its socket; a VM has none, and writes here.
+//!
+//! ```text
+//!  2560   state: 0 nothing yet, 1 ready, 2 failed      written last, with release
+//!  2564   length of the text in bytes
+//!  2568   text: ready: the program's name and those of its counters, a line each; failed: the reason
+//!  4096   end
+//! ```
+//!
+//! The place is the same in every layout, so that an NF that was built for another one can say so.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use crate::{MAX_COUNTERS, Mapping};
+
+const AT: u64 = 2560;
+const TEXT_BYTES: usize = 4096 - 2560 - 8;
+const READY: u32 = 1;
+const FAILED: u32 = 2;
+
+#[repr(C)]
+struct Block {
+    state: AtomicU32,
+    length: AtomicU32,
+    text: [AtomicU8; TEXT_BYTES],
+}
+
+const _: () = assert!(AT as usize + size_of::<Block>() == 4096);
+
+/// What an NF in a VM says of itself, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// It has mapped everything: packets may come.
+    Ready {
+        /// The program's name.
+        name: String,
+        /// Names of its counters, at most [`MAX_COUNTERS`].
+        counters: Vec<String>,
+    },
+    /// It cannot attach.
+    Failed {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+impl Greeting {
+    /// Whether something was said here already: the NF of this memory has been started before.
+    #[must_use]
+    pub fn is_said(control: &Mapping) -> bool {
+        block(control).state.load(Ordering::Acquire) != 0
+    }
+
+    /// Says it, in the control memory. Text beyond 1,528 bytes is cut.
+    pub fn say(&self, control: &Mapping) {
+        let (state, text) = match self {
+            Self::Ready { name, counters } => {
+                let lines = std::iter::once(name).chain(counters).map(|line| line.replace('\n', " "));
+                (READY, lines.collect::<Vec<_>>().join("\n"))
+            }
+            Self::Failed { reason } => (FAILED, reason.clone()),
+        };
+        let block = block(control);
+        for (to, byte) in block.text.iter().zip(text.bytes()) {
+            to.store(byte, Ordering::Relaxed);
+        }
+        block.length.store(text.len().min(TEXT_BYTES) as u32, Ordering::Relaxed);
+        block.state.store(state, Ordering::Release);
+    }
+}
+
+/// What was said, copied and made presentable: the writer may be hostile.
+pub(crate) fn read(control: &Mapping) -> Option<Greeting> {
+    let block = block(control);
+    let state = block.state.load(Ordering::Acquire);
+    if state == 0 {
+        return None;
+    }
+    let length = (block.length.load(Ordering::Relaxed) as usize).min(TEXT_BYTES);
+    let bytes: Vec<u8> = block.text[..length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+    let text = String::from_utf8_lossy(&bytes);
+    let shown = |line: &str| -> String {
+        line.chars().take(256).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    };
+    if state == READY {
+        let mut lines = text.split('\n').map(shown);
+        let name = lines.next().unwrap_or_default();
+        return Some(Greeting::Ready { name, counters: lines.take(MAX_COUNTERS).collect() });
+    }
+    Some(Greeting::Failed { reason: shown(&text) })
+}
+
+fn block(control: &Mapping) -> &Block {
+    // SAFETY: within the first page, which every mapping has whole; all fields are atomics.
+    unsafe { control.at::<Block>(AT).as_ref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pages;
+
+    fn memory() -> Mapping {
+        Mapping::create("greeting-test", 4096, Pages::Normal, None).unwrap()
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let memory = memory();
+        assert!(!Greeting::is_said(&memory));
+        assert_eq!(read(&memory), None);
+        let ready = Greeting::Ready { name: "firewall".into(), counters: vec!["passed".into(), "late".into()] };
+        ready.say(&memory);
+        assert!(Greeting::is_said(&memory));
+        assert_eq!(read(&memory), Some(ready));
+        let alone = Greeting::Ready { name: "monitor".into(), counters: Vec::new() };
+        alone.say(&memory);
+        assert_eq!(read(&memory), Some(alone));
+    }
+
+    #[test]
+    fn whatever_is_written_is_bounded_and_has_no_control_characters() {
+        let memory = memory();
+        Greeting::Failed { reason: "\x1b[2J\n".repeat(1000) }.say(&memory);
+        block(&memory).length.store(u32::MAX, Ordering::Relaxed);
+        let Some(Greeting::Failed { reason }) = read(&memory) else { panic!("not failed") };
+        assert!(reason.chars().count() == 256 && !reason.contains('\x1b'), "{reason:?}");
+        block(&memory).state.store(READY, Ordering::Relaxed);
+        let Some(Greeting::Ready { counters, .. }) = read(&memory) else { panic!("not ready") };
+        assert_eq!(counters.len(), MAX_COUNTERS);
+    }
+}

@@ -1,0 +1,70 @@
+//! How a memory says which one it is: by its first three words. A process is told by the order of the descriptors that it
+//! is passed; a VM finds devices and must look.
+
+use crate::{LAYOUT_VERSION, Mapping};
+
+pub(crate) const CONTROL: u64 = u64::from_le_bytes(*b"netvmCTL");
+const TABLE: u64 = u64::from_le_bytes(*b"netvmTBL");
+const REGION: u64 = u64::from_le_bytes(*b"netvmRGN");
+
+/// Which of the memories that the engine shares this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// An NF's control memory.
+    Control,
+    /// A group's next-hop table.
+    Table,
+    /// A group's packet memory.
+    Region {
+        /// Number of the group.
+        group: u32,
+        /// Which of the group's regions, from 0.
+        number: u16,
+    },
+}
+
+impl Kind {
+    /// What a memory of at least a page says of itself, and the version of its layout; `None` when it is none of netvm's.
+    #[must_use]
+    pub fn of(mapping: &Mapping) -> Option<(Self, u64)> {
+        // SAFETY: within the mapping; every bit pattern is three numbers, and they are judged as copied.
+        let [magic, layout, label] = unsafe { mapping.at::<[u64; 3]>(0).read_volatile() };
+        match magic {
+            // Its layout has 32 bits, the group follows.
+            CONTROL => Some((Self::Control, layout & 0xffff_ffff)),
+            TABLE => Some((Self::Table, layout)),
+            REGION => {
+                let (group, number) = ((label >> 16) as u32, label as u16);
+                Some((Self::Region { group, number }, layout))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Writes the first words of a memory that nobody else has yet. Control memory has a header of its own.
+pub(crate) fn write(mapping: &Mapping, kind: Kind) {
+    let (magic, label) = match kind {
+        Kind::Control => (CONTROL, 0),
+        Kind::Table => (TABLE, 0),
+        Kind::Region { group, number } => (REGION, u64::from(group) << 16 | u64::from(number)),
+    };
+    // SAFETY: within the mapping; nobody acts on these words but VMs that have not been started yet.
+    unsafe { mapping.at::<[u64; 3]>(0).write_volatile([magic, u64::from(LAYOUT_VERSION), label]) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pages;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let memory = Mapping::create("kind-test", 4096, Pages::Normal, None).unwrap();
+        assert_eq!(Kind::of(&memory), None);
+        for kind in [Kind::Table, Kind::Region { group: 70_000, number: 3 }] {
+            write(&memory, kind);
+            assert_eq!(Kind::of(&memory), Some((kind, u64::from(LAYOUT_VERSION))));
+        }
+    }
+}
