@@ -16,6 +16,8 @@ packages=(
     git
     ca-certificates
     util-linux
+    qemu-system-x86 # guests: the tests boot some
+    cpio            # and their images
     shellcheck
 )
 # What `./dev bench policy` compares with, and nothing else needs. Where systemd runs, Debian's package starts a service of

@@ -30,6 +30,8 @@ pub(crate) struct Link {
     wake_pending: bool,
     woken_at: u64,
     wake_every: u64,
+    /// The NF wakes nobody: the worker must look.
+    silent: bool,
     // The rings' memory must outlive their ends.
     _control: Arc<Control>,
 }
@@ -60,8 +62,20 @@ impl Link {
             wake_pending,
             woken_at,
             wake_every,
+            silent: false,
             _control: control,
         }
+    }
+
+    /// The same of an NF that wakes nobody.
+    pub(crate) fn silent(mut self, silent: bool) -> Self {
+        self.silent = silent;
+        self
+    }
+
+    /// Whether the NF returns packets without a wake-up.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.silent
     }
 
     /// Notes that a burst was published: the NF may be asleep.

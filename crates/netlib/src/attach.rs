@@ -10,6 +10,8 @@ use netvm_region::{
 };
 use netvm_ring::RingMemory;
 
+use crate::bells::Bells;
+use crate::ivshmem::{self, IvshmemError};
 use crate::{Endpoint, Stop, Waiting};
 
 /// Why an NF could not attach, or had to end.
@@ -27,6 +29,9 @@ pub enum Error {
     /// The memory that the engine passed cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The memory that a VM is to attach by is not there, or not as it should be.
+    #[error(transparent)]
+    Ivshmem(#[from] IvshmemError),
     /// A thread could not be started.
     #[error("thread {thread}: {source}")]
     Thread {
@@ -99,9 +104,8 @@ fn configured_threads(text: Option<&str>) -> u16 {
 pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) regions: Vec<Region>,
-    pub(crate) workers: Vec<OwnedFd>,
-    pub(crate) stations: Vec<OwnedFd>,
-    /// The connection; its end is the engine's end. `None` in the simulator.
+    pub(crate) bells: Bells,
+    /// The connection; its end is the engine's end. `None` in the simulator, and in a VM, which ends with the engine.
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) stop: Stop,
 }
@@ -143,20 +147,34 @@ impl Attachment {
         stop: Stop,
     ) -> Result<Self, Error> {
         let control = Control::open(fds.control)?;
-        let header = *control.header();
-        if fds.regions.len() != usize::from(header.regions)
-            || fds.workers.len() != usize::from(header.workers)
-        {
+        if fds.workers.len() != usize::from(control.header().workers) {
             return Err(ControlError::Unsound("numbers of descriptors").into());
         }
-        let regions = fds.regions.into_iter().zip(&header.geometries);
+        let bells = Bells::Events { workers: fds.workers, stations: fds.stations };
+        Self::over(control, &fds.table, fds.regions, bells, socket, waiting, stop)
+    }
+
+    /// Maps regions and tables, however they came.
+    pub(crate) fn over(
+        control: Control,
+        table: &OwnedFd,
+        regions: Vec<OwnedFd>,
+        bells: Bells,
+        socket: Option<OwnedFd>,
+        waiting: Waiting,
+        stop: Stop,
+    ) -> Result<Self, Error> {
+        let header = *control.header();
+        if regions.len() != usize::from(header.regions) {
+            return Err(ControlError::Unsound("number of regions").into());
+        }
+        let regions = regions.into_iter().zip(&header.geometries);
         let regions = regions.map(|(fd, geometry)| Region::open("region", fd, *geometry));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
-        let shared =
-            Arc::new(Shared { control, regions, workers: fds.workers, stations: fds.stations, socket, stop });
+        let shared = Arc::new(Shared { control, regions, bells, socket, stop });
         let mut endpoints = Vec::new();
         for thread in 0..header.threads {
-            let table = fds.table.try_clone().map_err(AttachError::from)?;
+            let table = table.try_clone().map_err(AttachError::from)?;
             endpoints.push(Endpoint::new(Arc::clone(&shared), thread, TableReader::open(table)?, waiting));
         }
         Ok(Self { endpoints })
@@ -164,11 +182,16 @@ impl Attachment {
 }
 
 /// Attaches to the engine: by the socket that netvmd left open for an NF that it started, by `options.socket`, by the
-/// path in the environment, or by the default path.
+/// path in the environment, or by the default path. In a VM, where there is no socket, by the `ivshmem` devices that
+/// netvmd gave it; `NETVM_ATTACH=ivshmem` says so where there could be a doubt. The role and the number of threads are then
+/// those that the VM was started for, whatever the options say.
 ///
 /// # Errors
 /// [`Error`] says who refused what; [`AttachError::may_retry`] whether trying later may help.
 pub fn attach(options: &Options) -> Result<Attachment, Error> {
+    if is_in_vm(options) {
+        return ivshmem::attach(options);
+    }
     let socket = socket(options)?;
     // Other processes of the same user, NFs of other trust groups among them, are not to read this one's memory or reach
     // its descriptors through /proc. A kernel that refuses leaves that to its other means.
@@ -185,6 +208,17 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
     let attachment = Attachment::from_fds(fds, Some(socket), options.waiting, options.stop.clone())?;
     netvm_attach::send(&ready, &Ready { pid: std::process::id() }, &[])?;
     Ok(attachment)
+}
+
+/// Whether the memory of PCI devices is the way in.
+fn is_in_vm(options: &Options) -> bool {
+    if options.socket.is_some() || std::env::var_os(netvm_attach::FD_VARIABLE).is_some() {
+        return false;
+    }
+    match std::env::var_os(netvm_attach::PATH_VARIABLE) {
+        Some(path) => path == ivshmem::WORD,
+        None => !Path::new(netvm_attach::DEFAULT_PATH).exists() && ivshmem::is_present(),
+    }
 }
 
 fn socket(options: &Options) -> Result<OwnedFd, AttachError> {

@@ -1,6 +1,6 @@
 //! One thread of an NF: takes bursts, sends them on. The burst API; the callback API ([`crate::run`]) is built on it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -277,14 +277,34 @@ impl Endpoint {
     fn sleep(&mut self, longest: Duration) {
         let regulated = if self.outlets.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
         let longest = longest.min(regulated);
+        let Some(wake) = self.shared.bells.of_station(self.station()) else { return self.nap(longest) };
+        // Some packets may come without a wake-up: then nothing but its own clock wakes this thread in time.
+        let unwoken = self.inlets.has_silent();
+        let longest = if unwoken { longest.min(self.backoff.nap()) } else { longest };
         if self.inlets.prepare_wait() && !self.table.is_stale() {
-            self.count(StandardCounter::Sleeps, 1);
+            self.counters[StandardCounter::Sleeps as usize] += 1;
             self.show_counters();
-            self.shared.sleep(self.shared.control.header().stations[usize::from(self.thread)], longest);
-            self.next_look = 0;
+            self.shared.sleep(wake, longest);
+            if !unwoken {
+                self.next_look = 0;
+            }
         }
         self.inlets.end_wait();
-        self.backoff.busy();
+        if !unwoken {
+            self.backoff.busy();
+        }
+    }
+
+    /// The sleep of a thread that nobody can wake: short at first, then longer and longer.
+    fn nap(&mut self, longest: Duration) {
+        let nap = self.backoff.nap().min(longest);
+        self.count(StandardCounter::Sleeps, 1);
+        self.show_counters();
+        std::thread::sleep(nap);
+    }
+
+    fn station(&self) -> u8 {
+        self.shared.control.header().stations[usize::from(self.thread)]
     }
 }
 
@@ -382,8 +402,7 @@ impl Shared {
     }
 
     /// Sleeps until woken, until the engine goes, or for `longest`.
-    fn sleep(&self, station: u8, longest: Duration) {
-        let Some(wake) = self.stations.get(usize::from(station)) else { return };
+    fn sleep(&self, wake: &OwnedFd, longest: Duration) {
         let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
         let socket = self.socket.as_ref().map_or(wake.as_fd(), AsFd::as_fd);
         let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&socket, PollFlags::RDHUP)];

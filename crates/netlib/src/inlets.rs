@@ -25,6 +25,8 @@ pub(crate) struct Inlets {
     station: u8,
     list: Vec<Inlet>,
     next: usize,
+    /// Whether a station that wakes nobody writes to this one.
+    has_silent: bool,
 }
 
 impl Inlets {
@@ -39,7 +41,7 @@ impl Inlets {
                 retired: false,
             })
             .collect();
-        Self { shared, station, list, next: 0 }
+        Self { shared, station, list, next: 0, has_silent: false }
     }
 
     /// Takes a burst from the next ring that has packets, beginning after the one that was read last.
@@ -98,12 +100,19 @@ impl Inlets {
             let chains = chains_from_to(table, from, self.station);
             self.list.push(Inlet { consumer, origin: Some((from, ring)), chains, retired: false });
         }
+        let is_silent = |inlet: &Inlet| inlet.origin.is_some_and(|(from, _)| table.silent >> from & 1 == 1);
+        self.has_silent = self.list.iter().any(is_silent);
     }
 
     /// Forgets retired rings that are empty; whether none are left.
     pub(crate) fn settle(&mut self) -> bool {
         self.list.retain_mut(|inlet| !inlet.retired || inlet.consumer.available() > 0);
         self.list.iter().all(|inlet| !inlet.retired)
+    }
+
+    /// Whether packets may come that nobody announces.
+    pub(crate) const fn has_silent(&self) -> bool {
+        self.has_silent
     }
 
     /// Announces sleep on every ring; whether all are empty. Undone by [`Inlets::end_wait`] in either case.

@@ -1,6 +1,6 @@
 //! Write a network function (NF) for netvm.
 //!
-//! An NF is a process (or, later, a program in a VM) that takes packets from rings in shared memory, looks at them and
+//! An NF is a process (or the same program in a VM) that takes packets from rings in shared memory, looks at them and
 //! changes them where they are, and says of each what is to become of it: a [`Verdict`]. There is no DPDK here and no
 //! copy: a packet's bytes stay in the memory region of the NF's trust group from the first hop to the last.
 //!
@@ -26,9 +26,11 @@
 //! with [`sim::Simulator`], its program with [`sim::Process`].
 
 mod attach;
+mod bells;
 mod endpoint;
 mod function;
 mod inlets;
+mod ivshmem;
 mod outlets;
 mod packet;
 mod pressure;
@@ -38,6 +40,7 @@ mod wait;
 pub use attach::{Attachment, Error, Options, attach};
 pub use endpoint::{BURST, Burst, Endpoint};
 pub use function::{NetworkFunction, ThreadContext, run, run_attached};
+pub use ivshmem::IvshmemError;
 pub use netvm_attach::{FD_VARIABLE, PATH_VARIABLE, ROLE_VARIABLE, THREADS_VARIABLE};
 pub use netvm_region::{MAX_COUNTERS, MAX_THREADS, clock};
 pub use packet::{Packet, PortId, RoleId, Verdict};

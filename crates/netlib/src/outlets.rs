@@ -1,6 +1,5 @@
 //! The rings that packets leave by: one to each worker, one to each station that follows this one in a chain.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -226,9 +225,9 @@ impl Outlets {
 
     /// Makes everything visible that was written.
     fn publish(&mut self) {
-        for (outlet, fd) in self.workers.iter_mut().zip(&self.shared.workers) {
+        for (worker, outlet) in self.workers.iter_mut().enumerate() {
             if outlet.publish() {
-                wake(fd);
+                self.shared.bells.ring_worker(worker);
             }
         }
         let mut rest = self.touched;
@@ -241,10 +240,8 @@ impl Outlets {
 
     fn publish_station(&mut self, index: usize) {
         let Some(outlet) = &mut self.stations[index] else { return };
-        if outlet.publish()
-            && let Some(fd) = self.shared.stations.get(index)
-        {
-            wake(fd);
+        if outlet.publish() {
+            self.shared.bells.ring_station(index);
         }
         self.regulate(index);
     }
@@ -364,9 +361,4 @@ impl Way {
         let (chain, hop) = (descriptor.chain(), descriptor.hop());
         Self { key: (chain, hop, Some(role)), destination: table.role(chain, hop, role) }
     }
-}
-
-/// Wakes a sleeper. A count that is full (EAGAIN) wakes as well; other errors mean that the sleeper is gone.
-fn wake(fd: &OwnedFd) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

@@ -56,10 +56,14 @@ pub(crate) struct Backoff {
     idle_since: Option<u64>,
     spin: u64,
     yielding: u64,
+    nap: Duration,
 }
 
 /// How long a thread sleeps at most before it looks around by itself.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// First and longest sleep of a thread that nobody wakes.
+const FIRST_NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 impl Backoff {
     pub(crate) fn new(waiting: Waiting) -> Self {
@@ -68,11 +72,20 @@ impl Backoff {
             idle_since: None,
             spin: clock::cycles_in_micros(2),
             yielding: clock::cycles_in_micros(50),
+            nap: FIRST_NAP,
         }
     }
 
     pub(crate) fn busy(&mut self) {
         self.idle_since = None;
+        self.nap = FIRST_NAP;
+    }
+
+    /// How long to sleep next when nobody wakes: twice as long each time, until packets come.
+    pub(crate) fn nap(&mut self) -> Duration {
+        let nap = self.nap;
+        self.nap = (nap * 2).min(LONGEST_NAP);
+        nap
     }
 
     pub(crate) fn step(&mut self) -> Step {

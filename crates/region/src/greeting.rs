@@ -109,7 +109,8 @@ mod tests {
         let memory = memory();
         assert!(!Greeting::is_said(&memory));
         assert_eq!(read(&memory), None);
-        let ready = Greeting::Ready { name: "firewall".into(), counters: vec!["passed".into(), "late".into()] };
+        let ready =
+            Greeting::Ready { name: "firewall".into(), counters: vec!["passed".into(), "late".into()] };
         ready.say(&memory);
         assert!(Greeting::is_said(&memory));
         assert_eq!(read(&memory), Some(ready));

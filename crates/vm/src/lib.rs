@@ -1,10 +1,12 @@
 //! The host's side of virtual machines under QEMU: the arguments that make an ordinary guest, for QEMU and for libvirt,
-//! and QMP, the channel by which a running one is watched and told.
+//! those that give a VM the memory of a zero-copy NF, and QMP, the channel by which a running one is watched and told.
 #![forbid(unsafe_code)]
 
+mod guest_memory;
 mod libvirt;
 mod machine;
 mod qmp;
 
+pub use guest_memory::GuestMemory;
 pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};
 pub use qmp::{Event, Qmp, QmpError, Version};

@@ -198,10 +198,10 @@ impl Engine {
                 headroom: 256,
                 may_send_to: None,
             };
-            for node in self.plan.nodes.clone() {
+            for number in 0..self.plan.nodes.len() as u16 {
                 let id = MemoryId(self.next_memory);
                 self.next_memory += 1;
-                self.own.push(Arc::new(create_memory(&config, id, &self.plan, node)?));
+                self.own.push(Arc::new(create_memory(&config, id, &self.plan, number)?));
             }
             let own = self.own.clone();
             self.announce_memories(&own, None);

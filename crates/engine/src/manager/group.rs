@@ -39,6 +39,8 @@ pub(super) struct GroupState {
     taken: u64,
     /// By station number: its process is gone, its number not free yet.
     gone: u64,
+    /// By station number: wakes nobody.
+    silent: u64,
     /// By name of the role: what instances have counted that are gone.
     pub(super) past: BTreeMap<String, RoleTotals>,
     rings: BTreeMap<(u8, u8), RingRef>,
@@ -50,10 +52,10 @@ impl GroupState {
     /// Makes the group's memory; numbers of memories are taken from `next`.
     pub(super) fn create(config: Group, plan: &MemoryPlan, next: &mut u16) -> Result<Self, GroupError> {
         let mut memories = Vec::new();
-        for node in &plan.nodes {
+        for number in 0..plan.nodes.len() as u16 {
             let id = MemoryId(*next);
             *next += 1;
-            memories.push(Arc::new(create_memory(&config, id, plan, *node)?));
+            memories.push(Arc::new(create_memory(&config, id, plan, number)?));
         }
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
         let wakes = (0..MAX_STATIONS).map(|_| event()).collect::<Result<_, _>>();
@@ -69,6 +71,7 @@ impl GroupState {
             wakes,
             taken: 1,
             gone: 0,
+            silent: 0,
             past: BTreeMap::new(),
             rings: BTreeMap::new(),
             free_rings,
@@ -85,10 +88,21 @@ impl GroupState {
         Some(StationId(free as u8))
     }
 
+    /// These stations, a bit each, wake nobody.
+    pub(super) const fn silence(&mut self, stations: u64) {
+        self.silent |= stations;
+    }
+
+    /// The stations that wake nobody, a bit each.
+    pub(super) const fn silent(&self) -> u64 {
+        self.silent
+    }
+
     /// Gives stations back, a bit each, with the rings to and from them. No process may use them any more.
     pub(super) fn release_stations(&mut self, stations: u64) {
         self.taken &= !(stations & !1);
         self.gone &= !stations;
+        self.silent &= !stations;
         let gone = |station: u8| stations >> station & 1 == 1;
         let free_rings = &mut self.free_rings;
         self.rings.retain(|(from, to), ring| {
@@ -145,13 +159,14 @@ impl GroupState {
     }
 }
 
-/// A region on a node, with mbufs over it.
+/// The region of a group that has this number, with mbufs over it.
 pub(super) fn create_memory(
     config: &Group,
     id: MemoryId,
     plan: &MemoryPlan,
-    node: u32,
+    number: u16,
 ) -> Result<Memory, GroupError> {
+    let node = plan.nodes.get(usize::from(number)).copied().unwrap_or(0);
     let spec = RegionSpec {
         cells: config.cells,
         stride: config.cell_size,
@@ -160,6 +175,7 @@ pub(super) fn create_memory(
         ring_capacity: plan.ring_size,
     };
     let region = Region::create(&format!("{}-{node}", config.name), spec, plan.pages, Some(node))?;
+    region.label(u32::from(config.id.0), number);
     let region = Arc::new(region);
     let pool = crate::memory::pool_over(plan.eal, &region, id, node)
         .map_err(|source| GroupError::Pool { name: config.name.clone(), source: Box::new(source) })?;

@@ -1,11 +1,11 @@
-//! An NF that has attached: one process with its control memory, its stations and its links to every worker.
+//! An NF that has attached: one process or VM with its control memory, its stations and its links to every worker.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use netvm_attach::{Fds, Hello};
-use netvm_region::{Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
+use netvm_region::{Admission, Control, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
 
 use super::group::GroupState;
 use super::view::LinkSums;
@@ -36,6 +36,8 @@ pub(super) struct Instance {
     pub(super) group: GroupId,
     pub(super) state: InstanceState,
     pub(super) standby: bool,
+    /// In a VM that polls: it wakes nobody, and says in its control memory that it is ready.
+    pub(super) silent: bool,
     pub(super) control: Arc<Control>,
     pub(super) stations: Vec<StationId>,
     /// For each thread, for each worker.
@@ -69,6 +71,37 @@ impl Engine {
     /// # Errors
     /// [`AdmitError`] in words for the NF's author; nothing is changed then.
     pub fn admit(&mut self, hello: &Hello, standby: bool) -> Result<InstanceId, AdmitError> {
+        self.let_in(hello, standby, false)
+    }
+
+    /// As [`Engine::admit`], for an NF in a VM that polls: before the VM is started, which sees as PCI devices the memories
+    /// of [`Engine::descriptors`]. Afterwards [`Engine::hear_guest`] is to be asked. When the VM has gone, by whatever way,
+    /// [`Engine::departed`] takes everything back.
+    ///
+    /// # Errors
+    /// As for [`Engine::admit`].
+    pub fn admit_guest(&mut self, role: &str, threads: u16, standby: bool) -> Result<InstanceId, AdmitError> {
+        let (role, name) = (role.to_owned(), String::new());
+        let hello = Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new() };
+        self.let_in(&hello, standby, true)
+    }
+
+    /// What an NF in a VM says of itself, if it has: heard once, and packets may come when it is ready. To be asked every
+    /// few milliseconds until it says something; what it says is its own word only.
+    pub fn hear_guest(&mut self, id: InstanceId) -> Option<Greeting> {
+        let instance = self.instances.get_mut(&id)?;
+        if !instance.silent || instance.state != InstanceState::Attaching {
+            return None;
+        }
+        let greeting = instance.control.greeting()?;
+        if let Greeting::Ready { counters, .. } = &greeting {
+            instance.counters.clone_from(counters);
+            self.activate(id);
+        }
+        Some(greeting)
+    }
+
+    fn let_in(&mut self, hello: &Hello, standby: bool, silent: bool) -> Result<InstanceId, AdmitError> {
         if hello.layout != LAYOUT_VERSION {
             return Err(AdmitError::Layout { theirs: hello.layout });
         }
@@ -107,6 +140,9 @@ impl Engine {
         };
         let control =
             Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_stations(mask))?;
+        if silent {
+            group.silence(mask);
+        }
         let id = InstanceId(self.next_instance);
         self.next_instance += 1;
         let links: Vec<_> = free_links.chunks(self.workers.len()).map(<[LinkId]>::to_vec).collect();
@@ -118,6 +154,7 @@ impl Engine {
             group: group_id,
             state: InstanceState::Attaching,
             standby,
+            silent,
             control: Arc::new(control),
             stations,
             links,
@@ -148,13 +185,13 @@ impl Engine {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
         let (group, control) = (instance.group, Arc::clone(&instance.control));
-        let (stations, links) = (instance.stations.clone(), instance.links.clone());
+        let (stations, links, silent) = (instance.stations.clone(), instance.links.clone(), instance.silent);
         let Some(group) = self.groups.get(&group) else { return };
         for (thread, (station, links)) in (0u16..).zip(stations.iter().zip(&links)) {
             for (worker, link) in self.workers.iter_mut().zip(links) {
                 let made =
                     make_link(group, &control, thread, *station, worker.id, *link, &self.worker_regions);
-                worker.order(Command::AddLink(Box::new(made)));
+                worker.order(Command::AddLink(Box::new(made.silent(silent))));
             }
         }
         self.rebuild_in_order();

@@ -187,6 +187,7 @@ impl View<'_> {
         }
         keep_rings(group, &mut table);
         table.looped = u64::from(has_loop(&edges));
+        table.silent = group.silent();
         group.table = table;
     }
 

@@ -1,7 +1,7 @@
 //! What a worker does when a turn moved nothing: spin for some microseconds, then sleep, longer and longer.
 //!
 //! It is woken early by whatever can wake it: the descriptors of ports that have one, and NFs that return packets. Ports
-//! that can only be asked bound the sleep.
+//! that can only be asked, and NFs in VMs that poll, bound the sleep.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::port::Arrival;
 
 /// How long a worker spins before it sleeps.
 const SPIN_MICROS: u64 = 50;
-/// First sleep, and longest sleep while a port can only be asked.
+/// First sleep, and longest sleep while a port or an NF can only be asked.
 const NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
@@ -57,6 +57,8 @@ impl Rest {
                 empty &= link.from_nf.prepare_wait();
                 if link.owes_wake() {
                     longest = NAP;
+                } else if link.is_silent() {
+                    longest = longest.min(self.nap);
                 }
             }
         }

@@ -1,0 +1,149 @@
+//! NFs in real VMs, under QEMU's translator: no KVM is needed.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use netvm_engine::{Greeting, InstanceId};
+use netvm_vm::GuestMemory;
+
+use super::support::Rig;
+
+/// How long a guest may take to boot and attach, on a machine that has much else to do.
+const BOOT: Duration = Duration::from_secs(120);
+
+/// A kernel and an initramfs with one program.
+#[derive(Debug)]
+pub struct Image {
+    folder: PathBuf,
+    /// Processors, as QEMU is told. With one possible processor, the translator makes no atomic instructions.
+    pub processors: &'static str,
+}
+
+impl Image {
+    /// An image with a program of this build, started with these arguments; `None`, and a word on standard output, when
+    /// this machine cannot make or run one.
+    pub fn of(program: &str, arguments: &[&str]) -> Option<Self> {
+        let skip = |why: &str| {
+            println!("SKIP: {why}");
+            None
+        };
+        if !cfg!(target_arch = "x86_64") {
+            return skip("the guest image is one of x86-64");
+        }
+        if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return skip("qemu-system-x86_64 is not installed (./dev setup installs it)");
+        }
+        let build = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
+        let path = build.join(program);
+        if !path.exists() {
+            return skip(&format!("{} is not built (cargo build --workspace --examples)", path.display()));
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
+        let name = std::thread::current().name().unwrap_or("test").replace("::", "-");
+        let folder = build.join("guest").join(format!("{name}-{}", std::process::id()));
+        let made = Command::new(script).arg(&folder).arg(path).args(arguments).output().unwrap();
+        if !made.status.success() {
+            let why = String::from_utf8_lossy(&made.stderr);
+            // Without a network there is no kernel package.
+            return skip(&format!("no guest image: {}", why.trim()));
+        }
+        Some(Self { folder, processors: "1,maxcpus=2" })
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A VM that runs.
+pub struct Vm {
+    pub id: InstanceId,
+    pub child: Child,
+    console: PathBuf,
+}
+
+impl Vm {
+    /// What the guest has written on its console.
+    pub fn console(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.console).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Rig {
+    /// Starts a VM as an NF of this role; it may not have booted yet.
+    pub fn start_vm(&mut self, role: &str, image: &Image, standby: bool) -> Vm {
+        let id = self.engine.admit_guest(role, 1, standby).unwrap_or_else(|error| panic!("{error}"));
+        let memory = GuestMemory::new(&self.engine.descriptors(id).unwrap()).unwrap();
+        let console = image.folder.join(format!("console-{id}"));
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,accel=tcg"]);
+        command.args(["-cpu", "max", "-smp", image.processors, "-m", "128M", "-device", "pvpanic"]);
+        command
+            .arg("-kernel")
+            .arg(image.folder.join("kernel"))
+            .arg("-initrd")
+            .arg(image.folder.join("initrd"));
+        command.args(["-append", "console=ttyS0 quiet panic=-1"]);
+        command.arg("-serial").arg(format!("file:{}", console.display()));
+        command.args(memory.arguments()).stdin(Stdio::null());
+        let passed: Vec<i32> = memory.descriptors().map(|fd| fd.as_raw_fd()).collect();
+        // SAFETY: only async-signal-safe calls between fork and exec, and nothing is allocated.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                for fd in &passed {
+                    if libc::fcntl(*fd, libc::F_SETFD, 0) < 0 {
+                        return Err(std::io::Error::last_os_error());
+                    }
+                }
+                Ok(())
+            });
+        }
+        Vm { id, child: command.spawn().unwrap(), console }
+    }
+
+    /// Waits for a VM to attach.
+    pub fn attach_vm(&mut self, role: &str, image: &Image, standby: bool) -> Vm {
+        let mut vm = self.start_vm(role, image, standby);
+        let greeting = self.greeting(&mut vm);
+        assert!(matches!(greeting, Greeting::Ready { .. }), "{greeting:?}\n{}", vm.console());
+        vm
+    }
+
+    /// What a VM says when it has booted.
+    pub fn greeting(&mut self, vm: &mut Vm) -> Greeting {
+        let start = std::time::Instant::now();
+        while start.elapsed() < BOOT {
+            self.until(Duration::from_millis(10), |_| false);
+            if let Some(greeting) = self.engine.hear_guest(vm.id) {
+                println!("{}: {greeting:?} after {:?}", vm.id, start.elapsed());
+                return greeting;
+            }
+            if let Some(status) = vm.child.try_wait().unwrap() {
+                panic!("QEMU ended: {status}\n{}", vm.console());
+            }
+        }
+        panic!("the guest said nothing:\n{}", vm.console());
+    }
+
+    /// Kills a VM as hard as can be, and tells the engine.
+    pub fn kill_vm(&mut self, mut vm: Vm) {
+        vm.child.kill().unwrap();
+        vm.child.wait().unwrap();
+        self.engine.departed(vm.id);
+    }
+}

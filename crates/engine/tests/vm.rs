@@ -1,0 +1,244 @@
+//! NFs in VMs: the same programs, the same chains, the same memory.
+//!
+//! `NETVM_HOSTILE_SECONDS` says for how long a hostile guest does what it likes (5 by default).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "support/pcap.rs"]
+mod pcap;
+mod support;
+#[path = "support/vm.rs"]
+mod vm;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use netvm_capture::CaptureReader;
+use netvm_config::model::{EngineConfig, Host, OnFailure, PortConfig, PortKind};
+use netvm_engine::{Engine, Greeting, Notice};
+use pcap::Scratch;
+use support::{Rig, chain, group, line, nf, port, rule, source};
+use vm::Image;
+
+const SOON: Duration = Duration::from_secs(60);
+const FORWARD: &str = "netvm-simple-forward";
+const PROBE: &str = "examples/netvm-probe";
+
+#[test]
+fn nf_process() {
+    support::be_an_nf();
+}
+
+type Frames = Vec<(u64, u32, Vec<u8>)>;
+
+/// Everything in a capture; `None` for one that is not of Ethernet, or broken from the start.
+fn frames(path: &Path) -> Option<Frames> {
+    let mut reader = CaptureReader::open(path).ok()?;
+    let mut frames = Vec::new();
+    while let Ok(Some(frame)) = reader.next_frame() {
+        frames.push((frame.timestamp.0, frame.orig_len, frame.data.to_vec()));
+    }
+    Some(frames)
+}
+
+fn captures() -> Vec<(PathBuf, Frames)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        println!("SKIP: no captures at {}", folder.display());
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().filter_map(|path| frames(&path).map(|frames| (path, frames))).collect()
+}
+
+fn capture_port(input: &Path, output: &Path) -> PortConfig {
+    let kind =
+        PortKind::Pcap { input: Some(input.to_owned()), output: Some(output.to_owned()), paced: false };
+    port(0, "capture", kind)
+}
+
+/// Process, VM, process: every capture comes out as it went in.
+#[test]
+fn every_capture_passes_a_vm_between_two_processes() {
+    let captures = captures();
+    if captures.is_empty() {
+        return;
+    }
+    let Some(image) = Image::of(FORWARD, &[]) else { return };
+    let longest = captures.iter().flat_map(|(_, frames)| frames).map(|frame| frame.2.len()).max().unwrap();
+    let cell_size = (longest + 320).next_multiple_of(64).max(2048) as u32;
+    let idle = Host {
+        groups: vec![group(0, 2048, cell_size)],
+        nfs: vec![nf(0, "a", 0), nf(1, "b", 0), nf(2, "c", 0)],
+        chains: vec![chain(0, &[0, 1, 2], OnFailure::Drop, 0)],
+        ..Host::default()
+    };
+    let mut rig = Rig::new(&EngineConfig::default());
+    // A chain leads to a port: one that gives and takes nothing, while there is no capture.
+    let quiet = PortConfig { kind: PortKind::Sink, ..port(0, "capture", PortKind::Sink) };
+    rig.engine.apply(&Host { ports: vec![quiet.clone()], ..idle.clone() }).unwrap();
+    rig.attach("a", "forward", false);
+    let vm = rig.attach_vm("b", &image, false);
+    rig.attach("c", "forward", false);
+    let space = std::env::temp_dir().join(format!("netvm-vm-captures-{}", std::process::id()));
+    std::fs::create_dir_all(&space).unwrap();
+    for (path, expected) in &captures {
+        // Before the first packet, every NF is to know where the next one is.
+        rig.until(Duration::from_millis(50), |_| false);
+        let output = space.join(path.file_name().unwrap());
+        let before = rig.engine.chains()[0].left;
+        let host = Host { ports: vec![capture_port(path, &output)], rules: vec![rule(0, 0)], ..idle.clone() };
+        rig.engine.apply(&host).unwrap();
+        let all = |engine: &Engine| engine.chains()[0].left == before + expected.len() as u64;
+        let done = rig.until(SOON, all);
+        assert!(done, "{}: {}\n{}", path.display(), rig.story(), vm.console());
+        // Closing the port completes the capture.
+        rig.engine.apply(&Host { ports: vec![quiet.clone()], ..idle.clone() }).unwrap();
+        let same = || frames(&output).is_some_and(|frames| frames == *expected);
+        assert!(rig.until(SOON, |_| same()), "{}: not byte for byte, in order", path.display());
+    }
+    let through = rig.engine.instances().iter().find(|view| view.id == vm.id).unwrap().threads[0].standard[0];
+    assert_eq!(through, captures.iter().map(|(_, frames)| frames.len() as u64).sum::<u64>());
+    std::fs::remove_dir_all(&space).unwrap();
+}
+
+/// Two chains in two groups: `a`, then the VM `b`; and `c` for itself.
+fn two_chains() -> Host {
+    Host {
+        groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)],
+        ports: vec![
+            port(0, "in", source(60, None, false)),
+            port(1, "out", PortKind::Sink),
+            port(2, "in2", source(60, None, true)),
+            port(3, "out2", PortKind::Sink),
+        ],
+        nfs: vec![nf(0, "a", 0), nf(1, "b", 0), nf(2, "c", 1)],
+        chains: vec![chain(0, &[0, 1], OnFailure::Standby, 1), chain(1, &[2], OnFailure::Drop, 3)],
+        rules: vec![rule(0, 0), rule(2, 1)],
+        ..Host::default()
+    }
+}
+
+fn nothing_is_out(engine: &Engine) -> bool {
+    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
+}
+
+fn all_is_free(engine: &Engine) -> bool {
+    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.cells)
+}
+
+#[test]
+fn a_vm_that_is_killed_loses_no_cell_and_a_standby_takes_over() {
+    let Some(image) = Image::of(FORWARD, &[]) else { return };
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&two_chains()).unwrap();
+    rig.attach("a", "forward", false);
+    rig.attach("c", "forward", false);
+    let vm = rig.attach_vm("b", &image, false);
+    let standby = rig.attach("b", "forward", true);
+    let passed = rig.engine.chains()[0].left;
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 10_000), "{}", rig.story());
+    let (id, others) = (vm.id, rig.engine.chains()[1].left);
+    rig.kill_vm(vm);
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    let first_sweep = rig.notices.iter().find_map(|notice| match notice {
+        Notice::Reclaimed { instance, first_sweep, .. } if *instance == id => Some(*first_sweep),
+        _ => None,
+    });
+    assert!(first_sweep.is_some_and(|time| time < Duration::from_millis(500)), "{:?}", rig.notices);
+    let took_over =
+        |notice: &Notice| matches!(notice, Notice::StandbyTookOver { instance, .. } if *instance == standby);
+    assert!(rig.notices.iter().any(took_over), "{:?}", rig.notices);
+    let passed = rig.engine.chains()[0].left;
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000), "{}", rig.story());
+    assert!(rig.engine.chains()[1].left > others, "the other chain stood still: {}", rig.story());
+    // The process goes, a VM comes in its place.
+    rig.kill(standby);
+    let vm = rig.attach_vm("b", &image, false);
+    let passed = rig.engine.chains()[0].left;
+    assert!(
+        rig.until(SOON, |engine| engine.chains()[0].left > passed + 1000),
+        "{}\n{}",
+        rig.story(),
+        vm.console()
+    );
+    rig.engine.apply(&Host { rules: Vec::new(), ..two_chains() }).unwrap();
+    assert!(rig.until(SOON, nothing_is_out), "{}", rig.story());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
+}
+
+#[test]
+fn a_vm_sees_the_packets_of_its_own_group_only() {
+    const MARKER: &str = "a-packet-of-group-zero";
+    let Some(image) = Image::of(PROBE, &["search", MARKER]) else { return };
+    let space = Scratch::new();
+    let mut frame = vec![2; 14];
+    frame.extend(MARKER.as_bytes());
+    frame.resize(200, 0);
+    let mut host = two_chains();
+    host.chains[0].on_failure = OnFailure::Bypass;
+    host.ports[0] = space.port(0, &vec![frame; 500]);
+    // A role for the probe in each group; no chain has it.
+    host.nfs.extend([nf(3, "own", 0), nf(4, "other", 1)]);
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine
+        .apply(&Host { rules: Vec::new(), ports: Vec::new(), chains: Vec::new(), ..host.clone() })
+        .unwrap();
+    rig.attach("a", "forward", false);
+    rig.attach("c", "forward", false);
+    rig.engine.apply(&host).unwrap();
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == 500), "{}", rig.story());
+    for (role, sees) in [("other", false), ("own", true)] {
+        let mut vm = rig.start_vm(role, &image, false);
+        // The console is a file: what was written is there when QEMU has ended.
+        assert!(rig.until(2 * SOON, |_| vm.child.try_wait().unwrap().is_some()), "{}", vm.console());
+        let console = vm.console();
+        let found = console
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("probe: found ")?.split(' ').next()?.parse().ok());
+        let found: u32 = found.unwrap_or_else(|| panic!("{console}"));
+        assert_eq!(found > 0, sees, "{role}: {console}");
+        rig.engine.departed(vm.id);
+    }
+}
+
+#[test]
+fn a_hostile_guest_stops_nobody_else() {
+    let Some(image) = Image::of(PROBE, &["scribble", "88172645463325252"]) else { return };
+    let seconds = std::env::var("NETVM_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+    let mut host = two_chains();
+    host.chains[0] = chain(0, &[1], OnFailure::Drop, 1);
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    rig.attach("c", "forward", false);
+    let vm = rig.attach_vm("b", &image, false);
+    let (start, mut last) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(seconds) {
+        assert!(!rig.until(Duration::from_millis(500), |_| false));
+        let left = rig.engine.chains()[1].left;
+        assert!(left > last, "the honest chain stands still: {}", rig.story());
+        last = left;
+    }
+    rig.kill_vm(vm);
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    let chain = &rig.engine.chains()[0];
+    assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
+    rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
+    assert!(rig.until(SOON, nothing_is_out), "{}", rig.story());
+    assert!(rig.until(SOON, all_is_free), "{}", rig.story());
+    let honest = &rig.engine.chains()[1];
+    assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
+}
+
+#[test]
+fn a_vm_with_one_possible_processor_is_told_what_to_change() {
+    let Some(mut image) = Image::of(FORWARD, &[]) else { return };
+    image.processors = "1,maxcpus=1";
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a"], Some(1), true)).unwrap();
+    let mut vm = rig.start_vm("a", &image, false);
+    let Greeting::Failed { reason } = rig.greeting(&mut vm) else { panic!("it attached") };
+    assert!(reason.contains("maxcpus=2"), "{reason}");
+    rig.kill_vm(vm);
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+}

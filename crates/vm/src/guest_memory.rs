@@ -1,0 +1,125 @@
+//! What a VM sees of the engine's memory: a PCI device for each of the memories that an NF process would be passed.
+//!
+//! ```text
+//!  control.memfd ─┐   QEMU: memory-backend-file,share=on    ─▶ ivshmem-plain ─▶ guest: BAR 2 of PCI 1af4:1110
+//!  table.memfd   ─┤         mem-path=/proc/self/fd/N             (read-only: the table)
+//!  region.memfd … ┘
+//! ```
+//!
+//! In the order of the devices there is no meaning: the guest tells them apart by what they hold.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use netvm_attach::Fds;
+use rustix::fs::fstat;
+
+/// The memories of one NF that is to run in a VM, held open until QEMU has them.
+#[derive(Debug)]
+pub struct GuestMemory {
+    memories: Vec<Memory>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    name: String,
+    fd: OwnedFd,
+    bytes: u64,
+    read_only: bool,
+}
+
+impl GuestMemory {
+    /// Duplicates the descriptors that the engine has for an NF (close-on-exec).
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more descriptors.
+    pub fn new(fds: &Fds<BorrowedFd<'_>>) -> io::Result<Self> {
+        let memory = |name: String, fd: BorrowedFd<'_>, read_only| {
+            let bytes = fstat(fd)?.st_size as u64;
+            Ok::<_, io::Error>(Memory { name, fd: fd.try_clone_to_owned()?, bytes, read_only })
+        };
+        let mut memories = vec![
+            memory("netvm-control".to_owned(), fds.control, false)?,
+            memory("netvm-table".to_owned(), fds.table, true)?,
+        ];
+        for (number, region) in fds.regions.iter().enumerate() {
+            memories.push(memory(format!("netvm-region{number}"), *region, false)?);
+        }
+        Ok(Self { memories })
+    }
+
+    /// QEMU's arguments for a QEMU that inherits [`GuestMemory::descriptors`] under their numbers.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<OsString> {
+        self.arguments_at(|_, fd| Path::new("/proc/self/fd").join(fd.as_raw_fd().to_string()))
+    }
+
+    /// QEMU's arguments where it finds each memory at the path that `path` gives for its name and descriptor.
+    #[must_use]
+    pub fn arguments_at(&self, path: impl Fn(&str, BorrowedFd<'_>) -> PathBuf) -> Vec<OsString> {
+        let mut arguments = Vec::new();
+        for Memory { name, fd, bytes, read_only } in &self.memories {
+            let mut backend = OsString::from(format!("memory-backend-file,id={name},share=on,size={bytes}"));
+            // What lies beyond the part in use is never to be there: huge pages are not to be set aside for it.
+            backend.push(if *read_only { ",readonly=on" } else { ",reserve=off" });
+            backend.push(",mem-path=");
+            backend.push(escaped(&path(name, fd.as_fd())));
+            let device = format!("ivshmem-plain,memdev={name}");
+            arguments.extend(["-object".into(), backend, "-device".into(), device.into()]);
+        }
+        // A guest that began anew would find its place taken: a reset ends the VM, and whoever started it starts another.
+        arguments.extend(["-action".into(), "reboot=shutdown,panic=shutdown".into()]);
+        arguments
+    }
+
+    /// The descriptors that QEMU must inherit.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.memories.iter().map(|memory| memory.fd.as_fd())
+    }
+}
+
+/// A path in a list with commas: QEMU takes two for one.
+fn escaped(path: &Path) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let bytes = path.as_os_str().as_bytes();
+    let doubled =
+        bytes.iter().flat_map(|byte| if *byte == b',' { &b",,"[..] } else { core::slice::from_ref(byte) });
+    OsString::from_vec(doubled.copied().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_region::{Mapping, Pages};
+
+    #[test]
+    fn every_memory_is_a_device_of_a_size_that_a_device_can_have() {
+        let make = |bytes| Mapping::create("vm-test", bytes, Pages::Normal, None).unwrap();
+        let (control, table, region) = (make(3 * 4096), make(8192), make(5 << 20));
+        let fds = Fds {
+            control: control.as_fd(),
+            table: table.as_fd(),
+            regions: vec![region.as_fd()],
+            workers: Vec::new(),
+            stations: Vec::new(),
+        };
+        let memory = GuestMemory::new(&fds).unwrap();
+        assert_eq!(memory.descriptors().count(), 3);
+        let text = |arguments: Vec<OsString>| {
+            arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        let inherited = text(memory.arguments());
+        for part in [
+            "id=netvm-control,share=on,size=16384,reserve=off,mem-path=/proc/self/fd/",
+            "id=netvm-table,share=on,size=8192,readonly=on,",
+            "id=netvm-region0,share=on,size=8388608,",
+            "-device ivshmem-plain,memdev=netvm-region0",
+        ] {
+            assert!(inherited.contains(part), "{part}: {inherited}");
+        }
+        let by_path = text(memory.arguments_at(|name, _| PathBuf::from(format!("/run/a,b/{name}"))));
+        assert!(by_path.contains("mem-path=/run/a,,b/netvm-table"), "{by_path}");
+    }
+}
