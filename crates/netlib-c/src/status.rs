@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use netlib::Error;
+use netlib::{Error, IvshmemError};
 use netvm_attach::AttachError;
 
 /// What a function returns when it has nothing to count.
@@ -87,7 +87,9 @@ impl Failure {
                 }
                 Error::Attach(AttachError::Protocol(_) | AttachError::Variable(_))
                 | Error::Control(_)
-                | Error::Table(_) => NETLIB_ERR_PROTOCOL,
+                | Error::Table(_)
+                | Error::Ivshmem(IvshmemError::Layout { .. }) => NETLIB_ERR_PROTOCOL,
+                Error::Ivshmem(_) => NETLIB_ERR_SYSTEM,
                 Error::Panicked { .. } => NETLIB_ERR_PANIC,
             },
         }
