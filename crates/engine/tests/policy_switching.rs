@@ -120,3 +120,42 @@ fn frames_stay_in_their_vlan_and_have_the_tag_that_the_port_has() {
         assert_eq!(sent, [vec![frame(tag)], vec![], vec![]], "in by port {port}");
     }
 }
+
+/// Where no rule looks at packets, what is inside makes no difference, and neither does which packets come in a row.
+#[test]
+fn frames_in_a_row_go_each_its_own_way() {
+    let mac = |last: u8| MacAddr([2, 0, 0, 0, 0, last]);
+    let frame = |to: u8, number: u8| {
+        let builder = FrameBuilder::new(mac(1), mac(to)).ip(ip("10.0.0.1"), ip("10.0.0.2"));
+        builder.udp(number.into(), 2).payload(&[number]).to_vec().unwrap()
+    };
+    let bad_inside = |to: u8, number: u8| {
+        let mut frame = frame(to, number);
+        // An IPv4 header that is longer than the packet.
+        frame[14] = 0x4f;
+        frame
+    };
+    let mut rig = Rig::new(&EngineConfig::default());
+    // 11 is learnt at port 1, 12 at port 2.
+    for (port, station) in [(1, 11), (2, 12)] {
+        let scratch = Scratch::new();
+        let hello = FrameBuilder::new(mac(station), MacAddr::BROADCAST);
+        let hello = hello.ip(ip("10.0.0.3"), ip("10.255.255.255")).udp(1, 2).to_vec().unwrap();
+        start(&mut rig, &switch(&scratch, port, &[hello]), &[]);
+        finish(&mut rig);
+        rig.engine.apply(&switch(&Scratch::new(), 9, &[])).unwrap();
+    }
+    let runt = vec![2u8; 13];
+    let cut_tag = [&frame(11, 0)[..12], &[0x81, 0x00, 0x00]].concat();
+    let mut frames = vec![runt.clone(), frame(11, 1), bad_inside(11, 2), frame(11, 3)];
+    frames.extend([frame(12, 4), bad_inside(12, 5), cut_tag, frame(12, 6)]);
+    frames.extend([frame(11, 7), frame(11, 8), runt]);
+    let scratch = Scratch::new();
+    start(&mut rig, &switch(&scratch, 0, &frames), &[]);
+    finish(&mut rig);
+    let drops: Vec<_> = rig.engine.ports().into_iter().flat_map(|port| port.drops).collect();
+    rig.engine.apply(&switch(&Scratch::new(), 9, &[])).unwrap();
+    assert_eq!(drops, [(DropReason::Malformed, 3)]);
+    let numbers = |port: u16| -> Vec<u8> { scratch.sent(port).iter().map(|frame| frame[35]).collect() };
+    assert_eq!((numbers(0), numbers(1), numbers(2)), (vec![], vec![1, 2, 3, 7, 8], vec![4, 5, 6]));
+}

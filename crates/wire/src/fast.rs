@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::ether::{EtherType, MacAddr, VlanId};
 use crate::flow::FlowKey;
 use crate::malformed::Malformed;
-use crate::parse::parse_prefix;
+use crate::parse::{ethernet_key, parse_prefix};
 use crate::proto::{IpProto, TcpFlags};
 
 impl FlowKey {
@@ -24,6 +24,15 @@ impl FlowKey {
         let mut key = Self::EMPTY;
         key.read_frame(headers, frame_len)?;
         Ok(key)
+    }
+
+    /// The key of a frame as a switch sees it: addresses, VLAN tags and EtherType ([`EtherType::LLC`] where there is a
+    /// length in its place), nothing of what follows.
+    ///
+    /// # Errors
+    /// As [`parse_prefix`], of the Ethernet header and its tags only.
+    pub fn of_ethernet(headers: &[u8], frame_len: usize) -> Result<Self, Malformed> {
+        ethernet_key(headers, frame_len)
     }
 
     /// As [`FlowKey::of_frame`], into where the key is to be; for bursts, as it saves a copy. After an error the key is

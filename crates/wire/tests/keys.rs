@@ -35,6 +35,26 @@ fn check(frame: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// What a switch sees is what the parser sees, where it sees anything.
+fn check_ethernet(frame: &[u8]) -> Result<(), TestCaseError> {
+    for cut in 0..frame.len().min(40) {
+        let (part, whole) = (&frame[..cut], frame.len());
+        let seen = FlowKey::of_ethernet(part, whole);
+        match (general(part, whole), seen) {
+            (Ok(key), _) => {
+                let FlowKey { source_mac, destination_mac, ether_type, vlan, inner_vlan, .. } = key;
+                let ethernet =
+                    FlowKey { source_mac, destination_mac, ether_type, vlan, inner_vlan, ..FlowKey::EMPTY };
+                prop_assert_eq!(seen, Ok(ethernet));
+            }
+            (Err(why), Err(seen)) => prop_assert_eq!(why, seen),
+            // The fault is further inside.
+            (Err(_), Ok(_)) => prop_assert!(cut >= 14),
+        }
+    }
+    Ok(())
+}
+
 fn address() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         4 => any::<[u8; 4]>().prop_map(IpAddr::from),
@@ -82,6 +102,7 @@ proptest! {
     #[test]
     fn frames_have_one_key(frame in frame()) {
         check(&frame)?;
+        check_ethernet(&frame)?;
     }
 
     #[test]
@@ -95,6 +116,7 @@ proptest! {
             }
         }
         check(&frame)?;
+        check_ethernet(&frame)?;
     }
 
     #[test]
@@ -106,6 +128,7 @@ proptest! {
             place.copy_from_slice(&ether_type.to_be_bytes());
         }
         check(&noise)?;
+        check_ethernet(&noise)?;
     }
 
     #[test]

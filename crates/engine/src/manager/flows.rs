@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvm_policy::RuleId;
 use netvm_switch::TICKS_PER_SECOND;
-use netvm_wire::{FlowKey, MacAddr, Malformed};
+use netvm_wire::{FlowKey, MacAddr};
 
 use super::Engine;
 use crate::ids::{PortId, WorkerId};
@@ -118,10 +118,11 @@ impl Engine {
         }
     }
 
-    /// What would become of a packet that came in by a port, without sending it: by its key, or by why it has none.
+    /// What would become of a packet of `length` bytes, of which `headers` are the first, that came in by a port; it is
+    /// not sent.
     #[must_use]
-    pub fn trace(&self, from: PortId, key: Result<FlowKey, Malformed>) -> Vec<Step> {
-        self.policy.trace(from, key, super::policies::now())
+    pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
+        self.policy.trace(from, headers, length, super::policies::now())
     }
 
     /// The addresses that L2 switching knows.

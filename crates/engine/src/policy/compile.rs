@@ -239,15 +239,16 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             None => Some(otherwise),
             Some(_) => everything.then_some(lookup.base),
         };
-        let needs_no_key = |number: &u32| {
+        let only = only.filter(|_| guard.is_none());
+        let is_switched = |number: &u32| {
             let outcome = self.decisions[*number as usize].outcome;
-            let outcome = outcome.resolved(forward, undecided);
-            guard.is_none() && !matches!(outcome, Outcome::Normal)
+            outcome.resolved(forward, undecided) == Outcome::Normal
         };
-        let blanket = only.filter(needs_no_key);
+        let switched = only.filter(is_switched);
+        let blanket = only.filter(|number| !is_switched(number));
         let chains: Box<[ChainId]> = self.host.chains_from(port).map(|chain| chain.id).collect();
         let lookup = Lookup { otherwise, ..lookup };
-        Ok(IngressPolicy { lookup, blanket, forward, undecided, guard, meter, chains })
+        Ok(IngressPolicy { lookup, blanket, switched, forward, undecided, guard, meter, chains })
     }
 
     fn egress(&mut self, ports: &[PortId]) -> Result<Vec<Option<EgressPolicy>>, Stop> {

@@ -42,6 +42,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) lookup: Lookup,
     /// The decision, where it is the same for every packet whatever is in it.
     pub(crate) blanket: Option<u32>,
+    /// The decision, where it is the same for every packet and is to switch it: only Ethernet's header matters then.
+    pub(crate) switched: Option<u32>,
     /// Where allowed packets go.
     pub(crate) forward: Outcome,
     /// Where packets go that no rule decides on.

@@ -48,8 +48,8 @@ pub enum Step {
 }
 
 impl Policy {
-    /// The way of a packet that comes in by `from`, up to where it leaves by a port or enters a chain.
-    pub(crate) fn trace(&self, from: PortId, key: Result<FlowKey, Malformed>, tick: u32) -> Vec<Step> {
+    /// The way of a packet of `length` bytes that begins with `headers` and comes in by `from`, up to where it leaves by a port or enters a chain.
+    pub(crate) fn trace(&self, from: PortId, headers: &[u8], length: usize, tick: u32) -> Vec<Step> {
         let mut steps = vec![Step::In(from)];
         let Some(ingress) = self.ingress(from) else {
             steps.push(Step::Dropped(DropReason::NoRule));
@@ -58,6 +58,11 @@ impl Policy {
         if ingress.meter.is_some() {
             steps.push(Step::Policed(1));
         }
+        let key = match (FlowKey::of_frame(headers, length), ingress.switched) {
+            // Nothing behind Ethernet's header is looked at.
+            (Err(_), Some(_)) => FlowKey::of_ethernet(headers, length),
+            (key, _) => key,
+        };
         let number = match (key, ingress.blanket) {
             (Ok(key), _) => {
                 steps.push(Step::Key(Box::new(key)));

@@ -24,9 +24,9 @@ pub(crate) struct Origin {
 
 /// Packets that are treated alike: the same decision, and the same place where switching has found one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Treatment {
-    decision: u32,
-    resolved: Resolved,
+pub(super) struct Treatment {
+    pub(super) decision: u32,
+    pub(super) resolved: Resolved,
 }
 
 impl Path {
@@ -44,6 +44,9 @@ impl Path {
             let treatment = Treatment { decision, resolved: Resolved::NONE };
             return self.treat_alike(snapshot, ingress, treatment, from, from.bytes, batch);
         }
+        if let (Some(decision), Some(switching)) = (ingress.switched, &policy.switching) {
+            return self.steer_frames(snapshot, ingress, switching, from, decision, found, batch);
+        }
         self.look_up(policy, ingress, from, batch, found);
         if let Some(switching) = &policy.switching {
             self.switch(policy, ingress, switching, from, batch.len(), found);
@@ -53,7 +56,7 @@ impl Path {
 
     /// Acts on packets by what was found of each.
     #[inline]
-    fn treat(
+    pub(super) fn treat(
         &mut self,
         snapshot: &Snapshot,
         ingress: &IngressPolicy,
@@ -98,7 +101,7 @@ impl Path {
 
     /// Acts on packets that are treated alike; the batch is empty afterwards.
     #[inline]
-    fn treat_alike(
+    pub(super) fn treat_alike(
         &mut self,
         snapshot: &Snapshot,
         ingress: &IngressPolicy,

@@ -121,7 +121,7 @@ impl Path {
     }
 
     #[cold]
-    fn drop_malformed(&mut self, port: PortId, bad: u64, batch: &mut Batch, found: &mut Found) {
+    pub(super) fn drop_malformed(&mut self, port: PortId, bad: u64, batch: &mut Batch, found: &mut Found) {
         let mut good = Batch::new();
         let mut left = 0;
         for (n, mbuf) in batch.drain().enumerate() {
@@ -228,7 +228,7 @@ fn read_long_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
 }
 
 #[inline(always)]
-fn prefetch(place: *const u8) {
+pub(super) fn prefetch(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address has no effect that a program can see.
     unsafe {

@@ -15,6 +15,7 @@ mod copy;
 mod deliver;
 mod egress;
 pub(crate) mod flow_page;
+mod frames;
 pub(crate) mod handoff;
 mod idle;
 mod lookup;

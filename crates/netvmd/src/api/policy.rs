@@ -79,8 +79,8 @@ pub(super) async fn trace(
         let message = format!("there is no port `{port}`: `netvm port` lists them");
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     };
-    let key = FlowKey::of_frame(&bytes, length);
-    let read = move |engine: &mut netvm_engine::Engine| (engine.trace(from, key), engine.rule_counts());
+    let read =
+        move |engine: &mut netvm_engine::Engine| (engine.trace(from, &bytes, length), engine.rule_counts());
     let (steps, counts) = daemon.engine.call(read).await?;
     let decides = steps.iter().find_map(|step| match step {
         Step::Rules { rules, decided: true } => rules.last().copied(),

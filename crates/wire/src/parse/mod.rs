@@ -10,6 +10,7 @@ mod transport;
 
 use crate::address::Address;
 use crate::ether::{EtherType, MacAddr, VlanId};
+use crate::flow::FlowKey;
 use crate::headers::{Headers, Network};
 use crate::malformed::Malformed;
 
@@ -36,18 +37,8 @@ pub fn parse(frame: &[u8]) -> Result<Headers, Malformed> {
 pub fn parse_prefix(bytes: &[u8], frame_len: usize) -> Result<Headers, Malformed> {
     let frame = Frame { bytes: bytes.get(..frame_len).unwrap_or(bytes), len: frame_len };
     let mut headers = Headers::EMPTY;
-    let header: &[u8; 14] = frame.array(0, frame.len, Malformed::EthernetTruncated)?;
-    let [a, b, c, d, e, f, g, h, i, j, k, l, high, low] = *header;
-    headers.key.destination_mac = MacAddr([a, b, c, d, e, f]);
-    headers.key.source_mac = MacAddr([g, h, i, j, k, l]);
-    let mut ether_type = EtherType(u16::from_be_bytes([high, low]));
-    let mut at = header.len();
-    if ether_type.is_vlan() {
-        (ether_type, at) = vlan_tags(&frame, ether_type, at, &mut headers)?;
-    }
-    headers.key.ether_type = ether_type;
-    headers.l3 = at as u16;
-    match ether_type {
+    let at = ethernet(&frame, &mut headers)?;
+    match headers.key.ether_type {
         EtherType::IPV4 => ipv4::read(&frame, at, &mut headers)?,
         EtherType::IPV6 => ipv6::read(&frame, at, &mut headers)?,
         EtherType::ARP => arp(&frame, at, &mut headers)?,
@@ -58,6 +49,38 @@ pub fn parse_prefix(bytes: &[u8], frame_len: usize) -> Result<Headers, Malformed
         }
     }
     Ok(headers)
+}
+
+/// Reads what a switch looks at (IEEE 802.1Q): the addresses, the VLAN tags and the EtherType, which is
+/// [`EtherType::LLC`] where there is a length in its place. Whatever follows makes no difference.
+///
+/// # Errors
+/// As [`parse_prefix`], but of these only.
+pub(crate) fn ethernet_key(bytes: &[u8], frame_len: usize) -> Result<FlowKey, Malformed> {
+    let frame = Frame { bytes: bytes.get(..frame_len).unwrap_or(bytes), len: frame_len };
+    let mut headers = Headers::EMPTY;
+    ethernet(&frame, &mut headers)?;
+    if headers.key.ether_type.0 < EtherType::MIN {
+        headers.key.ether_type = EtherType::LLC;
+    }
+    Ok(headers.key)
+}
+
+/// Addresses, VLAN tags and EtherType: where the next layer begins.
+#[inline(always)]
+fn ethernet(frame: &Frame<'_>, headers: &mut Headers) -> Result<usize, Malformed> {
+    let header: &[u8; 14] = frame.array(0, frame.len, Malformed::EthernetTruncated)?;
+    let [a, b, c, d, e, f, g, h, i, j, k, l, high, low] = *header;
+    headers.key.destination_mac = MacAddr([a, b, c, d, e, f]);
+    headers.key.source_mac = MacAddr([g, h, i, j, k, l]);
+    let mut ether_type = EtherType(u16::from_be_bytes([high, low]));
+    let mut at = header.len();
+    if ether_type.is_vlan() {
+        (ether_type, at) = vlan_tags(frame, ether_type, at, headers)?;
+    }
+    headers.key.ether_type = ether_type;
+    headers.l3 = at as u16;
+    Ok(at)
 }
 
 /// The bytes at hand of a frame of `len` bytes; never more than that.

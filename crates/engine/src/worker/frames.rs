@@ -1,0 +1,161 @@
+//! Packets of a port that switches them whatever they carry: only Ethernet's header is looked at, once for all packets
+//! in a row that have the same.
+//!
+//! A flow is then what has the same addresses, VLAN tags and EtherType, and so it is in the flow cache. Predicted cost at
+//! 2.3 GHz in bursts of 32: the first line of each packet (fetched ahead) and a comparison of 16 bytes, 6 cycles; a
+//! header that differs from the one before 60 more.
+
+use dpdk::{Batch, Mbuf};
+use netvm_flow::{Moment, New, Options};
+use netvm_wire::{EtherType, FlowKey, Malformed};
+
+use super::act::{Origin, Treatment};
+use super::lookup::{Found, MOST, UNRESOLVED, prefetch};
+use super::path::Path;
+use super::switching::Resolved;
+use crate::ids::PortId;
+use crate::policy::{IngressPolicy, Switching};
+use crate::snapshot::Snapshot;
+
+/// Addresses and EtherType.
+const ETHERNET: usize = 14;
+/// Those and two tags, and the EtherType behind.
+const TAGGED: usize = 22;
+
+/// Packets of a burst in a row that have the same header.
+#[derive(Clone, Copy)]
+struct Run {
+    /// The first of them.
+    first: u8,
+    packets: u8,
+    bytes: u32,
+}
+
+/// The runs of a burst; the key of each is where [`Found`] has those of packets.
+struct Runs {
+    list: [Run; MOST],
+    count: usize,
+}
+
+impl Runs {
+    fn list(&self) -> &[Run] {
+        &self.list[..self.count]
+    }
+}
+
+impl Path {
+    /// Sends a burst on its ways, of which `decision` says that they are those of switching; the batch is empty
+    /// afterwards.
+    #[allow(clippy::too_many_arguments, reason = "what steering knows already is not to be looked up again")]
+    pub(super) fn steer_frames(
+        &mut self,
+        snapshot: &Snapshot,
+        ingress: &IngressPolicy,
+        switching: &Switching,
+        from: Origin,
+        decision: u32,
+        found: &mut Found,
+        batch: &mut Batch,
+    ) {
+        let runs = self.read_runs(from.port, batch, found);
+        let moment = Moment { generation: snapshot.policy.generation, now: self.tick };
+        self.find_runs(from.port, runs.list(), decision, moment, found);
+        self.switch(&snapshot.policy, ingress, switching, from, runs.count, found);
+        if let [run] = runs.list() {
+            let treatment = Treatment { decision, resolved: Resolved::of(found.extras[0]) };
+            return self.treat_alike(snapshot, ingress, treatment, from, run.bytes.into(), batch);
+        }
+        // What was found of each run is that of each of its packets; from the last on, as no packet is before its run.
+        found.decisions[..batch.len()].fill(decision);
+        for (n, run) in runs.list().iter().enumerate().rev() {
+            let (first, extra) = (usize::from(run.first), found.extras[n]);
+            found.extras[first..first + usize::from(run.packets)].fill(extra);
+        }
+        self.treat(snapshot, ingress, from, found, batch);
+    }
+
+    /// The runs of a burst, without packets that have no Ethernet header.
+    #[inline(always)]
+    fn read_runs(&mut self, port: PortId, batch: &mut Batch, found: &mut Found) -> Runs {
+        for mbuf in batch.as_slice() {
+            prefetch(mbuf.data());
+        }
+        loop {
+            let (runs, bad) = runs_of(batch, found);
+            if bad == 0 {
+                return runs;
+            }
+            self.drop_malformed(port, bad, batch, found);
+        }
+    }
+
+    /// Where the flow of each run is in the cache, and what is known of it.
+    #[inline(always)]
+    fn find_runs(&mut self, port: PortId, runs: &[Run], decision: u32, moment: Moment, found: &mut Found) {
+        let cache = &mut self.flows.cache;
+        let hits = cache.find(port.0, &found.keys[..runs.len()], moment, &mut found.slots);
+        found.fresh = 0;
+        for (n, run) in runs.iter().enumerate() {
+            found.decisions[n] = decision;
+            let slot = found.slots[n];
+            if hits >> n & 1 == 1 {
+                found.fresh |= u64::from(cache.entry(slot).last_used != moment.now) << n;
+                found.extras[n] = cache.hit(slot, run.packets.into(), run.bytes.into(), moment.now).extra;
+            }
+        }
+        for (n, run) in runs.iter().enumerate().filter(|(n, _)| hits >> n & 1 == 0) {
+            let new = New { decision, extra: UNRESOLVED, lifetime: Options::NEVER };
+            found.slots[n] = cache.insert(port.0, &found.keys[n], new, moment);
+            found.extras[n] = UNRESOLVED;
+            found.fresh |= 1 << n;
+            cache.hit(found.slots[n], run.packets.into(), run.bytes.into(), moment.now);
+        }
+    }
+}
+
+/// The runs of a burst, and the packets that have no key, a bit each: with any of these, the runs mean nothing.
+#[inline(always)]
+fn runs_of(batch: &Batch, found: &mut Found) -> (Runs, u64) {
+    let mut runs = Runs { list: [Run { first: 0, packets: 0, bytes: 0 }; MOST], count: 0 };
+    let mut before = None;
+    let mut bad = 0;
+    for (n, mbuf) in batch.as_slice().iter().enumerate().take(MOST) {
+        let length = u32::from(mbuf.data_len());
+        found.lengths[n] = length;
+        let header = plain_header(mbuf);
+        if header.is_none() || header != before {
+            match key_of(mbuf, header) {
+                Ok(key) => found.keys[runs.count] = key,
+                Err(_) => bad |= 1 << n,
+            }
+            runs.list[runs.count] = Run { first: n as u8, packets: 0, bytes: 0 };
+            runs.count += 1;
+            before = header;
+        }
+        let run = &mut runs.list[runs.count - 1];
+        run.packets += 1;
+        run.bytes += length;
+    }
+    (runs, bad)
+}
+
+/// A private copy of a header without tags, as a number; `None` for any other.
+#[inline(always)]
+fn plain_header(mbuf: &Mbuf) -> Option<u128> {
+    let mut bytes = [0; 16];
+    let copied = mbuf.copy_first(&mut bytes);
+    let header = u128::from_le_bytes(bytes) & (u128::MAX >> 16);
+    let ether_type = EtherType(u16::from_be_bytes([bytes[12], bytes[13]]));
+    (copied >= ETHERNET && !ether_type.is_vlan()).then_some(header)
+}
+
+#[inline(never)]
+fn key_of(mbuf: &Mbuf, header: Option<u128>) -> Result<FlowKey, Malformed> {
+    let length = mbuf.data_len().into();
+    if let Some(header) = header {
+        return FlowKey::of_ethernet(&header.to_le_bytes()[..ETHERNET], length);
+    }
+    let mut bytes = [0; TAGGED];
+    let copied = mbuf.copy_to(&mut bytes);
+    FlowKey::of_ethernet(&bytes[..copied], length)
+}
