@@ -37,6 +37,8 @@ pub enum Command {
     Reclaim(BenchArgs),
     /// Forwarding by policy on one core, against Open vSwitch with DPDK on the same flows
     Policy(PolicyArgs),
+    /// An NF in a VM against the same program as a process
+    Vm(VmArgs),
     /// Is an NF of a benchmark
     #[command(hide = true)]
     Nf(NfSpec),
@@ -85,6 +87,17 @@ pub struct PolicyArgs {
     /// data beside this source tree]
     #[arg(long)]
     pub acl: Option<PathBuf>,
+}
+
+/// How `vm` is run.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct VmArgs {
+    /// As every benchmark.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+    /// Who runs the guest's instructions: QEMU's translator, or the processor
+    #[arg(long, value_parser = ["tcg", "kvm"], default_value = "tcg")]
+    pub accel: String,
 }
 
 /// The two cores of a benchmark.

@@ -46,6 +46,12 @@ pub enum BenchError {
         /// How.
         status: String,
     },
+    /// A VM did not become an NF.
+    #[error("the guest: {problem}")]
+    Guest {
+        /// What it, or who makes it, said.
+        problem: String,
+    },
     /// Nothing came through.
     #[error("{what}: no packet came through in {seconds:.1} s; a benchmark of nothing has no result")]
     Nothing {

@@ -5,6 +5,7 @@
 mod cases;
 mod cli;
 mod error;
+mod guest;
 mod harness;
 mod layout;
 mod machine;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Idle(args) => bench("idle", &args, cases::idle::measure),
         Command::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
         Command::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
+        Command::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
         Command::Nf(spec) => nf::run(&spec),
         Command::RingPeer(spec) => peers::ring::run(&spec),
     };

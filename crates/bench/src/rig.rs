@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::{AttachError, FD_VARIABLE, Hello, Ready};
 use netvm_config::model::Host;
-use netvm_engine::{Engine, InstanceId};
+use netvm_engine::{Engine, Greeting, InstanceId, Notify};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::error::BenchError;
+use crate::guest::Guest;
 use crate::harness::Plan;
 use crate::nf::NfSpec;
 use crate::window::{Sample, Window};
 
 /// How long an NF may take to attach or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a guest may take to boot, on a machine without KVM.
+const BOOT: Duration = Duration::from_secs(60);
 /// How often the manager is served.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -28,8 +31,8 @@ pub struct NfProcess {
     pub instance: InstanceId,
     /// Its role.
     pub role: String,
-    /// Its end tells the NF that the engine is gone.
-    _socket: OwnedFd,
+    /// Its end tells the NF that the engine is gone; a VM has none, and is killed.
+    _socket: Option<OwnedFd>,
 }
 
 impl NfProcess {
@@ -89,6 +92,38 @@ impl Rig {
         let process = launch(&mut self.engine, spec)?;
         self.nfs.push(process);
         Ok(())
+    }
+
+    /// Starts a program as an NF of `role`.
+    ///
+    /// # Errors
+    /// As for [`Rig::start`].
+    pub fn launch_program(&mut self, role: &str, command: Command) -> Result<(), BenchError> {
+        let process = attach(&mut self.engine, role, command)?;
+        self.nfs.push(process);
+        Ok(())
+    }
+
+    /// Starts a VM as an NF of `role`, and waits until its guest has booted and is ready.
+    ///
+    /// # Errors
+    /// [`BenchError::Guest`] in its words.
+    pub fn launch_guest(&mut self, role: &str, guest: &Guest) -> Result<(), BenchError> {
+        let fail = |problem: String| BenchError::Guest { problem };
+        let instance = self.engine.admit_guest(role, 1, false, Notify::Poll)?;
+        let fds = self.engine.descriptors(instance).ok_or_else(|| fail("its group is gone".to_owned()))?;
+        let child = guest.start(&fds)?;
+        self.nfs.push(NfProcess { child, instance, role: role.to_owned(), _socket: None });
+        let start = Instant::now();
+        while start.elapsed() < BOOT {
+            self.run(TICK)?;
+            match self.engine.hear_guest(instance) {
+                Some(Greeting::Ready { .. }) => return Ok(()),
+                Some(Greeting::Failed { reason }) => return Err(fail(reason)),
+                None => {}
+            }
+        }
+        Err(fail(format!("it did not attach within {} s", BOOT.as_secs())))
     }
 
     /// The engine.
@@ -160,10 +195,16 @@ impl Rig {
 }
 
 fn launch(engine: &mut Engine, spec: &NfSpec) -> Result<NfProcess, BenchError> {
-    let role = spec.role.clone();
-    let attach = |source: AttachError| BenchError::Attach { role: spec.role.clone(), source };
-    let (mut child, socket) =
-        spawn(spec).map_err(BenchError::system(format!("starting NF {}", spec.role)))?;
+    let starting = |source| BenchError::System { what: format!("starting NF {}", spec.role), source };
+    let mut command = Command::new(std::env::current_exe().map_err(starting)?);
+    command.args(spec.arguments());
+    attach(engine, &spec.role, command)
+}
+
+fn attach(engine: &mut Engine, role: &str, command: Command) -> Result<NfProcess, BenchError> {
+    let role = role.to_owned();
+    let attach = |source: AttachError| BenchError::Attach { role: role.clone(), source };
+    let (mut child, socket) = spawn(command).map_err(BenchError::system(format!("starting NF {role}")))?;
     let mut greet = || {
         let (hello, _) = netvm_attach::receive::<Hello>(&socket).map_err(attach)?;
         let instance = engine.admit(&hello, false)?;
@@ -175,7 +216,7 @@ fn launch(engine: &mut Engine, spec: &NfSpec) -> Result<NfProcess, BenchError> {
         Ok(instance)
     };
     match greet() {
-        Ok(instance) => Ok(NfProcess { child, instance, role, _socket: socket }),
+        Ok(instance) => Ok(NfProcess { child, instance, role, _socket: Some(socket) }),
         Err(error) => {
             let _ = child.kill();
             let _ = child.wait();
@@ -185,12 +226,11 @@ fn launch(engine: &mut Engine, spec: &NfSpec) -> Result<NfProcess, BenchError> {
 }
 
 /// Starts the process, with one end of a new connection left open for it.
-fn spawn(spec: &NfSpec) -> io::Result<(Child, OwnedFd)> {
+fn spawn(mut command: Command) -> io::Result<(Child, OwnedFd)> {
     let (socket, theirs) = netvm_attach::pair()?;
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     // Nothing else is started until this process's copy is closed, so that no other child gets it.
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(spec.arguments()).env(FD_VARIABLE, theirs.as_raw_fd().to_string());
+    command.env(FD_VARIABLE, theirs.as_raw_fd().to_string());
     Ok((command.spawn()?, socket))
 }

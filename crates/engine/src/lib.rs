@@ -29,6 +29,6 @@ pub use manager::{
     InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, StageView, StartError, ThreadView,
     WorkerView,
 };
-pub use netvm_region::Greeting;
+pub use netvm_region::{Greeting, Notify};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use worker::FlowCounts;

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netvm_capture::CaptureReader;
-use netvm_config::model::{EngineConfig, Host, OnFailure, PortConfig, PortKind};
-use netvm_engine::{Engine, Greeting, Notice};
+use netvm_config::model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
+use netvm_engine::{Engine, Greeting, Notice, Notify};
+use netvm_region::StandardCounter;
 use pcap::Scratch;
 use support::{Rig, chain, group, line, nf, port, rule, source};
 use vm::Image;
@@ -241,4 +242,90 @@ fn a_vm_with_one_possible_processor_is_told_what_to_change() {
     assert!(reason.contains("maxcpus=2"), "{reason}");
     rig.kill_vm(vm);
     assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+}
+
+#[test]
+fn a_vm_has_threads_and_regions_as_a_process_does() {
+    const COUNT: u64 = 50_000;
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("SKIP: two workers want two cores");
+        return;
+    }
+    let Some(mut image) = Image::of(FORWARD, &[]) else { return };
+    (image.threads, image.processors, image.notify) = (2, "2", Notify::Doorbell);
+    // As on a machine with two NUMA nodes: the group has a region on each.
+    let config = EngineConfig { cores: vec![0, 1], nodes: vec![vec![0], vec![1]], ..EngineConfig::default() };
+    let mut host = line(&["a", "b"], Some(COUNT), true);
+    host.engine = config.clone();
+    let mut rig = Rig::new(&config);
+    rig.engine
+        .apply(&Host { rules: Vec::new(), ports: vec![host.ports[1].clone()], ..host.clone() })
+        .unwrap();
+    let vm = rig.attach_vm("a", &image, false);
+    rig.attach("b", "forward", false);
+    rig.engine.apply(&host).unwrap();
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}\n{}", rig.story(), vm.console());
+    let view = rig.engine.instances().into_iter().find(|view| view.id == vm.id).unwrap();
+    let received: Vec<u64> = view.threads.iter().map(|thread| thread.standard[0]).collect();
+    assert!(received.len() == 2 && received.iter().sum::<u64>() == COUNT, "{received:?}");
+}
+
+/// A guest that restarts or panics ends its VM, which is then taken back as one that was killed.
+#[test]
+fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
+    for how in ["reboot -f", "echo c >/proc/sysrq-trigger"] {
+        let script = format!("nf & sleep 3; {how}");
+        let Some(image) = Image::with("/bin/busybox", &["sh", "-c", &script], Some(FORWARD)) else { return };
+        let mut rig = Rig::new(&EngineConfig::default());
+        let host = line(&["a"], None, false);
+        rig.engine.apply(&host).unwrap();
+        let mut vm = rig.attach_vm("a", &image, false);
+        assert!(
+            rig.until(SOON, |engine| engine.chains()[0].left > 1000),
+            "{}\n{}",
+            rig.story(),
+            vm.console()
+        );
+        let ended = rig.until(SOON, |_| vm.child.try_wait().unwrap().is_some());
+        assert!(ended, "{how}: QEMU goes on\n{}", vm.console());
+        rig.engine.departed(vm.id);
+        assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+        rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
+        assert!(rig.until(SOON, all_is_free), "{how}: {}", rig.story());
+    }
+}
+
+/// A VM that polls would have the worker nap for 0.4 ms at most, and a process behind it for 1 ms: with a doorbell both
+/// sleep until there is something.
+#[test]
+fn a_doorbell_wakes_workers_and_processes() {
+    const COUNT: u64 = 60;
+    let Some(mut image) = Image::of(FORWARD, &[]) else { return };
+    image.notify = Notify::Doorbell;
+    let mut rig = Rig::new(&EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() });
+    let mut host = line(&["a", "b"], None, true);
+    let slow = SourceConfig { size: 60, flows: 1, rate: Some(20), lossless: true, count: Some(COUNT) };
+    host.ports[0] = port(0, "in", PortKind::Source(slow));
+    rig.engine
+        .apply(&Host { ports: vec![host.ports[1].clone()], rules: Vec::new(), ..host.clone() })
+        .unwrap();
+    let vm = rig.attach_vm("a", &image, false);
+    let process = rig.attach("b", "forward", false);
+    let worker_sleeps =
+        |rig: &Rig| rig.engine.workers().map(|worker| worker.counters.sleeps.get()).sum::<u64>();
+    rig.until(Duration::from_millis(200), |_| false);
+    let before = worker_sleeps(&rig);
+    rig.until(Duration::from_secs(1), |_| false);
+    let sleeps = worker_sleeps(&rig) - before;
+    assert!(sleeps < 300, "{sleeps} sleeps of an idle worker in a second");
+    let sleeps_of = |rig: &Rig| {
+        let view = rig.engine.instances().into_iter().find(|view| view.id == process).unwrap();
+        view.threads[0].standard[StandardCounter::Sleeps as usize]
+    };
+    let before = sleeps_of(&rig);
+    rig.engine.apply(&host).unwrap();
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}\n{}", rig.story(), vm.console());
+    // Asleep when each packet comes, every 50 ms; left alone, it would have slept for 100 ms each time.
+    let sleeps = sleeps_of(&rig) - before;
+    assert!(sleeps > COUNT * 3 / 4, "{sleeps} sleeps of the process behind the VM, {COUNT} packets");
 }

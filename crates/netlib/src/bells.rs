@@ -2,11 +2,15 @@
 
 use std::os::fd::OwnedFd;
 
+use crate::doorbell::Doorbell;
+
 /// How this NF wakes others, and is woken.
 #[derive(Debug)]
 pub(crate) enum Bells {
     /// By eventfds, as between processes: for each worker and for each station one.
     Events { workers: Vec<OwnedFd>, stations: Vec<OwnedFd> },
+    /// By a register of a PCI device, from within a VM. Nothing wakes the VM: it looks by itself now and then.
+    Doorbell(Doorbell),
     /// Not at all: a VM that polls. Those whom it would wake look by themselves now and then.
     Silent,
 }
@@ -15,16 +19,24 @@ impl Bells {
     /// Wakes a worker.
     #[cold]
     pub(crate) fn ring_worker(&self, worker: usize) {
-        if let Self::Events { workers, .. } = self {
-            workers.get(worker).map(ring);
+        match self {
+            Self::Events { workers, .. } => {
+                workers.get(worker).map(ring);
+            }
+            Self::Doorbell(doorbell) => doorbell.ring(worker),
+            Self::Silent => {}
         }
     }
 
     /// Wakes a station.
     #[cold]
     pub(crate) fn ring_station(&self, station: usize) {
-        if let Self::Events { stations, .. } = self {
-            stations.get(station).map(ring);
+        match self {
+            Self::Events { stations, .. } => {
+                stations.get(station).map(ring);
+            }
+            Self::Doorbell(doorbell) => doorbell.ring(doorbell.workers() + station),
+            Self::Silent => {}
         }
     }
 
@@ -32,7 +44,7 @@ impl Bells {
     pub(crate) fn of_station(&self, station: u8) -> Option<&OwnedFd> {
         match self {
             Self::Events { stations, .. } => stations.get(usize::from(station)),
-            Self::Silent => None,
+            Self::Doorbell(_) | Self::Silent => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! ```text
 //!  /sys/bus/pci/devices/0000:00:03.0/  vendor 0x1af4, device 0x1110
 //!     enable       "1" switches the device's memory on
+//!     resource0    registers; with `ivshmem-doorbell`, one that wakes others on the host
 //!     resource2    the memory: control, next-hop table or region, as its first words say (netvm_region::Kind)
 //! ```
 //!
@@ -16,10 +17,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use netvm_region::{Control, Greeting, Kind, LAYOUT_VERSION, Mapping};
+use netvm_region::{Control, Greeting, Kind, LAYOUT_VERSION, Mapping, Notify};
 
 use crate::attach::{Attachment, Error, Options};
 use crate::bells::Bells;
+use crate::doorbell::Doorbell;
 
 /// In place of a socket's path: attach by the devices of this VM.
 pub(crate) const WORD: &str = "ivshmem";
@@ -108,6 +110,8 @@ pub(crate) fn attach(options: &Options) -> Result<Attachment, Error> {
 #[derive(Default)]
 struct Found {
     control: Option<OwnedFd>,
+    /// The folder of the device with the control memory.
+    home: PathBuf,
     table: Option<OwnedFd>,
     /// By group and number.
     regions: BTreeMap<(u32, u16), OwnedFd>,
@@ -119,7 +123,7 @@ impl Found {
     fn search() -> Result<Self, IvshmemError> {
         let mut found = Self::default();
         for path in devices() {
-            let device = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let device = name_of(&path);
             let fail = |step| {
                 let device = device.clone();
                 move |source| IvshmemError::Device { device, step, source }
@@ -134,7 +138,10 @@ impl Found {
                 found.layout = Some((device.clone(), layout));
             }
             let (what, before) = match kind {
-                Kind::Control => ("control memory", found.control.replace(file)),
+                Kind::Control => {
+                    found.home = path;
+                    ("control memory", found.control.replace(file))
+                }
                 Kind::Table => ("a next-hop table", found.table.replace(file)),
                 Kind::Region { group, number } => {
                     ("the same region", found.regions.insert((group, number), file))
@@ -153,19 +160,34 @@ impl Found {
             return Err(IvshmemError::Layout { device, theirs }.into());
         }
         let header = *control.header();
-        let table = self.table.ok_or(IvshmemError::Missing("a next-hop table"))?;
+        let table = self.table.take().ok_or(IvshmemError::Missing("a next-hop table"))?;
         let mut regions = Vec::new();
         for number in 0..header.regions {
             let region = self.regions.remove(&(header.group, number));
             regions.push(region.ok_or(IvshmemError::Missing("every region of the NF's trust group"))?);
         }
-        Attachment::over(control, &table, regions, Bells::Silent, None, options.waiting, options.stop.clone())
+        let bells = match control.notify() {
+            Notify::Poll => Bells::Silent,
+            Notify::Doorbell => Bells::Doorbell(self.doorbell(usize::from(header.workers))?),
+        };
+        Attachment::over(control, &table, regions, bells, None, options.waiting, options.stop.clone())
+    }
+
+    fn doorbell(&self, workers: usize) -> Result<Doorbell, IvshmemError> {
+        Doorbell::open(&self.home, workers).map_err(|source| {
+            let device = name_of(&self.home);
+            IvshmemError::Device { device, step: "map resource0", source }
+        })
     }
 }
 
 fn kind_of(file: &OwnedFd) -> io::Result<Option<(Kind, u64)>> {
     let page = Mapping::open("device", file.try_clone()?, 4096, false).map_err(io::Error::other)?;
     Ok(Kind::of(&page))
+}
+
+fn name_of(device: &Path) -> String {
+    device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// In the order of their addresses.

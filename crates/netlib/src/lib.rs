@@ -27,6 +27,7 @@
 
 mod attach;
 mod bells;
+mod doorbell;
 mod endpoint;
 mod function;
 mod inlets;

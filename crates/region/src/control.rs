@@ -27,6 +27,7 @@ const COMMAND_AT: u64 = 2048;
 /// ```text
 ///  0            ControlHeader
 ///  2048         command           the engine's word to the NF
+///  2052         notify            how an NF in a VM wakes others; see [`Notify`]
 ///  2560         greeting          what an NF in a VM says when it attaches; see [`Greeting`]
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
 ///  rings_at     rings             for each thread, for each worker: the ring to the NF, then the ring from it
@@ -87,6 +88,17 @@ pub enum Command {
     Run,
     /// Send on what you hold and leave.
     Stop,
+}
+
+/// How an NF in a VM tells others that there are packets for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Notify {
+    /// Not at all: whoever waits for its packets looks by itself, again and again.
+    #[default]
+    Poll,
+    /// By a register of its `ivshmem-doorbell` device: what it writes there is the number of an eventfd. Workers come first,
+    /// by their numbers, then stations by theirs.
+    Doorbell,
 }
 
 /// Counters that netlib keeps for every thread, by their place in [`CounterBlock`].
@@ -290,6 +302,22 @@ impl Control {
     #[must_use]
     pub fn greeting(&self) -> Option<Greeting> {
         greeting::read(&self.mapping)
+    }
+
+    /// Says how the VM that is to have this memory wakes others. For the engine, before the VM is started.
+    pub fn set_notify(&self, notify: Notify) {
+        self.notify_word().store(u32::from(notify == Notify::Doorbell), Ordering::Relaxed);
+    }
+
+    /// How this VM wakes others.
+    #[must_use]
+    pub fn notify(&self) -> Notify {
+        if self.notify_word().load(Ordering::Relaxed) == 1 { Notify::Doorbell } else { Notify::Poll }
+    }
+
+    fn notify_word(&self) -> &AtomicU32 {
+        // SAFETY: within the mapping's first page, used only as an atomic.
+        unsafe { self.mapping.at::<AtomicU32>(COMMAND_AT + 4).as_ref() }
     }
 
     fn command_word(&self) -> &AtomicU32 {

@@ -23,7 +23,7 @@ mod table;
 
 pub use control::{
     Admission, Command, Control, ControlError, ControlHeader, CounterBlock, MAX_COUNTERS, MAX_REGIONS,
-    MAX_THREADS, MAX_WORKERS, StandardCounter,
+    MAX_THREADS, MAX_WORKERS, Notify, StandardCounter,
 };
 pub use geometry::{Geometry, GeometryError, RegionSpec};
 pub use greeting::Greeting;

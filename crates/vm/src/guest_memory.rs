@@ -6,7 +6,8 @@
 //!  region.memfd … ┘
 //! ```
 //!
-//! In the order of the devices there is no meaning: the guest tells them apart by what they hold.
+//! In the order of the devices there is no meaning: the guest tells them apart by what they hold. A VM with a doorbell has
+//! its control memory in an `ivshmem-doorbell` device, whose registers wake workers and stations on the host.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,12 +15,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use netvm_attach::Fds;
+use netvm_region::Notify;
 use rustix::fs::fstat;
+
+use crate::doorbell::{Server, serve};
 
 /// The memories of one NF that is to run in a VM, held open until QEMU has them.
 #[derive(Debug)]
 pub struct GuestMemory {
     memories: Vec<Memory>,
+    bell: Option<Server>,
 }
 
 #[derive(Debug)]
@@ -31,23 +36,28 @@ struct Memory {
 }
 
 impl GuestMemory {
-    /// Duplicates the descriptors that the engine has for an NF (close-on-exec).
+    /// Duplicates the descriptors that the engine has for an NF (close-on-exec); `notify` is what it was let in with.
     ///
     /// # Errors
     /// The kernel's, when there are no more descriptors.
-    pub fn new(fds: &Fds<BorrowedFd<'_>>) -> io::Result<Self> {
+    pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: Notify) -> io::Result<Self> {
         let memory = |name: String, fd: BorrowedFd<'_>, read_only| {
             let bytes = fstat(fd)?.st_size as u64;
             Ok::<_, io::Error>(Memory { name, fd: fd.try_clone_to_owned()?, bytes, read_only })
         };
-        let mut memories = vec![
-            memory("netvm-control".to_owned(), fds.control, false)?,
-            memory("netvm-table".to_owned(), fds.table, true)?,
-        ];
+        let (mut memories, mut bell) = (Vec::new(), None);
+        match notify {
+            Notify::Poll => memories.push(memory("netvm-control".to_owned(), fds.control, false)?),
+            Notify::Doorbell => {
+                let vectors: Vec<_> = fds.workers.iter().chain(&fds.stations).copied().collect();
+                bell = Some(serve(fds.control, &vectors)?);
+            }
+        }
+        memories.push(memory("netvm-table".to_owned(), fds.table, true)?);
         for (number, region) in fds.regions.iter().enumerate() {
             memories.push(memory(format!("netvm-region{number}"), *region, false)?);
         }
-        Ok(Self { memories })
+        Ok(Self { memories, bell })
     }
 
     /// QEMU's arguments for a QEMU that inherits [`GuestMemory::descriptors`] under their numbers.
@@ -56,10 +66,16 @@ impl GuestMemory {
         self.arguments_at(|_, fd| Path::new("/proc/self/fd").join(fd.as_raw_fd().to_string()))
     }
 
-    /// QEMU's arguments where it finds each memory at the path that `path` gives for its name and descriptor.
+    /// QEMU's arguments where it finds each memory at the path that `path` gives for its name and descriptor. A doorbell
+    /// can only be inherited.
     #[must_use]
     pub fn arguments_at(&self, path: impl Fn(&str, BorrowedFd<'_>) -> PathBuf) -> Vec<OsString> {
-        let mut arguments = Vec::new();
+        let mut arguments = Vec::<OsString>::new();
+        if let Some(Server { client, vectors, .. }) = &self.bell {
+            let chardev = format!("socket,id=netvm-bell,fd={}", client.as_raw_fd());
+            let device = format!("ivshmem-doorbell,chardev=netvm-bell,vectors={vectors}");
+            arguments.extend(["-chardev".into(), chardev.into(), "-device".into(), device.into()]);
+        }
         for Memory { name, fd, bytes, read_only } in &self.memories {
             let mut backend = OsString::from(format!("memory-backend-file,id={name},share=on,size={bytes}"));
             // What lies beyond the part in use is never to be there: huge pages are not to be set aside for it.
@@ -76,7 +92,8 @@ impl GuestMemory {
 
     /// The descriptors that QEMU must inherit.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.memories.iter().map(|memory| memory.fd.as_fd())
+        let bell = self.bell.iter().flat_map(|bell| [bell.client.as_fd(), bell.server.as_fd()]);
+        self.memories.iter().map(|memory| memory.fd.as_fd()).chain(bell)
     }
 }
 
@@ -105,7 +122,7 @@ mod tests {
             workers: Vec::new(),
             stations: Vec::new(),
         };
-        let memory = GuestMemory::new(&fds).unwrap();
+        let memory = GuestMemory::new(&fds, Notify::Poll).unwrap();
         assert_eq!(memory.descriptors().count(), 3);
         let text = |arguments: Vec<OsString>| {
             arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
@@ -119,6 +136,12 @@ mod tests {
         ] {
             assert!(inherited.contains(part), "{part}: {inherited}");
         }
+        let ringing = GuestMemory::new(&fds, Notify::Doorbell).unwrap();
+        assert_eq!(ringing.descriptors().count(), 4);
+        let ringing = text(ringing.arguments());
+        assert!(
+            ringing.contains("ivshmem-doorbell,chardev=netvm-bell,vectors=0") && !ringing.contains("control")
+        );
         let by_path = text(memory.arguments_at(|name, _| PathBuf::from(format!("/run/a,b/{name}"))));
         assert!(by_path.contains("mem-path=/run/a,,b/netvm-table"), "{by_path}");
     }

@@ -2,6 +2,7 @@
 //! those that give a VM the memory of a zero-copy NF, and QMP, the channel by which a running one is watched and told.
 #![forbid(unsafe_code)]
 
+mod doorbell;
 mod guest_memory;
 mod libvirt;
 mod machine;

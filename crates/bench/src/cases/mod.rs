@@ -7,3 +7,4 @@ pub mod idle;
 pub mod overload;
 pub mod policy;
 pub mod reclaim;
+pub mod vm;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use netvm_attach::{Fds, Hello};
-use netvm_region::{Admission, Control, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
+use netvm_region::{Admission, Control, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Notify};
 
 use super::group::GroupState;
 use super::view::LinkSums;
@@ -36,8 +36,8 @@ pub(super) struct Instance {
     pub(super) group: GroupId,
     pub(super) state: InstanceState,
     pub(super) standby: bool,
-    /// In a VM that polls: it wakes nobody, and says in its control memory that it is ready.
-    pub(super) silent: bool,
+    /// In a VM, which says in its control memory that it is ready; and how it wakes others.
+    pub(super) guest: Option<Notify>,
     pub(super) control: Arc<Control>,
     pub(super) stations: Vec<StationId>,
     /// For each thread, for each worker.
@@ -71,26 +71,32 @@ impl Engine {
     /// # Errors
     /// [`AdmitError`] in words for the NF's author; nothing is changed then.
     pub fn admit(&mut self, hello: &Hello, standby: bool) -> Result<InstanceId, AdmitError> {
-        self.let_in(hello, standby, false)
+        self.let_in(hello, standby, None)
     }
 
-    /// As [`Engine::admit`], for an NF in a VM that polls: before the VM is started, which sees as PCI devices the memories
-    /// of [`Engine::descriptors`]. Afterwards [`Engine::hear_guest`] is to be asked. When the VM has gone, by whatever way,
+    /// As [`Engine::admit`], for an NF in a VM: before the VM is started, which sees as PCI devices the memories of
+    /// [`Engine::descriptors`], and wakes others as `notify` says. Afterwards [`Engine::hear_guest`] is to be asked. When the VM has gone, by whatever way,
     /// [`Engine::departed`] takes everything back.
     ///
     /// # Errors
     /// As for [`Engine::admit`].
-    pub fn admit_guest(&mut self, role: &str, threads: u16, standby: bool) -> Result<InstanceId, AdmitError> {
+    pub fn admit_guest(
+        &mut self,
+        role: &str,
+        threads: u16,
+        standby: bool,
+        notify: Notify,
+    ) -> Result<InstanceId, AdmitError> {
         let (role, name) = (role.to_owned(), String::new());
         let hello = Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new() };
-        self.let_in(&hello, standby, true)
+        self.let_in(&hello, standby, Some(notify))
     }
 
     /// What an NF in a VM says of itself, if it has: heard once, and packets may come when it is ready. To be asked every
     /// few milliseconds until it says something; what it says is its own word only.
     pub fn hear_guest(&mut self, id: InstanceId) -> Option<Greeting> {
         let instance = self.instances.get_mut(&id)?;
-        if !instance.silent || instance.state != InstanceState::Attaching {
+        if instance.guest.is_none() || instance.state != InstanceState::Attaching {
             return None;
         }
         let greeting = instance.control.greeting()?;
@@ -101,7 +107,12 @@ impl Engine {
         Some(greeting)
     }
 
-    fn let_in(&mut self, hello: &Hello, standby: bool, silent: bool) -> Result<InstanceId, AdmitError> {
+    fn let_in(
+        &mut self,
+        hello: &Hello,
+        standby: bool,
+        guest: Option<Notify>,
+    ) -> Result<InstanceId, AdmitError> {
         if hello.layout != LAYOUT_VERSION {
             return Err(AdmitError::Layout { theirs: hello.layout });
         }
@@ -140,7 +151,10 @@ impl Engine {
         };
         let control =
             Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_stations(mask))?;
-        if silent {
+        if let Some(notify) = guest {
+            control.set_notify(notify);
+        }
+        if guest == Some(Notify::Poll) {
             group.silence(mask);
         }
         let id = InstanceId(self.next_instance);
@@ -154,7 +168,7 @@ impl Engine {
             group: group_id,
             state: InstanceState::Attaching,
             standby,
-            silent,
+            guest,
             control: Arc::new(control),
             stations,
             links,
@@ -185,7 +199,8 @@ impl Engine {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
         let (group, control) = (instance.group, Arc::clone(&instance.control));
-        let (stations, links, silent) = (instance.stations.clone(), instance.links.clone(), instance.silent);
+        let (stations, links) = (instance.stations.clone(), instance.links.clone());
+        let silent = instance.guest == Some(Notify::Poll);
         let Some(group) = self.groups.get(&group) else { return };
         for (thread, (station, links)) in (0u16..).zip(stations.iter().zip(&links)) {
             for (worker, link) in self.workers.iter_mut().zip(links) {

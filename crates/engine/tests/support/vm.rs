@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use netvm_engine::{Greeting, InstanceId};
+use netvm_engine::{Greeting, InstanceId, Notify};
 use netvm_vm::GuestMemory;
 
 use super::support::Rig;
@@ -22,12 +22,21 @@ pub struct Image {
     folder: PathBuf,
     /// Processors, as QEMU is told. With one possible processor, the translator makes no atomic instructions.
     pub processors: &'static str,
+    /// How the guest wakes others.
+    pub notify: Notify,
+    /// Threads of the NF.
+    pub threads: u16,
 }
 
 impl Image {
     /// An image with a program of this build, started with these arguments; `None`, and a word on standard output, when
     /// this machine cannot make or run one.
     pub fn of(program: &str, arguments: &[&str]) -> Option<Self> {
+        Self::with(program, arguments, None)
+    }
+
+    /// The same with another program of this build, `nf` there, that the first can start.
+    pub fn with(program: &str, arguments: &[&str], nf: Option<&str>) -> Option<Self> {
         let skip = |why: &str| {
             println!("SKIP: {why}");
             None
@@ -40,19 +49,25 @@ impl Image {
         }
         let build = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
         let path = build.join(program);
-        if !path.exists() {
-            return skip(&format!("{} is not built (cargo build --workspace --examples)", path.display()));
+        let nf = nf.map(|nf| build.join(nf));
+        if let Some(missing) = nf.iter().chain([&path]).find(|path| !path.exists()) {
+            return skip(&format!("{} is not built (cargo build --workspace --examples)", missing.display()));
+        }
+        let mut options = Vec::new();
+        if let Some(nf) = nf {
+            options.extend(["--file".to_owned(), format!("{}:bin/nf", nf.display())]);
         }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
         let name = std::thread::current().name().unwrap_or("test").replace("::", "-");
         let folder = build.join("guest").join(format!("{name}-{}", std::process::id()));
-        let made = Command::new(script).arg(&folder).arg(path).args(arguments).output().unwrap();
+        let made =
+            Command::new(script).arg(&folder).args(options).arg(path).args(arguments).output().unwrap();
         if !made.status.success() {
             let why = String::from_utf8_lossy(&made.stderr);
             // Without a network there is no kernel package.
             return skip(&format!("no guest image: {}", why.trim()));
         }
-        Some(Self { folder, processors: "1,maxcpus=2" })
+        Some(Self { folder, processors: "1,maxcpus=2", notify: Notify::Poll, threads: 1 })
     }
 }
 
@@ -86,8 +101,9 @@ impl Drop for Vm {
 impl Rig {
     /// Starts a VM as an NF of this role; it may not have booted yet.
     pub fn start_vm(&mut self, role: &str, image: &Image, standby: bool) -> Vm {
-        let id = self.engine.admit_guest(role, 1, standby).unwrap_or_else(|error| panic!("{error}"));
-        let memory = GuestMemory::new(&self.engine.descriptors(id).unwrap()).unwrap();
+        let id = self.engine.admit_guest(role, image.threads, standby, image.notify);
+        let id = id.unwrap_or_else(|error| panic!("{error}"));
+        let memory = GuestMemory::new(&self.engine.descriptors(id).unwrap(), image.notify).unwrap();
         let console = image.folder.join(format!("console-{id}"));
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,accel=tcg"]);

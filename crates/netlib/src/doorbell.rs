@@ -1,0 +1,70 @@
+//! The doorbell of a VM: the registers of its `ivshmem-doorbell` device (QEMU's `docs/specs/ivshmem-spec`, "Doorbell").
+//!
+//! Writing `peer << 16 | vector` to the register at byte 12 has QEMU, or KVM, signal an eventfd on the host. netvm is peer 0;
+//! its vectors are the workers, then the stations.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+const PAGE: u64 = 4096;
+/// Bytes of the registers, and the place of the one that rings.
+const REGISTERS: u64 = 256;
+const RING_AT: u64 = 12;
+
+/// The register, mapped.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    page: NonNull<u8>,
+    register: NonNull<u32>,
+    workers: usize,
+}
+
+// SAFETY: the register is only ever written, a word at a time, which a device takes from any thread.
+unsafe impl Send for Doorbell {}
+// SAFETY: as above.
+unsafe impl Sync for Doorbell {}
+
+impl Doorbell {
+    /// Maps the registers of the device in this folder of sysfs.
+    pub(crate) fn open(device: &Path, workers: usize) -> io::Result<Self> {
+        let list = fs::read_to_string(device.join("resource"))?;
+        let first = list.split_whitespace().next().and_then(|word| word.strip_prefix("0x"));
+        let address = first.and_then(|word| u64::from_str_radix(word, 16).ok());
+        // The file is mapped from the start of a page: where in it the registers are, their address tells.
+        let within = address.map(|address| address % PAGE).filter(|within| within + REGISTERS <= PAGE);
+        let within = within.ok_or_else(|| io::Error::other("its registers are not within one page"))?;
+        let file = OpenOptions::new().read(true).write(true).open(device.join("resource0"))?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let page =
+            unsafe { mmap(std::ptr::null_mut(), PAGE as usize, protection, MapFlags::SHARED, &file, 0) }?;
+        let page = NonNull::new(page.cast::<u8>()).ok_or(io::ErrorKind::Other)?;
+        // SAFETY: within the page, as was just checked; registers are aligned to 16 bytes (PCI specification 3.0, 6.2.5.1).
+        let register = unsafe { page.add((within + RING_AT) as usize) }.cast();
+        Ok(Self { page, register, workers })
+    }
+
+    /// How many vectors stand before those of the stations.
+    pub(crate) const fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Signals one of the host's eventfds; a number that it does not have does nothing.
+    pub(crate) fn ring(&self, vector: usize) {
+        const PEER: u32 = 0;
+        let word = PEER << 16 | vector as u32 & 0xffff;
+        // SAFETY: mapped until `self` is dropped; the register is aligned and may be written at any time.
+        unsafe { self.register.as_ptr().write_volatile(word) };
+    }
+}
+
+impl Drop for Doorbell {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open`, and unmapped only here. A failure leaves it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), PAGE as usize) };
+    }
+}
