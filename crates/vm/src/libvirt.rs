@@ -1,4 +1,4 @@
-//! An ordinary guest as libvirt's domain XML (https://libvirt.org/formatdomain.html).
+//! An ordinary guest as libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
 
 use std::fmt::Write;
 use std::path::Path;
