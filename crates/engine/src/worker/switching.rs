@@ -56,6 +56,7 @@ impl Path {
         count: usize,
         found: &mut Found,
     ) {
+        let mut last = None;
         for n in 0..count {
             let decision = policy.decision(found.decisions[n]);
             if decision.outcome.resolved(ingress.forward, ingress.undecided) != Outcome::Normal {
@@ -67,7 +68,13 @@ impl Path {
                 .filter(|port| found.fresh >> n & 1 == 0 && extra >> PLACE_BITS == since(switching, *port));
             if known.is_none() {
                 let tag = tag_after(decision, &found.keys[n]);
-                found.extras[n] = self.resolve(switching, from.port, &found.keys[n], tag);
+                let addresses = (found.keys[n].source_mac, found.keys[n].destination_mac, tag);
+                found.extras[n] = match last {
+                    // Flows of one burst often are between the same two stations.
+                    Some((before, extra)) if before == addresses => extra,
+                    _ => self.resolve(switching, from.port, &found.keys[n], tag),
+                };
+                last = Some((addresses, found.extras[n]));
                 // Another flow of this burst may have taken the place since.
                 let entry = self.flows.cache.entry(found.slots[n]);
                 if entry.port() == from.port.0 && entry.key() == found.keys[n] {
