@@ -27,7 +27,12 @@ fn main() -> Result<(), Box<dyn Error>> {
          #define NETLIB_NEXT 0u\n\
          /** Verdict: discard. */\n#define NETLIB_DROP 0x10000u\n\
          /** Verdict: out of port `port`. */\n#define NETLIB_TO_PORT(port) (0x20000u | (uint16_t)(port))\n\
-         /** Verdict: to an NF of role `role`. */\n#define NETLIB_TO_ROLE(role) (0x30000u | (uint16_t)(role))\n"
+         /** Verdict: to an NF of role `role`. */\n#define NETLIB_TO_ROLE(role) (0x30000u | (uint16_t)(role))\n\
+         /** Verdict: discard, and the rest of its flow too, until it is idle for `seconds` (as the configuration bounds it),\n\
+         \x20*  netlib_withdraw() takes it back, or the NF ends. */\n\
+         #define NETLIB_DROP_FLOW(seconds) (0x40000u | (uint16_t)(seconds))\n\
+         /** Verdict: to the next hop, and the rest of its flow passes this NF by, for as long. */\n\
+         #define NETLIB_SKIP_FLOW(seconds) (0x50000u | (uint16_t)(seconds))\n"
     ));
     let sources =
         SOURCES.iter().fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);

@@ -42,8 +42,8 @@ pub use escape::file_name;
 pub use netvm_config::model::Idle;
 pub use netvm_config::{Action, Change, Effect, ItemKind, Plan};
 pub use policy::{
-    AddRule, AddressInfo, CacheInfo, FlowInfo, Flows, PolicyInfo, Position, RuleInfo, TraceReply,
-    TraceRequest,
+    AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
+    RuleInfo, TraceReply, TraceRequest,
 };
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{

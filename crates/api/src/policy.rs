@@ -98,6 +98,30 @@ pub struct FlowInfo {
     pub idle_s: f64,
     /// Seconds since it is known.
     pub age_s: f64,
+    /// What NFs have said of the whole flow, as far as it holds.
+    #[serde(default)]
+    pub verdicts: Vec<FlowVerdictInfo>,
+}
+
+/// What an NF has said of a whole flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowVerdictInfo {
+    /// The NF's role.
+    pub role: String,
+    /// What is done with the rest of the flow.
+    pub verdict: FlowVerdict,
+    /// Seconds for which it holds if no packet comes.
+    pub left_s: f64,
+}
+
+/// What is done with the rest of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowVerdict {
+    /// It is dropped at the chain's entry.
+    Drop,
+    /// It passes the NF by.
+    Skip,
 }
 
 /// How one worker's flow cache does.

@@ -45,7 +45,14 @@ impl Layout {
     pub fn nf(&mut self, role: &str, group: GroupId) -> RoleId {
         let id = RoleId(self.host.nfs.len() as u16);
         let start = NfStart::External { users: Vec::new() };
-        self.host.nfs.push(NfConfig { id, role: role.to_owned(), group, balance: Balance::default(), start });
+        self.host.nfs.push(NfConfig {
+            id,
+            role: role.to_owned(),
+            group,
+            balance: Balance::default(),
+            flow_verdicts: 0,
+            start,
+        });
         id
     }
 

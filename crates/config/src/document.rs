@@ -139,6 +139,9 @@ fn port(host: &Host, port: &PortConfig) -> Item {
 fn nf(host: &Host, nf: &NfConfig) -> Item {
     let mut fields = vec![("role", text(&nf.role))];
     fields.extend(host.group(nf.group).map(|group| ("group", text(&group.name))));
+    if nf.flow_verdicts > 0 {
+        fields.push(("flow_verdicts", number(nf.flow_verdicts)));
+    }
     match &nf.start {
         NfStart::Managed { command, user, replicas, standby, cores, environment, threads } => {
             fields.push(("command", texts(command)));

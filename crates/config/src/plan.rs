@@ -12,7 +12,7 @@
 //! | `macs` of `[switch]` | everything: netvmd must be restarted |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | `replicas`, `standby` | only the replicas that come or go |
-//! | rules, chains, `balance`, `may_send_to`, `attach_users`, everything else of ports, `[switch]` and `[policy]` | nothing: a new snapshot takes the old one's place |
+//! | rules, chains, `balance`, `flow_verdicts`, `may_send_to`, `attach_users`, everything else of ports, `[switch]` and `[policy]` | nothing: a new snapshot takes the old one's place |
 
 use std::fmt;
 

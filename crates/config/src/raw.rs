@@ -83,6 +83,7 @@ pub(crate) struct RawNf {
     pub(crate) role: Name,
     pub(crate) group: Option<Spanned<String>>,
     pub(crate) balance: Balance,
+    pub(crate) flow_verdicts: u16,
     pub(crate) start: NfStart,
     /// The places of the elements of `cores`.
     pub(crate) cores: Vec<Span>,

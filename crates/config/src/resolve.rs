@@ -83,6 +83,7 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             role: text(&item.role),
             group: GroupId(group.unwrap_or_default()),
             balance: item.balance,
+            flow_verdicts: item.flow_verdicts,
             start: item.start.clone(),
         });
     }

@@ -80,7 +80,7 @@ fn every_key_is_documented_and_every_documented_key_is_one() {
             { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x" },
             { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" } },
         ]
-        nf = [{ role = "x", command = ["x"] }, { role = "y" }]
+        nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1 }]
         chain = [{ name = "c", hops = ["x"], output = "a" }]
         rule = [
             { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no" } },

@@ -102,12 +102,14 @@ const PORT: usize = sys::NETVM_MBUF_OFF_PORT as usize;
 const OL_FLAGS: usize = sys::NETVM_MBUF_OFF_OL_FLAGS as usize;
 const PKT_LEN: usize = sys::NETVM_MBUF_OFF_PKT_LEN as usize;
 const DATA_LEN: usize = sys::NETVM_MBUF_OFF_DATA_LEN as usize;
+const HASH: usize = sys::NETVM_MBUF_OFF_HASH as usize;
 const BUF_LEN: usize = sys::NETVM_MBUF_OFF_BUF_LEN as usize;
 
 // What MbufPtr::prefetch promises, and what makes the typed accesses below aligned: an mbuf is aligned to 64 bytes.
 const _: () = {
     assert!(BUF_ADDR.is_multiple_of(8) && OL_FLAGS.is_multiple_of(8) && PKT_LEN.is_multiple_of(4));
     assert!((DATA_OFF | REFCNT | NB_SEGS | PORT | DATA_LEN | BUF_LEN).is_multiple_of(2));
+    assert!(HASH.is_multiple_of(4) && HASH + 8 <= 64);
     assert!(BUF_ADDR < 64 && OL_FLAGS < 64 && PKT_LEN < 64 && DATA_LEN < 64 && BUF_LEN < 64);
 };
 
@@ -200,6 +202,21 @@ impl Mbuf {
     pub fn set_port(&mut self, port: PortNumber) {
         // SAFETY: the field is a u16, and any number is allowed in it.
         unsafe { self.set::<u16, PORT>(port.0) };
+    }
+
+    /// Two words of its owner's, in the place of the hash that a NIC gives: they stay while the packet is out of its pool.
+    #[inline(always)]
+    #[must_use]
+    pub fn note(&self) -> [u32; 2] {
+        // SAFETY: rte_mbuf.hash is a union of eight bytes, of which any are a pair of numbers.
+        unsafe { self.get::<[u32; 2], HASH>() }
+    }
+
+    /// Writes [`Mbuf::note`].
+    #[inline(always)]
+    pub fn set_note(&mut self, note: [u32; 2]) {
+        // SAFETY: as in `note`; drivers look at the hash of packets that they are given to send in no mode that netvm sets.
+        unsafe { self.set::<[u32; 2], HASH>(note) };
     }
 
     /// Buffers that the packet is spread over; 1 for all that fit into a cell.

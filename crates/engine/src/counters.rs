@@ -85,6 +85,10 @@ pub struct LinkCounters {
     pub drops: Drops,
     /// What no honest NF does.
     pub violations: [Counter; Violation::COUNT],
+    /// Packets with which it decided about their flows.
+    pub flows_decided: Counter,
+    /// Packets with which it may not, or whose flow was no longer known.
+    pub flows_refused: Counter,
 }
 
 /// The stages of the packet path (NetVM's Table 1), as one worker passes them.
@@ -151,6 +155,8 @@ pub struct WorkerCounters {
     pub copied_bytes: Counter,
     /// Cells taken back from NFs that died or left.
     pub reclaimed: Counter,
+    /// For the manager: a chain without some hops that is wanted, as `1 << 32 | chain << 16 | hops`, or 0.
+    pub(crate) wanted_chain: AtomicU64,
     /// Longest turn of the loop since the start, in cycles, sleep excluded.
     pub longest_turn: Counter,
 }
@@ -172,6 +178,7 @@ impl WorkerCounters {
             copies: Counter::default(),
             copied_bytes: Counter::default(),
             reclaimed: Counter::default(),
+            wanted_chain: AtomicU64::new(0),
             longest_turn: Counter::default(),
         }
     }

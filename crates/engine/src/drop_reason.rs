@@ -35,6 +35,8 @@ pub enum DropReason {
     NoCell,
     /// The NF said drop.
     Verdict,
+    /// An NF of the chain said to drop the rest of the flow: dropped at the entry.
+    FlowVerdict,
     /// The NF named a port that there is not.
     UnknownPort,
     /// The NF named a port that its trust group may not send to.
@@ -59,7 +61,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Rule,
         Self::Rejected,
         Self::Denied,
@@ -75,6 +77,7 @@ impl DropReason {
         Self::DownstreamFull,
         Self::NoCell,
         Self::Verdict,
+        Self::FlowVerdict,
         Self::UnknownPort,
         Self::PortDenied,
         Self::UnknownRole,
@@ -109,6 +112,7 @@ impl DropReason {
             Self::DownstreamFull => "downstream-full",
             Self::NoCell => "no-cell",
             Self::Verdict => "verdict",
+            Self::FlowVerdict => "flow-verdict",
             Self::UnknownPort => "unknown-port",
             Self::PortDenied => "port-denied",
             Self::UnknownRole => "unknown-role",

@@ -23,7 +23,7 @@ pub use counters::{
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
 pub use link::MAX_LINKS;
-pub use manager::{Address, FlowView};
+pub use manager::{Address, FlowView, FlowWord};
 pub use manager::{
     AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, InstanceState,
     InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, StageView, StartError, ThreadView,

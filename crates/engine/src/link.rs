@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netvm_region::{Control, clock};
 use netvm_ring::{Consumer, Producer};
 
-use crate::ids::{GroupId, LinkId, MemoryId, StationId};
+use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
 
 /// Links that an engine can have at a time.
 pub const MAX_LINKS: usize = 512;
@@ -20,6 +20,7 @@ const WAKE_EVERY_MICROS: u64 = 20;
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) group: GroupId,
+    pub(crate) role: RoleId,
     pub(crate) station: StationId,
     /// Where the cells of this worker's packets for this group are.
     pub(crate) memory: MemoryId,
@@ -41,6 +42,7 @@ impl Link {
     pub(crate) fn new(
         id: LinkId,
         group: GroupId,
+        role: RoleId,
         station: StationId,
         memory: MemoryId,
         to_nf: Producer,
@@ -53,6 +55,7 @@ impl Link {
         Self {
             id,
             group,
+            role,
             station,
             memory,
             to_nf,

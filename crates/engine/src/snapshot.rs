@@ -45,6 +45,8 @@ pub(crate) struct ChainPath {
     pub(crate) hashed: bool,
     /// Groups whose backpressure words stop the chain's entry, with the memory that holds the words.
     pub(crate) watched: Vec<crate::ids::MemoryId>,
+    /// For each hop, the seconds for which what its NF says of flows holds at most; 0: it has no say in them.
+    pub(crate) longest: Vec<u16>,
     /// Links of later hops to which the engine hands packets of another trust group.
     pub(crate) crossings: Vec<LinkId>,
 }
@@ -55,6 +57,22 @@ impl ChainPath {
     pub(crate) fn has(&self, hop: u8, group: GroupId) -> bool {
         self.groups.get(usize::from(hop)) == Some(&group)
     }
+
+    /// Whether an NF of it has a say in flows.
+    pub(crate) fn has_words(&self) -> bool {
+        self.longest.iter().any(|seconds| *seconds > 0)
+    }
+}
+
+/// A chain that is another without some of its hops, for flows of which the NFs there have said: skip me.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shortened {
+    /// Its number, in descriptors and tables.
+    pub(crate) id: ChainId,
+    /// The one of the configuration.
+    pub(crate) of: ChainId,
+    /// The hops that are left out, a bit each.
+    pub(crate) without: u16,
 }
 
 /// Some ports, a bit each.
@@ -83,6 +101,10 @@ pub(crate) struct Snapshot {
     pub(crate) hits: Arc<[DecisionCounters]>,
     /// Ports that there are, a bit each.
     pub(crate) ports: PortBits,
+    /// Those whose packets may get to an NF that has a say in flows.
+    pub(crate) heeded: PortBits,
+    /// The chains that others are without some hops; each is among `chains`, too.
+    pub(crate) shortened: Vec<Shortened>,
     pub(crate) chains: Vec<Option<ChainPath>>,
     pub(crate) roles: Vec<Option<Target>>,
     /// The ports that NFs of each group may name.

@@ -230,6 +230,21 @@ impl FlowCache {
         self.entries.at_mut(slot.index()).extra = extra;
     }
 
+    /// The entry that an insertion of that number put into a place, if it is still there.
+    #[must_use]
+    pub fn entry_of(&self, place: u32, serial: u32) -> Option<&Entry> {
+        let index = place as usize;
+        let entry = (index < self.capacity()).then(|| self.entries.at(index))?;
+        let is_used = self.sets.at(index / WAYS).is_used(index % WAYS);
+        (is_used && entry.serial == serial).then_some(entry)
+    }
+
+    /// The slot of a flow, whether or not its entry still counts.
+    #[must_use]
+    pub fn slot_of(&self, port: u16, key: &FlowKey) -> Option<Slot> {
+        self.search(&Line::new(key, port), self.hash(port, key))
+    }
+
     /// The entry of a slot.
     #[inline]
     #[must_use]
@@ -259,6 +274,7 @@ impl FlowCache {
             created: moment.now,
             lifetime: new.lifetime,
             generation: moment.generation,
+            serial: self.counters.inserted as u32,
         };
         if self.eviction == Eviction::Lru {
             self.touch(slot);

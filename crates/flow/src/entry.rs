@@ -40,6 +40,8 @@ pub struct Entry {
     pub lifetime: u32,
     /// Generation of the policy that decided.
     pub generation: u32,
+    /// Number of the insertion, which wraps around: with its slot, a name that another flow has not had for 2^32 insertions.
+    pub serial: u32,
 }
 
 /// The words of a key, and the port in the upper 16 bits of the last.
@@ -73,6 +75,7 @@ impl Entry {
         created: 0,
         lifetime: 0,
         generation: 0,
+        serial: 0,
     };
 
     /// The fields of its packets.

@@ -176,3 +176,25 @@ fn sets_of_eight_come_near_the_paper() {
         assert!(theirs - ours < most, "{flows} flows: {ours} and {theirs}");
     }
 }
+
+#[test]
+fn a_place_and_a_number_name_a_flow_until_another_takes_the_place() {
+    let mut cache = cache(8, Eviction::Lru);
+    let slots: Vec<Slot> = (0..8).map(|n| cache.insert(3, &key(n), NEW, NOW)).collect();
+    let names: Vec<(u32, u32)> =
+        slots.iter().map(|slot| (slot.index() as u32, cache.entry(*slot).serial)).collect();
+    for (n, (place, serial)) in (0..).zip(&names) {
+        assert_eq!(cache.entry_of(*place, *serial).map(netvm_flow::Entry::key), Some(key(n)));
+        assert!(cache.entry_of(*place, serial.wrapping_add(1)).is_none());
+        assert_eq!(cache.slot_of(3, &key(n)), Some(slots[n as usize]));
+    }
+    assert!(cache.entry_of(8, 0).is_none() && cache.entry_of(u32::MAX, 0).is_none());
+    assert!(cache.slot_of(4, &key(0)).is_none());
+    // The flow itself, put in again, is another insertion; another flow in its place is not taken for it.
+    cache.insert(3, &key(1), NEW, NOW);
+    cache.insert(3, &key(100), NEW, NOW);
+    assert!(
+        cache.entry_of(names[0].0, names[0].1).is_none() && cache.entry_of(names[1].0, names[1].1).is_none()
+    );
+    assert!(cache.remove(3, &key(2)) && cache.entry_of(names[2].0, names[2].1).is_none());
+}

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use netlib::{Burst, Endpoint, Options, Packet, PortId, RoleId, Verdict, Waiting};
+use netlib::{Burst, Endpoint, Idle, Options, Packet, PortId, RoleId, Verdict, Waiting};
 use netvm_attach::{Fds, Hello, Ready};
 use netvm_region::{
     Admission, Balance, Control, Destination, Geometry, Pages, Region, RegionSpec, RingRef, Table,
@@ -279,10 +279,12 @@ fn check(
         assert_eq!(packet.data().len(), packet.len());
         packet.prefetch();
     }
-    let verdict = match input.u8() % 5 {
+    let verdict = match input.u8() % 7 {
         0 | 1 => Verdict::Next,
         2 => Verdict::Drop,
         3 => Verdict::Port(PortId(input.u16())),
+        4 => Verdict::DropFlow(Idle(input.u16())),
+        5 => Verdict::SkipFlow(Idle(input.u16())),
         _ => Verdict::Role(RoleId(input.u16() % 140)),
     };
     burst.set(n, verdict);

@@ -12,8 +12,8 @@ use crate::options::netlib_options;
 use crate::packet::{netlib_packet, verdict};
 use crate::status::{Failure, guard, netlib_status};
 
-/// Looks at one packet, changes it if it likes, and returns a verdict: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number) or
-/// NETLIB_TO_ROLE(number); a number that is none of these discards the packet. Called by each thread of the NF, with that
+/// Looks at one packet, changes it if it likes, and returns a verdict: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number),
+/// NETLIB_TO_ROLE(number), NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds); a number that is none of these discards the packet. Called by each thread of the NF, with that
 /// thread's endpoint (for names and counters; not for netlib_receive() and netlib_send()) and with the `user` of
 /// netlib_serve(), which is the same for all. It must return: no longjmp, no C++ exception.
 pub type netlib_callback = Option<

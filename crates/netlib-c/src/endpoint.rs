@@ -66,6 +66,15 @@ impl netlib_endpoint {
         unsafe { self.endpoint.as_ref() }.report(&self.counters[..self.counted]);
     }
 
+    /// Takes back what was said of whole flows.
+    fn withdraw(&mut self) {
+        match &mut self.burst {
+            Some(burst) => burst.withdraw(),
+            // SAFETY: the box lives as long as `self`, and there is no burst now that borrows it.
+            None => unsafe { self.endpoint.as_mut() }.withdraw(),
+        }
+    }
+
     /// Sends on what is held, and takes a burst: its size, 0 when `timeout` has passed, `None` when the NF is to end.
     /// Without a timeout, waits for as long as it takes.
     pub(crate) fn receive(&mut self, timeout: Option<Duration>) -> Option<usize> {
@@ -293,6 +302,22 @@ pub unsafe extern "C" fn netlib_count(endpoint: *mut netlib_endpoint, counter: u
         let counter = endpoint.counters[..endpoint.counted].get_mut(counter);
         let counter = counter.ok_or(Failure::Plain(netlib_status::NETLIB_ERR_ARGUMENT))?;
         *counter = counter.wrapping_add(by);
+        Ok(netlib_status::NETLIB_OK as c_int)
+    })
+}
+
+/// Takes back what this endpoint's thread has said of whole flows (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) in bursts that are sent;
+/// what it says in the one that it holds is not taken back. May be called within a callback.
+///
+/// @return NETLIB_OK, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_send().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_withdraw(endpoint: *mut netlib_endpoint) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(endpoint) }?.withdraw();
         Ok(netlib_status::NETLIB_OK as c_int)
     })
 }

@@ -16,7 +16,7 @@ pub use callback::{netlib_callback, netlib_run, netlib_serve};
 pub use endpoint::{
     netlib_attach, netlib_count, netlib_detach, netlib_endpoint, netlib_epoch, netlib_get_endpoint,
     netlib_port, netlib_receive, netlib_role, netlib_send, netlib_stop, netlib_t, netlib_thread,
-    netlib_threads,
+    netlib_threads, netlib_withdraw,
 };
 pub use options::{netlib_options, netlib_options_init, netlib_waiting};
 pub use packet::{

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use netlib::{BURST, Packet, PortId, RoleId, Verdict};
+use netlib::{BURST, Idle, Packet, PortId, RoleId, Verdict};
 
 use crate::endpoint::{borrow, netlib_endpoint};
 use crate::status::{Failure, guard, netlib_status};
@@ -69,6 +69,8 @@ pub(crate) fn verdict(raw: u32) -> Option<Verdict> {
         (NETLIB_DROP, _) => Some(Verdict::Drop),
         (_, 2) => Some(Verdict::Port(PortId(argument))),
         (_, 3) => Some(Verdict::Role(RoleId(argument))),
+        (_, 4) => Some(Verdict::DropFlow(Idle(argument))),
+        (_, 5) => Some(Verdict::SkipFlow(Idle(argument))),
         _ => None,
     }
 }
@@ -104,7 +106,8 @@ unsafe fn change(packet: *mut netlib_packet, act: impl FnOnce(&mut Packet<'_>) -
     guard(|| unsafe { with(packet, act) }.map(|()| netlib_status::NETLIB_OK as c_int))
 }
 
-/// Says what is to become of the packet: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number) or NETLIB_TO_ROLE(number). The
+/// Says what is to become of the packet: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number), NETLIB_TO_ROLE(number),
+/// NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds). The
 /// last word counts; a packet of which nothing is said goes to the next hop.
 ///
 /// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is no verdict, NETLIB_ERR_STALE, NETLIB_ERR_NULL.

@@ -8,7 +8,7 @@ use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
 use netlib::sim::Process;
-use netlib::{PortId, RoleId, Verdict};
+use netlib::{Idle, PortId, RoleId, Verdict};
 use netlib_c::netlib_status::*;
 use netlib_c::*;
 
@@ -152,6 +152,12 @@ fn callback_program() {
                 1 => NETLIB_DROP,
                 2 => 0x20001,
                 3 => 0x30000,
+                5 => 0x40003,
+                6 => {
+                    assert_eq!(netlib_withdraw(endpoint), NETLIB_OK as c_int);
+                    assert_eq!(netlib_withdraw(null_mut()), NETLIB_ERR_NULL as c_int);
+                    0x5ffff
+                }
                 _ => 0x12345,
             }
         }
@@ -188,12 +194,19 @@ fn the_burst_functions_do_what_they_say() {
 fn the_callback_is_asked_by_every_thread() {
     let mut nf = spawn("callback", "2");
     assert_eq!((nf.hello().role.as_str(), nf.hello().threads), ("filter", 2));
-    let frames: [&[u8]; 5] = [&[0], &[1], &[2], &[3], &[4]];
+    let frames: [&[u8]; 7] = [&[0], &[1], &[2], &[3], &[4], &[5], &[6]];
     let outcomes = nf.inject_all(&frames.map(|frame| (PortId(0), frame))).unwrap();
     let verdicts: Vec<_> = outcomes.iter().map(|outcome| outcome.verdict).collect();
     // What is no verdict discards.
-    let expected =
-        [Verdict::Next, Verdict::Drop, Verdict::Port(PortId(1)), Verdict::Role(RoleId(0)), Verdict::Drop];
+    let expected = [
+        Verdict::Next,
+        Verdict::Drop,
+        Verdict::Port(PortId(1)),
+        Verdict::Role(RoleId(0)),
+        Verdict::Drop,
+        Verdict::DropFlow(Idle(3)),
+        Verdict::SkipFlow(Idle::LONGEST),
+    ];
     assert_eq!(verdicts, expected);
     assert!(outcomes.iter().any(|o| o.hash == 1) && outcomes.iter().any(|o| o.hash == 2));
     assert!(nf.stop().unwrap().success());

@@ -88,12 +88,12 @@ impl Endpoint {
 
     /// As [`Endpoint::receive`], with something to do while there is nothing to receive: before each sleep, and now and
     /// then while the thread spins.
-    pub(crate) fn receive_with(&mut self, idle: impl FnMut(&Self)) -> Option<Burst<'_>> {
+    pub(crate) fn receive_with(&mut self, idle: impl FnMut(&mut Self)) -> Option<Burst<'_>> {
         let count = self.wait(None, idle);
         (count > 0).then_some(Burst { endpoint: self, count })
     }
 
-    fn wait(&mut self, until: Option<u64>, mut idle: impl FnMut(&Self)) -> usize {
+    fn wait(&mut self, until: Option<u64>, mut idle: impl FnMut(&mut Self)) -> usize {
         loop {
             if self.leaving {
                 return 0;
@@ -169,6 +169,11 @@ impl Endpoint {
         for (to, value) in self.block().own.iter().zip(counters.iter().take(MAX_COUNTERS)) {
             to.store(*value, Ordering::Relaxed);
         }
+    }
+
+    /// Takes back what this thread has said of whole flows ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]).
+    pub fn withdraw(&mut self) {
+        self.outlets.withdraw();
     }
 
     fn block(&self) -> &CounterBlock {
@@ -367,6 +372,11 @@ impl Burst<'_> {
     #[inline]
     pub fn set_all(&mut self, verdict: Verdict) {
         self.endpoint.verdicts[..self.count].fill(verdict);
+    }
+
+    /// Takes back what this thread has said of whole flows in bursts before this one; what it says in this one holds.
+    pub fn withdraw(&mut self) {
+        self.endpoint.withdraw();
     }
 
     /// Asks `verdict` for each packet in turn, with the next ones on their way into the cache.

@@ -29,6 +29,13 @@ pub trait NetworkFunction {
     /// Called about ten times a second, with packets or without: for timeouts.
     fn tick(&mut self) {}
 
+    /// Asked after each burst and about ten times a second: whether what this thread has said of whole flows so far
+    /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]) is to hold no more, as after a change of rules. To be said once.
+    #[inline]
+    fn withdraws(&mut self) -> bool {
+        false
+    }
+
     /// Writes the function's own counters, in the order in which [`Options::counters`] names them.
     fn report(&self, _counters: &mut [u64; MAX_COUNTERS]) {}
 }
@@ -113,12 +120,15 @@ fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadCont
     let tick = clock::cycles_in_micros(TICK_MICROS);
     let mut next_tick = 0;
     let mut own = [0; MAX_COUNTERS];
-    let mut tend = |function: &mut F, endpoint: &Endpoint, idle: bool| {
+    let mut tend = |function: &mut F, endpoint: &mut Endpoint, idle: bool| {
         let now = clock::cycles();
         let due = now >= next_tick;
         if due {
             next_tick = now + tick;
             function.tick();
+        }
+        if function.withdraws() {
+            endpoint.withdraw();
         }
         // Before it sleeps, so that what is seen then is exact; and ten times a second.
         if due || idle {

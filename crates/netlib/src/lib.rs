@@ -44,5 +44,5 @@ pub use function::{NetworkFunction, ThreadContext, run, run_attached};
 pub use ivshmem::IvshmemError;
 pub use netvm_attach::{FD_VARIABLE, PATH_VARIABLE, ROLE_VARIABLE, THREADS_VARIABLE};
 pub use netvm_region::{MAX_COUNTERS, MAX_THREADS, clock};
-pub use packet::{Packet, PortId, RoleId, Verdict};
+pub use packet::{Idle, Packet, PortId, RoleId, Verdict};
 pub use wait::{Stop, Waiting};

@@ -153,11 +153,29 @@ impl Outlets {
                     tally.port += 1;
                     self.hand_to_worker(descriptor.with_action(Action::Port, port.0));
                 }
+                Verdict::DropFlow(idle) => {
+                    tally.dropped += 1;
+                    self.hand_to_worker(descriptor.with_action(Action::DropFlow, idle.0));
+                }
+                // Round by the engine, which is to know of it.
+                Verdict::SkipFlow(idle) => {
+                    tally.next += 1;
+                    self.hand_to_worker(descriptor.with_action(Action::SkipFlow, idle.0));
+                }
             }
         }
         self.publish();
         tally.detoured = core::mem::take(&mut self.detoured);
         tally
+    }
+
+    /// Tells every worker that what this station has said of whole flows holds no more.
+    #[cold]
+    pub(crate) fn withdraw(&mut self) {
+        for worker in 0..self.workers.len() as u8 {
+            self.hand_to_worker(Descriptor::withdrawal(worker));
+        }
+        self.publish();
     }
 
     /// To a replica at the way's end, or as `round` to the engine.

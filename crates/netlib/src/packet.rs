@@ -13,6 +13,16 @@ pub struct PortId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoleId(pub u16);
 
+/// How long a word about a flow holds while no packet of the flow comes, in seconds. The role's `flow_verdicts` in the
+/// configuration bounds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Idle(pub u16);
+
+impl Idle {
+    /// As long as the configuration allows.
+    pub const LONGEST: Self = Self(u16::MAX);
+}
+
 /// What is to become of a packet (NetVM, section 4.3: discard, send out, forward to another NF by role).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Verdict {
@@ -25,6 +35,16 @@ pub enum Verdict {
     Port(PortId),
     /// To an NF of this role.
     Role(RoleId),
+    /// Discard, and the rest of its flow too: the engine drops it before it gets here. A flow is what its packets were when
+    /// they came in: port, MAC addresses, EtherType, VLANs, IP addresses, protocol and ports, in one direction.
+    ///
+    /// Holds with the engine worker that the packet came by, which is the flow's own; until the flow is idle for so long, this
+    /// thread takes it back ([`crate::Burst::withdraw`]), or the NF ends. Where the configuration does not let the role decide on
+    /// flows (`flow_verdicts`) or the NF is not in the packet's chain, it is as [`Verdict::Drop`].
+    DropFlow(Idle),
+    /// As [`Verdict::Next`], and the rest of its flow passes this NF by, as long as for [`Verdict::DropFlow`]. Packets of the
+    /// flow that are on their way here already still come, and may be overtaken by later ones, once.
+    SkipFlow(Idle),
 }
 
 /// One packet, in its cell.

@@ -367,6 +367,7 @@ fn nf(id: u16, text: &str) -> NfConfig {
         role: format!("{name}-{}", id + 1),
         group: GroupId(0),
         balance: Balance::default(),
+        flow_verdicts: 0,
         start,
     }
 }

@@ -17,6 +17,13 @@ pub enum Action {
     Port = 2,
     /// Hand the packet to the role whose number is the argument.
     Role = 3,
+    /// Discard the packet and what follows of its flow, until the flow has been idle for as many seconds as the argument says.
+    DropFlow = 4,
+    /// As [`Action::Next`], and what follows of its flow passes this NF by, until the flow has been idle for as many seconds as
+    /// the argument says.
+    SkipFlow = 5,
+    /// No packet, but a word: what its writer has said of whole flows holds no more. See [`Descriptor::withdrawal`].
+    Withdraw = 6,
 }
 
 impl Action {
@@ -29,6 +36,9 @@ impl Action {
             1 => Some(Self::Drop),
             2 => Some(Self::Port),
             3 => Some(Self::Role),
+            4 => Some(Self::DropFlow),
+            5 => Some(Self::SkipFlow),
+            6 => Some(Self::Withdraw),
             _ => None,
         }
     }
@@ -68,6 +78,13 @@ impl Descriptor {
             low: self.low,
             high: chain as u64 | (hop as u64) << 16 | (argument as u64) << 32 | (worker as u64) << 48,
         }
+    }
+
+    /// The word that takes back what its writer told `worker` of whole flows. Its cell is one that no region has.
+    #[inline]
+    #[must_use]
+    pub const fn withdrawal(worker: u8) -> Self {
+        Self::new(Self::MAX_CELL, 0, 0).on_path(0, 0, 0, worker).with_action(Action::Withdraw, 0)
     }
 
     /// Number of the cell that holds the packet.
@@ -241,8 +258,15 @@ mod tests {
         fn an_action_number_is_an_action_or_none(raw: u8) {
             match Action::from_raw(raw) {
                 Some(action) => prop_assert_eq!(action as u8, raw),
-                None => prop_assert!(raw > Action::Role as u8),
+                None => prop_assert!(raw > Action::Withdraw as u8),
             }
+        }
+
+        #[test]
+        fn a_withdrawal_names_no_packet(worker: u8) {
+            let word = Descriptor::withdrawal(worker);
+            prop_assert_eq!(Action::from_raw(word.action()), Some(Action::Withdraw));
+            prop_assert_eq!((word.cell(), word.worker()), (Descriptor::MAX_CELL, worker));
         }
     }
 }

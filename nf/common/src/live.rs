@@ -114,6 +114,13 @@ impl<T: Send + Sync + 'static> View<T> {
         self.generation
     }
 
+    /// Whether there is a newer value.
+    #[inline]
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.live.generation.load(Ordering::Acquire) != self.generation
+    }
+
     /// Takes the newest value; whether there was one. Once a burst: a load of a word that seldom changes.
     #[inline]
     pub fn refresh(&mut self) -> bool {

@@ -1,14 +1,17 @@
 //! Steers packets by their content: deep packet inspection as in NetVM (section 5.5 of its paper).
 //!
 //! All patterns of a file are searched for at once (Aho and Corasick, 1975). Each says what becomes of a packet that has it; of
-//! several, the first in the file decides. Each packet is looked at by itself.
+//! several, the first in the file decides. Each packet is looked at by itself; what becomes of the rest of its flow can be left to
+//! the engine (`--drop-flow`, `--skip-after`).
 #![forbid(unsafe_code)]
 
 mod action;
+mod flows;
 mod pattern;
 mod patterns;
 mod scan;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -45,6 +48,17 @@ pub struct Args {
     /// Search whole frames, headers and padding too, instead of what is behind the transport header
     #[arg(long)]
     pub whole_frame: bool,
+    /// Drop the rest of a flow, too, when a pattern drops one of its packets; needs `flow_verdicts` of the NF in netvmd's
+    /// configuration, and otherwise drops the packet alone
+    #[arg(long)]
+    pub drop_flow: bool,
+    /// Let a flow pass by this NF after so many packets in which no pattern was that decides; with --default next, and
+    /// with `flow_verdicts`
+    #[arg(long, value_name = "PACKETS")]
+    pub skip_after: Option<NonZero<u16>>,
+    /// Seconds for which a flow is idle until it is looked at again; `flow_verdicts` bounds it
+    #[arg(long, value_name = "SECONDS", default_value_t = u16::MAX, hide_default_value = true)]
+    pub flow_idle: u16,
     /// What becomes of packets whose headers are cut or contradict themselves; not looked at with --whole-frame
     #[arg(long, value_enum, default_value_t)]
     pub malformed: MalformedPolicy,

@@ -1,13 +1,15 @@
 //! The scanner of one thread.
 
-use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, ThreadContext, Verdict};
+use netlib::{Burst, Idle, MAX_COUNTERS, NetworkFunction, Packet, ThreadContext, Verdict};
 use netvm_nf_common::View;
-use netvm_wire::{FiveTuple, Fragment, Headers};
+use netvm_wire::{FiveTuple, FlowKey, Fragment, Headers};
 
+use crate::flows::CleanFlows;
 use crate::{Action, Args, NAME, Patterns, Way};
 
 /// The NF's counters, in the order of `Counter`; those of the first patterns follow, see [`crate::counters`].
-pub const COUNTERS: [&str; 5] = ["matched", "unmatched", "malformed", "no-target", "pattern-rest"];
+pub const COUNTERS: [&str; 7] =
+    ["matched", "unmatched", "malformed", "no-target", "flow-drops", "flow-skips", "pattern-rest"];
 
 #[derive(Clone, Copy)]
 enum Counter {
@@ -15,6 +17,8 @@ enum Counter {
     Unmatched,
     Malformed,
     NoTarget,
+    FlowDrops,
+    FlowSkips,
     PatternRest,
 }
 
@@ -30,6 +34,10 @@ pub struct PayloadScan {
     /// For each pattern, its verdict, where it has one whose port or role is there.
     verdicts: Vec<Option<Verdict>>,
     default: Option<Verdict>,
+    /// With `--skip-after`.
+    clean: Option<CleanFlows>,
+    /// What was said of flows by older patterns was taken back.
+    withdrew: bool,
     counters: [u64; COUNTERS.len()],
     /// Packets that each pattern has decided or counted.
     packets: Vec<u64>,
@@ -45,6 +53,8 @@ impl PayloadScan {
     pub fn new(args: Args, patterns: View<Patterns>, shown: usize, context: &ThreadContext<'_>) -> Self {
         let mut this = Self {
             speaks: context.thread() == 0,
+            clean: args.skip_after.map(|_| CleanFlows::new()),
+            withdrew: false,
             args,
             patterns,
             shown: shown.min(crate::MAX_SHOWN),
@@ -105,9 +115,28 @@ impl PayloadScan {
         self.counters[counter as usize] += 1;
     }
 
-    /// Searches a packet; returns its verdict, `None` when that names what is not there.
+    /// Says it of the whole flow, where the options want that.
     #[inline]
-    fn search(&mut self, text: &[u8]) -> Option<Verdict> {
+    fn of_flow(&mut self, key: Option<FlowKey>, matched: bool, verdict: Verdict) -> Verdict {
+        let idle = Idle(self.args.flow_idle);
+        if let (Some(clean), Some(key), Some(enough)) = (&mut self.clean, key, self.args.skip_after) {
+            if matched {
+                clean.forget(key);
+            } else if verdict == Verdict::Next && clean.count(key, enough.get()) {
+                self.count(Counter::FlowSkips);
+                return Verdict::SkipFlow(idle);
+            }
+        }
+        if self.args.drop_flow && matched && verdict == Verdict::Drop {
+            self.count(Counter::FlowDrops);
+            return Verdict::DropFlow(idle);
+        }
+        verdict
+    }
+
+    /// Searches a packet; returns whether a pattern decided, and its verdict, `None` when that names what is not there.
+    #[inline]
+    fn search(&mut self, text: &[u8]) -> (bool, Option<Verdict>) {
         self.packet += 1;
         let (packets, counted_in, packet) = (&mut self.packets, &mut self.counted_in, self.packet);
         let decided = self.patterns.get().scan(text, |place| {
@@ -120,11 +149,11 @@ impl PayloadScan {
             Some(place) => {
                 self.packets[place] += 1;
                 self.count(Counter::Matched);
-                self.verdicts[place]
+                (true, self.verdicts[place])
             }
             None => {
                 self.count(Counter::Unmatched);
-                self.default
+                (false, self.default)
             }
         }
     }
@@ -154,9 +183,14 @@ impl NetworkFunction for PayloadScan {
     #[inline]
     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
         let frame = packet.data();
-        let found = if self.args.whole_frame {
+        let mut key = None;
+        let (matched, found) = if self.args.whole_frame {
+            if self.clean.is_some() {
+                key = netvm_wire::parse(frame).ok().map(|headers| *headers.key());
+            }
             self.search(frame)
         } else if let Ok(headers) = netvm_wire::parse(frame) {
+            key = Some(*headers.key());
             self.search(headers.payload(frame))
         } else {
             self.count(Counter::Malformed);
@@ -167,7 +201,7 @@ impl NetworkFunction for PayloadScan {
                 if matches!(verdict, Verdict::Role(_)) {
                     mark_flow(packet);
                 }
-                verdict
+                self.of_flow(key, matched, verdict)
             }
             None => {
                 self.count(Counter::NoTarget);
@@ -180,6 +214,9 @@ impl NetworkFunction for PayloadScan {
     fn burst(&mut self, burst: &mut Burst<'_>) {
         if self.patterns.refresh() {
             self.begin(&burst.context());
+            // Other patterns, other flows: what was said by the old ones is said anew.
+            burst.withdraw();
+            self.clean.iter_mut().for_each(CleanFlows::clear);
         }
         burst.for_each(|packet| self.packet(packet));
     }
@@ -191,6 +228,12 @@ impl NetworkFunction for PayloadScan {
 
     fn tick(&mut self) {
         self.patterns.tick();
+    }
+
+    fn withdraws(&mut self) -> bool {
+        // Flows that pass by bring no burst with which the newer patterns would be taken.
+        let stale = self.patterns.is_stale();
+        !std::mem::replace(&mut self.withdrew, stale) && stale
     }
 
     fn report(&self, counters: &mut [u64; MAX_COUNTERS]) {

@@ -43,6 +43,8 @@ pub struct NfConfig {
     pub group: GroupId,
     /// How replicas are chosen.
     pub balance: Balance,
+    /// Seconds without a packet for which its word about a flow (drop the rest, skip me) holds at most; 0: it has no say in flows.
+    pub flow_verdicts: u16,
     /// Who starts it.
     pub start: NfStart,
 }

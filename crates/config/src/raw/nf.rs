@@ -31,6 +31,7 @@ pub(super) fn read(table: &Reader<'_>) -> RawNf {
     let role = name(table, "role", "firewall");
     let group = table.text("group");
     let balance = table.word("balance", BALANCE).map_or_else(Balance::default, Spanned::into_inner);
+    let flow_verdicts = table.number("flow_verdicts", 0..=u16::MAX.into()).map_or(0, Spanned::into_inner);
     let command = table.texts("command");
     let is_managed = table.key_span("command").is_some();
     let mut cores = Vec::new();
@@ -45,7 +46,7 @@ pub(super) fn read(table: &Reader<'_>) -> RawNf {
         }
     };
     table.finish(if is_managed { EXTERNAL } else { MANAGED });
-    RawNf { span: table.span.clone(), role, group, balance, start, cores }
+    RawNf { span: table.span.clone(), role, group, balance, flow_verdicts, start, cores }
 }
 
 fn managed(table: &Reader<'_>, command: Option<List<String>>, cores: Vec<u32>) -> NfStart {

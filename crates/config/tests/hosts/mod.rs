@@ -191,6 +191,7 @@ fn build(
             role: format!("r{n}{role}"),
             group: group_at(&group),
             balance,
+            flow_verdicts: u16::from(hash) * (n + 1),
             start,
         });
     }

@@ -7,9 +7,20 @@ use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, MacAddr};
 
 use super::Engine;
-use crate::ids::{PortId, WorkerId};
+use crate::ids::{PortId, RoleId, WorkerId};
 use crate::policy::{Policy, Step};
 use crate::worker::{Command, FlowCounts, FlowPage};
+
+/// What an NF has said of a flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowWord {
+    /// The NF's role.
+    pub role: RoleId,
+    /// Drop the rest; otherwise: skip me.
+    pub drops: bool,
+    /// Seconds for which it holds, if no packet comes.
+    pub left: f64,
+}
 
 /// A flow that a worker knows.
 #[derive(Clone, Debug)]
@@ -30,6 +41,8 @@ pub struct FlowView {
     pub idle: f64,
     /// Seconds since it is known.
     pub age: f64,
+    /// What NFs have said of it, as far as it holds.
+    pub words: Vec<FlowWord>,
 }
 
 /// An address that L2 switching knows.
@@ -89,15 +102,23 @@ impl Engine {
         let seconds = |ticks: u32| f64::from(ticks) / f64::from(TICKS_PER_SECOND);
         let room = reader.most.saturating_sub(reader.flows.len());
         let rows = page.rows.drain(..).take(room).filter(|_| page.generation == reader.policy.generation);
-        reader.flows.extend(rows.map(|row| FlowView {
-            worker: page.worker,
-            port: row.port,
-            key: row.key,
-            rules: reader.policy.decision(row.decision).rules.clone(),
-            packets: row.packets,
-            bytes: row.bytes,
-            idle: seconds(row.idle),
-            age: seconds(row.age),
+        reader.flows.extend(rows.map(|row| {
+            FlowView {
+                worker: page.worker,
+                port: row.port,
+                key: row.key,
+                rules: reader.policy.decision(row.decision).rules.clone(),
+                packets: row.packets,
+                bytes: row.bytes,
+                idle: seconds(row.idle),
+                age: seconds(row.age),
+                words: row
+                    .words
+                    .iter()
+                    .flatten()
+                    .map(|(word, left)| FlowWord { role: word.role, drops: word.drops, left: seconds(*left) })
+                    .collect(),
+            }
         }));
         page.rows.clear();
         if let Some(counts) = reader.counts.get_mut(page.worker.index()) {

@@ -198,14 +198,14 @@ impl Engine {
     pub fn activate(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
-        let (group, control) = (instance.group, Arc::clone(&instance.control));
+        let (group, role, control) = (instance.group, instance.role, Arc::clone(&instance.control));
         let (stations, links) = (instance.stations.clone(), instance.links.clone());
         let silent = instance.guest == Some(Notify::Poll);
         let Some(group) = self.groups.get(&group) else { return };
         for (thread, (station, links)) in (0u16..).zip(stations.iter().zip(&links)) {
             for (worker, link) in self.workers.iter_mut().zip(links) {
-                let made =
-                    make_link(group, &control, thread, *station, worker.id, *link, &self.worker_regions);
+                let who = (role, thread, *station);
+                let made = make_link(group, &control, who, worker.id, *link, &self.worker_regions);
                 worker.order(Command::AddLink(Box::new(made.silent(silent))));
             }
         }
@@ -226,8 +226,7 @@ impl Engine {
 fn make_link(
     group: &GroupState,
     control: &Arc<Control>,
-    thread: u16,
-    station: StationId,
+    (role, thread, station): (RoleId, u16, StationId),
     worker: WorkerId,
     id: LinkId,
     worker_regions: &[u8],
@@ -240,5 +239,5 @@ fn make_link(
         (control.ring_to_nf(thread, number).producer(), control.ring_from_nf(thread, number).consumer())
     };
     let wake = Arc::clone(&group.wakes[station.index()]);
-    Link::new(id, group.id(), station, memory.id, to_nf, from_nf, wake, Arc::clone(control))
+    Link::new(id, group.id(), role, station, memory.id, to_nf, from_nf, wake, Arc::clone(control))
 }

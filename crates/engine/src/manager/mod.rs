@@ -21,6 +21,7 @@ mod instance;
 mod paths;
 mod policies;
 mod ports;
+mod shortened;
 mod totals;
 mod view;
 
@@ -35,13 +36,14 @@ pub use apply::ApplyError;
 use audit::Audit;
 use departure::Departure;
 use flows::FlowReader;
-pub use flows::{Address, FlowView};
+pub use flows::{Address, FlowView, FlowWord};
 use group::{GroupState, MemoryPlan};
 use instance::Instance;
 pub use instance::InstanceState;
 use paths::{View, members};
 pub use ports::OpenError;
 use ports::PortState;
+use shortened::ShortChain;
 pub use totals::RoleTotals;
 pub use view::{
     ChainView, DropCounts, GroupView, InstanceView, MemoryView, PortView, StageView, ThreadView, WorkerView,
@@ -193,6 +195,7 @@ pub struct Engine {
     policy: Arc<Policy>,
     counts: HitCounts,
     readers: Vec<FlowReader>,
+    shortened: Vec<ShortChain>,
     plan: MemoryPlan,
     /// For each worker, which of a group's regions is its own.
     worker_regions: Vec<u8>,
@@ -260,6 +263,7 @@ impl Engine {
             policy: Arc::default(),
             counts: HitCounts::default(),
             readers: Vec::new(),
+            shortened: Vec::new(),
             plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
@@ -304,6 +308,7 @@ impl Engine {
         self.serve_departures();
         self.serve_audits();
         self.serve_policy();
+        self.serve_shortened();
         self.retire_groups();
     }
 
@@ -339,7 +344,9 @@ impl Engine {
         let roles = members(self.instances.values());
         let watched = self.watched();
         let (policy, counts) = (&self.policy, &self.counts);
-        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts };
+        let shortened: Vec<_> = self.shortened.iter().map(|short| short.chain).collect();
+        let shortened = &shortened;
+        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened };
         let mut published = Vec::new();
         for (id, group) in &mut self.groups {
             let before = group.table.clone();
@@ -356,7 +363,9 @@ impl Engine {
         let roles = members(self.instances.values());
         let watched = self.watched();
         let (policy, counts) = (&self.policy, &self.counts);
-        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts };
+        let shortened: Vec<_> = self.shortened.iter().map(|short| short.chain).collect();
+        let shortened = &shortened;
+        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened };
         for (n, worker) in self.workers.iter_mut().enumerate() {
             worker.order(Command::Snapshot(Arc::new(view.snapshot(n))));
         }

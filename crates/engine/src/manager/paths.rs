@@ -11,7 +11,7 @@ use super::instance::{Instance, InstanceState};
 use crate::drop_reason::DropReason;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
 use crate::policy::{DecisionCounters, HitCounts, Policy};
-use crate::snapshot::{ChainPath, PortBits, Snapshot, Target, put};
+use crate::snapshot::{ChainPath, PortBits, Shortened, Snapshot, Target, put};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +47,8 @@ pub(super) struct View<'a> {
     pub(super) watched: &'a BTreeMap<GroupId, MemoryId>,
     pub(super) policy: &'a Arc<Policy>,
     pub(super) counts: &'a HitCounts,
+    /// Chains without some hops.
+    pub(super) shortened: &'a [Shortened],
 }
 
 impl View<'_> {
@@ -56,9 +58,16 @@ impl View<'_> {
         let mut snapshot = Snapshot { policy, hits, ..Snapshot::default() };
         for port in &self.host.ports {
             snapshot.ports.add(port.id);
+            if self.host.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {
+                snapshot.heeded.add(port.id);
+            }
         }
         for chain in &self.host.chains {
-            put(&mut snapshot.chains, chain.id.index(), self.path(chain, worker));
+            put(&mut snapshot.chains, chain.id.index(), self.path(chain, 0, worker));
+        }
+        for (short, chain) in self.short_chains() {
+            put(&mut snapshot.chains, short.id.index(), self.path(chain, short.without, worker));
+            snapshot.shortened.push(short);
         }
         for nf in &self.host.nfs {
             put(&mut snapshot.roles, nf.id.index(), self.target(nf.id, 0, worker));
@@ -73,7 +82,18 @@ impl View<'_> {
         self.counts.of_worker(worker).unwrap_or_default()
     }
 
-    fn path(&self, chain: &Chain, worker: usize) -> ChainPath {
+    /// The chains without some hops, with the ones that they come from.
+    fn short_chains(&self) -> impl Iterator<Item = (Shortened, &Chain)> {
+        self.shortened.iter().filter_map(|short| Some((*short, self.host.chain(short.of)?)))
+    }
+
+    /// For each hop of a chain, the seconds for which words about flows hold at most.
+    fn longest(&self, chain: &Chain) -> impl Iterator<Item = u16> {
+        chain.hops.iter().map(|role| self.host.nf(*role).map_or(0, |nf| nf.flow_verdicts))
+    }
+
+    /// A chain, without the hops of which `without` has a bit.
+    fn path(&self, chain: &Chain, without: u16, worker: usize) -> ChainPath {
         let output = match chain.output {
             Output::Port(port) => Target::Port(port),
             Output::Ingress => Target::Ingress,
@@ -83,6 +103,7 @@ impl View<'_> {
         let mut broken = false;
         for (hop, role) in chain.hops.iter().enumerate().rev() {
             let target = match self.target(*role, hop as u8, worker) {
+                _ if is_in(without, hop) => targets[targets.len() - 1].clone(),
                 // The hop is left out: its packets go where those of the next one do.
                 Target::Drop(_) if chain.on_failure == OnFailure::Bypass => {
                     targets[targets.len() - 1].clone()
@@ -108,6 +129,7 @@ impl View<'_> {
             watched.clear();
         }
         let roles = chain.hops.iter().map(|role| role.0).collect();
+        let longest = self.longest(chain).collect();
         let by_hash =
             |role: &RoleId| self.host.nf(*role).is_some_and(|nf| nf.balance == model::Balance::FlowHash);
         let hashed = chain.hops.iter().any(by_hash);
@@ -117,7 +139,7 @@ impl View<'_> {
             _ => None,
         });
         let crossings = crossings.flatten().collect();
-        ChainPath { entry, targets, groups, roles, hashed, watched, crossings }
+        ChainPath { entry, targets, groups, roles, hashed, watched, longest, crossings }
     }
 
     fn target(&self, role: RoleId, hop: u8, worker: usize) -> Target {
@@ -168,7 +190,10 @@ impl View<'_> {
             table.ports[index] = Name::new(&port.name).unwrap_or(table.ports[index]);
         }
         for chain in &self.host.chains {
-            self.fill_chain(&mut table, id, chain);
+            self.fill_chain(&mut table, id, chain, Shortened { id: chain.id, of: chain.id, without: 0 });
+        }
+        for (short, chain) in self.short_chains() {
+            self.fill_chain(&mut table, id, chain, short);
         }
         let mut edges = Vec::new();
         for hops in &table.hops {
@@ -191,15 +216,15 @@ impl View<'_> {
         group.table = table;
     }
 
-    fn fill_chain(&self, table: &mut Table, group: GroupId, chain: &Chain) {
-        let row = chain.id.index();
+    fn fill_chain(&self, table: &mut Table, group: GroupId, chain: &Chain, short: Shortened) {
+        let row = short.id.index();
         for (hop, role) in chain.hops.iter().enumerate().take(MAX_HOPS) {
             table.hop_roles[row][hop] = role.0 + 1;
         }
         let mut next = Destination::engine(chain.hops.len() as u8);
         for (hop, role) in chain.hops.iter().enumerate().take(MAX_HOPS).rev() {
             let there = self.roles.get(role).is_some_and(|members| !members.stations.is_empty());
-            let bypassed = !there && chain.on_failure == OnFailure::Bypass;
+            let bypassed = (!there && chain.on_failure == OnFailure::Bypass) || is_in(short.without, hop);
             let here = if bypassed { next } else { self.destination(group, *role, hop as u8) };
             table.hops[row][hop] = here;
             next = here;
@@ -217,6 +242,11 @@ impl View<'_> {
         let stations: Vec<u8> = members.stations.iter().map(|station| station.0).collect();
         Destination::stations(hop, balance_of(nf.balance), &stations)
     }
+}
+
+/// Whether a hop has a bit.
+fn is_in(hops: u16, hop: usize) -> bool {
+    hops.checked_shr(hop as u32).is_some_and(|hops| hops & 1 == 1)
 }
 
 /// Rings that exist stay in the table while both their stations do: what is in them is still to be read. Those of a

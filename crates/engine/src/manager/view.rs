@@ -74,6 +74,10 @@ pub struct ThreadView {
     pub drops: DropCounts,
     /// What no honest NF does.
     pub violations: Vec<(Violation, u64)>,
+    /// Packets with which it decided about their flows.
+    pub flows_decided: u64,
+    /// Packets with which it wanted to, and may not, or whose flow the engine no longer knew.
+    pub flows_refused: u64,
     /// Cells that are with it, by the ledger.
     pub cells: u32,
 }
@@ -85,6 +89,8 @@ pub(super) struct LinkSums {
     returned: u64,
     drops: [u64; DropReason::COUNT],
     violations: [u64; Violation::COUNT],
+    /// Decided, refused.
+    flows: [u64; 2],
 }
 
 /// An NF that has attached.
@@ -221,13 +227,9 @@ impl Engine {
     #[must_use]
     pub fn chains(&self) -> Vec<ChainView> {
         let view = |chain: &netvm_config::model::Chain| {
-            let index = chain.id.index();
-            ChainView {
-                id: chain.id,
-                entered: self.sum(|c| c.chains[index].entered.get()),
-                left: self.sum(|c| c.chains[index].left.get()),
-                drops: self.drops(|c| &c.chains[index].drops),
-            }
+            let sums = self.counted_of_chain(chain.id);
+            let drops = DropReason::ALL.into_iter().zip(sums.drops).filter(|(_, count)| *count > 0);
+            ChainView { id: chain.id, entered: sums.entered, left: sums.left, drops: drops.collect() }
         };
         self.host.chains.iter().map(view).collect()
     }
@@ -249,6 +251,7 @@ impl Engine {
             returned: sum(&|l| l.returned.get()),
             drops: DropReason::ALL.map(|reason| sum(&|l| l.drops.get(reason))),
             violations: Violation::ALL.map(|violation| sum(&|l| l.violations[violation as usize].get())),
+            flows: [sum(&|l| l.flows_decided.get()), sum(&|l| l.flows_refused.get())],
         }
     }
 
@@ -278,6 +281,8 @@ impl Engine {
                     .map(|((v, now), before)| (v, now - before))
                     .filter(|v| v.1 > 0)
                     .collect(),
+                flows_decided: now.flows[0] - before.flows[0],
+                flows_refused: now.flows[1] - before.flows[1],
                 cells: group.map_or(0, |g| g.memories.iter().map(|memory| memory.cells_with(*station)).sum()),
             });
         }

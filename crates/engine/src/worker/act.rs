@@ -40,7 +40,10 @@ impl Path {
         if let Some(meter) = &ingress.meter {
             self.police(meter, from.port, batch);
         }
-        if let Some(decision) = ingress.blanket {
+        let heeds = snapshot.heeded.has(from.port);
+        if let Some(decision) = ingress.blanket
+            && !heeds
+        {
             let treatment = Treatment { decision, resolved: Resolved::NONE };
             return self.treat_alike(snapshot, ingress, treatment, from, from.bytes, batch);
         }
@@ -50,6 +53,9 @@ impl Path {
         self.look_up(policy, ingress, from, batch, found);
         if let Some(switching) = &policy.switching {
             self.switch(policy, ingress, switching, from, batch.len(), found);
+        }
+        if heeds {
+            self.heed(snapshot, ingress, from, batch, found);
         }
         self.treat(snapshot, ingress, from, found, batch);
     }
@@ -119,7 +125,10 @@ impl Path {
         }
         match decision.outcome.resolved(ingress.forward, ingress.undecided) {
             Outcome::Port(out) => self.send_out(snapshot, out, from.memory, batch),
-            Outcome::Chain(chain) => self.enter_chain(snapshot, chain, from.admitted, from.memory, batch),
+            Outcome::Chain(chain) => match treatment.resolved.effect() {
+                None => self.enter_chain(snapshot, chain, from.admitted, from.memory, batch),
+                Some(effect) => self.enter_as_told(snapshot, chain, effect, from, batch),
+            },
             Outcome::Normal => self.send_switched(snapshot, treatment.resolved, from, batch),
             Outcome::Drop(reason) => self.drop_at_port(from.port, reason, batch),
             Outcome::Reject => self.reject_senders(from, batch),

@@ -9,6 +9,7 @@ use dpdk::Batch;
 use netvm_ring::{Action, Descriptor};
 
 use super::deliver::Way;
+use super::heed::Said;
 use super::path::{BURST, Path};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
@@ -86,7 +87,7 @@ impl Path {
                     taken += 1;
                 }
                 Ok(_) => counters.drops.add(DropReason::BadSpan, 1),
-                Err(violation) => counters.violations[violation as usize].add(1),
+                Err(violation) => self.without_packet(sender, *descriptor, violation),
             }
         }
         // SAFETY: so many were written, which nobody else owns.
@@ -120,7 +121,39 @@ impl Path {
             }
             Some(Action::Drop) => self.reject(sender, Some(chain), DropReason::Verdict, run),
             Some(Action::Role) => self.send_to_role(snapshot, sender, verdict, path, run),
-            None => self.reject(sender, Some(chain), DropReason::BadAction, run),
+            Some(action @ (Action::DropFlow | Action::SkipFlow)) => {
+                self.act_on_flows(snapshot, sender, verdict, action, path, run);
+            }
+            Some(Action::Withdraw) | None => self.reject(sender, Some(chain), DropReason::BadAction, run),
+        }
+    }
+
+    /// Hears what is to become of the packets' flows, and treats the packets in the same way.
+    #[cold]
+    fn act_on_flows(
+        &mut self,
+        snapshot: &Snapshot,
+        sender: Sender,
+        verdict: Verdict,
+        action: Action,
+        path: &ChainPath,
+        run: &mut Batch,
+    ) {
+        let drops = action == Action::DropFlow;
+        let said = Said { link: sender.link, hop: verdict.hop, drops, seconds: verdict.argument };
+        self.hear(snapshot, path, said, run);
+        let action = if drops { Action::Drop } else { Action::Next } as u8;
+        self.act(snapshot, sender, Verdict { action, ..verdict }, run);
+    }
+
+    /// A descriptor that names no packet of the sender's: a word without one, or a violation.
+    #[cold]
+    fn without_packet(&self, sender: Sender, descriptor: Descriptor, violation: Violation) {
+        let is_word = descriptor.action() == Action::Withdraw as u8 && violation == Violation::CellOutOfRange;
+        if is_word {
+            self.flows.words.withdraw(sender.link);
+        } else {
+            self.counters.links[sender.link.index()].violations[violation as usize].add(1);
         }
     }
 

@@ -40,6 +40,7 @@ pub(super) fn copy_one(source: &Memory, from: &Mbuf, target: &Memory, to: &mut M
         return false;
     }
     to.set_port(from.port());
+    to.set_note(from.note());
     // SAFETY: both packets are owned, lie in their cells, and have this length. NFs of the source's group may write there
     // meanwhile: the copy is then as torn as the packet.
     unsafe { core::ptr::copy_nonoverlapping(from.data(), to.data(), usize::from(length)) };

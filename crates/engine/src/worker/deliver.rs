@@ -79,17 +79,33 @@ impl Path {
                     Balance::LeastOccupied => rooms.max(),
                     Balance::FlowHash => rooms.min(),
                 };
-                room.map_or(0, |room| room.min(wanted))
+                let room = room.map_or(0, |room| room.min(wanted));
+                if path.has_words() { self.room_inside(path, room) } else { room }
             }
             Target::Drop(DropReason::NfDown) => 0,
             Target::Port(_) | Target::Ingress | Target::Drop(_) => wanted,
         }
     }
 
+    /// How many packets every ring of a chain has room for, at most `wanted`: where NFs may let flows pass them by, a burst
+    /// may enter at any hop.
+    #[cold]
+    fn room_inside(&mut self, path: &ChainPath, wanted: usize) -> usize {
+        let links = path.targets.iter().filter_map(|target| match target {
+            Target::Links { links, .. } => Some(links),
+            _ => None,
+        });
+        let room = |room: usize, link: &LinkId| {
+            let link = self.links[link.index()].as_mut();
+            link.map_or(room, |link| room.min(link.to_nf.room(wanted as u32) as usize))
+        };
+        links.flatten().fold(wanted, room)
+    }
+
     /// Whether a ring inside the chain is filling up: by the word of the NFs that write to it, or, where the engine itself
     /// hands packets from one trust group to the next, by a look at the ring.
     #[inline]
-    fn is_full_inside(&mut self, path: &ChainPath, chain: ChainId) -> bool {
+    pub(super) fn is_full_inside(&mut self, path: &ChainPath, chain: ChainId) -> bool {
         path.watched.iter().any(|watched| self.is_pressed(*watched, chain))
             || path.crossings.iter().any(|link| {
                 self.links[link.index()].as_mut().is_some_and(|link| {

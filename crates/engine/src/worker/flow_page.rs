@@ -3,6 +3,7 @@
 use netvm_flow::{Counters, Moment};
 use netvm_wire::FlowKey;
 
+use super::flow_words::{MOST_WORDS, Word};
 use super::path::Path;
 use crate::ids::{PortId, WorkerId};
 
@@ -21,6 +22,8 @@ pub(crate) struct FlowRow {
     pub(crate) idle: u32,
     /// Ticks since the first.
     pub(crate) age: u32,
+    /// What NFs have said of it, and the ticks for which each word holds yet.
+    pub(crate) words: [Option<(Word, u32)>; MOST_WORDS],
 }
 
 /// How a worker's flow cache does.
@@ -63,7 +66,9 @@ impl FlowPage {
         let cache = &path.flows.cache;
         let moment = Moment { generation, now: path.tick };
         let start = self.cursor.unwrap_or(0);
-        for (_, entry) in cache.entries_from(start, PLACES, moment).take(self.rows.capacity()) {
+        // Each of their flows is looked up once more.
+        let places = if path.flows.words.any() { PLACES / 8 } else { PLACES };
+        for (_, entry) in cache.entries_from(start, places, moment).take(self.rows.capacity()) {
             self.rows.push(FlowRow {
                 port: PortId(entry.port()),
                 key: entry.key(),
@@ -72,9 +77,10 @@ impl FlowPage {
                 bytes: entry.bytes,
                 idle: path.tick.wrapping_sub(entry.last_used),
                 age: path.tick.wrapping_sub(entry.created),
+                words: path.flows.words.of_flow(PortId(entry.port()), &entry.key(), path.tick),
             });
         }
-        let next = start + PLACES;
+        let next = start + places;
         self.cursor = (next < cache.capacity()).then_some(next);
         self.counts = FlowCounts { capacity: cache.capacity() as u64, counters: *cache.counters() };
         self.generation = generation;

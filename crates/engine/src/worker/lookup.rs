@@ -10,6 +10,7 @@ use netvm_switch::{Guard, TICKS_PER_SECOND};
 use netvm_wire::{FlowKey, Malformed};
 
 use super::act::Origin;
+use super::flow_words::FlowWords;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
@@ -24,6 +25,8 @@ pub(crate) const HEADER_BYTES: usize = 256;
 /// What one worker knows of flows.
 pub(crate) struct Flows {
     pub(crate) cache: FlowCache,
+    /// What NFs have said of them.
+    pub(crate) words: FlowWords,
 }
 
 impl Flows {
@@ -33,7 +36,8 @@ impl Flows {
             model::Eviction::Lru => Eviction::Lru,
         };
         let idle = config.idle.saturating_mul(TICKS_PER_SECOND);
-        Ok(Self { cache: FlowCache::new(&Options { entries: config.entries, eviction, idle })? })
+        let cache = FlowCache::new(&Options { entries: config.entries, eviction, idle })?;
+        Ok(Self { cache, words: FlowWords::new()? })
     }
 }
 

@@ -122,6 +122,7 @@ impl Worker {
             Command::RemoveLink(id) => {
                 path.drain(&self.snapshot, id);
                 path.note_faults(id);
+                path.flows.words.withdraw(id);
                 path.active.retain(|active| *active != id);
                 if let Some(old) = path.links[id.index()].take() {
                     self.tell(Event::Retired(Retired::Link(old)));

@@ -32,10 +32,28 @@ impl Resolved {
     const FLOOD: Self = Self(1 << 8);
     const FILTERED: Self = Self((1 << 8) + 1);
     const WRONG_VLAN: Self = Self((1 << 8) + 2);
+    /// From here on: packets of a chain, of whose flows NFs have said something.
+    const TOLD: u32 = (1 << 8) + 3;
 
     #[inline(always)]
     pub(crate) const fn of(extra: u32) -> Self {
         Self(extra & PLACE)
+    }
+
+    /// What NFs have said comes to the effect with this number, one of a burst's.
+    pub(super) const fn told(effect: u32) -> Self {
+        Self(Self::TOLD + effect)
+    }
+
+    /// The number of the effect, where NFs have said something.
+    #[inline(always)]
+    pub(super) const fn effect(self) -> Option<u32> {
+        if self.0 >= Self::TOLD && self.0 != Self::NONE.0 { Some(self.0 - Self::TOLD) } else { None }
+    }
+
+    /// A flow's further number for this.
+    pub(super) const fn to_extra(self) -> u32 {
+        self.0
     }
 
     #[inline(always)]

@@ -180,6 +180,7 @@ pub fn nf(id: u16, role: &str, group: u16) -> NfConfig {
         role: role.to_owned(),
         group: GroupId(group),
         balance: Balance::LeastOccupied,
+        flow_verdicts: 0,
         start,
     }
 }

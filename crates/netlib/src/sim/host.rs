@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::Error;
 use crate::endpoint::BURST;
-use crate::packet::{PortId, RoleId, Verdict};
+use crate::packet::{Idle, PortId, RoleId, Verdict};
 
 pub(super) const STRIDE: u32 = 16_384;
 pub(super) const HEADROOM: u16 = 256;
@@ -108,6 +108,9 @@ impl Host {
             Action::Role => Verdict::Role(RoleId(descriptor.argument())),
             Action::Drop => Verdict::Drop,
             Action::Next => Verdict::Next,
+            Action::DropFlow => Verdict::DropFlow(Idle(descriptor.argument())),
+            Action::SkipFlow => Verdict::SkipFlow(Idle(descriptor.argument())),
+            Action::Withdraw => return None,
         };
         let (cell, offset, length) = (descriptor.cell(), descriptor.offset(), descriptor.length());
         if !self.region.geometry().contains(cell, offset, length) {

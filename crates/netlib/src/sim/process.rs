@@ -201,6 +201,9 @@ impl Process {
             for n in 0..self.host.rings.len() {
                 let taken = self.host.rings[n].1.pop(&mut returned);
                 for descriptor in &returned[..taken] {
+                    if *descriptor == Descriptor::withdrawal(0) {
+                        continue;
+                    }
                     let outcome = self.host.outcome(*descriptor);
                     match outcomes.get_mut(descriptor.cell() as usize) {
                         Some(slot @ None) if outcome.is_some() => *slot = outcome,

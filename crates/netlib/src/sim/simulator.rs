@@ -19,6 +19,7 @@ use crate::wait::{Stop, Waiting};
 pub struct Simulator {
     host: Host,
     endpoint: Endpoint,
+    withdrawn: u64,
 }
 
 impl Simulator {
@@ -43,7 +44,7 @@ impl Simulator {
         };
         let mut endpoints = Attachment::from_fds(fds, None, Waiting::Poll, Stop::default())?.into_endpoints();
         match endpoints.pop() {
-            Some(endpoint) => Ok(Self { host, endpoint }),
+            Some(endpoint) => Ok(Self { host, endpoint, withdrawn: 0 }),
             None => Err(Error::Control(ControlError::Unsound("simulator"))),
         }
     }
@@ -52,6 +53,12 @@ impl Simulator {
     #[must_use]
     pub fn context(&self) -> ThreadContext<'_> {
         ThreadContext::new(&self.endpoint)
+    }
+
+    /// How often the NF has taken back what it said of whole flows.
+    #[must_use]
+    pub const fn withdrawn(&self) -> u64 {
+        self.withdrawn
     }
 
     /// Lets the NF see one packet that came in by `ingress`, and returns what it made of it.
@@ -83,19 +90,36 @@ impl Simulator {
             while let Some(mut burst) = self.endpoint.try_receive() {
                 function.burst(&mut burst);
             }
-            let mut returned = [Descriptor::default(); BURST];
-            let count: usize = self.host.rings.iter_mut().map(|(_, from)| from.pop(&mut returned)).sum();
-            returned[..count].sort_by_key(|descriptor| descriptor.cell());
-            outcomes.extend(returned[..count].iter().filter_map(|returned| self.host.outcome(*returned)));
+            if function.withdraws() {
+                self.endpoint.withdraw();
+            }
+            let mut returned = self.returned();
+            returned.sort_by_key(|descriptor| descriptor.cell());
+            outcomes.extend(returned.iter().filter_map(|returned| self.host.outcome(*returned)));
         }
         outcomes
+    }
+
+    /// What the NF has returned; words without a packet are counted and left out.
+    fn returned(&mut self) -> Vec<Descriptor> {
+        let mut returned = Vec::new();
+        let mut some = [Descriptor::default(); BURST];
+        for (_, from) in &mut self.host.rings {
+            while let count @ 1.. = from.pop(&mut some) {
+                returned.extend_from_slice(&some[..count]);
+            }
+        }
+        let all = returned.len();
+        returned.retain(|descriptor| *descriptor != Descriptor::withdrawal(descriptor.worker()));
+        self.withdrawn += (all - returned.len()) as u64;
+        returned
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Packet, RoleId, Verdict};
+    use crate::packet::{Idle, Packet, RoleId, Verdict};
 
     struct Tagger;
 
@@ -145,6 +169,28 @@ mod tests {
         let got = simulator.inject_all(&mut Tagger, &list);
         assert_eq!(got.len(), 1000);
         assert!(got.iter().zip(&frames).all(|(got, frame)| got.bytes == *frame));
+    }
+
+    #[test]
+    fn words_about_flows_come_out_and_are_taken_back_in_order() {
+        struct Opinion(bool);
+        impl NetworkFunction for Opinion {
+            fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+                self.0 |= packet.len() == 3;
+                let idle = Idle(packet.len() as u16);
+                if packet.data()[0] == 0 { Verdict::DropFlow(idle) } else { Verdict::SkipFlow(Idle::LONGEST) }
+            }
+            fn withdraws(&mut self) -> bool {
+                std::mem::take(&mut self.0)
+            }
+        }
+        let mut simulator = Simulator::new(&[], &[]).unwrap();
+        let mut opinion = Opinion(false);
+        let got = simulator.inject_all(&mut opinion, &[(PortId(0), &[0, 1]), (PortId(0), &[1, 1])]);
+        assert_eq!(got[0].verdict, Verdict::DropFlow(Idle(2)));
+        assert_eq!((got[1].verdict, simulator.withdrawn()), (Verdict::SkipFlow(Idle(u16::MAX)), 0));
+        let got = simulator.inject(&mut opinion, PortId(0), &[0, 1, 2]);
+        assert_eq!((got.verdict, simulator.withdrawn()), (Verdict::DropFlow(Idle(3)), 1));
     }
 
     #[test]

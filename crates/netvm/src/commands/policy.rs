@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use netvm_api::{AddRule, Client, Flows, PolicyInfo, Position, TraceReply};
+use netvm_api::{AddRule, Client, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position, TraceReply};
 
 use super::{find_daemon, packet};
 use crate::cli::PolicyCommand;
@@ -76,7 +76,17 @@ pub async fn flows(client: &Client, output: &Output, most: usize) -> Result<(), 
 }
 
 fn draw_flows(flows: &Flows, output: &Output) -> String {
-    let mut table = output.table(&["PORT", "FLOW", "RULE", ">PACKETS", ">BYTES", ">IDLE", ">AGE", ">WORKER"]);
+    let mut table = output.table(&[
+        "PORT",
+        "FLOW",
+        "RULE",
+        ">PACKETS",
+        ">BYTES",
+        ">IDLE",
+        ">AGE",
+        ">WORKER",
+        "SAID BY NFS",
+    ]);
     for flow in &flows.flows {
         let row = [
             flow.port.clone(),
@@ -87,6 +97,7 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
             duration(flow.idle_s),
             duration(flow.age_s),
             flow.worker.to_string(),
+            flow.verdicts.iter().map(said).collect::<Vec<_>>().join(", "),
         ];
         table.add_row(row);
     }
@@ -101,6 +112,15 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
         )
     });
     format!("{table}\n{}", caches.collect::<String>())
+}
+
+/// Such as `scan: skip for 58 s`.
+fn said(verdict: &FlowVerdictInfo) -> String {
+    let what = match verdict.verdict {
+        FlowVerdict::Drop => "drop",
+        FlowVerdict::Skip => "skip",
+    };
+    format!("{}: {what} for {}", verdict.role, duration(verdict.left_s))
 }
 
 /// The MAC addresses that L2 switching knows.

@@ -8,11 +8,11 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use netvm_api::{
-    AddRule, AddressInfo, CacheInfo, Done, FlowInfo, Flows, MOST_FLOWS, PolicyInfo, RuleInfo, TraceReply,
-    TraceRequest,
+    AddRule, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, MOST_FLOWS,
+    PolicyInfo, RuleInfo, TraceReply, TraceRequest,
 };
 use netvm_config::model::{Host, Rule, RuleId};
-use netvm_engine::{FlowView, RuleCount, Step};
+use netvm_engine::{FlowView, FlowWord, RuleCount, Step};
 use netvm_policy::Names;
 use netvm_wire::{FlowKey, Malformed};
 use tokio::sync::oneshot;
@@ -189,6 +189,15 @@ fn flow_info(host: &Host, flow: &FlowView) -> FlowInfo {
         bytes: flow.bytes,
         idle_s: flow.idle,
         age_s: flow.age,
+        verdicts: flow.words.iter().map(|word| verdict_info(host, *word)).collect(),
+    }
+}
+
+fn verdict_info(host: &Host, word: FlowWord) -> FlowVerdictInfo {
+    FlowVerdictInfo {
+        role: host.nf(word.role).map_or_else(|| word.role.to_string(), |nf| nf.role.clone()),
+        verdict: if word.drops { FlowVerdict::Drop } else { FlowVerdict::Skip },
+        left_s: word.left,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Parser;
 use netlib::sim::{Outcome, Simulator};
-use netlib::{PortId, RoleId};
+use netlib::{Idle, PortId, RoleId};
 use netvm_nf_common::{Lines, Live, testing};
 use proptest::prelude::*;
 
@@ -159,7 +159,7 @@ fn patterns_without_a_counter_of_their_own_are_summed() {
     let counters = counters_of(&nf);
     assert_eq!(crate::counters(40).len(), MAX_COUNTERS);
     assert_eq!(counters[COUNTERS.len()..], [1; crate::MAX_SHOWN]);
-    assert_eq!((counter(&nf, "pattern-27"), counter(&nf, "pattern-rest")), (1, 13));
+    assert_eq!((counter(&nf, "pattern-25"), counter(&nf, "pattern-rest")), (1, 15));
     let (_, few) = with("count \"a\"", &[]);
     assert_eq!(counters_of(&few), [0; MAX_COUNTERS]);
 }
@@ -184,8 +184,33 @@ fn new_patterns_are_taken_while_packets_flow() {
         assert!(std::time::Instant::now() < deadline, "the new patterns are not used");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+    assert!(simulator.withdrawn() > 0, "what the old ones said of flows is taken back");
     assert_eq!(verdicts(&mut simulator, &mut nf, &["a", "ab"]), [Verdict::Next, WAN]);
     assert_eq!((counter(&nf, "pattern-1"), counter(&nf, "pattern-rest")), (2, 4), "counted anew");
+}
+
+#[test]
+fn the_rest_of_a_flow_is_left_to_the_engine() {
+    let text = "drop \"evil\"\nport:wan \"GET\"\n";
+    let (mut simulator, mut nf) = with(text, &["--drop-flow", "--skip-after", "3", "--flow-idle", "9"]);
+    let (skip, drop) = (Verdict::SkipFlow(Idle(9)), Verdict::DropFlow(Idle(9)));
+    // A packet that a pattern decides about makes its flow begin anew.
+    let payloads = ["a", "b", "GET", "a", "b", "c", "d", "evil", "a"];
+    assert_eq!(
+        verdicts(&mut simulator, &mut nf, &payloads),
+        [Verdict::Next, Verdict::Next, WAN, Verdict::Next, Verdict::Next, skip, skip, drop, Verdict::Next]
+    );
+    assert_eq!((counter(&nf, "flow-skips"), counter(&nf, "flow-drops")), (2, 1));
+    // Flows are told apart by all that the engine tells them by, and by nothing that differs within one.
+    let mut of = |from: &str, to: &str| simulator.inject(&mut nf, IN, &testing::tcp(from, to, b"x")).verdict;
+    assert_eq!([of("10.0.0.9:1", "10.0.0.8:2"), of("10.0.0.9:1", "10.0.0.8:2")], [Verdict::Next; 2]);
+    assert_eq!([of("10.0.0.9:2", "10.0.0.8:2"), of("10.0.0.8:2", "10.0.0.9:1")], [Verdict::Next; 2]);
+    assert_eq!(of("10.0.0.9:1", "10.0.0.8:2"), skip);
+    // Only where packets would go on anyway.
+    let (mut simulator, mut nf) = with(text, &["--skip-after", "1", "--default", "port:wan"]);
+    assert_eq!(verdicts(&mut simulator, &mut nf, &["a", "evil"]), [WAN, Verdict::Drop]);
+    let (mut simulator, mut nf) = with(text, &["--skip-after", "1", "--whole-frame"]);
+    assert_eq!(verdicts(&mut simulator, &mut nf, &["a"]), [Verdict::SkipFlow(Idle::LONGEST)]);
 }
 
 #[test]
