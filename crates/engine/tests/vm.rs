@@ -215,10 +215,11 @@ fn a_hostile_guest_stops_nobody_else() {
     let vm = rig.attach_vm("b", &image, false);
     let (start, mut last) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(seconds) {
-        assert!(!rig.until(Duration::from_millis(500), |_| false));
-        let left = rig.engine.chains()[1].left;
-        assert!(left > last, "the honest chain stands still: {}", rig.story());
-        last = left;
+        assert!(!rig.until(Duration::from_millis(200), |_| false));
+        // With patience: on a machine with much else to do a worker may have to wait for its core.
+        let moves = rig.until(SOON, |engine| engine.chains()[1].left > last);
+        assert!(moves, "the honest chain stands still: {}", rig.story());
+        last = rig.engine.chains()[1].left;
     }
     rig.kill_vm(vm);
     assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
@@ -274,7 +275,7 @@ fn a_vm_has_threads_and_regions_as_a_process_does() {
 #[test]
 fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
     for how in ["reboot -f", "echo c >/proc/sysrq-trigger"] {
-        let script = format!("nf & sleep 3; {how}");
+        let script = format!("nf & read enter; {how}");
         let Some(image) = Image::with("/bin/busybox", &["sh", "-c", &script], Some(FORWARD)) else { return };
         let mut rig = Rig::new(&EngineConfig::default());
         let host = line(&["a"], None, false);
@@ -286,6 +287,7 @@ fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
             rig.story(),
             vm.console()
         );
+        vm.press_enter();
         let ended = rig.until(SOON, |_| vm.child.try_wait().unwrap().is_some());
         assert!(ended, "{how}: QEMU goes on\n{}", vm.console());
         rig.engine.departed(vm.id);

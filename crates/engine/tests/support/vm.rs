@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,11 @@ impl Vm {
     pub fn console(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.console).unwrap_or_default()).into_owned()
     }
+
+    /// Presses Enter on its console.
+    pub fn press_enter(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
 }
 
 impl Drop for Vm {
@@ -114,8 +120,8 @@ impl Rig {
             .arg("-initrd")
             .arg(image.folder.join("initrd"));
         command.args(["-append", "console=ttyS0 quiet panic=-1"]);
-        command.arg("-serial").arg(format!("file:{}", console.display()));
-        command.args(memory.arguments()).stdin(Stdio::null());
+        command.args(["-serial", "stdio"]).stdout(std::fs::File::create(&console).unwrap());
+        command.args(memory.arguments()).stdin(Stdio::piped());
         let passed: Vec<i32> = memory.descriptors().map(|fd| fd.as_raw_fd()).collect();
         // SAFETY: only async-signal-safe calls between fork and exec, and nothing is allocated.
         unsafe {
