@@ -10,8 +10,8 @@ const OLDEST: &str = "22.11";
 
 /// The libraries whose symbols the shim and the bindings name; drivers are plug-ins that the EAL loads.
 /// Older releases have no rte_log of its own.
-const LIBRARIES: [&str; 7] =
-    ["rte_acl", "rte_eal", "rte_ethdev", "rte_log", "rte_mbuf", "rte_mempool", "rte_ring"];
+const LIBRARIES: [&str; 8] =
+    ["rte_acl", "rte_eal", "rte_ethdev", "rte_log", "rte_mbuf", "rte_mempool", "rte_ring", "rte_vhost"];
 
 /// DPDK's own functions that are bound as they are; everything else goes through `netvm_*` of the shim.
 const FUNCTIONS: [&str; 22] = [
@@ -40,8 +40,9 @@ const FUNCTIONS: [&str; 22] = [
 ];
 
 fn main() -> ExitCode {
-    for input in ["build.rs", "src/acl.c", "src/acl.h", "src/shim.c", "src/shim.h"] {
-        println!("cargo:rerun-if-changed={input}");
+    println!("cargo:rerun-if-changed=build.rs");
+    for part in ["acl.c", "acl.h", "lane.h", "offload.c", "offload.h", "shim.c", "shim.h", "vhost.c", "vhost.h"] {
+        println!("cargo:rerun-if-changed=src/{part}");
     }
     match build() {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,7 +71,7 @@ fn build() -> Result<(), Box<dyn Error>> {
 
     let mut shim = cc::Build::new();
     // On the packet path, so optimised in debug builds too.
-    shim.file("src/shim.c").file("src/acl.c").std("gnu11").opt_level(3);
+    shim.file("src/shim.c").file("src/acl.c").file("src/offload.c").file("src/vhost.c").std("gnu11").opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
     for flag in &flags {
         // As system headers: DPDK's own warn under -Wextra.
@@ -94,6 +95,8 @@ fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
     let mut builder = bindgen::Builder::default()
         .header("src/shim.h")
         .header("src/acl.h")
+        .header("src/offload.h")
+        .header("src/vhost.h")
         .clang_args(flags)
         .clang_arg("-DALLOW_EXPERIMENTAL_API")
         .rust_edition(bindgen::RustEdition::Edition2024)

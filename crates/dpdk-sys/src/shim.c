@@ -1,10 +1,11 @@
 /* See shim.h. */
 #include "shim.h"
 
+#include "lane.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,51 +15,7 @@
 #include <rte_log.h>
 #include <rte_mbuf_pool_ops.h>
 
-/*
- * Threads that are giving mbufs back.
- *
- * All mbufs of a pool may have been counted as back while the thread that put the last one still runs inside the
- * mempool's code. Freeing the pool then would pull the memory from under it. So whoever gives mbufs back says so, in a
- * lane that its lcore id selects: `entered` runs ahead of `left` while it does. Threads without an lcore id share one
- * lane and pay for an atomic addition.
- */
-struct lane {
-	_Alignas(2 * RTE_CACHE_LINE_SIZE) _Atomic uint32_t entered;
-	_Atomic uint32_t left;
-};
-
-#define SHARED_LANE RTE_MAX_LCORE
-#define LANES (RTE_MAX_LCORE + 1)
-
-static struct lane lanes[LANES];
-
-static inline struct lane *
-give_begin(void)
-{
-	unsigned int id = rte_lcore_id();
-	struct lane *lane;
-
-	if (likely(id < RTE_MAX_LCORE)) {
-		lane = &lanes[id];
-		atomic_store_explicit(&lane->entered,
-			atomic_load_explicit(&lane->entered, memory_order_relaxed) + 1, memory_order_relaxed);
-	} else {
-		lane = &lanes[SHARED_LANE];
-		atomic_fetch_add_explicit(&lane->entered, 1, memory_order_relaxed);
-	}
-	atomic_thread_fence(memory_order_release);
-	return lane;
-}
-
-static inline void
-give_end(struct lane *lane)
-{
-	if (likely(lane != &lanes[SHARED_LANE]))
-		atomic_store_explicit(&lane->left,
-			atomic_load_explicit(&lane->left, memory_order_relaxed) + 1, memory_order_release);
-	else
-		atomic_fetch_add_explicit(&lane->left, 1, memory_order_release);
-}
+struct lane netvm_lanes[LANES];
 
 /* Waits until everybody who is giving mbufs back now has finished; not for those who begin later. */
 static int
@@ -68,14 +25,14 @@ await_givers(void)
 
 	atomic_thread_fence(memory_order_acquire);
 	for (i = 0; i < LANES; i++) {
-		uint32_t entered = atomic_load_explicit(&lanes[i].entered, memory_order_relaxed);
+		uint32_t entered = atomic_load_explicit(&netvm_lanes[i].entered, memory_order_relaxed);
 
 		for (;;) {
-			uint32_t left = atomic_load_explicit(&lanes[i].left, memory_order_acquire);
+			uint32_t left = atomic_load_explicit(&netvm_lanes[i].left, memory_order_acquire);
 
 			if (i == SHARED_LANE) {
 				/* Several may be inside: it takes a moment when none is. `entered` is read after. */
-				entered = atomic_load_explicit(&lanes[i].entered, memory_order_relaxed);
+				entered = atomic_load_explicit(&netvm_lanes[i].entered, memory_order_relaxed);
 				if (left == entered)
 					break;
 			} else if ((int32_t)(left - entered) >= 0) {

@@ -5,10 +5,12 @@
 //! | `eal` | [`Eal`]: started once, with or without huge pages and privileges; threads register with it |
 //! | `pool` | [`Pool`]: packets whose bytes are in memory that the caller maps and shares, and whose headers are private |
 //! | `mbuf` | [`Mbuf`] owns a packet, [`MbufPtr`] is its address |
+//! | `offload` | checksums and segmentation that guests leave to others |
 //! | `batch` | [`Batch`] owns up to 64 packets |
 //! | `arrival` | what one sleeps on until an AF_PACKET port has packets |
 //! | `builder`, `port`, `queue` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
 //! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
+//! | `vhost` | [`VhostPort`] serves a vhost-user socket; [`VhostQueue`] moves batches from and to the guest |
 //! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
 //! | `cycles` | [`cycles()`], the time stamp counter |
 //!
@@ -34,10 +36,12 @@ mod interface;
 mod log;
 mod mbuf;
 mod memory;
+mod offload;
 mod pool;
 mod port;
 mod queue;
 mod ring;
+mod vhost;
 
 pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use batch::{Batch, Drain};
@@ -50,7 +54,9 @@ pub use eal::{Eal, EalError, EalOptions, HugePages, LogLevel, ThreadError, Threa
 pub use ids::{NumaNode, PortNumber, QueueId};
 pub use mbuf::{BoundsError, Mbuf, MbufPtr};
 pub use memory::{HeapMemory, PacketMemory};
+pub use offload::Oversized;
 pub use pool::{Pool, PoolError, PoolOptions, Store};
 pub use port::{Link, Port, PortInfo, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ring::{RingConsumer, RingError, RingProducer, ring};
+pub use vhost::{Accepts, VhostError, VhostMode, VhostOptions, VhostPort, VhostQueue, VhostStatus};

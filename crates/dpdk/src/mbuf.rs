@@ -280,6 +280,19 @@ impl Mbuf {
         }
     }
 
+    /// Moves the beginning of the packet in its first buffer.
+    ///
+    /// # Safety
+    /// `offset + in_first` is where the packet's bytes end in that buffer, and `whole` is what all its buffers hold.
+    pub(crate) unsafe fn set_front(&mut self, offset: u16, in_first: u16, whole: u32) {
+        // SAFETY: the fields have these types; the caller keeps them within the buffer.
+        unsafe {
+            self.set::<u16, DATA_OFF>(offset);
+            self.set::<u16, DATA_LEN>(in_first);
+            self.set::<u32, PKT_LEN>(whole);
+        }
+    }
+
     /// Copies the beginning of the packet out and returns how many bytes that were: at most those of the first buffer.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let length = out.len().min(usize::from(self.data_len()));

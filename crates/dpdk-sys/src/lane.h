@@ -1,0 +1,56 @@
+/*
+ * Threads that are giving mbufs back.
+ *
+ * All mbufs of a pool may have been counted as back while the thread that put the last one still runs inside the
+ * mempool's code. Freeing the pool then would pull the memory from under it. So whoever gives mbufs back says so, in a
+ * lane that its lcore id selects: `entered` runs ahead of `left` while it does. Threads without an lcore id share one
+ * lane and pay for an atomic addition.
+ */
+#ifndef NETVM_DPDK_LANE_H
+#define NETVM_DPDK_LANE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include <rte_common.h>
+#include <rte_lcore.h>
+
+struct lane {
+	_Alignas(2 * RTE_CACHE_LINE_SIZE) _Atomic uint32_t entered;
+	_Atomic uint32_t left;
+};
+
+#define SHARED_LANE RTE_MAX_LCORE
+#define LANES (RTE_MAX_LCORE + 1)
+
+extern struct lane netvm_lanes[LANES];
+
+static inline struct lane *
+give_begin(void)
+{
+	unsigned int id = rte_lcore_id();
+	struct lane *lane;
+
+	if (likely(id < RTE_MAX_LCORE)) {
+		lane = &netvm_lanes[id];
+		atomic_store_explicit(&lane->entered,
+			atomic_load_explicit(&lane->entered, memory_order_relaxed) + 1, memory_order_relaxed);
+	} else {
+		lane = &netvm_lanes[SHARED_LANE];
+		atomic_fetch_add_explicit(&lane->entered, 1, memory_order_relaxed);
+	}
+	atomic_thread_fence(memory_order_release);
+	return lane;
+}
+
+static inline void
+give_end(struct lane *lane)
+{
+	if (likely(lane != &netvm_lanes[SHARED_LANE]))
+		atomic_store_explicit(&lane->left,
+			atomic_load_explicit(&lane->left, memory_order_relaxed) + 1, memory_order_release);
+	else
+		atomic_fetch_add_explicit(&lane->left, 1, memory_order_release);
+}
+
+#endif

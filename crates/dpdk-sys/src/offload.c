@@ -1,0 +1,79 @@
+/* See offload.h. */
+#include "offload.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <rte_ip.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
+
+#include "lane.h"
+
+int
+netvm_offload_checksum(struct rte_mbuf *mbuf)
+{
+	uint64_t wanted = mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK;
+	uint32_t start = mbuf->l2_len + mbuf->l3_len;
+	uint32_t at;
+	uint16_t sum;
+
+	mbuf->ol_flags &= ~NETVM_OFFLOAD_ANY;
+	if (wanted == RTE_MBUF_F_TX_TCP_CKSUM)
+		at = start + offsetof(struct rte_tcp_hdr, cksum);
+	else if (wanted == RTE_MBUF_F_TX_UDP_CKSUM)
+		at = start + offsetof(struct rte_udp_hdr, dgram_cksum);
+	else
+		return wanted == 0 ? 0 : -EINVAL;
+	if (at + sizeof(sum) > mbuf->data_len)
+		return -EINVAL;
+	if (rte_raw_cksum_mbuf(mbuf, start, mbuf->pkt_len - start, &sum) != 0)
+		return -EINVAL;
+	sum = (uint16_t)~sum;
+	/* 0 says that there is none (RFC 768); the other zero means the same sum. */
+	if (sum == 0 && wanted == RTE_MBUF_F_TX_UDP_CKSUM)
+		sum = 0xffff;
+	memcpy(rte_pktmbuf_mtod_offset(mbuf, char *, at), &sum, sizeof(sum));
+	return 0;
+}
+
+int
+netvm_mbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint32_t length, void *to)
+{
+	char *out = to;
+
+	while (mbuf != NULL && offset >= mbuf->data_len) {
+		offset -= mbuf->data_len;
+		mbuf = mbuf->next;
+	}
+	while (length > 0) {
+		uint32_t part;
+
+		if (mbuf == NULL)
+			return -EINVAL;
+		part = RTE_MIN(length, mbuf->data_len - offset);
+		memcpy(out, rte_pktmbuf_mtod_offset(mbuf, const char *, offset), part);
+		out += part;
+		length -= part;
+		offset = 0;
+		mbuf = mbuf->next;
+	}
+	return 0;
+}
+
+uint16_t
+netvm_raw_checksum(const void *bytes, size_t length)
+{
+	return rte_raw_cksum(bytes, length);
+}
+
+struct rte_mbuf *
+netvm_mbuf_copy(const struct rte_mbuf *mbuf, struct rte_mempool *pool)
+{
+	/* It frees what it has taken when that is not enough. */
+	struct lane *lane = give_begin();
+	struct rte_mbuf *copy = rte_pktmbuf_copy(mbuf, pool, 0, UINT32_MAX);
+
+	give_end(lane);
+	return copy;
+}

@@ -1,0 +1,160 @@
+/* See vhost.h. */
+#include "vhost.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <linux/virtio_net.h>
+
+#include <rte_config.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <rte_vhost.h>
+
+#include "lane.h"
+
+#define BIT(feature) (1ULL << (feature))
+
+/* Fragmentation of UDP by the peer (UFO) is left out: no driver since Linux 4.14 sends it. */
+#define NEVER (BIT(VIRTIO_NET_F_HOST_UFO) | BIT(VIRTIO_NET_F_GUEST_UFO))
+
+/* Of one connection; the library keeps a pointer to them. */
+static struct rte_vhost_device_ops callbacks;
+
+static int
+serve(const struct netvm_vhost_spec *spec)
+{
+	uint64_t flags = 0;
+	int error;
+
+	if (spec->client)
+		flags |= RTE_VHOST_USER_CLIENT;
+	/* Without segmentation a packet that needs a second mbuf is one that is too long. */
+	if (!spec->segmentation)
+		flags |= RTE_VHOST_USER_LINEARBUF_SUPPORT;
+	errno = 0;
+	error = rte_vhost_driver_register(spec->path, flags);
+	if (error != 0)
+		return errno > 0 ? -errno : -EINVAL;
+	if (rte_vhost_driver_disable_features(spec->path, NEVER) != 0 ||
+			rte_vhost_driver_callback_register(spec->path, &callbacks) != 0) {
+		rte_vhost_driver_unregister(spec->path);
+		return -EINVAL;
+	}
+	errno = 0;
+	if (rte_vhost_driver_start(spec->path) != 0) {
+		error = errno > 0 ? -errno : -EINVAL;
+		rte_vhost_driver_unregister(spec->path);
+		return error;
+	}
+	return 0;
+}
+
+int
+netvm_vhost_open(const struct netvm_vhost_spec *spec)
+{
+	int error;
+
+	callbacks.new_device = spec->callbacks.arrived;
+	callbacks.destroy_device = spec->callbacks.left;
+	callbacks.destroy_connection = spec->callbacks.gone;
+	callbacks.vring_state_changed = spec->callbacks.vring;
+	/* What guests write and say must not be able to fill a log; what this call has to say is heard. */
+	rte_log_set_level_pattern("lib.vhost.data", RTE_LOG_CRIT);
+	rte_log_set_level_pattern("lib.vhost.config", RTE_LOG_ERR);
+	error = serve(spec);
+	rte_log_set_level_pattern("lib.vhost.config", RTE_LOG_CRIT);
+	return error;
+}
+
+int
+netvm_vhost_close(const char *path)
+{
+	struct lane *lane = give_begin();
+	int error = rte_vhost_driver_unregister(path);
+
+	give_end(lane);
+	return error == 0 ? 0 : -ENOENT;
+}
+
+int
+netvm_vhost_path(int device, char path[NETVM_VHOST_PATH])
+{
+	return rte_vhost_get_ifname(device, path, NETVM_VHOST_PATH) == 0 ? 0 : -ENODEV;
+}
+
+uint32_t
+netvm_vhost_accepts(int device)
+{
+	uint64_t features = 0;
+	uint32_t accepts = 0;
+
+	if (rte_vhost_get_negotiated_features(device, &features) != 0)
+		return 0;
+	if (features & BIT(VIRTIO_NET_F_GUEST_CSUM))
+		accepts |= NETVM_VHOST_CSUM;
+	if (features & BIT(VIRTIO_NET_F_GUEST_TSO4))
+		accepts |= NETVM_VHOST_TSO4;
+	if (features & BIT(VIRTIO_NET_F_GUEST_TSO6))
+		accepts |= NETVM_VHOST_TSO6;
+	return accepts;
+}
+
+int
+netvm_vhost_kick(int device, uint16_t vring)
+{
+	struct rte_vhost_vring ring;
+
+	return rte_vhost_get_vhost_vring(device, vring, &ring) == 0 ? ring.kickfd : -ENODEV;
+}
+
+int
+netvm_vhost_notify(int device, uint16_t vring, int enable)
+{
+	return rte_vhost_enable_guest_notification(device, vring, enable);
+}
+
+uint32_t
+netvm_vhost_waiting(int device, uint16_t vring)
+{
+	return rte_vhost_rx_queue_count(device, vring);
+}
+
+uint16_t
+netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count)
+{
+	struct lane *lane = give_begin();
+	uint16_t received = rte_vhost_dequeue_burst(device, vring, pool, mbufs, count);
+
+	give_end(lane);
+	return received;
+}
+
+uint16_t
+netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+{
+	uint16_t sent = rte_vhost_enqueue_burst(device, vring, mbufs, count);
+	struct rte_mempool *pool;
+	struct lane *lane;
+	uint64_t sum = 0;
+	int simple = 1;
+	uint16_t i;
+
+	if (sent == 0)
+		return 0;
+	pool = mbufs[0]->pool;
+	for (i = 0; i < sent; i++) {
+		const struct rte_mbuf *mbuf = mbufs[i];
+
+		sum += mbuf->pkt_len;
+		simple &= mbuf->nb_segs == 1 && mbuf->pool == pool && mbuf->refcnt == 1 && RTE_MBUF_DIRECT(mbuf);
+	}
+	*bytes += sum;
+	lane = give_begin();
+	if (likely(simple))
+		rte_mempool_put_bulk(pool, (void **)mbufs, sent);
+	else
+		rte_pktmbuf_free_bulk(mbufs, sent);
+	give_end(lane);
+	return sent;
+}

@@ -1,0 +1,85 @@
+/*
+ * rte_vhost: virtio-net devices of guests, over vhost-user sockets.
+ *
+ * Vring 2n is guest queue pair n's receive ring (netvm sends there), 2n + 1 its transmit ring.
+ */
+#ifndef NETVM_DPDK_VHOST_H
+#define NETVM_DPDK_VHOST_H
+
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+
+enum netvm_vhost_constant {
+	/** Vrings 0 to 2 * NETVM_VHOST_MAX_PAIRS - 1 are served. */
+	NETVM_VHOST_MAX_PAIRS = 64,
+	/** Packets that one call moves, at most. */
+	NETVM_VHOST_BURST = 32,
+	/** Longest path of a socket, with its NUL byte. */
+	NETVM_VHOST_PATH = 108,
+};
+
+/** What a guest takes besides plain packets. */
+enum netvm_vhost_accepts {
+	/** Checksums of TCP and UDP that are not computed. */
+	NETVM_VHOST_CSUM = 1,
+	/** TCP segments longer than its MTU, over IPv4. */
+	NETVM_VHOST_TSO4 = 2,
+	/** The same over IPv6. */
+	NETVM_VHOST_TSO6 = 4,
+};
+
+/** Called by the thread that serves the sockets, or by the one that closes a port. */
+struct netvm_vhost_callbacks {
+	/** A guest's driver is ready. */
+	int (*arrived)(int device);
+	/** It is not any more: nobody may use the device after this returns. */
+	void (*left)(int device);
+	/** Its connection is closed. */
+	void (*gone)(int device);
+	/** A vring was switched on or off. */
+	int (*vring)(int device, uint16_t vring, int enabled);
+};
+
+struct netvm_vhost_spec {
+	const char *path;
+	struct netvm_vhost_callbacks callbacks;
+	/** Connect to the socket, again and again, in place of making it. */
+	uint8_t client;
+	/** Offer to take TCP segments that are longer than a packet. */
+	uint8_t segmentation;
+};
+
+/** Begins to serve a socket. 0 or a negative errno. */
+int netvm_vhost_open(const struct netvm_vhost_spec *spec);
+
+/** Ends that; calls `left` for what was connected. */
+int netvm_vhost_close(const char *path);
+
+/** The path of the socket by which a device has come. */
+int netvm_vhost_path(int device, char path[NETVM_VHOST_PATH]);
+
+/** NETVM_VHOST_* of what the guest agreed to; 0 if the device is gone. */
+uint32_t netvm_vhost_accepts(int device);
+
+/** The eventfd by which a guest tells of a vring, or a negative number. */
+int netvm_vhost_kick(int device, uint16_t vring);
+
+/** Whether the guest is to tell of packets that it sends by a vring. */
+int netvm_vhost_notify(int device, uint16_t vring, int enable);
+
+/** Packets that wait in a transmit ring. */
+uint32_t netvm_vhost_waiting(int device, uint16_t vring);
+
+/** Copies packets out of a transmit ring into mbufs of the pool; at most NETVM_VHOST_BURST. */
+uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs,
+	uint16_t count);
+
+/**
+ * Copies packets into a receive ring, frees the first so many that it returns, and adds up their bytes; the others stay
+ * the caller's.
+ */
+uint16_t netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes);
+
+#endif

@@ -1,0 +1,160 @@
+//! What the sender of a packet has left to others: its checksum, and cutting a TCP segment that is longer than a packet.
+//!
+//! Only guests leave such work ([`crate::VhostQueue::receive`]), and only guests that have said so take it over
+//! ([`crate::VhostQueue::accepts`]); for all others it is to be done first.
+
+use std::ptr::NonNull;
+
+use dpdk_sys as sys;
+
+use crate::{Accepts, BoundsError, Mbuf, MbufPtr, Pool};
+
+const TX_OFFLOAD: usize = sys::NETVM_MBUF_OFF_TX_OFFLOAD as usize;
+const L2_BITS: u32 = sys::NETVM_OFFLOAD_L2_BITS;
+const L3_BITS: u32 = sys::NETVM_OFFLOAD_L3_BITS;
+const L4_BITS: u32 = sys::NETVM_OFFLOAD_L4_BITS;
+
+/// A TCP segment that is to be cut into packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Oversized {
+    /// Bytes of the link layer's headers.
+    pub l2: u16,
+    /// Bytes of the IP header, with its options or extension headers.
+    pub l3: u16,
+    /// Bytes of the TCP header, with its options.
+    pub l4: u16,
+    /// Bytes of TCP payload that a packet is to have; the sender's word, which can be any.
+    pub size: u16,
+    /// IPv6, else IPv4.
+    pub v6: bool,
+}
+
+impl Oversized {
+    /// Bytes of all headers.
+    #[must_use]
+    pub const fn headers(&self) -> usize {
+        self.l2 as usize + self.l3 as usize + self.l4 as usize
+    }
+}
+
+impl Accepts {
+    /// Whether who accepts this takes a packet as it is.
+    #[must_use]
+    pub fn takes(self, packet: &Mbuf) -> bool {
+        match packet.oversized() {
+            Some(cut) => self.checksum && if cut.v6 { self.tso6 } else { self.tso4 },
+            None => packet.nb_segs() == 1 && (self.checksum || packet.is_finished()),
+        }
+    }
+}
+
+impl Mbuf {
+    /// Whether nothing is left to be done.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.ol_flags() & sys::NETVM_OFFLOAD_ANY == 0
+    }
+
+    /// Whether nothing is left to be done, and the packet is in one buffer.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.is_finished() && self.nb_segs() == 1
+    }
+
+    fn tx_offload(&self) -> u64 {
+        // SAFETY: the field is a u64 within the mbuf, which `self` owns.
+        unsafe { self.as_ptr().as_ptr().byte_add(TX_OFFLOAD).cast::<u64>().read_unaligned() }
+    }
+
+    /// How the packet is to be cut, if it is.
+    #[must_use]
+    pub fn oversized(&self) -> Option<Oversized> {
+        if self.ol_flags() & sys::NETVM_OFFLOAD_SEGMENT == 0 {
+            return None;
+        }
+        let lengths = self.tx_offload();
+        let field = |at: u32, bits: u32| (lengths >> at & ((1 << bits) - 1)) as u16;
+        Some(Oversized {
+            l2: field(0, L2_BITS),
+            l3: field(L2_BITS, L3_BITS),
+            l4: field(L2_BITS + L3_BITS, L4_BITS),
+            size: field(L2_BITS + L3_BITS + L4_BITS, sys::NETVM_OFFLOAD_SIZE_BITS),
+            v6: self.ol_flags() & sys::NETVM_OFFLOAD_IPV6 != 0,
+        })
+    }
+
+    /// Computes the checksum that is left out, if one is. Whether it could be done: where the sender said it was, there may
+    /// be no place for it.
+    pub fn finish_checksum(&mut self) -> bool {
+        // SAFETY: `self` owns the mbuf and what is chained to it; the function keeps to the buffers.
+        unsafe { sys::netvm_offload_checksum(self.as_ptr().as_ptr()) == 0 }
+    }
+
+    /// Puts `new` in the place of the packet's first `old` bytes, which moves its beginning and not its end.
+    ///
+    /// # Errors
+    /// [`BoundsError`] if its buffer has no room before it, or the packet not so many bytes.
+    pub fn replace_front(&mut self, old: u16, new: &[u8]) -> Result<(), BoundsError> {
+        let (buffer, segments, length) = (self.buf_len(), self.nb_segs(), self.data_len());
+        let added = u16::try_from(new.len()).unwrap_or(u16::MAX);
+        let offset = (u32::from(self.data_off()) + u32::from(old)).checked_sub(u32::from(added));
+        let offset = offset.and_then(|offset| u16::try_from(offset).ok()).filter(|_| old <= length);
+        let Some(offset) = offset else {
+            return Err(BoundsError { offset: self.data_off(), length, buffer, segments });
+        };
+        let in_first = length - old + added;
+        let whole = self.pkt_len() - u32::from(old) + u32::from(added);
+        // SAFETY: the end stays where it is, and the beginning is in the buffer: it ends where the replaced bytes did.
+        unsafe { self.set_front(offset, in_first, whole) };
+        if !self.is_finished() {
+            let mask = (1u64 << L2_BITS) - 1;
+            let lengths = self.tx_offload();
+            let l2 = (lengths & mask).wrapping_add(added.into()).wrapping_sub(old.into());
+            let lengths = lengths & !mask | l2 & mask;
+            // SAFETY: as in `tx_offload`.
+            unsafe { self.as_ptr().as_ptr().byte_add(TX_OFFLOAD).cast::<u64>().write_unaligned(lengths) };
+        }
+        // SAFETY: just made room for them; see `copy_from`.
+        unsafe { std::ptr::copy_nonoverlapping(new.as_ptr(), self.data(), new.len()) };
+        Ok(())
+    }
+
+    /// Appends `length` bytes of another packet, from `offset` on, to this one; returns their sum (RFC 1071), as it is in
+    /// memory.
+    ///
+    /// # Errors
+    /// [`BoundsError`] if they do not fit, or the other has not so many.
+    pub fn append_from(&mut self, other: &Self, offset: u32, length: u16) -> Result<u16, BoundsError> {
+        let (begin, before) = (self.data_off(), self.data_len());
+        let error = BoundsError {
+            offset: begin,
+            length: before.saturating_add(length),
+            buffer: self.buf_len(),
+            segments: self.nb_segs(),
+        };
+        self.set_bounds(begin, before.checked_add(length).ok_or(error)?)?;
+        let to = self.data().wrapping_add(before.into());
+        // SAFETY: just checked that `length` bytes from there on are within the buffer of `self`, which is another than those
+        // of `other`; the function keeps to the latter's.
+        let read = unsafe { sys::netvm_mbuf_read(other.as_ptr().as_ptr(), offset, length.into(), to.cast()) };
+        if read != 0 {
+            self.set_bounds(begin, before)?;
+            return Err(error);
+        }
+        // SAFETY: as above. Who else maps the cell may change the bytes: the sum is wrong then.
+        Ok(unsafe { sys::netvm_raw_checksum(to.cast(), length.into()) })
+    }
+}
+
+impl Pool {
+    /// A copy of a packet, in as many buffers as it takes, with what is left to be done; `None` if the pool has not enough.
+    #[must_use]
+    pub fn copy_of(&self, packet: &Mbuf) -> Option<Mbuf> {
+        // SAFETY: the packet is owned by the caller, and the pool alive.
+        let copy = unsafe { sys::netvm_mbuf_copy(packet.as_ptr().as_ptr(), self.mempool()) };
+        // SAFETY: a new packet, which nobody else has.
+        NonNull::new(copy).map(|copy| unsafe { MbufPtr::new(copy).own() })
+    }
+}

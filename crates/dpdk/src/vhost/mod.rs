@@ -1,0 +1,195 @@
+//! virtio-net devices of guests, over vhost-user sockets, with DPDK's vhost library.
+//!
+//! A [`VhostPort`] is one socket, by which one guest comes: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The guest
+//! may come and go while the port stays open; its packets are copied into cells of a pool and out of them, so that it
+//! shares no memory with anything but netvm. A [`VhostQueue`] serves the guest's queue pairs that fall to it, whatever
+//! number of pairs the guest uses.
+//!
+//! The library serves the sockets in a thread of its own, which frees a device when its guest goes. How that thread and
+//! those that move packets keep out of each other's way is in `gate`.
+
+mod gate;
+mod guests;
+mod queue;
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use crate::Eal;
+use crate::log::{Control, quoted, reason};
+use guests::Guests;
+pub use queue::{Accepts, VhostQueue};
+
+/// Who makes the socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VhostMode {
+    /// This side: guests connect to it, and connect again after a restart of this side if they are told to
+    /// (QEMU: `reconnect=1`).
+    #[default]
+    Server,
+    /// The guest: it is connected to as soon as its socket is there, and again after it was restarted.
+    Client,
+}
+
+/// How a socket is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostOptions {
+    /// The socket.
+    pub path: PathBuf,
+    /// Who makes it.
+    pub mode: VhostMode,
+    /// Queues to serve it with: 1 to 64. Queue `n` of `N` serves the guest's queue pairs `n`, `n + N`, and so on.
+    pub queues: u16,
+    /// Take TCP segments from the guest that are longer than a packet (TSO), as chains of mbufs.
+    pub segmentation: bool,
+}
+
+/// A socket could not be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VhostError {
+    /// The path is too long for a socket, or has a NUL byte in it.
+    #[error("{path}: a socket's path has 1 to {} bytes and no NUL byte", sys::NETVM_VHOST_PATH - 1)]
+    Path {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Too many queues.
+    #[error("{path}: {queues} queues; 1 to {} are possible", sys::NETVM_VHOST_MAX_PAIRS)]
+    Queues {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked for.
+        queues: u16,
+    },
+    /// Somebody has it.
+    #[error("{path}: another port or program serves this socket: stop that one, or choose another path")]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something else is there.
+    #[error("{path}: is there, and is no socket: remove it, or choose another path")]
+    NoSocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// DPDK refused.
+    #[error("{path}: cannot be served: {}{}; does its directory exist, and may this process write there?",
+        reason(*.errno), quoted(.said))]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+    },
+}
+
+/// What is known of the guest of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VhostStatus {
+    /// Its driver is ready.
+    pub connected: bool,
+    /// Queue pairs that it uses.
+    pub queue_pairs: u16,
+    /// What it takes.
+    pub accepts: Accepts,
+}
+
+/// A socket that is served until this and all its queues are dropped.
+#[derive(Clone, Debug)]
+pub struct VhostPort(Arc<Served>);
+
+impl VhostPort {
+    /// Begins to serve a socket; the queues are for whoever moves packets.
+    ///
+    /// # Errors
+    /// [`VhostError`] names the socket and what is in the way.
+    pub fn open(_eal: Eal, options: &VhostOptions) -> Result<(Self, Vec<VhostQueue>), VhostError> {
+        let path = options.path.clone();
+        let bytes = path.as_os_str().as_bytes();
+        let name = CString::new(bytes)
+            .ok()
+            .filter(|_| !bytes.is_empty() && bytes.len() < sys::NETVM_VHOST_PATH as usize);
+        let Some(name) = name else { return Err(VhostError::Path { path }) };
+        if options.queues == 0 || u32::from(options.queues) > sys::NETVM_VHOST_MAX_PAIRS {
+            return Err(VhostError::Queues { path, queues: options.queues });
+        }
+        let fenced = gate::prepare();
+        let Some(guests) = Guests::register(name.clone(), options.queues) else {
+            return Err(VhostError::InUse { path });
+        };
+        // Ends the registration when it fails further on.
+        let mut served = Served { guests, open: false };
+        if options.mode == VhostMode::Server {
+            remove_stale(&path)?;
+        }
+        let spec = sys::netvm_vhost_spec {
+            path: name.as_ptr(),
+            callbacks: guests::CALLBACKS,
+            client: (options.mode == VhostMode::Client).into(),
+            segmentation: options.segmentation.into(),
+        };
+        let control = Control::enter();
+        // SAFETY: the EAL runs; the string lives until the call returns, which copies it; the callbacks are functions, and
+        // `control` keeps others out.
+        let error = unsafe { sys::netvm_vhost_open(&raw const spec) };
+        if error != 0 {
+            return Err(VhostError::Refused { path, errno: -error, said: control.said() });
+        }
+        drop(control);
+        served.open = true;
+        let served = Arc::new(served);
+        let queues = (0..options.queues).map(|n| VhostQueue::new(Arc::clone(&served), n, fenced)).collect();
+        Ok((Self(served), queues))
+    }
+
+    /// What is known of its guest.
+    #[must_use]
+    pub fn status(&self) -> VhostStatus {
+        self.0.guests.status()
+    }
+}
+
+/// Keeps a socket served.
+#[derive(Debug)]
+pub(crate) struct Served {
+    guests: Arc<Guests>,
+    /// DPDK serves it.
+    open: bool,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.open {
+            let _control = Control::enter();
+            // SAFETY: a NUL-terminated string. Callbacks that this call makes find the guests in the list still.
+            unsafe { sys::netvm_vhost_close(self.guests.path.as_ptr()) };
+        }
+        self.guests.unregister();
+    }
+}
+
+/// Removes a socket that nobody serves any more.
+fn remove_stale(path: &Path) -> Result<(), VhostError> {
+    let own = || path.to_path_buf();
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(VhostError::NoSocket { path: own() });
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            // If it cannot be removed, binding says why.
+            let _ = std::fs::remove_file(path);
+            Ok(())
+        }
+        _ => Err(VhostError::InUse { path: own() }),
+    }
+}

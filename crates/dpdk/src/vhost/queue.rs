@@ -1,0 +1,199 @@
+//! The packet path: bursts out of a guest and into it.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use super::Served;
+use super::gate::Gate;
+use crate::{Batch, Pool};
+
+const BURST: usize = sys::NETVM_VHOST_BURST as usize;
+
+/// What a guest takes besides plain packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepts {
+    /// TCP and UDP whose checksum is still to be computed.
+    pub checksum: bool,
+    /// TCP segments of up to 64 KiB over IPv4.
+    pub tso4: bool,
+    /// The same over IPv6.
+    pub tso6: bool,
+}
+
+impl Accepts {
+    /// Everything.
+    pub const ALL: Self = Self { checksum: true, tso4: true, tso6: true };
+
+    #[inline(always)]
+    pub(super) const fn from_bits(bits: u8) -> Self {
+        Self {
+            checksum: bits & sys::NETVM_VHOST_CSUM as u8 != 0,
+            tso4: bits & sys::NETVM_VHOST_TSO4 as u8 != 0,
+            tso6: bits & sys::NETVM_VHOST_TSO6 as u8 != 0,
+        }
+    }
+}
+
+/// One queue of a port. It has one owner, and keeps its port open.
+#[derive(Debug)]
+pub struct VhostQueue {
+    served: Arc<Served>,
+    number: u16,
+    fenced: bool,
+    /// The pair that was last received by.
+    turn: u32,
+    /// What tells of packets, while it is waited for.
+    kicks: Arc<[OwnedFd]>,
+    /// The queue's owner may move, not share it.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+impl VhostQueue {
+    pub(super) fn new(served: Arc<Served>, number: u16, fenced: bool) -> Self {
+        Self { served, number, fenced, turn: 0, kicks: Arc::default(), _one_thread: PhantomData }
+    }
+
+    #[inline(always)]
+    fn gate(&self) -> &Gate {
+        // As many gates as queues have been made.
+        &self.served.guests.gates[usize::from(self.number)]
+    }
+
+    /// Adds packets of the guest to the batch, copied to mbufs of the pool: at most `most`, 32, and what the batch has room
+    /// for; returns how many.
+    #[inline]
+    pub fn receive(&mut self, pool: &Pool, batch: &mut Batch, most: usize) -> usize {
+        if self.gate().glance().is_none() {
+            return 0;
+        }
+        let (spare, room) = batch.spare();
+        let most = most.min(room).min(BURST) as u16;
+        let turn = self.turn;
+        let received = self.gate().enter(self.fenced, |pass, pairs| {
+            let pair = next_pair(pairs, turn)?;
+            let vring = 2 * pair as u16 + 1;
+            // SAFETY: the device is there until the gate is left; there is room for `most` pointers, and the pool is alive.
+            let count = unsafe { sys::netvm_vhost_receive(pass.device, vring, pool.mempool(), spare, most) };
+            Some((pair, usize::from(count.min(most))))
+        });
+        let Some((pair, count)) = received.flatten() else { return 0 };
+        self.turn = pair;
+        // SAFETY: the call has written so many mbufs, which nobody else has.
+        unsafe { batch.assume_added(count) };
+        count
+    }
+
+    /// Copies packets from the front of the batch to the guest and frees them; returns how many these are, and their bytes.
+    /// The others stay in the batch: the guest's ring is full, or the first of them longer than what it has room for.
+    /// `None` if no guest is there.
+    #[inline]
+    pub fn send(&mut self, batch: &mut Batch) -> Option<(usize, u64)> {
+        self.gate().glance()?;
+        let (mut sent, mut bytes) = (0, 0);
+        while !batch.is_empty() {
+            let count = batch.len().min(BURST) as u16;
+            let gone = self.gate().enter(self.fenced, |pass, _| {
+                let vring = 2 * pass.send_pair;
+                // SAFETY: the device is there until the gate is left; the first `count` pointers are mbufs that the batch
+                // owns, each within its buffer.
+                unsafe {
+                    sys::netvm_vhost_send(pass.device, vring, batch.as_mut_ptr(), count, &raw mut bytes)
+                }
+            })?;
+            // SAFETY: so many were freed, which is at most `count`.
+            unsafe { batch.forget_front(gone.into()) };
+            sent += usize::from(gone);
+            if gone < count {
+                break;
+            }
+        }
+        Some((sent, bytes))
+    }
+
+    /// What the guest takes; `None` if none is there. It may be another by the time that packets are sent.
+    #[inline(always)]
+    #[must_use]
+    pub fn accepts(&self) -> Option<Accepts> {
+        self.gate().glance().map(|pass| Accepts::from_bits(pass.accepts))
+    }
+
+    /// Asks the guest to tell when it sends, from now on; whether packets wait already, so that there is nothing to wait for.
+    pub fn begin_wait(&mut self) -> bool {
+        self.kicks = self.served.guests.kicks(self.number.into());
+        for kick in self.kicks.iter() {
+            take_kick(kick.as_fd());
+        }
+        let waiting = self.gate().enter(self.fenced, |pass, pairs| {
+            let mut waiting = false;
+            for vring in vrings(pairs) {
+                // SAFETY: the device is there until the gate is left.
+                unsafe {
+                    sys::netvm_vhost_notify(pass.device, vring, 1);
+                    waiting |= sys::netvm_vhost_waiting(pass.device, vring) > 0;
+                }
+            }
+            waiting
+        });
+        waiting.unwrap_or(false)
+    }
+
+    /// What becomes readable when the guest sends, between [`VhostQueue::begin_wait`] and [`VhostQueue::end_wait`], to be
+    /// polled and not to be read; none if the guest cannot tell.
+    #[must_use]
+    pub fn arrivals(&self) -> &[OwnedFd] {
+        &self.kicks
+    }
+
+    /// The guest need not tell any more.
+    pub fn end_wait(&mut self) {
+        self.kicks = Arc::default();
+        self.gate().enter(self.fenced, |pass, pairs| {
+            for vring in vrings(pairs) {
+                // SAFETY: the device is there until the gate is left.
+                unsafe { sys::netvm_vhost_notify(pass.device, vring, 0) };
+            }
+        });
+    }
+}
+
+/// Transmit rings of the pairs.
+fn vrings(pairs: u64) -> impl Iterator<Item = u16> {
+    (0..64).filter(move |pair| pairs >> pair & 1 == 1).map(|pair: u16| 2 * pair + 1)
+}
+
+/// The pair after `turn` of those that there are, round about.
+#[inline(always)]
+fn next_pair(pairs: u64, turn: u32) -> Option<u32> {
+    let after = pairs & u64::MAX.checked_shl(turn + 1).unwrap_or(0);
+    let from = if after == 0 { pairs } else { after };
+    (from != 0).then(|| from.trailing_zeros())
+}
+
+/// Takes the count of an eventfd back to zero. The guest's side may have it in blocking mode, which must not hold here.
+fn take_kick(fd: BorrowedFd<'_>) {
+    let mut count = [0u8; 8];
+    let place = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
+    // SAFETY: one place of 8 bytes, as is said. An error (nothing there) is as good.
+    unsafe { libc::preadv2(fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_take_turns() {
+        let mut turn = 0;
+        let mut order = Vec::new();
+        for _ in 0..5 {
+            turn = next_pair(1 << 63 | 0b101, turn).unwrap();
+            order.push(turn);
+        }
+        assert_eq!(order, [2, 63, 0, 2, 63]);
+        assert_eq!(next_pair(0, 3), None);
+    }
+}
