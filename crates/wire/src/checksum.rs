@@ -66,8 +66,18 @@ impl Sum {
     }
 }
 
+/// The sum of a pseudo header, with carries that are still to be added in.
+pub(crate) fn pseudo_header_sum(
+    source: Address,
+    destination: Address,
+    protocol: IpProto,
+    length: usize,
+) -> u64 {
+    Sum::default().pseudo_header(source, destination, protocol, length).0
+}
+
 /// Adds carries back in until there are none.
-fn fold(mut sum: u64) -> u16 {
+pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -8,6 +8,7 @@
 //!   both.
 //! - [`MacAddr`], [`EtherType`], [`VlanId`], [`IpProto`], [`Address`], [`IpNet`], [`PortRange`]: the values of fields,
 //!   checked, and the way people write them.
+//! - [`segment`] cuts TCP segments that are longer than packets.
 //! - [`checksum`] and [`rewrite`] change headers in place; [`FrameBuilder`] makes frames.
 //!
 //! Addresses, lengths and numbers are in host order everywhere but in the bytes of a frame.
@@ -28,6 +29,7 @@ mod parse;
 mod port_range;
 mod proto;
 pub mod rewrite;
+pub mod segment;
 
 pub use address::Address;
 pub use build::{BuildError, FrameBuilder};

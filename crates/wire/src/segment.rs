@@ -1,0 +1,248 @@
+//! Cutting a TCP segment that is longer than a packet (what Linux calls GSO and NICs TSO) into packets.
+//!
+//! The headers of each packet are those of the segment, but for: IPv4's total length, identification, which counts up, and
+//! header checksum; IPv6's payload length; TCP's sequence number, which counts bytes, its flags, and its checksum. FIN and
+//! PSH are the last packet's alone, CWR the first's (RFC 3168 section 6.1.2).
+
+use thiserror::Error;
+
+use crate::checksum::{fold, internet_checksum, pseudo_header_sum};
+use crate::{Address, IpProto, TcpFlags};
+
+/// Most bytes of headers.
+pub const MAX_HEADERS: usize = 256;
+/// Least payload of a packet: Linux's `TCP_MIN_GSO_SIZE`. It bounds how many packets a segment can become.
+pub const MIN_SIZE: u16 = 48;
+
+/// A segment that cannot be cut: its headers are not what its sender says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SegmentError {
+    /// Headers of other lengths than said, or too long.
+    #[error("the headers are not of the lengths said")]
+    Headers,
+    /// Not TCP over IPv4 or IPv6.
+    #[error("not TCP over the IP version said")]
+    NotTcp,
+    /// A fragment has no place for a sequence of packets.
+    #[error("a fragment of an IPv4 packet")]
+    Fragment,
+    /// Packets of too few bytes.
+    #[error("packets of {0} bytes of payload; {MIN_SIZE} are the least")]
+    Size(u16),
+}
+
+/// The lengths of the headers of a segment, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Link layer: Ethernet and VLAN tags.
+    pub l2: usize,
+    /// IP, with options; segments with extension headers of IPv6 are not cut.
+    pub l3: usize,
+    /// TCP, with options.
+    pub l4: usize,
+}
+
+/// A segment that is being cut.
+#[derive(Clone, Debug)]
+pub struct Segmenter {
+    headers: [u8; MAX_HEADERS],
+    lengths: Lengths,
+    v6: bool,
+    size: usize,
+    payload: usize,
+}
+
+impl Segmenter {
+    /// `headers`: all headers of the segment, in private memory. `payload`: bytes of TCP payload. `size`: how many of them a
+    /// packet has.
+    ///
+    /// # Errors
+    /// [`SegmentError`].
+    pub fn new(
+        headers: &[u8],
+        lengths: Lengths,
+        v6: bool,
+        payload: usize,
+        size: u16,
+    ) -> Result<Self, SegmentError> {
+        let Lengths { l2, l3, l4 } = lengths;
+        if size < MIN_SIZE {
+            return Err(SegmentError::Size(size));
+        }
+        if headers.len() != l2 + l3 + l4 || headers.len() > MAX_HEADERS || l2 < 14 || l4 < 20 {
+            return Err(SegmentError::Headers);
+        }
+        let (ip, tcp) = headers[l2..].split_at(l3);
+        if usize::from(tcp[12] >> 4) * 4 != l4 {
+            return Err(SegmentError::Headers);
+        }
+        if v6 {
+            if l3 != 40 || ip[0] >> 4 != 6 || ip[6] != IpProto::TCP.0 {
+                return Err(SegmentError::NotTcp);
+            }
+        } else {
+            if l3 < 20 || ip[0] >> 4 != 4 || usize::from(ip[0] & 0xf) * 4 != l3 || ip[9] != IpProto::TCP.0 {
+                return Err(SegmentError::NotTcp);
+            }
+            // More fragments, or an offset.
+            if u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0 {
+                return Err(SegmentError::Fragment);
+            }
+        }
+        let mut own = [0; MAX_HEADERS];
+        own[..headers.len()].copy_from_slice(headers);
+        Ok(Self { headers: own, lengths, v6, size: size.into(), payload })
+    }
+
+    /// How many packets it becomes; 1 at least.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        let count = self.payload.div_ceil(self.size);
+        if count == 0 { 1 } else { count }
+    }
+
+    /// Which bytes of the payload packet `n` has: the first, and how many.
+    #[must_use]
+    pub fn span(&self, n: usize) -> (usize, usize) {
+        let start = (n * self.size).min(self.payload);
+        (start, self.size.min(self.payload - start))
+    }
+
+    /// The headers of packet `n`. `sum`: the sum of its payload (RFC 1071), of words in network order.
+    #[must_use]
+    pub fn headers(&self, n: usize, sum: u16) -> ([u8; MAX_HEADERS], usize) {
+        let Lengths { l2, l3, l4 } = self.lengths;
+        let (start, length) = self.span(n);
+        let mut headers = self.headers;
+        let (ip, tcp) = headers[l2..l2 + l3 + l4].split_at_mut(l3);
+        let (source, destination) =
+            if self.v6 { set_v6(ip, l4 + length) } else { set_v4(ip, l4 + length, n) };
+
+        let number = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(start as u32);
+        tcp[4..8].copy_from_slice(&number.to_be_bytes());
+        if n > 0 {
+            tcp[13] &= !TcpFlags::CWR.bits();
+        }
+        if n + 1 < self.count() {
+            tcp[13] &= !(TcpFlags::FIN | TcpFlags::PSH).bits();
+        }
+        tcp[16..18].copy_from_slice(&[0; 2]);
+        let own = !internet_checksum(tcp);
+        let pseudo = pseudo_header_sum(source, destination, IpProto::TCP, l4 + length);
+        let all = !fold(pseudo + u64::from(own) + u64::from(sum));
+        tcp[16..18].copy_from_slice(&all.to_be_bytes());
+        (headers, l2 + l3 + l4)
+    }
+}
+
+fn set_v4(ip: &mut [u8], length: usize, n: usize) -> (Address, Address) {
+    let total = (ip.len() + length) as u16;
+    ip[2..4].copy_from_slice(&total.to_be_bytes());
+    let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(n as u16);
+    ip[4..6].copy_from_slice(&id.to_be_bytes());
+    ip[10..12].copy_from_slice(&[0; 2]);
+    let sum = internet_checksum(ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let address = |at: usize| Address::from_v4_octets([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]);
+    (address(12), address(16))
+}
+
+fn set_v6(ip: &mut [u8], length: usize) -> (Address, Address) {
+    ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+    let address = |at: usize| {
+        let mut bits = [0; 16];
+        bits.copy_from_slice(&ip[at..at + 16]);
+        Address::from_v6_octets(bits)
+    };
+    (address(8), address(24))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FrameBuilder, MacAddr, VlanId, parse};
+
+    fn frame(v6: bool, tagged: bool) -> FrameBuilder<'static> {
+        let (a, b) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
+        let builder = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let builder = if tagged { builder.vlan(VlanId::new(5).unwrap()) } else { builder };
+        builder.ip(a.parse().unwrap(), b.parse().unwrap())
+    }
+
+    fn lengths(frame: &[u8]) -> (Lengths, usize) {
+        let headers = parse(frame).unwrap();
+        let (l2, l4) = (headers.l3_offset(), headers.l4_offset().unwrap());
+        let payload = headers.payload_offset();
+        (Lengths { l2, l3: l4 - l2, l4: payload - l4 }, payload)
+    }
+
+    #[test]
+    fn what_is_no_segment_is_refused() {
+        let whole = frame(false, false).tcp(1, 2, TcpFlags::ACK).payload(&[0; 100]).to_vec().unwrap();
+        let (lengths, payload) = lengths(&whole);
+        let cut = |headers: &[u8], lengths, v6, size| {
+            Segmenter::new(headers, lengths, v6, 100, size).map(|segmenter| segmenter.count())
+        };
+        let headers = &whole[..payload];
+        assert_eq!(cut(headers, lengths, false, 48), Ok(3));
+        assert_eq!(cut(headers, lengths, false, 47), Err(SegmentError::Size(47)));
+        assert_eq!(cut(headers, lengths, true, 48), Err(SegmentError::NotTcp));
+        assert_eq!(cut(&whole[..payload - 1], lengths, false, 48), Err(SegmentError::Headers));
+        let more = Lengths { l4: 24, ..lengths };
+        assert_eq!(cut(&whole[..payload + 4], more, false, 48), Err(SegmentError::Headers));
+        let options = Lengths { l3: 24, l4: 20, l2: lengths.l2 };
+        assert_eq!(cut(&whole[..payload + 4], options, false, 48), Err(SegmentError::Headers));
+        for (at, value, error) in [
+            (14 + 9, 17, SegmentError::NotTcp),
+            (14, 0x46, SegmentError::NotTcp),
+            (14 + 6, 0x20, SegmentError::Fragment),
+            (14 + 20 + 12, 0x60, SegmentError::Headers),
+        ] {
+            let mut wrong = headers.to_vec();
+            wrong[at] = value;
+            assert_eq!(cut(&wrong, lengths, false, 48), Err(error), "byte {at}");
+        }
+    }
+
+    proptest::proptest! {
+        /// The packets are those that one would have built one by one.
+        #[test]
+        fn packets_are_as_if_built_one_by_one(
+            v6 in proptest::prelude::any::<bool>(),
+            tagged in proptest::prelude::any::<bool>(),
+            flags in 0u8..=255,
+            number in proptest::prelude::any::<u32>(),
+            id in proptest::prelude::any::<u16>(),
+            size in MIN_SIZE..2000,
+            payload in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..9000),
+        ) {
+            let flags = TcpFlags::from_bits_retain(flags);
+            let built = |number: u32, id: u16, flags: TcpFlags, payload: &[u8]| {
+                let builder = frame(v6, tagged).tcp(7, 8, flags).numbers(number, 9).payload(payload);
+                let mut frame = if v6 { builder } else { builder.fragment(id, 0, false) }.to_vec().unwrap();
+                // A frame's end is padding where it is shorter than Ethernet's.
+                frame.truncate(parse(&frame).unwrap().payload_end());
+                frame
+            };
+            let whole = built(number, id, flags, &payload);
+            let (lengths, at) = lengths(&whole);
+            let segmenter = Segmenter::new(&whole[..at], lengths, v6, payload.len(), size).unwrap();
+            let count = payload.chunks(size.into()).count().max(1);
+            proptest::prop_assert_eq!(segmenter.count(), count);
+            for n in 0..count {
+                let (start, length) = segmenter.span(n);
+                let part = &payload[start..start + length];
+                let (headers, bytes) = segmenter.headers(n, !internet_checksum(part));
+                let mut expected = flags;
+                if n > 0 {
+                    expected.remove(TcpFlags::CWR);
+                }
+                if n + 1 < count {
+                    expected.remove(TcpFlags::FIN | TcpFlags::PSH);
+                }
+                let expected = built(number.wrapping_add(start as u32), id.wrapping_add(n as u16), expected, part);
+                proptest::prop_assert_eq!([&headers[..bytes], part].concat(), expected, "packet {}", n);
+            }
+        }
+    }
+}
