@@ -114,6 +114,10 @@ fn port(host: &Host, port: &PortConfig) -> Item {
         PortKind::AfPacket { interface } | PortKind::Tap { interface } => {
             fields.push(("interface", text(interface)));
         }
+        PortKind::VhostUser { path, mode } => {
+            fields.push(("path", text(&path.to_string_lossy())));
+            fields.push(("mode", text(mode.word())));
+        }
         PortKind::Pcap { input, output, paced } => {
             fields.extend(input.iter().map(|path| ("input", text(&path.to_string_lossy()))));
             fields.extend(output.iter().map(|path| ("output", text(&path.to_string_lossy()))));

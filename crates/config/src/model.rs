@@ -28,7 +28,7 @@ mod switching;
 
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig};
 pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
-pub use port::{PortConfig, PortKind, SourceConfig};
+pub use port::{PortConfig, PortKind, SourceConfig, VhostMode};
 pub use switching::{AclDefault, Forward, Guard, PortPolicy, SwitchConfig, VlanMode};
 
 /// Chains that a host can have; chain numbers are below it.

@@ -44,6 +44,12 @@ name = "nic"
 kind = "pci"
 address = "3b:00.0"
 
+[[port]]
+name = "guest"
+kind = "vhost-user"
+path = "guest.sock"
+mode = "client"
+
 [[nf]]
 role = "firewall"
 group = "edge"
@@ -182,6 +188,9 @@ fn every_wrong_line_is_named_with_a_remedy() {
             "did you mean `flow-hash`?",
         ),
         ("kind = \"af_xdp\"", "kind = \"xdp\"", 0, Kind::BadValue, "did you mean `af_xdp`?"),
+        ("mode = \"client\"", "mode = \"host\"", 0, Kind::BadValue, "possible values are `client`, `server`"),
+        ("path = \"guest.sock\"", "", 0, Kind::MissingKey, "name the socket"),
+        ("path = \"guest.sock\"", "path = \"\"", 0, Kind::BadValue, "from 1 to 107 bytes"),
         ("ring_size = 512", "ring_size = 500", 0, Kind::BadValue, "256 and 512 are"),
         ("ring_size = 512", "ring_size = 8", 0, Kind::BadValue, "from 16 to 65536"),
         ("cell_size = 2048", "cell_size = 2000", 0, Kind::BadValue, "1984 and 2048 are"),

@@ -16,6 +16,7 @@ fn device(kind: &PortKind) -> Option<(&'static str, String)> {
         PortKind::AfXdp { interface, .. }
         | PortKind::AfPacket { interface }
         | PortKind::Tap { interface } => Some(("interface", interface.clone())),
+        PortKind::VhostUser { path, .. } => Some(("socket", path.display().to_string())),
         PortKind::Pcap { output, .. } => {
             output.as_ref().map(|path| ("capture to write", path.display().to_string()))
         }

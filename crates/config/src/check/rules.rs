@@ -246,6 +246,7 @@ const fn receives(port: &PortConfig) -> bool {
         | PortKind::AfXdp { .. }
         | PortKind::AfPacket { .. }
         | PortKind::Tap { .. }
+        | PortKind::VhostUser { .. }
         | PortKind::Source(_) => true,
         PortKind::Pcap { input, .. } => input.is_some(),
         PortKind::Null { .. } | PortKind::Sink => false,

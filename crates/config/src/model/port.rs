@@ -61,6 +61,13 @@ pub enum PortKind {
         /// Name of the interface.
         interface: String,
     },
+    /// A guest, over a vhost-user socket.
+    VhostUser {
+        /// The socket.
+        path: PathBuf,
+        /// Who makes it.
+        mode: VhostMode,
+    },
     /// A capture is read, a capture is written.
     Pcap {
         /// The capture to read; `None`: nothing comes in.
@@ -90,10 +97,32 @@ impl PortKind {
             Self::AfXdp { .. } => "af_xdp",
             Self::AfPacket { .. } => "af_packet",
             Self::Tap { .. } => "tap",
+            Self::VhostUser { .. } => "vhost-user",
             Self::Pcap { .. } => "pcap",
             Self::Null { .. } => "null",
             Self::Source(_) => "source",
             Self::Sink => "sink",
+        }
+    }
+}
+
+/// Who makes the socket of a [`PortKind::VhostUser`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VhostMode {
+    /// netvm: the guest connects.
+    #[default]
+    Server,
+    /// The guest: netvm connects, and again when the guest was restarted.
+    Client,
+}
+
+impl VhostMode {
+    /// The word that the configuration has for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
         }
     }
 }

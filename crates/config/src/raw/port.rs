@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::{RawPort, name, port_policy};
 use crate::document::INGRESS;
 use crate::finding::Kind;
-use crate::model::{PortKind, SourceConfig};
+use crate::model::{PortKind, SourceConfig, VhostMode};
 use crate::read::{Reader, at};
 
 /// Ethernet's payload, and netvm's default.
@@ -21,11 +21,18 @@ const MAX_FRAME: u64 = 65_472 - 256;
 /// Longest interface name (`IFNAMSIZ` - 1).
 const INTERFACE_BYTES: usize = 15;
 
+/// Longest path of a socket (`sun_path` of `unix(7)`, without the NUL byte).
+const SOCKET_BYTES: usize = 107;
+
+const VHOST_MODES: &[(&str, VhostMode)] =
+    &[(VhostMode::Server.word(), VhostMode::Server), (VhostMode::Client.word(), VhostMode::Client)];
+
 const KINDS: &[(&str, Form)] = &[
     ("pci", Form::Pci),
     ("af_xdp", Form::AfXdp),
     ("af_packet", Form::AfPacket),
     ("tap", Form::Tap),
+    ("vhost-user", Form::VhostUser),
     ("pcap", Form::Pcap),
     ("null", Form::Null),
     ("source", Form::Source),
@@ -37,6 +44,8 @@ const FOREIGN: &[(&str, &str)] = &[
     ("address", "kind = \"pci\""),
     ("interface", "kind = \"af_xdp\", \"af_packet\" and \"tap\""),
     ("generic", "kind = \"af_xdp\""),
+    ("path", "kind = \"vhost-user\""),
+    ("mode", "kind = \"vhost-user\""),
     ("input", "kind = \"pcap\""),
     ("output", "kind = \"pcap\""),
     ("paced", "kind = \"pcap\""),
@@ -53,6 +62,7 @@ enum Form {
     AfXdp,
     AfPacket,
     Tap,
+    VhostUser,
     Pcap,
     Null,
     Source,
@@ -122,6 +132,7 @@ fn kind(table: &Reader<'_>, form: Form) -> (Option<PortKind>, Option<Spanned<Str
             let interface = interface(table);
             (interface.clone().map(|name| PortKind::Tap { interface: name.into_inner() }), interface)
         }
+        Form::VhostUser => vhost_user(table),
         Form::Pcap => pcap(table),
         Form::Null => (Some(PortKind::Null { size: size(table) }), None),
         Form::Source => (Some(PortKind::Source(source(table))), None),
@@ -183,6 +194,26 @@ fn interface(table: &Reader<'_>) -> Option<Spanned<String>> {
         .help(format!("Linux interface names have at most {INTERFACE_BYTES} characters"))
         .keep();
     None
+}
+
+fn vhost_user(table: &Reader<'_>) -> (Option<PortKind>, Option<Spanned<String>>) {
+    let mode = table.word("mode", VHOST_MODES).map_or(VhostMode::default(), Spanned::into_inner);
+    if table.key_span("path").is_none() {
+        table.missing("path", "name the socket, such as `path = \"/run/netvm/guest.sock\"`");
+    }
+    let path = table.text("path").filter(|path| {
+        let length = path.get_ref().len();
+        let fits = (1..=SOCKET_BYTES).contains(&length) && !path.get_ref().contains('\0');
+        if !fits {
+            table
+                .bad_value("path", path.span(), &format!("is {length} bytes long"))
+                .help(format!("a socket's path has from 1 to {SOCKET_BYTES} bytes"))
+                .keep();
+        }
+        fits
+    });
+    let kind = path.as_ref().map(|path| PortKind::VhostUser { path: PathBuf::from(path.get_ref()), mode });
+    (kind, path)
 }
 
 fn pcap(table: &Reader<'_>) -> (Option<PortKind>, Option<Spanned<String>>) {

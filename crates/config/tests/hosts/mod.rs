@@ -4,7 +4,7 @@ mod rules;
 
 use netvm_config::model::{
     Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig,
+    PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig, VhostMode,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -57,6 +57,8 @@ fn kind() -> impl Strategy<Value = PortKind> {
         Just(PortKind::AfPacket { interface: String::new() }),
         Just(PortKind::Tap { interface: String::new() }),
         Just(PortKind::Pci { address: String::new() }),
+        prop_oneof![Just(VhostMode::Server), Just(VhostMode::Client)]
+            .prop_map(|mode| PortKind::VhostUser { path: Default::default(), mode }),
         (path(), any::<bool>(), any::<bool>()).prop_map(|(input, output, paced)| PortKind::Pcap {
             output: (output || input.is_none()).then(Default::default),
             input: input.map(Into::into),
@@ -162,6 +164,7 @@ fn build(
                 *interface = format!("if{n}");
             }
             PortKind::Pci { address } => *address = format!("0000:{n:02x}:1f.{}", n % 8),
+            PortKind::VhostUser { path, .. } => *path = format!("/run/guest {n}.sock").into(),
             PortKind::Pcap { output, .. } => {
                 queues = 1;
                 if let Some(output) = output {
