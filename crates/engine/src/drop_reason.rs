@@ -57,11 +57,13 @@ pub enum DropReason {
     TxFull,
     /// The port is gone or being taken away.
     PortDown,
+    /// No guest is at the other end of the port.
+    NoPeer,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Rule,
         Self::Rejected,
         Self::Denied,
@@ -88,6 +90,7 @@ impl DropReason {
         Self::NoOutput,
         Self::TxFull,
         Self::PortDown,
+        Self::NoPeer,
     ];
 
     /// How many there are.
@@ -123,6 +126,7 @@ impl DropReason {
             Self::NoOutput => "no-output",
             Self::TxFull => "tx-full",
             Self::PortDown => "port-down",
+            Self::NoPeer => "no-peer",
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dpdk::{Device as EthKind, PortBuilder};
+use dpdk::{Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
-use netvm_config::model::{PortConfig, PortKind};
+use netvm_config::model::{self, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, Umem, XskOptions};
 
 use crate::ids::{MemoryId, PortId, WorkerId};
@@ -14,6 +14,7 @@ use crate::port::ethdev::EthDevice;
 use crate::port::missed::{Missed, SocketDrops};
 use crate::port::sink::Sink;
 use crate::port::source::Source;
+use crate::port::vhost::VhostDevice;
 use crate::port::xsk::XskDevice;
 use crate::port::{Device, PortQueue};
 
@@ -45,6 +46,9 @@ pub enum OpenProblem {
     /// No descriptor for its counters.
     #[error("{0} (raise the limit of open files)")]
     Counter(std::io::Error),
+    /// The socket of a guest.
+    #[error(transparent)]
+    Vhost(#[from] dpdk::VhostError),
     /// The group's memory does not suit AF_XDP.
     #[error(transparent)]
     Umem(#[from] netvm_xsk::UmemError),
@@ -92,6 +96,7 @@ pub(super) struct PortState {
     pub(super) closing: Vec<WorkerId>,
     pub(super) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
+    vhost: Option<VhostPort>,
     missed: Vec<Missed>,
 }
 
@@ -109,6 +114,7 @@ impl PortState {
                 let state = std::fs::read_to_string(format!("/sys/class/net/{interface}/carrier")).ok()?;
                 Some(state.trim() == "1")
             }
+            PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
             PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
             PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
         }
@@ -167,6 +173,7 @@ pub(super) fn open(
         closing: Vec::new(),
         progress: opened.progress,
         eth: opened.eth,
+        vhost: opened.vhost,
         missed: opened.missed,
     };
     let queue = |(worker, devices): (WorkerId, _)| {
@@ -179,6 +186,7 @@ struct Opened {
     queues: Queues,
     mode: PortMode,
     eth: Option<dpdk::Port>,
+    vhost: Option<VhostPort>,
     progress: Option<Arc<Progress>>,
     missed: Vec<Missed>,
 }
@@ -186,7 +194,7 @@ struct Opened {
 impl Opened {
     fn new(queues: Queues, driver: String) -> Self {
         let mode = PortMode { driver, fallback: None };
-        Self { queues, mode, eth: None, progress: None, missed: Vec::new() }
+        Self { queues, mode, eth: None, vhost: None, progress: None, missed: Vec::new() }
     }
 }
 
@@ -197,6 +205,7 @@ fn open_kind(eal: dpdk::Eal, config: &PortConfig, memories: &[Arc<Memory>]) -> R
         PortKind::Tap { interface } => EthKind::Tap { interface: interface.clone() },
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
         PortKind::AfXdp { interface, generic } => return open_xsk(config, interface, *generic, memories),
+        PortKind::VhostUser { path, mode } => return open_vhost(eal, config, path, *mode, memories),
         PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => return open_own(config, memories),
     };
     open_eth(eal, config, device, memories)
@@ -278,7 +287,29 @@ fn open_xsk(
     let copy = if zero_copy { "zero-copy" } else { "copy" };
     let fallback = interface.fallback().map(|error| format!("native mode: {error}"));
     let mode = PortMode { driver: format!("AF_XDP {place} {copy}"), fallback };
-    Ok(Opened { queues, mode, eth: None, progress: None, missed })
+    Ok(Opened { queues, mode, eth: None, vhost: None, progress: None, missed })
+}
+
+fn open_vhost(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    path: &std::path::Path,
+    mode: model::VhostMode,
+    memories: &[Arc<Memory>],
+) -> Result<Opened, OpenProblem> {
+    let mode = match mode {
+        model::VhostMode::Server => VhostMode::Server,
+        model::VhostMode::Client => VhostMode::Client,
+    };
+    let queues = config.queues.max(1);
+    let options = VhostOptions { path: path.to_owned(), mode, queues, segmentation: true };
+    let (port, queues) = VhostPort::open(eal, &options)?;
+    let local = local_workers(memories);
+    let device = |(n, queue): (usize, VhostQueue)| -> (WorkerId, Box<dyn Device>) {
+        (local[n % local.len()], Box::new(VhostDevice::new(queue, Arc::clone(&memories[0]))))
+    };
+    let queues = queues.into_iter().enumerate().map(device).collect();
+    Ok(Opened { vhost: Some(port), ..Opened::new(queues, "vhost-user".to_owned()) })
 }
 
 fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {

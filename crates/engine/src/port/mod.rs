@@ -1,8 +1,8 @@
 //! Ports: one trait, a file for each kind of device.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use dpdk::Batch;
+use dpdk::{Accepts, Batch};
 
 use crate::counters::PortCounters;
 use crate::ids::{MemoryId, PortId};
@@ -13,12 +13,17 @@ pub(crate) mod ethdev;
 pub(crate) mod missed;
 pub(crate) mod sink;
 pub(crate) mod source;
+pub(crate) mod vhost;
 pub(crate) mod xsk;
 
 /// How a worker that has nothing to do can learn that a device has packets.
 pub(crate) enum Arrival<'a> {
     /// The descriptor becomes readable.
     Readable(BorrowedFd<'a>),
+    /// One of the descriptors does.
+    AnyReadable(&'a [OwnedFd]),
+    /// They are there.
+    Waiting,
     /// Only by asking the device.
     Ask,
     /// Never: nothing comes in.
@@ -39,8 +44,22 @@ pub(crate) trait Device: Send {
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool;
 
+    /// The worker is about to sleep: what has to be done for [`Device::arrival`] to tell. Ends with the next
+    /// [`Device::receive`].
+    fn prepare_wait(&mut self) {}
+
     /// How to learn of packets.
     fn arrival(&self) -> Arrival<'_>;
+
+    /// What it sends besides plain packets.
+    fn accepts(&self) -> Accepts {
+        Accepts::default()
+    }
+
+    /// Whether packets that come in may have something left to do.
+    fn leaves_work(&self) -> bool {
+        false
+    }
 
     /// The only memory that it can send from, if there is but one.
     fn sends_from(&self) -> Option<MemoryId> {
@@ -97,6 +116,21 @@ impl PortQueue {
     #[inline]
     pub(crate) fn sends_from(&self) -> Option<MemoryId> {
         self.devices.first()?.sends_from()
+    }
+
+    #[inline]
+    pub(crate) fn accepts(&self) -> Accepts {
+        self.devices.first().map_or_else(Accepts::default, |device| device.accepts())
+    }
+
+    pub(crate) fn leaves_work(&self) -> bool {
+        self.devices.iter().any(|device| device.leaves_work())
+    }
+
+    pub(crate) fn prepare_wait(&mut self) {
+        for device in &mut self.devices {
+            device.prepare_wait();
+        }
     }
 
     pub(crate) fn devices(&self) -> &[Box<dyn Device>] {

@@ -155,7 +155,7 @@ impl Path {
     pub(super) fn police(&mut self, meter: &Meter, port: PortId, batch: &mut Batch) {
         let mut lengths = [0u32; MOST];
         for (length, mbuf) in lengths.iter_mut().zip(batch.as_slice()) {
-            *length = mbuf.data_len().into();
+            *length = mbuf.pkt_len();
         }
         let admitted = meter.admit_run(self.now, &lengths[..batch.len()]);
         let mut excess = batch.split_off(admitted);

@@ -7,11 +7,12 @@
 
 use core::sync::atomic::Ordering;
 
-use dpdk::{Batch, Mbuf};
+use dpdk::{Accepts, Batch, Mbuf};
 use netvm_region::Balance;
 use netvm_ring::Descriptor;
 
 use super::lookup::key_of;
+use super::offload::all_plain;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
@@ -208,6 +209,13 @@ impl Path {
         memory: MemoryId,
         batch: &mut Batch,
     ) -> usize {
+        if self.leaves_work && !all_plain(batch) {
+            let mut delivered = 0;
+            self.finish(memory, Accepts::default(), batch, |path, batch| {
+                delivered += path.deliver_to_group(group, balance, links, place, memory, batch);
+            });
+            return delivered;
+        }
         let Some(home) = self.home_of(group) else {
             self.drop_in_chain(place.chain, DropReason::NfDown, batch);
             return 0;

@@ -47,7 +47,7 @@ impl Path {
         one: &mut Batch,
     ) {
         let Some(mbuf) = one.as_slice().first() else { return };
-        let (from, length) = (PortId(mbuf.port().0), mbuf.data_len());
+        let (from, length) = (PortId(mbuf.port().0), mbuf.pkt_len());
         let Ok(key) = key_of(mbuf) else {
             return self.drop_at_port(out, DropReason::Malformed, one);
         };

@@ -120,7 +120,7 @@ fn runs_of(batch: &Batch, found: &mut Found) -> (Runs, u64) {
     let mut before = None;
     let mut bad = 0;
     for (n, mbuf) in batch.as_slice().iter().enumerate().take(MOST) {
-        let length = u32::from(mbuf.data_len());
+        let length = mbuf.pkt_len();
         found.lengths[n] = length;
         let header = plain_header(mbuf);
         if header.is_none() || header != before {
@@ -151,7 +151,7 @@ fn plain_header(mbuf: &Mbuf) -> Option<u128> {
 
 #[inline(never)]
 fn key_of(mbuf: &Mbuf, header: Option<u128>) -> Result<FlowKey, Malformed> {
-    let length = mbuf.data_len().into();
+    let length = mbuf.pkt_len() as usize;
     if let Some(header) = header {
         return FlowKey::of_ethernet(&header.to_le_bytes()[..ETHERNET], length);
     }

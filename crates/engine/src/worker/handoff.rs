@@ -86,6 +86,8 @@ impl Path {
                     self.transmit(port, memory, &mut run);
                 }
                 way = Some((parcel.port, parcel.memory));
+                // Another worker's guest may have left something to do.
+                self.leaves_work |= !parcel.mbuf.is_plain();
                 let _ = run.push(parcel.mbuf);
                 count += 1;
             }

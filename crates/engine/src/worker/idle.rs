@@ -63,6 +63,11 @@ impl Rest {
             }
         }
         if empty {
+            for port in inputs {
+                if let Some(queue) = path.ports[port.index()].as_mut() {
+                    queue.prepare_wait();
+                }
+            }
             self.sleep(path, inputs, longest);
         }
         for link in &path.active {
@@ -81,6 +86,13 @@ impl Rest {
         for device in devices.flat_map(|queue| queue.devices()) {
             let asked = match device.arrival() {
                 Arrival::Readable(fd) => fds.try_push(PollFd::from_borrowed_fd(fd, PollFlags::IN)).is_err(),
+                Arrival::AnyReadable(any) => any
+                    .iter()
+                    .any(|fd| fds.try_push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).is_err()),
+                Arrival::Waiting => {
+                    longest = Duration::ZERO;
+                    false
+                }
                 Arrival::Ask => true,
                 Arrival::Never => false,
             };

@@ -117,7 +117,7 @@ impl Path {
             let key = &mut found.keys[n];
             bad |= u64::from(read_key(mbuf, key).is_err()) << n;
             *key = policy.used.mask(*key);
-            found.lengths[n] = mbuf.data_len().into();
+            found.lengths[n] = mbuf.pkt_len();
         }
         if bad != 0 {
             self.drop_malformed(port, bad, batch, found);
@@ -190,7 +190,7 @@ fn look_into(guard: &Guard, batch: &Batch, found: &mut Found) {
         }
         let mut headers = [0u8; HEADER_BYTES];
         let copied = mbuf.copy_to(&mut headers);
-        if guard.inspect(&headers[..copied], mbuf.data_len().into()).is_err() {
+        if guard.inspect(&headers[..copied], mbuf.pkt_len() as usize).is_err() {
             found.decisions[n] = SPOOFED;
             found.extras[n] = UNRESOLVED;
         }
@@ -208,7 +208,7 @@ pub(crate) fn key_of(mbuf: &Mbuf) -> Result<FlowKey, Malformed> {
 /// Reads the key of a packet from a private copy of its headers, which NFs of its group cannot change any more.
 #[inline(always)]
 fn read_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
-    let length = usize::from(mbuf.data_len());
+    let length = mbuf.pkt_len() as usize;
     let mut line = [0u8; FIRST_LINE];
     let copied = mbuf.copy_first(&mut line);
     if copied > 0 && (copied == length || is_plain_v4(&line)) {
@@ -228,7 +228,7 @@ fn is_plain_v4(line: &[u8; FIRST_LINE]) -> bool {
 fn read_long_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
     let mut headers = [0u8; HEADER_BYTES];
     let copied = mbuf.copy_to(&mut headers);
-    key.read_frame(&headers[..copied], mbuf.data_len().into())
+    key.read_frame(&headers[..copied], mbuf.pkt_len() as usize)
 }
 
 #[inline(always)]

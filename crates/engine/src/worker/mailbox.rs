@@ -98,6 +98,7 @@ impl Worker {
             }
             Command::AddPort(queue) => {
                 let port = queue.port;
+                path.leaves_work |= queue.leaves_work();
                 path.ports[port.index()] = Some(queue);
             }
             Command::StartPort(port) => self.inputs.push(port),

@@ -22,6 +22,10 @@ impl Path {
     /// Copies of packets within their memory; returns how many found no cell.
     pub(super) fn copies_of(&self, memory: MemoryId, packets: &[Mbuf], copies: &mut Batch) -> usize {
         let Some(memory) = self.memory(memory) else { return packets.len() };
+        if self.leaves_work && !packets.iter().all(Mbuf::is_plain) {
+            let copied = packets.iter().filter_map(|packet| memory.pool.copy_of(packet));
+            return packets.len() - copied.filter_map(|copy| copies.push(copy).ok()).count();
+        }
         let mut cells = Batch::new();
         memory.pool.alloc_into(&mut cells, packets.len());
         let mut lost = packets.len() - cells.len();

@@ -23,6 +23,7 @@ mod idle;
 mod lookup;
 mod mailbox;
 mod mirror;
+mod offload;
 pub(crate) mod path;
 mod receive;
 mod reject;

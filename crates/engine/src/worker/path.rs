@@ -40,6 +40,8 @@ pub(crate) struct Path {
     pub(crate) handoff: Handoff,
     /// What is known of flows.
     pub(crate) flows: Flows,
+    /// Packets may come by whose senders have left something to others; see `offload.rs`.
+    pub(crate) leaves_work: bool,
     /// What bounds the answers to packets that are refused.
     pub(crate) answers: Option<Policer>,
     /// Cycles at the start of this turn.
@@ -63,6 +65,7 @@ impl Path {
             unsent: [0; MAX_PORTS / 64],
             handoff,
             flows,
+            leaves_work: false,
             answers: Policer::new(reject::ANSWERS, reject::ANSWERS_AT_ONCE, hz).ok(),
             now: 0,
             tick: 0,

@@ -48,7 +48,7 @@ impl Path {
         let (mut bytes, mut split) = (0, false);
         for mbuf in batch.as_mut_slice() {
             mbuf.set_port(PortNumber(port.0));
-            bytes += u64::from(mbuf.data_len());
+            bytes += u64::from(mbuf.pkt_len());
             split |= mbuf.nb_segs() != 1;
         }
         let counters = &self.counters.ports[port.index()];
@@ -57,7 +57,8 @@ impl Path {
         if split {
             let mut whole = Batch::new();
             for mbuf in batch.drain() {
-                if mbuf.nb_segs() == 1 {
+                // A segment is cut further on, or goes to another guest.
+                if mbuf.nb_segs() == 1 || mbuf.oversized().is_some() {
                     let _ = whole.push(mbuf);
                 } else {
                     counters.drops.add(DropReason::TooLong, 1);

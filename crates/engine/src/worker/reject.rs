@@ -40,7 +40,7 @@ impl Path {
                 let mut headers = [0u8; HEADER_BYTES];
                 let copied = mbuf.copy_to(&mut headers);
                 let mut answer = [0u8; LONGEST];
-                let length = answer_to(&headers[..copied], mbuf.data_len().into(), &mut answer);
+                let length = answer_to(&headers[..copied], mbuf.pkt_len() as usize, &mut answer);
                 let Some(length) = length.filter(|_| admits(self.answers.as_ref(), self.now)) else {
                     continue;
                 };

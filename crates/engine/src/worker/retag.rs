@@ -56,16 +56,5 @@ pub(super) fn retag(mbuf: &mut Mbuf, change: Retag) -> bool {
         Retag::Strip => rewrite::strip_vlan(buffer, at),
     };
     let Ok(start) = moved else { return false };
-    // The packet begins `start - TAG` bytes later than it did, which may be fewer than none.
-    let offset = (mbuf.data_off() + start as u16).checked_sub(TAG);
-    let length = (mbuf.data_len() + TAG).checked_sub(start as u16);
-    let (Some(offset), Some(length)) = (offset, length) else { return false };
-    let (old_offset, old_length) = (mbuf.data_off(), mbuf.data_len());
-    let changed = mbuf.set_bounds(offset, length).is_ok()
-        && mbuf.copy_from(&front[start..at + copied]).is_ok()
-        && mbuf.set_bounds(offset, length).is_ok();
-    if !changed {
-        let _ = mbuf.set_bounds(old_offset, old_length);
-    }
-    changed
+    mbuf.replace_front(copied as u16, &front[start..at + copied]).is_ok()
 }

@@ -1,7 +1,8 @@
 //! Out of a port: gathered into bursts, sent once a turn or when a burst is full.
 
-use dpdk::Batch;
+use dpdk::{Accepts, Batch};
 
+use super::offload::all_plain;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
@@ -13,6 +14,17 @@ impl Path {
         let Some(queue) = self.ports.get(port.index()).and_then(Option::as_ref) else {
             return self.hand_off(port, memory, batch);
         };
+        let accepts = queue.accepts();
+        if self.leaves_work && accepts != Accepts::ALL && !all_plain(batch) {
+            return self.finish(memory, accepts, batch, |path, batch| path.enqueue(port, memory, batch));
+        }
+        self.enqueue(port, memory, batch);
+    }
+
+    /// Packets that the port takes as they are.
+    #[inline]
+    fn enqueue(&mut self, port: PortId, memory: MemoryId, batch: &mut Batch) {
+        let Some(queue) = self.ports.get(port.index()).and_then(Option::as_ref) else { return batch.clear() };
         let mut memory = memory;
         if let Some(home) = queue.sends_from()
             && home != memory

@@ -28,6 +28,16 @@ impl Scratch {
         Self(path)
     }
 
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
     /// The capture that port `id` writes.
     fn output(&self, id: u16) -> PathBuf {
         self.0.join(format!("out{id}.pcap"))
@@ -45,13 +55,18 @@ impl Scratch {
 
     /// What went out of port `id`; to be asked when the port is closed.
     pub fn sent(&self, id: u16) -> Vec<Vec<u8>> {
-        let mut reader = CaptureReader::open(&self.output(id)).unwrap();
-        let mut frames = Vec::new();
-        while let Some(frame) = reader.next_frame().unwrap() {
-            frames.push(frame.data.to_vec());
-        }
-        frames
+        read(&self.output(id))
     }
+}
+
+/// The frames of a capture.
+pub fn read(path: &Path) -> Vec<Vec<u8>> {
+    let mut reader = CaptureReader::open(path).unwrap();
+    let mut frames = Vec::new();
+    while let Some(frame) = reader.next_frame().unwrap() {
+        frames.push(frame.data.to_vec());
+    }
+    frames
 }
 
 /// What came of captures.
@@ -110,7 +125,8 @@ impl Drop for Scratch {
     }
 }
 
-fn write(path: &Path, frames: &[Vec<u8>]) {
+/// Writes a capture.
+pub fn write(path: &Path, frames: &[Vec<u8>]) {
     let mut writer = CaptureWriter::create(path, WriterOptions::default()).unwrap();
     for (n, frame) in (0u32..).zip(frames) {
         let time = Timestamp::new(n / 1000, n % 1000 * 1_000_000);

@@ -1,0 +1,116 @@
+//! The vhost-user port: a guest, which shares no memory with anybody but netvm. Its packets are copied.
+
+use std::sync::Arc;
+
+use dpdk::{Accepts, Batch, VhostQueue};
+
+use super::{Arrival, Device};
+use crate::counters::PortCounters;
+use crate::drop_reason::DropReason;
+use crate::memory::Memory;
+
+/// Turns for which packets wait while the guest takes none. One that is longer than what the guest has room for would wait
+/// for ever, and all behind it.
+const PATIENCE: u32 = 256;
+
+/// One queue of a guest.
+pub(crate) struct VhostDevice {
+    queue: VhostQueue,
+    unsent: Batch,
+    /// Turns since the guest took a packet, while some are waiting.
+    refused: u32,
+    /// The guest has been asked to tell of packets.
+    asked: bool,
+    /// Packets were there when it was asked.
+    ready: bool,
+    // Packets land here.
+    _memory: Arc<Memory>,
+}
+
+impl VhostDevice {
+    pub(crate) const fn new(queue: VhostQueue, memory: Arc<Memory>) -> Self {
+        Self { queue, unsent: Batch::new(), refused: 0, asked: false, ready: false, _memory: memory }
+    }
+
+    #[cold]
+    fn end_wait(&mut self) {
+        self.queue.end_wait();
+        (self.asked, self.ready) = (false, false);
+    }
+}
+
+impl Device for VhostDevice {
+    #[inline]
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+        if self.asked {
+            self.end_wait();
+        }
+        self.queue.receive(&memory.pool, out, wanted);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
+        self.unsent.append(batch);
+        if !batch.is_empty() {
+            self.flush(counters);
+            self.unsent.append(batch);
+        }
+        if !batch.is_empty() {
+            counters.drops.add(DropReason::TxFull, batch.len() as u64);
+            batch.clear();
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self, counters: &PortCounters) -> usize {
+        if self.unsent.is_empty() {
+            return 0;
+        }
+        let Some((sent, bytes)) = self.queue.send(&mut self.unsent) else {
+            counters.drops.add(DropReason::NoPeer, self.unsent.len() as u64);
+            self.unsent.clear();
+            return 0;
+        };
+        counters.tx_packets.add(sent as u64);
+        counters.tx_bytes.add(bytes);
+        self.refused = if sent == 0 { self.refused + 1 } else { 0 };
+        if self.refused > PATIENCE {
+            counters.drops.add(DropReason::TxFull, self.unsent.len() as u64);
+            self.unsent.clear();
+            self.refused = 0;
+        }
+        sent
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    fn prepare_wait(&mut self) {
+        self.ready = self.queue.begin_wait();
+        self.asked = true;
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        let tellers = self.queue.arrivals();
+        if self.ready {
+            Arrival::Waiting
+        } else if !tellers.is_empty() {
+            Arrival::AnyReadable(tellers)
+        } else if self.queue.accepts().is_some() {
+            Arrival::Ask
+        } else {
+            Arrival::Never
+        }
+    }
+
+    #[inline]
+    fn accepts(&self) -> Accepts {
+        // Where nobody is, packets go nowhere, as they are.
+        self.queue.accepts().unwrap_or(Accepts::ALL)
+    }
+
+    fn leaves_work(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,167 @@
+//! A guest that speaks vhost-user well enough to be let in, and then writes what it likes into its rings.
+//!
+//! Messages are those of QEMU's `docs/interop/vhost-user.rst`, rings those of virtio 1.2 section 2.7.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+const SET_FEATURES: u32 = 2;
+const SET_OWNER: u32 = 3;
+const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_NUM: u32 = 8;
+const SET_VRING_ADDR: u32 = 9;
+const SET_VRING_BASE: u32 = 10;
+const SET_VRING_KICK: u32 = 12;
+const SET_VRING_CALL: u32 = 13;
+
+const MEMORY: usize = 4 << 20;
+/// Where the guest says that its memory is in its own address space.
+const USER: u64 = 0x10_0000_0000;
+const ENTRIES: u32 = 256;
+/// Bytes between the rings of two queues; each has descriptors, then the available ring, then the used one.
+const RING: u64 = 0x1_0000;
+const AVAILABLE: u64 = 0x4000;
+const USED: u64 = 0x8000;
+
+/// A stream of numbers (splitmix64).
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end
+    }
+}
+
+/// A rogue and its memory.
+pub struct Rogue {
+    socket: UnixStream,
+    memory: *mut u8,
+    kick: OwnedFd,
+    _memfd: OwnedFd,
+}
+
+impl Rogue {
+    /// Connects and is let in, with virtio features of its choice.
+    pub fn connect(path: &Path, features: u64) -> Self {
+        let memfd = memfd_create("rogue", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memfd, MEMORY as u64).unwrap();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let memory =
+            unsafe { mmap(std::ptr::null_mut(), MEMORY, protection, MapFlags::SHARED, &memfd, 0).unwrap() };
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let socket = UnixStream::connect(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let rogue = Self { socket, memory: memory.cast(), kick, _memfd: memfd };
+        rogue.introduce(features);
+        rogue
+    }
+
+    fn introduce(&self, features: u64) {
+        self.send(SET_OWNER, &[], None);
+        self.send(SET_FEATURES, &[features], None);
+        self.send(SET_MEM_TABLE, &[1, 0, MEMORY as u64, USER, 0], Some(self._memfd.as_fd()));
+        for ring in 0..2u64 {
+            let at = USER + ring * RING;
+            self.send(SET_VRING_NUM, &[ring | u64::from(ENTRIES) << 32], None);
+            self.send(SET_VRING_BASE, &[ring], None);
+            self.send(SET_VRING_ADDR, &[ring, at, at + USED, at + AVAILABLE, 0], None);
+            self.send(SET_VRING_CALL, &[ring], Some(self.kick.as_fd()));
+            self.send(SET_VRING_KICK, &[ring], Some(self.kick.as_fd()));
+        }
+    }
+
+    /// A message; the other side may have hung up.
+    pub fn send(&self, request: u32, words: &[u64], fd: Option<BorrowedFd<'_>>) {
+        let mut bytes = Vec::new();
+        for field in [request, 1, words.len() as u32 * 8] {
+            bytes.extend(field.to_ne_bytes());
+        }
+        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
+        if !fds.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        }
+        let _ = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+    }
+
+    /// What no guest would say.
+    pub fn babble(&mut self, dice: &mut Dice) {
+        let words: Vec<u64> = (0..dice.below(40)).map(|_| dice.roll() >> dice.below(64)).collect();
+        let fd = (dice.below(2) == 0).then(|| self.kick.as_fd());
+        self.send(dice.below(45) as u32, &words, fd);
+        self.socket.set_nonblocking(true).unwrap();
+        let _ = self.socket.read(&mut [0; 512]);
+    }
+
+    fn write<const N: usize>(&self, at: u64, bytes: [u8; N]) {
+        let at = (at as usize).min(MEMORY - N);
+        // SAFETY: within the mapping, which others map as well: nothing else refers to it here.
+        unsafe { self.memory.add(at).cast::<[u8; N]>().write_volatile(bytes) };
+    }
+
+    /// Some hundred writes to its rings: some of them nonsense, most nearly right, as these get furthest.
+    pub fn scribble(&self, dice: &mut Dice) {
+        for _ in 0..300 {
+            let ring = dice.below(2) * RING;
+            match dice.below(8) {
+                0..4 => {
+                    let address = match dice.below(8) {
+                        0 => dice.roll(),
+                        1 => MEMORY as u64 - dice.below(64),
+                        2 => dice.below(2 * RING),
+                        _ => dice.below(MEMORY as u64),
+                    };
+                    let length =
+                        if dice.below(6) == 0 { dice.roll() as u32 } else { dice.below(4096) as u32 };
+                    let flags = if dice.below(6) == 0 { dice.roll() as u16 } else { dice.below(8) as u16 };
+                    let next = if dice.below(6) == 0 { dice.roll() as u16 } else { dice.below(256) as u16 };
+                    let mut descriptor = [0; 16];
+                    descriptor[..8].copy_from_slice(&address.to_ne_bytes());
+                    descriptor[8..12].copy_from_slice(&length.to_ne_bytes());
+                    descriptor[12..14].copy_from_slice(&flags.to_ne_bytes());
+                    descriptor[14..].copy_from_slice(&next.to_ne_bytes());
+                    self.write(ring + dice.below(u64::from(ENTRIES)) * 16, descriptor);
+                }
+                4 => {
+                    let head = if dice.below(6) == 0 { dice.roll() } else { dice.below(256) } as u16;
+                    self.write(ring + AVAILABLE + 4 + dice.below(u64::from(ENTRIES)) * 2, head.to_ne_bytes());
+                }
+                5 => self.write(ring + AVAILABLE + 2, (dice.roll() as u16).to_ne_bytes()),
+                6 => self.write(ring + dice.below(3) * AVAILABLE, (dice.roll() as u32).to_ne_bytes()),
+                // virtio-net headers, wherever they may be.
+                _ => self.write(dice.below(MEMORY as u64), dice.roll().to_ne_bytes()),
+            }
+        }
+        if dice.below(4) == 0 {
+            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Drop for Rogue {
+    fn drop(&mut self) {
+        let _ = self.socket.flush();
+        // SAFETY: made by `connect`, and not used afterwards.
+        unsafe { munmap(self.memory.cast(), MEMORY).unwrap() };
+    }
+}

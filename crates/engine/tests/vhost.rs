@@ -1,0 +1,368 @@
+//! Guests on vhost-user ports: `dpdk-testpmd` with virtio-user ports, in processes of their own.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "support/guest.rs"]
+mod guest;
+#[path = "support/pcap.rs"]
+mod pcap;
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use guest::{Guest, Running, socket, turn};
+use netvm_config::model::{
+    EngineConfig, Forward, Guard, Host, OnFailure, Police, PortConfig, PortKind, Rate, VhostMode,
+};
+use netvm_engine::{DropReason, Engine, PortView};
+use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
+use pcap::{Scratch, read, write};
+use support::{Rig, chain, group, nf, port, rule};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn nf_process() {
+    support::be_an_nf();
+}
+
+fn vhost(id: u16, path: &Path, mode: VhostMode) -> PortConfig {
+    let mut port = port(id, &format!("guest{id}"), PortKind::VhostUser { path: path.to_owned(), mode });
+    port.policy.forward = Forward::Normal;
+    port.group = Some(netvm_engine::GroupId(0));
+    port
+}
+
+/// Ports for guests with these sockets.
+fn host(paths: &[&Path]) -> Host {
+    let ports = (0..).zip(paths).map(|(id, path)| vhost(id, path, VhostMode::Server)).collect();
+    Host { groups: vec![group(0, 4096, 2048)], ports, ..Host::default() }
+}
+
+fn view(engine: &Engine, id: u16) -> PortView {
+    engine.ports().into_iter().find(|port| port.id.0 == id).unwrap()
+}
+
+fn connected(rig: &mut Rig, id: u16) {
+    assert!(rig.until(SOON, |engine| view(engine, id).link == Some(true)), "{}", rig.story());
+}
+
+fn drops(rig: &Rig, id: u16, reason: DropReason) -> u64 {
+    let drops = view(&rig.engine, id).drops;
+    drops.iter().find(|(why, _)| *why == reason).map_or(0, |(_, count)| *count)
+}
+
+/// All cells come back to the pool once nobody sends any more.
+fn no_cell_is_lost(rig: &mut Rig) {
+    let home = rig.until(SOON, |engine| {
+        let groups = engine.groups();
+        groups.iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.cells)
+    });
+    assert!(home, "{}", rig.story());
+}
+
+fn frames(count: u16) -> Vec<Vec<u8>> {
+    let of = |n: u16| {
+        let builder = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let builder = builder.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        builder.udp(1000 + n, 53).payload(&vec![n as u8; usize::from(n) * 7 % 1400]).to_vec().unwrap()
+    };
+    (0..count).map(of).collect()
+}
+
+/// A guest that sends the frames, and one that keeps what it gets.
+fn transfer(
+    rig: &mut Rig,
+    scratch: &Scratch,
+    sender: Guest<'_>,
+    receiver: Guest<'_>,
+    frames: &[Vec<u8>],
+    expected: u64,
+) -> Vec<Vec<u8>> {
+    let (nothing, input, output) =
+        (scratch.file("none.pcap"), scratch.file("sent.pcap"), scratch.file("got.pcap"));
+    let empty = scratch.file("empty.pcap");
+    write(&empty, &[]);
+    write(&input, frames);
+    let receiver = receiver.capture(&empty, &output).start();
+    connected(rig, 1);
+    let sender = sender.capture(&input, &nothing).start();
+    let came = rig.until(SOON, |engine| view(engine, 1).tx_packets >= expected);
+    assert!(came, "{}", rig.story());
+    // What is in the guest's ring is taken within a few milliseconds.
+    std::thread::sleep(Duration::from_millis(300));
+    sender.quit();
+    receiver.quit();
+    read(&output)
+}
+
+#[test]
+fn frames_pass_from_guest_to_guest_unchanged() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&[&a, &b])).unwrap();
+    assert_eq!(view(&rig.engine, 0).link, Some(false));
+    assert_eq!(view(&rig.engine, 0).driver, "vhost-user");
+    let sent = frames(200);
+    let got = transfer(&mut rig, &scratch, Guest::new(&a), Guest::new(&b), &sent, 200);
+    assert_eq!(got, sent);
+    assert!(rig.until(SOON, |engine| view(engine, 0).link == Some(false)), "{}", rig.story());
+    let counts = view(&rig.engine, 0);
+    assert_eq!(counts.rx_packets, 200);
+    assert_eq!(counts.rx_bytes, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
+    no_cell_is_lost(&mut rig);
+}
+
+#[test]
+fn several_queues_serve_whatever_the_guest_uses() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    let mut host = host(&[&a, &b]);
+    // Fewer queues than the guest has pairs, and more.
+    (host.ports[0].queues, host.ports[1].queues) = (2, 4);
+    rig.engine.apply(&host).unwrap();
+    let mut sender = Guest::new(&a);
+    sender.device = ",queues=4,packed_vq=1";
+    let mut receiver = Guest::new(&b);
+    receiver.device = ",queues=2";
+    let sent = frames(100);
+    let got = transfer(&mut rig, &scratch, sender, receiver, &sent, 100);
+    assert_eq!(got, sent);
+    no_cell_is_lost(&mut rig);
+}
+
+/// What a guest with one long TCP segment and a checksum to be computed sends.
+fn leaves_work(socket: &Path) -> Guest<'_> {
+    let mut guest = Guest::new(socket);
+    guest.arguments = vec!["--mbuf-size=10240", "--max-pkt-len=9728"];
+    guest.commands = "set fwd csum\nport stop all\ncsum set ip sw 1\ncsum set tcp hw 1\ncsum set udp hw 1\n\
+                      tso set 700 1\nport start all\nstart\n";
+    guest
+}
+
+/// A segment of 5000 bytes of payload, and a short packet, over IPv4 and IPv6.
+fn segments() -> Vec<Vec<u8>> {
+    let payload: Vec<u8> = (0..5000u32).map(|n| (n * n / 7) as u8).collect();
+    let mut frames = Vec::new();
+    for (from, to) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
+        let builder = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let builder = builder.ip(from.parse().unwrap(), to.parse().unwrap());
+        let tcp = builder.tcp(1, 2, TcpFlags::ACK | TcpFlags::PSH).numbers(u32::MAX - 1000, 5);
+        frames.push(tcp.payload(&payload).to_vec().unwrap());
+        frames.push(
+            builder.udp(3, 4).payload(b"a datagram whose checksum is computed by others").to_vec().unwrap(),
+        );
+    }
+    frames
+}
+
+/// Frames are sound, none is longer than the segments that were asked for, and the payloads are those that were sent.
+fn check_cut(got: &[Vec<u8>], sent: &[Vec<u8>]) {
+    let payload = |frame: &[u8]| {
+        let headers = parse(frame).unwrap();
+        frame[headers.payload_offset()..headers.payload_end()].to_vec()
+    };
+    for frame in got {
+        let headers = parse(frame).unwrap();
+        assert_eq!(checksum::verify(frame, &headers), Ok(()), "{headers:?}");
+        assert!(payload(frame).len() <= 700, "{headers:?}");
+    }
+    let all = |frames: &[Vec<u8>]| frames.iter().flat_map(|frame| payload(frame)).collect::<Vec<u8>>();
+    assert_eq!(all(got), all(sent));
+    assert_eq!(got.len(), 2 * (8 + 1));
+}
+
+#[test]
+fn what_a_guest_leaves_is_done_for_guests_and_ports_that_want_it_done() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    let mut host = host(&[&a, &b]);
+    // Flooded: to the guest, which takes packets as they are on the wire only, and to the capture.
+    let mut capture = scratch.port(2, &[]);
+    capture.policy.forward = Forward::Normal;
+    host.ports.push(capture);
+    rig.engine.apply(&host).unwrap();
+    let sent = segments();
+    let got = transfer(&mut rig, &scratch, leaves_work(&a), Guest::new(&b), &sent, 18);
+    check_cut(&got, &sent);
+    no_cell_is_lost(&mut rig);
+    rig.engine.apply(&Host::default()).unwrap();
+    check_cut(&scratch.sent(2), &sent);
+}
+
+#[test]
+fn what_a_guest_leaves_is_taken_over_by_guests_that_can() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&[&a, &b])).unwrap();
+    let mut receiver = Guest::new(&b);
+    receiver.arguments = vec!["--mbuf-size=10240", "--max-pkt-len=9728"];
+    receiver.commands = "port stop 1\nport config 1 rx_offload tcp_lro on\nport config 1 rx_offload tcp_cksum on\n\
+                         port config 1 rx_offload udp_cksum on\nport start 1\nstart\n";
+    let sent = segments();
+    let got = transfer(&mut rig, &scratch, leaves_work(&a), receiver, &sent, 4);
+    let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(lengths(&got), lengths(&sent));
+    no_cell_is_lost(&mut rig);
+}
+
+#[test]
+fn what_a_guest_leaves_is_done_before_a_chain() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    let mut host = host(&[&a, &b]);
+    host.nfs = vec![nf(0, "a", 0)];
+    host.chains = vec![chain(0, &[0], OnFailure::Drop, 1)];
+    host.rules = vec![rule(0, 0)];
+    rig.engine.apply(&host).unwrap();
+    rig.attach("a", "forward", false);
+    let sent = segments();
+    let got = transfer(&mut rig, &scratch, leaves_work(&a), Guest::new(&b), &sent, 18);
+    check_cut(&got, &sent);
+    no_cell_is_lost(&mut rig);
+}
+
+/// A guest that sends all it can.
+fn flood(path: &Path) -> Running {
+    let mut guest = Guest::new(path);
+    guest.arguments = vec!["--forward-mode=txonly", "--port-topology=loop"];
+    guest.start()
+}
+
+/// One that swallows all.
+fn swallow(path: &Path) -> Running {
+    let mut guest = Guest::new(path);
+    guest.arguments = vec!["--forward-mode=rxonly", "--port-topology=loop"];
+    guest.start()
+}
+
+/// More packets leave by port 1.
+fn goes_on(rig: &mut Rig) {
+    let before = rig.sent(1);
+    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.story());
+}
+
+#[test]
+fn guests_that_are_killed_under_load_lose_no_cell_and_come_back() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&[&a, &b])).unwrap();
+    let mut receiver = swallow(&b);
+    connected(&mut rig, 1);
+    let mut sender = flood(&a);
+    for _ in 0..2 {
+        goes_on(&mut rig);
+        receiver.kill();
+        let counted = rig.until(SOON, |engine| {
+            view(engine, 1).drops.iter().any(|(reason, _)| *reason == DropReason::NoPeer)
+        });
+        assert!(counted, "{}", rig.story());
+        receiver = swallow(&b);
+        goes_on(&mut rig);
+        sender.kill();
+        assert!(rig.until(SOON, |engine| view(engine, 0).link == Some(false)), "{}", rig.story());
+        no_cell_is_lost(&mut rig);
+        sender = flood(&a);
+    }
+    goes_on(&mut rig);
+    drop((sender, receiver));
+    no_cell_is_lost(&mut rig);
+}
+
+#[test]
+fn guests_that_make_their_socket_are_connected_to_whenever_it_is_there() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut host = host(&[&a, &b]);
+    for (port, path) in host.ports.iter_mut().zip([&a, &b]) {
+        port.kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Client };
+    }
+    let guest = |path| {
+        let mut guest = Guest::new(path);
+        guest.device = ",server=1";
+        guest
+    };
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    for _ in 0..2 {
+        let mut receiver = guest(&b);
+        receiver.arguments = vec!["--forward-mode=rxonly", "--port-topology=loop"];
+        let mut sender = guest(&a);
+        sender.arguments = vec!["--forward-mode=txonly", "--port-topology=loop"];
+        let guests = (receiver.start(), sender.start());
+        goes_on(&mut rig);
+        drop(guests);
+        for path in [&a, &b] {
+            std::fs::remove_file(path).unwrap();
+        }
+        assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.story());
+        no_cell_is_lost(&mut rig);
+    }
+}
+
+#[test]
+fn a_guard_holds_and_a_rate_does() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    let mut host = host(&[&a, &b]);
+    let guard = Guard { macs: vec![MacAddr([2, 0, 0, 0, 0, 9])], addresses: Vec::new() };
+    host.ports[0].policy.guard = Some(guard);
+    rig.engine.apply(&host).unwrap();
+    let receiver = swallow(&b);
+    connected(&mut rig, 1);
+    let sender = flood(&a);
+    assert!(rig.until(SOON, |engine| view(engine, 0).rx_packets > 10_000), "{}", rig.story());
+    assert!(drops(&rig, 0, DropReason::Spoofed) > 5000, "{}", rig.story());
+    assert_eq!(rig.sent(1), 0, "{}", rig.story());
+    // Its own address, and a rate.
+    host.ports[0].policy.guard = None;
+    let rate = Rate { per_second: 1000, burst: 100 };
+    host.ports[0].policy.police_in = Some(Police { packets: Some(rate), bits: None });
+    let start = Instant::now();
+    rig.engine.apply(&host).unwrap();
+    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > 300), "{}", rig.story());
+    let (sent, most) = (rig.sent(1), 1000.0 * start.elapsed().as_secs_f64() + 101.0);
+    assert!(sent as f64 <= most, "{sent} packets, at most {most}");
+    assert!(drops(&rig, 0, DropReason::Policed) > 1000, "{}", rig.story());
+    drop((sender, receiver));
+}
+
+#[test]
+fn silent_guests_cost_no_time() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&[&a, &b])).unwrap();
+    let guests = (swallow(&a), swallow(&b));
+    for id in 0..2 {
+        connected(&mut rig, id);
+    }
+    let slept = |engine: &Engine| engine.workers().map(|worker| worker.counters.sleeps.get()).sum::<u64>();
+    let turns = |engine: &Engine| engine.workers().map(|worker| worker.counters.turns.get()).sum::<u64>();
+    std::thread::sleep(Duration::from_millis(200));
+    let before = (slept(&rig.engine), turns(&rig.engine));
+    std::thread::sleep(Duration::from_secs(1));
+    let (sleeps, turns) = (slept(&rig.engine) - before.0, turns(&rig.engine) - before.1);
+    // Of 20 ms each, with the time of spinning before the first of them only.
+    assert!((1..=200).contains(&sleeps), "{sleeps} sleeps in {turns} turns");
+    assert!(turns < 2000, "{sleeps} sleeps in {turns} turns");
+    // A packet ends the sleep.
+    drop(guests);
+}
