@@ -297,10 +297,10 @@ fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
     }
 }
 
-/// A VM that polls would have the worker nap for 0.4 ms at most, and a process behind it for 1 ms: with a doorbell both
-/// sleep until there is something.
+/// A VM that polls would nap for 1 ms at most while it waits, and have the worker and a process behind it nap too: with a
+/// doorbell all of them sleep until there is something.
 #[test]
-fn a_doorbell_wakes_workers_and_processes() {
+fn a_doorbell_wakes_workers_processes_and_the_vm() {
     const COUNT: u64 = 60;
     let Some(mut image) = Image::of(FORWARD, &[]) else { return };
     image.notify = Notify::Doorbell;
@@ -313,21 +313,23 @@ fn a_doorbell_wakes_workers_and_processes() {
         .unwrap();
     let vm = rig.attach_vm("a", &image, false);
     let process = rig.attach("b", "forward", false);
-    let worker_sleeps =
-        |rig: &Rig| rig.engine.workers().map(|worker| worker.counters.sleeps.get()).sum::<u64>();
-    rig.until(Duration::from_millis(200), |_| false);
-    let before = worker_sleeps(&rig);
-    rig.until(Duration::from_secs(1), |_| false);
-    let sleeps = worker_sleeps(&rig) - before;
-    assert!(sleeps < 300, "{sleeps} sleeps of an idle worker in a second");
-    let sleeps_of = |rig: &Rig| {
-        let view = rig.engine.instances().into_iter().find(|view| view.id == process).unwrap();
-        view.threads[0].standard[StandardCounter::Sleeps as usize]
+    // How often the worker, the VM and the process have slept.
+    let sleeps = |rig: &Rig| {
+        let views = rig.engine.instances();
+        let of = |id| views.iter().find(|view| view.id == id).unwrap().threads[0].standard;
+        let worker = rig.engine.workers().map(|worker| worker.counters.sleeps.get()).sum::<u64>();
+        [worker, of(vm.id)[StandardCounter::Sleeps as usize], of(process)[StandardCounter::Sleeps as usize]]
     };
-    let before = sleeps_of(&rig);
+    let since = |before: [u64; 3], now: [u64; 3]| [0, 1, 2].map(|n| now[n] - before[n]);
+    rig.until(Duration::from_millis(200), |_| false);
+    let before = sleeps(&rig);
+    rig.until(Duration::from_secs(1), |_| false);
+    let idle = since(before, sleeps(&rig));
+    assert!(idle.iter().all(|count| *count < 300), "sleeps of all that are idle for a second: {idle:?}");
+    let before = sleeps(&rig);
     rig.engine.apply(&host).unwrap();
     assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}\n{}", rig.story(), vm.console());
-    // Asleep when each packet comes, every 50 ms; left alone, it would have slept for 100 ms each time.
-    let sleeps = sleeps_of(&rig) - before;
-    assert!(sleeps > COUNT * 3 / 4, "{sleeps} sleeps of the process behind the VM, {COUNT} packets");
+    // Asleep when each packet comes, every 50 ms; left alone, NFs would have slept for 100 ms each time.
+    let [_, vm_sleeps, process_sleeps] = since(before, sleeps(&rig));
+    assert!(vm_sleeps > COUNT * 3 / 4 && process_sleeps > COUNT * 3 / 4, "{vm_sleeps} {process_sleeps}");
 }

@@ -1,5 +1,6 @@
 //! What wakes sleepers: workers of the engine, and the stations that packets are handed on to.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use crate::doorbell::Doorbell;
@@ -9,8 +10,9 @@ use crate::doorbell::Doorbell;
 pub(crate) enum Bells {
     /// By eventfds, as between processes: for each worker and for each station one.
     Events { workers: Vec<OwnedFd>, stations: Vec<OwnedFd> },
-    /// By a register of a PCI device, from within a VM. Nothing wakes the VM: it looks by itself now and then.
-    Doorbell(Doorbell),
+    /// By a register of a PCI device, from within a VM; and the VM's threads by a line that somebody else listens on, when
+    /// there is one: for each station, what wakes it.
+    Doorbell(Doorbell, BTreeMap<u8, OwnedFd>),
     /// Not at all: a VM that polls. Those whom it would wake look by themselves now and then.
     Silent,
 }
@@ -23,7 +25,7 @@ impl Bells {
             Self::Events { workers, .. } => {
                 workers.get(worker).map(ring);
             }
-            Self::Doorbell(doorbell) => doorbell.ring(worker),
+            Self::Doorbell(doorbell, _) => doorbell.ring(worker),
             Self::Silent => {}
         }
     }
@@ -35,7 +37,7 @@ impl Bells {
             Self::Events { stations, .. } => {
                 stations.get(station).map(ring);
             }
-            Self::Doorbell(doorbell) => doorbell.ring(doorbell.workers() + station),
+            Self::Doorbell(doorbell, _) => doorbell.ring(doorbell.workers() + station),
             Self::Silent => {}
         }
     }
@@ -44,7 +46,8 @@ impl Bells {
     pub(crate) fn of_station(&self, station: u8) -> Option<&OwnedFd> {
         match self {
             Self::Events { stations, .. } => stations.get(usize::from(station)),
-            Self::Doorbell(_) | Self::Silent => None,
+            Self::Doorbell(_, own) => own.get(&station),
+            Self::Silent => None,
         }
     }
 }

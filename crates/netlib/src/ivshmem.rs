@@ -22,6 +22,7 @@ use netvm_region::{Control, Greeting, Kind, LAYOUT_VERSION, Mapping, Notify};
 use crate::attach::{Attachment, Error, Options};
 use crate::bells::Bells;
 use crate::doorbell::Doorbell;
+use crate::wake_line;
 
 /// In place of a socket's path: attach by the devices of this VM.
 pub(crate) const WORD: &str = "ivshmem";
@@ -168,7 +169,12 @@ impl Found {
         }
         let bells = match control.notify() {
             Notify::Poll => Bells::Silent,
-            Notify::Doorbell => Bells::Doorbell(self.doorbell(usize::from(header.workers))?),
+            Notify::Doorbell => {
+                let stations = &header.stations[..usize::from(header.threads)];
+                // Without the line the threads nap, and nothing is lost but some time.
+                let own = wake_line::listen(stations).unwrap_or_default();
+                Bells::Doorbell(self.doorbell(usize::from(header.workers))?, own)
+            }
         };
         Attachment::over(control, &table, regions, bells, None, options.waiting, options.stop.clone())
     }

@@ -37,6 +37,7 @@ mod packet;
 mod pressure;
 pub mod sim;
 mod wait;
+mod wake_line;
 
 pub use attach::{Attachment, Error, Options, attach};
 pub use endpoint::{BURST, Burst, Endpoint};

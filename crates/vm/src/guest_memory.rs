@@ -7,7 +7,8 @@
 //! ```
 //!
 //! In the order of the devices there is no meaning: the guest tells them apart by what they hold. A VM with a doorbell has
-//! its control memory in an `ivshmem-doorbell` device, whose registers wake workers and stations on the host.
+//! its control memory in an `ivshmem-doorbell` device, whose registers wake workers and stations on the host; the host wakes
+//! the VM by a serial port.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,16 +16,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use netvm_attach::Fds;
-use netvm_region::Notify;
+use netvm_region::{Control, Notify};
 use rustix::fs::fstat;
 
 use crate::doorbell::{Server, serve};
+use crate::wake_line;
 
 /// The memories of one NF that is to run in a VM, held open until QEMU has them.
 #[derive(Debug)]
 pub struct GuestMemory {
     memories: Vec<Memory>,
     bell: Option<Server>,
+    /// QEMU's end of the line by which the VM is woken.
+    line: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -45,19 +49,20 @@ impl GuestMemory {
             let bytes = fstat(fd)?.st_size as u64;
             Ok::<_, io::Error>(Memory { name, fd: fd.try_clone_to_owned()?, bytes, read_only })
         };
-        let (mut memories, mut bell) = (Vec::new(), None);
+        let (mut memories, mut bell, mut line) = (Vec::new(), None, None);
         match notify {
             Notify::Poll => memories.push(memory("netvm-control".to_owned(), fds.control, false)?),
             Notify::Doorbell => {
                 let vectors: Vec<_> = fds.workers.iter().chain(&fds.stations).copied().collect();
                 bell = Some(serve(fds.control, &vectors)?);
+                line = Some(wake_line::start(&own_stations(fds)?)?);
             }
         }
         memories.push(memory("netvm-table".to_owned(), fds.table, true)?);
         for (number, region) in fds.regions.iter().enumerate() {
             memories.push(memory(format!("netvm-region{number}"), *region, false)?);
         }
-        Ok(Self { memories, bell })
+        Ok(Self { memories, bell, line })
     }
 
     /// QEMU's arguments for a QEMU that inherits [`GuestMemory::descriptors`] under their numbers.
@@ -74,6 +79,12 @@ impl GuestMemory {
         if let Some(Server { client, vectors, .. }) = &self.bell {
             let chardev = format!("socket,id=netvm-bell,fd={}", client.as_raw_fd());
             let device = format!("ivshmem-doorbell,chardev=netvm-bell,vectors={vectors}");
+            arguments.extend(["-chardev".into(), chardev.into(), "-device".into(), device.into()]);
+        }
+        if let Some(line) = &self.line {
+            let chardev = format!("socket,id=netvm-wake,fd={}", line.as_raw_fd());
+            // The second serial port: the first is the console.
+            let device = "isa-serial,chardev=netvm-wake,index=1";
             arguments.extend(["-chardev".into(), chardev.into(), "-device".into(), device.into()]);
         }
         for Memory { name, fd, bytes, read_only } in &self.memories {
@@ -93,8 +104,21 @@ impl GuestMemory {
     /// The descriptors that QEMU must inherit.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let bell = self.bell.iter().flat_map(|bell| [bell.client.as_fd(), bell.server.as_fd()]);
-        self.memories.iter().map(|memory| memory.fd.as_fd()).chain(bell)
+        let line = self.line.iter().map(AsFd::as_fd);
+        self.memories.iter().map(|memory| memory.fd.as_fd()).chain(bell).chain(line)
     }
+}
+
+/// What wakes each thread of the NF.
+fn own_stations<'a>(fds: &Fds<BorrowedFd<'a>>) -> io::Result<Vec<BorrowedFd<'a>>> {
+    let control = Control::open(fds.control.try_clone_to_owned()?).map_err(io::Error::other)?;
+    let header = control.header();
+    let stations = header.stations.iter().take(usize::from(header.threads));
+    stations
+        .map(|station| {
+            fds.stations.get(usize::from(*station)).copied().ok_or(io::ErrorKind::InvalidInput.into())
+        })
+        .collect()
 }
 
 /// A path in a list with commas: QEMU takes two for one.
@@ -109,7 +133,7 @@ fn escaped(path: &Path) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netvm_region::{Mapping, Pages};
+    use netvm_region::{Admission, Geometry, Mapping, Pages, RegionSpec};
 
     #[test]
     fn every_memory_is_a_device_of_a_size_that_a_device_can_have() {
@@ -136,13 +160,37 @@ mod tests {
         ] {
             assert!(inherited.contains(part), "{part}: {inherited}");
         }
-        let ringing = GuestMemory::new(&fds, Notify::Doorbell).unwrap();
-        assert_eq!(ringing.descriptors().count(), 4);
-        let ringing = text(ringing.arguments());
-        assert!(
-            ringing.contains("ivshmem-doorbell,chardev=netvm-bell,vectors=0") && !ringing.contains("control")
-        );
         let by_path = text(memory.arguments_at(|name, _| PathBuf::from(format!("/run/a,b/{name}"))));
         assert!(by_path.contains("mem-path=/run/a,,b/netvm-table"), "{by_path}");
+    }
+    #[test]
+    fn a_doorbell_comes_with_a_line_to_wake_the_vm_by() {
+        let geometry = Geometry::new(RegionSpec::default()).unwrap();
+        let admission = Admission {
+            group: 0,
+            role: 0,
+            ring_capacity: 8,
+            stations: vec![1],
+            worker_regions: vec![0],
+            geometries: vec![geometry],
+        };
+        let control = Control::create("vm-test", &admission, None).unwrap();
+        let table = Mapping::create("vm-test", 4096, Pages::Normal, None).unwrap();
+        let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let events = [event(), event(), event()];
+        let fds = Fds {
+            control: control.as_fd(),
+            table: table.as_fd(),
+            regions: Vec::new(),
+            workers: vec![events[0].as_fd()],
+            stations: vec![events[1].as_fd(), events[2].as_fd()],
+        };
+        let memory = GuestMemory::new(&fds, Notify::Doorbell).unwrap();
+        assert_eq!(memory.descriptors().count(), 4);
+        let arguments: Vec<_> =
+            memory.arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let text = arguments.join(" ");
+        assert!(text.contains("ivshmem-doorbell,chardev=netvm-bell,vectors=3"), "{text}");
+        assert!(text.contains("isa-serial,chardev=netvm-wake,index=1") && !text.contains("netvm-control"));
     }
 }

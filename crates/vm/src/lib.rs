@@ -7,6 +7,7 @@ mod guest_memory;
 mod libvirt;
 mod machine;
 mod qmp;
+mod wake_line;
 
 pub use guest_memory::GuestMemory;
 pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};

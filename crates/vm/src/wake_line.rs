@@ -1,0 +1,73 @@
+//! How the host wakes a VM that sleeps: a serial port of the VM, on which the host writes the number of the thread that is to
+//! look for packets. Every kernel has a driver for it, whereas the interrupts of `ivshmem-doorbell` need one of their own.
+//!
+//! ```text
+//!  eventfd of each station of the NF ─▶ thread here ─▶ socket ─▶ QEMU: isa-serial ─▶ guest: /dev/ttyS1 ─▶ netlib
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::Builder;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+/// Starts the thread, which ends when nobody has QEMU's end any more; returns that end. The eventfds are those of the NF's
+/// threads, in their order, and do not block.
+pub(crate) fn start(stations: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let stations = stations.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<Vec<_>>>()?;
+    Builder::new().name("netvm-vm-wake".to_owned()).spawn(move || serve(&ours, &stations))?;
+    Ok(theirs)
+}
+
+fn serve(line: &OwnedFd, stations: &[OwnedFd]) {
+    loop {
+        let mut fds: Vec<PollFd<'_>> =
+            stations.iter().map(|station| PollFd::new(station, PollFlags::IN)).collect();
+        fds.push(PollFd::from_borrowed_fd(line.as_fd(), PollFlags::IN));
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        // Nothing is expected from the guest; what comes is thrown away, and the end is an end.
+        if fds.last().is_some_and(is_ready) && matches!(rustix::io::read(line, &mut [0; 256]), Ok(0)) {
+            return;
+        }
+        for (thread, station) in (0u8..).zip(stations) {
+            if fds.get(usize::from(thread)).is_some_and(is_ready)
+                && rustix::io::read(station, &mut [0; 8]).is_ok()
+            {
+                // A line that takes no more has wake-ups on it that the guest has not seen yet.
+                let _ = rustix::io::write(line, &[thread]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_station_that_is_woken_is_a_byte_on_the_line() {
+        let event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let stations = [event(), event()];
+        let line = start(&[stations[0].as_fd(), stations[1].as_fd()]).unwrap();
+        for thread in [1u8, 0, 1] {
+            rustix::io::write(&stations[usize::from(thread)], &1u64.to_ne_bytes()).unwrap();
+            let mut byte = [9];
+            let start = Instant::now();
+            while rustix::io::read(&line, &mut byte).is_err() {
+                assert!(start.elapsed() < Duration::from_secs(10), "nothing came");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(byte, [thread]);
+        }
+    }
+}
