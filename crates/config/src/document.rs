@@ -191,8 +191,11 @@ pub(crate) const EVICTION: &[(&str, Eviction)] = &[("clock", Eviction::Clock), (
 /// The words of [`AclDefault`].
 pub(crate) const ACL: &[(&str, AclDefault)] = &[("allow", AclDefault::Allow), ("deny", AclDefault::Deny)];
 /// The words of [`Balance`].
-pub(crate) const BALANCE: &[(&str, Balance)] =
-    &[("least-occupied", Balance::LeastOccupied), ("flow-hash", Balance::FlowHash)];
+pub(crate) const BALANCE: &[(&str, Balance)] = &[
+    ("least-occupied", Balance::LeastOccupied),
+    ("flow-hash", Balance::FlowHash),
+    ("sticky", Balance::Sticky),
+];
 /// The words of [`OnFailure`].
 pub(crate) const ON_FAILURE: &[(&str, OnFailure)] =
     &[("drop", OnFailure::Drop), ("bypass", OnFailure::Bypass), ("standby", OnFailure::Standby)];

@@ -2,14 +2,25 @@
 
 use std::sync::Arc;
 
-use netvm_region::{Balance, MAX_PORTS};
+use netvm_region::{MAX_PORTS, Sticky};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, PortId};
 use crate::policy::{DecisionCounters, Policy};
 
+/// How one of several replicas is chosen.
+#[derive(Clone, Debug)]
+pub(crate) enum Choice {
+    /// The one whose ring holds the fewest packets.
+    LeastOccupied,
+    /// By the flow's hash.
+    FlowHash,
+    /// The one that the flow has had, by this table of the worker's.
+    Sticky(Arc<Sticky>),
+}
+
 /// Where a packet goes that enters a hop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// To one of these links, whose NFs are at `hop`.
     Links {
@@ -18,7 +29,7 @@ pub(crate) enum Target {
         /// Position in the chain.
         hop: u8,
         /// How one is chosen.
-        balance: Balance,
+        choice: Choice,
         /// The replicas; not empty.
         links: Box<[LinkId]>,
     },

@@ -8,7 +8,7 @@ mod support;
 
 use std::net::IpAddr;
 
-use netvm_config::model::{EngineConfig, Forward, Host, Span, VlanMode};
+use netvm_config::model::{EngineConfig, Forward, Guard, Host, Span, VlanMode};
 use netvm_engine::DropReason;
 use netvm_wire::{FrameBuilder, MacAddr, VlanId};
 use pcap::{Scratch, finish, play, start};
@@ -119,6 +119,74 @@ fn frames_stay_in_their_vlan_and_have_the_tag_that_the_port_has() {
         let sent = [0, 1, 2].map(|port| scratch.sent(port));
         assert_eq!(sent, [vec![frame(tag)], vec![], vec![]], "in by port {port}");
     }
+    // A tag that gives a priority only is none, and is not given a second one: it gets the VLAN, or goes.
+    let with_priority = |id: u8| {
+        let plain = frame(None);
+        [&plain[..12], &[0x81, 0x00, 0xa0, id], &plain[12..]].concat()
+    };
+    for (port, expected) in [(1, with_priority(5)), (2, frame(None))] {
+        let scratch = Scratch::new();
+        play(&with_modes(switch(&scratch, port, &[with_priority(0)])), &[]);
+        let sent = [0, 1, 2].map(|port| scratch.sent(port));
+        assert_eq!(sent, [vec![expected], vec![], vec![]], "in by port {port}");
+    }
+}
+
+#[test]
+fn a_guarded_port_lets_in_what_its_guest_may_send() {
+    let (own, other) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let datagram = |mac: MacAddr, from: &str| {
+        FrameBuilder::new(mac, MacAddr::BROADCAST).ip(ip(from), ip("10.0.0.9")).udp(1, 2).to_vec().unwrap()
+    };
+    let request = |mac: MacAddr, from: &str| {
+        FrameBuilder::new(mac, MacAddr::BROADCAST)
+            .arp_request(from.parse().unwrap(), "10.0.0.9".parse().unwrap())
+            .to_vec()
+            .unwrap()
+    };
+    // Ethernet's source is the guest's, that within ARP is not.
+    let mut lying = request(own, "10.0.0.1");
+    lying[22..28].copy_from_slice(&other.0);
+    let frames = [
+        datagram(own, "10.0.0.1"),
+        datagram(other, "10.0.0.1"),
+        datagram(own, "10.0.0.2"),
+        request(own, "10.0.0.1"),
+        request(own, "10.0.0.2"),
+        lying,
+        // Again, now that the flow is known.
+        datagram(own, "10.0.0.2"),
+        datagram(own, "10.0.0.1"),
+    ];
+    let scratch = Scratch::new();
+    let mut host = switch(&scratch, 0, &frames);
+    host.ports[0].policy.guard =
+        Some(Guard { macs: vec![own], addresses: vec!["10.0.0.1/32".parse().unwrap()] });
+    let seen = play(&host, &[]);
+    let mut sent = scratch.sent(1);
+    let mut expected = [0, 3, 7].map(|n: usize| frames[n].clone()).to_vec();
+    // Packets that are treated differently may overtake each other.
+    sent.sort();
+    expected.sort();
+    assert_eq!(sent, expected);
+    assert_eq!(seen.drops[&0], [(DropReason::Spoofed, 5)]);
+}
+
+#[test]
+fn another_size_of_the_address_table_acts_at_once() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    let frame = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr::BROADCAST);
+    let frame = frame.ip(ip("10.0.0.1"), ip("10.255.255.255")).udp(1, 2).to_vec().unwrap();
+    let scratch = Scratch::new();
+    let mut host = switch(&scratch, 0, &[frame]);
+    start(&mut rig, &host, &[]);
+    finish(&mut rig);
+    assert_eq!(rig.engine.addresses().len(), 1);
+    host.switch.macs *= 2;
+    host.ports[0] = scratch.port(0, &[]);
+    host.ports[0].policy.forward = Forward::Normal;
+    rig.engine.apply(&host).unwrap();
+    assert_eq!(rig.engine.addresses().len(), 0, "the new table has learnt nothing yet");
 }
 
 /// Where no rule looks at packets, what is inside makes no difference, and neither does which packets come in a row.

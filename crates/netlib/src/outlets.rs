@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use netvm_region::{Balance, Destination, MAX_STATIONS, RingRef, Table, TableReader, clock};
+use netvm_region::{
+    Balance, Destination, MAX_ROLES, MAX_STATIONS, RingRef, Sticky, Table, TableReader, clock,
+};
 use netvm_ring::{Action, Descriptor, Producer};
 
 use crate::attach::Shared;
@@ -14,6 +16,13 @@ use crate::pressure::{chains_from_to, press, release};
 /// never waits: so that no loop of NFs that wait for each other stands still. Where there is no loop it waits on: the NF
 /// at the end of the line always moves.
 const DETOUR_AFTER_MICROS: u64 = 2000;
+
+/// Buckets of flows that stick to replicas, as a power of two: as many as a descriptor's hash tells apart.
+const STICKY_ORDER: u32 = 8;
+/// Cycles of a tick, as a power of two: a third of a second or so.
+const STICKY_TICK: u32 = 30;
+/// Ticks without a packet after which a bucket may get another replica.
+const STICKY_IDLE: u16 = 32;
 
 #[derive(Debug)]
 struct Outlet {
@@ -81,6 +90,10 @@ pub(crate) struct Outlets {
     me: u8,
     workers: Vec<Outlet>,
     stations: Vec<Option<Outlet>>,
+    /// By number of the role, where flows stick to replicas.
+    sticky: Vec<Option<Sticky>>,
+    /// Ticks of [`STICKY_TICK`] cycles, for those.
+    tick: u16,
     /// Stations with something pending, or under pressure.
     touched: u64,
     detour_after: u64,
@@ -97,12 +110,31 @@ impl Outlets {
         let workers = (0..shared.control.header().workers).map(to_worker).collect();
         let stations = (0..MAX_STATIONS).map(|_| None).collect();
         let detour_after = clock::cycles_in_micros(DETOUR_AFTER_MICROS);
-        Self { shared, me, workers, stations, touched: 0, detour_after, detoured: 0, gone: false }
+        Self {
+            shared,
+            me,
+            workers,
+            stations,
+            sticky: Vec::new(),
+            tick: 0,
+            touched: 0,
+            detour_after,
+            detoured: 0,
+            gone: false,
+        }
     }
 
     /// Makes the direct rings out of this station those of `table`.
     pub(crate) fn follow(&mut self, table: &Table) {
         self.release_all();
+        self.sticky.resize_with(MAX_ROLES, || None);
+        for (sticky, role) in self.sticky.iter_mut().zip(&table.roles) {
+            if role.balance() != Balance::Sticky {
+                *sticky = None;
+            } else if sticky.is_none() {
+                *sticky = Some(Sticky::new(STICKY_ORDER, STICKY_IDLE));
+            }
+        }
         for to in 1..MAX_STATIONS as u8 {
             let ring = table.rings[usize::from(self.me)][usize::from(to)].get();
             let slot = &mut self.stations[usize::from(to)];
@@ -129,6 +161,7 @@ impl Outlets {
         let table = reader.table();
         let mut tally = Tally::default();
         let mut way = Way::none();
+        self.tick = (clock::cycles() >> STICKY_TICK) as u16;
         for (descriptor, verdict) in burst.iter().zip(verdicts) {
             match *verdict {
                 Verdict::Next => {
@@ -185,17 +218,30 @@ impl Outlets {
         let station = match replicas {
             [] => return self.hand_to_worker(round),
             [only] => *only,
-            several => self.choose(several, way.destination.balance(), descriptor.hash()),
+            several => self.choose(several, way, descriptor.hash()),
         };
         if !self.hand_to_station(reader, station, descriptor.with_hop(way.destination.hop)) {
             self.hand_to_worker(round);
         }
     }
 
-    fn choose(&mut self, replicas: &[u8], balance: Balance, hash: u8) -> u8 {
-        if balance == Balance::FlowHash {
-            return replicas[usize::from(hash) % replicas.len()];
+    fn choose(&mut self, replicas: &[u8], way: &Way, hash: u8) -> u8 {
+        match (way.destination.balance(), self.sticky.get(usize::from(way.role))) {
+            (Balance::LeastOccupied, _) => self.least_occupied(replicas),
+            (Balance::Sticky, Some(Some(_))) => self.held(replicas, way.role, hash),
+            _ => replicas[usize::from(hash) % replicas.len()],
         }
+    }
+
+    /// The replica that a flow has had, the least occupied one at its first packet.
+    fn held(&mut self, replicas: &[u8], role: u16, hash: u8) -> u8 {
+        let least = self.least_occupied(replicas);
+        let Some(Some(sticky)) = self.sticky.get(usize::from(role)) else { return least };
+        let is_there = |station: u16| replicas.iter().any(|replica| u16::from(*replica) == station);
+        sticky.choose(hash.into(), self.tick, is_there, || least.into()) as u8
+    }
+
+    fn least_occupied(&mut self, replicas: &[u8]) -> u8 {
         let load = |outlets: &mut Self, station: u8| {
             let outlet = outlets.stations[usize::from(station) % MAX_STATIONS].as_mut();
             outlet.map_or(u32::MAX, |outlet| outlet.producer.occupancy() + outlet.pending)
@@ -357,12 +403,14 @@ impl Outlets {
 struct Way {
     key: (u16, u8, Option<u16>),
     destination: Destination,
+    /// The role at that hop; beyond all roles where there is none.
+    role: u16,
 }
 
 impl Way {
     const fn none() -> Self {
         // No role has this number: roles are below MAX_ROLES.
-        Self { key: (u16::MAX, u8::MAX, Some(u16::MAX)), destination: Destination::engine(0) }
+        Self { key: (u16::MAX, u8::MAX, Some(u16::MAX)), destination: Destination::engine(0), role: u16::MAX }
     }
 
     #[inline(always)]
@@ -372,11 +420,15 @@ impl Way {
 
     fn next(table: &Table, descriptor: &Descriptor) -> Self {
         let (chain, hop) = (descriptor.chain(), descriptor.hop());
-        Self { key: (chain, hop, None), destination: table.hop(chain, hop.wrapping_add(1)) }
+        let destination = table.hop(chain, hop.wrapping_add(1));
+        // A hop is left out where the destination is at another.
+        let roles = table.hop_roles.get(usize::from(chain));
+        let role = roles.and_then(|roles| roles.get(usize::from(destination.hop))).copied().unwrap_or(0);
+        Self { key: (chain, hop, None), destination, role: role.wrapping_sub(1) }
     }
 
     fn role(table: &Table, descriptor: &Descriptor, role: u16) -> Self {
         let (chain, hop) = (descriptor.chain(), descriptor.hop());
-        Self { key: (chain, hop, Some(role)), destination: table.role(chain, hop, role) }
+        Self { key: (chain, hop, Some(role)), destination: table.role(chain, hop, role), role }
     }
 }

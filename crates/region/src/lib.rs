@@ -19,6 +19,7 @@ mod greeting;
 mod kind;
 mod map;
 mod region;
+mod sticky;
 mod table;
 
 pub use control::{
@@ -30,6 +31,7 @@ pub use greeting::Greeting;
 pub use kind::Kind;
 pub use map::{MapError, Mapping, PageKind, Pages};
 pub use region::{ENGINE, Region, RegionError};
+pub use sticky::Sticky;
 pub use table::{
     Balance, Destination, DestinationKind, MAX_CHAINS, MAX_HOPS, MAX_PORTS, MAX_REPLICAS, MAX_ROLES,
     MAX_STATIONS, NAME_BYTES, Name, RingRef, Table, TableError, TablePublisher, TableReader,

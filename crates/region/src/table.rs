@@ -47,6 +47,8 @@ pub enum Balance {
     LeastOccupied = 0,
     /// By the flow's hash: a flow stays with its replica while the set of replicas stays.
     FlowHash = 1,
+    /// As [`Balance::LeastOccupied`] at a flow's first packet; the flow stays with its replica while that is there.
+    Sticky = 2,
 }
 
 /// Where packets go that enter a hop, or that are sent to a role.
@@ -97,7 +99,11 @@ impl Destination {
     #[inline]
     #[must_use]
     pub const fn balance(&self) -> Balance {
-        if self.balance == Balance::FlowHash as u8 { Balance::FlowHash } else { Balance::LeastOccupied }
+        match self.balance {
+            1 => Balance::FlowHash,
+            2 => Balance::Sticky,
+            _ => Balance::LeastOccupied,
+        }
     }
 }
 

@@ -58,6 +58,8 @@ pub enum Balance {
     LeastOccupied,
     /// By the flow's hash.
     FlowHash,
+    /// The one with the emptiest ring at the flow's first packet, and that one from then on.
+    Sticky,
 }
 
 /// What happens to a chain's traffic while a hop has no NF.

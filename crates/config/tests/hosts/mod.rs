@@ -188,7 +188,8 @@ fn build(
         });
     }
     for (n, (role, group, hash, start)) in (0..).zip(nfs) {
-        let balance = if hash { Balance::FlowHash } else { Balance::LeastOccupied };
+        let balance = [Balance::LeastOccupied, Balance::FlowHash, Balance::Sticky]
+            [usize::from(hash) * (1 + n as usize % 2)];
         host.nfs.push(NfConfig {
             id: RoleId(n),
             role: format!("r{n}{role}"),

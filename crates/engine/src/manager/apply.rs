@@ -88,6 +88,7 @@ impl Engine {
         };
         self.host = host.clone();
         self.forget_shortened();
+        self.follow_sticky();
         let gone: Vec<GroupId> =
             self.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
         self.dismiss_unwanted(host);

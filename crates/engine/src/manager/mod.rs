@@ -8,8 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{EngineConfig, Host};
-use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Pages, RegionError};
+use netvm_config::model::{Balance, EngineConfig, Host, NfConfig};
+use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Pages, RegionError, Sticky};
+use netvm_switch::TICKS_PER_SECOND;
 use rustix::event::{EventfdFlags, eventfd};
 
 mod apply;
@@ -51,6 +52,11 @@ pub use view::{
 
 /// How long NFs are waited for to confirm a new table.
 const CONFIRMATION: Duration = Duration::from_millis(50);
+
+/// Flows of a role that a worker tells apart, as a power of two, where they stick to replicas: 256 KiB.
+const STICKY_ORDER: u32 = 16;
+/// Ticks after which a flow that had no packet may get another replica: longer than a packet waits in a full ring of a slow NF.
+const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
 
 /// Why an engine could not start.
 #[derive(Debug, thiserror::Error)]
@@ -196,6 +202,8 @@ pub struct Engine {
     counts: HitCounts,
     readers: Vec<FlowReader>,
     shortened: Vec<ShortChain>,
+    /// For each role that flows stick to, each worker's table.
+    sticky: BTreeMap<RoleId, Vec<Arc<Sticky>>>,
     plan: MemoryPlan,
     /// For each worker, which of a group's regions is its own.
     worker_regions: Vec<u8>,
@@ -264,6 +272,7 @@ impl Engine {
             counts: HitCounts::default(),
             readers: Vec::new(),
             shortened: Vec::new(),
+            sticky: BTreeMap::new(),
             plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
@@ -345,8 +354,9 @@ impl Engine {
         let watched = self.watched();
         let (policy, counts) = (&self.policy, &self.counts);
         let shortened: Vec<_> = self.shortened.iter().map(|short| short.chain).collect();
-        let shortened = &shortened;
-        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened };
+        let (shortened, sticky) = (&shortened, &self.sticky);
+        let view =
+            View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened, sticky };
         let mut published = Vec::new();
         for (id, group) in &mut self.groups {
             let before = group.table.clone();
@@ -364,10 +374,23 @@ impl Engine {
         let watched = self.watched();
         let (policy, counts) = (&self.policy, &self.counts);
         let shortened: Vec<_> = self.shortened.iter().map(|short| short.chain).collect();
-        let shortened = &shortened;
-        let view = View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened };
+        let (shortened, sticky) = (&shortened, &self.sticky);
+        let view =
+            View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened, sticky };
         for (n, worker) in self.workers.iter_mut().enumerate() {
             worker.order(Command::Snapshot(Arc::new(view.snapshot(n))));
+        }
+    }
+
+    /// Makes tables for roles that flows are to stick to from now on, and forgets those of others.
+    fn follow_sticky(&mut self) {
+        let host = &self.host;
+        let is_sticky = |nf: &&NfConfig| nf.balance == Balance::Sticky;
+        self.sticky.retain(|role, _| host.nf(*role).as_ref().is_some_and(is_sticky));
+        for nf in host.nfs.iter().filter(is_sticky) {
+            let table = || Arc::new(Sticky::new(STICKY_ORDER, STICKY_IDLE));
+            let tables = self.workers.iter().map(|_| table());
+            self.sticky.entry(nf.id).or_insert_with(|| tables.collect());
         }
     }
 

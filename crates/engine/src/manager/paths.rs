@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_config::model::{self, Chain, Host, OnFailure, Output};
-use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Table};
+use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Sticky, Table};
 
 use super::group::GroupState;
 use super::instance::{Instance, InstanceState};
 use crate::drop_reason::DropReason;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
 use crate::policy::{DecisionCounters, HitCounts, Policy};
-use crate::snapshot::{ChainPath, PortBits, Shortened, Snapshot, Target, put};
+use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target, put};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +36,7 @@ const fn balance_of(balance: model::Balance) -> Balance {
     match balance {
         model::Balance::LeastOccupied => Balance::LeastOccupied,
         model::Balance::FlowHash => Balance::FlowHash,
+        model::Balance::Sticky => Balance::Sticky,
     }
 }
 
@@ -49,6 +50,8 @@ pub(super) struct View<'a> {
     pub(super) counts: &'a HitCounts,
     /// Chains without some hops.
     pub(super) shortened: &'a [Shortened],
+    /// For each role that flows stick to, each worker's table.
+    pub(super) sticky: &'a BTreeMap<RoleId, Vec<Arc<Sticky>>>,
 }
 
 impl View<'_> {
@@ -131,7 +134,7 @@ impl View<'_> {
         let roles = chain.hops.iter().map(|role| role.0).collect();
         let longest = self.longest(chain).collect();
         let by_hash =
-            |role: &RoleId| self.host.nf(*role).is_some_and(|nf| nf.balance == model::Balance::FlowHash);
+            |role: &RoleId| self.host.nf(*role).is_some_and(|nf| nf.balance != model::Balance::LeastOccupied);
         let hashed = chain.hops.iter().any(by_hash);
         let crossings = (1..groups.len()).filter(|hop| groups[*hop] != groups[*hop - 1]);
         let crossings = crossings.filter_map(|hop| match targets.get(hop) {
@@ -151,7 +154,15 @@ impl View<'_> {
         if links.is_empty() {
             return Target::Drop(DropReason::NfDown);
         }
-        Target::Links { group: nf.group, hop, balance: balance_of(nf.balance), links }
+        let choice = match nf.balance {
+            model::Balance::LeastOccupied => Choice::LeastOccupied,
+            model::Balance::FlowHash => Choice::FlowHash,
+            model::Balance::Sticky => match self.sticky.get(&role).and_then(|tables| tables.get(worker)) {
+                Some(table) => Choice::Sticky(Arc::clone(table)),
+                None => Choice::FlowHash,
+            },
+        };
+        Target::Links { group: nf.group, hop, choice, links }
     }
 
     fn rights(&self, group: &model::Group) -> PortBits {

@@ -70,8 +70,12 @@ pub(crate) struct EgressPolicy {
 }
 
 impl EgressPolicy {
+    /// The class of a port that packets came in by.
+    pub(crate) fn class(&self, from: PortId) -> u8 {
+        self.classes.get(from.index()).copied().unwrap_or(0)
+    }
+
     pub(crate) fn lookup(&self, from: PortId) -> Option<&Lookup> {
-        let class = self.classes.get(from.index()).copied().unwrap_or(0);
-        self.lookups.get(usize::from(class))
+        self.lookups.get(usize::from(self.class(from)))
     }
 }

@@ -8,7 +8,6 @@
 use core::sync::atomic::Ordering;
 
 use dpdk::{Accepts, Batch, Mbuf};
-use netvm_region::Balance;
 use netvm_ring::Descriptor;
 
 use super::lookup::key_of;
@@ -16,7 +15,7 @@ use super::offload::all_plain;
 use super::path::Path;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
-use crate::snapshot::{ChainPath, Snapshot, Target};
+use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 
 /// Which chain packets are in, and how it wants them.
 #[derive(Clone, Copy)]
@@ -30,7 +29,7 @@ pub(crate) struct Way {
 
 /// Where in which chain packets are delivered, and what it is called when there is no room.
 #[derive(Clone, Copy)]
-struct Place {
+pub(super) struct Place {
     chain: ChainId,
     hop: u8,
     /// Whether descriptors carry the flow's hash.
@@ -70,15 +69,15 @@ impl Path {
             return 0;
         }
         match &path.entry {
-            Target::Links { links, balance, .. } => {
+            Target::Links { links, choice, .. } => {
                 let rooms = links.iter().map(|link| {
                     let link = self.links[link.index()].as_mut();
                     link.map_or(0, |link| link.to_nf.room(wanted as u32) as usize)
                 });
                 // A burst goes to the emptiest ring as a whole; by hash it could all go to any of them.
-                let room = match balance {
-                    Balance::LeastOccupied => rooms.max(),
-                    Balance::FlowHash => rooms.min(),
+                let room = match choice {
+                    Choice::LeastOccupied => rooms.max(),
+                    Choice::FlowHash | Choice::Sticky(_) => rooms.min(),
                 };
                 let room = room.map_or(0, |room| room.min(wanted));
                 if path.has_words() { self.room_inside(path, room) } else { room }
@@ -133,9 +132,9 @@ impl Path {
     ) -> usize {
         let Way { chain, hashed, full } = way;
         match target {
-            Target::Links { group, hop, balance, links } => {
+            Target::Links { group, hop, choice, links } => {
                 let place = Place { chain, hop: *hop, hashed, full };
-                self.deliver_to_group(*group, *balance, links, place, memory, batch)
+                self.deliver_to_group(*group, choice, links, place, memory, batch)
             }
             Target::Port(port) => self.leave(snapshot, chain, *port, memory, batch),
             Target::Ingress => self.leave_by_ingress(snapshot, chain, memory, batch),
@@ -192,18 +191,18 @@ impl Path {
         memory: MemoryId,
         batch: &mut Batch,
     ) -> usize {
-        let Target::Links { group, balance, links, .. } = target else {
+        let Target::Links { group, choice, links, .. } = target else {
             return self.deliver(snapshot, target, way, memory, batch);
         };
         let place = Place { chain: way.chain, hop, hashed: way.hashed, full: way.full };
-        self.deliver_to_group(*group, *balance, links, place, memory, batch)
+        self.deliver_to_group(*group, choice, links, place, memory, batch)
     }
 
     #[inline]
     fn deliver_to_group(
         &mut self,
         group: GroupId,
-        balance: Balance,
+        choice: &Choice,
         links: &[LinkId],
         place: Place,
         memory: MemoryId,
@@ -212,7 +211,7 @@ impl Path {
         if self.leaves_work && !all_plain(batch) {
             let mut delivered = 0;
             self.finish(memory, Accepts::default(), batch, |path, batch| {
-                delivered += path.deliver_to_group(group, balance, links, place, memory, batch);
+                delivered += path.deliver_to_group(group, choice, links, place, memory, batch);
             });
             return delivered;
         }
@@ -228,9 +227,9 @@ impl Path {
                 counters.drops.add(DropReason::NoCell, lost as u64);
             }
         }
-        match (links, balance) {
+        match (links, choice) {
             ([only], _) => self.push_or_drop(*only, place, home, batch),
-            (several, Balance::LeastOccupied) => {
+            (several, Choice::LeastOccupied) => {
                 let mut best = (u32::MAX, several[0]);
                 for link in several {
                     let load =
@@ -241,7 +240,8 @@ impl Path {
                 }
                 self.push_or_drop(best.1, place, home, batch)
             }
-            (several, Balance::FlowHash) => {
+            (several, Choice::Sticky(sticky)) => self.deliver_sticky(sticky, several, place, home, batch),
+            (several, Choice::FlowHash) => {
                 let mut delivered = 0;
                 let choose = |mbuf: &Mbuf| several[usize::from(hash_of(mbuf)) % several.len()];
                 runs(batch, choose, |link, run| delivered += self.push_or_drop(link, place, home, run));
@@ -251,7 +251,13 @@ impl Path {
     }
 
     #[inline]
-    fn push_or_drop(&mut self, link: LinkId, place: Place, memory: MemoryId, batch: &mut Batch) -> usize {
+    pub(super) fn push_or_drop(
+        &mut self,
+        link: LinkId,
+        place: Place,
+        memory: MemoryId,
+        batch: &mut Batch,
+    ) -> usize {
         let delivered = self.push(link, place, memory, batch);
         if !batch.is_empty() {
             self.drop_in_chain(place.chain, place.full, batch);

@@ -1,8 +1,9 @@
 //! Flows for people, read in parts, between which packets flow. The manager owns the memory.
 
-use netvm_flow::{Counters, Moment};
+use netvm_flow::{Counters, Entry, Moment};
 use netvm_wire::FlowKey;
 
+use super::egress::LEAVING;
 use super::flow_words::{MOST_WORDS, Word};
 use super::path::Path;
 use crate::ids::{PortId, WorkerId};
@@ -68,7 +69,10 @@ impl FlowPage {
         let start = self.cursor.unwrap_or(0);
         // Each of their flows is looked up once more.
         let places = if path.flows.words.any() { PLACES / 8 } else { PLACES };
-        for (_, entry) in cache.entries_from(start, places, moment).take(self.rows.capacity()) {
+        // What is remembered of packets on their way out is not a flow of its own.
+        let comes_in = |entry: &Entry| entry.port() < LEAVING;
+        let entries = cache.entries_from(start, places, moment).filter(|(_, entry)| comes_in(entry));
+        for (_, entry) in entries.take(self.rows.capacity()) {
             self.rows.push(FlowRow {
                 port: PortId(entry.port()),
                 key: entry.key(),

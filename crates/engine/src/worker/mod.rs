@@ -28,6 +28,7 @@ pub(crate) mod path;
 mod receive;
 mod reject;
 mod retag;
+mod sticky;
 pub(crate) mod sweep;
 mod switching;
 pub(crate) mod transmit;
@@ -168,6 +169,8 @@ impl Worker {
         while !self.stopping {
             if !self.inbox.is_empty() {
                 self.obey();
+                // Orders are not part of a turn's time.
+                before = clock::cycles();
             }
             self.turn = self.turn.wrapping_add(1);
             self.path.look_at_clock(before);

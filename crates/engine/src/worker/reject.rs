@@ -47,6 +47,8 @@ impl Path {
                 memory.pool.alloc_into(&mut answers, 1);
                 let Some(mut cell) = answers.pop() else { break };
                 cell.set_port(mbuf.port());
+                // The cell may have held a packet that a capture brought.
+                memory.set_stamp(&cell, 0, 0);
                 if cell.copy_from(&answer[..length]).is_ok() {
                     let _ = answers.push(cell);
                 }

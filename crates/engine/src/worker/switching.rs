@@ -6,7 +6,7 @@
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::SetVlan;
 use netvm_switch::{Forward, NotForwarded, TagChange};
-use netvm_wire::{FlowKey, VlanId};
+use netvm_wire::{EtherType, FlowKey, VlanId};
 
 use super::act::Origin;
 use super::lookup::{Found, UNRESOLVED, key_of};
@@ -219,10 +219,18 @@ fn vlan_of(switching: &Switching, from: PortId, mbuf: &Mbuf) -> Option<u16> {
     switching.bridge.ingress(from.0, tag_of(&key))?.ok()
 }
 
+/// Whether the first EtherType is that of a tag.
+fn has_tag(mbuf: &Mbuf) -> bool {
+    let mut front = [0u8; 14];
+    let copied = mbuf.copy_to(&mut front);
+    copied == front.len() && EtherType(u16::from_be_bytes([front[12], front[13]])).is_vlan()
+}
+
 /// Gives a packet the tag that a port wants; whether it could be done.
 fn tag_for(switching: &Switching, from: PortId, out: PortId, mbuf: &mut Mbuf) -> bool {
     let Ok(key) = key_of(mbuf) else { return false };
-    let tag = tag_of(&key);
+    // A tag that gives a priority only names no VLAN, and is there to be changed or taken off all the same.
+    let tag = tag_of(&key).or_else(|| has_tag(mbuf).then_some(0));
     let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else { return false };
     let Some(tagging) = switching.bridge.egress(out.0, vlan) else { return false };
     match TagChange::new(tag, vlan, tagging) {

@@ -1,0 +1,64 @@
+//! Replicas that flows stay with: the least occupied one at a flow's first packet, and that one from then on.
+//!
+//! Flows are told apart by buckets of a hash. Flows of one bucket share their replica, so that one direction is promised: as long as
+//! a flow's packets come and its replica is there, all go to that one. How evenly flows are spread is not promised where there
+//! are more of them than buckets.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Which replica each bucket has, and when its last packet came. One thread chooses; the manager may hold it meanwhile.
+#[derive(Debug)]
+pub struct Sticky {
+    /// Number of the replica, plus 1, in the lower half; the tick of the last packet in the upper one.
+    buckets: Box<[AtomicU32]>,
+    /// Ticks without a packet after which a replica is chosen anew.
+    idle: u16,
+}
+
+impl Sticky {
+    /// With 2^`order` buckets. `idle`: ticks without a packet after which a bucket's replica is chosen anew; to be longer than
+    /// packets stay with a replica, so that none is overtaken.
+    #[must_use]
+    pub fn new(order: u32, idle: u16) -> Self {
+        Self { buckets: (0..1usize << order).map(|_| AtomicU32::new(0)).collect(), idle }
+    }
+
+    /// The replica of a flow, by its hash: the one that it has while that `is_there`, otherwise the one that `best` names.
+    /// Numbers of replicas are below `u16::MAX`; ticks wrap around.
+    #[inline]
+    pub fn choose(
+        &self,
+        hash: u64,
+        now: u16,
+        is_there: impl FnOnce(u16) -> bool,
+        best: impl FnOnce() -> u16,
+    ) -> u16 {
+        let bucket = &self.buckets[hash as usize & (self.buckets.len() - 1)];
+        let held = bucket.load(Ordering::Relaxed);
+        let replica = (held as u16).checked_sub(1);
+        let is_fresh = now.wrapping_sub((held >> 16) as u16) <= self.idle;
+        let chosen = replica.filter(|replica| is_fresh && is_there(*replica)).unwrap_or_else(best);
+        bucket.store(u32::from(now) << 16 | u32::from(chosen.wrapping_add(1)), Ordering::Relaxed);
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_stays_while_its_replica_is_there_and_its_packets_come() {
+        let sticky = Sticky::new(4, 10);
+        let choose =
+            |hash, now, there: &[u16], best| sticky.choose(hash, now, |own| there.contains(&own), || best);
+        assert_eq!(choose(5, 0, &[1, 2], 1), 1);
+        assert_eq!(choose(5, 10, &[1, 2], 2), 1, "not idle for longer");
+        assert_eq!(choose(6, 10, &[1, 2], 2), 2, "another flow");
+        assert_eq!(choose(5 + 16, 20, &[1, 2], 2), 1, "the same bucket");
+        assert_eq!(choose(5, 31, &[1, 2], 2), 2, "idle for longer");
+        assert_eq!(choose(5, 31, &[1, 0], 0), 0, "its replica is gone");
+        assert_eq!(choose(5, 31, &[1, 0], 1), 0, "a replica can have the number 0");
+        assert_eq!(choose(5, 30u16.wrapping_sub(u16::MAX), &[1, 0], 1), 0, "ticks wrap around");
+    }
+}
