@@ -114,5 +114,6 @@ fn packet(
     let (headers, header_bytes) = segmenter.headers(n, u16::from_be_bytes(sum.to_ne_bytes()));
     cell.replace_front(header_bytes as u16, &headers[..header_bytes]).map_err(too_long)?;
     cell.set_port(whole.port());
+    cell.set_note(whole.note());
     Ok(cell)
 }
