@@ -18,8 +18,10 @@ use std::time::Duration;
 /// What an owner needs to know to move packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
-    /// The device's number in the library.
+    /// The device's number in the library, which has fewer than 2^16.
     pub(super) device: i32,
+    /// Counts the changes of what is known of the guest.
+    pub(super) epoch: u16,
     /// The queue pair to send by.
     pub(super) send_pair: u16,
     /// What the guest takes: bits of `NETVM_VHOST_*`.
@@ -29,13 +31,14 @@ pub(super) struct Pass {
 impl Pass {
     /// Never 0, which means that the gate is closed.
     fn to_word(self) -> u64 {
-        let device = u64::from(self.device.cast_unsigned()) + 1;
-        device << 24 | u64::from(self.send_pair) << 8 | u64::from(self.accepts)
+        let device = u64::from(self.device.cast_unsigned() as u16) + 1;
+        u64::from(self.epoch) << 48 | device << 24 | u64::from(self.send_pair) << 8 | u64::from(self.accepts)
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        let device = (word >> 24).checked_sub(1)? as u32;
-        Some(Self { device: device.cast_signed(), send_pair: (word >> 8) as u16, accepts: word as u8 })
+        let device = (word >> 24 & 0xff_ffff).checked_sub(1)? as u32;
+        let epoch = (word >> 48) as u16;
+        Some(Self { device: device.cast_signed(), epoch, send_pair: (word >> 8) as u16, accepts: word as u8 })
     }
 }
 
@@ -124,9 +127,9 @@ mod tests {
     #[test]
     fn a_pass_survives_being_a_word() {
         for pass in [
-            Pass { device: 0, send_pair: 0, accepts: 0 },
-            Pass { device: i32::MAX, send_pair: 63, accepts: 7 },
-            Pass { device: 1023, send_pair: u16::MAX, accepts: u8::MAX },
+            Pass { device: 0, epoch: 0, send_pair: 0, accepts: 0 },
+            Pass { device: 0xffff, epoch: 1, send_pair: 63, accepts: 7 },
+            Pass { device: 1023, epoch: u16::MAX, send_pair: u16::MAX, accepts: u8::MAX },
         ] {
             assert_eq!(Pass::from_word(pass.to_word()), Some(pass));
         }
@@ -152,7 +155,10 @@ mod tests {
                 });
                 for round in 1..2000 {
                     alive.store(round, Ordering::Relaxed);
-                    gates[0].set(Some(Pass { device: round.cast_signed(), send_pair: 0, accepts: 0 }), 1);
+                    gates[0].set(
+                        Some(Pass { device: round.cast_signed(), epoch: 0, send_pair: 0, accepts: 0 }),
+                        1,
+                    );
                     if round % 100 == 0 {
                         let before = entered.load(Ordering::Relaxed);
                         while entered.load(Ordering::Relaxed) == before {

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk_sys as sys;
@@ -43,6 +44,7 @@ pub(crate) struct Guests {
     kicks: Box<[Mutex<Arc<[OwnedFd]>>]>,
     /// Connections, the newest last. It is the newest that is ready which has the port.
     devices: Mutex<Vec<Device>>,
+    epoch: AtomicU16,
 }
 
 impl Guests {
@@ -57,6 +59,7 @@ impl Guests {
             gates: (0..queues).map(|_| Gate::default()).collect(),
             kicks: (0..queues).map(|_| Mutex::new(Arc::default())).collect(),
             devices: Mutex::default(),
+            epoch: AtomicU16::new(0),
         });
         served.push(Arc::clone(&guests));
         Some(guests)
@@ -92,11 +95,13 @@ impl Guests {
         });
         change(&mut devices, place);
         let current = devices.iter().rev().find(|device| device.ready);
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
         for ((n, gate), known) in (0u16..).zip(&self.gates).zip(&self.kicks) {
             let pairs = current.map_or(0, |device| device.sending & share(n, self.gates.len()));
             *lock(known) = current.map_or_else(Arc::default, |device| kicks_of(device.number, pairs));
             let open = current.map(|device| Pass {
                 device: device.number,
+                epoch,
                 send_pair: send_pair(device.receiving, n),
                 accepts: device.accepts,
             });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dpdk_sys as sys;
 
 use super::Served;
-use super::gate::Gate;
+use super::gate::{Gate, Pass};
 use crate::{Batch, Pool};
 
 const BURST: usize = sys::NETVM_VHOST_BURST as usize;
@@ -46,6 +46,8 @@ pub struct VhostQueue {
     fenced: bool,
     /// The pair that was last received by.
     turn: u32,
+    /// What was known of the guest when it was last told that it need not tell of packets.
+    quiet: Option<Pass>,
     /// What tells of packets, while it is waited for.
     kicks: Arc<[OwnedFd]>,
     /// The queue's owner may move, not share it.
@@ -54,7 +56,7 @@ pub struct VhostQueue {
 
 impl VhostQueue {
     pub(super) fn new(served: Arc<Served>, number: u16, fenced: bool) -> Self {
-        Self { served, number, fenced, turn: 0, kicks: Arc::default(), _one_thread: PhantomData }
+        Self { served, number, fenced, turn: 0, quiet: None, kicks: Arc::default(), _one_thread: PhantomData }
     }
 
     #[inline(always)]
@@ -72,14 +74,20 @@ impl VhostQueue {
         }
         let (spare, room) = batch.spare();
         let most = most.min(room).min(BURST) as u16;
-        let turn = self.turn;
+        let (turn, quiet) = (self.turn, self.quiet);
+        let mut known = quiet;
         let received = self.gate().enter(self.fenced, |pass, pairs| {
+            if quiet != Some(pass) {
+                hush(pass, pairs);
+                known = Some(pass);
+            }
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
             // SAFETY: the device is there until the gate is left; there is room for `most` pointers, and the pool is alive.
             let count = unsafe { sys::netvm_vhost_receive(pass.device, vring, pool.mempool(), spare, most) };
             Some((pair, usize::from(count.min(most))))
         });
+        self.quiet = known;
         let Some((pair, count)) = received.flatten() else { return 0 };
         self.turn = pair;
         // SAFETY: the call has written so many mbufs, which nobody else has.
@@ -151,12 +159,16 @@ impl VhostQueue {
     /// The guest need not tell any more.
     pub fn end_wait(&mut self) {
         self.kicks = Arc::default();
-        self.gate().enter(self.fenced, |pass, pairs| {
-            for vring in vrings(pairs) {
-                // SAFETY: the device is there until the gate is left.
-                unsafe { sys::netvm_vhost_notify(pass.device, vring, 0) };
-            }
-        });
+        self.gate().enter(self.fenced, hush);
+    }
+}
+
+/// Tells a guest that it need not tell of packets. Inside of the gate only.
+#[cold]
+fn hush(pass: Pass, pairs: u64) {
+    for vring in vrings(pairs) {
+        // SAFETY: the device is there until the gate is left.
+        unsafe { sys::netvm_vhost_notify(pass.device, vring, 0) };
     }
 }
 
