@@ -20,9 +20,9 @@ packages=(
     cpio            # and their images
     shellcheck
 )
-# What `./dev bench policy` compares with, and nothing else needs. Where systemd runs, Debian's package starts a service of
+# What `./dev bench policy` and `vhost` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
-policy_peers=(openvswitch-switch-dpdk)
+switch_peers=(openvswitch-switch-dpdk)
 min_dpdk=22.11
 rust_version=$(awk -F'"' '/^rust-version/ { print $2; exit }' Cargo.toml)
 
@@ -38,7 +38,7 @@ setup() {
 
 # setup_bench NAME [ARGUMENTS]: what this benchmark needs besides.
 setup_bench() {
-    [[ $1 != policy || " $* " == *" --skip-peers "* ]] || install_missing "${policy_peers[@]}"
+    [[ ($1 != policy && $1 != vhost) || " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
 }
 
 # missing_packages ENTRY...: those that are not installed, one a line.

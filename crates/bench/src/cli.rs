@@ -39,6 +39,8 @@ pub enum Command {
     Policy(PolicyArgs),
     /// An NF in a VM against the same program as a process
     Vm(VmArgs),
+    /// L2 switching between two guests on vhost-user, against Open vSwitch with DPDK and against the copies alone
+    Vhost(VhostArgs),
     /// Is an NF of a benchmark
     #[command(hide = true)]
     Nf(NfSpec),
@@ -98,6 +100,22 @@ pub struct VmArgs {
     /// Who runs the guest's instructions: QEMU's translator, or the processor
     #[arg(long, value_parser = ["tcg", "kvm"], default_value = "tcg")]
     pub accel: String,
+}
+
+/// How `vhost` is run.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct VhostArgs {
+    /// As every benchmark.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+    /// Numbers of flows
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)),
+          default_value = "1,10000,100000")]
+    pub flows: Vec<u64>,
+    /// Lengths of frames in bytes, FCS included
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
+          default_value = "64,1500")]
+    pub sizes: Vec<u16>,
 }
 
 /// The two cores of a benchmark.

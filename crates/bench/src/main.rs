@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
         Command::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
         Command::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
+        Command::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),
         Command::Nf(spec) => nf::run(&spec),
         Command::RingPeer(spec) => peers::ring::run(&spec),
     };

@@ -7,4 +7,5 @@ pub mod idle;
 pub mod overload;
 pub mod policy;
 pub mod reclaim;
+pub mod vhost;
 pub mod vm;

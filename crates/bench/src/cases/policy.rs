@@ -236,7 +236,7 @@ fn open_vswitch(
     if case.policy == Policy::Acl {
         flows.extend_from_slice(&acl.flows);
     }
-    let setup = Setup { flows: &flows, signature_cache, traffic: case.traffic };
+    let setup = Setup { flows: &flows, signature_cache, traffic: case.traffic, guests: None };
     let window = if case.traffic.flows.is_none() { plan.window.max(SLOW_PATH_WINDOW) } else { plan.window };
     let outcome = ovs::measure(sandbox, setup, cores, &Plan { window, ..*plan })?;
     let mut figures = vec![Figure::new(name, Unit::Mpps, outcome.mpps)];

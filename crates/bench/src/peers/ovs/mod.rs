@@ -10,6 +10,7 @@ mod openflow;
 mod ports;
 mod process;
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,6 +21,7 @@ use crate::cli::Cores;
 use crate::error::BenchError;
 use crate::harness::Plan;
 use crate::machine::huge_pages_are_worthwhile;
+use crate::peers::guests::{Guests, Load, sockets};
 use crate::traffic::{PLUGIN, Traffic};
 use crate::window::CpuTime;
 
@@ -37,6 +39,8 @@ const IN: &str = "p0";
 const OUT: &str = "p1";
 /// MiB for mbufs: what its default of 262,144 needs.
 const MEMORY_MIB: u32 = 1024;
+/// The same for guests, as it makes a pool for each of them.
+const GUESTS_MEMORY_MIB: u32 = 2560;
 /// How long it may take to start, and to take its ports.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may take until its rate no longer changes: caches are filled, flows are in the datapath.
@@ -56,6 +60,8 @@ pub struct Setup<'a> {
     pub signature_cache: bool,
     /// What comes in.
     pub traffic: Traffic,
+    /// From and to guests on vhost-user, in frames of so many bytes without FCS; else from a null device to another.
+    pub guests: Option<u16>,
 }
 
 /// The flow that sends all packets from the one port out of the other.
@@ -76,6 +82,8 @@ pub struct Outcome {
 #[derive(Debug)]
 struct Ovs {
     folder: PathBuf,
+    // Before the switch, which they are connected to.
+    guests: Option<RefCell<Guests>>,
     switch: Daemon,
     // After the switch, as it ends last.
     _database: Daemon,
@@ -131,33 +139,46 @@ impl Ovs {
         database.arg(folder.join("conf.db")).arg(format!("--remote=punix:{}/db.sock", folder.display()));
         let database = Daemon::spawn(&mut database, &folder, "database", cores.nf)?;
         wait_for(&folder.join("db.sock"))?;
-        configure(&folder, setup.signature_cache, cores)?;
+        configure(&folder, setup, cores)?;
         let mut switch = Command::new(SWITCH);
         switch.arg(format!("unix:{}/db.sock", folder.display()));
-        setup.traffic.describe(&mut switch, &folder.join("ready"));
+        if setup.guests.is_none() {
+            setup.traffic.describe(&mut switch, &folder.join("ready"));
+        }
         let switch = Daemon::spawn(&mut switch, &folder, "switch", cores.nf)?;
-        let ovs = Self { folder, switch, _database: database };
-        ovs.connect(setup.flows).map_err(|error| ovs.explain(error))?;
+        let mut ovs = Self { folder, guests: None, switch, _database: database };
+        ovs.connect(setup).map_err(|error| ovs.explain(error))?;
+        if let Some(bytes) = setup.guests {
+            let load = Load { bytes, traffic: setup.traffic };
+            ovs.guests = Some(RefCell::new(Guests::start(&ovs.folder, load, cores.nf)?));
+            ovs.await_traffic()?;
+        }
         Ok(ovs)
     }
 
     /// Bridge, ports, flows, and the address behind the second port.
-    fn connect(&self, flows: &[String]) -> Result<(), BenchError> {
+    fn connect(&self, setup: Setup<'_>) -> Result<(), BenchError> {
         let bridge = format!(
             "add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev fail-mode=secure \
              other-config:disable-in-band=true"
         );
         self.configured(&bridge)?;
         for (port, number, device) in [(IN, 1, "net_null0,size=60"), (OUT, 2, "net_null1,size=60,no-rx=1")] {
+            let kind = match setup.guests {
+                Some(_) => "type=dpdkvhostuser".to_owned(),
+                None => format!("type=dpdk options:dpdk-devargs={device}"),
+            };
             self.configured(&format!(
-                "add-port {BRIDGE} {port} -- set interface {port} type=dpdk ofport_request={number} \
-                 options:dpdk-devargs={device}"
+                "add-port {BRIDGE} {port} -- set interface {port} ofport_request={number} {kind}"
             ))?;
         }
-        wait_for(&self.folder.join("ready"))?;
+        match setup.guests {
+            Some(_) => sockets(&self.folder).iter().try_for_each(|socket| wait_for(socket))?,
+            None => wait_for(&self.folder.join("ready"))?,
+        }
         let mut command = tool("ovs-ofctl");
         command.args(["add-flows", BRIDGE, "-"]).env("OVS_RUNDIR", &self.folder);
-        feed(&mut command, &flows.join("\n"))?;
+        feed(&mut command, &setup.flows.join("\n"))?;
         // Learnt, so that nothing is flooded: the second port never says anything.
         self.ask("fdb/add", &[BRIDGE, OUT, "0", "02:00:00:00:00:01"]).map(drop)
     }
@@ -174,6 +195,12 @@ impl Ovs {
     }
 
     fn forwarded(&self) -> Result<Forwarded, BenchError> {
+        if let Some(guests) = &self.guests {
+            // Its ports for guests have no counters.
+            let sent = guests.borrow_mut().received()?;
+            let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
+            return Ok(Forwarded::of_guest(sent, (Instant::now(), cpu)));
+        }
         let before = Instant::now();
         let text = self.ask("dpctl/show", &["-s"])?;
         // The counters are of some time in between.
@@ -181,6 +208,19 @@ impl Ovs {
         let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
         Forwarded::parse(&text, (at, cpu), IN, OUT)
             .ok_or_else(|| BenchError::Peer { peer: NAME, problem: format!("no counters in: {text}") })
+    }
+
+    /// Waits until packets come through: it makes a pool of mbufs when it has taken in a guest.
+    fn await_traffic(&self) -> Result<(), BenchError> {
+        let (start, first) = (Instant::now(), self.forwarded()?);
+        while self.forwarded()?.since(&first).is_none_or(|outcome| outcome.mpps < 0.01) {
+            if start.elapsed() > PATIENCE {
+                let seconds = start.elapsed().as_secs_f64();
+                return Err(BenchError::Nothing { what: NAME.to_owned(), seconds });
+            }
+            sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     /// Runs until the rate no longer changes, or [`SETTLING`] is over.
@@ -219,13 +259,14 @@ fn vsctl(folder: &Path) -> Command {
 }
 
 /// What the switch reads when it starts.
-fn configure(folder: &Path, signature_cache: bool, cores: Cores) -> Result<(), BenchError> {
+fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchError> {
     run(vsctl(folder).args(["--no-wait", "init"]))?;
     let memory = if huge_pages_are_worthwhile() {
         "--in-memory".to_owned()
     } else {
         // Without the second, it asks for --in-memory, which excludes the first.
-        format!("--no-huge --legacy-mem --no-shconf -m {MEMORY_MIB}")
+        let mib = setup.guests.map_or(MEMORY_MIB, |_| GUESTS_MEMORY_MIB);
+        format!("--no-huge --legacy-mem --no-shconf -m {mib}")
     };
     let plugin = folder.join("traffic.so");
     let extra = format!("{memory} --no-pci --no-telemetry -d {}", plugin.display());
@@ -234,7 +275,7 @@ fn configure(folder: &Path, signature_cache: bool, cores: Cores) -> Result<(), B
         format!("other_config:dpdk-extra={extra}"),
         format!("other_config:pmd-cpu-mask={}", mask(cores.engine)),
         format!("other_config:dpdk-lcore-mask={}", mask(cores.nf)),
-        format!("other_config:smc-enable={signature_cache}"),
+        format!("other_config:smc-enable={}", setup.signature_cache),
     ]))
 }
 

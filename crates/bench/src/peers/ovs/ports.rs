@@ -39,6 +39,11 @@ impl Forwarded {
         Some(Self { at, cpu, received: count(input, "RX packets:")?, sent: count(output, "TX packets:")? })
     }
 
+    /// By what a guest has got.
+    pub const fn of_guest(sent: u64, (at, cpu): (Instant, CpuTime)) -> Self {
+        Self { at, cpu, received: sent, sent }
+    }
+
     /// For how long the threads that forward had their core since `earlier`.
     pub fn had_core(&self, earlier: &Self) -> Duration {
         match self.cpu.since(earlier.cpu).running {

@@ -1,0 +1,114 @@
+//! `vhost`: L2 switching with learning between two guests on vhost-user, on one core: netvm, Open vSwitch with DPDK, and
+//! the least that there is to do, `dpdk-testpmd` that forwards between two `net_vhost` ports whatever comes (`floor`). The
+//! guests are the same for all (`peers/guests.rs`), and so are the sockets' names.
+//!
+//! Cases are `netvm-normal-FLOWS`, `ovs-normal-FLOWS`, `floor-FLOWS`, with `-1500B` behind them for longer frames than those
+//! of 64 bytes (FCS included). Rates are of packets that left to the second guest, per second in which the thread that
+//! switches had its core; it polls.
+
+use std::path::{Path, PathBuf};
+
+use netvm_config::model::{Forward, Host, Idle, PortKind, VhostMode};
+
+use crate::cli::{Cores, VhostArgs};
+use crate::error::BenchError;
+use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::layout::Layout;
+use crate::peers::guests::{Guests, Load, floor, sockets};
+use crate::peers::ovs::{self, NORMAL, Setup};
+use crate::peers::testpmd;
+use crate::report::{Row, Unit};
+use crate::rig::Rig;
+use crate::sandbox;
+use crate::traffic::Traffic;
+
+/// Enough for what is on its way, and few, so that they stay in the processor's caches.
+const CELLS: u32 = 4096;
+const FCS: u16 = 4;
+/// Frames of this size have no suffix.
+const SHORTEST: u16 = 64;
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`] when any case has no figure.
+pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
+    let cores = args.bench.cores()?;
+    testpmd::find()?;
+    if !args.bench.skip_peers {
+        ovs::find()?;
+    }
+    // The guests' sockets and files are there, too.
+    let sandbox = sandbox::enter()?;
+    let sandbox = sandbox.as_path();
+    let mut subjects: Vec<Subject<'_>> = Vec::new();
+    let mut comparisons = Vec::new();
+    for (size, flows) in
+        args.sizes.iter().flat_map(|size| args.flows.iter().map(move |flows| (*size, *flows)))
+    {
+        let load = Load { bytes: size - FCS, traffic: Traffic::of(flows) };
+        let suffix = if size == SHORTEST { String::new() } else { format!("-{size}B") };
+        let [ours, peer, least] =
+            ["netvm-normal", "ovs-normal", "floor"].map(|name| format!("{name}-{flows}{suffix}"));
+        let name = ours.clone();
+        subjects.push(Subject::new(&ours, move |plan| netvm(&name, load, sandbox, cores, plan)));
+        let name = least.clone();
+        subjects.push(Subject::new(&least, move |plan| {
+            let rate = floor(&folder(sandbox, "floor")?, load, cores, plan)?;
+            Ok(vec![Figure::new(&name, Unit::Mpps, rate)])
+        }));
+        comparisons.push(Comparison::new(&ours, &least));
+        if !args.bench.skip_peers {
+            let name = peer.clone();
+            subjects.push(Subject::new(&peer, move |plan| {
+                let flows = [NORMAL.to_owned()];
+                let setup = Setup {
+                    flows: &flows,
+                    signature_cache: false,
+                    traffic: load.traffic,
+                    guests: Some(load.bytes),
+                };
+                let outcome = ovs::measure(sandbox, setup, cores, plan)?;
+                Ok(vec![Figure::new(&name, Unit::Mpps, outcome.mpps)])
+            }));
+            comparisons.push(Comparison::new(&ours, &peer));
+        }
+    }
+    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+}
+
+/// A new folder in memory.
+fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
+    let folder = sandbox.join(name);
+    // What is left of one before.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).map_err(BenchError::system(format!("making {}", folder.display())))?;
+    Ok(folder)
+}
+
+fn host(folder: &Path, core: u32) -> Host {
+    let mut layout = Layout::new(core, Idle::Poll);
+    let group = layout.group("guests", CELLS, 2048);
+    for (name, path) in ["a", "b"].into_iter().zip(sockets(folder)) {
+        layout.port(name, PortKind::VhostUser { path, mode: VhostMode::Server }, 1500);
+    }
+    let mut host = layout.build();
+    for port in &mut host.ports {
+        port.group = Some(group);
+        port.policy.forward = Forward::Normal;
+    }
+    host
+}
+
+fn netvm(name: &str, load: Load, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
+    let folder = folder(sandbox, "netvm")?;
+    let mut rig = Rig::start(&host(&folder, cores.engine), &[])?;
+    let guests = Guests::start(&folder, load, cores.nf)?;
+    let window = rig.watch(plan)?;
+    drop(guests);
+    window.warn_if_disturbed(name);
+    window.check_forwarded(name)?;
+    let mut figures = vec![Figure::new(name, Unit::Mpps, window.per_core(window.sent()))];
+    figures.extend(window.stages(name));
+    Ok(figures)
+}
