@@ -1,16 +1,20 @@
-//! A VM whose guest is an NF: its image, and QEMU.
+//! VMs of benchmarks: the image, and QEMU.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use netvm_attach::Fds;
 use netvm_region::Notify;
-use netvm_vm::{Accel, Boot, GuestMemory, Machine, Sockets, Version};
+use netvm_vm::{Accel, Boot, Card, GuestMemory, Machine, Sockets, Version};
 use rustix::io::FdFlags;
 
 use crate::error::BenchError;
 
+/// How long a guest may take to boot, on a machine without KVM.
+pub const BOOT: Duration = Duration::from_secs(60);
 const QEMU: &str = "qemu-system-x86_64";
 
 /// A guest that can be started, as often as wanted.
@@ -23,11 +27,30 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Makes the image of a guest that runs `program` with these arguments, on `core`.
+    /// Makes the image of a guest that is an NF: it runs `program` with these arguments, on `core`.
     ///
     /// # Errors
     /// [`BenchError::MissingPeer`] without QEMU, [`BenchError::Guest`] when the image cannot be made.
-    pub fn new(program: &Path, arguments: &[&str], accel: Accel, core: u32) -> Result<Self, BenchError> {
+    pub fn nf(program: &Path, arguments: &[&str], accel: Accel, core: u32) -> Result<Self, BenchError> {
+        let words =
+            [&[program.as_os_str()], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
+        Self::make(program, &words, accel, core)
+    }
+
+    /// Makes the image of an ordinary guest, which has `program` forward the packets of its network card.
+    ///
+    /// # Errors
+    /// As for [`Guest::nf`].
+    pub fn ordinary(program: &Path, accel: Accel, core: u32) -> Result<Self, BenchError> {
+        let mut file = program.as_os_str().to_owned();
+        file.push(":bin/forward");
+        let options = ["--module", "virtio_pci", "--module", "virtio_net", "--file"].map(OsStr::new);
+        let script = ["busybox", "sh", "-c", "ip link set eth0 promisc on up; forward eth0"].map(OsStr::new);
+        Self::make(program, &[&options[..], &[&file], &script].concat(), accel, core)
+    }
+
+    /// `words` are those that the script takes after the folder.
+    fn make(program: &Path, words: &[&OsStr], accel: Accel, core: u32) -> Result<Self, BenchError> {
         let qemu = BenchError::MissingPeer { program: QEMU, package: "qemu-system-x86" };
         let said = Command::new(QEMU).arg("--version").output();
         let Some(version) = said.ok().and_then(|said| Version::parse(&String::from_utf8_lossy(&said.stdout)))
@@ -39,7 +62,7 @@ impl Guest {
         // Beside the program, where the kernel package is kept from one run to the next.
         let image = program.with_file_name("guest").join("bench");
         let mut command = Command::new(script);
-        command.arg(&image).arg(program).args(arguments);
+        command.arg(&image).args(words);
         let made = command.output().map_err(BenchError::system("making the guest's image"))?;
         if !made.status.success() {
             let problem = String::from_utf8_lossy(&made.stderr).trim().to_owned();
@@ -58,8 +81,31 @@ impl Guest {
     /// # Errors
     /// [`BenchError::System`] in the kernel's words.
     pub fn start(&self, fds: &Fds<BorrowedFd<'_>>) -> Result<Child, BenchError> {
-        let at = |file: &str| -> PathBuf { self.folder.path().join(file) };
         let memory = GuestMemory::new(fds, Notify::Poll).map_err(BenchError::system("the guest's memory"))?;
+        for fd in memory.descriptors() {
+            // Nothing else is started until this process's copies are closed, so that no other child gets them.
+            rustix::io::fcntl_setfd(fd.as_fd(), FdFlags::empty())
+                .map_err(BenchError::system("the guest's memory"))?;
+        }
+        self.launch(memory.arguments(), Vec::new())
+    }
+
+    /// Starts it with a network card.
+    ///
+    /// # Errors
+    /// [`BenchError::System`] in the kernel's words.
+    pub fn start_with(&self, card: Card) -> Result<Running, BenchError> {
+        self.launch(Vec::new(), vec![card]).map(Running)
+    }
+
+    /// Where the socket of its network card can be.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("card")
+    }
+
+    fn launch(&self, arguments: Vec<OsString>, cards: Vec<Card>) -> Result<Child, BenchError> {
+        let at = |file: &str| -> PathBuf { self.folder.path().join(file) };
         let boot = Boot::Kernel {
             kernel: at("kernel"),
             initrd: Some(at("initrd")),
@@ -72,18 +118,25 @@ impl Guest {
             node: None,
             accel: self.accel,
             boot,
-            cards: Vec::new(),
+            cards,
         };
         let (qmp, serial) = (at("qmp"), at("serial"));
         let sockets = Sockets::At { qmp: &qmp, serial: &serial };
         let mut command = pinned(self.core, Path::new(QEMU));
-        command.args(machine.arguments(self.version, sockets)).args(memory.arguments()).stdin(Stdio::null());
-        for fd in memory.descriptors() {
-            // Nothing else is started until this process's copies are closed, so that no other child gets them.
-            rustix::io::fcntl_setfd(fd.as_fd(), FdFlags::empty())
-                .map_err(BenchError::system("the guest's memory"))?;
-        }
+        command.args(machine.arguments(self.version, sockets)).args(arguments).stdin(Stdio::null());
         command.spawn().map_err(BenchError::system(format!("starting {QEMU}")))
+    }
+}
+
+/// A VM that runs; it ends with this.
+#[derive(Debug)]
+pub struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended already is no error.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

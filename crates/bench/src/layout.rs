@@ -61,13 +61,18 @@ impl Layout {
         let id = ChainId(self.host.chains.len() as u16);
         let (name, hops) = (name.to_owned(), hops.to_vec());
         self.host.chains.push(Chain { id, name, hops, on_failure: OnFailure::Drop, output });
+        self.rule(from, Verdict::Chain(id));
+        id
+    }
+
+    /// What becomes of everything that comes in by `from`.
+    pub fn rule(&mut self, from: PortId, verdict: Verdict) {
         self.host.rules.push(Rule {
             id: RuleId(self.host.rules.len() as u32),
             name: String::new(),
             matches: Match { from: vec![from], ..Match::default() },
-            actions: Actions { verdict: Some(Verdict::Chain(id)), ..Actions::default() },
+            actions: Actions { verdict: Some(verdict), ..Actions::default() },
         });
-        id
     }
 
     /// The host.

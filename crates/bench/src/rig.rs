@@ -12,15 +12,13 @@ use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::error::BenchError;
-use crate::guest::Guest;
+use crate::guest::{BOOT, Guest};
 use crate::harness::Plan;
 use crate::nf::NfSpec;
 use crate::window::{Sample, Window};
 
 /// How long an NF may take to attach or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a guest may take to boot, on a machine without KVM.
-const BOOT: Duration = Duration::from_secs(60);
 /// How often the manager is served.
 const TICK: Duration = Duration::from_millis(5);
 

@@ -184,9 +184,14 @@ impl Window {
         DropReason::ALL.into_iter().map(|reason| self.dropped(reason)).sum()
     }
 
+    /// Cycles that the workers spent in turns with packets.
+    pub fn busy_cycles(&self) -> u64 {
+        self.diff(|sample| sample.busy_cycles)
+    }
+
     /// Cycles that the workers spent in turns with packets, per packet that left.
     pub fn engine_cycles_per_packet(&self) -> f64 {
-        ratio(self.diff(|sample| sample.busy_cycles), self.sent())
+        ratio(self.busy_cycles(), self.sent())
     }
 
     /// Cycles per packet of each stage that had any.

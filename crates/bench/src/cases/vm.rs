@@ -7,17 +7,21 @@
 //!
 //! The rings, the memory and the program are the same. The source waits for room, so that the engine spends nothing on
 //! packets that it would have to drop, and a slower NF is no dearer for that.
+//!
+//! `vhost`: an ordinary guest on a vhost-user port, in which a program with an AF_PACKET socket sends back what comes. Some
+//! packets go round between engine and guest, so that the guest is never without any and few are dropped.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use netvm_config::model::{Idle, Output, PortKind};
-use netvm_vm::Accel;
+use netvm_config::model::{Idle, Output, PortKind, Verdict, VhostMode};
+use netvm_vm::{Accel, Card};
 
 use crate::cli::{Cores, VmArgs};
 use crate::error::BenchError;
-use crate::guest::{Guest, pinned};
+use crate::guest::{BOOT, Guest, pinned};
 use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
-use crate::layout::{Layout, lossless};
+use crate::layout::{Layout, lossless, paced};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 
@@ -27,6 +31,9 @@ const CELLS: u32 = 4096;
 const FRAME: u16 = 60;
 const ROLE: &str = "forward";
 const PROGRAM: &str = "netvm-simple-forward";
+/// What the ordinary guest runs.
+const FORWARDER: &str = "netvm-bench-packet";
+const TICK: Duration = Duration::from_millis(20);
 
 /// Measures.
 ///
@@ -34,9 +41,10 @@ const PROGRAM: &str = "netvm-simple-forward";
 /// [`BenchError`] when any case has no figure.
 pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
-    let program = program()?;
+    let program = beside(PROGRAM)?;
     let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
-    let guest = Guest::new(&program, &["--poll"], accel, cores.nf)?;
+    let guest = Guest::nf(&program, &["--poll"], accel, cores.nf)?;
+    let ordinary = Guest::ordinary(&beside(FORWARDER)?, accel, cores.nf)?;
     let mut subjects = [
         Subject::new("process", |plan| {
             run("process", cores, plan, |rig| {
@@ -46,10 +54,53 @@ pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
             })
         }),
         Subject::new("vm", |plan| run("vm", cores, plan, |rig| rig.launch_guest(ROLE, &guest))),
+        Subject::new("vhost", |plan| around(cores, plan, &ordinary)),
     ];
-    let cases = ["", " engine cycles", " engine deliver", " engine collect"];
-    let compare = |case: &str| Comparison::new(format!("vm{case}"), format!("process{case}"));
-    alternate(&args.bench.plan(), &mut subjects, &cases.map(compare))
+    let comparisons = [
+        Comparison::new("vm", "process"),
+        Comparison::new("vm engine cycles", "process engine cycles"),
+        Comparison::new("vm", "vhost"),
+        Comparison::new("vm engine cycles", "vhost engine cycles"),
+    ];
+    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+}
+
+/// What comes from the guest goes back to it; a source makes up for what is lost.
+fn around(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, BenchError> {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let source = layout.port("source", paced(FRAME, 5000), 1500);
+    let path = guest.socket();
+    let port =
+        layout.port("guest", PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server }, 1500);
+    layout.rule(source, Verdict::Port(port));
+    layout.rule(port, Verdict::Port(port));
+    let mut rig = Rig::start(&layout.build(), &[])?;
+    let mac = "02:00:00:00:00:01".to_owned();
+    let card = Card { name: "guest".to_owned(), socket: path, connects: true, mac, queues: 1 };
+    let _running = guest.start_with(card)?;
+    let from_guest = |rig: &mut Rig| {
+        let ports = rig.engine().ports();
+        ports.iter().find(|view| view.id == port).map_or(0, |view| view.rx_packets)
+    };
+    let booting = Instant::now();
+    while from_guest(&mut rig) == 0 {
+        if booting.elapsed() > BOOT {
+            let problem = format!("the ordinary guest sent nothing within {} s", BOOT.as_secs());
+            return Err(BenchError::Guest { problem });
+        }
+        rig.run(TICK)?;
+    }
+    let (start, before) = (Instant::now(), from_guest(&mut rig));
+    let window = rig.watch(plan)?;
+    window.warn_if_disturbed("vhost");
+    let rate = (from_guest(&mut rig) - before) as f64 / start.elapsed().as_secs_f64();
+    let cycles = window.busy_cycles() as f64 / (rate * window.seconds()).max(1.0);
+    let mut figures = vec![
+        Figure::new("vhost", Unit::Mpps, rate / 1e6),
+        Figure::new("vhost engine cycles", Unit::CyclesPerPacket, cycles),
+    ];
+    figures.extend(window.stages("vhost"));
+    Ok(figures)
 }
 
 fn run(
@@ -82,14 +133,14 @@ fn run(
     Ok(figures)
 }
 
-/// The NF that both run, built beside this program.
-fn program() -> Result<PathBuf, BenchError> {
+/// A program that was built with this one.
+fn beside(name: &str) -> Result<PathBuf, BenchError> {
     let own = std::env::current_exe().map_err(BenchError::system("this program's place"))?;
-    let path = own.with_file_name(PROGRAM);
+    let path = own.with_file_name(name);
     if path.exists() {
         return Ok(path);
     }
-    let problem =
-        format!("{} is not there: cargo build --release -p netvm-nf-simple-forward", path.display());
+    let packages = "-p netvm-nf-simple-forward -p netvm-bench";
+    let problem = format!("{} is not there: cargo build --release {packages}", path.display());
     Err(BenchError::Guest { problem })
 }
