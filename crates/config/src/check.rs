@@ -8,6 +8,7 @@ mod chains;
 mod devices;
 mod memory;
 mod rules;
+mod vms;
 
 /// Finds everything.
 pub(crate) fn all(findings: &Findings, raw: &RawHost, host: &Host) {
@@ -15,4 +16,5 @@ pub(crate) fn all(findings: &Findings, raw: &RawHost, host: &Host) {
     memory::check(findings, raw, host);
     chains::check(findings, raw, host);
     rules::check(findings, raw, host);
+    vms::check(findings, raw, host);
 }

@@ -5,10 +5,13 @@ use toml::Value;
 
 use crate::model::{
     AclDefault, Balance, Chain, Eviction, Group, Host, Idle, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortKind,
+    PortConfig, PortKind, VmConfig,
 };
 
 mod policy;
+mod vm;
+
+pub(crate) use vm::{ACCEL, NOTIFY, RESTART};
 
 /// One `[table]` or `[[table]]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +37,7 @@ pub(crate) struct Document {
     pub(crate) groups: Vec<Item>,
     pub(crate) ports: Vec<Item>,
     pub(crate) nfs: Vec<Item>,
+    pub(crate) vms: Vec<Item>,
     pub(crate) chains: Vec<Item>,
     pub(crate) rules: Vec<Item>,
 }
@@ -47,6 +51,7 @@ impl Document {
             groups: host.groups.iter().map(|item| group(host, item)).collect(),
             ports: host.ports.iter().map(|item| port(host, item)).collect(),
             nfs: host.nfs.iter().map(|item| nf(host, item)).collect(),
+            vms: host.vms.iter().map(|item| vm::item(host, item)).collect(),
             chains: host.chains.iter().map(|item| chain(host, item)).collect(),
             rules: host.rules.iter().map(|item| policy::rule(host, item)).collect(),
         }
@@ -57,17 +62,23 @@ impl Document {
         port(host, item)
     }
 
+    /// One virtual machine.
+    pub(crate) fn vm(host: &Host, item: &VmConfig) -> Item {
+        vm::item(host, item)
+    }
+
     /// The tables, by the key that each has in the file.
     pub(crate) const fn tables(&self) -> [(&'static str, &Item); 3] {
         [("engine", &self.engine), ("switch", &self.switch), ("policy", &self.policy)]
     }
 
     /// The arrays of tables, by the key that each has in the file.
-    pub(crate) fn sections(&self) -> [(&'static str, &[Item]); 5] {
+    pub(crate) fn sections(&self) -> [(&'static str, &[Item]); 6] {
         [
             ("group", &self.groups),
             ("port", &self.ports),
             ("nf", &self.nfs),
+            ("vm", &self.vms),
             ("chain", &self.chains),
             ("rule", &self.rules),
         ]

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
-    Actions, ChainId, Forward, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_RULES, Match,
-    Output, PortId, RoleId, Rule, RuleId, Verdict,
+    Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_RULES,
+    Match, Output, PortId, RoleId, Rule, RuleId, Verdict,
 };
 
 /// Numbers the items of `host` anew: those that `old` has by name keep its numbers, new ones get numbers that `old` does
@@ -64,6 +64,12 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.nfs {
         role(&mut item.id);
         group(&mut item.group);
+    }
+    for item in &mut host.vms {
+        match &mut item.guest {
+            Guest::Nf { role: id, .. } => role(id),
+            Guest::Ordinary { cards } => cards.iter_mut().for_each(|card| port(&mut card.port)),
+        }
     }
     for item in &mut host.chains {
         chain(&mut item.id);

@@ -25,11 +25,13 @@ mod engine;
 mod nf;
 mod port;
 mod switching;
+mod vm;
 
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig};
 pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
 pub use port::{PortConfig, PortKind, SourceConfig, VhostMode};
 pub use switching::{AclDefault, Forward, Guard, PortPolicy, SwitchConfig, VlanMode};
+pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify};
 
 /// Chains that a host can have; chain numbers are below it.
 pub const MAX_CHAINS: usize = 256;
@@ -45,6 +47,8 @@ pub const MAX_RULES: usize = 65_536;
 pub const MAX_SET: usize = 1024;
 /// Trust groups that a host can have; group numbers are below it.
 pub const MAX_GROUPS: usize = 64;
+/// Virtual machines that a host can have.
+pub const MAX_VMS: usize = 128;
 /// Workers that an engine can have.
 pub const MAX_WORKERS: usize = 32;
 /// NUMA nodes that an engine can be spread over.
@@ -100,6 +104,8 @@ pub struct Host {
     pub ports: Vec<PortConfig>,
     /// Network functions, in the order of the file.
     pub nfs: Vec<NfConfig>,
+    /// Virtual machines, in the order of the file.
+    pub vms: Vec<VmConfig>,
     /// Chains, in the order of the file.
     pub chains: Vec<Chain>,
     /// What is done with which packets: the first rule that matches and has a verdict decides.
@@ -153,6 +159,22 @@ impl Host {
     #[must_use]
     pub fn chain_named(&self, name: &str) -> Option<&Chain> {
         self.chains.iter().find(|chain| chain.name == name)
+    }
+
+    /// The virtual machine of that name.
+    #[must_use]
+    pub fn vm_named(&self, name: &str) -> Option<&VmConfig> {
+        self.vms.iter().find(|vm| vm.name == name)
+    }
+
+    /// Threads of all virtual machines that netvmd starts for a role.
+    #[must_use]
+    pub fn vm_threads(&self, of: RoleId) -> usize {
+        let threads = |vm: &VmConfig| match vm.guest {
+            Guest::Nf { role, threads, .. } if role == of => usize::from(threads),
+            _ => 0,
+        };
+        self.vms.iter().map(threads).sum()
     }
 
     /// The rules for packets that come in by a port, in their order.

@@ -11,6 +11,7 @@
 //! | the group in whose memory a port's packets land | that port is reopened |
 //! | `macs` of `[switch]` | everything: netvmd must be restarted |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
+//! | a VM, but for `start` and `restart` | that VM restarts |
 //! | `replicas`, `standby` | only the replicas that come or go |
 //! | rules, chains, `balance`, `flow_verdicts`, `may_send_to`, `attach_users`, everything else of ports, `[switch]` and `[policy]` | nothing: a new snapshot takes the old one's place |
 
@@ -25,7 +26,7 @@ mod diff;
 mod effects;
 mod words;
 
-/// The changes from one host to another, in the order groups, ports, NFs, chains, rules; tables first.
+/// The changes from one host to another, in the order groups, ports, NFs, VMs, chains, rules; tables first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The changes.
@@ -56,6 +57,8 @@ pub enum ItemKind {
     Port,
     /// A network function.
     Nf,
+    /// A virtual machine.
+    Vm,
     /// A chain.
     Chain,
     /// A rule.
@@ -128,6 +131,23 @@ pub enum Effect {
         /// What changed.
         why: String,
     },
+    /// A virtual machine is started.
+    VmStarted {
+        /// Its name.
+        vm: String,
+    },
+    /// A virtual machine is shut down.
+    VmStopped {
+        /// Its name.
+        vm: String,
+    },
+    /// A virtual machine that runs is shut down, and started anew.
+    VmRestarted {
+        /// Its name.
+        vm: String,
+        /// What changed.
+        why: String,
+    },
 }
 
 impl Plan {
@@ -175,6 +195,7 @@ impl fmt::Display for ItemKind {
             Self::Group => "group",
             Self::Port => "port",
             Self::Nf => "nf",
+            Self::Vm => "vm",
             Self::Chain => "chain",
             Self::Rule => "rule",
             Self::Switch => "switch",
@@ -206,6 +227,9 @@ impl fmt::Display for Effect {
             Self::NfStopped { role, replicas: Some(1) } => write!(f, "stops a replica of NF {role}"),
             Self::NfStopped { role, replicas: Some(n) } => write!(f, "stops {n} replicas of NF {role}"),
             Self::NfRestarted { role, why } => write!(f, "restarts NF {role} ({why})"),
+            Self::VmStarted { vm } => write!(f, "starts VM {vm}"),
+            Self::VmStopped { vm } => write!(f, "shuts VM {vm} down"),
+            Self::VmRestarted { vm, why } => write!(f, "restarts VM {vm} ({why})"),
         }
     }
 }

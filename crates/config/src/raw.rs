@@ -1,11 +1,12 @@
 //! The file as it is written: names are names still, and every value that a later check may complain of has its place.
 
+use netvm_wire::MacAddr;
 use toml::Spanned;
 
 use crate::finding::{Findings, Kind, Span};
 use crate::model::{
-    Balance, EngineConfig, Match, NfStart, OnFailure, Police, PolicyConfig, PortKind, PortPolicy, SetVlan,
-    SwitchConfig, Verdict,
+    Balance, EngineConfig, Match, NfStart, OnFailure, Police, PolicyConfig, PortKind, PortPolicy, Restart,
+    SetVlan, SwitchConfig, Verdict, VmAccel, VmBoot, VmNotify,
 };
 use crate::read::Reader;
 
@@ -17,6 +18,7 @@ mod nf;
 mod port;
 mod port_policy;
 mod rule;
+mod vm;
 
 /// A name, if it could be read; `None` was complained of already.
 pub(crate) type Name = Option<Spanned<String>>;
@@ -29,6 +31,7 @@ pub(crate) struct RawHost {
     pub(crate) groups: Vec<RawGroup>,
     pub(crate) ports: Vec<RawPort>,
     pub(crate) nfs: Vec<RawNf>,
+    pub(crate) vms: Vec<RawVm>,
     pub(crate) chains: Vec<RawChain>,
     pub(crate) rules: Vec<RawRule>,
 }
@@ -89,6 +92,37 @@ pub(crate) struct RawNf {
     pub(crate) cores: Vec<Span>,
 }
 
+/// What a VM is to netvm.
+pub(crate) enum RawGuest {
+    Nf {
+        role: Spanned<String>,
+        threads: u16,
+        notify: VmNotify,
+    },
+    Ordinary {
+        /// Ports, and the address of each; one that was not given has its port's place.
+        cards: Vec<(Spanned<String>, Spanned<MacAddr>)>,
+    },
+}
+
+/// `[[vm]]`.
+pub(crate) struct RawVm {
+    pub(crate) name: Name,
+    pub(crate) guest: Option<RawGuest>,
+    pub(crate) memory: u32,
+    pub(crate) cpus: u16,
+    pub(crate) cores: Vec<u32>,
+    /// The places of the elements of `cores`.
+    pub(crate) core_spans: Vec<Span>,
+    pub(crate) node: Option<u32>,
+    pub(crate) accel: VmAccel,
+    pub(crate) boot: Option<VmBoot>,
+    pub(crate) qemu: String,
+    pub(crate) user: String,
+    pub(crate) start: bool,
+    pub(crate) restart: Restart,
+}
+
 /// Where a chain ends.
 pub(crate) enum RawOutput {
     None,
@@ -145,10 +179,11 @@ impl RawHost {
         let groups = root.tables("group", "[[group]]").iter().map(engine::read_group).collect();
         let ports = root.tables("port", "[[port]]").iter().map(port::read).collect();
         let nfs = root.tables("nf", "[[nf]]").iter().map(nf::read).collect();
+        let vms = root.tables("vm", "[[vm]]").iter().map(vm::read).collect();
         let chains = root.tables("chain", "[[chain]]").iter().map(chain::read).collect();
         let rules = root.tables("rule", RULE).iter().map(rule::read).collect();
         root.finish(&[]);
-        Self { engine, switch, policy, groups, ports, nfs, chains, rules }
+        Self { engine, switch, policy, groups, ports, nfs, vms, chains, rules }
     }
 
     /// Reads nothing but rules: tables of them, or one that the root itself is.

@@ -4,10 +4,10 @@ use toml::Spanned;
 
 use crate::finding::{Findings, Kind};
 use crate::model::{
-    Chain, ChainId, Forward, Group, GroupId, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, NfConfig,
-    Output, PortConfig, PortId, PortPolicy, RoleId, Rule,
+    Chain, ChainId, Forward, Group, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
+    MAX_VMS, NfConfig, Output, PortConfig, PortId, PortPolicy, RoleId, Rule, VmCard, VmConfig,
 };
-use crate::raw::{Name, RawForward, RawHost, RawOutput, RawRule};
+use crate::raw::{Name, RawForward, RawGuest, RawHost, RawOutput, RawRule};
 
 mod names;
 mod rules;
@@ -20,6 +20,7 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
     let ports = Names::new(findings, "port", MAX_PORTS, raw.ports.iter().map(|port| &port.name));
     let roles = Names::new(findings, "role", MAX_ROLES, raw.nfs.iter().map(|nf| &nf.role));
     let chains = Names::new(findings, "chain", MAX_CHAINS, raw.chains.iter().map(|chain| &chain.name));
+    Names::new(findings, "vm", MAX_VMS, raw.vms.iter().map(|vm| &vm.name));
     let default = Group::default();
     let groups = if raw.groups.is_empty() {
         Names::of(findings, "group", [(default.name.as_str(), 0)])
@@ -85,6 +86,36 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             balance: item.balance,
             flow_verdicts: item.flow_verdicts,
             start: item.start.clone(),
+        });
+    }
+    for item in &raw.vms {
+        let guest = match &item.guest {
+            Some(RawGuest::Nf { role, threads, notify }) => roles.find(role).map(|number| Guest::Nf {
+                role: RoleId(number),
+                threads: *threads,
+                notify: *notify,
+            }),
+            Some(RawGuest::Ordinary { cards }) => {
+                let card =
+                    |(name, mac): &(_, Spanned<_>)| Some(VmCard { port: port(name)?, mac: *mac.get_ref() });
+                cards.iter().map(card).collect::<Option<_>>().map(|cards| Guest::Ordinary { cards })
+            }
+            None => None,
+        };
+        let (Some(guest), Some(boot)) = (guest, item.boot.clone()) else { continue };
+        host.vms.push(VmConfig {
+            name: text(&item.name),
+            guest,
+            memory: item.memory,
+            cpus: item.cpus,
+            cores: item.cores.clone(),
+            node: item.node,
+            accel: item.accel,
+            boot,
+            qemu: item.qemu.clone(),
+            user: item.user.clone(),
+            start: item.start,
+            restart: item.restart,
         });
     }
     for (number, item) in (0..u16::MAX).zip(&raw.chains) {

@@ -79,8 +79,13 @@ fn every_key_is_documented_and_every_documented_key_is_one() {
             { name = "b", kind = "af_xdp", interface = "b", forward = { out = "a" }, vlan = { trunk = 1, native = 2 } },
             { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x" },
             { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" } },
+            { name = "e", kind = "vhost-user", path = "/e" },
         ]
         nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1 }]
+        vm = [
+            { name = "v", ports = ["e"], kernel = "/k", initrd = "/i" },
+            { name = "w", role = "y", image = "/i", node = 0 },
+        ]
         chain = [{ name = "c", hops = ["x"], output = "a" }]
         rule = [
             { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no" } },

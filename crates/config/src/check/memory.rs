@@ -127,7 +127,7 @@ fn threads(findings: &Findings, raw: &RawHost, host: &Host) {
                 NfStart::Managed { replicas, standby, threads, .. } => {
                     (usize::from(*replicas) + usize::from(*standby)) * usize::from(*threads)
                 }
-                NfStart::External { .. } => 1,
+                NfStart::External { .. } => host.vm_threads(nf.id).max(1),
             };
             if sum > MAX_GROUP_THREADS {
                 findings

@@ -2,12 +2,25 @@
 
 use super::{Action, Change, Effect, ItemKind, diff};
 use crate::document::Document;
-use crate::model::{Host, NfConfig, NfStart, PortConfig, PortPolicy};
+use crate::model::{Guest, Host, NfConfig, NfStart, PortConfig, PortPolicy, Restart, VmConfig};
 
 /// Adds to each change what it disturbs; adds changes for what is disturbed without being changed itself.
 pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
     for change in &mut *changes {
         change.effects = effects(change, old, new);
+    }
+    let rewired: Vec<Change> = new.vms.iter().filter_map(|vm| rewired(vm, old, new)).collect();
+    for change in rewired {
+        let known = changes.iter_mut().find(|known| known.item == ItemKind::Vm && known.name == change.name);
+        match known {
+            None => {
+                let is_before = |known: &Change| is_early(known.item) || known.item == ItemKind::Nf;
+                let place = changes.iter().position(|known| !is_before(known)).unwrap_or(changes.len());
+                changes.insert(place, change);
+            }
+            Some(known) if known.effects.is_empty() => known.effects = change.effects,
+            Some(_) => {}
+        }
     }
     let mut moved = Vec::new();
     for change in new.ports.iter().filter_map(|port| moved_port(port, old, new)) {
@@ -41,10 +54,58 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
         (ItemKind::Nf, Action::Add) => started(new, name).into_iter().collect(),
         (ItemKind::Nf, Action::Remove) => vec![Effect::NfStopped { role: name.clone(), replicas: None }],
         (ItemKind::Nf, Action::Change) => nf(change, old, new),
+        (ItemKind::Vm, Action::Add) if new.vm_named(name).is_some_and(|vm| vm.start) => {
+            vec![Effect::VmStarted { vm: name.clone() }]
+        }
+        (ItemKind::Vm, Action::Remove) => vec![Effect::VmStopped { vm: name.clone() }],
+        (ItemKind::Vm, Action::Change) if is_to_start(name, old, new) => {
+            vec![Effect::VmStarted { vm: name.clone() }]
+        }
+        (ItemKind::Vm, Action::Change) => vm(name, old, new).into_iter().collect(),
+        (ItemKind::Vm, Action::Add) => Vec::new(),
         (ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Chain | ItemKind::Rule, _) => {
             Vec::new()
         }
     }
+}
+
+/// A virtual machine that waited until somebody starts it, and now is to be started.
+fn is_to_start(name: &str, old: &Host, new: &Host) -> bool {
+    let starts = |host: &Host| host.vm_named(name).is_some_and(|vm| vm.start);
+    starts(new) && !starts(old)
+}
+
+/// A virtual machine that is another one: what netvmd does with it besides changes while it runs.
+fn vm(name: &str, old: &Host, new: &Host) -> Option<Effect> {
+    let (before, after) = (old.vm_named(name)?, new.vm_named(name)?);
+    let machine = |host: &Host, vm: &VmConfig| {
+        Document::vm(host, &VmConfig { start: true, restart: Restart::Always, ..vm.clone() })
+    };
+    let why = diff::fields(ItemKind::Vm, &machine(old, before), &machine(new, after))?.text;
+    Some(Effect::VmRestarted { vm: name.to_owned(), why })
+}
+
+/// A virtual machine that is as it was, but whose port is another device: its card is made for that.
+fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
+    let before = old.vm_named(&vm.name)?;
+    let (Guest::Ordinary { cards }, Guest::Ordinary { .. }) = (&vm.guest, &before.guest) else { return None };
+    let device = |port: &PortConfig| (port.kind.clone(), port.queues);
+    let ports = cards.iter().filter_map(|card| new.port(card.port));
+    let mut changed = ports.filter_map(|port| {
+        let was = old.port_named(&port.name).filter(|was| device(was) != device(port))?;
+        let item = |host: &Host, port: &PortConfig| {
+            let plain = PortConfig { policy: PortPolicy::default(), group: None, mtu: 0, ..port.clone() };
+            Document::port(host, &plain)
+        };
+        Some(format!(
+            "port {}: {}",
+            port.name,
+            diff::fields(ItemKind::Port, &item(old, was), &item(new, port))?.text
+        ))
+    });
+    let text = changed.next()?;
+    let effects = vec![Effect::VmRestarted { vm: vm.name.clone(), why: text.clone() }];
+    Some(Change { action: Action::Change, item: ItemKind::Vm, name: vm.name.clone(), text, effects })
 }
 
 /// A port whose device differs: what it does with packets besides changes while it is open.

@@ -40,8 +40,9 @@ pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
         ItemKind::Engine | ItemKind::Switch | ItemKind::Policy => String::new(),
         ItemKind::Group => format!("{} cells of {} bytes", word("cells"), word("cell_size")),
         ItemKind::Port => {
-            let what =
-                ["interface", "address", "input", "output", "size"].into_iter().find_map(|key| item.get(key));
+            let what = ["interface", "address", "input", "output", "path", "size"]
+                .into_iter()
+                .find_map(|key| item.get(key));
             match what {
                 Some(what) => format!("{} {}", word("kind"), value("", Some(what))),
                 None => word("kind"),
@@ -49,6 +50,10 @@ pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
         }
         ItemKind::Nf if item.get("command").is_some() => word("command"),
         ItemKind::Nf => "attaches by itself".to_owned(),
+        ItemKind::Vm => {
+            let what = ["role", "ports"].into_iter().find(|key| item.get(key).is_some()).unwrap_or("ports");
+            format!("{what} {}, {} MiB, {} cpus", word(what), word("memory"), word("cpus"))
+        }
         ItemKind::Chain => match item.get("output") {
             Some(_) => format!("{} → {}", word("hops"), word("output")),
             None => word("hops"),

@@ -9,7 +9,7 @@ use crate::model::{Balance, MAX_REPLICAS, MAX_THREADS, NfStart};
 use crate::read::{List, Reader};
 
 /// The user of NFs that do not name one: it owns nothing.
-const DEFAULT_USER: &str = "nobody";
+pub(super) const DEFAULT_USER: &str = "nobody";
 /// Longest user name that Linux's tools make.
 const USER_BYTES: usize = 32;
 /// Variables that netvmd itself sets for NFs.
@@ -98,7 +98,7 @@ fn no_zero_byte(table: &Reader<'_>, key: &str, span: Span) {
     table.bad_value(key, span, "has a zero byte").help("programs cannot be given one: remove it").keep();
 }
 
-fn check_user(table: &Reader<'_>, key: &str, user: Spanned<String>) -> Option<String> {
+pub(super) fn check_user(table: &Reader<'_>, key: &str, user: Spanned<String>) -> Option<String> {
     let text = user.get_ref();
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if (1..=USER_BYTES).contains(&text.len()) && text.chars().all(allowed) {

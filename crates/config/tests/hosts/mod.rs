@@ -1,6 +1,7 @@
 //! Random hosts: every legal value of everything.
 
 mod rules;
+mod vms;
 
 use netvm_config::model::{
     Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfStart, OnFailure, Output,
@@ -123,10 +124,12 @@ prop_compose! {
         policies in vec(rules::port_policy(), 8),
         whole in rules::whole(),
         list in vec(rules::rule(), 0..12),
+        machines in vec(vms::machine(), 0..4),
     ) -> Host {
         let mut host = build(engine, &groups, ports, nfs, chains);
         (host.switch, host.policy, host.engine.flow_cache) = whole;
         rules::fill(&mut host, policies, list);
+        vms::fill(&mut host, machines);
         host
     }
 }
