@@ -11,4 +11,4 @@ mod wake_line;
 
 pub use guest_memory::GuestMemory;
 pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};
-pub use qmp::{Event, Qmp, QmpError, Version};
+pub use qmp::{Event, OLDEST, Qmp, QmpError, Version};

@@ -18,7 +18,7 @@ impl Machine {
 
     fn write(&self, xml: &mut String, version: Version, emulator: &Path, cores: &[u32]) -> std::fmt::Result {
         let kind = match self.accel {
-            Accel::Kvm => "kvm",
+            Accel::Kvm | Accel::KvmOrTcg => "kvm",
             Accel::Tcg => "qemu",
         };
         let has_no_msix = vectors(self.accel, version, 1) == Some(0);
@@ -54,7 +54,7 @@ impl Machine {
         }
         writeln!(xml, "  </os>\n  <features>\n    <acpi/>\n  </features>")?;
         let mode = match self.accel {
-            Accel::Kvm => "host-passthrough",
+            Accel::Kvm | Accel::KvmOrTcg => "host-passthrough",
             Accel::Tcg => "maximum",
         };
         writeln!(xml, "  <cpu mode='{mode}'/>\n  <on_crash>destroy</on_crash>\n  <devices>")?;

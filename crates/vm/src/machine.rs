@@ -18,6 +18,8 @@ const SOUND_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 /// Who runs the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
+    /// The processor, or the translator where KVM fails.
+    KvmOrTcg,
     /// The processor, by KVM.
     Kvm,
     /// QEMU's translator.
@@ -62,7 +64,7 @@ pub struct Card {
 
 /// Where QMP and the serial console are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sockets<'a> {
+pub enum Sockets {
     /// Sockets that listen already, as descriptors that QEMU inherits.
     Inherited {
         /// QMP.
@@ -70,13 +72,8 @@ pub enum Sockets<'a> {
         /// The console.
         serial: RawFd,
     },
-    /// Paths at which QEMU is to listen.
-    At {
-        /// QMP.
-        qmp: &'a Path,
-        /// The console.
-        serial: &'a Path,
-    },
+    /// The terminal that QEMU is started on: the console, and QEMU's monitor behind ^A c.
+    Terminal,
 }
 
 /// An ordinary guest.
@@ -101,7 +98,7 @@ pub struct Machine {
 impl Machine {
     /// QEMU's arguments, without the program, for a QEMU of that version.
     #[must_use]
-    pub fn arguments(&self, version: Version, sockets: Sockets<'_>) -> Vec<OsString> {
+    pub fn arguments(&self, version: Version, sockets: Sockets) -> Vec<OsString> {
         let mut arguments = Arguments::default();
         arguments.flag("-nodefaults").flag("-no-user-config").pair("-display", "none");
         arguments.pair("-name", format_args!("guest={}", comma(&self.name)));
@@ -118,7 +115,7 @@ impl Machine {
             "-object",
             format_args!("memory-backend-memfd,id=ram,size={}M,share=on{node}", self.memory),
         );
-        self.sockets(sockets, &mut arguments);
+        Self::sockets(sockets, &mut arguments);
         arguments.pair("-device", "pvpanic").pair("-device", "virtio-rng-pci");
         self.boot(&mut arguments);
         for (n, card) in self.cards.iter().enumerate() {
@@ -127,16 +124,14 @@ impl Machine {
         arguments.0
     }
 
-    fn sockets(&self, sockets: Sockets<'_>, arguments: &mut Arguments) {
-        let (qmp, serial) = match sockets {
-            Sockets::Inherited { qmp, serial } => (format!("fd={qmp}"), format!("fd={serial}")),
-            Sockets::At { qmp, serial } => {
-                (format!("path={}", comma_path(qmp)), format!("path={}", comma_path(serial)))
-            }
+    fn sockets(sockets: Sockets, arguments: &mut Arguments) {
+        let Sockets::Inherited { qmp, serial } = sockets else {
+            arguments.pair("-serial", "mon:stdio");
+            return;
         };
-        arguments.pair("-chardev", format_args!("socket,id=qmp,{qmp},server=on,wait=off"));
+        arguments.pair("-chardev", format_args!("socket,id=qmp,fd={qmp},server=on,wait=off"));
         arguments.pair("-mon", "chardev=qmp,mode=control");
-        arguments.pair("-chardev", format_args!("socket,id=serial,{serial},server=on,wait=off"));
+        arguments.pair("-chardev", format_args!("socket,id=serial,fd={serial},server=on,wait=off"));
         arguments.pair("-serial", "chardev:serial");
     }
 
@@ -201,6 +196,7 @@ impl Accel {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
+            Self::KvmOrTcg => "kvm:tcg",
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
         }
@@ -272,9 +268,12 @@ pub(crate) mod tests {
     }
 
     fn text(machine: &Machine, version: Version) -> String {
-        let at = Sockets::At { qmp: Path::new("/q"), serial: Path::new("/s") };
-        let words: Vec<String> =
-            machine.arguments(version, at).iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let sockets = Sockets::Inherited { qmp: 7, serial: 8 };
+        let words: Vec<String> = machine
+            .arguments(version, sockets)
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
         words.join(" ")
     }
 
@@ -286,7 +285,7 @@ pub(crate) mod tests {
             "memory-backend-memfd,id=ram,size=512M,share=on",
             "-chardev socket,id=port0,path=/run/netvm/guest1,,a.sock,reconnect=1",
             "-append console=ttyS0 quiet",
-            "path=/q,server=on,wait=off",
+            "socket,id=qmp,fd=7,server=on,wait=off",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -68,6 +68,9 @@ impl fmt::Display for Version {
     }
 }
 
+/// The oldest QEMU that netvm is tested with.
+pub const OLDEST: Version = Version { major: 7, minor: 2, micro: 0 };
+
 /// Something that QEMU tells by itself, such as `RESET`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
