@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 use crate::escape::encode;
 use crate::{
     AddRule, AddressInfo, ApiError, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, FILE_HEADER,
-    Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, SOCKET_VARIABLE, Stats, Status, TraceReply,
-    TraceRequest, path,
+    Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, SOCKET_VARIABLE, Stats, Status, StopVm,
+    TraceReply, TraceRequest, VmByHand, VmInfo, path,
 };
 
 /// Longest answer that is read.
@@ -220,6 +220,40 @@ impl Client {
     pub async fn restart(&self, role: &str) -> Result<Done, ClientError> {
         let path = path::RESTART.replace("{role}", &encode(role, ""));
         self.request(Method::POST, &path, None, self.long).await
+    }
+
+    /// Every virtual machine.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn vms(&self) -> Result<Vec<VmInfo>, ClientError> {
+        self.get(path::VMS).await
+    }
+
+    /// How to run a virtual machine without netvmd.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is none of that name.
+    pub async fn vm_by_hand(&self, vm: &str) -> Result<VmByHand, ClientError> {
+        self.get(&path::VM_BY_HAND.replace("{vm}", &encode(vm, ""))).await
+    }
+
+    /// Starts a virtual machine; it runs when this returns.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is none of that name, or it does not come up.
+    pub async fn start_vm(&self, vm: &str) -> Result<Done, ClientError> {
+        let path = path::VM_START.replace("{vm}", &encode(vm, ""));
+        self.request(Method::POST, &path, None, self.long).await
+    }
+
+    /// Shuts a virtual machine down; it does not run when this returns.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is none of that name.
+    pub async fn stop_vm(&self, vm: &str, how: StopVm) -> Result<Done, ClientError> {
+        let path = path::VM_STOP.replace("{vm}", &encode(vm, ""));
+        self.request(Method::POST, &path, Some(Body::json(&how)?), self.long).await
     }
 
     /// The policy in force, and how often its rules matched.

@@ -9,6 +9,10 @@
 //! | `GET /v1/status` | [`Status`] |
 //! | `GET /v1/ports` | [`PortInfo`] of every port |
 //! | `GET /v1/nfs` | [`NfInfo`] of every instance of every NF |
+//! | `GET /v1/vms` | [`VmInfo`] of every virtual machine |
+//! | `GET /v1/vms/{vm}/by-hand` | [`VmByHand`]: how to run it without netvmd |
+//! | `POST /v1/vms/{vm}/start` | [`Done`], once it runs |
+//! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], once it does not |
 //! | `GET /v1/chains` | [`ChainInfo`] of every chain |
 //! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
 //! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
@@ -35,6 +39,7 @@ mod escape;
 mod policy;
 mod status;
 mod traffic;
+mod vm;
 
 pub use change::{ApiError, ApplyReply, ConfigReply, Diagnostic, Done, PlanReply, Severity};
 pub use client::{Client, ClientError};
@@ -50,6 +55,7 @@ pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, RoleInfo,
     StageInfo, Stats, ThreadInfo,
 };
+pub use vm::{StopVm, VmByHand, VmInfo, VmState};
 
 /// Where netvmd's API socket is by default.
 pub const DEFAULT_SOCKET: &str = "/run/netvm/api.sock";
@@ -64,6 +70,14 @@ pub mod path {
     pub const PORTS: &str = "/v1/ports";
     /// [`NfInfo`](crate::NfInfo)s.
     pub const NFS: &str = "/v1/nfs";
+    /// [`VmInfo`](crate::VmInfo)s.
+    pub const VMS: &str = "/v1/vms";
+    /// [`VmByHand`](crate::VmByHand); `{vm}` stands for the VM's name.
+    pub const VM_BY_HAND: &str = "/v1/vms/{vm}/by-hand";
+    /// [`Done`](crate::Done).
+    pub const VM_START: &str = "/v1/vms/{vm}/start";
+    /// [`Done`](crate::Done); takes [`StopVm`](crate::StopVm).
+    pub const VM_STOP: &str = "/v1/vms/{vm}/stop";
     /// [`ChainInfo`](crate::ChainInfo)s.
     pub const CHAINS: &str = "/v1/chains";
     /// [`GroupInfo`](crate::GroupInfo)s.

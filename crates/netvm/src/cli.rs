@@ -43,6 +43,12 @@ pub enum Command {
         /// Show this role only, with its threads and counters
         role: Option<String>,
     },
+    /// Virtual machines: show, start and stop them, attach to their console
+    Vm {
+        /// What to do with them
+        #[command(subcommand)]
+        command: VmCommand,
+    },
     /// Show chains: their hops, state and packets
     Chain {
         /// Show this one only
@@ -199,6 +205,41 @@ pub enum ImportFormat {
     Iptables,
     /// What `nft -j list ruleset` prints
     Nft,
+}
+
+/// What to do with virtual machines.
+#[derive(Debug, Subcommand)]
+pub enum VmCommand {
+    /// List them: their state, ports and restarts
+    List,
+    /// Start one that does not run
+    Start {
+        /// Its name
+        name: String,
+    },
+    /// Shut one down, as its power button does; after 20 s its plug is pulled. It stays down until it is started
+    Stop {
+        /// Its name
+        name: String,
+        /// Pull the plug at once
+        #[arg(long)]
+        force: bool,
+    },
+    /// Attach this terminal to a guest's serial console; ^] leaves
+    Console {
+        /// Its name
+        name: String,
+    },
+    /// Print QEMU's command line, to run the machine by hand
+    Args {
+        /// Its name
+        name: String,
+    },
+    /// Print the machine as a libvirt domain, for `virsh define`
+    LibvirtXml {
+        /// Its name
+        name: String,
+    },
 }
 
 /// What of the flows.

@@ -7,6 +7,7 @@ mod packet;
 mod policy;
 mod replay;
 mod stats;
+mod vm;
 
 pub use change::{apply, check, plan, show_config};
 pub use import::{ImportError, import};
@@ -15,6 +16,7 @@ pub use packet::PacketError;
 pub use policy::{addresses, flows, policy, policy_eval};
 pub use replay::{find_daemon, replay};
 pub use stats::stats;
+pub use vm::{ConsoleError, vm};
 
 use crate::error::CliError;
 use crate::output::Output;

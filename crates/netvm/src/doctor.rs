@@ -15,6 +15,7 @@ mod devices;
 mod kernel;
 mod memory;
 mod root;
+mod vms;
 
 use root::Root;
 
@@ -85,6 +86,7 @@ pub fn examine() -> Report {
     checks.extend(memory::check(&root));
     checks.extend(kernel::check(&root));
     checks.extend(devices::check(&root));
+    checks.extend(vms::check(&root));
     let worst = checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok);
     Report { checks, worst }
 }

@@ -27,6 +27,9 @@ pub enum CliError {
     /// A packet that was described wrongly.
     #[error(transparent)]
     Packet(#[from] crate::commands::PacketError),
+    /// A guest's console.
+    #[error(transparent)]
+    Console(#[from] crate::commands::ConsoleError),
     /// Rules of others.
     #[error(transparent)]
     Import(#[from] crate::commands::ImportError),

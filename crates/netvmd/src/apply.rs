@@ -3,10 +3,11 @@
 //! 1. The text is read and checked; every program, user and core that it names is looked up. Nothing has changed so far.
 //! 2. Groups and NFs that are new are added beside what runs, and the NFs started. Traffic goes as before.
 //! 3. When they have attached, ports, chains and rules change, and NFs that differ are renewed, one replica after
-//!    another.
+//!    another. VMs come last, as they need their ports.
 //!
 //! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use netvm_api::{ApplyReply, Diagnostic, PlanReply};
@@ -17,6 +18,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
 use crate::supervisor::{COMING_UP, News, RecipeError};
+use crate::vms::{PreparedVms, VmNews, VmRecipeError};
+
+/// How long a VM's QEMU may take to start before it is taken for one that does not.
+pub(crate) const VM_COMING_UP: std::time::Duration = std::time::Duration::from_secs(25);
 
 /// Why a configuration was not applied. What ran before runs on.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +32,9 @@ pub enum ApplyError {
     /// An NF in it cannot be started.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
+    /// A VM in it cannot be started.
+    #[error(transparent)]
+    Vm(#[from] VmRecipeError),
     /// Something that cannot be changed live.
     #[error("{} (stop netvmd and start it with the new file)", .0.join("; "))]
     NeedsRestart(Vec<String>),
@@ -38,6 +46,14 @@ pub enum ApplyError {
     NfFailed {
         /// Its role.
         role: String,
+        /// What happened to it.
+        reason: String,
+    },
+    /// A VM did not come up.
+    #[error("vm {vm} did not come up: {reason}; the configuration of before is in force again")]
+    VmFailed {
+        /// Its name.
+        vm: String,
         /// What happened to it.
         reason: String,
     },
@@ -76,6 +92,7 @@ impl Daemon {
         let running = self.running().await?;
         netvm_config::assign_ids(&mut host, Some(&running));
         self.supervisor.prepare(&host)?;
+        self.machines.prepare(&host)?;
         let plan = netvm_config::plan(&running, &host);
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
     }
@@ -130,13 +147,17 @@ impl Daemon {
             return Err(ApplyError::NeedsRestart(why.map(ToString::to_string).collect()));
         }
         let prepared = self.supervisor.prepare(host)?;
+        let machines = self.machines.prepare(host)?;
         if kind == Kind::First {
             self.engine_apply(host).await?;
             self.supervisor.reconcile(prepared);
+            self.machines.reconcile(machines);
+            self.machines.dismiss_strangers();
             return Ok(());
         }
-        if let Err(error) = self.change_in_steps(running, host, prepared).await {
-            let error = match self.go_back(running).await {
+        let up = self.machines.up();
+        if let Err(error) = self.change_in_steps(running, host, prepared, machines).await {
+            let error = match self.go_back(running, &up).await {
                 Ok(()) => error,
                 Err(undo) => ApplyError::NotUndone { error: Box::new(error), undo: Box::new(undo) },
             };
@@ -151,6 +172,7 @@ impl Daemon {
         running: &Host,
         host: &Host,
         prepared: crate::supervisor::Prepared,
+        machines: PreparedVms,
     ) -> Result<(), ApplyError> {
         if let Some(staged) = staged(running, host) {
             let beside = self.supervisor.prepare(&staged)?;
@@ -161,7 +183,8 @@ impl Daemon {
         come_up(self.supervisor.reconcile_live(prepared).await?).await?;
         self.dismiss_replaced(host);
         self.renew_all().await?;
-        come_up(self.supervisor.rebalance().await?).await
+        come_up(self.supervisor.rebalance().await?).await?;
+        start_up(self.machines.reconcile(machines)).await
     }
 
     /// Asks NFs to leave that attached by themselves as roles that netvmd now starts.
@@ -190,7 +213,7 @@ impl Daemon {
         }
     }
 
-    async fn go_back(&self, running: &Host) -> Result<(), ApplyError> {
+    async fn go_back(&self, running: &Host, up: &BTreeSet<String>) -> Result<(), ApplyError> {
         self.engine_apply(running).await?;
         self.supervisor.reconcile_live(self.supervisor.prepare(running)?).await?;
         // Those that were not renewed yet are what they should be already; the others change back, come what may.
@@ -206,6 +229,8 @@ impl Daemon {
             }
         }
         self.supervisor.rebalance().await?;
+        self.machines.reconcile(self.machines.prepare(running)?);
+        self.machines.keep_up_only(up);
         Ok(())
     }
 }
@@ -236,6 +261,20 @@ async fn come_up(news: Vec<News>) -> Result<(), ApplyError> {
     let deadline = Instant::now() + COMING_UP;
     for mut one in news {
         comes_up(&mut one, deadline).await?;
+    }
+    Ok(())
+}
+
+/// Waits until each VM runs.
+async fn start_up(news: Vec<VmNews>) -> Result<(), ApplyError> {
+    let deadline = Instant::now() + VM_COMING_UP;
+    for mut one in news {
+        let reason = match timeout_at(deadline, one.started()).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(reason)) => reason,
+            Err(_) => format!("not within {} s", VM_COMING_UP.as_secs()),
+        };
+        return Err(ApplyError::VmFailed { vm: one.vm(), reason });
     }
     Ok(())
 }

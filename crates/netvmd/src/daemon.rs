@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::api::{self, ServeError};
 use crate::apply::ApplyError;
-use crate::attach_server::{AttachServer, ListenError};
+use crate::attach_server::{AttachServer, Externals, ListenError};
 use crate::engine_thread::{EngineGone, EngineHandle, EngineThread, EngineThreadError};
 use crate::load::Load;
 use crate::notices::Reclaims;
@@ -19,6 +19,7 @@ use crate::notify;
 use crate::rundir::{RunDir, RunDirError};
 use crate::signals::{Request, Signals};
 use crate::supervisor::{Confinement, FilterError, Supervisor, allowed_cores};
+use crate::vms::Machines;
 
 /// How long NFs that attached by themselves may take to leave when netvmd ends.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -93,6 +94,7 @@ pub struct Daemon {
     pub(crate) options: Options,
     pub(crate) engine: EngineHandle,
     pub(crate) supervisor: Supervisor,
+    pub(crate) machines: Machines,
     pub(crate) attach: Arc<AttachServer>,
     /// Held while a configuration is applied.
     pub(crate) changing: tokio::sync::Mutex<()>,
@@ -110,6 +112,11 @@ impl Daemon {
         self.engine.call(|engine| engine.host().clone()).await
     }
 
+    /// NFs that netvmd does not start as processes: those that have attached by themselves, and those in VMs.
+    pub(crate) fn externals(&self) -> Externals {
+        self.machines.attached(self.attach.externals())
+    }
+
     /// Asks the daemon to end in order.
     pub(crate) fn end(&self) {
         self.end.notify_one();
@@ -124,7 +131,8 @@ impl Daemon {
             }
         };
         let others = tokio::time::timeout(FAREWELL, gone);
-        if let ((), Err(_)) = tokio::join!(self.supervisor.shut_down(), others) {
+        let all = tokio::join!(self.supervisor.shut_down(), self.machines.say_farewell(), others);
+        if all.2.is_err() {
             tracing::warn!(
                 "some NFs that attached by themselves have not left: they will see that netvmd has gone"
             );
@@ -157,12 +165,14 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     run_dir.claim(&attach_socket)?;
 
     let cores = allowed_cores().map_err(system("asking for the cores that netvmd may use"))?;
-    let confinement = Confinement::prepare()?;
+    let confinement = Arc::new(Confinement::prepare()?);
     say_what_is_missing(&host, &confinement);
     let reclaims = Reclaims::default();
     let heard = reclaims.clone();
     let on_notice = move |engine: &Engine, notice| heard.hear(engine, notice);
     let (engine, mut thread) = EngineThread::start(host.engine.clone(), may_have_nics(), on_notice).await?;
+    let machines =
+        Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
     let supervisor = Supervisor::new(engine.clone(), confinement, cores);
     let attach = AttachServer::start(engine.clone(), &attach_socket)?;
     let daemon = Arc::new(Daemon {
@@ -170,6 +180,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         options,
         engine: engine.clone(),
         supervisor,
+        machines,
         attach,
         changing: tokio::sync::Mutex::default(),
         rebuild: Notify::new(),

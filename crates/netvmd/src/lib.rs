@@ -18,6 +18,7 @@ mod rundir;
 mod session;
 mod signals;
 mod supervisor;
+mod vms;
 
 pub use daemon::{DaemonError, Options, run};
 pub use eval::{PolicyEvalError, policy_eval};

@@ -157,7 +157,7 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
         }
     };
     let (engine, thread) = EngineThread::start(host.engine.clone(), false, on_notice).await?;
-    let supervisor = Supervisor::new(engine.clone(), Confinement::prepare()?, cores);
+    let supervisor = Supervisor::new(engine.clone(), Arc::new(Confinement::prepare()?), cores);
     let outcome = run(&engine, &supervisor, replay, &host).await;
     supervisor.shut_down().await;
     // Closing the ports completes the output.

@@ -18,6 +18,7 @@ const CAPABILITIES: &[(u32, &str, &str)] = &[
     (7, "CAP_SETUID", "NFs under a user of their own"),
     (6, "CAP_SETGID", "NFs under a user of their own"),
     (5, "CAP_KILL", "ending NFs of other users"),
+    (0, "CAP_CHOWN", "giving QEMU the sockets of its ports"),
     (23, "CAP_SYS_NICE", "pinning NFs of other users"),
 ];
 /// From which Linux on an XDP program goes when its owner dies (`BPF_LINK_CREATE` for XDP).
@@ -125,7 +126,7 @@ fn engine() -> Check {
 }
 
 /// What a program prints before it ends well; `None` when it does not, or takes too long.
-fn output_of(command: &mut Command) -> Option<String> {
+pub(super) fn output_of(command: &mut Command) -> Option<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let start = Instant::now();
     loop {

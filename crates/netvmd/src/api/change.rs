@@ -61,7 +61,7 @@ pub(super) async fn restart(
         });
         return Ok(Json(Done { message }));
     }
-    let externals = daemon.attach.externals().into_iter().filter(|(_, external)| external.role == role);
+    let externals = daemon.externals().into_iter().filter(|(_, external)| external.role == role);
     let externals: Vec<_> = externals.map(|(id, _)| id).collect();
     let known = daemon.running().await?.nf_named(&role).is_some();
     if !known {

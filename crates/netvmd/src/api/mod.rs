@@ -27,6 +27,7 @@ mod nfs;
 mod policy;
 mod status;
 mod traffic;
+mod vms;
 
 /// Largest configuration that is taken, in bytes.
 const LARGEST_BODY: usize = 64 << 20;
@@ -89,6 +90,10 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::STATUS, get(status::status))
         .route(path::PORTS, get(traffic::ports))
         .route(path::NFS, get(traffic::nfs))
+        .route(path::VMS, get(vms::list))
+        .route(path::VM_START, post(vms::start))
+        .route(path::VM_STOP, post(vms::stop))
+        .route(path::VM_BY_HAND, get(vms::by_hand))
         .route(path::CHAINS, get(traffic::chains))
         .route(path::GROUPS, get(traffic::groups))
         .route(path::STATS, get(traffic::stats))
@@ -180,13 +185,14 @@ impl From<ApplyError> for Failure {
             ApplyError::Config(error) => {
                 return Self { status: StatusCode::UNPROCESSABLE_ENTITY, error: ApiError::of_config(error) };
             }
-            ApplyError::Recipe(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ApplyError::Recipe(_) | ApplyError::Vm(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ApplyError::NeedsRestart(_)
             | ApplyError::Busy
             | ApplyError::Engine(netvm_engine::ApplyError::NeedsRestart { .. }) => StatusCode::CONFLICT,
-            ApplyError::Engine(_) | ApplyError::NfFailed { .. } | ApplyError::NotUndone { .. } => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            ApplyError::Engine(_)
+            | ApplyError::NfFailed { .. }
+            | ApplyError::VmFailed { .. }
+            | ApplyError::NotUndone { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             ApplyError::Gone(error) => return (*error).into(),
         };
         Self::new(status, error.to_string())

@@ -11,6 +11,7 @@ use netvm_region::clock;
 use super::Failure;
 use super::traffic::{self, Views};
 use crate::daemon::Daemon;
+use crate::vms::VmPhase;
 
 pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Status>, Failure> {
     let views = traffic::views(&daemon).await?;
@@ -29,7 +30,7 @@ pub(super) async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Json<Sta
         ports: number(views.host.ports.len()),
         nfs: number(running),
         chains: number(views.host.chains.len()),
-        problems: problems(&views, &nfs),
+        problems: problems(&daemon, &views, &nfs),
     }))
 }
 
@@ -72,8 +73,15 @@ fn node_of(core: u32, nodes: &[Vec<u32>]) -> u32 {
     configured.map(|node| node as u32).or_else(of_the_machine).unwrap_or_default()
 }
 
-fn problems(views: &Views, nfs: &[NfInfo]) -> Vec<String> {
+fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
     let mut problems = Vec::new();
+    for vm in daemon.machines.status().iter().filter(|vm| vm.phase == VmPhase::Backoff) {
+        problems.push(format!(
+            "vm {} does not stay up: {}",
+            vm.name,
+            vm.last_exit.as_deref().unwrap_or("it has ended")
+        ));
+    }
     for nf in nfs.iter().filter(|nf| nf.state == NfState::Backoff) {
         let how = nf.last_exit.as_deref().unwrap_or("it has ended");
         problems.push(format!("nf {}/{} does not stay up: {how}", nf.role, nf.instance));

@@ -79,7 +79,7 @@ pub(super) async fn stats(State(daemon): State<Arc<Daemon>>) -> Answer<Stats> {
 }
 
 pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {
-    nfs::infos(&views.host, &views.instances, &daemon.supervisor.status(), &daemon.attach.externals())
+    nfs::infos(&views.host, &views.instances, &daemon.supervisor.status(), &daemon.externals())
 }
 
 fn port_infos(views: &Views) -> Vec<PortInfo> {

@@ -44,7 +44,7 @@ impl CoreSet {
         Ok(Self(if free.is_empty() { allowed.to_vec() } else { free }))
     }
 
-    pub(super) fn to_kernel(&self) -> libc::cpu_set_t {
+    pub(crate) fn to_kernel(&self) -> libc::cpu_set_t {
         // SAFETY: an array of integers, for which zeros are valid: the empty set.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         for core in &self.0 {

@@ -9,18 +9,19 @@ use netvm_config::model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
 use tokio::time::timeout;
 
 mod account;
-mod backoff;
-mod cores;
+pub(crate) mod backoff;
+pub(crate) mod cores;
 mod landlock;
 mod output;
-mod program;
+pub(crate) mod process;
+pub(crate) mod program;
 mod reconcile;
 mod replica;
-mod sandbox;
+pub(crate) mod sandbox;
 mod seccomp;
-mod spawn;
+pub(crate) mod spawn;
 
-pub use account::Account;
+pub use account::{Account, AccountError};
 pub use cores::allowed as allowed_cores;
 pub use replica::{News, Phase, Status};
 pub use sandbox::Confinement;
@@ -81,9 +82,9 @@ pub struct Supervisor {
 impl Supervisor {
     /// A supervisor with nothing to supervise.
     #[must_use]
-    pub fn new(engine: EngineHandle, confinement: Confinement, cores: Vec<u32>) -> Self {
+    pub fn new(engine: EngineHandle, confinement: Arc<Confinement>, cores: Vec<u32>) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        Self { engine, confinement: Arc::new(confinement), cores, is_root, roles: Mutex::default() }
+        Self { engine, confinement, cores, is_root, roles: Mutex::default() }
     }
 
     /// Finds programs, users and cores of all NFs that netvmd is to start. Starts nothing.

@@ -110,15 +110,21 @@ fn locate(name: &str) -> Result<PathBuf, ProgramError> {
 
 /// Whether a user may execute a file or pass through a folder, by its mode.
 fn may_execute(metadata: &Metadata, account: Account) -> bool {
-    let mode = metadata.mode();
-    let bit = match account {
-        Account { uid: 0, .. } if metadata.is_dir() => return true,
-        Account { uid: 0, .. } => 0o111,
-        Account { uid, .. } if uid == metadata.uid() => 0o100,
-        Account { gid, .. } if gid == metadata.gid() => 0o010,
-        Account { .. } => 0o001,
+    match account {
+        Account { uid: 0, .. } if !metadata.is_dir() => metadata.mode() & 0o111 != 0,
+        account => may_use(metadata, account, 0o1),
+    }
+}
+
+/// Whether a user has all of these rights (4 to read, 2 to write, 1 to pass through a folder) by a file's mode.
+pub(crate) fn may_use(metadata: &Metadata, account: Account, rights: u32) -> bool {
+    let shift = match account {
+        Account { uid: 0, .. } => return true,
+        Account { uid, .. } if uid == metadata.uid() => 6,
+        Account { gid, .. } if gid == metadata.gid() => 3,
+        Account { .. } => 0,
     };
-    mode & bit != 0
+    metadata.mode() >> shift & rights == rights
 }
 
 #[cfg(test)]

@@ -9,22 +9,19 @@
 //!                                      stopped
 //! ```
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_attach::Hello;
 use netvm_config::model::NfStart;
 use netvm_engine::{Engine, InstanceId, InstanceState};
-use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::Identity;
 use super::backoff::Backoff;
-use super::output;
+use super::process::Process;
 use super::sandbox::Confinement;
 use super::spawn::Recipe;
 use crate::engine_thread::EngineHandle;
@@ -247,7 +244,7 @@ impl Keeper {
             Err(error) => return End::Failed(error.to_string()),
         };
         let slot = self.status.borrow().slot;
-        let mut process = Process::new(started.child, &recipe.role, slot);
+        let mut process = Process::new(started.child, &format!("nf {}/{slot}", recipe.role));
         self.status.send_modify(|status| status.pid = process.child.id());
         tracing::debug!(
             "nf {}/{slot}: started as process {}",
@@ -354,49 +351,4 @@ fn is_standby(engine: &Engine, role: &str) -> bool {
     let takes_packets = |state| matches!(state, InstanceState::Active | InstanceState::Attaching);
     let taking = engine.instances().into_iter().filter(|i| i.role == nf.id && takes_packets(i.state)).count();
     *standby > 0 && taking >= usize::from(*replicas)
-}
-
-/// A process of ours. Killed when dropped.
-struct Process {
-    child: Child,
-    /// Follows its standard error to the end.
-    words: Option<JoinHandle<Option<String>>>,
-}
-
-impl Process {
-    fn new(mut child: Child, role: &str, slot: u16) -> Self {
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        let log = |role: String| move |line: &str| tracing::info!("nf {role}/{slot}: | {line}");
-        if let Some(out) = out {
-            tokio::spawn(output::follow(out, log(role.to_owned())));
-        }
-        let words = err.map(|err| tokio::spawn(output::follow(err, log(role.to_owned()))));
-        Self { child, words }
-    }
-
-    /// Ends it at once and waits until it has gone.
-    async fn kill(&mut self) {
-        if let Err(error) = self.child.kill().await {
-            tracing::warn!("process {} cannot be killed: {error}", self.child.id().unwrap_or_default());
-        }
-    }
-
-    /// How it ended, and what it said of that.
-    async fn obituary(&mut self, status: ExitStatus) -> String {
-        let how = match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exit status {code}"),
-            // Nothing that it said foresaw that.
-            (None, Some(libc::SIGKILL)) => return "killed by signal 9".to_owned(),
-            (None, Some(signal)) => format!("killed by signal {signal}"),
-            (None, None) => status.to_string(),
-        };
-        let words = match &mut self.words {
-            // What it wrote is in the pipe already, unless somebody else has that, too.
-            Some(words) => {
-                timeout(Duration::from_millis(100), words).await.ok().and_then(Result::ok).flatten()
-            }
-            None => None,
-        };
-        words.map_or_else(|| how.clone(), |words| format!("{how}: {words}"))
-    }
 }

@@ -1,14 +1,14 @@
-//! What an NF may not: entered between fork and exec, in an order in which each step is still allowed.
+//! What an NF, or a QEMU, may not: entered between fork and exec, in an order in which each step is still allowed.
 //!
 //! ```text
 //!  descriptors   all but stdio and the attach socket close at exec
 //!  cores         where it may run; cannot be changed from within
 //!  limits        no core dumps (they hold packets), few open files
 //!  user          groups, gid, uid; the bounding set and all capabilities are emptied
-//!  parent        SIGKILL when netvmd dies. After the user, whose change would clear it
+//!  parent        SIGKILL when netvmd dies; not for guests that live on. After the user, whose change would clear it
 //!  privileges    no setuid program gives any back
 //!  Landlock      a domain of its own: no tracing, no signals to others, where the kernel has it
-//!  seccomp       last, as it forbids what came before
+//!  seccomp       last, as it forbids what came before; QEMU has a filter of its own
 //! ```
 //!
 //! Everything is prepared before the fork: in the child of a process with several threads only async-signal-safe calls
@@ -83,17 +83,21 @@ impl Confinement {
 }
 
 /// A sandbox that is ready to be entered.
-pub(super) struct Sandbox {
-    /// The descriptor, besides stdio, that the NF keeps.
-    pub(super) keep: RawFd,
+pub(crate) struct Sandbox {
+    /// The descriptors, besides stdio, that the process keeps.
+    pub(crate) keep: Vec<RawFd>,
     /// Where to write the byte of the step that failed.
-    pub(super) failed_step: OwnedFd,
-    pub(super) cores: libc::cpu_set_t,
-    /// `None`: netvmd is not root, the NF has the same user.
-    pub(super) account: Option<Account>,
-    /// netvmd's own process.
-    pub(super) parent: libc::pid_t,
-    pub(super) confinement: Arc<Confinement>,
+    pub(crate) failed_step: OwnedFd,
+    pub(crate) cores: libc::cpu_set_t,
+    /// `None`: netvmd is not root, the process has the same user.
+    pub(crate) account: Option<Account>,
+    /// Groups that its user has besides.
+    pub(crate) groups: Vec<libc::gid_t>,
+    /// netvmd's own process, with which it ends; `None`: it lives on.
+    pub(crate) parent: Option<libc::pid_t>,
+    pub(crate) confinement: Arc<Confinement>,
+    /// Whether system calls are those of an NF; else the program filters its own.
+    pub(crate) is_nf: bool,
 }
 
 impl Sandbox {
@@ -101,21 +105,26 @@ impl Sandbox {
     ///
     /// Async-signal-safe: makes system calls, and touches no memory but its own.
     pub(super) fn enter(&self) -> io::Result<()> {
-        self.step(Step::Descriptors, || keep_only(self.keep))?;
+        self.step(Step::Descriptors, || keep_only(&self.keep))?;
         self.step(Step::Cores, || self.choose_cores())?;
         self.step(Step::Limits, limit)?;
         if let Some(account) = self.account {
             self.step(Step::Capabilities, empty_bounding_set)?;
-            self.step(Step::User, || become_user(account))?;
+            self.step(Step::User, || become_user(account, &self.groups))?;
         }
         self.step(Step::Capabilities, drop_capabilities)?;
-        self.step(Step::Parent, || die_with(self.parent))?;
+        if let Some(parent) = self.parent {
+            self.step(Step::Parent, || die_with(parent))?;
+        }
         // SAFETY: takes numbers only.
         self.step(Step::Privileges, || check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;
         if let Some(domain) = &self.confinement.domain {
             self.step(Step::Landlock, || domain.enter())?;
         }
-        self.step(Step::SystemCalls, || self.confinement.filters.install())
+        if self.is_nf {
+            self.step(Step::SystemCalls, || self.confinement.filters.install())?;
+        }
+        Ok(())
     }
 
     fn step(&self, step: Step, action: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
@@ -136,7 +145,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn keep_only(fd: RawFd) -> io::Result<()> {
+fn keep_only(fds: &[RawFd]) -> io::Result<()> {
     // By the kernel, as libraries may have opened descriptors that do not close by themselves.
     // SAFETY: takes numbers only; changes a flag of descriptors.
     let closed =
@@ -144,8 +153,10 @@ fn keep_only(fd: RawFd) -> io::Result<()> {
     if closed < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: takes numbers only; the descriptor was open in the parent and is, therefore, here.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })?;
+    for fd in fds {
+        // SAFETY: takes numbers only; the descriptor was open in the parent and is, therefore, here.
+        check(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
+    }
     // What it makes is nobody else's to read.
     // SAFETY: takes a number, never fails.
     unsafe { libc::umask(0o077) };
@@ -180,10 +191,10 @@ fn empty_bounding_set() -> io::Result<()> {
     Ok(())
 }
 
-fn become_user(account: Account) -> io::Result<()> {
+fn become_user(account: Account, groups: &[libc::gid_t]) -> io::Result<()> {
     // The system calls themselves: the C library's functions would have other threads follow, and there are none here.
-    // SAFETY: no pointer is read for a length of 0.
-    raw(unsafe { libc::syscall(libc::SYS_setgroups, 0, 0) })?;
+    // SAFETY: reads as many numbers as there are.
+    raw(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
     // SAFETY: take numbers only.
     raw(unsafe { libc::syscall(libc::SYS_setresgid, account.gid, account.gid, account.gid) })?;
     // SAFETY: as above.

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::program::{Program, ProgramError};
 use super::sandbox::{Confinement, Sandbox, Step};
 
 /// The program's share of the environment that netvmd itself was started with.
-const INHERITED: [&str; 2] = ["PATH", "LANG"];
+pub(crate) const INHERITED: [&str; 2] = ["PATH", "LANG"];
 
 /// Why an NF cannot be started as it is configured.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +98,33 @@ pub struct Started {
     pub socket: OwnedFd,
 }
 
+/// Starts a command in a sandbox, which is told where to write the byte of a step that fails. To be called on the
+/// daemon's main thread, see above.
+///
+/// # Errors
+/// [`SpawnError`]; no process is left then.
+pub(crate) fn start(
+    mut command: Command,
+    program: &Path,
+    sandbox: impl FnOnce(OwnedFd) -> Sandbox,
+) -> Result<Child, SpawnError> {
+    let (mut failed_step, report) = io::pipe().map_err(SpawnError::Descriptors)?;
+    let sandbox = sandbox(report.into());
+    // SAFETY: only async-signal-safe calls are made, and no memory is allocated or freed: see `Sandbox::enter`.
+    unsafe { command.pre_exec(move || sandbox.enter()) };
+    let outcome = command.spawn();
+    // The last end for writing in this process goes with it: reading then ends.
+    drop(command);
+    outcome.map_err(|source| {
+        let mut step = [0];
+        let read = failed_step.read(&mut step).ok().filter(|read| *read == 1);
+        match read.and_then(|_| Step::from_byte(step[0])) {
+            Some(step) => SpawnError::Sandbox { step, source },
+            None => SpawnError::Execute { program: program.to_owned(), source },
+        }
+    })
+}
+
 impl Recipe {
     /// Starts a process. To be called on the daemon's main thread, see above.
     ///
@@ -105,32 +132,16 @@ impl Recipe {
     /// [`SpawnError`]; no process is left then.
     pub fn spawn(&self, confinement: &Arc<Confinement>) -> Result<Started, SpawnError> {
         let (socket, theirs) = netvm_attach::pair().map_err(SpawnError::Descriptors)?;
-        let (mut failed_step, report) = io::pipe().map_err(SpawnError::Descriptors)?;
-        let sandbox = Sandbox {
-            keep: theirs.as_raw_fd(),
-            failed_step: report.into(),
+        let command = self.command(theirs.as_raw_fd());
+        let child = start(command, self.program.path(), |failed_step| Sandbox {
+            keep: vec![theirs.as_raw_fd()],
+            failed_step,
             cores: self.cores.to_kernel(),
             account: self.account,
-            parent: rustix::process::getpid().as_raw_nonzero().get(),
+            groups: Vec::new(),
+            parent: Some(rustix::process::getpid().as_raw_nonzero().get()),
             confinement: Arc::clone(confinement),
-        };
-        let mut command = self.command(theirs.as_raw_fd());
-        // SAFETY: only async-signal-safe calls are made, and no memory is allocated or freed: see `Sandbox::enter`.
-        unsafe { command.pre_exec(move || sandbox.enter()) };
-        let outcome = command.spawn();
-        // The last end for writing in this process goes with it: reading then ends.
-        drop(command);
-        let child = outcome.map_err(|source| {
-            let mut step = [0];
-            match failed_step
-                .read(&mut step)
-                .ok()
-                .filter(|read| *read == 1)
-                .and_then(|_| Step::from_byte(step[0]))
-            {
-                Some(step) => SpawnError::Sandbox { step, source },
-                None => SpawnError::Execute { program: self.program.path().to_owned(), source },
-            }
+            is_nf: true,
         })?;
         Ok(Started { child, socket })
     }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
 use serde::de::DeserializeOwned;
 
+pub mod guest;
+
 /// Environment variable that makes the test binary an NF.
 pub const PROGRAM: &str = "NFTEST_PROGRAM";
 

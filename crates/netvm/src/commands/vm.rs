@@ -1,0 +1,87 @@
+//! `vm`.
+
+use netvm_api::{Client, StopVm, VmInfo, VmState};
+
+use crate::cli::VmCommand;
+use crate::error::CliError;
+use crate::format::duration;
+use crate::output::{Output, Tone, lines};
+
+mod console;
+
+pub use console::ConsoleError;
+
+/// What to do with virtual machines.
+pub async fn vm(client: &Client, output: &Output, command: VmCommand) -> Result<(), CliError> {
+    match command {
+        VmCommand::List => {
+            let vms = client.vms().await?;
+            if output.json { output.value(&vms) } else { output.text(&draw(&vms, output)) }
+        }
+        VmCommand::Start { name } => output.done(&client.start_vm(&name).await?),
+        VmCommand::Stop { name, force } => output.done(&client.stop_vm(&name, StopVm { force }).await?),
+        VmCommand::Console { name } => {
+            let vms = client.vms().await?;
+            let Some(vm) = vms.iter().find(|vm| vm.name == name) else {
+                let known = vms.into_iter().map(|vm| vm.name).collect();
+                return Err(CliError::Unknown { what: "VM", name, known });
+            };
+            Ok(console::attach(vm).await?)
+        }
+        VmCommand::Args { name } => {
+            let by_hand = client.vm_by_hand(&name).await?;
+            if output.json {
+                return output.value(&by_hand.command);
+            }
+            output.text(&format!("{}\n", by_hand.shell))
+        }
+        VmCommand::LibvirtXml { name } => {
+            let by_hand = client.vm_by_hand(&name).await?;
+            if output.json { output.value(&by_hand.libvirt_xml) } else { output.text(&by_hand.libvirt_xml) }
+        }
+    }
+}
+
+fn draw(vms: &[VmInfo], output: &Output) -> String {
+    if vms.is_empty() {
+        return "there are no VMs: [[vm]] in the configuration makes them\n".to_owned();
+    }
+    let mut table = output.table(&[
+        "VM",
+        "STATE",
+        "AS",
+        ">CPUS",
+        ">MIB",
+        ">PID",
+        ">UP",
+        ">RESTARTS",
+        ">RESETS",
+        "LAST EXIT",
+    ]);
+    for vm in vms {
+        let (word, tone) = match vm.state {
+            VmState::Running if vm.outdated => ("running, outdated", Tone::Doubtful),
+            VmState::Running => ("running", Tone::Good),
+            VmState::Starting => ("starting", Tone::Doubtful),
+            VmState::Paused => ("paused", Tone::Doubtful),
+            VmState::Stopping => ("stopping", Tone::Doubtful),
+            VmState::Backoff => ("backoff", Tone::Bad),
+            VmState::Stopped => ("stopped", Tone::Doubtful),
+        };
+        let guest = vm.role.as_ref().map_or_else(|| vm.ports.join(","), |role| format!("nf {role}"));
+        let some = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.add_row([
+            comfy_table::Cell::new(&vm.name),
+            output.cell(word, tone),
+            guest.into(),
+            vm.cpus.into(),
+            vm.memory.into(),
+            some(vm.pid.map(|pid| pid.to_string())).into(),
+            some(vm.uptime_s.map(duration)).into(),
+            vm.restarts.into(),
+            vm.resets.into(),
+            some(vm.last_exit.clone()).into(),
+        ]);
+    }
+    lines(&table)
+}

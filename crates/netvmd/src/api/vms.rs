@@ -1,0 +1,120 @@
+//! Virtual machines.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, StringRejection};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use netvm_api::{Done, StopVm, VmByHand, VmInfo, VmState};
+use netvm_config::model::{Guest, Host, VmConfig};
+use tokio::time::timeout;
+
+use super::Failure;
+use crate::apply::VM_COMING_UP;
+use crate::daemon::Daemon;
+use crate::vms::{VmNews, VmPhase, VmStatus};
+
+pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<VmInfo>>, Failure> {
+    let host = daemon.running().await?;
+    let status = daemon.machines.status();
+    let info = |vm: &VmConfig| {
+        let status = status.iter().find(|status| status.name == vm.name);
+        info(&daemon, &host, vm, status)
+    };
+    Ok(Json(host.vms.iter().map(info).collect()))
+}
+
+fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) -> VmInfo {
+    let (role, cards) = match &vm.guest {
+        Guest::Nf { role, .. } => (host.nf(*role).map(|nf| nf.role.clone()), &[][..]),
+        Guest::Ordinary { cards } => (None, &cards[..]),
+    };
+    let ports = cards.iter().filter_map(|card| host.port(card.port)).map(|port| port.name.clone());
+    VmInfo {
+        name: vm.name.clone(),
+        state: status.map_or(VmState::Stopped, |status| state(status.phase)),
+        role,
+        ports: ports.collect(),
+        macs: cards.iter().map(|card| card.mac.to_string()).collect(),
+        memory: vm.memory,
+        cpus: vm.cpus,
+        accel: vm.accel,
+        pid: status.and_then(|status| status.pid),
+        uptime_s: status.and_then(|status| status.since).map(|since| since.elapsed().as_secs_f64()),
+        restarts: status.map_or(0, |status| status.restarts),
+        resets: status.map_or(0, |status| status.resets),
+        last_exit: status.and_then(|status| status.last_exit.clone()),
+        adopted: status.is_some_and(|status| status.is_adopted),
+        outdated: status.is_some_and(|status| status.is_outdated),
+        console: daemon.machines.console(&vm.name),
+    }
+}
+
+const fn state(phase: VmPhase) -> VmState {
+    match phase {
+        VmPhase::Starting => VmState::Starting,
+        VmPhase::Running => VmState::Running,
+        VmPhase::Paused => VmState::Paused,
+        VmPhase::Stopping => VmState::Stopping,
+        VmPhase::Backoff => VmState::Backoff,
+        VmPhase::Stopped => VmState::Stopped,
+    }
+}
+
+pub(super) async fn start(
+    State(daemon): State<Arc<Daemon>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Done>, Failure> {
+    let Path(name) = name?;
+    let mut news = known(&name, daemon.machines.start(&name))?;
+    let failed = |reason| {
+        let message = format!("vm {name} does not come up: {reason}");
+        Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+    };
+    match timeout(VM_COMING_UP, news.started()).await {
+        Ok(Ok(())) => Ok(Json(Done { message: format!("vm {name}: runs") })),
+        Ok(Err(reason)) => failed(reason),
+        Err(_) => failed(format!("not within {} s", VM_COMING_UP.as_secs())),
+    }
+}
+
+pub(super) async fn stop(
+    State(daemon): State<Arc<Daemon>>,
+    name: Result<Path<String>, PathRejection>,
+    how: Result<String, StringRejection>,
+) -> Result<Json<Done>, Failure> {
+    let (Path(name), how) = (name?, how?);
+    let parsed = if how.is_empty() { Ok(StopVm::default()) } else { serde_json::from_str(&how) };
+    let StopVm { force } = parsed.map_err(|error| {
+        let message =
+            format!("the request is not what this path takes, {{\"force\": true}} or nothing: {error}");
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+    })?;
+    let mut news = known(&name, daemon.machines.stop(&name, force))?;
+    news.stopped().await;
+    Ok(Json(Done { message: format!("vm {name}: stopped") }))
+}
+
+pub(super) async fn by_hand(
+    State(daemon): State<Arc<Daemon>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<VmByHand>, Failure> {
+    let Path(name) = name?;
+    if daemon.machines.is_nf(&name) == Some(true) {
+        let message = format!(
+            "vm {name} is a network function: netvmd hands it its memory as descriptors, and has to start it (`netvm vm start`)"
+        );
+        return Err(Failure::new(StatusCode::CONFLICT, message));
+    }
+    let found = daemon.machines.by_hand(&name).ok_or_else(|| unknown(&name))?;
+    Ok(Json(VmByHand { command: found.command, shell: found.shell, libvirt_xml: found.libvirt_xml }))
+}
+
+fn known(name: &str, news: Option<VmNews>) -> Result<VmNews, Failure> {
+    news.ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, format!("there is no VM `{name}`: `netvm vm list` lists them"))
+}

@@ -1,0 +1,153 @@
+//! A VM's folder in the run directory. It belongs to netvmd's user, not to QEMU's, which gets its sockets as descriptors:
+//! what is here can be relied on, whatever a guest has done.
+//!
+//! ```text
+//!  vm/NAME/qmp.sock      QEMU's control channel
+//!          serial.sock   the guest's serial console
+//!          record.json   the process that listens on both, for the next netvmd
+//! ```
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Who may use the console: netvmd's user and group, as of the API.
+const CONSOLE_MODE: u32 = 0o660;
+/// Who may use the control channel.
+const CONTROL_MODE: u32 = 0o600;
+
+/// A folder could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}")]
+pub struct FolderError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+/// A process that a netvmd has started, for the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The process.
+    pub(super) pid: u32,
+    /// When it started, in the kernel's ticks: another process of that number started at another time.
+    pub(super) started: u64,
+    /// How it was started.
+    pub(super) arguments: Vec<String>,
+}
+
+/// The folder of one VM.
+#[derive(Clone, Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn of(run_dir: &Path, vm: &str) -> Self {
+        Self(run_dir.join("vm").join(vm))
+    }
+
+    /// The VMs that have one.
+    pub(super) fn names(run_dir: &Path) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(run_dir.join("vm")) else { return Vec::new() };
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+    }
+
+    pub(super) fn qmp(&self) -> PathBuf {
+        self.0.join("qmp.sock")
+    }
+
+    pub(super) fn serial(&self) -> PathBuf {
+        self.0.join("serial.sock")
+    }
+
+    fn record(&self) -> PathBuf {
+        self.0.join("record.json")
+    }
+
+    /// Makes it, and listens on both sockets.
+    pub(super) fn listen(&self) -> Result<(UnixListener, UnixListener), FolderError> {
+        fs::create_dir_all(&self.0).map_err(at(&self.0))?;
+        fs::set_permissions(&self.0, Permissions::from_mode(0o755)).map_err(at(&self.0))?;
+        Ok((listen(&self.qmp(), CONTROL_MODE)?, listen(&self.serial(), CONSOLE_MODE)?))
+    }
+
+    pub(super) fn write(&self, record: &Record) -> Result<(), FolderError> {
+        let path = self.record();
+        let text = serde_json::to_vec(record).map_err(io::Error::from);
+        text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
+    }
+
+    /// What the last netvmd wrote, if its process still runs.
+    pub(super) fn read(&self) -> Option<Record> {
+        let record: Record = serde_json::from_slice(&fs::read(self.record()).ok()?).ok()?;
+        (started(record.pid)? == record.started).then_some(record)
+    }
+
+    /// Removes it with all that is in it.
+    pub(super) fn clear(&self) {
+        for path in [self.qmp(), self.serial(), self.record()] {
+            // Some may never have been made.
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Listens on a path of a folder that is netvmd's alone, in the place of what a dead one left there.
+fn listen(path: &Path, mode: u32) -> Result<UnixListener, FolderError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(path)(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(at(path))?;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(at(path))?;
+    Ok(listener)
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
+    move |source| FolderError { path: path.to_owned(), source }
+}
+
+/// When a process started, in ticks since boot (proc(5): field 22 of stat); `None` when there is none, or its end is not
+/// yet known to its parent.
+pub(super) fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    let started = fields.nth(18)?.parse().ok()?;
+    (state != "Z" && state != "X").then_some(started)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_that_still_runs_is_found_again() {
+        let run_dir = std::env::temp_dir().join(format!("netvmd-vm-folder-{}", std::process::id()));
+        let folder = Folder::of(&run_dir, "a");
+        drop(folder.listen().unwrap());
+        // Sockets that nobody serves any more do not stand in the way.
+        drop(folder.listen().unwrap());
+        assert_eq!(Folder::names(&run_dir), ["a"]);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let started = started(child.id()).unwrap();
+        let record = Record { pid: child.id(), started, arguments: vec!["-x".to_owned()] };
+        folder.write(&record).unwrap();
+        assert_eq!(folder.read(), Some(record.clone()));
+        folder.write(&Record { started: started + 1, ..record.clone() }).unwrap();
+        assert_eq!(folder.read(), None, "another process has its number");
+        folder.write(&record).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(folder.read(), None);
+        folder.clear();
+        assert!(Folder::names(&run_dir).is_empty());
+        fs::remove_dir_all(&run_dir).unwrap();
+    }
+}

@@ -1,0 +1,390 @@
+//! One VM: started, watched over QMP, shut down, and started again.
+//!
+//! ```text
+//!             ┌────────────── back-off ◀─────────────────┐
+//!             ▼                                          │ crashed, killed, panicked
+//!  launch ─▶ starting ── QMP answers ─▶ running ◀▶ paused ┤ shut itself down ─▶ stopped
+//!             ▲                                          │ told to stop: powered down, then unplugged
+//!  adopted ───┘                                          ▼
+//!                                                     stopped
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvm_config::model::Restart;
+use netvm_engine::Greeting;
+use netvm_vm::{Event, Qmp};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::folder::Folder;
+use super::instance::Instance;
+use super::launch::{launch, pin};
+use super::process::Machine;
+use super::recipe::VmRecipe;
+use super::status::{Attached, VmPhase, VmStatus};
+use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::supervisor::Confinement;
+use crate::supervisor::backoff::Backoff;
+
+/// How long QEMU may take until it answers: it waits for the sockets of its ports before that.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a guest may take to shut down once its power button was pressed.
+const GRACE: Duration = Duration::from_secs(20);
+/// How long an NF and its guest may take to end once dismissed.
+const NF_GRACE: Duration = Duration::from_secs(5);
+/// How long QEMU may take to end once told to, or once its control socket is closed.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What a VM is to be.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    /// What to start; `None`: it is not configured any more.
+    pub(super) recipe: Option<Arc<VmRecipe>>,
+    /// When to start it again.
+    pub(super) restart: Restart,
+    /// Whether the configuration says that it is to run.
+    pub(super) is_started: bool,
+    /// Whether it should run.
+    pub(super) is_up: bool,
+    /// Whether to do without asking the guest when it is to end.
+    pub(super) is_forced: bool,
+    /// Moves when what runs is to end, or what has ended is to start.
+    pub(super) generation: u64,
+}
+
+/// How one run ended.
+enum End {
+    /// It was told to.
+    Wished,
+    /// The guest has shut itself down.
+    ShutDown,
+    /// Otherwise.
+    Failed(String),
+}
+
+/// What QEMU has told of its end.
+#[derive(Default)]
+struct Told {
+    has_panicked: bool,
+    has_shut_down: bool,
+    by_host: bool,
+    is_nf: bool,
+}
+
+pub(super) struct Keeper {
+    pub(super) engine: EngineHandle,
+    pub(super) folder: Folder,
+    pub(super) confinement: Arc<Confinement>,
+    pub(super) wishes: watch::Receiver<Wish>,
+    pub(super) status: watch::Sender<VmStatus>,
+    pub(super) backoff: Backoff,
+}
+
+impl Keeper {
+    /// Cares for a VM, beginning with what an earlier netvmd has left running, until nobody can wish any more.
+    pub(super) async fn keep(mut self, mut adopted: Option<Machine>) {
+        loop {
+            let wish = self.wishes.borrow_and_update().clone();
+            let (is_up, generation) = (wish.is_up && wish.recipe.is_some(), wish.generation);
+            if !is_up && adopted.is_none() {
+                self.status.send_modify(|status| {
+                    status.phase = VmPhase::Stopped;
+                    status.generation = generation;
+                });
+                if self.wishes.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            self.status.send_modify(|status| {
+                status.phase = VmPhase::Starting;
+                status.has_failed &= status.generation == generation;
+                status.generation = generation;
+            });
+            let started = Instant::now();
+            let end = match (adopted.take(), &wish.recipe) {
+                (Some(machine), _) => self.run(machine, None, &wish).await,
+                (None, Some(recipe)) => self.start(recipe, &wish).await,
+                (None, None) => End::Wished,
+            };
+            self.folder.clear();
+            self.status.send_modify(|status| {
+                status.pid = None;
+                status.since = None;
+                status.instance = None;
+            });
+            if self.settle(end, started.elapsed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn start(&mut self, recipe: &VmRecipe, wish: &Wish) -> End {
+        let instance = match &recipe.nf {
+            Some(nf) => match Instance::admit(&self.engine, nf).await {
+                Ok(instance) => Some(instance),
+                Err(error) => return End::Failed(error.to_string()),
+            },
+            None => None,
+        };
+        match launch(recipe, instance.as_ref(), &self.folder, &self.confinement, &self.label()) {
+            // Its place is given back when the process has gone, not before.
+            Ok(machine) => self.run(machine, instance.as_ref(), wish).await,
+            Err(error) => End::Failed(error.to_string()),
+        }
+    }
+
+    /// Does what an end calls for, and returns when the VM is to start, or to be told anything.
+    async fn settle(&mut self, end: End, ran: Duration) -> Result<(), watch::error::RecvError> {
+        let restart = self.wishes.borrow().restart;
+        let (how, is_failure) = match end {
+            End::Wished => return Ok(()),
+            End::ShutDown => ("the guest has shut down".to_owned(), false),
+            End::Failed(how) => (how, true),
+        };
+        let label = self.label();
+        self.status.send_modify(|status| {
+            status.has_failed |= is_failure;
+            status.last_exit = Some(how.clone());
+        });
+        let starts_again = restart == Restart::Always || restart == Restart::OnFailure && is_failure;
+        if !starts_again {
+            tracing::info!("{label}: {how}; it is not started again by itself");
+            self.status.send_modify(|status| status.phase = VmPhase::Stopped);
+            return self.wishes.changed().await;
+        }
+        let pause = self.backoff.after(ran);
+        tracing::warn!("{label}: {how}; starting it again in {} ms", pause.as_millis());
+        self.status.send_modify(|status| {
+            status.phase = VmPhase::Backoff;
+            status.restarts += 1;
+        });
+        tokio::select! {
+            () = sleep(pause) => Ok(()),
+            // Whatever is wished now, waiting is not it.
+            changed = self.wishes.changed() => changed,
+        }
+    }
+
+    async fn run(&mut self, mut machine: Machine, instance: Option<&Instance>, wish: &Wish) -> End {
+        let pid = machine.pid();
+        self.status.send_modify(|status| status.pid = pid);
+        let is_adopted = matches!(machine, Machine::Adopted { .. });
+        let path = self.folder.qmp();
+        let connected = tokio::select! {
+            biased;
+            connected = timeout(PATIENCE, Qmp::connect(&path)) => connected,
+            how = machine.ended() => return End::Failed(format!("ended before it was up: {how}")),
+            // A guest that was there is asked first, as soon as QEMU answers.
+            () = another(&mut self.wishes, wish.generation), if !is_adopted => {
+                machine.kill().await;
+                return End::Wished;
+            }
+        };
+        let mut qmp = match connected {
+            Ok(Ok(qmp)) => qmp,
+            Ok(Err(error)) => {
+                let how = match timeout(FAREWELL, machine.ended()).await {
+                    Ok(how) => format!("ended before it was up: {how}"),
+                    Err(_) => error.to_string(),
+                };
+                machine.kill().await;
+                return End::Failed(how);
+            }
+            Err(_) => {
+                machine.kill().await;
+                let seconds = PATIENCE.as_secs();
+                return End::Failed(format!(
+                    "QEMU does not answer within {seconds} s: see `netvm port` for the ports it waits for"
+                ));
+            }
+        };
+        if let Err(error) = self.greet(&mut qmp, &machine, wish).await {
+            tracing::warn!("{}: {error}", self.label());
+        }
+        self.watch(qmp, machine, instance, wish.generation).await
+    }
+
+    async fn greet(&self, qmp: &mut Qmp, machine: &Machine, wish: &Wish) -> Result<(), netvm_vm::QmpError> {
+        let is_running = qmp.is_running().await?;
+        let version = qmp.version();
+        let pid = machine.pid().unwrap_or_default();
+        let was = if matches!(machine, Machine::Adopted { .. }) { "was running already" } else { "started" };
+        tracing::info!("{}: {was} (process {pid}, QEMU {version})", self.label());
+        self.status.send_modify(|status| {
+            status.phase = if is_running { VmPhase::Running } else { VmPhase::Paused };
+            status.since = Some(Instant::now());
+            status.is_adopted = matches!(machine, Machine::Adopted { .. });
+            status.is_outdated &= status.is_adopted;
+        });
+        let cores = wish.recipe.as_ref().map_or(&[][..], |recipe| &recipe.pinned);
+        if !cores.is_empty() {
+            let threads = qmp.processor_threads().await?;
+            if let Err(error) = pin(pid, &threads, cores) {
+                tracing::warn!("{}: its processors stay where they are: {error}", self.label());
+            }
+        }
+        Ok(())
+    }
+
+    async fn watch(
+        &mut self,
+        mut qmp: Qmp,
+        mut machine: Machine,
+        instance: Option<&Instance>,
+        generation: u64,
+    ) -> End {
+        let mut told = Told { is_nf: instance.is_some(), ..Told::default() };
+        let mut unheard = instance;
+        loop {
+            tokio::select! {
+                // What QEMU has said comes before its end.
+                biased;
+                event = qmp.event() => match event {
+                    Ok(event) => self.hear(&event, &mut told),
+                    Err(_) => {
+                        return match timeout(FAREWELL, machine.ended()).await {
+                            Ok(how) => told.end(how),
+                            Err(_) => {
+                                machine.kill().await;
+                                End::Failed("QEMU closed its control socket and lived on: killed".to_owned())
+                            }
+                        };
+                    }
+                },
+                greeting = greeting(unheard) => {
+                    unheard = None;
+                    if let Some(reason) = self.take_in(instance, greeting) {
+                        self.shut_down(&mut qmp, &mut machine, None).await;
+                        return End::Failed(reason);
+                    }
+                }
+                () = another(&mut self.wishes, generation) => {
+                    self.shut_down(&mut qmp, &mut machine, instance).await;
+                    return End::Wished;
+                }
+            }
+        }
+    }
+
+    /// What an NF says of itself when it has booted: why it cannot attach, if so.
+    fn take_in(&self, instance: Option<&Instance>, greeting: Result<Greeting, EngineGone>) -> Option<String> {
+        match greeting {
+            Ok(Greeting::Ready { name, .. }) => {
+                let nf = self.wishes.borrow().recipe.as_ref().and_then(|recipe| recipe.nf.clone());
+                if let (Some(Instance { id, .. }), Some(nf)) = (instance, nf) {
+                    tracing::info!("{}: {name:?} attached as instance {id} of {}", self.label(), nf.role);
+                    let attached = Attached { id: *id, role: nf.role, at: Instant::now() };
+                    self.status.send_modify(|status| status.instance = Some(attached));
+                }
+                None
+            }
+            Ok(Greeting::Failed { reason }) => Some(format!("its NF cannot attach: {reason:?}")),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn hear(&self, event: &Event, told: &mut Told) {
+        let label = self.label();
+        let says = |key: &str, value: &str| event.data.get(key).and_then(Value::as_str) == Some(value);
+        match event.name.as_str() {
+            "STOP" => self.status.send_modify(|status| status.phase = VmPhase::Paused),
+            "RESUME" => self.status.send_modify(|status| status.phase = VmPhase::Running),
+            "RESET" => {
+                tracing::info!("{label}: the guest has reset");
+                self.status.send_modify(|status| status.resets += 1);
+            }
+            "GUEST_PANICKED" => {
+                tracing::warn!("{label}: the guest has panicked");
+                told.has_panicked = true;
+            }
+            "SHUTDOWN" => {
+                told.has_panicked |= says("reason", "guest-panic");
+                told.has_shut_down |= says("reason", "guest-shutdown") || says("reason", "guest-reset");
+                told.by_host |= says("reason", "host-signal") || says("reason", "host-qmp-quit");
+            }
+            _ => tracing::debug!("{label}: {} {}", event.name, event.data),
+        }
+    }
+
+    /// Presses the power button, or asks the NF to end, and pulls the plug when that does not help.
+    async fn shut_down(&mut self, qmp: &mut Qmp, machine: &mut Machine, instance: Option<&Instance>) {
+        self.status.send_modify(|status| status.phase = VmPhase::Stopping);
+        let is_forced = self.wishes.borrow_and_update().is_forced;
+        let grace = if instance.is_some() { NF_GRACE } else { GRACE };
+        let is_asked = match instance {
+            _ if is_forced => false,
+            // It has time to send on what it holds, and its guest to end after it.
+            Some(instance) => {
+                instance.dismiss();
+                true
+            }
+            None => qmp.execute("system_powerdown", Value::Null).await.is_ok(),
+        };
+        if is_asked {
+            let deadline = sleep(grace);
+            tokio::pin!(deadline);
+            loop {
+                tokio::select! {
+                    _ = machine.ended() => return,
+                    () = &mut deadline => {
+                        tracing::warn!("{}: the guest did not shut down within {} s", self.label(), grace.as_secs());
+                        break;
+                    }
+                    // Events are read, so that QEMU is not kept from writing them.
+                    event = qmp.event() => if event.is_err() { break },
+                    changed = self.wishes.changed() => {
+                        if changed.is_err() || self.wishes.borrow_and_update().is_forced {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        // It has ended already, or does not listen: then it is killed.
+        let _ = timeout(FAREWELL, qmp.quit()).await;
+        if timeout(FAREWELL, machine.ended()).await.is_err() {
+            tracing::warn!("{}: QEMU did not end when told to: killed", self.label());
+            machine.kill().await;
+        }
+    }
+
+    fn label(&self) -> String {
+        format!("vm {}", self.status.borrow().name)
+    }
+}
+
+impl Told {
+    fn end(&self, how: String) -> End {
+        if self.has_panicked {
+            End::Failed("the guest panicked".to_owned())
+        } else if self.has_shut_down && self.is_nf {
+            End::Failed("its NF has ended, or the guest has reset".to_owned())
+        } else if self.has_shut_down {
+            End::ShutDown
+        } else if self.by_host {
+            End::Failed("QEMU was told to end by somebody else".to_owned())
+        } else {
+            End::Failed(how)
+        }
+    }
+}
+
+async fn greeting(instance: Option<&Instance>) -> Result<Greeting, EngineGone> {
+    match instance {
+        Some(instance) => instance.greeting().await,
+        // No NF, or heard already.
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when something else is wished than a run of that generation.
+async fn another(wishes: &mut watch::Receiver<Wish>, generation: u64) {
+    // An error is the end of the daemon, which leaves guests as they are.
+    if wishes.wait_for(|wish| wish.generation != generation).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

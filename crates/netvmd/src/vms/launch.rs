@@ -1,0 +1,114 @@
+//! Starting a QEMU: sockets made for it, its sandbox, its first words.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use netvm_vm::Sockets;
+use rustix::fs::{Gid, Uid};
+use tokio::process::Command;
+
+use super::folder::{Folder, FolderError, Record, started};
+use super::instance::{Instance, InstanceError};
+use super::process::Machine;
+use super::recipe::{VmProblem, VmRecipe, memory};
+use crate::supervisor::Confinement;
+use crate::supervisor::process::Process;
+use crate::supervisor::sandbox::Sandbox;
+use crate::supervisor::spawn::{INHERITED, SpawnError, start};
+
+/// Why a VM did not start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LaunchError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error(transparent)]
+    Problem(#[from] VmProblem),
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    #[error("port {port} has no socket at {}: {source}; see `netvm port {port}`", path.display())]
+    Port { port: String, path: PathBuf, source: io::Error },
+}
+
+/// Starts QEMU. To be called on the daemon's main thread.
+pub(super) fn launch(
+    recipe: &VmRecipe,
+    instance: Option<&Instance>,
+    folder: &Folder,
+    confinement: &Arc<Confinement>,
+    label: &str,
+) -> Result<Machine, LaunchError> {
+    let (wanted, there) = (recipe.machine.memory, memory("MemAvailable"));
+    if let Some(there) = there.filter(|there| *there < u64::from(wanted)) {
+        return Err(VmProblem::Memory { wanted, there }.into());
+    }
+    hand_over(recipe)?;
+    let (qmp, serial) = folder.listen()?;
+    for card in recipe.machine.cards.iter().filter(|card| !card.connects) {
+        // QEMU listens there, and could not remove what another user has left.
+        let _ = std::fs::remove_file(&card.socket);
+    }
+    let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd() };
+    let mut arguments = recipe.machine.arguments(recipe.version, sockets);
+    arguments.extend(instance.iter().flat_map(|instance| instance.memory.arguments()));
+    let mut command = Command::new(&recipe.qemu);
+    command.args(&arguments).env_clear();
+    command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own, so that Ctrl-C at netvmd's terminal is not for it. An NF's memory goes with netvmd, and so does
+    // it; a guest lives on.
+    command.process_group(0).kill_on_drop(instance.is_some());
+    let mut keep = vec![qmp.as_raw_fd(), serial.as_raw_fd()];
+    keep.extend(instance.iter().flat_map(|instance| instance.memory.descriptors()).map(|fd| fd.as_raw_fd()));
+    let child = start(command, &recipe.qemu, |failed_step| Sandbox {
+        keep,
+        failed_step,
+        cores: recipe.cores.to_kernel(),
+        account: recipe.account,
+        groups: recipe.groups.clone(),
+        parent: instance.map(|_| rustix::process::getpid().as_raw_nonzero().get()),
+        confinement: Arc::clone(confinement),
+        is_nf: false,
+    })?;
+    let process = child.id().filter(|_| instance.is_none()).and_then(|pid| Some((pid, started(pid)?)));
+    if let Some((pid, started)) = process {
+        let arguments = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        folder.write(&Record { pid, started, arguments })?;
+    }
+    Ok(Machine::Child(Process::new(child, label)))
+}
+
+/// Gives the sockets on which netvm listens to QEMU's user, who is else not let in.
+pub(super) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
+    let Some(account) = recipe.account else { return Ok(()) };
+    for card in recipe.machine.cards.iter().filter(|card| card.connects) {
+        let (user, group) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+        let (at, flags) = (rustix::fs::CWD, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        let given = rustix::fs::chownat(at, &card.socket, Some(user), Some(group), flags);
+        given.map_err(|error| LaunchError::Port {
+            port: card.name.clone(),
+            path: card.socket.clone(),
+            source: error.into(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Places the threads of virtual processors: each on one core, in their order, and round again.
+pub(super) fn pin(pid: u32, threads: &[u32], cores: &[u32]) -> io::Result<()> {
+    for (thread, core) in threads.iter().zip(cores.iter().cycle()) {
+        // Told by QEMU, which may have been taken over by its guest: only its own threads are moved.
+        if !std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(*core as usize);
+        let thread = i32::try_from(*thread).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::thread::sched_setaffinity(thread, &set)?;
+    }
+    Ok(())
+}

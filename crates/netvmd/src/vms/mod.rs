@@ -1,0 +1,386 @@
+//! Virtual machines that netvmd starts. Ordinary guests live on when netvmd ends, and the next netvmd takes them over as
+//! they run: it finds them by their folder in the run directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use netvm_config::model::{Host, Restart};
+use netvm_vm::{Sockets, shell_line};
+use tokio::sync::watch;
+
+mod folder;
+mod instance;
+mod keeper;
+mod launch;
+mod process;
+mod qemu;
+mod recipe;
+mod status;
+
+pub use recipe::{VmRecipe, VmRecipeError};
+pub use status::{Attached, VmNews, VmPhase, VmStatus};
+
+use crate::attach_server::{External, Externals};
+use crate::engine_thread::EngineHandle;
+use crate::supervisor::Confinement;
+use crate::supervisor::backoff::Backoff;
+use folder::{Folder, Record};
+use keeper::{Keeper, Wish};
+use process::Machine;
+
+/// The VMs of a host, checked and found.
+#[derive(Debug)]
+pub struct PreparedVms(Vec<Prepared>);
+
+#[derive(Debug)]
+struct Prepared {
+    recipe: Arc<VmRecipe>,
+    restart: Restart,
+    is_up: bool,
+}
+
+/// A VM and the task that cares for it, which ends with this.
+#[derive(Debug)]
+struct Kept {
+    wish: watch::Sender<Wish>,
+    status: watch::Receiver<VmStatus>,
+}
+
+/// How to run a VM without netvmd.
+#[derive(Clone, Debug)]
+pub struct ByHand {
+    /// QEMU's command line, quoted for a shell.
+    pub shell: String,
+    /// Its words.
+    pub command: Vec<String>,
+    /// The domain for libvirt.
+    pub libvirt_xml: String,
+}
+
+/// The VMs.
+#[derive(Debug)]
+pub struct Machines {
+    engine: EngineHandle,
+    run_dir: PathBuf,
+    confinement: Arc<Confinement>,
+    /// Cores that this process may use.
+    cores: Vec<u32>,
+    /// Whether QEMU can be given another user.
+    is_root: bool,
+    kept: Mutex<BTreeMap<String, Kept>>,
+}
+
+impl Machines {
+    /// No VMs yet. They have their folders in `run_dir`.
+    #[must_use]
+    pub fn new(
+        engine: EngineHandle,
+        run_dir: PathBuf,
+        confinement: Arc<Confinement>,
+        cores: Vec<u32>,
+    ) -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        Self { engine, run_dir, confinement, cores, is_root, kept: Mutex::default() }
+    }
+
+    /// Finds programs, files, users, cores and memory of all VMs. Starts nothing.
+    ///
+    /// # Errors
+    /// [`VmRecipeError`] names the first VM that cannot be started, and why.
+    pub fn prepare(&self, host: &Host) -> Result<PreparedVms, VmRecipeError> {
+        let workers = if host.engine.cores.is_empty() {
+            self.cores.iter().take(1).copied().collect()
+        } else {
+            host.engine.cores.clone()
+        };
+        let prepare = |vm: &netvm_config::model::VmConfig| {
+            let recipe = VmRecipe::find(host, vm, self.is_root, &workers, &self.cores);
+            let recipe = recipe.map_err(|problem| VmRecipeError { vm: vm.name.clone(), problem })?;
+            Ok(Prepared { recipe: Arc::new(recipe), restart: vm.restart, is_up: vm.start })
+        };
+        host.vms.iter().map(prepare).collect::<Result<_, _>>().map(PreparedVms)
+    }
+
+    /// Starts, restarts and stops VMs until they are those of `prepared`. Returns where to see how those that are new
+    /// fare.
+    pub fn reconcile(&self, prepared: PreparedVms) -> Vec<VmNews> {
+        let mut kept = self.lock();
+        let mut news = Vec::new();
+        for (name, one) in kept.iter() {
+            if !prepared.0.iter().any(|wanted| wanted.recipe.machine.name == *name) {
+                one.dismiss();
+            }
+        }
+        for wanted in prepared.0 {
+            let name = wanted.recipe.machine.name.clone();
+            news.extend(match kept.get(&name) {
+                Some(one) => one.change(&wanted),
+                None => {
+                    let wish = wanted.wish();
+                    let is_up = wish.is_up;
+                    let (one, was_there) = self.keep(&name, wish);
+                    let news = (is_up && !was_there).then(|| one.news());
+                    kept.insert(name, one);
+                    news
+                }
+            });
+        }
+        for recipe in kept.values().filter_map(Kept::recipe_of_running) {
+            if let Err(error) = launch::hand_over(&recipe) {
+                tracing::warn!("vm {}: {error}", recipe.machine.name);
+            }
+        }
+        news
+    }
+
+    /// The VMs that run, or are to.
+    #[must_use]
+    pub fn up(&self) -> BTreeSet<String> {
+        let kept = self.lock();
+        let is_up = |one: &Kept| one.wish.borrow().is_up;
+        kept.iter().filter(|(_, one)| is_up(one)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Has no others run than those: what a change has started, and is undone.
+    pub fn keep_up_only(&self, names: &BTreeSet<String>) {
+        for (_, one) in self.lock().iter().filter(|(name, _)| !names.contains(*name)) {
+            if one.wish.borrow().is_up {
+                one.stop(true);
+            }
+        }
+    }
+
+    /// Shuts down what an earlier netvmd has left running and the configuration does not know any more. To be called once,
+    /// after the first [`Machines::reconcile`].
+    pub fn dismiss_strangers(&self) {
+        let mut kept = self.lock();
+        for name in Folder::names(&self.run_dir) {
+            if kept.contains_key(&name) {
+                continue;
+            }
+            let wish = Wish {
+                recipe: None,
+                restart: Restart::Never,
+                is_started: false,
+                is_up: false,
+                is_forced: false,
+                generation: 0,
+            };
+            let (one, was_there) = self.keep(&name, wish);
+            if was_there {
+                tracing::warn!("vm {name}: is not configured any more: shut down");
+                one.dismiss();
+            }
+            kept.insert(name, one);
+        }
+    }
+
+    fn keep(&self, name: &str, wish: Wish) -> (Kept, bool) {
+        let folder = Folder::of(&self.run_dir, name);
+        let record = folder.read();
+        let adopted = record.as_ref().and_then(|record| match Machine::adopt(record) {
+            Ok(machine) => Some(machine),
+            Err(error) => {
+                tracing::warn!("vm {name}: process {} cannot be taken over: {error}", record.pid);
+                None
+            }
+        });
+        if adopted.is_none() {
+            folder.clear();
+        }
+        let was_there = adopted.is_some();
+        let mut status = VmStatus::new(name);
+        status.is_outdated = match (&record, &wish.recipe) {
+            (Some(record), Some(recipe)) => was_there && is_outdated(record, recipe),
+            _ => false,
+        };
+        if status.is_outdated {
+            tracing::warn!(
+                "vm {name}: runs as it was configured before; `netvm vm stop` and `start` make it new"
+            );
+        }
+        let wish = Wish { is_up: wish.is_up || was_there, ..wish };
+        let (wish, wishes) = watch::channel(wish);
+        let (status, view) = watch::channel(status);
+        let confinement = Arc::clone(&self.confinement);
+        let engine = self.engine.clone();
+        let keeper = Keeper { engine, folder, confinement, wishes, status, backoff: Backoff::default() };
+        tokio::spawn(keeper.keep(adopted));
+        (Kept { wish, status: view }, was_there)
+    }
+
+    /// What is known of every VM that is configured.
+    #[must_use]
+    pub fn status(&self) -> Vec<VmStatus> {
+        let kept = self.lock();
+        let configured = kept.values().filter(|one| one.wish.borrow().recipe.is_some());
+        configured.map(|one| one.status.borrow().clone()).collect()
+    }
+
+    /// Starts a VM that does not run; `None` when there is none of that name.
+    #[must_use]
+    pub fn start(&self, name: &str) -> Option<VmNews> {
+        self.lock().get(name).filter(|one| one.wish.borrow().recipe.is_some()).map(Kept::start)
+    }
+
+    /// Shuts a VM down, without asking the guest if `is_forced`; `None` when there is none of that name.
+    #[must_use]
+    pub fn stop(&self, name: &str, is_forced: bool) -> Option<VmNews> {
+        self.lock().get(name).filter(|one| one.wish.borrow().recipe.is_some()).map(|one| one.stop(is_forced))
+    }
+
+    /// Whether a VM is a network function; `None` when there is none of that name.
+    #[must_use]
+    pub fn is_nf(&self, name: &str) -> Option<bool> {
+        Some(self.lock().get(name)?.wish.borrow().recipe.as_ref()?.nf.is_some())
+    }
+
+    /// How to run an ordinary guest without netvmd; `None` when there is none of that name.
+    #[must_use]
+    pub fn by_hand(&self, name: &str) -> Option<ByHand> {
+        let recipe = self.lock().get(name)?.wish.borrow().recipe.clone()?;
+        let words = recipe.machine.arguments(recipe.version, Sockets::Terminal);
+        let mut command = vec![recipe.qemu.display().to_string()];
+        command.extend(words.iter().map(|word| word.to_string_lossy().into_owned()));
+        let libvirt_xml = recipe.machine.libvirt_xml(recipe.version, &recipe.qemu, &recipe.pinned);
+        Some(ByHand { shell: shell_line(command.iter().map(String::as_str)), command, libvirt_xml })
+    }
+
+    /// NFs that have attached from VMs, besides those that have by themselves.
+    #[must_use]
+    pub fn attached(&self, mut all: Externals) -> Externals {
+        for status in self.status() {
+            let Some(Attached { id, role, at }) = status.instance else { continue };
+            let is_taken =
+                |number: u32| all.values().any(|other| other.role == role && other.number == number);
+            let number = (0..=u32::MAX).find(|number| !is_taken(*number)).unwrap_or(u32::MAX);
+            all.insert(id, External { role, number, pid: status.pid, attached_at: at });
+        }
+        all
+    }
+
+    /// Ends NFs in VMs, and says which guests live on when netvmd ends.
+    pub async fn say_farewell(&self) {
+        let mut ending = Vec::new();
+        for one in self.lock().values() {
+            let is_nf = one.wish.borrow().recipe.as_ref().is_some_and(|recipe| recipe.nf.is_some());
+            if is_nf {
+                ending.push(one.stop(false));
+            }
+        }
+        for mut news in ending {
+            news.stopped().await;
+        }
+        let status = self.status();
+        let names: Vec<&str> =
+            status.iter().filter(|status| status.pid.is_some()).map(|status| status.name.as_str()).collect();
+        if !names.is_empty() {
+            tracing::info!("VMs live on, for the next netvmd to take over: {}", names.join(", "));
+        }
+    }
+
+    /// The console's socket of a VM.
+    #[must_use]
+    pub fn console(&self, name: &str) -> PathBuf {
+        Folder::of(&self.run_dir, name).serial()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+        // What a panic left half done is still a list of VMs.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Prepared {
+    fn wish(&self) -> Wish {
+        Wish {
+            recipe: Some(Arc::clone(&self.recipe)),
+            restart: self.restart,
+            is_started: self.is_up,
+            is_up: self.is_up,
+            is_forced: false,
+            generation: 0,
+        }
+    }
+}
+
+impl Kept {
+    /// What it is to be from now on; news when it starts for that.
+    fn change(&self, wanted: &Prepared) -> Option<VmNews> {
+        let mut starts = false;
+        self.wish.send_modify(|wish| {
+            let before = wish.recipe.replace(Arc::clone(&wanted.recipe));
+            wish.restart = wanted.restart;
+            let is_to_start = wanted.is_up && !std::mem::replace(&mut wish.is_started, wanted.is_up);
+            match before {
+                // It has come back.
+                None => {
+                    wish.is_up = wanted.is_up;
+                    wish.is_forced = false;
+                    wish.generation += 1;
+                    starts = wish.is_up;
+                }
+                Some(before) if before != wanted.recipe || is_to_start && !wish.is_up => {
+                    wish.is_up |= is_to_start;
+                    wish.is_forced = false;
+                    wish.generation += u64::from(wish.is_up);
+                    starts = wish.is_up;
+                }
+                Some(_) => {}
+            }
+        });
+        starts.then(|| self.news())
+    }
+
+    fn dismiss(&self) {
+        self.wish.send_if_modified(|wish| {
+            let is_news = wish.recipe.take().is_some() || wish.is_up;
+            wish.generation += u64::from(is_news);
+            wish.is_up = false;
+            is_news
+        });
+    }
+
+    fn start(&self) -> VmNews {
+        let runs =
+            matches!(self.status.borrow().phase, VmPhase::Running | VmPhase::Paused | VmPhase::Starting);
+        self.wish.send_modify(|wish| {
+            wish.is_forced = false;
+            wish.generation += u64::from(!(runs && wish.is_up));
+            wish.is_up = true;
+        });
+        self.news()
+    }
+
+    fn stop(&self, is_forced: bool) -> VmNews {
+        self.wish.send_modify(|wish| {
+            wish.is_forced = is_forced;
+            wish.generation += 1;
+            wish.is_up = false;
+        });
+        self.news()
+    }
+
+    fn news(&self) -> VmNews {
+        VmNews { status: self.status.clone(), generation: self.wish.borrow().generation }
+    }
+
+    fn recipe_of_running(&self) -> Option<Arc<VmRecipe>> {
+        let wish = self.wish.borrow();
+        wish.recipe.clone().filter(|_| wish.is_up)
+    }
+}
+
+/// Whether a process was started otherwise than it would be now, but for the numbers of descriptors.
+fn is_outdated(record: &Record, recipe: &VmRecipe) -> bool {
+    let sockets = Sockets::Inherited { qmp: 0, serial: 0 };
+    let now = recipe.machine.arguments(recipe.version, sockets);
+    let now = now.iter().map(|word| without_descriptors(&word.to_string_lossy())).collect::<Vec<_>>();
+    record.arguments.iter().map(|word| without_descriptors(word)).collect::<Vec<_>>() != now
+}
+
+fn without_descriptors(word: &str) -> String {
+    let part = |part: &str| if part.starts_with("fd=") { "fd=".to_owned() } else { part.to_owned() };
+    word.split(',').map(part).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,244 @@
+//! Guests that are booted for real, under QEMU's translator, and driven by a shell on their serial console.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use netvm_api::{VmInfo, VmState, path};
+
+use super::{Daemon, Folder};
+
+/// How long a guest may take for anything, on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Guests take all the processors that there are: one test at a time has them.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A kernel and an initramfs with a shell, in a folder that everybody may read.
+pub struct Image {
+    pub folder: Arc<Folder>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Says why a test is not made.
+pub fn skip(why: &str) -> Option<Image> {
+    println!("SKIP: {why}");
+    None
+}
+
+impl Image {
+    /// A guest with a shell; `None`, and a word on standard output, when this machine cannot make or run one.
+    pub fn make() -> Option<Self> {
+        let modules = ["virtio_pci", "virtio_net", "pvpanic-mmio"].map(|name| ["--module", name]).concat();
+        Self::with(|_| modules.into_iter().map(str::to_owned).collect())
+    }
+
+    /// A guest that is this test binary as an NF.
+    pub fn of_this_program() -> Option<Self> {
+        Self::with(|folder| {
+            // Without what debuggers need, which would not fit the guest's memory.
+            let program = folder.join("nf");
+            let own = std::env::current_exe().unwrap();
+            let stripped = Command::new("strip").arg("-o").arg(&program).arg(own).status().unwrap();
+            assert!(stripped.success());
+            let words = [program.to_str().unwrap(), "be_the_program", "--exact", "--nocapture"];
+            words.map(str::to_owned).to_vec()
+        })
+    }
+
+    /// An image that the script makes with these arguments.
+    fn with(arguments: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if !cfg!(target_arch = "x86_64") {
+            return skip("the guest image is one of x86-64");
+        }
+        if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return skip("qemu-system-x86_64 is not installed (./dev setup installs it)");
+        }
+        let folder = Arc::new(Folder::new());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
+        // The kernel stays in the build folder, for the next test.
+        let build = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("guest");
+        let made_in = build.join(format!("vms-{}", std::process::id()));
+        let made = Command::new(script).arg(&made_in).args(arguments(&folder.0)).output().unwrap();
+        if !made.status.success() {
+            let why = String::from_utf8_lossy(&made.stderr).into_owned();
+            return skip(&format!("no guest image: {}", why.trim()));
+        }
+        for file in ["kernel", "initrd"] {
+            std::fs::copy(made_in.join(file), folder.0.join(file)).unwrap();
+        }
+        std::fs::remove_dir_all(made_in).unwrap();
+        // Where QEMU's user can listen, too.
+        let sockets = folder.0.join("sockets");
+        std::fs::create_dir(&sockets).unwrap();
+        std::fs::set_permissions(sockets, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        Some(Self { folder, _turn: turn })
+    }
+
+    /// A guest of that name behind a port of the same name, with further keys of each.
+    pub fn guest(&self, name: &str, port: &str, vm: &str) -> String {
+        let folder = self.folder.0.display();
+        format!(
+            r#"
+            [[port]]
+            name = "{name}"
+            kind = "vhost-user"
+            path = "{folder}/sockets/{name}.sock"
+            {port}
+
+            [[vm]]
+            name = "{name}"
+            ports = ["{name}"]
+            kernel = "{folder}/kernel"
+            initrd = "{folder}/initrd"
+            append = "quiet panic=-1"
+            memory = 128
+            accel = "tcg"
+            {vm}
+            "#
+        )
+    }
+}
+
+/// A shell in a guest.
+pub struct Shell {
+    stream: UnixStream,
+    heard: String,
+    commands: u32,
+}
+
+impl Shell {
+    /// Attaches to a console and waits for the shell.
+    pub fn attach(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut shell = Self { stream, heard: String::new(), commands: 0 };
+        shell.until_ready();
+        shell
+    }
+
+    /// Asks until something answers: what is typed before the shell reads is lost.
+    fn until_ready(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.commands += 1;
+            let n = self.commands;
+            self.stream.write_all(format!("echo up-$(({n}+0))-now\n").as_bytes()).unwrap();
+            let until = Instant::now() + Duration::from_millis(500);
+            while Instant::now() < until {
+                self.listen();
+                if self.heard.contains(&format!("up-{n}-now")) {
+                    return;
+                }
+            }
+            assert!(Instant::now() < deadline, "the guest does not answer:\n{}", self.heard);
+        }
+    }
+
+    fn listen(&mut self) {
+        let mut bytes = [0; 4096];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => panic!("the console has ended:\n{}", self.heard),
+            Ok(read) => self.heard.push_str(&String::from_utf8_lossy(&bytes[..read])),
+            Err(_) => {}
+        }
+    }
+
+    /// Types a command, and does not wait for it.
+    pub fn type_in(&mut self, command: &str) {
+        self.stream.write_all(format!("{command}\n").as_bytes()).unwrap();
+    }
+
+    /// Runs a command: what it printed, and its exit status.
+    pub fn run(&mut self, command: &str) -> (String, i32) {
+        self.commands += 1;
+        let n = self.commands;
+        let from = self.heard.len();
+        self.type_in(&format!("{command}; echo end-$(({n}+0))-$?-"));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.listen();
+            let heard = &self.heard[from..];
+            if let Some((output, rest)) = heard.split_once(&format!("end-{n}-"))
+                && let Some((status, _)) = rest.split_once('-')
+            {
+                return (output.to_owned(), status.parse().unwrap());
+            }
+            assert!(Instant::now() < deadline, "`{command}` does not end:\n{heard}");
+        }
+    }
+
+    /// Runs a command that must succeed.
+    pub fn must(&mut self, command: &str) -> String {
+        let (output, status) = self.run(command);
+        assert_eq!(status, 0, "{command}:\n{output}");
+        output
+    }
+
+    /// Runs a command until it succeeds; how long that took.
+    pub fn until(&mut self, command: &str) -> Duration {
+        let start = Instant::now();
+        while self.run(command).1 != 0 {
+            assert!(start.elapsed() < PATIENCE, "`{command}` in vain:\n{}", self.heard);
+        }
+        start.elapsed()
+    }
+
+    /// Gives the guest's card addresses that end in `n`.
+    pub fn address(&mut self, n: u32) {
+        self.must("echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad");
+        self.must("ip link set eth0 up");
+        self.must(&format!("ip addr add 10.9.0.{n}/24 dev eth0"));
+        self.must(&format!("ip -6 addr add fd00:9::{n}/64 dev eth0"));
+    }
+}
+
+impl Daemon {
+    pub fn vm(&self, name: &str) -> VmInfo {
+        self.get::<Vec<VmInfo>>(path::VMS).into_iter().find(|vm| vm.name == name).unwrap()
+    }
+
+    pub fn console(&self, name: &str) -> PathBuf {
+        self.vm(name).console
+    }
+
+    /// Waits until a VM runs, and attaches to its console.
+    pub fn shell(&self, name: &str) -> Shell {
+        self.until_slowly(&format!("vm {name} runs"), |daemon| daemon.vm(name).state == VmState::Running);
+        Shell::attach(&self.console(name))
+    }
+
+    /// As [`Daemon::until`], for what a guest takes seconds for.
+    pub fn until_slowly(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition(self) {
+            assert!(Instant::now() < deadline, "in vain: {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Ends guests that a test has left, as they live longer than their netvmd.
+pub struct Reaper(pub Arc<Folder>);
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        let Ok(folders) = std::fs::read_dir(self.0.run_dir().join("vm")) else { return };
+        for folder in folders.map_while(Result::ok) {
+            let record = std::fs::read_to_string(folder.path().join("record.json")).unwrap_or_default();
+            let record: serde_json::Value = serde_json::from_str(&record).unwrap_or_default();
+            let (pid, started) = (record["pid"].as_i64(), record["started"].as_u64());
+            let pid = pid.and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+            let stat = pid.map(|pid| format!("/proc/{}/stat", pid.as_raw_nonzero()));
+            let stat = stat.and_then(|stat| std::fs::read_to_string(stat).ok()).unwrap_or_default();
+            let runs = started.is_some_and(|started| stat.contains(&format!(" {started} ")));
+            if let (Some(pid), true) = (pid, runs) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}

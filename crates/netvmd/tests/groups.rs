@@ -1,0 +1,94 @@
+//! Trust groups that come and go while packets pass.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use common::{Daemon, ENGINE, PROGRAM, lane, program};
+use netlib::{NetworkFunction, Options, Packet, Verdict};
+use netvm_api::{ApplyReply, GroupInfo, NfState, Status, path};
+
+/// Not a test but an NF, when the environment says so.
+#[test]
+fn be_the_program() {
+    if std::env::var(PROGRAM).as_deref() == Ok("forward") {
+        netlib::run(&Options::new("forward"), |_| Forward).unwrap();
+    }
+}
+
+struct Forward;
+
+impl NetworkFunction for Forward {
+    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
+        Verdict::Next
+    }
+}
+
+fn groups(daemon: &Daemon) -> Vec<GroupInfo> {
+    daemon.get(path::GROUPS)
+}
+
+/// Descriptors that a process has open, and how much shared memory it has mapped, in KiB.
+fn held(pid: u32) -> (usize, u64) {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let size = |line: &str| {
+        let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+        Some(u64::from_str_radix(to, 16).ok()? - u64::from_str_radix(from, 16).ok()?)
+    };
+    let shared = maps.lines().filter(|line| line.contains("memfd:")).filter_map(size).sum::<u64>();
+    (descriptors, shared >> 10)
+}
+
+#[test]
+fn groups_come_and_go_while_others_forward() {
+    let with_one = format!("{ENGINE}{}", lane("a", &program("forward")));
+    let second = lane("b", &program("forward")).replace("group = \"edge\"", "group = \"guest\"");
+    // Bound to the group: packets are received into its memory.
+    let second = second.replace("name = \"b-in\"\n", "name = \"b-in\"\ngroup = \"guest\"\n");
+    let with_two = format!("{with_one}\n[[group]]\nname = \"guest\"\ncells = 1024\n{second}");
+    let daemon = Daemon::start(&with_one);
+    let before = daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    // Before its NF had attached.
+    let lost = daemon.stats().drops.chains.remove("a");
+    let (descriptors, shared) = held(daemon.child.id());
+    for _ in 0..5 {
+        let _: ApplyReply = daemon.post(path::APPLY, &with_two);
+        daemon.until_flowing("b");
+        daemon.until_flowing("a");
+        let all = groups(&daemon);
+        assert_eq!(
+            all.iter().map(|group| (group.name.as_str(), group.instances)).collect::<Vec<_>>(),
+            [("edge", 1), ("guest", 1)]
+        );
+        let region = &all[1].regions[0];
+        assert_eq!(region.cells, 1024, "as many cells as configured, and no more");
+        let copies: u64 = daemon.get::<Status>(path::STATUS).workers.iter().map(|worker| worker.copies).sum();
+        assert_eq!(copies, 0, "nothing was copied on its way into the group");
+
+        let _: ApplyReply = daemon.post(path::APPLY, &with_one);
+        daemon.until("the group has gone", |daemon| groups(daemon).len() == 1);
+        daemon.until_flowing("a");
+        daemon.until("nothing of it is left", |daemon| {
+            let now = held(daemon.child.id());
+            // A request that is just being answered has one, too.
+            now.0 <= descriptors + 2 && now.1 <= shared
+        });
+    }
+    let after = daemon.nf("a-nf");
+    assert_eq!((after.pid, after.restarts, after.state), (before.pid, 0, NfState::Running));
+    assert_eq!(daemon.stats().drops.chains.remove("a"), lost, "nothing was lost meanwhile");
+}
+
+#[test]
+fn a_group_that_there_is_no_memory_for_is_refused() {
+    let with_one = format!("{ENGINE}{}", lane("a", &program("forward")));
+    let daemon = Daemon::start(&with_one);
+    daemon.until_running("a-nf");
+    // A terabyte.
+    let large = format!("{with_one}\n[[group]]\nname = \"guest\"\ncells = 16777216\ncell_size = 65472\n");
+    let (status, error) = daemon.post_failing(path::APPLY, &large);
+    assert!(status == 500 && error.message.contains("guest"), "{status} {error}");
+    assert_eq!(groups(&daemon).len(), 1);
+    daemon.until_flowing("a");
+}

@@ -1,0 +1,295 @@
+//! Ordinary guests: Linux, booted for real, on vhost-user ports of a netvmd that is a process of its own.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::guest::{Image, Reaper, Shell};
+use common::{Daemon, PROGRAM, is_root, program, status_field};
+use netlib::{NetworkFunction, Options, Packet, Verdict};
+use netvm_api::{ApplyReply, Done, VmByHand, VmInfo, VmState, path};
+use rustix::process::Signal;
+
+/// Not a test but an NF, when the environment says so.
+#[test]
+fn be_the_program() {
+    if std::env::var(PROGRAM).as_deref() == Ok("firewall") {
+        netlib::run(&Options::new("firewall"), |_| Firewall).unwrap();
+    }
+}
+
+/// Lets no TCP segment to port 23 pass.
+struct Firewall;
+
+impl NetworkFunction for Firewall {
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        let bytes = packet.data();
+        // An IPv4 header without options behind Ethernet's.
+        let is_telnet = bytes.len() > 37
+            && bytes[12..14] == [8, 0]
+            && bytes[14] == 0x45
+            && bytes[23] == 6
+            && bytes[36..38] == [0, 23];
+        if is_telnet { Verdict::Drop } else { Verdict::Next }
+    }
+}
+
+const ENGINE: &str = "
+[engine]
+idle = \"adaptive\"
+huge_pages = false
+
+[[group]]
+name = \"edge\"
+cells = 8192
+";
+
+const NORMAL: &str = "forward = { normal = true }";
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+}
+
+/// Sends 50 MB from one guest to the other, and sees that they have arrived whole.
+fn transfer(from: &mut Shell, to: &mut Shell, address: &str) {
+    let make = "(n=50; while [ $n -gt 0 ]; do cat /tmp/random; n=$((n-1)); done)";
+    let sent = from
+        .must(&format!("dd if=/dev/urandom of=/tmp/random bs=1000000 count=1 2>/dev/null; {make} | md5sum"));
+    to.must("(nc -l -p 5000 | md5sum >/tmp/got) & sleep 1");
+    let start = Instant::now();
+    from.must(&format!("{make} | nc {address} 5000"));
+    to.until("[ -s /tmp/got ]");
+    println!("50 MB to {address} in {:.1} s", start.elapsed().as_secs_f64());
+    let got = to.must("cat /tmp/got; rm /tmp/got");
+    let sum = |text: &str| {
+        let is_sum = |word: &&str| word.len() == 32 && word.chars().all(|c| c.is_ascii_hexdigit());
+        text.split_whitespace().find(is_sum).map(str::to_owned)
+    };
+    assert!(sum(&sent).is_some() && sum(&sent) == sum(&got), "{sent}\n{got}");
+}
+
+fn no_cell_is_lost(daemon: &Daemon) {
+    daemon.until_slowly("every cell is free or with the engine", |daemon| {
+        let stats = daemon.stats();
+        stats.groups.iter().flat_map(|group| &group.regions).all(|region| {
+            region.in_nfs == 0 && {
+                // A guest's port holds none when nothing is on its way.
+                region.free + region.in_engine == region.cells
+            }
+        })
+    });
+}
+
+#[test]
+fn guests_talk_through_the_switch_and_through_a_firewall() {
+    let Some(image) = Image::make() else { return };
+    let _reaper = Reaper(Arc::clone(&image.folder));
+    let text = format!("{ENGINE}{}{}", image.guest("a", NORMAL, ""), image.guest("b", NORMAL, ""));
+    let daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    let (mut a, mut b) = (daemon.shell("a"), daemon.shell("b"));
+    if is_root() {
+        let pid = daemon.vm("a").pid.unwrap();
+        assert_eq!(status_field(pid, "Uid"), "65534\t65534\t65534\t65534");
+        assert_eq!(
+            (status_field(pid, "NoNewPrivs"), status_field(pid, "CapEff")),
+            ("1".into(), "0".repeat(16))
+        );
+        assert_eq!(status_field(pid, "Seccomp"), "2");
+    }
+    a.address(1);
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    println!("{}", a.must("ping -c 3 10.9.0.2"));
+    a.until("ping -c 1 -W 1 fd00:9::2");
+    b.must("ping -c 3 fd00:9::1");
+    transfer(&mut a, &mut b, "10.9.0.2");
+    transfer(&mut b, &mut a, "fd00:9::1");
+
+    let chains: String = [("ab", "b"), ("ba", "a")]
+        .map(|(name, to)| {
+            format!("\n[[chain]]\nname = \"{name}\"\nhops = [\"firewall\"]\noutput = \"{to}\"\n")
+        })
+        .concat();
+    let forward = |chain: &str| format!("forward = {{ chain = \"{chain}\" }}");
+    let text = format!(
+        "{ENGINE}{}{}\n[[nf]]\nrole = \"firewall\"\n{}\n{chains}",
+        image.guest("a", &forward("ab"), ""),
+        image.guest("b", &forward("ba"), ""),
+        program("firewall"),
+    );
+    let pids = [daemon.vm("a").pid, daemon.vm("b").pid];
+    let _: ApplyReply = daemon.post(path::APPLY, &text);
+    assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "a change of the policy disturbs no guest");
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    transfer(&mut a, &mut b, "10.9.0.2");
+    transfer(&mut b, &mut a, "fd00:9::1");
+    assert!(daemon.nf("firewall").threads[0].received > 50_000_000 / 65_536, "it went through the firewall");
+    b.must("(nc -l -p 23 >/dev/null) & sleep 1");
+    assert_ne!(a.run("echo x | nc -w 3 10.9.0.2 23").1, 0, "telnet gets through the firewall");
+    assert!(daemon.nf("firewall").threads[0].dropped > 0);
+    no_cell_is_lost(&daemon);
+    for name in ["a", "b"] {
+        let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", name), "{\"force\": true}");
+        assert_eq!(daemon.vm(name).state, VmState::Stopped);
+    }
+}
+
+#[test]
+fn whoever_ends_nobody_else_is_disturbed() {
+    let Some(image) = Image::make() else { return };
+    let _reaper = Reaper(Arc::clone(&image.folder));
+    let text = format!(
+        "{ENGINE}{}{}",
+        image.guest("a", NORMAL, "cores = [0]"),
+        image.guest("b", "mode = \"client\"\nforward = { normal = true }", "")
+    );
+    let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    let (mut a, mut b) = (daemon.shell("a"), daemon.shell("b"));
+    a.address(1);
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    let pids = [daemon.vm("a").pid, daemon.vm("b").pid];
+
+    // netvmd is killed and starts again; then it ends in order and starts again.
+    for signal in [Signal::KILL, Signal::TERM] {
+        daemon.signal(signal);
+        daemon.wait();
+        assert_ne!(a.run("ping -c 1 -W 1 10.9.0.2").1, 0, "there is no netvm");
+        // Asks all the time: the guest itself says how long it was alone.
+        a.type_in(
+            "n=0; until ping -c 1 -W 1 10.9.0.2 >/dev/null; do n=$((n+1)); done; echo back-again-$n-tries",
+        );
+        daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+        let up = Instant::now();
+        a.until("true");
+        println!("on the network again {:.2} s after netvmd serves ({signal:?})", up.elapsed().as_secs_f64());
+        assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "the guests were not touched");
+        assert!(daemon.vm("a").adopted && !daemon.vm("a").outdated && daemon.vm("b").adopted);
+        // Loaded machines are given more, by the time that they take for anything.
+        assert!(up.elapsed() < Duration::from_secs(20), "{:?}", up.elapsed());
+    }
+
+    // QEMU is killed, and started again; the other guest goes on.
+    kill(daemon.vm("b").pid.unwrap());
+    daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 1);
+    assert_eq!(daemon.vm("b").last_exit.as_deref().map(|how| how.starts_with("ended")), Some(true));
+    let mut b = daemon.shell("b");
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    kill(daemon.vm("b").pid.unwrap());
+    daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 2);
+    assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("killed by signal 9"));
+
+    // The guest resets.
+    let mut b = daemon.shell("b");
+    let pid = daemon.vm("b").pid;
+    b.type_in("echo b >/proc/sysrq-trigger");
+    daemon.until_slowly("b has reset", |daemon| daemon.vm("b").resets > 0);
+    let mut b = {
+        drop(b);
+        daemon.shell("b")
+    };
+    assert_eq!(daemon.vm("b").pid, pid, "the same machine");
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+
+    // The guest panics.
+    b.type_in("echo c >/proc/sysrq-trigger");
+    daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 3);
+    assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("the guest panicked"));
+    let mut b = {
+        drop(b);
+        daemon.shell("b")
+    };
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    assert_eq!(daemon.vm("a").pid, pids[0], "nothing of this was a's");
+    assert_eq!((daemon.vm("a").restarts, daemon.vm("a").resets), (0, 0));
+    no_cell_is_lost(&daemon);
+
+    // The guest shuts itself down: nobody starts it again.
+    b.type_in("poweroff -f");
+    daemon.until_slowly("b is down", |daemon| daemon.vm("b").state == VmState::Stopped);
+    assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("the guest has shut down"));
+    let _: Done = daemon.post(&path::VM_START.replace("{vm}", "b"), "");
+    assert_eq!(daemon.vm("b").state, VmState::Running);
+
+    // It is taken out of the configuration, without its consent.
+    let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "cores = [0]"));
+    let pid = daemon.vm("b").pid.unwrap();
+    let _: ApplyReply = daemon.post(path::APPLY, &text);
+    assert_eq!(daemon.get::<Vec<VmInfo>>(path::VMS).len(), 1);
+    daemon.until_slowly("b has gone", |_| !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    a.must("true");
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let Some(image) = Image::make() else { return };
+    let _reaper = Reaper(Arc::clone(&image.folder));
+    let folder = image.folder.0.clone();
+    let good = format!("{ENGINE}{}", image.guest("a", NORMAL, "start = false"));
+    let daemon = Daemon::start_in(Arc::clone(&image.folder), &good);
+    assert_eq!(daemon.vm("a").state, VmState::Stopped);
+    let old = folder.join("old-qemu");
+    std::fs::write(&old, "#!/bin/sh\necho QEMU emulator version 4.2.1\n").unwrap();
+    let stranger = folder.join("stranger");
+    std::fs::write(&stranger, "#!/bin/sh\necho hello\n").unwrap();
+    for file in [&old, &stranger] {
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "x").unwrap();
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let kernel = format!("kernel = \"{}/kernel\"", folder.display());
+    let mut cases = vec![
+        ("start = false", "qemu = \"qemu-of-nobody\"".to_owned(), "apt install qemu-system-x86"),
+        (
+            "start = false",
+            format!("qemu = \"{}\"", old.display()),
+            "is QEMU 4.2.1, and netvm needs 7.2.0 or newer",
+        ),
+        ("start = false", format!("qemu = \"{}\"", stranger.display()), "does not say its version"),
+        (kernel.as_str(), "kernel = \"/nonexistent\"".to_owned(), "`kernel` names it"),
+        ("memory = 128", "memory = 1048576".to_owned(), "lower its `memory`"),
+        ("start = false", "node = 3".to_owned(), "there is no NUMA node 3"),
+        ("start = false", "user = \"no-such-user\"".to_owned(), "no-such-user"),
+        ("start = false", "cores = [1000]".to_owned(), "core 1000"),
+    ];
+    if is_root() {
+        cases.push((
+            kernel.as_str(),
+            format!("kernel = \"{}\"", secret.display()),
+            "is not readable for user number 65534",
+        ));
+    }
+    for (from, to, words) in cases {
+        let (status, error) = daemon.post_failing(path::APPLY, good.replace(from, &to));
+        assert!(error.message.contains(words), "{to}: {error}");
+        assert!(error.message.contains("vm a:"), "{to}: {error}");
+        assert_eq!(status, 422, "{to}: {error}");
+    }
+
+    // What only shows when it is started: the file is no kernel.
+    let spoiled = folder.join("no-kernel");
+    std::fs::write(&spoiled, "no kernel at all").unwrap();
+    let text =
+        good.replace(&kernel, &format!("kernel = \"{}\"", spoiled.display())).replace("start = false", "");
+    let (status, error) = daemon.post_failing(path::APPLY, text);
+    assert!(
+        status == 500 && error.message.contains("vm a did not come up: ended before it was up"),
+        "{error}"
+    );
+    daemon.until("it is down, as before", |daemon| daemon.vm("a").state == VmState::Stopped);
+
+    // Names that there are not.
+    for path in [path::VM_START, path::VM_STOP] {
+        let (status, error) = daemon.post_failing(&path.replace("{vm}", "zz"), "{}");
+        assert!(status == 404 || status == 415, "{error}");
+    }
+    let by_hand: VmByHand = daemon.get(&path::VM_BY_HAND.replace("{vm}", "a"));
+    assert!(by_hand.shell.contains("memory-backend-memfd") && by_hand.libvirt_xml.contains("vhostuser"));
+}
