@@ -1,7 +1,8 @@
 //! VMs of benchmarks: the image, and QEMU.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -120,8 +121,17 @@ impl Guest {
             boot,
             cards,
         };
-        let (qmp, serial) = (at("qmp"), at("serial"));
-        let sockets = Sockets::At { qmp: &qmp, serial: &serial };
+        // Nobody talks to them; QEMU wants both.
+        let listen = |name: &str| -> std::io::Result<UnixListener> {
+            let path = at(name);
+            let _ = std::fs::remove_file(&path);
+            let listener = UnixListener::bind(&path)?;
+            rustix::io::fcntl_setfd(&listener, FdFlags::empty())?;
+            Ok(listener)
+        };
+        let sockets = listen("qmp").and_then(|qmp| Ok((qmp, listen("serial")?)));
+        let (qmp, serial) = sockets.map_err(BenchError::system("the guest's sockets"))?;
+        let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd() };
         let mut command = pinned(self.core, Path::new(QEMU));
         command.args(machine.arguments(self.version, sockets)).args(arguments).stdin(Stdio::null());
         command.spawn().map_err(BenchError::system(format!("starting {QEMU}")))
