@@ -3,13 +3,18 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use netvm_region::{Control, ControlError, ControlHeader, Geometry, LAYOUT_VERSION, MAX_REGIONS, RegionSpec};
+use netvm_region::{
+    Control, ControlError, ControlHeader, Geometry, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_REGIONS,
+    RegionSpec,
+};
 use netvm_ring::{Descriptor, ring_bytes};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use zerocopy::IntoBytes;
 
 use crate::input::Input;
 
+/// Where the guest of a VM says who it is.
+const GREETING_AT: usize = 2560;
 const HEADER: usize = size_of::<ControlHeader>();
 /// Longer memories are made of holes; they cost nothing until they are touched.
 const MOST_BYTES: u64 = 1 << 28;
@@ -30,6 +35,8 @@ pub fn control_header(data: &[u8]) {
         header[at] = input.u8();
     }
     let fd = memory("fuzz-control", &header, bytes.min(MOST_BYTES));
+    // A sound memory has a page for what is said in it; there, the input says it too.
+    let _ = rustix::io::pwrite(&fd, &data[..data.len().min(4096 - GREETING_AT)], GREETING_AT as u64);
     match Control::open(fd) {
         Ok(control) => use_all(&control),
         Err(error @ (ControlError::Layout { .. } | ControlError::Unsound(_) | ControlError::Map(_))) => {
@@ -99,6 +106,19 @@ fn use_all(control: &Control) {
                 producer.push(&vec![sent; ring.capacity() as usize]);
                 assert_eq!(ring.occupancy(), ring.capacity());
             }
+        }
+    }
+    // A guest may have written anything where it says who it is.
+    match control.greeting() {
+        None => {}
+        Some(Greeting::Ready { name, counters }) => {
+            assert!(counters.len() <= MAX_COUNTERS);
+            for text in counters.iter().chain([&name]) {
+                assert!(text.chars().count() <= 256 && !text.contains(char::is_control), "{text:?}");
+            }
+        }
+        Some(Greeting::Failed { reason }) => {
+            assert!(reason.chars().count() <= 256 && !reason.contains(char::is_control), "{reason:?}");
         }
     }
     assert_eq!(control.command(), netvm_region::Command::Run);
