@@ -117,6 +117,31 @@ fn frames_pass_from_guest_to_guest_unchanged() {
 }
 
 #[test]
+fn a_port_is_opened_again_when_it_changes_and_what_is_in_its_way_is_named() {
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let mut rig = Rig::new(&EngineConfig::default());
+    let mut host = host(&[&a]);
+    rig.engine.apply(&host).unwrap();
+    host.ports[0].queues = 2;
+    rig.engine.apply(&host).unwrap();
+    assert_eq!(view(&rig.engine, 0).link, Some(false));
+    // What a netvm that was killed has left is no obstacle, what is no socket is.
+    drop(std::os::unix::net::UnixListener::bind(&b).unwrap());
+    host.ports[0].kind = PortKind::VhostUser { path: b.clone(), mode: VhostMode::Server };
+    rig.engine.apply(&host).unwrap();
+    assert!(!a.exists() && b.exists());
+    std::fs::write(&a, "").unwrap();
+    host.ports[0].kind = PortKind::VhostUser { path: a, mode: VhostMode::Server };
+    let error = rig.engine.apply(&host).unwrap_err().to_string();
+    assert!(error.contains("port guest0") && error.contains("no socket"), "{error}");
+    let nowhere = scratch.path().join("missing/c.sock");
+    host.ports[0].kind = PortKind::VhostUser { path: nowhere, mode: VhostMode::Server };
+    let error = rig.engine.apply(&host).unwrap_err().to_string();
+    assert!(error.contains("missing/c.sock") && error.contains("directory"), "{error}");
+}
+
+#[test]
 fn several_queues_serve_whatever_the_guest_uses() {
     let Some(_turn) = turn() else { return };
     let scratch = Scratch::new();

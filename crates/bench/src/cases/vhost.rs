@@ -109,6 +109,11 @@ fn netvm(name: &str, load: Load, sandbox: &Path, cores: Cores, plan: &Plan) -> M
     window.warn_if_disturbed(name);
     window.check_forwarded(name)?;
     let mut figures = vec![Figure::new(name, Unit::Mpps, window.per_core(window.sent()))];
+    figures.push(Figure::new(
+        format!("{name} engine busy"),
+        Unit::CyclesPerPacket,
+        window.engine_cycles_per_packet(),
+    ));
     figures.extend(window.stages(name));
     Ok(figures)
 }
