@@ -49,6 +49,7 @@ name = "guest"
 kind = "vhost-user"
 path = "guest.sock"
 mode = "client"
+forward = { normal = true }
 
 [[nf]]
 role = "firewall"
@@ -188,8 +189,7 @@ fn every_wrong_line_is_named_with_a_remedy() {
             "did you mean `flow-hash`?",
         ),
         ("kind = \"af_xdp\"", "kind = \"xdp\"", 0, Kind::BadValue, "did you mean `af_xdp`?"),
-        ("mode = \"client\"", "mode = \"host\"", 0, Kind::BadValue, "possible values are `client`, `server`"),
-        ("path = \"guest.sock\"", "", 0, Kind::MissingKey, "name the socket"),
+        ("mode = \"client\"", "mode = \"host\"", 0, Kind::BadValue, "possible values are `server`, `client`"),
         ("path = \"guest.sock\"", "path = \"\"", 0, Kind::BadValue, "from 1 to 107 bytes"),
         ("ring_size = 512", "ring_size = 500", 0, Kind::BadValue, "256 and 512 are"),
         ("ring_size = 512", "ring_size = 8", 0, Kind::BadValue, "from 16 to 65536"),
@@ -318,6 +318,7 @@ fn what_is_missing_is_shown_at_the_table() {
         ("kind", "kind = \"pci\"\n"),
         ("address", "address = \"3b:00.0\"\n"),
         ("interface", "interface = \"nv-client\"\n"),
+        ("path", "path = \"guest.sock\"\n"),
         ("role", "role = \"monitor\"\n"),
         ("hops", "hops = [\"firewall\", \"monitor\"]\n"),
     ] {
