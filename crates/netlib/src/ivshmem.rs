@@ -49,12 +49,12 @@ pub enum IvshmemError {
         source: io::Error,
     },
     /// A memory is missing.
-    #[error("this VM has no ivshmem device with {0}: give it all those that `netvm vm args` prints")]
+    #[error(
+        "this VM has no ivshmem device with {0}: netvmd gives a VM with a `role` all of them when it starts it"
+    )]
     Missing(&'static str),
     /// Memories of two VMs.
-    #[error(
-        "PCI device {device} holds {what} a second time: give the VM only what `netvm vm args` prints for it"
-    )]
+    #[error("PCI device {device} holds {what} a second time: a VM is one NF, with the devices of one only")]
     Twice {
         /// Its address.
         device: String,
