@@ -10,6 +10,7 @@ use netvm_api::Position;
 use netvm_config::ConfigError;
 use netvm_config::model::{Host, Rule};
 use netvm_engine::{Compiler, Policy};
+use netvm_policy::analyse::{Kind, Warning, about};
 use tokio::time::sleep;
 
 use crate::apply::ApplyError;
@@ -40,12 +41,24 @@ pub enum RuleError {
     Apply(#[from] ApplyError),
 }
 
+/// A rule that acts.
+#[derive(Clone, Debug)]
+pub struct Added {
+    /// It, with its number.
+    pub rule: Rule,
+    /// What may not be as meant, a line each.
+    pub doubts: Vec<String>,
+}
+
+/// Doubts that are told of one rule, at most.
+const MOST_DOUBTS: usize = 5;
+
 impl Daemon {
-    /// Adds a rule; it acts when this returns.
+    /// Adds a rule; it acts when this returns. What is doubtful about it does not keep it from acting.
     ///
     /// # Errors
     /// [`RuleError`]; the rules are then as they were.
-    pub async fn add_rule(&self, toml: &str, position: &Position) -> Result<Rule, RuleError> {
+    pub async fn add_rule(&self, toml: &str, position: &Position) -> Result<Added, RuleError> {
         let _changing = self.changing.lock().await;
         let running = self.running().await.map_err(ApplyError::from)?;
         let rule = read_rule(&running, toml)?;
@@ -61,9 +74,10 @@ impl Daemon {
         let mut host = running.clone();
         host.rules.insert(place, rule);
         netvm_config::assign_ids(&mut host, Some(&running));
-        let rule = host.rules[place].clone();
+        let rules = host.rules.clone();
         self.put_rules(host).await?;
-        Ok(rule)
+        let (rule, doubts) = blocking(move || (rules[place].clone(), doubts(&rules, place))).await;
+        Ok(Added { rule, doubts })
     }
 
     /// Takes a rule away.
@@ -157,8 +171,68 @@ fn place_of(host: &Host, name: &str) -> Result<usize, RuleError> {
     by_name.or_else(by_number).ok_or_else(|| RuleError::Unknown(name.to_owned()))
 }
 
+/// What the rule at a place and others make of each other, in words.
+fn doubts(rules: &[Rule], place: usize) -> Vec<String> {
+    let named = |place: usize| match rules.get(place) {
+        Some(rule) if !rule.name.is_empty() => format!("rule {} ({})", rule.id, rule.name),
+        Some(rule) => format!("rule {}", rule.id),
+        None => "a rule".to_owned(),
+    };
+    let told = |warning: &Warning| {
+        let rule = named(warning.rule);
+        let other = warning.other.map_or_else(String::new, named);
+        match warning.kind {
+            Kind::Shadowed | Kind::ShadowedTogether => {
+                format!("{rule} never matches: {other} before it takes all of its packets")
+            }
+            Kind::Duplicate => format!("{rule} never matches: {other} before it says the same"),
+            Kind::Contradiction => {
+                format!(
+                    "{rule} never matches: {other} before it is for the same packets and decides otherwise"
+                )
+            }
+            Kind::Overlap => {
+                format!("{rule} and {other} before it decide differently on packets that fit both")
+            }
+            Kind::Impossible(why) => format!("no packet can match {rule}: {why}"),
+        }
+    };
+    let warnings = about(rules, place);
+    let mut doubts: Vec<String> = warnings.iter().take(MOST_DOUBTS).map(told).collect();
+    if warnings.len() > MOST_DOUBTS {
+        doubts.push(format!("and {} more of the kind", warnings.len() - MOST_DOUBTS));
+    }
+    doubts
+}
+
 /// Reads one rule, in which the names of the running host mean what they mean there.
 fn read_rule(running: &Host, toml: &str) -> Result<Rule, RuleError> {
     let rules = netvm_config::parse_rules("rule", toml, running)?;
     <[Rule; 1]>::try_from(rules).map(|[rule]| rule).map_err(|rules| RuleError::NotOne(rules.len()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_keeps_others_from_matching_is_told_of_by_name() {
+        let text = "[[rule]]\nname = \"all\"\ndrop = true\n[[rule]]\nallow = true\n\
+                    [[rule]]\nmatch = { protocol = \"tcp\" }\nallow = true\n";
+        let rules = netvm_config::parse_rules("rules", text, &Host::default()).unwrap();
+        let told = doubts(&rules, 0);
+        let first = format!(
+            "rule {} never matches: rule {} (all) before it is for the same packets and decides otherwise",
+            rules[1].id, rules[0].id
+        );
+        let second = format!(
+            "rule {} never matches: rule {} (all) before it takes all of its packets",
+            rules[2].id, rules[0].id
+        );
+        assert_eq!(told, [first, second]);
+        let many: Vec<Rule> = std::iter::repeat_n(rules[1].clone(), 9).collect();
+        let told = doubts(&many, 0);
+        assert_eq!((told.len(), told[5].as_str()), (6, "and 3 more of the kind"));
+    }
 }

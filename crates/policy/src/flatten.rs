@@ -56,9 +56,22 @@ pub enum FlattenError {
 /// # Errors
 /// [`FlattenError`], naming the rule.
 pub fn flatten(rules: &[Rule], side: Side, limit: usize) -> Result<Vec<Flat>, FlattenError> {
+    flatten_by(rules, side, limit, |rule| rule.matches.cubes())
+}
+
+/// As [`flatten`], with somebody who knows the cubes of rules: most of the time goes into them.
+///
+/// # Errors
+/// [`FlattenError`], naming the rule.
+pub fn flatten_by(
+    rules: &[Rule],
+    side: Side,
+    limit: usize,
+    mut cubes_of: impl FnMut(&Rule) -> Result<Vec<Cube>, TooManyCubes>,
+) -> Result<Vec<Flat>, FlattenError> {
     let mut list = Backwards { flats: Vec::new(), cubes: 0, limit };
     for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
-        let cubes = rule.matches.cubes().map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
+        let cubes = cubes_of(rule).map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
         let fits = if rule.actions.verdict.is_some() {
             list.push(Flat { cubes, decision: Decision::of(rule) })
         } else {

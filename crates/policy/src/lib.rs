@@ -33,7 +33,7 @@ mod used;
 
 pub use cube::{Cube, Family, Fields};
 pub use decision::{Decision, Merged};
-pub use flatten::{Flat, FlattenError, flatten};
+pub use flatten::{Flat, FlattenError, flatten, flatten_by};
 pub use ids::{ChainId, PortId, RuleId};
 pub use lower::{MAX_CUBES, TooManyCubes};
 pub use matching::Match;

@@ -1,16 +1,19 @@
 //! From the configuration to what workers look packets up in.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk::Eal;
 use netvm_classifier::{Limits, Table};
 use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
-use netvm_policy::{Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten, ingress_classes};
+use netvm_policy::{
+    Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten_by, ingress_classes,
+};
 use netvm_region::{MAX_PORTS, clock};
 use netvm_switch::{Guard, GuardOptions, Meter};
 
+use super::cubes::KnownCubes;
 use super::decision::{ALLOW, DENY, Decision, Extras, Outcome};
 use super::port::Lookup;
 use super::switching::Switching;
@@ -27,6 +30,7 @@ const MOST_CUBES: usize = 1 << 18;
 pub struct Compiler {
     eal: Eal,
     generation: Arc<AtomicU32>,
+    known: Arc<Mutex<KnownCubes>>,
 }
 
 /// Why the short way did not lead to a policy.
@@ -44,7 +48,7 @@ impl<T: Into<PolicyError>> From<T> for Stop {
 
 impl Compiler {
     pub(crate) fn new(eal: Eal) -> Self {
-        Self { eal, generation: Arc::default() }
+        Self { eal, generation: Arc::default(), known: Arc::default() }
     }
 
     /// Compiles everything anew. For thousands of rules this takes a second or more; packets flow meanwhile.
@@ -60,7 +64,7 @@ impl Compiler {
             spent += table.classifier().bytes();
             Ok(Arc::new(table))
         };
-        match Compilation::new(host, before, build).run(self.next_generation()) {
+        match self.compilation(host, before, build).run(self.next_generation()) {
             Ok(policy) => Ok(Policy { memory: spent, ..policy }),
             Err(Stop::Error(error)) => Err(error),
             // Only the short way says so.
@@ -93,8 +97,17 @@ impl Compiler {
             let old = before.table_of(side).ok_or(Stop::TooMuch)?;
             old.changed(flats).map(Arc::new).ok_or(Stop::TooMuch)
         };
-        let policy = Compilation::new(host, before, build).run(self.next_generation()).ok()?;
+        let policy = self.compilation(host, before, build).run(self.next_generation()).ok()?;
         Some(Policy { memory: before.memory, ..policy })
+    }
+
+    fn compilation<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>>(
+        &'a self,
+        host: &'a Host,
+        before: &'a Policy,
+        build: F,
+    ) -> Compilation<'a, F> {
+        Compilation::new(host, before, build, &self.known)
     }
 
     fn next_generation(&self) -> u32 {
@@ -116,18 +129,19 @@ struct Compilation<'a, F> {
     host: &'a Host,
     before: &'a Policy,
     build: F,
+    known: &'a Mutex<KnownCubes>,
     decisions: Vec<Decision>,
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
 }
 
 impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F> {
-    fn new(host: &'a Host, before: &'a Policy, build: F) -> Self {
+    fn new(host: &'a Host, before: &'a Policy, build: F, known: &'a Mutex<KnownCubes>) -> Self {
         let decisions = vec![
             Decision::default_of(Outcome::Drop(DropReason::Denied)),
             Decision::default_of(Outcome::Allow),
             Decision::default_of(Outcome::Drop(DropReason::Spoofed)),
         ];
-        Self { host, before, build, decisions, meters: BTreeMap::new() }
+        Self { host, before, build, known, decisions, meters: BTreeMap::new() }
     }
 
     fn run(mut self, generation: u32) -> Result<Policy, Stop> {
@@ -143,6 +157,7 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             }
         }
         let egress = self.egress(&ports)?;
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).keep(&self.host.rules);
         let switching = Switching::new(self.host, self.before.switching.as_ref())?;
         Ok(Policy {
             generation,
@@ -158,7 +173,10 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
 
     /// The table of one side, and whether its first element takes every packet.
     fn lookup(&mut self, side: Side) -> Result<(Lookup, bool), Stop> {
-        let flats = flatten(&self.host.rules, side, MOST_CUBES)?;
+        let flats = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            flatten_by(&self.host.rules, side, MOST_CUBES, |rule| known.of(rule))?
+        };
         let base = self.decisions.len() as u32;
         for flat in &flats {
             let decision = self.decision(&flat.decision)?;

@@ -6,6 +6,7 @@
 
 mod compile;
 mod counters;
+mod cubes;
 mod decision;
 mod error;
 mod port;

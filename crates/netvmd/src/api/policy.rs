@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::Failure;
 use crate::daemon::Daemon;
+use crate::policy::Added;
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -46,9 +47,14 @@ pub(super) async fn add(
     request: Result<Json<AddRule>, JsonRejection>,
 ) -> Answer<Done> {
     let Json(AddRule { toml, position }) = request?;
-    let rule = daemon.add_rule(&toml, &position).await?;
+    let Added { rule, doubts } = daemon.add_rule(&toml, &position).await?;
     let host = daemon.running().await?;
-    Ok(Json(Done { message: format!("rule {} acts: {}", rule.id, rule.named(&host)) }))
+    let mut message = format!("rule {} acts: {}", rule.id, rule.named(&host));
+    for doubt in doubts {
+        message.push_str("\nwarning: ");
+        message.push_str(&doubt);
+    }
+    Ok(Json(Done { message }))
 }
 
 pub(super) async fn delete(

@@ -4,6 +4,7 @@ mod index;
 mod lowered;
 mod possible;
 mod scan;
+mod single;
 mod subtract;
 
 use crate::rule::Rule;
@@ -12,6 +13,7 @@ use lowered::Lowered;
 use scan::Scan;
 
 pub use possible::Impossible;
+pub use single::about;
 
 /// Most warnings of [`Kind::Overlap`].
 pub const MAX_OVERLAPS: usize = 32;

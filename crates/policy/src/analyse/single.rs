@@ -1,0 +1,92 @@
+//! What is wrong with one rule of a list, or becomes wrong with others by it: for a rule that is added, where all of a long
+//! list need not be compared again.
+
+use netvm_wire::IpNet;
+
+use super::{Kind, Warning, analyse};
+use crate::rule::Rule;
+
+/// Most rules with packets in common with the one that are compared with it.
+const MOST: usize = 1024;
+
+/// Warnings about the rule at a place, and about later ones for its sake: each of what it and one other say, in the order of
+/// the others. Nothing is said of what only several together do.
+#[must_use]
+pub fn about(rules: &[Rule], place: usize) -> Vec<Warning> {
+    let Some(rule) = rules.get(place) else { return Vec::new() };
+    let alone = analyse(std::slice::from_ref(rule)).warnings;
+    if let Some(warning) = alone.first() {
+        return vec![Warning { kind: warning.kind, rule: place, other: None }];
+    }
+    let Ok(cubes) = rule.matches.cubes() else { return Vec::new() };
+    let has_packets_of = |other: &Rule| {
+        // Most have no address in common, which is found sooner than their cubes.
+        let (a, b) = (&rule.matches, &other.matches);
+        if !meet(&a.source, &b.source) || !meet(&a.destination, &b.destination) {
+            return false;
+        }
+        let others = other.matches.cubes().unwrap_or_default();
+        others.iter().any(|other| cubes.iter().any(|cube| cube.meets(other)))
+    };
+    let others = rules.iter().enumerate().filter(|(n, other)| *n != place && has_packets_of(other));
+    let mut warnings = Vec::new();
+    for (n, other) in others.take(MOST) {
+        let (earlier, later) = (n.min(place), n.max(place));
+        let pair = if n < place { [other, rule] } else { [rule, other] }.map(Clone::clone);
+        let found = analyse(&pair).warnings.into_iter().find(|found| found.other.is_some());
+        warnings.extend(found.map(|found| Warning { kind: found.kind, rule: later, other: Some(earlier) }));
+    }
+    warnings.sort_by_key(|warning| warning.kind == Kind::Overlap);
+    warnings
+}
+
+/// Whether some address is in both; no network stands for all.
+fn meet(some: &[IpNet], others: &[IpNet]) -> bool {
+    let both = |a: &IpNet, b: &IpNet| a.contains_net(*b) || b.contains_net(*a);
+    some.is_empty() || others.is_empty() || some.iter().any(|a| others.iter().any(|b| both(a, b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::RuleId;
+    use crate::matching::Match;
+    use crate::rule::{Actions, Verdict};
+
+    fn rule(source: &str, destination: &str, verdict: Verdict) -> Rule {
+        let net = |text: &str| -> Vec<IpNet> { vec![text.parse().unwrap()] };
+        Rule {
+            id: RuleId(0),
+            name: String::new(),
+            matches: Match { source: net(source), destination: net(destination), ..Match::default() },
+            actions: Actions { verdict: Some(verdict), ..Actions::default() },
+        }
+    }
+
+    #[test]
+    fn one_rule_is_compared_with_those_before_and_behind() {
+        let any = "0.0.0.0/0";
+        let rules = [
+            rule("10.0.0.0/8", any, Verdict::Drop),
+            rule("192.168.0.0/16", any, Verdict::Drop),
+            rule("10.1.0.0/16", any, Verdict::Allow),
+            rule("10.1.2.0/24", any, Verdict::Drop),
+            rule(any, "10.9.0.0/16", Verdict::Drop),
+            rule("10.1.0.0/16", any, Verdict::Drop),
+        ];
+        let told = |place| -> Vec<_> {
+            about(&rules, place).iter().map(|found| (found.kind, found.rule, found.other)).collect()
+        };
+        assert_eq!(
+            told(2),
+            [
+                (Kind::Shadowed, 2, Some(0)),
+                (Kind::Shadowed, 3, Some(2)),
+                (Kind::Contradiction, 5, Some(2)),
+                (Kind::Overlap, 4, Some(2)),
+            ]
+        );
+        assert_eq!(told(1), []);
+        assert_eq!(told(9), []);
+    }
+}
