@@ -41,7 +41,9 @@ const FUNCTIONS: [&str; 22] = [
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
-    for part in ["acl.c", "acl.h", "lane.h", "offload.c", "offload.h", "shim.c", "shim.h", "vhost.c", "vhost.h"] {
+    for part in
+        ["acl.c", "acl.h", "lane.h", "offload.c", "offload.h", "shim.c", "shim.h", "vhost.c", "vhost.h"]
+    {
         println!("cargo:rerun-if-changed=src/{part}");
     }
     match build() {
@@ -71,7 +73,12 @@ fn build() -> Result<(), Box<dyn Error>> {
 
     let mut shim = cc::Build::new();
     // On the packet path, so optimised in debug builds too.
-    shim.file("src/shim.c").file("src/acl.c").file("src/offload.c").file("src/vhost.c").std("gnu11").opt_level(3);
+    shim.file("src/shim.c")
+        .file("src/acl.c")
+        .file("src/offload.c")
+        .file("src/vhost.c")
+        .std("gnu11")
+        .opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
     for flag in &flags {
         // As system headers: DPDK's own warn under -Wextra.
