@@ -72,6 +72,10 @@ all_tests() {
         test_failures+=("build the tests")
         return
     fi
+    # As programs, which tests put into guests: the targets above are harnesses of their own tests.
+    if ! step "build the examples" cargo build --workspace --examples </dev/null; then
+        test_failures+=("build the examples")
+    fi
     suite "tests" "${limit[@]}" cargo test --no-fail-fast --workspace --all-targets -- --show-output
     suite "documentation tests" "${limit[@]}" cargo test --no-fail-fast --workspace --doc -- --show-output
 
