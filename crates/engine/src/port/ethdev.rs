@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use dpdk::{Batch, RxQueue, TxQueue};
 
-use super::{Arrival, Device};
+use super::{Arrival, Device, Gathers};
 use crate::counters::PortCounters;
-use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 
 /// One queue pair of a DPDK port.
@@ -24,6 +23,13 @@ impl EthDevice {
     }
 }
 
+impl Gathers for EthDevice {
+    #[inline]
+    fn unsent(&mut self) -> &mut Batch {
+        &mut self.unsent
+    }
+}
+
 impl Device for EthDevice {
     #[inline]
     fn receive(&mut self, _memory: &Memory, out: &mut Batch, wanted: usize) {
@@ -32,15 +38,7 @@ impl Device for EthDevice {
 
     #[inline]
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        self.unsent.append(batch);
-        if !batch.is_empty() {
-            self.flush(counters);
-            self.unsent.append(batch);
-        }
-        if !batch.is_empty() {
-            counters.drops.add(DropReason::TxFull, batch.len() as u64);
-            batch.clear();
-        }
+        self.gather(batch, counters);
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use dpdk::{Accepts, Batch};
 
 use crate::counters::PortCounters;
+use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
 
@@ -64,6 +65,26 @@ pub(crate) trait Device: Send {
     /// The only memory that it can send from, if there is but one.
     fn sends_from(&self) -> Option<MemoryId> {
         None
+    }
+}
+
+/// A device that gathers what is to be sent into a burst of its own.
+pub(crate) trait Gathers: Device {
+    /// What it has taken over and not sent.
+    fn unsent(&mut self) -> &mut Batch;
+
+    /// [`Device::enqueue`]: what does not fit behind the rest, which is then sent, is dropped.
+    #[inline]
+    fn gather(&mut self, batch: &mut Batch, counters: &PortCounters) {
+        self.unsent().append(batch);
+        if !batch.is_empty() {
+            self.flush(counters);
+            self.unsent().append(batch);
+        }
+        if !batch.is_empty() {
+            counters.drops.add(DropReason::TxFull, batch.len() as u64);
+            batch.clear();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dpdk::{Accepts, Batch, VhostQueue};
 
-use super::{Arrival, Device};
+use super::{Arrival, Device, Gathers};
 use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
@@ -39,6 +39,13 @@ impl VhostDevice {
     }
 }
 
+impl Gathers for VhostDevice {
+    #[inline]
+    fn unsent(&mut self) -> &mut Batch {
+        &mut self.unsent
+    }
+}
+
 impl Device for VhostDevice {
     #[inline]
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
@@ -50,15 +57,7 @@ impl Device for VhostDevice {
 
     #[inline]
     fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
-        self.unsent.append(batch);
-        if !batch.is_empty() {
-            self.flush(counters);
-            self.unsent.append(batch);
-        }
-        if !batch.is_empty() {
-            counters.drops.add(DropReason::TxFull, batch.len() as u64);
-            batch.clear();
-        }
+        self.gather(batch, counters);
     }
 
     #[inline]

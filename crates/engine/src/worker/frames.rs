@@ -6,11 +6,11 @@
 //! header that differs from the one before 60 more.
 
 use dpdk::{Batch, Mbuf};
-use netvm_flow::{Moment, New, Options};
+use netvm_flow::Moment;
 use netvm_wire::{EtherType, FlowKey, Malformed};
 
 use super::act::{Origin, Treatment};
-use super::lookup::{Found, MOST, UNRESOLVED, prefetch};
+use super::lookup::{Found, MOST, prefetch};
 use super::path::Path;
 use super::switching::Resolved;
 use crate::ids::PortId;
@@ -92,23 +92,15 @@ impl Path {
     /// Where the flow of each run is in the cache, and what is known of it.
     #[inline(always)]
     fn find_runs(&mut self, port: PortId, runs: &[Run], decision: u32, moment: Moment, found: &mut Found) {
-        let cache = &mut self.flows.cache;
-        let hits = cache.find(port.0, &found.keys[..runs.len()], moment, &mut found.slots);
+        let keys = &found.keys[..runs.len()];
+        let hits = self.flows.cache.find(port.0, keys, moment, &mut found.slots);
         found.fresh = 0;
-        for (n, run) in runs.iter().enumerate() {
-            found.decisions[n] = decision;
-            let slot = found.slots[n];
-            if hits >> n & 1 == 1 {
-                found.fresh |= u64::from(cache.entry(slot).last_used != moment.now) << n;
-                found.extras[n] = cache.hit(slot, run.packets.into(), run.bytes.into(), moment.now).extra;
-            }
+        let counted = |run: &Run| (run.packets.into(), run.bytes.into());
+        for (n, run) in runs.iter().enumerate().filter(|(n, _)| hits >> n & 1 == 1) {
+            self.flows.recall(found, n, counted(run), moment);
         }
         for (n, run) in runs.iter().enumerate().filter(|(n, _)| hits >> n & 1 == 0) {
-            let new = New { decision, extra: UNRESOLVED, lifetime: Options::NEVER };
-            found.slots[n] = cache.insert(port.0, &found.keys[n], new, moment);
-            found.extras[n] = UNRESOLVED;
-            found.fresh |= 1 << n;
-            cache.hit(found.slots[n], run.packets.into(), run.bytes.into(), moment.now);
+            self.flows.remember(found, n, port, decision, counted(run), moment);
         }
     }
 }

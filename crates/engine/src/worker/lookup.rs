@@ -39,6 +39,33 @@ impl Flows {
         let cache = FlowCache::new(&Options { entries: config.entries, eviction, idle })?;
         Ok(Self { cache, words: FlowWords::new()? })
     }
+
+    /// What is known of the flow at place `n` of a burst, which the cache has found, with packets and bytes that are counted.
+    #[inline(always)]
+    pub(super) fn recall(&mut self, found: &mut Found, n: usize, counted: (u32, u64), moment: Moment) {
+        let slot = found.slots[n];
+        found.fresh |= u64::from(self.cache.entry(slot).last_used != moment.now) << n;
+        let verdict = self.cache.hit(slot, counted.0, counted.1, moment.now);
+        (found.decisions[n], found.extras[n]) = (verdict.decision, verdict.extra);
+    }
+
+    /// Remembers the decision for the flow at place `n` of a burst from `port`, and counts its packets and bytes.
+    #[inline(always)]
+    pub(super) fn remember(
+        &mut self,
+        found: &mut Found,
+        n: usize,
+        port: PortId,
+        decision: u32,
+        counted: (u32, u64),
+        moment: Moment,
+    ) {
+        let new = New { decision, extra: UNRESOLVED, lifetime: Options::NEVER };
+        found.slots[n] = self.cache.insert(port.0, &found.keys[n], new, moment);
+        self.cache.hit(found.slots[n], counted.0, counted.1, moment.now);
+        (found.decisions[n], found.extras[n]) = (decision, UNRESOLVED);
+        found.fresh |= 1 << n;
+    }
 }
 
 /// What was found of each packet of a burst.
@@ -90,11 +117,8 @@ impl Path {
         found.fresh = 0;
         for n in 0..count {
             if hits >> n & 1 == 1 {
-                let slot = found.slots[n];
-                found.fresh |= u64::from(self.flows.cache.entry(slot).last_used != moment.now) << n;
-                let verdict = self.flows.cache.hit(slot, 1, found.lengths[n].into(), moment.now);
-                found.decisions[n] = verdict.decision;
-                found.extras[n] = verdict.extra;
+                let counted = (1, found.lengths[n].into());
+                self.flows.recall(found, n, counted, moment);
             }
         }
         let all = if count == 64 { u64::MAX } else { (1 << count) - 1 };
@@ -171,13 +195,9 @@ impl Path {
             let n = usize::from(*n);
             let spoofed = ingress.guard.as_ref().is_some_and(|guard| guard.check(key).is_err());
             let decision = if spoofed { SPOOFED } else { *decision };
-            found.decisions[n] = decision;
-            found.extras[n] = UNRESOLVED;
-            let remembered = New { decision, extra: UNRESOLVED, lifetime: Options::NEVER };
-            found.slots[n] = self.flows.cache.insert(from.port.0, key, remembered, moment);
-            self.flows.cache.hit(found.slots[n], 1, found.lengths[n].into(), moment.now);
+            let counted = (1, found.lengths[n].into());
+            self.flows.remember(found, n, from.port, decision, counted, moment);
         }
-        found.fresh |= new;
     }
 }
 
