@@ -4,13 +4,9 @@
 
 mod support;
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use netlib::{NetworkFunction, Options, Packet, Verdict};
 use netvm_config::model::EngineConfig;
-use netvm_engine::InstanceId;
-use netvm_region::Control;
 use support::{Rig, line};
 
 /// Microseconds that each replica takes for a packet: asleep, so that neither keeps the other from its work.
@@ -20,26 +16,7 @@ const SAMPLES: u32 = 2_000;
 
 #[test]
 fn nf_process() {
-    let kind = std::env::var("NETVM_TEST_NF").unwrap_or_default();
-    let Some(nap) = kind.strip_prefix("nap=") else { return };
-    let nap = Duration::from_micros(nap.parse().unwrap());
-    netlib::run(&Options::new("napper"), |_| Napper(nap)).unwrap();
-    std::process::exit(0);
-}
-
-struct Napper(Duration);
-
-impl NetworkFunction for Napper {
-    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
-        std::thread::sleep(self.0);
-        Verdict::Next
-    }
-}
-
-/// The control memory of an NF, in which its rings are.
-fn control_of(rig: &Rig, id: InstanceId) -> Control {
-    let fds = rig.engine.descriptors(id).unwrap();
-    Control::open(fds.control.as_fd().try_clone_to_owned().unwrap()).unwrap()
+    support::be_an_nf();
 }
 
 #[test]
@@ -47,7 +24,7 @@ fn replicas_of_unequal_speed_are_equally_full_by_occupancy() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&line(&["a"], None, true)).unwrap();
     let replicas = [FAST, SLOW].map(|nap| rig.attach("a", &format!("nap={nap}"), false));
-    let controls = replicas.map(|id| control_of(&rig, id));
+    let controls = replicas.map(|id| rig.control_of(id));
     let rings = controls.each_ref().map(|control| control.ring_to_nf(0, 0));
     let processed = |rig: &Rig| {
         let instances = rig.engine.instances();

@@ -7,13 +7,10 @@ mod pcap;
 mod support;
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use netlib::{NetworkFunction, Options, Packet, Verdict};
 use netvm_config::model::{Balance, EngineConfig, Host, PortKind};
 use netvm_engine::{Engine, InstanceId};
-use netvm_region::Control;
 use netvm_wire::{FrameBuilder, MacAddr};
 use pcap::Scratch;
 use support::{Rig, line};
@@ -30,22 +27,7 @@ const PACKETS: u32 = 24;
 
 #[test]
 fn nf_process() {
-    let kind = std::env::var("NETVM_TEST_NF").unwrap_or_default();
-    let Some(nap) = kind.strip_prefix("nap=") else { return };
-    let nap = Duration::from_micros(nap.parse().unwrap());
-    netlib::run(&Options::new("napper"), |_| Napper(nap)).unwrap();
-    std::process::exit(0);
-}
-
-struct Napper(Duration);
-
-impl NetworkFunction for Napper {
-    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
-        if !self.0.is_zero() {
-            std::thread::sleep(self.0);
-        }
-        Verdict::Next
-    }
+    support::be_an_nf();
 }
 
 /// Packets of so many flows at a time in turn, each with its flow and its number in it. Flows begin one after the other.
@@ -88,11 +70,6 @@ fn check_order(sent: &[Vec<u8>]) {
     }
 }
 
-fn control_of(rig: &Rig, id: InstanceId) -> Control {
-    let fds = rig.engine.descriptors(id).unwrap();
-    Control::open(fds.control.as_fd().try_clone_to_owned().unwrap()).unwrap()
-}
-
 fn returned(rig: &Rig, ids: [InstanceId; 2]) -> [u64; 2] {
     let instances = rig.engine.instances();
     ids.map(|id| instances.iter().find(|view| view.id == id).unwrap().threads[0].returned)
@@ -110,7 +87,7 @@ fn replicas_of_unequal_speed_are_equally_full_and_no_flow_is_reordered() {
     quiet.rules.clear();
     rig.engine.apply(&quiet).unwrap();
     let ids = [FAST, SLOW].map(|nap| rig.attach("a", &format!("nap={nap}"), false));
-    let controls = ids.map(|id| control_of(&rig, id));
+    let controls = ids.map(|id| rig.control_of(id));
     let rings = controls.each_ref().map(|control| control.ring_to_nf(0, 0));
     // A packet each millisecond, a little more than the two can do together.
     let mut playing = host(&scratch, &["a"], &frames);

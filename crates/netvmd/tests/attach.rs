@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, ENGINE, Folder, PROGRAM, is_root, lane, program};
-use netlib::{NetworkFunction, Options, Packet, Verdict};
+use common::{Daemon, ENGINE, Folder, Forward, PROGRAM, is_root, lane, program};
+use netlib::Options;
 use netvm_api::{ApplyReply, NfInfo, NfState, path};
 use netvm_attach::{AttachError, Hello};
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,14 +26,6 @@ fn be_the_program() {
     if let Err(error) = netlib::run(&Options::new("forward"), |_| Forward) {
         eprintln!("{error}");
         std::process::exit(1);
-    }
-}
-
-struct Forward;
-
-impl NetworkFunction for Forward {
-    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
-        Verdict::Next
     }
 }
 

@@ -7,8 +7,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, ENGINE, Folder, PROGRAM, is_root, lane, processes_below, program, status_field};
-use netlib::{NetworkFunction, Options, Packet, Verdict};
+use common::{
+    Daemon, ENGINE, Folder, Forward, PROGRAM, is_root, lane, processes_below, program, status_field,
+};
+use netlib::Options;
 use netvm_api::{ApplyReply, ChainInfo, Done, GroupInfo, NfInfo, NfState, PlanReply, Status, path};
 use rustix::process::Signal;
 
@@ -45,14 +47,6 @@ fn be_the_program() {
             netlib::run(&Options::new("probe"), |_| Forward).unwrap();
         }
         other => panic!("no program {other}"),
-    }
-}
-
-struct Forward;
-
-impl NetworkFunction for Forward {
-    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
-        Verdict::Next
     }
 }
 

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Daemon, ENGINE, PROGRAM, lane, program};
-use netlib::{NetworkFunction, Options, Packet, Verdict};
+use common::{Daemon, ENGINE, Forward, PROGRAM, lane, program};
+use netlib::Options;
 use netvm_api::{ApplyReply, GroupInfo, NfState, Status, path};
 
 /// Not a test but an NF, when the environment says so.
@@ -12,14 +12,6 @@ use netvm_api::{ApplyReply, GroupInfo, NfState, Status, path};
 fn be_the_program() {
     if std::env::var(PROGRAM).as_deref() == Ok("forward") {
         netlib::run(&Options::new("forward"), |_| Forward).unwrap();
-    }
-}
-
-struct Forward;
-
-impl NetworkFunction for Forward {
-    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
-        Verdict::Next
     }
 }
 

@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::guest::{Image, Reaper};
-use common::{Daemon, ENGINE, PROGRAM, lane};
-use netlib::{NetworkFunction, Options, Packet, Verdict};
+use common::{Daemon, ENGINE, Forward, PROGRAM, lane};
+use netlib::Options;
 use netvm_api::{ApplyReply, Done, NfState, VmState, path};
 use rustix::process::Signal;
 
@@ -16,14 +16,6 @@ use rustix::process::Signal;
 fn be_the_program() {
     if std::env::var(PROGRAM).as_deref() == Ok("forward") {
         netlib::run(&Options::new("forward"), |_| Forward).unwrap();
-    }
-}
-
-struct Forward;
-
-impl NetworkFunction for Forward {
-    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
-        Verdict::Next
     }
 }
 

@@ -15,6 +15,7 @@ use netvm_config::model::{
     PortConfig, PortKind, PortPolicy, Rule, RuleId, SourceConfig, Verdict as Way,
 };
 use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
+use netvm_region::Control;
 
 /// Variable that makes the test binary an NF of that kind.
 const KIND: &str = "NETVM_TEST_NF";
@@ -26,15 +27,22 @@ pub fn be_an_nf() {
     if kind.contains("poll") {
         options.waiting = Waiting::Poll;
     }
-    let spin = kind.rsplit('=').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    let number = kind.rsplit('=').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    let (spin, nap) = if kind.starts_with("nap=") { (0, number) } else { (number, 0) };
+    let nap = Duration::from_micros(nap);
     let reverse = kind.starts_with("reverse");
-    let result =
-        netlib::run(&options, |context| TestNf { spin, out: reverse.then(|| context.port("out")).flatten() });
+    let result = netlib::run(&options, |context| TestNf {
+        spin,
+        nap,
+        out: reverse.then(|| context.port("out")).flatten(),
+    });
     std::process::exit(i32::from(result.is_err()));
 }
 
 struct TestNf {
     spin: u64,
+    /// Asleep for each packet, so that it keeps no other from its work.
+    nap: Duration,
     out: Option<NfPort>,
 }
 
@@ -43,6 +51,9 @@ impl NetworkFunction for TestNf {
         let until = netvm_region::clock::cycles() + self.spin;
         while netvm_region::clock::cycles() < until {
             std::hint::spin_loop();
+        }
+        if !self.nap.is_zero() {
+            std::thread::sleep(self.nap);
         }
         self.out.map_or(Verdict::Next, Verdict::Port)
     }
@@ -67,6 +78,12 @@ impl Rig {
     pub fn new(config: &EngineConfig) -> Self {
         let engine = Engine::start(config, false).unwrap_or_else(|error| panic!("{error}"));
         Self { engine, nfs: Vec::new(), notices: Vec::new() }
+    }
+
+    /// The control memory of an NF, in which its rings are.
+    pub fn control_of(&self, id: InstanceId) -> Control {
+        let fds = self.engine.descriptors(id).unwrap();
+        Control::open(fds.control.try_clone_to_owned().unwrap()).unwrap()
     }
 
     /// Starts an NF process and lets it in.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use netlib::{NetworkFunction, Packet, Verdict};
 use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
 use serde::de::DeserializeOwned;
 
@@ -21,6 +22,15 @@ pub const PROGRAM: &str = "NFTEST_PROGRAM";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// The NF of most tests: everything to the next hop.
+pub struct Forward;
+
+impl NetworkFunction for Forward {
+    fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
+        Verdict::Next
+    }
+}
 
 /// A folder that everybody may enter, removed at the end.
 pub struct Folder(pub PathBuf);
