@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Bench, NEAR, Region, frame, isolated, readable, run, until, veth};
+use common::{Bench, NEAR, Region, frame, isolated, readable, run, settled, until, veth};
 use netvm_xsk::{Attached, Interface, KickError, Mode, OpenError, QueueError, RxFrame, TxFrame, XskOptions};
 
 /// Whether an XDP program is on the near end.
@@ -202,6 +202,7 @@ fn an_interface_that_is_down_keeps_frames_until_it_is_up() {
         assert_eq!(bench.xsk.tx(&[TxFrame { cell, offset: 0, len: 60 }]), 1);
         assert!(matches!(bench.xsk.kick(), Err(KickError::Down)));
         run(&format!("ip link set {NEAR} up"));
+        settled();
         bench.xsk.kick().unwrap();
         assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(3, 60)));
         assert_eq!(bench.complete(), 1);

@@ -117,7 +117,7 @@ fn the_callback_sample_passes_on_without_ports_and_ends_by_a_signal() {
         let outcomes = nf.inject_all(&list).unwrap();
         let right = |n: usize| outcomes[n].verdict == Verdict::Next && outcomes[n].bytes == ipv4(1 + n as u8);
         assert!(outcomes.len() == 200 && (0..200).all(right));
-        run(Command::new("kill").args(["-TERM", &nf.id().to_string()]));
+        run(Command::new("sh").args(["-c", &format!("kill -TERM {}", nf.id())]));
         assert!(nf.stop().unwrap().success());
     }
 }

@@ -38,7 +38,7 @@ fn the_program_filters_with_state_in_all_threads_and_reads_its_rules_again() {
     assert_eq!(verdicts(&mut nf, 1, &back), [Verdict::Next; 90]);
 
     std::fs::write(&rules, "deny any from any to any\n").unwrap();
-    assert!(Command::new("kill").args(["-HUP", &nf.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", &format!("kill -HUP {}", nf.id())]).status().unwrap().success());
     let deadline = Instant::now() + Duration::from_secs(5);
     while verdicts(&mut nf, 0, &there) != [Verdict::Drop; 90] {
         assert!(Instant::now() < deadline, "the new rules are not used");

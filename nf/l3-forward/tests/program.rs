@@ -44,7 +44,7 @@ fn verdicts(nf: &mut Process, frame: &[u8]) -> Vec<Verdict> {
 }
 
 fn hang_up(process: u32) {
-    assert!(Command::new("kill").args(["-HUP", &process.to_string()]).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", &format!("kill -HUP {process}")]).status().unwrap().success());
 }
 
 #[test]

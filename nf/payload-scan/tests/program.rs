@@ -35,7 +35,7 @@ fn the_program_steers_by_content_and_reads_its_patterns_again() {
     assert_eq!(verdict(&mut nf, b""), wan);
 
     std::fs::write(&file, "next \"GET \"\n").unwrap();
-    assert!(Command::new("kill").args(["-HUP", &nf.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", &format!("kill -HUP {}", nf.id())]).status().unwrap().success());
     let deadline = Instant::now() + Duration::from_secs(5);
     while verdict(&mut nf, b"GET /") != Verdict::Next {
         assert!(Instant::now() < deadline, "the new patterns are not used");

@@ -83,6 +83,16 @@ pub fn veth(queues: u32) {
     for end in [NEAR, FAR] {
         run(&format!("ip link set {end} up"));
     }
+    settled();
+}
+
+/// Waits until the kernel has taken note that both ends are up: it does so later, and an end sends nothing before.
+pub fn settled() {
+    let up = |end| {
+        let output = Command::new("ip").args(["link", "show", "dev", end]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("state UP")
+    };
+    until(|| up(NEAR) && up(FAR));
 }
 
 /// Packet memory as netvm has it: one memfd mapped whole, cells from some page on.
