@@ -81,6 +81,16 @@ impl Link {
         self.silent
     }
 
+    /// Room for packets that can wait outside: at most `wanted`, or none while there is room for fewer (in a small ring, for
+    /// fewer than a quarter of it). The NF has enough to do then, and whole bursts cost less on both sides.
+    #[inline]
+    pub(crate) fn room_worthwhile(&mut self, wanted: usize) -> usize {
+        let wanted = wanted as u32;
+        let room = self.to_nf.room(wanted).min(wanted);
+        let least = wanted.min(self.to_nf.memory().capacity() / 4);
+        if room < least { 0 } else { room as usize }
+    }
+
     /// Notes that a burst was published: the NF may be asleep.
     #[inline(always)]
     pub(crate) const fn note_published(&mut self) {

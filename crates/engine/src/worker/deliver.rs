@@ -71,8 +71,7 @@ impl Path {
         match &path.entry {
             Target::Links { links, choice, .. } => {
                 let rooms = links.iter().map(|link| {
-                    let link = self.links[link.index()].as_mut();
-                    link.map_or(0, |link| link.to_nf.room(wanted as u32) as usize)
+                    self.links[link.index()].as_mut().map_or(0, |link| link.room_worthwhile(wanted))
                 });
                 // A burst goes to the emptiest ring as a whole; by hash it could all go to any of them.
                 let room = match choice {
@@ -97,7 +96,7 @@ impl Path {
         });
         let room = |room: usize, link: &LinkId| {
             let link = self.links[link.index()].as_mut();
-            link.map_or(room, |link| room.min(link.to_nf.room(wanted as u32) as usize))
+            link.map_or(room, |link| room.min(link.room_worthwhile(wanted)))
         };
         links.flatten().fold(wanted, room)
     }
