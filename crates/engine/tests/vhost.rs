@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use guest::{Guest, Running, socket, turn};
 use netvm_config::model::{
-    EngineConfig, Forward, Guard, Host, OnFailure, Police, PortConfig, PortKind, Rate, VhostMode,
+    EngineConfig, Forward, Guard, Host, Idle, OnFailure, Police, PortConfig, PortKind, Rate, VhostMode,
 };
 use netvm_engine::{DropReason, Engine, PortView};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
@@ -366,6 +366,28 @@ fn a_guard_holds_and_a_rate_does() {
     assert!(sent as f64 <= most, "{sent} packets, at most {most}");
     assert!(drops(&rig, 0, DropReason::Policed) > 1000, "{}", rig.story());
     drop((sender, receiver));
+}
+
+#[test]
+fn busy_guests_tell_nobody() {
+    let Some(_turn) = turn() else { return };
+    let scratch = Scratch::new();
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    // A worker that sleeps wants to be told.
+    let mut host = host(&[&a, &b]);
+    host.engine.idle = Idle::Poll;
+    let mut rig = Rig::new(&host.engine);
+    rig.engine.apply(&host).unwrap();
+    let receiver = swallow(&b);
+    connected(&mut rig, 1);
+    let sender = flood(&a);
+    goes_on(&mut rig);
+    let (writes, before) = ([&sender, &receiver].map(Running::writes), rig.sent(1));
+    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 100_000), "{}", rig.story());
+    for (guest, before) in [&sender, &receiver].into_iter().zip(writes) {
+        // Bursts of at most 32 packets, of which none was worth a word.
+        assert!(guest.writes() - before < 100, "{} calls", guest.writes() - before);
+    }
 }
 
 #[test]

@@ -163,10 +163,10 @@ impl VhostQueue {
     }
 }
 
-/// Tells a guest that it need not tell of packets. Inside of the gate only.
+/// Tells a guest that it need not tell of packets, nor, ever, of room for packets. Inside of the gate only.
 #[cold]
 fn hush(pass: Pass, pairs: u64) {
-    for vring in vrings(pairs) {
+    for vring in vrings(pairs).flat_map(|vring| [vring - 1, vring]) {
         // SAFETY: the device is there until the gate is left.
         unsafe { sys::netvm_vhost_notify(pass.device, vring, 0) };
     }

@@ -89,6 +89,13 @@ impl Running {
         let _ = self.child.wait();
     }
 
+    /// How often it has called the kernel to write: its log, and whoever it tells of packets or of room for them.
+    pub fn writes(&self) -> u64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap();
+        let line = io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
+        line.parse().unwrap()
+    }
+
     /// Ends it in good order, so that captures are whole.
     pub fn quit(mut self) {
         if let Some(mut prompt) = self.prompt.take() {
