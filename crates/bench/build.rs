@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 const TRAFFIC: &str = "peer/traffic.c";
+const BULK: &str = "peer/bulk.c";
 
 fn main() -> ExitCode {
-    for input in ["build.rs", "peer/ring.c", "peer/ring.h", TRAFFIC, "peer/traffic.h"] {
+    for input in ["build.rs", "peer/ring.c", "peer/ring.h", TRAFFIC, "peer/traffic.h", BULK, "peer/bulk.h"] {
         println!("cargo:rerun-if-changed={input}");
     }
     match build() {
@@ -59,7 +60,7 @@ fn compiler(flags: &str) -> cc::Build {
 fn plugin(flags: &str) -> Result<(), Box<dyn Error>> {
     let path = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("traffic.so");
     let mut command = compiler(flags).define("NETVM_BENCH_PLUGIN", None).try_get_compiler()?.to_command();
-    command.args(["-shared", TRAFFIC, "-o"]).arg(path);
+    command.args(["-shared", TRAFFIC, BULK, "-o"]).arg(path);
     if !command.status()?.success() {
         return Err(format!("{TRAFFIC} cannot be made into a shared object: its messages are above").into());
     }

@@ -13,6 +13,10 @@
  */
 #include "traffic.h"
 
+#ifdef NETVM_BENCH_PLUGIN
+#include "bulk.h"
+#endif
+
 #include <errno.h>
 #include <string.h>
 
@@ -30,6 +34,8 @@ static struct {
 	uint64_t next;
 	uint64_t flows;
 	uint32_t new_macs;
+	/* The device is still to be replaced. */
+	uint32_t replace;
 	int port;
 	const struct rte_eth_rxtx_callback *callback;
 } source __rte_cache_aligned = { .port = -1 };
@@ -98,6 +104,12 @@ static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbu
 		flow = flow + 1 == flows ? 0 : flow + 1;
 	}
 	source.next = flow;
+#ifdef NETVM_BENCH_PLUGIN
+	if (unlikely(source.replace && count > 0)) {
+		source.replace = 0;
+		netvm_bench_bulk_replace(mbufs[0]);
+	}
+#endif
 	return count;
 }
 
@@ -166,6 +178,7 @@ __attribute__((constructor)) static void start(void)
 		return;
 	wanted.flows = strtoull(flows, NULL, 10);
 	wanted.new_macs = new_macs != NULL;
+	source.replace = getenv("NETVM_BENCH_BULK") != NULL;
 	if (pthread_create(&thread, NULL, attach_when_ready, ready) == 0)
 		pthread_detach(thread);
 }

@@ -9,6 +9,7 @@ use crate::error::BenchError;
 use crate::harness::Plan;
 use crate::machine::allowed_cores;
 use crate::nf::NfSpec;
+use crate::peers::guests::Rings;
 use crate::peers::ring::RingSpec;
 
 /// netvm's benchmarks.
@@ -116,6 +117,9 @@ pub struct VhostArgs {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
           default_value = "64,1500")]
     pub sizes: Vec<u16>,
+    /// How the guests lay out their rings
+    #[arg(long, value_enum, default_value = "packed")]
+    pub rings: Rings,
 }
 
 /// The two cores of a benchmark.

@@ -46,7 +46,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
     for (size, flows) in
         args.sizes.iter().flat_map(|size| args.flows.iter().map(move |flows| (*size, *flows)))
     {
-        let load = Load { bytes: size - FCS, traffic: Traffic::of(flows) };
+        let load = Load { bytes: size - FCS, traffic: Traffic::of(flows), rings: args.rings };
         let suffix = if size == SHORTEST { String::new() } else { format!("-{size}B") };
         let [ours, peer, least] =
             ["netvm-normal", "ovs-normal", "floor"].map(|name| format!("{name}-{flows}{suffix}"));
@@ -66,7 +66,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
                     flows: &flows,
                     signature_cache: false,
                     traffic: load.traffic,
-                    guests: Some(load.bytes),
+                    guests: Some(load),
                 };
                 let outcome = ovs::measure(sandbox, setup, cores, plan)?;
                 Ok(vec![Figure::new(&name, Unit::Mpps, outcome.mpps)])

@@ -5,7 +5,8 @@
 //!   net_null + traffic -> virtio-user A -> switch -> virtio-user B -> net_null
 //! ```
 //!
-//! One thread generates and swallows: on two cores, the switch has one to itself. Guest B says one burst first, by which a
+//! One thread generates and swallows: on two cores, the switch has one to itself. It takes its mbufs in bulk
+//! (`peer/bulk.c`), so that the guests are not what is measured. Guest B says one burst first, by which a
 //! switch learns where the traffic's destination is.
 
 use std::fs::{self, File};
@@ -16,6 +17,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::cli::Cores;
@@ -36,6 +38,26 @@ const THREADS: [&str; 3] = ["lcore-worker", "rte-worker", "dpdk-worker"];
 const SECOND: usize = 2;
 /// Descriptors of each ring.
 const DESCRIPTORS: u32 = 1024;
+/// Packets that any testpmd here takes at once, the one that is the floor, too.
+const BURST: u32 = 64;
+
+/// How guests lay out their rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rings {
+    /// Packed (VIRTIO 1.1), descriptors used in order, one buffer a packet: what costs both sides least
+    Packed,
+    /// Split (VIRTIO 1.0), mergeable buffers: what most drivers have
+    Split,
+}
+
+impl Rings {
+    const fn options(self) -> &'static str {
+        match self {
+            Self::Packed => ",packed_vq=1,in_order=1,mrg_rxbuf=0,vectorized=1",
+            Self::Split => "",
+        }
+    }
+}
 
 /// The traffic of two guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +66,8 @@ pub struct Load {
     pub bytes: u16,
     /// Its flows.
     pub traffic: Traffic,
+    /// The guests' rings.
+    pub rings: Rings,
 }
 
 /// Where the guests' sockets are in a folder.
@@ -90,9 +114,9 @@ impl Testpmd {
             "--forward-mode=io",
             "--port-topology=paired",
             "--nb-cores=1",
-            "--burst=32",
+            "--total-num-mbufs=16384",
         ]);
-        command.arg("--total-num-mbufs=16384");
+        command.arg(format!("--burst={BURST}"));
         command.args([format!("--rxd={DESCRIPTORS}"), format!("--txd={DESCRIPTORS}")]);
         command.stdin(Stdio::piped()).stdout(file).stderr(errors);
         // SAFETY: between fork and exec only one system call is made; nothing is allocated and no lock is taken.
@@ -189,8 +213,9 @@ impl Guests {
         let [a, b] = sockets(folder);
         let guest = |number: u8, path: &Path, mac: u8| {
             format!(
-                "--vdev=net_virtio_user{number},path={},queue_size={DESCRIPTORS},mac=02:00:00:00:00:{mac:02x}",
-                path.display()
+                "--vdev=net_virtio_user{number},path={},queue_size={DESCRIPTORS},mac=02:00:00:00:00:{mac:02x}{}",
+                path.display(),
+                load.rings.options()
             )
         };
         let devices = [
@@ -201,7 +226,10 @@ impl Guests {
             "-d".to_owned(),
             plugin.display().to_string(),
         ];
-        let describe = |command: &mut Command| load.traffic.describe(command, &ready);
+        let describe = |command: &mut Command| {
+            load.traffic.describe(command, &ready);
+            command.env("NETVM_BENCH_BULK", "1");
+        };
         let mut testpmd = Testpmd::start(folder, "guests", (core, core), &devices, describe)?;
         testpmd.wait_for("four ports", |text| text.contains("Port 3: "))?;
         testpmd.wait_for("traffic", |_| ready.exists())?;

@@ -60,8 +60,8 @@ pub struct Setup<'a> {
     pub signature_cache: bool,
     /// What comes in.
     pub traffic: Traffic,
-    /// From and to guests on vhost-user, in frames of so many bytes without FCS; else from a null device to another.
-    pub guests: Option<u16>,
+    /// From and to guests on vhost-user; else from a null device to another.
+    pub guests: Option<Load>,
 }
 
 /// The flow that sends all packets from the one port out of the other.
@@ -148,8 +148,7 @@ impl Ovs {
         let switch = Daemon::spawn(&mut switch, &folder, "switch", cores.nf)?;
         let mut ovs = Self { folder, guests: None, switch, _database: database };
         ovs.connect(setup).map_err(|error| ovs.explain(error))?;
-        if let Some(bytes) = setup.guests {
-            let load = Load { bytes, traffic: setup.traffic };
+        if let Some(load) = setup.guests {
             ovs.guests = Some(RefCell::new(Guests::start(&ovs.folder, load, cores.nf)?));
             ovs.await_traffic()?;
         }
