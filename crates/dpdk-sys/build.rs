@@ -10,8 +10,17 @@ const OLDEST: &str = "22.11";
 
 /// The libraries whose symbols the shim and the bindings name; drivers are plug-ins that the EAL loads.
 /// Older releases have no rte_log of its own.
-const LIBRARIES: [&str; 8] =
-    ["rte_acl", "rte_eal", "rte_ethdev", "rte_log", "rte_mbuf", "rte_mempool", "rte_ring", "rte_vhost"];
+const LIBRARIES: [&str; 9] = [
+    "rte_acl",
+    "rte_dmadev",
+    "rte_eal",
+    "rte_ethdev",
+    "rte_log",
+    "rte_mbuf",
+    "rte_mempool",
+    "rte_ring",
+    "rte_vhost",
+];
 
 /// DPDK's own functions that are bound as they are; everything else goes through `netvm_*` of the shim.
 const FUNCTIONS: [&str; 22] = [
@@ -41,9 +50,19 @@ const FUNCTIONS: [&str; 22] = [
 
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
-    for part in
-        ["acl.c", "acl.h", "lane.h", "offload.c", "offload.h", "shim.c", "shim.h", "vhost.c", "vhost.h"]
-    {
+    for part in [
+        "acl.c",
+        "acl.h",
+        "copier.c",
+        "copier.h",
+        "lane.h",
+        "offload.c",
+        "offload.h",
+        "shim.c",
+        "shim.h",
+        "vhost.c",
+        "vhost.h",
+    ] {
         println!("cargo:rerun-if-changed=src/{part}");
     }
     match build() {
@@ -77,6 +96,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         .file("src/acl.c")
         .file("src/offload.c")
         .file("src/vhost.c")
+        .file("src/copier.c")
         .std("gnu11")
         .opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
@@ -104,6 +124,7 @@ fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
         .header("src/acl.h")
         .header("src/offload.h")
         .header("src/vhost.h")
+        .header("src/copier.h")
         .clang_args(flags)
         .clang_arg("-DALLOW_EXPERIMENTAL_API")
         .rust_edition(bindgen::RustEdition::Edition2024)

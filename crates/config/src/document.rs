@@ -5,7 +5,7 @@ use toml::Value;
 
 use crate::model::{
     AclDefault, Balance, Chain, Eviction, Group, Host, Idle, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortKind, VmConfig,
+    PortConfig, PortKind, VhostDma, VmConfig,
 };
 
 mod policy;
@@ -125,9 +125,12 @@ fn port(host: &Host, port: &PortConfig) -> Item {
         PortKind::AfPacket { interface } | PortKind::Tap { interface } => {
             fields.push(("interface", text(interface)));
         }
-        PortKind::VhostUser { path, mode } => {
+        PortKind::VhostUser { path, mode, dma } => {
             fields.push(("path", text(&path.to_string_lossy())));
             fields.push(("mode", text(mode.word())));
+            if *dma != VhostDma::Off {
+                fields.push(("dma", text(dma.word())));
+            }
         }
         PortKind::Pcap { input, output, paced } => {
             fields.extend(input.iter().map(|path| ("input", text(&path.to_string_lossy()))));

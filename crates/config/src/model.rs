@@ -29,7 +29,7 @@ mod vm;
 
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig};
 pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
-pub use port::{PortConfig, PortKind, SourceConfig, VhostMode};
+pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
 pub use switching::{AclDefault, Forward, Guard, PortPolicy, SwitchConfig, VlanMode};
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify};
 

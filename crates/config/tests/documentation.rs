@@ -79,7 +79,7 @@ fn every_key_is_documented_and_every_documented_key_is_one() {
             { name = "b", kind = "af_xdp", interface = "b", forward = { out = "a" }, vlan = { trunk = 1, native = 2 } },
             { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x" },
             { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" } },
-            { name = "e", kind = "vhost-user", path = "/e", mode = "client" },
+            { name = "e", kind = "vhost-user", path = "/e", mode = "client", dma = "auto" },
         ]
         nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1 }]
         vm = [

@@ -191,6 +191,7 @@ fn every_wrong_line_is_named_with_a_remedy() {
         ("kind = \"af_xdp\"", "kind = \"xdp\"", 0, Kind::BadValue, "did you mean `af_xdp`?"),
         ("mode = \"client\"", "mode = \"host\"", 0, Kind::BadValue, "possible values are `server`, `client`"),
         ("path = \"guest.sock\"", "path = \"\"", 0, Kind::BadValue, "from 1 to 107 bytes"),
+        ("mode = \"client\"", "dma = \"a b\"", 0, Kind::BadValue, "`off`, `auto`, or a DMA device"),
         ("ring_size = 512", "ring_size = 500", 0, Kind::BadValue, "256 and 512 are"),
         ("ring_size = 512", "ring_size = 8", 0, Kind::BadValue, "from 16 to 65536"),
         ("cell_size = 2048", "cell_size = 2000", 0, Kind::BadValue, "1984 and 2048 are"),

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <linux/virtio_net.h>
 
@@ -16,10 +17,52 @@
 #define BIT(feature) (1ULL << (feature))
 
 /* Fragmentation of UDP by the peer (UFO) is left out: no driver since Linux 4.14 sends it. */
-#define NEVER (BIT(VIRTIO_NET_F_HOST_UFO) | BIT(VIRTIO_NET_F_GUEST_UFO))
+/*
+ * Nor is the log of a migration offered: the library writes it at an offset behind its mapping that the other side chooses
+ * (log_base of vhost_user_set_log_base, DPDK 22.11 to 25.11).
+ */
+#define NEVER (BIT(VIRTIO_NET_F_HOST_UFO) | BIT(VIRTIO_NET_F_GUEST_UFO) | BIT(VHOST_F_LOG_ALL))
 
 /* Of one connection; the library keeps a pointer to them. */
 static struct rte_vhost_device_ops callbacks;
+static struct netvm_vhost_callbacks ours;
+
+/* The messages for which the library holds the locks of all vrings; the same from DPDK 22.11 to 25.11. */
+static int
+is_locked(uint32_t request)
+{
+	const uint32_t locked = 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12 |
+		1 << 13 | 1 << 14 | 1 << 16 | 1 << 18 | 1 << 19 | 1 << 20 | 1 << 21;
+
+	return request < 32 && (locked >> request & 1);
+}
+
+/* A message begins with its number (vhost-user, "Message Specification"). */
+static enum rte_vhost_msg_result
+before(int device, void *message)
+{
+	uint32_t request = *(const uint32_t *)message;
+
+	ours.message(device, request, is_locked(request));
+	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+}
+
+static enum rte_vhost_msg_result
+after(int device, void *message)
+{
+	uint32_t request = *(const uint32_t *)message;
+
+	ours.handled(device, request, is_locked(request));
+	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+}
+
+static const struct rte_vhost_user_extern_ops hooks = { .pre_msg_handle = before, .post_msg_handle = after };
+
+static int
+met(int device)
+{
+	return rte_vhost_extern_callback_register(device, &hooks, NULL);
+}
 
 static int
 serve(const struct netvm_vhost_spec *spec)
@@ -32,6 +75,8 @@ serve(const struct netvm_vhost_spec *spec)
 	/* Without segmentation a packet that needs a second mbuf is one that is too long. */
 	if (!spec->segmentation)
 		flags |= RTE_VHOST_USER_LINEARBUF_SUPPORT;
+	if (spec->copier)
+		flags |= RTE_VHOST_USER_ASYNC_COPY;
 	errno = 0;
 	error = rte_vhost_driver_register(spec->path, flags);
 	if (error != 0)
@@ -55,6 +100,8 @@ netvm_vhost_open(const struct netvm_vhost_spec *spec)
 {
 	int error;
 
+	ours = spec->callbacks;
+	callbacks.new_connection = met;
 	callbacks.new_device = spec->callbacks.arrived;
 	callbacks.destroy_device = spec->callbacks.left;
 	callbacks.destroy_connection = spec->callbacks.gone;
@@ -98,6 +145,23 @@ netvm_vhost_accepts(int device)
 	if (features & BIT(VIRTIO_NET_F_GUEST_TSO6))
 		accepts |= NETVM_VHOST_TSO6;
 	return accepts;
+}
+
+uint32_t
+netvm_vhost_memory(int device, struct netvm_vhost_piece pieces[NETVM_VHOST_MAX_PIECES])
+{
+	struct rte_vhost_memory *memory = NULL;
+	uint32_t i, count;
+
+	if (rte_vhost_get_mem_table(device, &memory) != 0)
+		return 0;
+	count = RTE_MIN(memory->nregions, (uint32_t)NETVM_VHOST_MAX_PIECES);
+	for (i = 0; i < count; i++) {
+		pieces[i].start = (uintptr_t)memory->regions[i].mmap_addr;
+		pieces[i].bytes = memory->regions[i].mmap_size;
+	}
+	free(memory);
+	return count;
 }
 
 int

@@ -18,6 +18,10 @@ enum netvm_vhost_constant {
 	NETVM_VHOST_BURST = 32,
 	/** Longest path of a socket, with its NUL byte. */
 	NETVM_VHOST_PATH = 108,
+	/** Most devices, over all sockets. */
+	NETVM_VHOST_MAX_DEVICES = 1024,
+	/** Most pieces of memory that a guest shares. */
+	NETVM_VHOST_MAX_PIECES = 8,
 };
 
 /** What a guest takes besides plain packets. */
@@ -28,6 +32,8 @@ enum netvm_vhost_accepts {
 	NETVM_VHOST_TSO4 = 2,
 	/** The same over IPv6. */
 	NETVM_VHOST_TSO6 = 4,
+	/** Not the guest's: a DMA engine may copy to it. */
+	NETVM_VHOST_COPIER = 8,
 };
 
 /** Called by the thread that serves the sockets, or by the one that closes a port. */
@@ -40,6 +46,16 @@ struct netvm_vhost_callbacks {
 	void (*gone)(int device);
 	/** A vring was switched on or off. */
 	int (*vring)(int device, uint16_t vring, int enabled);
+	/** A message is about to be handled, by this thread; with the device's vrings locked if `locked`. */
+	void (*message)(int device, uint32_t request, int locked);
+	/** It has been. Not called if it was refused. */
+	void (*handled)(int device, uint32_t request, int locked);
+};
+
+/** Memory that a guest shares, where it is mapped here. */
+struct netvm_vhost_piece {
+	uintptr_t start;
+	uintptr_t bytes;
 };
 
 struct netvm_vhost_spec {
@@ -49,6 +65,8 @@ struct netvm_vhost_spec {
 	uint8_t client;
 	/** Offer to take TCP segments that are longer than a packet. */
 	uint8_t segmentation;
+	/** Copies may be handed to a DMA engine. */
+	uint8_t copier;
 };
 
 /** Begins to serve a socket. 0 or a negative errno. */
@@ -62,6 +80,9 @@ int netvm_vhost_path(int device, char path[NETVM_VHOST_PATH]);
 
 /** NETVM_VHOST_* of what the guest agreed to; 0 if the device is gone. */
 uint32_t netvm_vhost_accepts(int device);
+
+/** What a guest shares; returns how many pieces were written, or 0. */
+uint32_t netvm_vhost_memory(int device, struct netvm_vhost_piece pieces[NETVM_VHOST_MAX_PIECES]);
 
 /** The eventfd by which a guest tells of a vring, or a negative number. */
 int netvm_vhost_kick(int device, uint16_t vring);

@@ -11,6 +11,7 @@
 //! | `builder`, `port`, `queue` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
 //! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
 //! | `vhost` | [`VhostPort`] serves a vhost-user socket; [`VhostQueue`] moves batches from and to the guest |
+//! | `copier` | [`Copier`]: a DMA engine that copies to a port's guest |
 //! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
 //! | `cycles` | [`cycles()`], the time stamp counter |
 //!
@@ -26,6 +27,7 @@ mod arrival;
 mod batch;
 mod builder;
 mod cells;
+mod copier;
 mod cycles;
 mod device;
 mod dma;
@@ -47,6 +49,7 @@ pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use batch::{Batch, Drain};
 pub use builder::{PortBuilder, PortError, Started};
 pub use cells::{CellLayout, HEADROOM};
+pub use copier::{Copier, CopierError, CopierStats};
 pub use cycles::{cycles, tsc_hz};
 pub use device::{Device, PciAddress, PciAddressError};
 pub use dma::DmaError;
@@ -59,4 +62,6 @@ pub use pool::{Pool, PoolError, PoolOptions, Store};
 pub use port::{Link, Port, PortInfo, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ring::{RingConsumer, RingError, RingProducer, ring};
-pub use vhost::{Accepts, VhostError, VhostMode, VhostOptions, VhostPort, VhostQueue, VhostStatus};
+pub use vhost::{
+    Accepts, CopierStatus, VhostError, VhostMode, VhostOptions, VhostPort, VhostQueue, VhostStatus,
+};

@@ -4,97 +4,35 @@
 
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/guests.rs"]
+mod guests;
 #[path = "support/pcap.rs"]
 mod pcap;
 mod support;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use guest::{Guest, Running, socket, turn};
-use netvm_config::model::{
-    EngineConfig, Forward, Guard, Host, Idle, OnFailure, Police, PortConfig, PortKind, Rate, VhostMode,
+use guests::{
+    SOON, connected, flood, frames, goes_on, host, leaves_work, no_cell_is_lost, segments, swallow, transfer,
+    view,
 };
-use netvm_engine::{DropReason, Engine, PortView};
-use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
-use pcap::{Scratch, read, write};
-use support::{Rig, chain, group, nf, port, rule};
-
-const SOON: Duration = Duration::from_secs(60);
+use netvm_config::model::{
+    EngineConfig, Forward, Guard, Host, Idle, OnFailure, Police, PortKind, Rate, VhostDma, VhostMode,
+};
+use netvm_engine::{DropReason, Engine};
+use netvm_wire::{MacAddr, checksum, parse};
+use pcap::Scratch;
+use support::{Rig, chain, nf, rule};
 
 #[test]
 fn nf_process() {
     support::be_an_nf();
 }
 
-fn vhost(id: u16, path: &Path, mode: VhostMode) -> PortConfig {
-    let mut port = port(id, &format!("guest{id}"), PortKind::VhostUser { path: path.to_owned(), mode });
-    port.policy.forward = Forward::Normal;
-    port.group = Some(netvm_engine::GroupId(0));
-    port
-}
-
-/// Ports for guests with these sockets.
-fn host(paths: &[&Path]) -> Host {
-    let ports = (0..).zip(paths).map(|(id, path)| vhost(id, path, VhostMode::Server)).collect();
-    Host { groups: vec![group(0, 4096, 2048)], ports, ..Host::default() }
-}
-
-fn view(engine: &Engine, id: u16) -> PortView {
-    engine.ports().into_iter().find(|port| port.id.0 == id).unwrap()
-}
-
-fn connected(rig: &mut Rig, id: u16) {
-    assert!(rig.until(SOON, |engine| view(engine, id).link == Some(true)), "{}", rig.story());
-}
-
 fn drops(rig: &Rig, id: u16, reason: DropReason) -> u64 {
     let drops = view(&rig.engine, id).drops;
     drops.iter().find(|(why, _)| *why == reason).map_or(0, |(_, count)| *count)
-}
-
-/// All cells come back to the pool once nobody sends any more.
-fn no_cell_is_lost(rig: &mut Rig) {
-    let home = rig.until(SOON, |engine| {
-        let groups = engine.groups();
-        groups.iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.cells)
-    });
-    assert!(home, "{}", rig.story());
-}
-
-fn frames(count: u16) -> Vec<Vec<u8>> {
-    let of = |n: u16| {
-        let builder = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-        let builder = builder.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        builder.udp(1000 + n, 53).payload(&vec![n as u8; usize::from(n) * 7 % 1400]).to_vec().unwrap()
-    };
-    (0..count).map(of).collect()
-}
-
-/// A guest that sends the frames, and one that keeps what it gets.
-fn transfer(
-    rig: &mut Rig,
-    scratch: &Scratch,
-    sender: Guest<'_>,
-    receiver: Guest<'_>,
-    frames: &[Vec<u8>],
-    expected: u64,
-) -> Vec<Vec<u8>> {
-    let (nothing, input, output) =
-        (scratch.file("none.pcap"), scratch.file("sent.pcap"), scratch.file("got.pcap"));
-    let empty = scratch.file("empty.pcap");
-    write(&empty, &[]);
-    write(&input, frames);
-    let receiver = receiver.capture(&empty, &output).start();
-    connected(rig, 1);
-    let sender = sender.capture(&input, &nothing).start();
-    let came = rig.until(SOON, |engine| view(engine, 1).tx_packets >= expected);
-    assert!(came, "{}", rig.story());
-    // What is in the guest's ring is taken within a few milliseconds.
-    std::thread::sleep(Duration::from_millis(300));
-    sender.quit();
-    receiver.quit();
-    read(&output)
 }
 
 #[test]
@@ -128,15 +66,15 @@ fn a_port_is_opened_again_when_it_changes_and_what_is_in_its_way_is_named() {
     assert_eq!(view(&rig.engine, 0).link, Some(false));
     // What a netvm that was killed has left is no obstacle, what is no socket is.
     drop(std::os::unix::net::UnixListener::bind(&b).unwrap());
-    host.ports[0].kind = PortKind::VhostUser { path: b.clone(), mode: VhostMode::Server };
+    host.ports[0].kind = PortKind::VhostUser { path: b.clone(), mode: VhostMode::Server, dma: VhostDma::Off };
     rig.engine.apply(&host).unwrap();
     assert!(!a.exists() && b.exists());
     std::fs::write(&a, "").unwrap();
-    host.ports[0].kind = PortKind::VhostUser { path: a, mode: VhostMode::Server };
+    host.ports[0].kind = PortKind::VhostUser { path: a, mode: VhostMode::Server, dma: VhostDma::Off };
     let error = rig.engine.apply(&host).unwrap_err().to_string();
     assert!(error.contains("port guest0") && error.contains("no socket"), "{error}");
     let nowhere = scratch.path().join("missing/c.sock");
-    host.ports[0].kind = PortKind::VhostUser { path: nowhere, mode: VhostMode::Server };
+    host.ports[0].kind = PortKind::VhostUser { path: nowhere, mode: VhostMode::Server, dma: VhostDma::Off };
     let error = rig.engine.apply(&host).unwrap_err().to_string();
     assert!(error.contains("missing/c.sock") && error.contains("directory"), "{error}");
 }
@@ -159,31 +97,6 @@ fn several_queues_serve_whatever_the_guest_uses() {
     let got = transfer(&mut rig, &scratch, sender, receiver, &sent, 100);
     assert_eq!(got, sent);
     no_cell_is_lost(&mut rig);
-}
-
-/// What a guest with one long TCP segment and a checksum to be computed sends.
-fn leaves_work(socket: &Path) -> Guest<'_> {
-    let mut guest = Guest::new(socket);
-    guest.arguments = vec!["--mbuf-size=10240", "--max-pkt-len=9728"];
-    guest.commands = "set fwd csum\nport stop all\ncsum set ip sw 1\ncsum set tcp hw 1\ncsum set udp hw 1\n\
-                      tso set 700 1\nport start all\nstart\n";
-    guest
-}
-
-/// A segment of 5000 bytes of payload, and a short packet, over IPv4 and IPv6.
-fn segments() -> Vec<Vec<u8>> {
-    let payload: Vec<u8> = (0..5000u32).map(|n| (n * n / 7) as u8).collect();
-    let mut frames = Vec::new();
-    for (from, to) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
-        let builder = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-        let builder = builder.ip(from.parse().unwrap(), to.parse().unwrap());
-        let tcp = builder.tcp(1, 2, TcpFlags::ACK | TcpFlags::PSH).numbers(u32::MAX - 1000, 5);
-        frames.push(tcp.payload(&payload).to_vec().unwrap());
-        frames.push(
-            builder.udp(3, 4).payload(b"a datagram whose checksum is computed by others").to_vec().unwrap(),
-        );
-    }
-    frames
 }
 
 /// Frames are sound, none is longer than the segments that were asked for, and the payloads are those that were sent.
@@ -258,26 +171,6 @@ fn what_a_guest_leaves_is_done_before_a_chain() {
     no_cell_is_lost(&mut rig);
 }
 
-/// A guest that sends all it can.
-fn flood(path: &Path) -> Running {
-    let mut guest = Guest::new(path);
-    guest.arguments = vec!["--forward-mode=txonly", "--port-topology=loop"];
-    guest.start()
-}
-
-/// One that swallows all.
-fn swallow(path: &Path) -> Running {
-    let mut guest = Guest::new(path);
-    guest.arguments = vec!["--forward-mode=rxonly", "--port-topology=loop"];
-    guest.start()
-}
-
-/// More packets leave by port 1.
-fn goes_on(rig: &mut Rig) {
-    let before = rig.sent(1);
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.story());
-}
-
 #[test]
 fn guests_that_are_killed_under_load_lose_no_cell_and_come_back() {
     let Some(_turn) = turn() else { return };
@@ -314,7 +207,7 @@ fn guests_that_make_their_socket_are_connected_to_whenever_it_is_there() {
     let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
     let mut host = host(&[&a, &b]);
     for (port, path) in host.ports.iter_mut().zip([&a, &b]) {
-        port.kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Client };
+        port.kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Client, dma: VhostDma::Off };
     }
     let guest = |path| {
         let mut guest = Guest::new(path);

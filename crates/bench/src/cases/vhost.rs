@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use netvm_config::model::{Forward, Host, Idle, PortKind, VhostMode};
+use netvm_config::model::{Forward, Host, Idle, PortKind, VhostDma, VhostMode};
 
 use crate::cli::{Cores, VhostArgs};
 use crate::error::BenchError;
@@ -90,7 +90,7 @@ fn host(folder: &Path, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("guests", CELLS, 2048);
     for (name, path) in ["a", "b"].into_iter().zip(sockets(folder)) {
-        layout.port(name, PortKind::VhostUser { path, mode: VhostMode::Server }, 1500);
+        layout.port(name, PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off }, 1500);
     }
     let mut host = layout.build();
     for port in &mut host.ports {

@@ -14,7 +14,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Idle, Output, PortKind, Verdict, VhostMode};
+use netvm_config::model::{Idle, Output, PortKind, Verdict, VhostDma, VhostMode};
 use netvm_vm::{Accel, Card};
 
 use crate::cli::{Cores, VmArgs};
@@ -70,8 +70,11 @@ fn around(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, Bench
     let mut layout = Layout::new(cores.engine, Idle::Poll);
     let source = layout.port("source", paced(FRAME, 5000), 1500);
     let path = guest.socket();
-    let port =
-        layout.port("guest", PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server }, 1500);
+    let port = layout.port(
+        "guest",
+        PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off },
+        1500,
+    );
     layout.rule(source, Verdict::Port(port));
     layout.rule(port, Verdict::Port(port));
     let mut rig = Rig::start(&layout.build(), &[])?;

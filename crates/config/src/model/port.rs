@@ -67,6 +67,8 @@ pub enum PortKind {
         path: PathBuf,
         /// Who makes it.
         mode: VhostMode,
+        /// What copies packets to the guest.
+        dma: VhostDma,
     },
     /// A capture is read, a capture is written.
     Pcap {
@@ -114,6 +116,30 @@ pub enum VhostMode {
     Server,
     /// The guest: netvm connects, and again when the guest was restarted.
     Client,
+}
+
+/// What copies packets to the guest of a [`PortKind::VhostUser`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum VhostDma {
+    /// The processor.
+    #[default]
+    Off,
+    /// A DMA engine that nobody uses, if there is one, else the processor.
+    Auto,
+    /// A DMA engine, by DPDK's name for it.
+    Device(String),
+}
+
+impl VhostDma {
+    /// What the configuration has for it.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+            Self::Device(name) => name,
+        }
+    }
 }
 
 impl VhostMode {

@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::{RawPort, name, port_policy};
 use crate::document::INGRESS;
 use crate::finding::Kind;
-use crate::model::{PortKind, SourceConfig, VhostMode};
+use crate::model::{PortKind, SourceConfig, VhostDma, VhostMode};
 use crate::read::{Reader, at};
 
 /// Ethernet's payload, and netvm's default.
@@ -23,6 +23,9 @@ const INTERFACE_BYTES: usize = 15;
 
 /// Longest path of a socket (`sun_path` of `unix(7)`, without the NUL byte).
 const SOCKET_BYTES: usize = 107;
+
+/// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
+const DEVICE_BYTES: usize = 63;
 
 const VHOST_MODES: &[(&str, VhostMode)] =
     &[(VhostMode::Server.word(), VhostMode::Server), (VhostMode::Client.word(), VhostMode::Client)];
@@ -46,6 +49,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("generic", "kind = \"af_xdp\""),
     ("path", "kind = \"vhost-user\""),
     ("mode", "kind = \"vhost-user\""),
+    ("dma", "kind = \"vhost-user\""),
     ("input", "kind = \"pcap\""),
     ("output", "kind = \"pcap\""),
     ("paced", "kind = \"pcap\""),
@@ -212,8 +216,29 @@ fn vhost_user(table: &Reader<'_>) -> (Option<PortKind>, Option<Spanned<String>>)
         }
         fits
     });
-    let kind = path.as_ref().map(|path| PortKind::VhostUser { path: PathBuf::from(path.get_ref()), mode });
+    let dma = dma(table);
+    let kind =
+        path.as_ref().map(|path| PortKind::VhostUser { path: PathBuf::from(path.get_ref()), mode, dma });
     (kind, path)
+}
+
+fn dma(table: &Reader<'_>) -> VhostDma {
+    let Some(word) = table.text("dma") else { return VhostDma::default() };
+    let name = word.get_ref();
+    match name.as_str() {
+        "off" => VhostDma::Off,
+        "auto" => VhostDma::Auto,
+        _ if (1..=DEVICE_BYTES).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            VhostDma::Device(name.clone())
+        }
+        _ => {
+            table
+                .bad_value("dma", word.span(), &format!("cannot be `{name}`"))
+                .help("`off`, `auto`, or a DMA device as DPDK names it, such as `wq0.1`")
+                .keep();
+            VhostDma::Off
+        }
+    }
 }
 
 fn pcap(table: &Reader<'_>) -> (Option<PortKind>, Option<Spanned<String>>) {

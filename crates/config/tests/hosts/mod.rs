@@ -5,7 +5,7 @@ mod vms;
 
 use netvm_config::model::{
     Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig, VhostMode,
+    PortConfig, PortId, PortKind, PortPolicy, RoleId, SourceConfig, VhostDma, VhostMode,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -58,8 +58,15 @@ fn kind() -> impl Strategy<Value = PortKind> {
         Just(PortKind::AfPacket { interface: String::new() }),
         Just(PortKind::Tap { interface: String::new() }),
         Just(PortKind::Pci { address: String::new() }),
-        prop_oneof![Just(VhostMode::Server), Just(VhostMode::Client)]
-            .prop_map(|mode| PortKind::VhostUser { path: Default::default(), mode }),
+        (
+            prop_oneof![Just(VhostMode::Server), Just(VhostMode::Client)],
+            prop_oneof![
+                Just(VhostDma::Off),
+                Just(VhostDma::Auto),
+                "wq[0-9]\\.[0-9]".prop_map(VhostDma::Device)
+            ]
+        )
+            .prop_map(|(mode, dma)| PortKind::VhostUser { path: Default::default(), mode, dma }),
         (path(), any::<bool>(), any::<bool>()).prop_map(|(input, output, paced)| PortKind::Pcap {
             output: (output || input.is_none()).then(Default::default),
             input: input.map(Into::into),

@@ -15,6 +15,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
+use dpdk_sys as sys;
+
 /// What an owner needs to know to move packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
@@ -29,6 +31,12 @@ pub(super) struct Pass {
 }
 
 impl Pass {
+    /// Whether the copier may copy to the guest.
+    #[inline(always)]
+    pub(super) const fn copied(self) -> bool {
+        self.accepts & sys::NETVM_VHOST_COPIER as u8 != 0
+    }
+
     /// Never 0, which means that the gate is closed.
     fn to_word(self) -> u64 {
         let device = u64::from(self.device.cast_unsigned() as u16) + 1;

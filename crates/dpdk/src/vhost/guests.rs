@@ -2,13 +2,15 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk_sys as sys;
 
+use super::flights::{self, Flights};
 use super::gate::{Gate, Pass, quiesce};
-use super::{Accepts, VhostStatus};
+use super::{Accepts, VhostStatus, shrunk};
+use crate::Copier;
 
 const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
 
@@ -18,7 +20,14 @@ pub(super) const CALLBACKS: sys::netvm_vhost_callbacks = sys::netvm_vhost_callba
     left: Some(left),
     gone: Some(gone),
     vring: Some(vring),
+    message: Some(message),
+    handled: Some(handled),
 };
+
+/// The message that brings the guest's memory, and the one that takes everything back (vhost-user, "Front-end message
+/// types").
+const SET_MEM_TABLE: u32 = 5;
+const RESET_OWNER: u32 = 4;
 
 /// The sockets that are served.
 static SERVED: Mutex<Vec<Arc<Guests>>> = Mutex::new(Vec::new());
@@ -29,10 +38,20 @@ struct Device {
     number: i32,
     /// Its driver is ready.
     ready: bool,
+    /// It has taken back memory that it shares.
+    shrunk: bool,
     accepts: u8,
+    /// Queue pairs to which the copier may copy, a bit each.
+    copied: u64,
     /// Queue pairs whose receive ring, or transmit ring, is switched on, a bit each.
     receiving: u64,
     sending: u64,
+}
+
+impl Device {
+    const fn usable(&self) -> bool {
+        self.ready && !self.shrunk
+    }
 }
 
 /// What a port knows of its guest.
@@ -45,11 +64,15 @@ pub(crate) struct Guests {
     /// Connections, the newest last. It is the newest that is ready which has the port.
     devices: Mutex<Vec<Device>>,
     epoch: AtomicU16,
+    /// What the copier has under way.
+    pub(super) flights: Option<Flights>,
+    /// How often a guest has shrunk its memory.
+    pub(super) shrinks: AtomicU32,
 }
 
 impl Guests {
     /// `None` if the socket is served already.
-    pub(super) fn register(path: CString, queues: u16) -> Option<Arc<Self>> {
+    pub(super) fn register(path: CString, queues: u16, copier: Option<Copier>) -> Option<Arc<Self>> {
         let mut served = lock(&SERVED);
         if served.iter().any(|guests| guests.path == path) {
             return None;
@@ -60,6 +83,8 @@ impl Guests {
             kicks: (0..queues).map(|_| Mutex::new(Arc::default())).collect(),
             devices: Mutex::default(),
             epoch: AtomicU16::new(0),
+            flights: copier.map(Flights::new),
+            shrinks: AtomicU32::new(0),
         });
         served.push(Arc::clone(&guests));
         Some(guests)
@@ -71,11 +96,15 @@ impl Guests {
 
     pub(super) fn status(&self) -> VhostStatus {
         let devices = lock(&self.devices);
-        let Some(device) = devices.iter().rev().find(|device| device.ready) else {
-            return VhostStatus::default();
+        let Some(device) = devices.iter().rev().find(|device| device.usable()) else {
+            return VhostStatus {
+                shrunk: devices.iter().any(|device| device.shrunk),
+                ..VhostStatus::default()
+            };
         };
         VhostStatus {
             connected: true,
+            shrunk: false,
             queue_pairs: (device.receiving | device.sending).count_ones() as u16,
             accepts: Accepts::from_bits(device.accepts),
         }
@@ -90,22 +119,46 @@ impl Guests {
     fn change(&self, number: i32, change: impl FnOnce(&mut Vec<Device>, usize)) {
         let mut devices = lock(&self.devices);
         let place = devices.iter().position(|device| device.number == number).unwrap_or_else(|| {
-            devices.push(Device { number, ready: false, accepts: 0, receiving: 0, sending: 0 });
+            devices.push(Device {
+                number,
+                ready: false,
+                shrunk: false,
+                accepts: 0,
+                copied: 0,
+                receiving: 0,
+                sending: 0,
+            });
             devices.len() - 1
         });
         change(&mut devices, place);
-        let current = devices.iter().rev().find(|device| device.ready);
+        let current = devices.iter().rev().find(|device| device.usable());
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
         for ((n, gate), known) in (0u16..).zip(&self.gates).zip(&self.kicks) {
             let pairs = current.map_or(0, |device| device.sending & share(n, self.gates.len()));
             *lock(known) = current.map_or_else(Arc::default, |device| kicks_of(device.number, pairs));
-            let open = current.map(|device| Pass {
-                device: device.number,
-                epoch,
-                send_pair: send_pair(device.receiving, n),
-                accepts: device.accepts,
+            let open = current.map(|device| {
+                let send_pair = send_pair(device.receiving, n);
+                let copier = (device.copied >> send_pair & 1) as u8 * sys::NETVM_VHOST_COPIER as u8;
+                Pass { device: device.number, epoch, send_pair, accepts: device.accepts | copier }
             });
             gate.set(open, pairs);
+        }
+    }
+
+    /// Closes the gates if the device has them. Nothing is asked of the library, which handles messages at the same time.
+    fn cut_off(&self, number: i32) {
+        let mut devices = lock(&self.devices);
+        let current = devices.iter().rev().find(|device| device.usable()).map(|device| device.number);
+        let Some(device) = devices.iter_mut().find(|device| device.number == number && !device.shrunk) else {
+            return;
+        };
+        device.shrunk = true;
+        self.shrinks.fetch_add(1, Ordering::Relaxed);
+        if current == Some(number) {
+            for (gate, kicks) in self.gates.iter().zip(&self.kicks) {
+                *lock(kicks) = Arc::default();
+                gate.set(None, 0);
+            }
         }
     }
 }
@@ -154,15 +207,20 @@ fn of(device: c_int) -> Option<Arc<Guests>> {
     lock(&SERVED).iter().find(|guests| guests.path.as_c_str() == path).cloned()
 }
 
-extern "C" fn arrived(device: c_int) -> c_int {
-    let Some(guests) = of(device) else { return -1 };
+extern "C" fn arrived(number: c_int) -> c_int {
+    let Some(guests) = of(number) else { return -1 };
     // SAFETY: the device is there, as the library calls for it.
-    let accepts = unsafe { sys::netvm_vhost_accepts(device) } as u8;
-    guests.change(device, |devices, place| {
+    let accepts = unsafe { sys::netvm_vhost_accepts(number) } as u8;
+    guests.change(number, |devices, place| {
         // Vrings have been switched on before; it becomes the newest.
         let mut device = devices.remove(place);
         device.ready = true;
+        if shrunk::is_marked(number) && !device.shrunk {
+            device.shrunk = true;
+            guests.shrinks.fetch_add(1, Ordering::Relaxed);
+        }
         device.accepts = accepts;
+        device.copied = guests.flights.as_ref().map_or(0, |flights| flights.begin(number, false));
         devices.push(device);
     });
     0
@@ -171,8 +229,14 @@ extern "C" fn arrived(device: c_int) -> c_int {
 /// Called without any of the library's locks, so that those who wait for one of these get it, and leave.
 extern "C" fn left(device: c_int) {
     if let Some(guests) = of(device) {
-        guests.change(device, |devices, place| devices[place].ready = false);
+        guests.change(device, |devices, place| {
+            devices[place].ready = false;
+            devices[place].copied = 0;
+        });
         quiesce(&guests.gates);
+        if let Some(flights) = &guests.flights {
+            flights.end(device, false);
+        }
     }
 }
 
@@ -182,6 +246,40 @@ extern "C" fn gone(device: c_int) {
             devices.remove(place);
         });
     }
+    shrunk::handled();
+    shrunk::forget(device);
+}
+
+extern "C" fn message(device: c_int, request: u32, locked: c_int) {
+    shrunk::message(device, request == SET_MEM_TABLE);
+    if locked != 0 && flights::ends(request) {
+        set_copied(device, false);
+    }
+}
+
+extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
+    match request {
+        SET_MEM_TABLE => shrunk::brought(device),
+        RESET_OWNER => shrunk::forget(device),
+        _ => {}
+    }
+    if locked != 0 && flights::ends(request) {
+        set_copied(device, true);
+    }
+    shrunk::handled();
+}
+
+/// Within a message that locks the vrings: takes a device's rings from the copier, or gives them back.
+fn set_copied(device: c_int, copied: bool) {
+    let Some(guests) = of(device) else { return };
+    let Some(flights) = &guests.flights else { return };
+    if !copied {
+        flights.end(device, true);
+    }
+    guests.change(device, |devices, place| {
+        let known = &mut devices[place];
+        known.copied = if copied && known.ready { flights.begin(device, true) } else { 0 };
+    });
 }
 
 /// May be called with the library's locks: waits for nobody.
@@ -199,6 +297,13 @@ extern "C" fn vring(device: c_int, vring: u16, enabled: c_int) -> c_int {
         });
     }
     0
+}
+
+/// Closes the gates of a guest that has taken back memory which it shares, until it connects again.
+pub(super) fn close(device: c_int) {
+    for guests in lock(&SERVED).iter() {
+        guests.cut_off(device);
+    }
 }
 
 #[cfg(test)]

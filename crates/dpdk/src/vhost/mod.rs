@@ -8,9 +8,11 @@
 //! The library serves the sockets in a thread of its own, which frees a device when its guest goes. How that thread and
 //! those that move packets keep out of each other's way is in `gate`.
 
+mod flights;
 mod gate;
 mod guests;
 mod queue;
+mod shrunk;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -18,11 +20,13 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dpdk_sys as sys;
 
-use crate::Eal;
 use crate::log::{Control, quoted, reason};
+use crate::{Copier, CopierStats, Eal};
+use flights::Flights;
 use guests::Guests;
 pub use queue::{Accepts, VhostQueue};
 
@@ -48,6 +52,17 @@ pub struct VhostOptions {
     pub queues: u16,
     /// Take TCP segments from the guest that are longer than a packet (TSO), as chains of mbufs.
     pub segmentation: bool,
+}
+
+/// The DMA engine of a port, as it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopierStatus {
+    /// DPDK's name for it.
+    pub name: String,
+    /// What it has done.
+    pub stats: CopierStats,
+    /// It did not finish a copy in a second, was stopped, and is not used any more.
+    pub stuck: bool,
 }
 
 /// A socket could not be served.
@@ -79,6 +94,14 @@ pub enum VhostError {
         /// The path.
         path: PathBuf,
     },
+    /// Nothing would hold what a guest does to its memory against netvm.
+    #[error("{path}: cannot be served: no thread or descriptor to watch over guests' memory: {}", reason(*.errno))]
+    Watch {
+        /// The socket.
+        path: PathBuf,
+        /// The error number.
+        errno: i32,
+    },
     /// DPDK refused.
     #[error("{path}: cannot be served: {}{}; does its directory exist, and may this process write there?",
         reason(*.errno), quoted(.said))]
@@ -95,8 +118,11 @@ pub enum VhostError {
 /// What is known of the guest of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VhostStatus {
-    /// Its driver is ready.
+    /// Its driver is ready, and it has not shrunk its memory.
     pub connected: bool,
+    /// It has taken back memory that it shares (its file is shorter than what was mapped). It is cut off until it connects
+    /// again.
+    pub shrunk: bool,
     /// Queue pairs that it uses.
     pub queue_pairs: u16,
     /// What it takes.
@@ -108,11 +134,16 @@ pub struct VhostStatus {
 pub struct VhostPort(Arc<Served>);
 
 impl VhostPort {
-    /// Begins to serve a socket; the queues are for whoever moves packets.
+    /// Begins to serve a socket; the queues are for whoever moves packets. Packets to the guest are copied by the copier, if
+    /// there is one; the memory of all pools that they come from must be mapped for as long as the port is open.
     ///
     /// # Errors
     /// [`VhostError`] names the socket and what is in the way.
-    pub fn open(_eal: Eal, options: &VhostOptions) -> Result<(Self, Vec<VhostQueue>), VhostError> {
+    pub fn open(
+        _eal: Eal,
+        options: &VhostOptions,
+        copier: Option<Copier>,
+    ) -> Result<(Self, Vec<VhostQueue>), VhostError> {
         let path = options.path.clone();
         let bytes = path.as_os_str().as_bytes();
         let name = CString::new(bytes)
@@ -122,8 +153,12 @@ impl VhostPort {
         if options.queues == 0 || u32::from(options.queues) > sys::NETVM_VHOST_MAX_PAIRS {
             return Err(VhostError::Queues { path, queues: options.queues });
         }
+        if let Err(errno) = shrunk::watch(guests::close) {
+            return Err(VhostError::Watch { path, errno });
+        }
         let fenced = gate::prepare();
-        let Some(guests) = Guests::register(name.clone(), options.queues) else {
+        let number = copier.as_ref().map(Copier::number);
+        let Some(guests) = Guests::register(name.clone(), options.queues, copier) else {
             return Err(VhostError::InUse { path });
         };
         // Ends the registration when it fails further on.
@@ -136,6 +171,7 @@ impl VhostPort {
             callbacks: guests::CALLBACKS,
             client: (options.mode == VhostMode::Client).into(),
             segmentation: options.segmentation.into(),
+            copier: number.is_some().into(),
         };
         let control = Control::enter();
         // SAFETY: the EAL runs; the string lives until the call returns, which copies it; the callbacks are functions, and
@@ -147,7 +183,8 @@ impl VhostPort {
         drop(control);
         served.open = true;
         let served = Arc::new(served);
-        let queues = (0..options.queues).map(|n| VhostQueue::new(Arc::clone(&served), n, fenced)).collect();
+        let queues =
+            (0..options.queues).map(|n| VhostQueue::new(Arc::clone(&served), n, fenced, number)).collect();
         Ok((Self(served), queues))
     }
 
@@ -155,6 +192,18 @@ impl VhostPort {
     #[must_use]
     pub fn status(&self) -> VhostStatus {
         self.0.guests.status()
+    }
+
+    /// Its DMA engine.
+    #[must_use]
+    pub fn copier(&self) -> Option<CopierStatus> {
+        self.0.guests.flights.as_ref().map(Flights::status)
+    }
+
+    /// How often a guest has shrunk its memory, since the port was opened.
+    #[must_use]
+    pub fn shrinks(&self) -> u32 {
+        self.0.guests.shrinks.load(Ordering::Relaxed)
     }
 }
 

@@ -50,13 +50,26 @@ pub struct VhostQueue {
     quiet: Option<Pass>,
     /// What tells of packets, while it is waited for.
     kicks: Arc<[OwnedFd]>,
+    copier: Option<i32>,
+    /// The pairs to which packets may be under way by the copier, a bit each.
+    copying: u64,
     /// The queue's owner may move, not share it.
     _one_thread: PhantomData<Cell<()>>,
 }
 
 impl VhostQueue {
-    pub(super) fn new(served: Arc<Served>, number: u16, fenced: bool) -> Self {
-        Self { served, number, fenced, turn: 0, quiet: None, kicks: Arc::default(), _one_thread: PhantomData }
+    pub(super) fn new(served: Arc<Served>, number: u16, fenced: bool, copier: Option<i32>) -> Self {
+        Self {
+            served,
+            number,
+            fenced,
+            turn: 0,
+            quiet: None,
+            kicks: Arc::default(),
+            copier,
+            copying: 0,
+            _one_thread: PhantomData,
+        }
     }
 
     #[inline(always)]
@@ -98,21 +111,39 @@ impl VhostQueue {
     /// Copies packets from the front of the batch to the guest and frees them; returns how many these are, and their bytes.
     /// The others stay in the batch: the guest's ring is full, or the first of them longer than what it has room for.
     /// `None` if no guest is there.
+    ///
+    /// With a copier, packets are only handed to it, and freed by [`VhostQueue::reap`] once they are copied.
     #[inline]
     pub fn send(&mut self, batch: &mut Batch) -> Option<(usize, u64)> {
         self.gate().glance()?;
         let (mut sent, mut bytes) = (0, 0);
         while !batch.is_empty() {
             let count = batch.len().min(BURST) as u16;
+            let mut pair = 0;
             let gone = self.gate().enter(self.fenced, |pass, _| {
                 let vring = 2 * pass.send_pair;
+                if let Some(copier) = self.copier.filter(|_| pass.copied()) {
+                    pair = 1u64.checked_shl(pass.send_pair.into()).unwrap_or(0);
+                    // SAFETY: as below; what is handed over is the library's until it is reaped, or the device is gone.
+                    return unsafe {
+                        sys::netvm_copier_send(
+                            pass.device,
+                            vring,
+                            copier,
+                            batch.as_mut_ptr(),
+                            count,
+                            &raw mut bytes,
+                        )
+                    };
+                }
                 // SAFETY: the device is there until the gate is left; the first `count` pointers are mbufs that the batch
                 // owns, each within its buffer.
                 unsafe {
                     sys::netvm_vhost_send(pass.device, vring, batch.as_mut_ptr(), count, &raw mut bytes)
                 }
             })?;
-            // SAFETY: so many were freed, which is at most `count`.
+            self.copying |= pair;
+            // SAFETY: so many were freed or handed over, which is at most `count`.
             unsafe { batch.forget_front(gone.into()) };
             sent += usize::from(gone);
             if gone < count {
@@ -120,6 +151,37 @@ impl VhostQueue {
             }
         }
         Some((sent, bytes))
+    }
+
+    /// Tells the guest of packets that the copier has copied, and frees them; once a turn.
+    #[inline(always)]
+    pub fn reap(&mut self) {
+        if self.copying != 0 {
+            self.reap_copied();
+        }
+    }
+
+    #[cold]
+    fn reap_copied(&mut self) {
+        let (copier, copying) = (self.copier, self.copying);
+        let left = self.gate().enter(self.fenced, |pass, _| {
+            // What was under way has been taken back when the copier was told to stop.
+            let Some(copier) = copier.filter(|_| pass.copied()) else { return 0 };
+            let under_way = |pair: &u16| {
+                copying >> pair & 1 == 1
+                    // SAFETY: the device is there until the gate is left, and its rings are the copier's.
+                    && unsafe { sys::netvm_copier_reap(pass.device, 2 * pair, copier) } != 0
+            };
+            (0..64).filter(under_way).fold(0, |left, pair| left | 1 << pair)
+        });
+        self.copying = left.unwrap_or(0);
+    }
+
+    /// Whether packets may be under way by the copier.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_copying(&self) -> bool {
+        self.copying != 0
     }
 
     /// What the guest takes; `None` if none is there. It may be another by the time that packets are sent.

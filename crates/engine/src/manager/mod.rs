@@ -178,7 +178,8 @@ pub enum Notice {
         /// Cells taken back.
         cells: u64,
     },
-    /// A capture could not be read or written to its end; told when its port is closed.
+    /// A capture could not be read or written to its end; told when its port is closed. Or a guest has taken back memory
+    /// that it shares.
     PortFault {
         /// The port.
         port: PortId,
@@ -319,6 +320,10 @@ impl Engine {
         self.serve_policy();
         self.serve_shortened();
         self.retire_groups();
+        let fault = |(id, state): (&PortId, &mut PortState)| {
+            Some(Notice::PortFault { port: *id, fault: state.new_fault()? })
+        };
+        self.notices.extend(self.ports.iter_mut().filter_map(fault));
     }
 
     /// What happened since the last call.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dpdk::{Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
+use dpdk::{Copier, Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, Umem, XskOptions};
@@ -49,6 +49,9 @@ pub enum OpenProblem {
     /// The socket of a guest.
     #[error(transparent)]
     Vhost(#[from] dpdk::VhostError),
+    /// The DMA engine that is to copy to a guest.
+    #[error(transparent)]
+    Copier(#[from] dpdk::CopierError),
     /// The group's memory does not suit AF_XDP.
     #[error(transparent)]
     Umem(#[from] netvm_xsk::UmemError),
@@ -97,6 +100,8 @@ pub(super) struct PortState {
     pub(super) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
+    /// Faults of its guests that were told of.
+    told: u32,
     missed: Vec<Missed>,
 }
 
@@ -120,6 +125,28 @@ impl PortState {
         }
     }
 
+    /// What ended it early.
+    pub(super) fn fault(&self) -> Option<String> {
+        if self.vhost.as_ref().is_some_and(|port| port.status().shrunk) {
+            return Some(SHRUNK.to_owned());
+        }
+        if let Some(name) = self.copier().filter(|copier| copier.stuck).map(|copier| copier.name) {
+            return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
+        }
+        self.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone())
+    }
+
+    /// The DMA engine that copies to its guest.
+    pub(super) fn copier(&self) -> Option<dpdk::CopierStatus> {
+        self.vhost.as_ref()?.copier()
+    }
+
+    /// What a guest has done since the last call.
+    pub(super) fn new_fault(&mut self) -> Option<String> {
+        let count = self.vhost.as_ref()?.shrinks();
+        (std::mem::replace(&mut self.told, count) != count).then(|| SHRUNK.to_owned())
+    }
+
     /// Packets that its device dropped before a worker saw them, since it was opened.
     pub(super) fn missed(&self) -> u64 {
         self.missed.iter().map(Missed::get).sum()
@@ -140,6 +167,8 @@ impl PortState {
         port.add_pool(&memory.pool).map_err(fail)
     }
 }
+
+const SHRUNK: &str = "the guest took back memory that it shares; it is cut off until it connects again";
 
 /// Queues of one port, each with the worker that gets it.
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;
@@ -174,6 +203,7 @@ pub(super) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
+        told: 0,
         missed: opened.missed,
     };
     let queue = |(worker, devices): (WorkerId, _)| {
@@ -205,7 +235,9 @@ fn open_kind(eal: dpdk::Eal, config: &PortConfig, memories: &[Arc<Memory>]) -> R
         PortKind::Tap { interface } => EthKind::Tap { interface: interface.clone() },
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
         PortKind::AfXdp { interface, generic } => return open_xsk(config, interface, *generic, memories),
-        PortKind::VhostUser { path, mode } => return open_vhost(eal, config, path, *mode, memories),
+        PortKind::VhostUser { path, mode, dma } => {
+            return open_vhost(eal, config, (path, *mode), dma, memories);
+        }
         PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => return open_own(config, memories),
     };
     open_eth(eal, config, device, memories)
@@ -293,8 +325,8 @@ fn open_xsk(
 fn open_vhost(
     eal: dpdk::Eal,
     config: &PortConfig,
-    path: &std::path::Path,
-    mode: model::VhostMode,
+    (path, mode): (&std::path::Path, model::VhostMode),
+    dma: &model::VhostDma,
     memories: &[Arc<Memory>],
 ) -> Result<Opened, OpenProblem> {
     let mode = match mode {
@@ -303,13 +335,26 @@ fn open_vhost(
     };
     let queues = config.queues.max(1);
     let options = VhostOptions { path: path.to_owned(), mode, queues, segmentation: true };
-    let (port, queues) = VhostPort::open(eal, &options)?;
+    let (copier, fallback) = match dma {
+        model::VhostDma::Off => (None, None),
+        model::VhostDma::Auto => match Copier::any(eal) {
+            Ok(Some(copier)) => (Some(copier), None),
+            Ok(None) => (None, Some("no DMA device is free".to_owned())),
+            Err(error) => (None, Some(error.to_string())),
+        },
+        model::VhostDma::Device(name) => (Some(Copier::open(eal, name, None)?), None),
+    };
+    let driver = copier
+        .as_ref()
+        .map_or_else(|| "vhost-user".to_owned(), |copier| format!("vhost-user, copies by {}", copier.name()));
+    let (port, queues) = VhostPort::open(eal, &options, copier)?;
     let local = local_workers(memories);
     let device = |(n, queue): (usize, VhostQueue)| -> (WorkerId, Box<dyn Device>) {
         (local[n % local.len()], Box::new(VhostDevice::new(queue, Arc::clone(&memories[0]))))
     };
     let queues = queues.into_iter().enumerate().map(device).collect();
-    Ok(Opened { vhost: Some(port), ..Opened::new(queues, "vhost-user".to_owned()) })
+    let mode = PortMode { driver, fallback };
+    Ok(Opened { vhost: Some(port), mode, ..Opened::new(queues, String::new()) })
 }
 
 fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {

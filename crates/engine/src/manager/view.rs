@@ -38,11 +38,13 @@ pub struct PortView {
     pub driver: String,
     /// What was tried first and did not work.
     pub fallback: Option<String>,
+    /// Copies that a DMA engine has made for a guest: begun, done and failed.
+    pub copies: Option<dpdk::CopierStats>,
     /// Whether the link is up, where that can be told.
     pub link: Option<bool>,
     /// Whether a capture has been read to its end; `None` for other ports.
     pub done: Option<bool>,
-    /// What ended it early (captures).
+    /// What ended it early (captures, and guests that shrink their memory).
     pub fault: Option<String>,
 }
 
@@ -215,9 +217,10 @@ impl Engine {
                 drops: self.drops(|c| &c.ports[index].drops),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
+                copies: state.copier().map(|copier| copier.stats),
                 link: state.link(),
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
-                fault: state.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone()),
+                fault: state.fault(),
             }
         };
         self.ports.values().map(view).collect()

@@ -62,6 +62,7 @@ impl Device for VhostDevice {
 
     #[inline]
     fn flush(&mut self, counters: &PortCounters) -> usize {
+        self.queue.reap();
         if self.unsent.is_empty() {
             return 0;
         }
@@ -72,7 +73,8 @@ impl Device for VhostDevice {
         };
         counters.tx_packets.add(sent as u64);
         counters.tx_bytes.add(bytes);
-        self.refused = if sent == 0 { self.refused + 1 } else { 0 };
+        // What a DMA engine has under way must go first.
+        self.refused = if sent == 0 && !self.queue.is_copying() { self.refused + 1 } else { 0 };
         if self.refused > PATIENCE {
             counters.drops.add(DropReason::TxFull, self.unsent.len() as u64);
             self.unsent.clear();
@@ -82,7 +84,7 @@ impl Device for VhostDevice {
     }
 
     fn is_flushed(&self) -> bool {
-        self.unsent.is_empty()
+        self.unsent.is_empty() && !self.queue.is_copying()
     }
 
     fn prepare_wait(&mut self) {

@@ -96,6 +96,13 @@ impl Running {
         line.parse().unwrap()
     }
 
+    /// Types something at its prompt.
+    pub fn command(&mut self, line: &str) {
+        if let Some(prompt) = &mut self.prompt {
+            writeln!(prompt, "{line}").unwrap();
+        }
+    }
+
     /// Ends it in good order, so that captures are whole.
     pub fn quit(mut self) {
         if let Some(mut prompt) = self.prompt.take() {

@@ -54,7 +54,7 @@ pub struct Rogue {
     socket: UnixStream,
     memory: *mut u8,
     kick: OwnedFd,
-    _memfd: OwnedFd,
+    memfd: OwnedFd,
 }
 
 impl Rogue {
@@ -69,7 +69,7 @@ impl Rogue {
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let rogue = Self { socket, memory: memory.cast(), kick, _memfd: memfd };
+        let rogue = Self { socket, memory: memory.cast(), kick, memfd };
         rogue.introduce(features);
         rogue
     }
@@ -77,7 +77,7 @@ impl Rogue {
     fn introduce(&self, features: u64) {
         self.send(SET_OWNER, &[], None);
         self.send(SET_FEATURES, &[features], None);
-        self.send(SET_MEM_TABLE, &[1, 0, MEMORY as u64, USER, 0], Some(self._memfd.as_fd()));
+        self.send(SET_MEM_TABLE, &[1, 0, MEMORY as u64, USER, 0], Some(self.memfd.as_fd()));
         for ring in 0..2u64 {
             let at = USER + ring * RING;
             self.send(SET_VRING_NUM, &[ring | u64::from(ENTRIES) << 32], None);
@@ -111,6 +111,17 @@ impl Rogue {
         self.send(dice.below(45) as u32, &words, fd);
         self.socket.set_nonblocking(true).unwrap();
         let _ = self.socket.read(&mut [0; 512]);
+    }
+
+    /// Takes pages back that it shares: nothing may be written from here on.
+    pub fn shrink(&self, bytes: u64) {
+        ftruncate(&self.memfd, bytes).unwrap();
+    }
+
+    /// Says that its memory is elsewhere, where there is nothing.
+    pub fn move_to_nothing(&self) {
+        self.shrink(0);
+        self.send(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.memfd.as_fd()));
     }
 
     fn write<const N: usize>(&self, at: u64, bytes: [u8; N]) {

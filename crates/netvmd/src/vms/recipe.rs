@@ -178,7 +178,7 @@ impl VmRecipe {
 
 fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
     let port = host.port(at.port)?;
-    let PortKind::VhostUser { path, mode } = &port.kind else { return None };
+    let PortKind::VhostUser { path, mode, .. } = &port.kind else { return None };
     Some(Card {
         name: port.name.clone(),
         socket: path.clone(),

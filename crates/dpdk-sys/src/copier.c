@@ -1,0 +1,325 @@
+/* See copier.h. */
+#include "copier.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_config.h>
+#include <rte_dev.h>
+#include <rte_dmadev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_mbuf.h>
+#include <rte_mbuf_dyn.h>
+#include <rte_vhost.h>
+#include <rte_vhost_async.h>
+
+#include "lane.h"
+
+#define CHANNEL 0
+#define REAPED 64
+#define PATIENCE_NS 1000000000LL
+
+/* Drivers that copy with the processor. */
+static const char software[] = "dma_skeleton";
+
+static uint8_t taken[RTE_DMADEV_DEFAULT_MAX];
+/* Where in an mbuf its mark is: 0, or its copier's number plus one. */
+static int mark_at = -1;
+
+static uint8_t *
+mark(struct rte_mbuf *mbuf)
+{
+	return RTE_MBUF_DYNFIELD(mbuf, mark_at, uint8_t *);
+}
+
+static int
+register_mark(void)
+{
+	static const struct rte_mbuf_dynfield field = {
+		.name = "netvm_dynfield_copier",
+		.size = sizeof(uint8_t),
+		.align = __alignof__(uint8_t),
+	};
+
+	if (mark_at < 0)
+		mark_at = rte_mbuf_dynfield_register(&field);
+	return mark_at >= 0 ? 0 : -rte_errno;
+}
+
+/* The library gives the devices the process's own addresses if the EAL does. */
+static int
+suits(const struct rte_dma_info *info)
+{
+	const uint64_t needed = RTE_DMA_CAPA_MEM_TO_MEM | RTE_DMA_CAPA_OPS_COPY | RTE_DMA_CAPA_SVA;
+
+	return (info->dev_capa & needed) == needed && rte_eal_iova_mode() == RTE_IOVA_VA;
+}
+
+static int
+is_hardware(const struct rte_dma_info *info)
+{
+	return strncmp(info->dev_name, software, sizeof(software) - 1) != 0;
+}
+
+/* Any that is hardware, suits and is free. */
+static int
+find_any(struct rte_dma_info *info)
+{
+	int16_t id;
+
+	for (id = rte_dma_next_dev(0); id >= 0; id = rte_dma_next_dev(id + 1)) {
+		if (id < RTE_DMADEV_DEFAULT_MAX && !taken[id] && rte_dma_info_get(id, info) == 0 &&
+				is_hardware(info) && suits(info))
+			return id;
+	}
+	return -ENODEV;
+}
+
+static int
+find(const char *name, struct rte_dma_info *info)
+{
+	int id = rte_dma_get_dev_id_by_name(name);
+
+	if (id < 0) {
+		/* Not probed yet: a virtual device, or one on a bus that is not scanned for all. */
+		if (rte_dev_probe(name) != 0)
+			return -ENODEV;
+		id = rte_dma_get_dev_id_by_name(name);
+	}
+	if (id < 0 || id >= RTE_DMADEV_DEFAULT_MAX || rte_dma_info_get(id, info) != 0)
+		return -ENODEV;
+	if (taken[id])
+		return -EBUSY;
+	return suits(info) ? id : -ENOTSUP;
+}
+
+static int
+start(int id, const struct rte_dma_info *info, uint16_t descriptors)
+{
+	struct rte_dma_conf conf = { .nb_vchans = 1 };
+	struct rte_dma_vchan_conf channel = { .direction = RTE_DMA_DIR_MEM_TO_MEM };
+	int error;
+
+	channel.nb_desc = RTE_MAX(RTE_MIN(descriptors, info->max_desc), info->min_desc);
+	error = rte_dma_configure(id, &conf);
+	if (error == 0)
+		error = rte_dma_vchan_setup(id, CHANNEL, &channel);
+	if (error == 0)
+		error = rte_dma_start(id);
+	if (error != 0)
+		return error;
+	if (rte_vhost_async_dma_configure(id, CHANNEL) != 0) {
+		rte_dma_stop(id);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int
+netvm_copier_open(char name[NETVM_COPIER_NAME], uint16_t descriptors)
+{
+	struct rte_dma_info info;
+	int error = register_mark();
+	int id;
+
+	if (error != 0)
+		return error;
+	id = name[0] == '\0' ? find_any(&info) : find(name, &info);
+	if (id < 0)
+		return id;
+	error = start(id, &info, descriptors != 0 ? descriptors : NETVM_COPIER_DESCRIPTORS);
+	if (error != 0)
+		return error;
+	taken[id] = 1;
+	snprintf(name, NETVM_COPIER_NAME, "%s", info.dev_name);
+	return id;
+}
+
+void
+netvm_copier_stop(int copier)
+{
+	rte_dma_stop(copier);
+}
+
+void
+netvm_copier_close(int copier)
+{
+	/* Fails if the device was stopped before it had finished: the library keeps its record of it then. */
+	rte_vhost_async_dma_unconfigure(copier, CHANNEL);
+	netvm_copier_stop(copier);
+	taken[copier] = 0;
+}
+
+void
+netvm_copier_stats(int copier, struct netvm_copier_stats *stats)
+{
+	struct rte_dma_stats found;
+
+	memset(&found, 0, sizeof(found));
+	rte_dma_stats_get(copier, CHANNEL, &found);
+	stats->submitted = found.submitted;
+	stats->completed = found.completed;
+	stats->errors = found.errors;
+}
+
+uint32_t
+netvm_copier_count(void)
+{
+	struct rte_dma_info info;
+	uint32_t count = 0;
+	int16_t id;
+
+	for (id = rte_dma_next_dev(0); id >= 0; id = rte_dma_next_dev(id + 1))
+		count += id < RTE_DMADEV_DEFAULT_MAX && !taken[id] && rte_dma_info_get(id, &info) == 0 &&
+			is_hardware(&info) && suits(&info);
+	return count;
+}
+
+static void
+unregister(int device, uint16_t vring, int locked)
+{
+	if (locked)
+		rte_vhost_async_channel_unregister_thread_unsafe(device, vring);
+	else
+		rte_vhost_async_channel_unregister(device, vring);
+}
+
+uint64_t
+netvm_copier_begin(int device, int locked)
+{
+	int vrings = RTE_MIN((int)rte_vhost_get_vring_num(device), 2 * NETVM_VHOST_MAX_PAIRS);
+	uint64_t pairs = 0;
+	int vring, error;
+
+	for (vring = 0; vring < vrings; vring += 2) {
+		/* One that is left over could be made for a ring of another size. */
+		unregister(device, vring, locked);
+		error = locked ? rte_vhost_async_channel_register_thread_unsafe(device, vring) :
+			rte_vhost_async_channel_register(device, vring);
+		if (error == 0)
+			pairs |= UINT64_C(1) << vring / 2;
+	}
+	return pairs;
+}
+
+static void
+give_back(struct rte_mbuf **mbufs, uint16_t count)
+{
+	struct lane *lane;
+	uint16_t i;
+
+	if (count == 0)
+		return;
+	for (i = 0; i < count; i++)
+		*mark(mbufs[i]) = 0;
+	lane = give_begin();
+	rte_pktmbuf_free_bulk(mbufs, count);
+	give_end(lane);
+}
+
+static int
+under_way(int device, uint16_t vring, int locked)
+{
+	return locked ? rte_vhost_async_get_inflight_thread_unsafe(device, vring) :
+		rte_vhost_async_get_inflight(device, vring);
+}
+
+static void
+clear(int device, uint16_t vring, int copier, int locked)
+{
+	struct rte_mbuf *done[REAPED];
+	uint16_t count = locked ?
+		rte_vhost_clear_queue_thread_unsafe(device, vring, done, REAPED, copier, CHANNEL) :
+		rte_vhost_clear_queue(device, vring, done, REAPED, copier, CHANNEL);
+
+	if (count <= REAPED)
+		give_back(done, count);
+}
+
+static void
+reclaim_mbuf(struct rte_mempool *pool, void *copier, void *object, unsigned int index)
+{
+	struct rte_mbuf *mbuf = object;
+
+	(void)pool;
+	(void)index;
+	if (*mark(mbuf) == *(const uint8_t *)copier)
+		give_back(&mbuf, 1);
+}
+
+static void
+reclaim_pool(struct rte_mempool *pool, void *copier)
+{
+	/* Other mempools hold no mbufs. */
+	if (pool->elt_size >= sizeof(struct rte_mbuf) && pool->private_data_size >= sizeof(struct rte_pktmbuf_pool_private))
+		rte_mempool_obj_iter(pool, reclaim_mbuf, copier);
+}
+
+static int64_t
+now_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+int
+netvm_copier_end(int device, int copier, int locked)
+{
+	int vring, vrings = rte_vhost_get_vring_num(device);
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	for (vring = 0; vring < vrings; vring += 2) {
+		while (under_way(device, vring, locked) > 0) {
+			clear(device, vring, copier, locked);
+			if (now_ns() > end) {
+				uint8_t own = copier + 1;
+
+				netvm_copier_stop(copier);
+				rte_mempool_walk(reclaim_pool, &own);
+				return -ETIMEDOUT;
+			}
+			if (under_way(device, vring, locked) > 0)
+				usleep(20);
+		}
+		unregister(device, vring, locked);
+	}
+	return 0;
+}
+
+uint16_t
+netvm_copier_send(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+{
+	uint32_t lengths[NETVM_VHOST_BURST];
+	uint16_t i, handed;
+
+	count = RTE_MIN(count, (uint16_t)NETVM_VHOST_BURST);
+	for (i = 0; i < count; i++) {
+		lengths[i] = mbufs[i]->pkt_len;
+		*mark(mbufs[i]) = copier + 1;
+	}
+	/* What it takes may be back in its pool before it returns. */
+	handed = rte_vhost_submit_enqueue_burst(device, vring, mbufs, count, copier, CHANNEL);
+	for (i = 0; i < handed; i++)
+		*bytes += lengths[i];
+	for (; i < count; i++)
+		*mark(mbufs[i]) = 0;
+	if (handed < count && rte_vhost_async_get_inflight(device, vring) == 0)
+		handed += netvm_vhost_send(device, vring, mbufs + handed, count - handed, bytes);
+	return handed;
+}
+
+int
+netvm_copier_reap(int device, uint16_t vring, int copier)
+{
+	struct rte_mbuf *done[REAPED];
+	uint16_t count = rte_vhost_poll_enqueue_completed(device, vring, done, REAPED, copier, CHANNEL);
+
+	give_back(done, RTE_MIN(count, (uint16_t)REAPED));
+	return rte_vhost_async_get_inflight(device, vring);
+}

@@ -1,0 +1,61 @@
+//! Packets that a copier has under way to a guest.
+//!
+//! They are the library's until they are copied, and what it keeps of them is laid out for the rings as these were when the
+//! copier was let in. So nothing may be under way while a message changes rings or memory: the copier is sent away before,
+//! and let in again afterwards; in between, the processor copies. The same when a guest goes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dpdk_sys as sys;
+
+use super::CopierStatus;
+use crate::Copier;
+
+/// Messages that change features, memory or rings (vhost-user, "Front-end message types"): `SET_FEATURES`, `SET_MEM_TABLE`,
+/// `SET_VRING_NUM`, `SET_VRING_ADDR`, `SET_VRING_BASE`, `SET_VRING_KICK` and `SET_VRING_ENABLE`. The library handles all of
+/// them with the vrings locked. Others that do so tell that the guest has gone first.
+pub(super) const fn ends(request: u32) -> bool {
+    matches!(request, 2 | 5 | 8 | 9 | 10 | 12 | 18)
+}
+
+/// A port's copier.
+#[derive(Debug)]
+pub(super) struct Flights {
+    copier: Copier,
+    /// It has not finished in time, and was stopped.
+    stuck: AtomicBool,
+}
+
+impl Flights {
+    pub(super) const fn new(copier: Copier) -> Self {
+        Self { copier, stuck: AtomicBool::new(false) }
+    }
+
+    pub(super) fn status(&self) -> CopierStatus {
+        CopierStatus {
+            name: self.copier.name().to_owned(),
+            stats: self.copier.stats(),
+            stuck: self.stuck.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Lets the copier copy to a device: to which of its queue pairs, a bit each.
+    pub(super) fn begin(&self, device: i32, locked: bool) -> u64 {
+        if self.stuck.load(Ordering::Relaxed) {
+            return 0;
+        }
+        // SAFETY: the library calls for the device, with its vrings locked if `locked`, and else nobody moves packets.
+        unsafe { sys::netvm_copier_begin(device, locked.into()) }
+    }
+
+    /// Waits for what is under way, and sends the copier away. If not `locked`, nobody moves packets.
+    pub(super) fn end(&self, device: i32, locked: bool) {
+        if self.stuck.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: as above.
+        if unsafe { sys::netvm_copier_end(device, self.copier.number(), locked.into()) } != 0 {
+            self.stuck.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What becomes of packets when a DMA engine has too little room, refuses, or never finishes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+#[path = "../../engine/tests/support/guest.rs"]
+mod guest;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{eal, packet, pool};
+use dpdk::{Batch, Copier, CopierError, Pool, VhostMode, VhostOptions, VhostPort, VhostQueue};
+use guest::{Guest, Running, turn};
+
+const DEVICE: &str = "dma_skeleton0";
+/// The device's number: it is the only one.
+const NUMBER: i32 = 0;
+const CELLS: u32 = 1024;
+const SOON: Duration = Duration::from_secs(60);
+
+fn soon(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < SOON, "{what}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// A guest that sends a frame once it forwards, and keeps what it gets.
+fn start(folder: &Path) -> Running {
+    Guest::new(&guest::socket(folder, "guest"))
+        .capture(&folder.join("hello.pcap"), &folder.join("got.pcap"))
+        .start()
+}
+
+/// A port whose guest keeps what it gets.
+struct Bench {
+    pool: Arc<Pool>,
+    port: VhostPort,
+    queue: VhostQueue,
+    guest: Running,
+    folder: PathBuf,
+    made: u32,
+    _turn: std::sync::MutexGuard<'static, ()>,
+}
+
+impl Bench {
+    fn new(name: &str) -> Option<Self> {
+        let turn = turn()?;
+        // A ring of which 31 descriptors can be used.
+        let copier = match Copier::open(eal(), DEVICE, Some(32)) {
+            Ok(copier) => copier,
+            Err(error @ CopierError::Unknown { .. }) => {
+                println!("SKIP: {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let folder = std::env::temp_dir().join(format!("netvm-copier-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = guest::socket(&folder, "guest");
+        let options = VhostOptions { path, mode: VhostMode::Server, queues: 1, segmentation: false };
+        let (port, mut queues) = VhostPort::open(eal(), &options, Some(copier)).unwrap();
+        // A capture of one Ethernet frame of 60 bytes (draft-ietf-opsawg-pcap, sections 4 and 5).
+        let words: [u32; 10] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65535, 1, 0, 0, 60, 60];
+        let mut capture: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        capture.resize(capture.len() + 60, 1);
+        std::fs::write(folder.join("hello.pcap"), capture).unwrap();
+        let guest = start(&folder);
+        let queue = queues.remove(0);
+        let mut bench = Self { pool: pool(CELLS), port, queue, guest, folder, made: 0, _turn: turn };
+        bench.wait_for_guest();
+        Some(bench)
+    }
+
+    /// Until the guest forwards: it has set up its rings for good.
+    fn wait_for_guest(&mut self) {
+        let mut batch = Batch::new();
+        soon("no guest", || self.queue.receive(&self.pool, &mut batch, 32) > 0);
+    }
+
+    fn frame(number: u32) -> Vec<u8> {
+        let mut frame = vec![number as u8; 60 + (number as usize * 37) % 1400];
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        frame[14..18].copy_from_slice(&number.to_be_bytes());
+        frame
+    }
+
+    /// Fills the batch with the next frames.
+    fn make(&mut self, batch: &mut Batch, count: usize) {
+        for _ in 0..count {
+            batch.push(packet(&self.pool, &Self::frame(self.made))).unwrap();
+            self.made += 1;
+        }
+    }
+
+    /// Sends so many frames in bursts, however long it takes.
+    fn send(&mut self, count: usize) {
+        let mut batch = Batch::new();
+        for _ in 0..count / 32 {
+            self.make(&mut batch, 32);
+            soon("a burst is not taken", || {
+                self.queue.reap();
+                self.queue.send(&mut batch);
+                batch.is_empty()
+            });
+        }
+    }
+
+    /// The frames that the guest got are those that were made.
+    fn check(self) {
+        std::thread::sleep(Duration::from_millis(300));
+        let Self { guest, folder, made, .. } = self;
+        guest.quit();
+        let bytes = std::fs::read(folder.join("got.pcap")).unwrap();
+        let mut rest = &bytes[24..];
+        let mut got = 0u32;
+        while !rest.is_empty() {
+            let length = u32::from_ne_bytes(rest[8..12].try_into().unwrap()) as usize;
+            assert_eq!(&rest[30..34], &got.to_be_bytes(), "frame {got}");
+            assert!(rest[16..16 + length] == Self::frame(got), "frame {got}");
+            rest = &rest[16 + length..];
+            got += 1;
+        }
+        assert_eq!(got, made);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn a_ring_shorter_than_a_burst_loses_nothing_and_keeps_the_order() {
+    let Some(mut bench) = Bench::new("short") else { return };
+    bench.send(3200);
+    soon("copies do not end", || {
+        bench.queue.reap();
+        !bench.queue.is_copying()
+    });
+    assert_eq!(bench.pool.available(), CELLS);
+    let copier = bench.port.copier().unwrap();
+    assert!(copier.stats.completed > 1600 && copier.stats.completed == copier.stats.submitted, "{copier:?}");
+    bench.check();
+}
+
+#[test]
+fn the_processor_copies_what_a_device_refuses() {
+    let Some(mut bench) = Bench::new("refuse") else { return };
+    bench.send(320);
+    soon("copies do not end", || {
+        bench.queue.reap();
+        !bench.queue.is_copying()
+    });
+    let before = bench.port.copier().unwrap().stats;
+    // SAFETY: a device that is started, with nothing under way; the library refuses to use it from now on.
+    unsafe { dpdk_sys::netvm_copier_close(NUMBER) };
+    bench.send(320);
+    assert_eq!(bench.port.copier().unwrap().stats, before);
+    assert_eq!(bench.pool.available(), CELLS);
+    bench.check();
+}
+
+#[test]
+fn a_device_that_never_finishes_is_given_up_and_every_cell_is_back() {
+    let Some(mut bench) = Bench::new("stuck") else { return };
+    bench.send(32);
+    soon("copies do not end", || {
+        bench.queue.reap();
+        !bench.queue.is_copying()
+    });
+    // SAFETY: a device that is started.
+    unsafe { dpdk_sys::netvm_copier_stop(NUMBER) };
+    let mut batch = Batch::new();
+    bench.make(&mut batch, 20);
+    bench.queue.send(&mut batch);
+    assert!(batch.is_empty() && bench.queue.is_copying());
+    bench.queue.reap();
+    assert_eq!(bench.pool.available(), CELLS - 20);
+    bench.guest.kill();
+    soon("cells are kept", || bench.pool.available() == CELLS);
+    assert!(bench.port.copier().unwrap().stuck);
+    bench.queue.reap();
+    assert!(!bench.queue.is_copying());
+    // The next guest is served by the processor.
+    bench.guest = start(&bench.folder);
+    bench.wait_for_guest();
+    bench.made = 0;
+    bench.send(320);
+    assert_eq!(bench.pool.available(), CELLS);
+    bench.check();
+}
