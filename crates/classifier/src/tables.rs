@@ -141,7 +141,7 @@ fn keep_missed<const N: usize>(results: &[u32], packed: &mut [[u8; N]; BURST], r
 }
 
 /// Whether no key can be in a cube.
-fn is_empty(cube: &Cube) -> bool {
+pub(crate) fn is_empty(cube: &Cube) -> bool {
     let fields = &cube.fields;
     let spans = [
         fields.ether_type,
