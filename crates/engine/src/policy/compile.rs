@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk::Eal;
-use netvm_classifier::{Limits, Table};
+use netvm_classifier::{Limits, Prefilter, Table};
 use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
 use netvm_policy::{
     Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten_by, ingress_classes,
@@ -15,7 +15,7 @@ use netvm_switch::{Guard, GuardOptions, Meter};
 
 use super::cubes::KnownCubes;
 use super::decision::{ALLOW, DENY, Decision, Extras, Outcome};
-use super::port::Lookup;
+use super::port::{Lookup, Shortcut};
 use super::switching::Switching;
 use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError};
 use crate::drop_reason::DropReason;
@@ -65,7 +65,7 @@ impl Compiler {
             Ok(Arc::new(table))
         };
         match self.compilation(host, before, build).run(self.next_generation()) {
-            Ok(policy) => Ok(Policy { memory: spent, ..policy }),
+            Ok(policy) => Ok(policy),
             Err(Stop::Error(error)) => Err(error),
             // Only the short way says so.
             Err(Stop::TooMuch) => {
@@ -97,8 +97,7 @@ impl Compiler {
             let old = before.table_of(side).ok_or(Stop::TooMuch)?;
             old.changed(flats).map(Arc::new).ok_or(Stop::TooMuch)
         };
-        let policy = self.compilation(host, before, build).run(self.next_generation()).ok()?;
-        Some(Policy { memory: before.memory, ..policy })
+        self.compilation(host, before, build).run(self.next_generation()).ok()
     }
 
     fn compilation<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>>(
@@ -132,6 +131,10 @@ struct Compilation<'a, F> {
     known: &'a Mutex<KnownCubes>,
     decisions: Vec<Decision>,
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
+    /// The prefilter of no rules, once it is needed.
+    nothing: Option<Arc<Prefilter>>,
+    /// Bytes that compiled rules take so far.
+    memory: usize,
 }
 
 impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F> {
@@ -141,7 +144,7 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             Decision::default_of(Outcome::Allow),
             Decision::default_of(Outcome::Drop(DropReason::Spoofed)),
         ];
-        Self { host, before, build, known, decisions, meters: BTreeMap::new() }
+        Self { host, before, build, known, decisions, meters: BTreeMap::new(), nothing: None, memory: 0 }
     }
 
     fn run(mut self, generation: u32) -> Result<Policy, Stop> {
@@ -167,7 +170,7 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             used: used_fields(self.host),
             switching,
             meters: self.meters,
-            memory: 0,
+            memory: self.memory,
         })
     }
 
@@ -184,7 +187,28 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         }
         let table = if flats.is_empty() { None } else { Some((self.build)(side, &flats)?) };
         let everything = flats.first().is_some_and(|flat| takes_everything(&flat.cubes));
-        Ok((Lookup { table, base, otherwise: ALLOW }, everything))
+        self.memory += table.as_ref().map_or(0, |table| table.classifier().bytes());
+        let prefilter = table.as_ref().and_then(|_| self.prefilter(&flats));
+        Ok((Lookup { table, prefilter, base, otherwise: ALLOW }, everything))
+    }
+
+    /// What proves that packets are not in a list; none where there is no room for it, as it is for speed alone.
+    fn prefilter(&mut self, flats: &[Flat]) -> Option<Arc<Prefilter>> {
+        let allowed = self.host.policy.memory as usize * (1 << 20);
+        let prefilter = Prefilter::build(flats)?;
+        let memory = self.memory + prefilter.bytes();
+        (memory <= allowed).then(|| {
+            self.memory = memory;
+            Arc::new(prefilter)
+        })
+    }
+
+    /// That of no rules, which all ports without any share.
+    fn prefilter_of_nothing(&mut self) -> Option<Arc<Prefilter>> {
+        if self.nothing.is_none() {
+            self.nothing = self.prefilter(&[]);
+        }
+        self.nothing.clone()
     }
 
     fn decision(&mut self, decision: &netvm_policy::Decision) -> Result<Decision, Stop> {
@@ -253,6 +277,11 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         let guard = guarded.map(Guard::new).transpose()?;
         let meter =
             policy.police_in.map(|police| self.meter(MeterOf::PortIn(port.id), police)).transpose()?;
+        let prefilter = match &lookup.table {
+            // A guard looks at addresses even where no rule does.
+            None if guard.is_some() => self.prefilter_of_nothing(),
+            _ => lookup.prefilter.clone(),
+        };
         let only = match &lookup.table {
             None => Some(otherwise),
             Some(_) => everything.then_some(lookup.base),
@@ -262,11 +291,15 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             let outcome = self.decisions[*number as usize].outcome;
             outcome.resolved(forward, undecided) == Outcome::Normal
         };
+        let lookup = Lookup { otherwise, ..lookup };
+        let shortcut = prefilter.map(|prefilter| {
+            let decision = lookup.unmatched(&prefilter);
+            Shortcut { prefilter, decision, is_switched: is_switched(&decision) }
+        });
         let switched = only.filter(is_switched);
         let blanket = only.filter(|number| !is_switched(number));
         let chains: Box<[ChainId]> = self.host.chains_from(port).map(|chain| chain.id).collect();
-        let lookup = Lookup { otherwise, ..lookup };
-        Ok(IngressPolicy { lookup, blanket, switched, forward, undecided, guard, meter, chains })
+        Ok(IngressPolicy { lookup, blanket, switched, shortcut, forward, undecided, guard, meter, chains })
     }
 
     fn egress(&mut self, ports: &[PortId]) -> Result<Vec<Option<EgressPolicy>>, Stop> {

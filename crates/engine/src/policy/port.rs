@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_classifier::{NONE, Table};
+use netvm_classifier::{NONE, Prefilter, Table};
 use netvm_switch::{Guard, Meter};
 use netvm_wire::FlowKey;
 
@@ -14,6 +14,8 @@ use crate::ids::{ChainId, PortId};
 pub(crate) struct Lookup {
     /// `None`: no rule is for this side.
     pub(crate) table: Option<Arc<Table>>,
+    /// What proves that packets are not in the table.
+    pub(crate) prefilter: Option<Arc<Prefilter>>,
     /// Number of the decision of the table's first element.
     pub(crate) base: u32,
     /// Number of the decision where none matches.
@@ -21,6 +23,14 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
+    /// The number of the decision for packets that the prefilter excludes.
+    pub(crate) fn unmatched(&self, prefilter: &Prefilter) -> u32 {
+        match prefilter.otherwise() {
+            NONE => self.otherwise,
+            entry => self.base + entry,
+        }
+    }
+
     /// The numbers of the decisions for some keys, at most a burst.
     #[inline]
     pub(crate) fn decide(&self, keys: &[FlowKey], decisions: &mut [u32]) {
@@ -36,6 +46,17 @@ impl Lookup {
     }
 }
 
+/// The short way for packets that no rule matches but one that takes all, if there is one.
+#[derive(Debug)]
+pub(crate) struct Shortcut {
+    /// What proves that it is so.
+    pub(crate) prefilter: Arc<Prefilter>,
+    /// Number of the decision for them.
+    pub(crate) decision: u32,
+    /// It is to switch them.
+    pub(crate) is_switched: bool,
+}
+
 /// Of packets that come in.
 #[derive(Debug)]
 pub(crate) struct IngressPolicy {
@@ -44,6 +65,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) blanket: Option<u32>,
     /// The decision, where it is the same for every packet and is to switch it: only Ethernet's header matters then.
     pub(crate) switched: Option<u32>,
+    /// For most packets, where there is such a way.
+    pub(crate) shortcut: Option<Shortcut>,
     /// Where allowed packets go.
     pub(crate) forward: Outcome,
     /// Where packets go that no rule decides on.

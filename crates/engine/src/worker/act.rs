@@ -50,11 +50,30 @@ impl Path {
         if let (Some(decision), Some(switching)) = (ingress.switched, &policy.switching) {
             return self.steer_frames(snapshot, ingress, switching, from, decision, found, batch);
         }
+        if let Some(shortcut) = &ingress.shortcut
+            && !heeds
+        {
+            return self.steer_screened(snapshot, ingress, shortcut, from, found, batch);
+        }
+        self.steer_each(snapshot, ingress, from, found, batch);
+    }
+
+    /// Sends the packets of a burst where their flows go; the batch is empty afterwards.
+    #[inline]
+    pub(super) fn steer_each(
+        &mut self,
+        snapshot: &Snapshot,
+        ingress: &IngressPolicy,
+        from: Origin,
+        found: &mut Found,
+        batch: &mut Batch,
+    ) {
+        let policy = &*snapshot.policy;
         self.look_up(policy, ingress, from, batch, found);
         if let Some(switching) = &policy.switching {
             self.switch(policy, ingress, switching, from, batch.len(), found);
         }
-        if heeds {
+        if snapshot.heeded.has(from.port) {
             self.heed(snapshot, ingress, from, batch, found);
         }
         self.treat(snapshot, ingress, from, found, batch);

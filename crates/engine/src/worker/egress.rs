@@ -4,13 +4,15 @@
 //! have now. What the rules said of a key is remembered in the flow cache, under the port that it leaves by and the class of
 //! the port that it came in by.
 
-use dpdk::Batch;
+use dpdk::{Batch, Mbuf};
 use netvm_flow::{Moment, New, Options, Slot};
 use netvm_wire::FlowKey;
 
 use super::act::Origin;
 use super::lookup::{MOST, UNRESOLVED, key_of};
 use super::path::Path;
+use super::places::{Places, all};
+use super::screen::screen;
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::policy::{DENY, Decision, EgressPolicy, Lookup, Outcome, Policy};
@@ -24,7 +26,6 @@ const _: () = assert!(netvm_region::MAX_PORTS <= 1 << 8);
 
 /// What is known of packets that are to leave.
 struct Leaving {
-    keys: [FlowKey; MOST],
     numbers: [u32; MOST],
     /// Packets whose headers cannot be parsed, a bit each.
     malformed: u64,
@@ -83,26 +84,37 @@ impl Path {
 
     /// The numbers of the decisions for packets that are to leave by a port.
     fn look_up_out(&mut self, policy: &Policy, egress: &EgressPolicy, out: PortId, batch: &Batch) -> Leaving {
-        let mut found = Leaving { keys: [FlowKey::EMPTY; MOST], numbers: [DENY; MOST], malformed: 0 };
-        for (n, mbuf) in batch.as_slice().iter().enumerate().take(MOST) {
-            match key_of(mbuf) {
-                Ok(key) => found.keys[n] = policy.used.mask(key),
-                Err(_) => found.malformed |= 1 << n,
+        let packets = batch.as_slice();
+        let class = |place: usize| egress.class(PortId(packets[place].port().0));
+        let count = batch.len().min(MOST);
+        let mut found = Leaving { numbers: [DENY; MOST], malformed: 0 };
+        // Packets that came in by ports of one class share a list.
+        let alike = (1..count).all(|place| class(place) == class(0));
+        let lookup = egress.lookups.get(usize::from(class(0))).filter(|_| alike);
+        let proven = lookup.map_or(0, |lookup| screen_out(lookup, packets, &mut found.numbers));
+        let rest = Places::of(!proven & all(count));
+        let (mut keys, mut numbers) = ([FlowKey::EMPTY; MOST], [DENY; MOST]);
+        for (key, place) in keys.iter_mut().zip(rest.iter()) {
+            match key_of(&packets[place]) {
+                Ok(read) => *key = policy.used.mask(read),
+                Err(_) => found.malformed |= 1 << place,
             }
         }
         let moment = Moment { generation: policy.generation, now: self.tick };
-        let class = |n: usize| egress.class(PortId(batch.as_slice()[n].port().0));
-        let count = batch.len().min(MOST);
+        let class = |nth: usize| class(rest.list()[nth].into());
         let mut first = 0;
-        while first < count {
+        while first < rest.count() {
             // Packets in a row that came in by ports of one class.
             let of = class(first);
-            let end = (first..count).find(|n| class(*n) != of).unwrap_or(count);
+            let end = (first..rest.count()).find(|nth| class(*nth) != of).unwrap_or(rest.count());
             if let Some(lookup) = egress.lookups.get(usize::from(of)) {
-                let (keys, numbers) = (&found.keys[first..end], &mut found.numbers[first..end]);
+                let (keys, numbers) = (&keys[first..end], &mut numbers[first..end]);
                 self.decide_out(lookup, place(out, of), keys, numbers, moment);
             }
             first = end;
+        }
+        for (number, place) in numbers.iter().zip(rest.iter()) {
+            found.numbers[place] = *number;
         }
         found
     }
@@ -172,6 +184,13 @@ impl Path {
             Outcome::Allow | Outcome::Undecided | Outcome::Port(_) | Outcome::Chain(_) | Outcome::Normal => {}
         }
     }
+}
+
+/// The packets that no rule matches, a bit each, with the number of the decision for these.
+fn screen_out(lookup: &Lookup, packets: &[Mbuf], numbers: &mut [u32; MOST]) -> u64 {
+    let Some(prefilter) = &lookup.prefilter else { return 0 };
+    *numbers = [lookup.unmatched(prefilter); MOST];
+    screen(prefilter, packets, |_, _, _| ()).proven
 }
 
 /// Whether packets of a decision leave as they are.

@@ -24,22 +24,43 @@ const TAGGED: usize = 22;
 
 /// Packets of a burst in a row that have the same header.
 #[derive(Clone, Copy)]
-struct Run {
+pub(super) struct Run {
     /// The first of them.
-    first: u8,
-    packets: u8,
-    bytes: u32,
+    pub(super) first: u8,
+    pub(super) packets: u8,
+    pub(super) bytes: u32,
 }
 
 /// The runs of a burst; the key of each is where [`Found`] has those of packets.
-struct Runs {
+pub(super) struct Runs {
     list: [Run; MOST],
     count: usize,
 }
 
 impl Runs {
-    fn list(&self) -> &[Run] {
+    #[inline(always)]
+    pub(super) const fn new() -> Self {
+        Self { list: [Run { first: 0, packets: 0, bytes: 0 }; MOST], count: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn list(&self) -> &[Run] {
         &self.list[..self.count]
+    }
+
+    /// The packet with this number begins a run; there are no more of them than a burst has packets.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, first: usize) {
+        self.list[self.count] = Run { first: first as u8, packets: 0, bytes: 0 };
+        self.count += 1;
+    }
+
+    /// A packet is in the run that was begun last.
+    #[inline(always)]
+    pub(super) fn add(&mut self, length: u32) {
+        let run = &mut self.list[self.count - 1];
+        run.packets += 1;
+        run.bytes += length;
     }
 }
 
@@ -91,7 +112,14 @@ impl Path {
 
     /// Where the flow of each run is in the cache, and what is known of it.
     #[inline(always)]
-    fn find_runs(&mut self, port: PortId, runs: &[Run], decision: u32, moment: Moment, found: &mut Found) {
+    pub(super) fn find_runs(
+        &mut self,
+        port: PortId,
+        runs: &[Run],
+        decision: u32,
+        moment: Moment,
+        found: &mut Found,
+    ) {
         let keys = &found.keys[..runs.len()];
         let hits = self.flows.cache.find(port.0, keys, moment, &mut found.slots);
         found.fresh = 0;
@@ -108,7 +136,7 @@ impl Path {
 /// The runs of a burst, and the packets that have no key, a bit each: with any of these, the runs mean nothing.
 #[inline(always)]
 fn runs_of(batch: &Batch, found: &mut Found) -> (Runs, u64) {
-    let mut runs = Runs { list: [Run { first: 0, packets: 0, bytes: 0 }; MOST], count: 0 };
+    let mut runs = Runs::new();
     let mut before = None;
     let mut bad = 0;
     for (n, mbuf) in batch.as_slice().iter().enumerate().take(MOST) {
@@ -120,13 +148,10 @@ fn runs_of(batch: &Batch, found: &mut Found) -> (Runs, u64) {
                 Ok(key) => found.keys[runs.count] = key,
                 Err(_) => bad |= 1 << n,
             }
-            runs.list[runs.count] = Run { first: n as u8, packets: 0, bytes: 0 };
-            runs.count += 1;
+            runs.begin(n);
             before = header;
         }
-        let run = &mut runs.list[runs.count - 1];
-        run.packets += 1;
-        run.bytes += length;
+        runs.add(length);
     }
     (runs, bad)
 }

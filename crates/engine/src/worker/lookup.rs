@@ -12,6 +12,8 @@ use netvm_wire::{FlowKey, Malformed};
 use super::act::Origin;
 use super::flow_words::FlowWords;
 use super::path::Path;
+use super::places::all;
+use super::screen::Seen;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::{IngressPolicy, Policy, SPOOFED};
@@ -72,6 +74,8 @@ impl Flows {
 pub(crate) struct Found {
     pub(crate) keys: [FlowKey; MOST],
     pub(crate) lengths: [u32; MOST],
+    /// What was seen of each packet, where the burst was screened.
+    pub(super) seen: [Seen; MOST],
     /// Number of the decision.
     pub(crate) decisions: [u32; MOST],
     /// Where the flow is in the cache.
@@ -90,6 +94,7 @@ impl Found {
         Self {
             keys: [FlowKey::EMPTY; MOST],
             lengths: [0; MOST],
+            seen: [Seen::NOTHING; MOST],
             decisions: [0; MOST],
             slots: [Slot::default(); MOST],
             extras: [UNRESOLVED; MOST],
@@ -110,7 +115,22 @@ impl Path {
         found: &mut Found,
     ) {
         self.read_keys(policy, from.port, batch, found);
-        let count = batch.len();
+        self.find_flows(policy, ingress, from, batch.len(), found);
+        if let Some(guard) = &ingress.guard {
+            look_into(guard, batch.as_slice().iter(), found);
+        }
+    }
+
+    /// Finds the decisions for the first `count` keys.
+    #[inline(always)]
+    pub(super) fn find_flows(
+        &mut self,
+        policy: &Policy,
+        ingress: &IngressPolicy,
+        from: Origin,
+        count: usize,
+        found: &mut Found,
+    ) {
         let moment = Moment { generation: policy.generation, now: self.tick };
         let place = from.port.0;
         let hits = self.flows.cache.find(place, &found.keys[..count], moment, &mut found.slots);
@@ -121,12 +141,9 @@ impl Path {
                 self.flows.recall(found, n, counted, moment);
             }
         }
-        let all = if count == 64 { u64::MAX } else { (1 << count) - 1 };
+        let all = all(count);
         if hits != all {
             self.classify(ingress, from, !hits & all, moment, found);
-        }
-        if let Some(guard) = &ingress.guard {
-            look_into(guard, batch, found);
         }
     }
 
@@ -203,8 +220,8 @@ impl Path {
 
 /// Judges what ARP and neighbour discovery say inside, which differs from packet to packet of a flow.
 #[cold]
-fn look_into(guard: &Guard, batch: &Batch, found: &mut Found) {
-    for (n, mbuf) in batch.as_slice().iter().enumerate().take(MOST) {
+pub(super) fn look_into<'a>(guard: &Guard, packets: impl Iterator<Item = &'a Mbuf>, found: &mut Found) {
+    for (n, mbuf) in packets.enumerate().take(MOST) {
         if !guard.looks_into(&found.keys[n]) {
             continue;
         }
@@ -227,7 +244,7 @@ pub(crate) fn key_of(mbuf: &Mbuf) -> Result<FlowKey, Malformed> {
 
 /// Reads the key of a packet from a private copy of its headers, which NFs of its group cannot change any more.
 #[inline(always)]
-fn read_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
+pub(super) fn read_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
     let length = mbuf.pkt_len() as usize;
     let mut line = [0u8; FIRST_LINE];
     let copied = mbuf.copy_first(&mut line);
