@@ -6,15 +6,20 @@
 //! ```
 //!
 //! The rings, the memory and the program are the same. The source waits for room, so that the engine spends nothing on
-//! packets that it would have to drop, and a slower NF is no dearer for that.
+//! packets that it would have to drop.
+//!
+//! While the engine waits for a slow NF, it looks for packets more often than it finds some, and has nothing else to do
+//! while they come from the other core. So a VM without KVM is compared with a process as slow as that, too.
 //!
 //! `vhost`: an ordinary guest on a vhost-user port, in which a program with an AF_PACKET socket sends back what comes. Some
 //! packets go round between engine and guest, so that the guest is never without any and few are dropped.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Idle, Output, PortKind, Verdict, VhostDma, VhostMode};
+use netvm_region::clock;
 use netvm_vm::{Accel, Card};
 
 use crate::cli::{Cores, VmArgs};
@@ -45,20 +50,33 @@ pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
     let guest = Guest::nf(&program, &["--poll"], accel, cores.nf)?;
     let ordinary = Guest::ordinary(&beside(FORWARDER)?, accel, cores.nf)?;
+    let process = |name, plan: &Plan, delay: f64| {
+        run(name, cores, plan, |rig| {
+            let mut command = pinned(cores.nf, &program);
+            command.args(["--poll", "--role", ROLE, &format!("--delay-cycles={delay:.0}")]);
+            rig.launch_program(ROLE, command)
+        })
+    };
+    // Cycles that a packet takes in the VM.
+    let pace = Cell::new(0.0);
     let mut subjects = [
-        Subject::new("process", |plan| {
-            run("process", cores, plan, |rig| {
-                let mut command = pinned(cores.nf, &program);
-                command.args(["--poll", "--role", ROLE]);
-                rig.launch_program(ROLE, command)
-            })
+        Subject::new("process", |plan| process("process", plan, 0.0)),
+        Subject::new("vm", |plan| {
+            let figures = run("vm", cores, plan, |rig| rig.launch_guest(ROLE, &guest))?;
+            pace.set(cycles_per_packet(&figures));
+            Ok(figures)
         }),
-        Subject::new("vm", |plan| run("vm", cores, plan, |rig| rig.launch_guest(ROLE, &guest))),
+        Subject::new("slow-process", |plan| {
+            let delay = pace.get() / 2.0;
+            let own = cycles_per_packet(&process("slow-process", plan, delay)?) - delay;
+            process("slow-process", plan, (pace.get() - own).max(0.0))
+        }),
         Subject::new("vhost", |plan| around(cores, plan, &ordinary)),
     ];
     let comparisons = [
         Comparison::new("vm", "process"),
         Comparison::new("vm engine cycles", "process engine cycles"),
+        Comparison::new("vm engine cycles", "slow-process engine cycles"),
         Comparison::new("vm", "vhost"),
         Comparison::new("vm engine cycles", "vhost engine cycles"),
     ];
@@ -134,6 +152,12 @@ fn run(
         received as f64 / bursts as f64,
     ));
     Ok(figures)
+}
+
+/// Of the core that the NF has.
+fn cycles_per_packet(figures: &[Figure]) -> f64 {
+    let rate = figures.first().map_or(0.0, |figure| figure.value * 1e6);
+    clock::cycles_per_second() as f64 / rate.max(1.0)
 }
 
 /// A program that was built with this one.
