@@ -186,11 +186,18 @@ impl Consumer {
     /// [`Consumer::pop`] into memory that holds nothing yet; returns what was read.
     #[inline(always)]
     pub fn pop_into<'a>(&mut self, out: &'a mut [MaybeUninit<Descriptor>]) -> &'a [Descriptor] {
-        let mut count = self.available();
+        let count = self.available();
         if (count as usize) < out.len() && count > 0 {
-            count = self.refresh();
+            self.refresh();
         }
-        let count = count.min(out.len() as u32);
+        self.pop_known(out)
+    }
+
+    /// [`Consumer::pop_into`] of those only that [`Consumer::prefetch`] has asked for, or another look has found: without
+    /// a wait for what the producer is just writing.
+    #[inline(always)]
+    pub fn pop_known<'a>(&mut self, out: &'a mut [MaybeUninit<Descriptor>]) -> &'a [Descriptor] {
+        let count = self.tail.wrapping_sub(self.head).min(out.len() as u32);
         if count == 0 {
             return &[];
         }

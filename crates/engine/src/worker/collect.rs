@@ -44,12 +44,13 @@ struct Sender {
 }
 
 impl Path {
-    /// Takes a burst from one NF thread and does what it says; returns how many descriptors there were.
+    /// Takes a burst from one NF thread, of what was prefetched, and does what it says; returns how many descriptors there
+    /// were.
     #[inline]
     pub(crate) fn collect(&mut self, snapshot: &Snapshot, link: LinkId) -> usize {
         let mut places = [MaybeUninit::uninit(); BURST];
         let Some(end) = self.links[link.index()].as_mut() else { return 0 };
-        let descriptors = end.from_nf.pop_into(&mut places);
+        let descriptors = end.from_nf.pop_known(&mut places);
         let count = descriptors.len();
         if count == 0 {
             return 0;
@@ -197,6 +198,7 @@ impl Path {
         let Some(end) = self.links[link.index()].as_ref() else { return };
         let bursts = end.from_nf.memory().capacity() as usize / BURST + 1;
         for _ in 0..bursts {
+            self.prefetch_returned();
             if self.collect(snapshot, link) == 0 {
                 break;
             }

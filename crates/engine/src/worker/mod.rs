@@ -47,7 +47,7 @@ use idle::Rest;
 pub(crate) use lookup::Flows;
 use lookup::Found;
 pub(crate) use mailbox::{Command, Event};
-use path::{BURST, Path};
+use path::Path;
 use sweep::Sweeps;
 
 /// Orders that can wait for a worker.
@@ -207,12 +207,15 @@ impl Worker {
         let mut moved = 0;
         // What NFs have returned crosses from their cores while ports are being served: first the indexes ...
         path.each_link(|link| link.from_nf.prefetch_index());
+        if self.inputs.is_empty() {
+            path.prefetch_returned();
+        }
         for (n, port) in self.inputs.iter().enumerate() {
             let clock = Stopwatch::<TIMED>::start();
             let from = path.receive(snapshot, *port, &mut self.batch);
             if n == 0 {
                 // ... then the descriptors.
-                path.each_link(|link| link.from_nf.prefetch(BURST as u32));
+                path.prefetch_returned();
             }
             let count = self.batch.len();
             if count == 0 {

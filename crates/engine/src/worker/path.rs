@@ -111,6 +111,12 @@ impl Path {
         }
     }
 
+    /// Asks for what NFs have returned to be brought into this core's cache, a burst of each.
+    #[inline(always)]
+    pub(crate) fn prefetch_returned(&mut self) {
+        self.each_link(|link| link.from_nf.prefetch(BURST as u32));
+    }
+
     /// Wakes the NFs that sleep while they have packets; called once a turn, with one fence for all of them.
     #[inline(always)]
     pub(crate) fn wake_sleepers(&mut self) {
