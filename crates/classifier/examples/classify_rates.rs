@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on ends")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use dpdk::{Eal, EalOptions, HugePages};
@@ -32,8 +33,8 @@ fn main() {
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a file");
         let imported = classbench::parse(&text, Actions::default(), Flags::Ignore).expect("a filter set");
-        let entries: Vec<Vec<Cube>> =
-            imported.rules.iter().map(|rule| rule.matches.cubes().unwrap()).collect();
+        let entries: Vec<Arc<[Cube]>> =
+            imported.rules.iter().map(|rule| rule.matches.cubes().unwrap().into()).collect();
         let start = Instant::now();
         let table = match Table::build(eal, &entries, &Limits { memory: 512 << 20, ..Limits::default() }) {
             Ok(table) => table,
@@ -43,7 +44,7 @@ fn main() {
             }
         };
         let build = start.elapsed();
-        let all = entries.concat();
+        let all: Vec<Cube> = entries.iter().flat_map(|entry| entry.iter()).copied().collect();
         let cycles = |drawn: u64| cycles(&keys(&all, drawn), |keys, out| table.classify(keys, out));
         let (uniform, half, rules) = (cycles(0), cycles(2), cycles(1));
         // One rule in the middle has gone and come back in front.

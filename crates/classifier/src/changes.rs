@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use rapidhash::fast::RandomState;
+
 /// Pairs of places of equal entries, rising in both lists: what begins and ends alike, and in between the longest rising
 /// run of places of equal entries, the first of several equal ones with the first. O(n log n).
 pub(crate) fn common<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(u32, u32)> {
@@ -18,11 +20,21 @@ pub(crate) fn common<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(u32, u32)> {
 
 /// Places of equal entries, in the order of the new list.
 fn pairs<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
-    let mut places: HashMap<&T, Vec<usize>> = HashMap::with_capacity(old.len());
+    // Where each entry is first, and for each place where its entry is next.
+    let mut firsts: HashMap<&T, usize, RandomState> =
+        HashMap::with_capacity_and_hasher(old.len(), RandomState::new());
+    let mut nexts = vec![usize::MAX; old.len()];
     for (place, entry) in old.iter().enumerate().rev() {
-        places.entry(entry).or_default().push(place);
+        if let Some(next) = firsts.insert(entry, place) {
+            nexts[place] = next;
+        }
     }
-    let place = |(n, entry)| places.get_mut(entry).and_then(Vec::pop).map(|place| (place, n));
+    let place = |(n, entry)| {
+        let first = firsts.get_mut(entry).filter(|first| **first != usize::MAX)?;
+        let place = *first;
+        *first = nexts[place];
+        Some((place, n))
+    };
     new.iter().enumerate().filter_map(place).collect()
 }
 

@@ -4,8 +4,8 @@
 //!
 //! - [`Classifier`] compiles a list with DPDK's `rte_acl`: 25 to 70 cycles a key for 1,000 rules in bursts of 32,
 //!   milliseconds to seconds to build.
-//! - [`Table`] is a classifier and the few changes that are newer than it, which are looked through one by one: made in
-//!   microseconds, so that a new rule acts at once while the next classifier is being built.
+//! - [`Table`] is a classifier and the changes that are newer than it, up to a thousand: made in a millisecond at most, so
+//!   that a new rule acts at once while the next classifier is being built.
 //! - [`Prefilter`] proves of most packets that no entry contains them, in a few cycles each.
 //! - [`eval`] finds the first rules of a ClassBench filter set for a file of headers.
 //!
@@ -27,6 +27,7 @@
 mod changes;
 mod eval;
 mod headers;
+mod index;
 mod layout;
 mod overlay;
 mod prefilter;

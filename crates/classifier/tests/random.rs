@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{eal, scan};
 use netvm_classifier::{BuildError, Classifier, Limits, Table};
 use netvm_policy::arbitrary::{Dice, rules, rules_and_keys};
-use netvm_policy::{Cube, Family, Fields, Masked, Rule};
+use netvm_policy::{Cube, Family, Fields, Masked, Rule, Span};
 use netvm_wire::FlowKey;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,6 +17,10 @@ const WIDE: Limits = Limits { memory: usize::MAX, table_cubes: 8192, scan_cubes:
 
 fn cubes(rules: &[Rule]) -> Vec<Vec<Cube>> {
     rules.iter().map(|rule| rule.matches.cubes().unwrap()).collect()
+}
+
+fn shared(entries: &[Vec<Cube>]) -> Vec<Arc<[Cube]>> {
+    entries.iter().map(|entry| entry.as_slice().into()).collect()
 }
 
 fn check(found: &[u32], entries: &[Vec<Cube>], keys: &[FlowKey]) -> Result<(), TestCaseError> {
@@ -43,45 +49,53 @@ proptest! {
         check(&found, &entries, &keys)?;
     }
 
+    /// Every now and then the list as it is then is compiled, which is done only some changes later.
     #[test]
-    fn changed_lists_give_what_a_scan_gives(
-        (first, more, edits, seed) in (rules(1..30), rules(12), vec((0u8..4, any::<u64>()), 12), any::<u64>()),
+    fn changed_lists_give_what_a_scan_gives_while_others_are_compiled(
+        (first, more, edits, seed) in (rules(1..60), rules(40), vec((0u8..6, any::<u64>()), 60), any::<u64>()),
     ) {
-        let mut entries = cubes(&first);
-        let mut fresh = cubes(&more);
+        let mut entries = shared(&cubes(&first));
+        let mut fresh = shared(&cubes(&more));
         let mut table = Table::build(eal(), &entries, &WIDE).unwrap();
+        let mut compiling: Option<Vec<Arc<[Cube]>>> = None;
         let mut dice = Dice::new(seed);
-        let all: Vec<Cube> = entries.iter().chain(&fresh).flatten().copied().collect();
+        let all: Vec<Cube> = entries.iter().chain(&fresh).flat_map(|entry| entry.iter()).copied().collect();
         let keys: Vec<FlowKey> = (0..100).map(|_| dice.key(&all)).collect();
         let mut found = vec![0; keys.len()];
         for (kind, at) in edits {
             let place = |length: usize| (at % length.max(1) as u64) as usize;
-            match (kind, fresh.pop()) {
-                (0, Some(entry)) => entries.insert(place(entries.len() + 1), entry),
-                (1, Some(entry)) if !entries.is_empty() => {
-                    let n = place(entries.len());
-                    entries[n] = entry;
+            match kind {
+                0 | 1 => {
+                    // Some are equal and not shared.
+                    let again = || entries.get(place(entries.len())).map(|entry| entry.to_vec().into());
+                    if let Some(entry) = fresh.pop().or_else(again) {
+                        entries.insert(place(entries.len() + 1), entry);
+                    }
                 }
-                (2, _) if !entries.is_empty() => {
+                2 if !entries.is_empty() => {
                     let moved = entries.remove(place(entries.len()));
                     entries.insert(place(entries.len() + 1), moved);
                 }
-                (_, _) if !entries.is_empty() => {
-                    entries.remove(place(entries.len()));
-                }
-                _ => {}
+                3 | 4 if !entries.is_empty() => drop(entries.remove(place(entries.len()))),
+                _ => match compiling.take() {
+                    None => compiling = Some(entries.clone()),
+                    Some(list) => table = Table::build(eal(), &list, &WIDE).unwrap(),
+                },
             }
             table = match table.changed(&entries) {
                 Some(changed) => changed,
                 None => {
-                    let added: usize = entries.iter().map(Vec::len).sum();
-                    prop_assert!(added > 256, "only what has very many cubes is refused");
+                    let added: usize = entries.iter().map(|entry| entry.len()).sum();
+                    prop_assert!(added > 4096, "only what has very many cubes is refused");
                     Table::build(eal(), &entries, &WIDE).unwrap()
                 }
             };
-            prop_assert!(table.changes() <= 24);
+            prop_assert!(table.changes() <= 120);
             table.classify(&keys, &mut found);
-            check(&found, &entries, &keys)?;
+            for (found, key) in found.iter().zip(&keys) {
+                let scan = entries.iter().position(|cubes| cubes.iter().any(|cube| cube.contains(key)));
+                prop_assert_eq!(*found, scan.map_or(netvm_classifier::NONE, |n| n as u32), "{:?}", key);
+            }
         }
     }
 }
@@ -96,19 +110,32 @@ fn ports(n: u16) -> Vec<Cube> {
 
 #[test]
 fn few_changes_are_taken_and_many_are_not() {
-    let list: Vec<_> = (0..200).map(ports).collect();
+    let list: Vec<Arc<[Cube]>> = shared(&(0..2000).map(ports).collect::<Vec<_>>());
     let table = Table::build(eal(), &list, &WIDE).unwrap();
     assert_eq!(table.changed(&list).unwrap().changes(), 0);
-    let added = |count: u16| [list.clone(), (1000..1000 + count).map(ports).collect()].concat();
-    assert_eq!(table.changed(&added(64)).unwrap().changes(), 64);
-    assert!(table.changed(&added(65)).is_none());
-    assert_eq!(table.changed(&list[64..]).unwrap().changes(), 64);
-    assert!(table.changed(&list[65..]).is_none());
-    let many_cubes: Vec<Cube> = (1000..1257).flat_map(ports).collect();
-    assert!(table.changed(&[list.clone(), vec![many_cubes]].concat()).is_none());
+    let added =
+        |count: u16| [list.clone(), shared(&(5000..5000 + count).map(ports).collect::<Vec<_>>())].concat();
+    assert_eq!(table.changed(&added(1024)).unwrap().changes(), 1024);
+    assert!(table.changed(&added(1025)).is_none());
+    assert_eq!(table.changed(&list[1024..]).unwrap().changes(), 1024);
+    assert!(table.changed(&list[1025..]).is_none());
+    let many_cubes: Vec<Cube> = (5000..9097).flat_map(ports).collect();
+    assert!(table.changed(&[list.clone(), shared(&[many_cubes])].concat()).is_none());
     // Changes count from what was compiled, not from the last ones.
-    let back = table.changed(&added(64)).unwrap().changed(&list).unwrap();
+    let back = table.changed(&added(1024)).unwrap().changed(&list).unwrap();
     assert_eq!(back.changes(), 0);
+    // Each of these shares packets with all others.
+    let wide = |n: u16| {
+        let mut cube = ports(0)[0];
+        (cube.fields.source_ports, cube.fields.destination_ports) =
+            (Span::single(n), Span { first: 0, last: u16::MAX });
+        vec![cube]
+    };
+    let with_wide = [shared(&(0..80).map(wide).collect::<Vec<_>>()), list.clone()].concat();
+    let table = Table::build(eal(), &with_wide, &WIDE).unwrap();
+    assert_eq!(table.changed(&with_wide[60..]).unwrap().changes(), 60);
+    assert!(table.changed(&list).is_none());
+    let table = Table::build(eal(), &list, &WIDE).unwrap();
     let reversed: Vec<_> = list.iter().rev().cloned().collect();
     assert!(table.changed(&reversed).is_none());
 }
@@ -130,8 +157,9 @@ fn what_takes_everything_ends_the_list() {
     check(&found, &list, &keys).unwrap();
     // Gone, it leaves the others, which are not in the tables.
     list.remove(20);
-    let table = Table::build(eal(), &[&list[..20], &[any(Family::V4)], &list[20..]].concat(), &WIDE).unwrap();
-    let table = table.changed(&list).unwrap();
+    let before = [&list[..20], &[any(Family::V4)], &list[20..]].concat();
+    let table = Table::build(eal(), &shared(&before), &WIDE).unwrap();
+    let table = table.changed(&shared(&list)).unwrap();
     table.classify(&keys, &mut found);
     check(&found, &list, &keys).unwrap();
 }

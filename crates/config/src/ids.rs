@@ -8,7 +8,7 @@
 //! `scan` does not get 2 at once: packets, counters and tables of `router` may still carry it while the change is made.
 //! It is used again only when nothing else is left.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::model::{
     Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_RULES,
@@ -122,6 +122,16 @@ fn number_rules(rules: &mut [Rule], old: &[Rule]) {
             rule.id = id;
         }
     }
+}
+
+/// A number for a rule that is added to these: the first one behind `last` that no rule has, from the lowest again when
+/// those are used up, so that what was counted for a rule that is gone is not taken for that of a new one. `None` if there
+/// are as many rules as possible.
+#[must_use]
+pub fn new_rule_id(rules: &[Rule], last: RuleId) -> Option<RuleId> {
+    let used: HashSet<u32> = rules.iter().map(|rule| rule.id.0).collect();
+    let (lower, end) = (last.0.saturating_add(1), MAX_RULES as u32);
+    (lower..end).chain(0..lower.min(end)).find(|id| !used.contains(id)).map(RuleId)
 }
 
 /// Numbers for what is new: those that were never used, then those that are no longer.

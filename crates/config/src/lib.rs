@@ -44,6 +44,6 @@ mod suggest;
 
 pub use error::ConfigError;
 pub use finding::{Finding, Kind};
-pub use ids::assign_ids;
+pub use ids::{assign_ids, new_rule_id};
 pub use load::{Loaded, load, parse, parse_rules};
 pub use plan::{Action, Change, Effect, ItemKind, Plan, plan};

@@ -13,7 +13,7 @@
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use dpdk_sys as sys;
@@ -24,8 +24,8 @@ use crate::{Eal, NumaNode};
 /// Held while rules are compiled.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Bytes of all ACLs that have been freed.
-static FREED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of all ACLs that have been freed. Held while one is, so that what the heap says and this go together.
+static FREED: Mutex<usize> = Mutex::new(0);
 
 /// What a rule says of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -271,7 +271,8 @@ fn heap() -> sys::netvm_heap {
 
 /// Bytes that have been taken, whether or not they have been freed if it was by an ACL.
 fn heap_used() -> usize {
-    heap().used.saturating_add(FREED.load(Ordering::Relaxed))
+    let freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
+    heap().used.saturating_add(*freed)
 }
 
 /// Compiled rules over keys in arrays of `N` bytes.
@@ -330,8 +331,9 @@ impl<const N: usize> Acl<N> {
 
 impl<const N: usize> Drop for Acl<N> {
     fn drop(&mut self) {
+        let mut freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: made in `build`, and nobody else refers to it.
         unsafe { sys::rte_acl_free(self.context.as_ptr()) };
-        FREED.fetch_add(self.bytes, Ordering::Relaxed);
+        *freed = freed.saturating_add(self.bytes);
     }
 }

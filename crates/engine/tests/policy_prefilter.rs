@@ -196,7 +196,7 @@ fn a_new_rule_acts_on_what_was_proven_to_match_none() {
         for (host, out, other) in [(&old, 1, 2), (&new, 2, 1)] {
             let policy = rig.engine.compiler().change(host, &rig.engine.policy());
             let policy = policy.unwrap_or_else(|| panic!("one rule is an overlay"));
-            rig.engine.apply_with(host, Arc::new(policy)).unwrap();
+            rig.engine.apply_with(host.clone(), Arc::new(policy)).unwrap();
             // What was on its way when the rule came has left once a few thousand packets went the new way.
             let goal = sent(&rig.engine, out) + 5000;
             assert!(rig.until(Duration::from_secs(30), |engine| sent(engine, out) > goal), "{}", rig.story());

@@ -16,6 +16,7 @@ use crate::engine_thread::{EngineGone, EngineHandle, EngineThread, EngineThreadE
 use crate::load::Load;
 use crate::notices::Reclaims;
 use crate::notify;
+use crate::policy::RuleChanges;
 use crate::rundir::{RunDir, RunDirError};
 use crate::signals::{Request, Signals};
 use crate::supervisor::{Confinement, FilterError, Supervisor, allowed_cores};
@@ -98,8 +99,8 @@ pub struct Daemon {
     pub(crate) attach: Arc<AttachServer>,
     /// Held while a configuration is applied.
     pub(crate) changing: tokio::sync::Mutex<()>,
-    /// Told when single rules have changed, so that everything is compiled anew.
-    pub(crate) rebuild: Notify,
+    /// What changes single rules.
+    pub(crate) rules: RuleChanges,
     pub(crate) reclaims: Reclaims,
     pub(crate) load: Load,
     pub(crate) started: Instant,
@@ -108,8 +109,8 @@ pub struct Daemon {
 
 impl Daemon {
     /// What the engine is now.
-    pub(crate) async fn running(&self) -> Result<Host, EngineGone> {
-        self.engine.call(|engine| engine.host().clone()).await
+    pub(crate) async fn running(&self) -> Result<Arc<Host>, EngineGone> {
+        self.engine.call(|engine| engine.shared_host()).await
     }
 
     /// NFs that netvmd does not start as processes: those that have attached by themselves, and those in VMs.
@@ -183,7 +184,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         machines,
         attach,
         changing: tokio::sync::Mutex::default(),
-        rebuild: Notify::new(),
+        rules: RuleChanges::default(),
         reclaims,
         started: Instant::now(),
         end: Notify::new(),

@@ -1,6 +1,7 @@
 //! The daemon: it runs the engine on a thread of its own, starts NFs in sandboxes and lets others attach, and serves the
 //! HTTP API. `netvmd` is this with a command line.
 
+mod apart;
 mod api;
 mod apply;
 mod attach_server;

@@ -4,6 +4,8 @@
 //! has in common with each of the list, in the same order, and then alone. What of the list it wholly contains can no
 //! longer be reached and is left out, so that a rule that counts everything costs nothing.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::cube::Cube;
@@ -16,8 +18,8 @@ use crate::side::Side;
 /// An element of a list of which the first that matches counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flat {
-    /// Which packets: those in any of these; never none.
-    pub cubes: Vec<Cube>,
+    /// Which packets: those in any of these; never none. Shared with whoever knew the rule's cubes.
+    pub cubes: Arc<[Cube]>,
     /// What is done with them.
     pub decision: Decision,
 }
@@ -56,7 +58,7 @@ pub enum FlattenError {
 /// # Errors
 /// [`FlattenError`], naming the rule.
 pub fn flatten(rules: &[Rule], side: Side, limit: usize) -> Result<Vec<Flat>, FlattenError> {
-    flatten_by(rules, side, limit, |rule| rule.matches.cubes())
+    flatten_by(rules, side, limit, |rule| rule.matches.cubes().map(Arc::from))
 }
 
 /// As [`flatten`], with somebody who knows the cubes of rules: most of the time goes into them.
@@ -67,7 +69,7 @@ pub fn flatten_by(
     rules: &[Rule],
     side: Side,
     limit: usize,
-    mut cubes_of: impl FnMut(&Rule) -> Result<Vec<Cube>, TooManyCubes>,
+    mut cubes_of: impl FnMut(&Rule) -> Result<Arc<[Cube]>, TooManyCubes>,
 ) -> Result<Vec<Flat>, FlattenError> {
     let mut list = Backwards { flats: Vec::new(), cubes: 0, limit };
     for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
@@ -110,7 +112,8 @@ impl Backwards {
         let mut alone: Vec<Cube> = cubes.to_vec();
         for flat in &mut self.flats {
             let mut common = Vec::new();
-            flat.cubes.retain(|later| {
+            let mut out_of_reach = Vec::new();
+            for (place, later) in flat.cubes.iter().enumerate() {
                 let before = common.len();
                 for cube in cubes {
                     // Most have nothing in common, which is found sooner than what they have.
@@ -119,10 +122,18 @@ impl Backwards {
                         alone.retain(|cube| !later.covers(cube));
                     }
                 }
-                !common[before..].contains(later)
-            });
+                if common[before..].contains(later) {
+                    out_of_reach.push(place);
+                }
+            }
             if common.is_empty() {
                 continue;
+            }
+            let common = if common == *flat.cubes { Arc::clone(&flat.cubes) } else { common.into() };
+            if !out_of_reach.is_empty() {
+                let is_left = |place: &usize| out_of_reach.binary_search(place).is_err();
+                let left = flat.cubes.iter().enumerate().filter(|(place, _)| is_left(place));
+                flat.cubes = left.map(|(_, cube)| *cube).collect();
             }
             added += common.len();
             if added > self.limit {
@@ -132,7 +143,7 @@ impl Backwards {
         }
         self.flats.retain(|flat| !flat.cubes.is_empty());
         self.cubes = self.flats.iter().map(|flat| flat.cubes.len()).sum();
-        let alone = Flat { cubes: alone, decision: decision.clone() };
+        let alone = Flat { cubes: alone.into(), decision: decision.clone() };
         self.push(alone) && both.into_iter().all(|flat| self.push(flat))
     }
 }

@@ -57,14 +57,16 @@ impl Engine {
     /// [`ApplyError`]; everything is then as it was.
     pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
         let policy = self.compiled(host)?;
-        self.apply_with(host, policy)
+        self.apply_with(host.clone(), policy)
     }
 
     /// [`Engine::apply`] with a policy that was compiled for `host` elsewhere, which spares this thread the time.
     ///
     /// # Errors
     /// [`ApplyError`]; everything is then as it was.
-    pub fn apply_with(&mut self, host: &Host, policy: Arc<Policy>) -> Result<(), ApplyError> {
+    pub fn apply_with(&mut self, host: impl Into<Arc<Host>>, policy: Arc<Policy>) -> Result<(), ApplyError> {
+        let shared = host.into();
+        let host: &Host = &shared;
         self.check_live(host)?;
         let new_groups = self.make_groups(host)?;
         for memory in new_groups.iter().flat_map(|group| &group.memories) {
@@ -86,7 +88,8 @@ impl Engine {
                 return Err(error);
             }
         };
-        self.host = host.clone();
+        let before = std::mem::replace(&mut self.host, Arc::clone(&shared));
+        self.reaper.free(before);
         self.forget_shortened();
         self.follow_sticky();
         let gone: Vec<GroupId> =

@@ -22,6 +22,7 @@ mod instance;
 mod paths;
 mod policies;
 mod ports;
+mod reaper;
 mod shortened;
 mod totals;
 mod view;
@@ -44,6 +45,7 @@ pub use instance::InstanceState;
 use paths::{View, members};
 pub use ports::OpenError;
 use ports::PortState;
+use reaper::Reaper;
 use shortened::ShortChain;
 pub use totals::RoleTotals;
 pub use view::{
@@ -197,7 +199,7 @@ pub enum Notice {
 
 /// The engine and its manager.
 pub struct Engine {
-    host: Host,
+    host: Arc<Host>,
     compiler: Compiler,
     policy: Arc<Policy>,
     counts: HitCounts,
@@ -224,6 +226,7 @@ pub struct Engine {
     next_instance: u32,
     next_ticket: u64,
     started: Instant,
+    reaper: Reaper,
 }
 
 impl Engine {
@@ -267,7 +270,7 @@ impl Engine {
         }
         let pages = if config.huge_pages { Pages::HugeIfFree } else { Pages::Normal };
         Ok(Self {
-            host: Host { engine: config.clone(), ..Host::default() },
+            host: Arc::new(Host { engine: config.clone(), ..Host::default() }),
             compiler: Compiler::new(eal),
             policy: Arc::default(),
             counts: HitCounts::default(),
@@ -290,13 +293,20 @@ impl Engine {
             next_instance: 1,
             next_ticket: 1,
             started: Instant::now(),
+            reaper: Reaper::start()?,
         })
     }
 
     /// What the engine is now.
     #[must_use]
-    pub const fn host(&self) -> &Host {
+    pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// The same for other threads.
+    #[must_use]
+    pub fn shared_host(&self) -> Arc<Host> {
+        Arc::clone(&self.host)
     }
 
     /// Moves on what had to wait.

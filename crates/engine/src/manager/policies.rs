@@ -40,7 +40,9 @@ impl Engine {
         if let Some(switching) = &policy.switching {
             switching.adopt();
         }
-        self.counts.begin(&policy, self.workers.len());
+        for gone in self.counts.begin(&policy, self.workers.len()) {
+            self.reaper.free(gone);
+        }
         self.policy = policy;
     }
 

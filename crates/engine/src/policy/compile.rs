@@ -8,7 +8,7 @@ use dpdk::Eal;
 use netvm_classifier::{Limits, Prefilter, Table};
 use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
 use netvm_policy::{
-    Cube, Family, Fields, Flat, Side, UsedFields, egress_classes, flatten_by, ingress_classes,
+    Cube, Family, Fields, Flat, RuleId, Side, UsedFields, egress_classes, flatten_by, ingress_classes,
 };
 use netvm_region::{MAX_PORTS, clock};
 use netvm_switch::{Guard, GuardOptions, Meter};
@@ -58,9 +58,9 @@ impl Compiler {
     pub fn compile(&self, host: &Host, before: &Policy) -> Result<Policy, PolicyError> {
         let limits = Limits { memory: host.policy.memory as usize * (1 << 20), ..Limits::default() };
         let mut spent = 0;
-        let build = |_: Side, flats: &[Flat]| {
+        let build = |_: Side, entries: &[Arc<[Cube]>]| {
             let left = Limits { memory: limits.memory.saturating_sub(spent), ..limits };
-            let table = Table::build(self.eal, flats, &left)?;
+            let table = Table::build(self.eal, entries, &left)?;
             spent += table.classifier().bytes();
             Ok(Arc::new(table))
         };
@@ -93,14 +93,22 @@ impl Compiler {
     /// Compiles what has changed since `before` as an overlay over it, in a millisecond or so; `None` when too much has.
     #[must_use]
     pub fn change(&self, host: &Host, before: &Policy) -> Option<Policy> {
-        let build = |side: Side, flats: &[Flat]| {
-            let old = before.table_of(side).ok_or(Stop::TooMuch)?;
-            old.changed(flats).map(Arc::new).ok_or(Stop::TooMuch)
-        };
-        self.compilation(host, before, build).run(self.next_generation()).ok()
+        self.carried_over(host, before, before)
     }
 
-    fn compilation<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>>(
+    /// What `compiled`, made for another host than is wanted by now, is for `host`: with what has changed meanwhile as an
+    /// overlay, and with the token buckets and addresses of the policy in force, `running`. `None` when too much has
+    /// changed.
+    #[must_use]
+    pub fn carried_over(&self, host: &Host, compiled: &Policy, running: &Policy) -> Option<Policy> {
+        let build = |side: Side, entries: &[Arc<[Cube]>]| {
+            let old = compiled.table_of(side).ok_or(Stop::TooMuch)?;
+            old.changed(entries).map(Arc::new).ok_or(Stop::TooMuch)
+        };
+        self.compilation(host, running, build).run(self.next_generation()).ok()
+    }
+
+    fn compilation<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>>(
         &'a self,
         host: &'a Host,
         before: &'a Policy,
@@ -137,7 +145,7 @@ struct Compilation<'a, F> {
     memory: usize,
 }
 
-impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F> {
+impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation<'a, F> {
     fn new(host: &'a Host, before: &'a Policy, build: F, known: &'a Mutex<KnownCubes>) -> Self {
         let decisions = vec![
             Decision::default_of(Outcome::Drop(DropReason::Denied)),
@@ -162,6 +170,11 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         let egress = self.egress(&ports)?;
         self.known.lock().unwrap_or_else(PoisonError::into_inner).keep(&self.host.rules);
         let switching = Switching::new(self.host, self.before.switching.as_ref())?;
+        let mut rules: Vec<RuleId> =
+            self.decisions.iter().flat_map(|decision| decision.rules.iter().copied()).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        let rules = rules.into();
         Ok(Policy {
             generation,
             decisions: self.decisions.into(),
@@ -170,6 +183,7 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             used: used_fields(self.host),
             switching,
             meters: self.meters,
+            rules,
             memory: self.memory,
         })
     }
@@ -181,21 +195,24 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
             flatten_by(&self.host.rules, side, MOST_CUBES, |rule| known.of(rule))?
         };
         let base = self.decisions.len() as u32;
-        for flat in &flats {
-            let decision = self.decision(&flat.decision)?;
+        let mut entries = Vec::with_capacity(flats.len());
+        self.decisions.reserve(flats.len());
+        for Flat { cubes, decision } in flats {
+            let decision = self.decision(decision)?;
             self.decisions.push(decision);
+            entries.push(cubes);
         }
-        let table = if flats.is_empty() { None } else { Some((self.build)(side, &flats)?) };
-        let everything = flats.first().is_some_and(|flat| takes_everything(&flat.cubes));
+        let table = if entries.is_empty() { None } else { Some((self.build)(side, &entries)?) };
+        let everything = entries.first().is_some_and(|cubes| takes_everything(cubes));
         self.memory += table.as_ref().map_or(0, |table| table.classifier().bytes());
-        let prefilter = table.as_ref().and_then(|_| self.prefilter(&flats));
+        let prefilter = table.as_ref().and_then(|_| self.prefilter(&entries));
         Ok((Lookup { table, prefilter, base, otherwise: ALLOW }, everything))
     }
 
     /// What proves that packets are not in a list; none where there is no room for it, as it is for speed alone.
-    fn prefilter(&mut self, flats: &[Flat]) -> Option<Arc<Prefilter>> {
+    fn prefilter(&mut self, entries: &[Arc<[Cube]>]) -> Option<Arc<Prefilter>> {
         let allowed = self.host.policy.memory as usize * (1 << 20);
-        let prefilter = Prefilter::build(flats)?;
+        let prefilter = Prefilter::build(entries)?;
         let memory = self.memory + prefilter.bytes();
         (memory <= allowed).then(|| {
             self.memory = memory;
@@ -211,8 +228,8 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         self.nothing.clone()
     }
 
-    fn decision(&mut self, decision: &netvm_policy::Decision) -> Result<Decision, Stop> {
-        let actions = &decision.actions;
+    fn decision(&mut self, decision: netvm_policy::Decision) -> Result<Decision, Stop> {
+        let actions = decision.actions;
         let outcome = match actions.verdict {
             None => Outcome::Undecided,
             Some(Verdict::Allow) => Outcome::Allow,
@@ -228,13 +245,13 @@ impl<'a, F: FnMut(Side, &[Flat]) -> Result<Arc<Table>, Stop>> Compilation<'a, F>
         }
         let extras = Extras {
             meters: meters.into(),
-            set_vlan: actions.set_vlan.clone().into(),
-            mirrors: actions.mirrors.clone().into(),
+            set_vlan: actions.set_vlan.into(),
+            mirrors: actions.mirrors.into(),
         };
         let has_extras =
             !(extras.meters.is_empty() && extras.set_vlan.is_empty() && extras.mirrors.is_empty());
         let extras = has_extras.then(|| Box::new(extras));
-        Ok(Decision { outcome, extras, rules: decision.rules.clone() })
+        Ok(Decision { outcome, extras, rules: decision.rules })
     }
 
     /// The token bucket of a rule or port: the one that it had, as long as its rates stay the same.

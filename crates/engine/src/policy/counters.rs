@@ -1,6 +1,6 @@
 //! How often rules were hit: counted by decision by each worker, told by rule.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_policy::RuleId;
@@ -32,6 +32,13 @@ pub struct RuleCount {
     pub bytes: u64,
 }
 
+impl RuleCount {
+    fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
 /// What the workers count by one policy.
 #[derive(Debug)]
 struct Counted {
@@ -41,16 +48,15 @@ struct Counted {
 }
 
 impl Counted {
-    fn add_to(&self, counts: &mut BTreeMap<RuleId, RuleCount>) {
-        for worker in &self.by_worker {
-            for (decision, counted) in self.policy.decisions.iter().zip(worker.iter()) {
-                for rule in &decision.rules {
-                    let count = counts.entry(*rule).or_default();
-                    count.packets += counted.packets.get();
-                    count.bytes += counted.bytes.get();
-                }
-            }
-        }
+    /// What of it was hit, by rule, a rule as often as it is in a decision.
+    fn hits(&self) -> impl Iterator<Item = (RuleId, RuleCount)> {
+        let decisions = &self.policy.decisions;
+        let all = self.by_worker.iter().flat_map(|counters| decisions.iter().zip(counters.iter()));
+        let hit = all.filter_map(|(decision, counters)| {
+            let count = RuleCount { packets: counters.packets.get(), bytes: counters.bytes.get() };
+            (count.packets > 0).then_some((decision, count))
+        });
+        hit.flat_map(|(decision, count)| decision.rules.iter().map(move |rule| (*rule, count)))
     }
 
     /// Whether a worker still counts by it.
@@ -69,18 +75,22 @@ pub(crate) struct HitCounts {
 }
 
 impl HitCounts {
-    /// A policy comes into force.
-    pub(crate) fn begin(&mut self, policy: &Arc<Policy>, workers: usize) {
-        let (used, past): (Vec<Counted>, _) =
+    /// A policy comes into force. Returns those that no worker has any more: it takes long to free what they have compiled.
+    pub(crate) fn begin(&mut self, policy: &Arc<Policy>, workers: usize) -> Vec<Arc<Policy>> {
+        let (used, past): (Vec<Counted>, Vec<Counted>) =
             core::mem::take(&mut self.policies).into_iter().partition(Counted::is_used);
-        past.iter().for_each(|counted| counted.add_to(&mut self.past));
+        for (rule, count) in past.iter().flat_map(Counted::hits) {
+            self.past.entry(rule).or_default().add(count);
+        }
         self.policies = used;
         let counters = || policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
         let by_worker = (0..workers).map(|_| counters()).collect();
         self.policies.push(Counted { policy: Arc::clone(policy), by_worker });
-        let decisions = self.policies.iter().flat_map(|counted| counted.policy.decisions.iter());
-        let kept: BTreeSet<RuleId> = decisions.flat_map(|decision| decision.rules.iter().copied()).collect();
-        self.past.retain(|rule, _| kept.contains(rule));
+        let policies = &self.policies;
+        let is_there =
+            |rule: &RuleId| policies.iter().any(|counted| counted.policy.rules.binary_search(rule).is_ok());
+        self.past.retain(|rule, _| is_there(rule));
+        past.into_iter().map(|counted| counted.policy).collect()
     }
 
     /// Where a worker counts now.
@@ -88,10 +98,15 @@ impl HitCounts {
         self.policies.last()?.by_worker.get(worker).map(Arc::clone)
     }
 
-    /// All counts, by rule.
+    /// All counts, by rule; those of rules that are in force are there, hit or not.
     pub(crate) fn sum(&self) -> BTreeMap<RuleId, RuleCount> {
-        let mut counts = self.past.clone();
-        self.policies.iter().for_each(|counted| counted.add_to(&mut counts));
+        let rules = self.policies.last().map_or(&[][..], |counted| &counted.policy.rules);
+        let mut counts: BTreeMap<RuleId, RuleCount> =
+            rules.iter().map(|rule| (*rule, RuleCount::default())).collect();
+        let past = self.past.iter().map(|(rule, count)| (*rule, *count));
+        for (rule, count) in past.chain(self.policies.iter().flat_map(Counted::hits)) {
+            counts.entry(rule).or_default().add(count);
+        }
         counts
     }
 }

@@ -2,6 +2,7 @@
 //! would go into those of the others.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use netvm_policy::{Cube, Match, Rule, RuleId, TooManyCubes};
 
@@ -11,20 +12,20 @@ const MOST: usize = 1 << 16;
 /// What rules come to, by number; good for as long as a rule matches the same.
 #[derive(Debug, Default)]
 pub(super) struct KnownCubes {
-    rules: HashMap<RuleId, (Match, Box<[Cube]>)>,
+    rules: HashMap<RuleId, (Match, Arc<[Cube]>)>,
     count: usize,
 }
 
 impl KnownCubes {
     /// Those of a rule.
-    pub(super) fn of(&mut self, rule: &Rule) -> Result<Vec<Cube>, TooManyCubes> {
+    pub(super) fn of(&mut self, rule: &Rule) -> Result<Arc<[Cube]>, TooManyCubes> {
         if let Some((_, cubes)) = self.rules.get(&rule.id).filter(|(matches, _)| *matches == rule.matches) {
-            return Ok(cubes.to_vec());
+            return Ok(Arc::clone(cubes));
         }
-        let cubes = rule.matches.cubes()?;
+        let cubes: Arc<[Cube]> = rule.matches.cubes()?.into();
         if self.count + cubes.len() <= MOST {
             self.count += cubes.len();
-            let old = self.rules.insert(rule.id, (rule.matches.clone(), cubes.clone().into()));
+            let old = self.rules.insert(rule.id, (rule.matches.clone(), Arc::clone(&cubes)));
             self.count -= old.map_or(0, |(_, cubes)| cubes.len());
         }
         Ok(cubes)
@@ -56,10 +57,10 @@ mod tests {
             actions: Actions::default(),
         };
         for rule in [rule(1, 5), rule(1, 5), rule(1, 6), rule(2, 5)] {
-            assert_eq!(known.of(&rule).unwrap(), rule.matches.cubes().unwrap());
+            assert_eq!(*known.of(&rule).unwrap(), rule.matches.cubes().unwrap());
         }
         known.keep(&[rule(2, 5)]);
         assert_eq!((known.rules.len(), known.count), (1, rule(2, 5).matches.cubes().unwrap().len()));
-        assert_eq!(known.of(&rule(1, 7)).unwrap(), rule(1, 7).matches.cubes().unwrap());
+        assert_eq!(*known.of(&rule(1, 7)).unwrap(), rule(1, 7).matches.cubes().unwrap());
     }
 }

@@ -11,6 +11,8 @@ mod decision;
 mod error;
 mod port;
 mod switching;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 pub use compile::Compiler;
@@ -56,6 +58,8 @@ pub struct Policy {
     pub(crate) switching: Option<Switching>,
     /// Token buckets, which live on in the next policy.
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
+    /// The rules that are part of some decision, rising.
+    pub(crate) rules: Box<[RuleId]>,
     /// Bytes that compiled rules take.
     pub(crate) memory: usize,
 }
@@ -77,6 +81,15 @@ impl Policy {
     /// Whether it was made for a host with anything in it.
     pub(crate) fn is_for(&self, host: &Host) -> bool {
         self.generation != 0 || (host.rules.is_empty() && host.ports.is_empty())
+    }
+
+    /// Most changes of a side's rules since they were compiled, which are looked through for packets of new flows.
+    #[must_use]
+    pub fn changes(&self) -> usize {
+        let ingress = self.ingress.iter().flatten().map(|policy| &policy.lookup);
+        let egress = self.egress.iter().flatten().flat_map(|policy| policy.lookups.iter());
+        let tables = ingress.chain(egress).filter_map(|lookup| lookup.table.as_ref());
+        tables.map(|table| table.changes()).max().unwrap_or(0)
     }
 
     /// Bytes of memory that compiled rules take.

@@ -167,7 +167,7 @@ impl From<RuleError> for Failure {
             RuleError::Apply(error) => return error.into(),
             RuleError::NotOne(_) => StatusCode::UNPROCESSABLE_ENTITY,
             RuleError::Unknown(_) => StatusCode::NOT_FOUND,
-            RuleError::Taken(_) => StatusCode::CONFLICT,
+            RuleError::Taken(_) | RuleError::TooMany => StatusCode::CONFLICT,
         };
         Self::new(status, error.to_string())
     }

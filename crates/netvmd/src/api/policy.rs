@@ -19,13 +19,13 @@ use tokio::sync::oneshot;
 
 use super::Failure;
 use crate::daemon::Daemon;
-use crate::policy::Added;
+use crate::policy::Changed;
 
 type Answer<T> = Result<Json<T>, Failure>;
 
 pub(super) async fn policy(State(daemon): State<Arc<Daemon>>) -> Answer<PolicyInfo> {
     let read = |engine: &mut netvm_engine::Engine| {
-        (engine.host().clone(), engine.rule_counts(), engine.policy().memory())
+        (engine.shared_host(), engine.rule_counts(), engine.policy().memory())
     };
     let (host, counts, memory) = daemon.engine.call(read).await?;
     let info = |rule: &Rule| rule_info(&host, rule, counts.get(&rule.id).copied().unwrap_or_default());
@@ -47,14 +47,9 @@ pub(super) async fn add(
     request: Result<Json<AddRule>, JsonRejection>,
 ) -> Answer<Done> {
     let Json(AddRule { toml, position }) = request?;
-    let Added { rule, doubts } = daemon.add_rule(&toml, &position).await?;
+    let Changed { rule, doubts } = daemon.add_rule(&toml, &position).await?;
     let host = daemon.running().await?;
-    let mut message = format!("rule {} acts: {}", rule.id, rule.named(&host));
-    for doubt in doubts {
-        message.push_str("\nwarning: ");
-        message.push_str(&doubt);
-    }
-    Ok(Json(Done { message }))
+    Ok(with_doubts(format!("rule {} acts: {}", rule.id, rule.named(&*host)), &doubts))
 }
 
 pub(super) async fn delete(
@@ -62,9 +57,17 @@ pub(super) async fn delete(
     rule: Result<Path<String>, PathRejection>,
 ) -> Answer<Done> {
     let Path(name) = rule?;
-    let rule = daemon.delete_rule(&name).await?;
+    let Changed { rule, doubts } = daemon.delete_rule(&name).await?;
     let host = daemon.running().await?;
-    Ok(Json(Done { message: format!("rule {} is gone: {}", rule.id, rule.named(&host)) }))
+    Ok(with_doubts(format!("rule {} is gone: {}", rule.id, rule.named(&*host)), &doubts))
+}
+
+fn with_doubts(mut message: String, doubts: &[String]) -> Json<Done> {
+    for doubt in doubts {
+        message.push_str("\nwarning: ");
+        message.push_str(doubt);
+    }
+    Json(Done { message })
 }
 
 pub(super) async fn trace(
@@ -213,7 +216,7 @@ pub(super) async fn addresses(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<A
     let info = |address: netvm_engine::Address| AddressInfo {
         vlan: address.vlan,
         mac: address.mac.to_string(),
-        port: Names::port(&host, address.port).into_owned(),
+        port: Names::port(&*host, address.port).into_owned(),
     };
     Ok(Json(known.into_iter().map(info).collect()))
 }

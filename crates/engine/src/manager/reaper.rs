@@ -1,0 +1,43 @@
+//! Freeing what takes long, apart from the engine's thread: compiled rules, whose memory DPDK clears, and long lists of
+//! rules.
+
+use std::any::Any;
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+
+/// The thread that frees.
+#[derive(Debug)]
+pub(super) struct Reaper {
+    /// `None` once it is to end.
+    inbox: Option<Sender<Box<dyn Any + Send>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reaper {
+    /// Starts the thread.
+    pub(super) fn start() -> io::Result<Self> {
+        let (inbox, things) = mpsc::channel::<Box<dyn Any + Send>>();
+        let main = move || things.into_iter().for_each(drop);
+        let thread = std::thread::Builder::new().name("netvm-reaper".to_owned()).spawn(main)?;
+        Ok(Self { inbox: Some(inbox), thread: Some(thread) })
+    }
+
+    /// Drops it there.
+    pub(super) fn free(&self, thing: impl Any + Send) {
+        if let Some(inbox) = &self.inbox {
+            // If the thread is gone, it is dropped here.
+            let _ = inbox.send(Box::new(thing));
+        }
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.inbox = None;
+        if let Some(thread) = self.thread.take() {
+            // It panics only if a drop does, which has said so.
+            let _ = thread.join();
+        }
+    }
+}
