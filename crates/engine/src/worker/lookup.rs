@@ -13,7 +13,6 @@ use super::act::Origin;
 use super::flow_words::FlowWords;
 use super::path::Path;
 use super::places::all;
-use super::screen::Seen;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::{IngressPolicy, Policy, SPOOFED};
@@ -74,8 +73,10 @@ impl Flows {
 pub(crate) struct Found {
     pub(crate) keys: [FlowKey; MOST],
     pub(crate) lengths: [u32; MOST],
-    /// What was seen of each packet, where the burst was screened.
-    pub(super) seen: [Seen; MOST],
+    /// The first 16 bytes as a number, where the burst was screened.
+    pub(super) headers: [u128; MOST],
+    /// Source addresses of IPv4, where the burst was screened at a port that is guarded.
+    pub(super) sources: [[u8; 4]; MOST],
     /// Number of the decision.
     pub(crate) decisions: [u32; MOST],
     /// Where the flow is in the cache.
@@ -94,7 +95,8 @@ impl Found {
         Self {
             keys: [FlowKey::EMPTY; MOST],
             lengths: [0; MOST],
-            seen: [Seen::NOTHING; MOST],
+            headers: [0; MOST],
+            sources: [[0; 4]; MOST],
             decisions: [0; MOST],
             slots: [Slot::default(); MOST],
             extras: [UNRESOLVED; MOST],

@@ -12,7 +12,7 @@ use super::frames::{Run, Runs};
 use super::lookup::{Found, MOST, UNRESOLVED, look_into, prefetch, read_key};
 use super::path::Path;
 use super::places::{Places, all};
-use super::screen::{ETHERNET_BITS, Screened, Seen, screen};
+use super::screen::{ETHERNET_BITS, Screened, screen};
 use super::switching::Resolved;
 use crate::policy::{IngressPolicy, Shortcut, Switching};
 use crate::snapshot::Snapshot;
@@ -68,7 +68,7 @@ impl Path {
     #[inline(always)]
     fn resolve_alike(&mut self, way: Way<'_>, packets: u8, bytes: u64, found: &mut Found) -> Resolved {
         let Some(switching) = way.switching else { return Resolved::NONE };
-        found.keys[0] = key_of(found.seen[0].header);
+        found.keys[0] = key_of(found.headers[0]);
         let run = Run { first: 0, packets, bytes: bytes as u32 };
         self.resolve_runs(way, switching, &[run], found);
         Resolved::of(found.extras[0])
@@ -80,7 +80,7 @@ impl Path {
         let mut runs = Runs::new();
         let mut before = None;
         for (nth, place) in places.iter().enumerate() {
-            let header = found.seen[place].header & ETHERNET_BITS;
+            let header = found.headers[place] & ETHERNET_BITS;
             if before != Some(header) {
                 found.keys[runs.list().len()] = key_of(header);
                 runs.begin(nth);
@@ -154,25 +154,30 @@ impl Path {
     }
 }
 
-/// Screens a burst; leaves in `found` what was seen of each packet, and its length. Whose sender may be another than the
+/// Screens a burst; leaves in `found` the beginning and the length of each packet. Whose sender may be another than the
 /// port's guest is not proven.
 #[inline(always)]
 fn look(ingress: &IngressPolicy, shortcut: &Shortcut, batch: &Batch, found: &mut Found) -> Screened {
-    let mut screened = screen(&shortcut.prefilter, batch.as_slice(), |place, length, seen| {
-        (found.seen[place], found.lengths[place]) = (seen, length);
+    let (prefilter, packets) = (&shortcut.prefilter, batch.as_slice());
+    let Some(guard) = &ingress.guard else {
+        return screen(prefilter, packets, |place, length, seen| {
+            (found.headers[place], found.lengths[place]) = (seen.header, length);
+        });
+    };
+    let mut screened = screen(prefilter, packets, |place, length, seen| {
+        (found.headers[place], found.lengths[place]) = (seen.header, length);
+        found.sources[place] = seen.source;
     });
-    if let Some(guard) = &ingress.guard {
-        screened.proven &= !spoofed(guard, screened.proven, &found.seen);
-    }
+    screened.proven &= !spoofed(guard, screened.proven, found);
     screened
 }
 
 /// The packets among these that a port's guest may not send as itself, or not by its address alone.
-fn spoofed(guard: &Guard, of: u64, seen: &[Seen; MOST]) -> u64 {
+fn spoofed(guard: &Guard, of: u64, found: &Found) -> u64 {
     let mut spoofed = 0;
     let mut good = None;
     for place in Places::of(of).iter() {
-        let Seen { header, source } = seen[place];
+        let (header, source) = (found.headers[place], found.sources[place]);
         let sender = Some((header & ETHERNET_BITS, source));
         if sender == good {
             continue;

@@ -46,7 +46,6 @@ struct Judged {
 }
 
 /// Who sends a packet to whom.
-#[derive(Clone, Copy)]
 pub(super) struct Seen {
     /// The first 16 bytes as a number.
     pub(super) header: u128,
@@ -55,8 +54,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) const NOTHING: Self = Self { header: 0, source: [0; 4] };
-
     #[inline(always)]
     fn of(front: &[u8; FRONT]) -> Self {
         Self { header: header(front), source: [front[26], front[27], front[28], front[29]] }
