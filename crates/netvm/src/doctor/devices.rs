@@ -1,4 +1,4 @@
-//! Devices: NICs for DPDK, and KVM for virtual machines.
+//! Devices: NICs for DPDK, KVM for virtual machines, and DMA engines that copy to guests.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -7,13 +7,15 @@ use super::Check;
 use super::root::Root;
 
 const PCI: &str = "sys/bus/pci/devices";
+/// Intel DSA: devices such as `dsa0`, and their queues, such as `wq0.0` (Linux, `Documentation/ABI/stable/sysfs-driver-dma-idxd`).
+const DSA: &str = "sys/bus/dsa/devices";
 /// PCI base class of network controllers (PCI Code and ID Assignment, 02h).
 const NETWORK: &str = "0x02";
 /// Drivers that hand a device to a program.
 const USERSPACE: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
-    vec![nics(root), iommu(root), kvm(root)]
+    [nics(root), iommu(root), kvm(root)].into_iter().chain(dma_engines(root)).collect()
 }
 
 /// A network controller.
@@ -116,6 +118,26 @@ fn kvm(root: &Root) -> Check {
     }
 }
 
+/// Queues that DPDK finds are enabled and have a name that begins with `dpdk_`. Machines without an engine lack nothing.
+fn dma_engines(root: &Root) -> Option<Check> {
+    let known = root.list(DSA);
+    let engine = known.iter().find(|name| name.starts_with("dsa"))?;
+    let is_ready = |queue: &&String| {
+        let read = |file| root.read(&format!("{DSA}/{queue}/{file}")).unwrap_or_default();
+        queue.starts_with("wq") && read("state") == "enabled" && read("name").starts_with("dpdk_")
+    };
+    let ready: Vec<&str> = known.iter().filter(is_ready).map(String::as_str).collect();
+    Some(if ready.is_empty() {
+        Check::note(
+            "DMA",
+            format!("{engine}, no queue for DPDK"),
+            "a queue could copy to guests: see docs/guests.md",
+        )
+    } else {
+        Check::ok("DMA", ready.join(", "), "a vhost-user port with `dma` has it copy to its guest")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +192,22 @@ mod tests {
         assert_eq!(iommu(&without.root()).level, Level::Note);
         let with = Tree::new(&[("dev/kvm", ""), ("sys/kernel/iommu_groups/0/type", "DMA")]);
         assert_eq!([kvm(&with.root()).level, iommu(&with.root()).level], [Level::Ok, Level::Ok]);
+    }
+
+    #[test]
+    fn dma_engines_are_told_of_where_they_are() {
+        let mut files = vec![
+            ("sys/bus/dsa/devices/dsa0/state", "enabled\n"),
+            ("sys/bus/dsa/devices/wq0.0/state", "enabled\n"),
+            ("sys/bus/dsa/devices/wq0.0/name", "others\n"),
+            ("sys/bus/dsa/devices/wq0.1/state", "disabled\n"),
+            ("sys/bus/dsa/devices/wq0.1/name", "dpdk_0\n"),
+        ];
+        let check = dma_engines(&Tree::new(&files).root()).unwrap();
+        assert_eq!((check.level, check.found.as_str()), (Level::Note, "dsa0, no queue for DPDK"));
+        files[3].1 = "enabled";
+        let check = dma_engines(&Tree::new(&files).root()).unwrap();
+        assert_eq!((check.level, check.found.as_str()), (Level::Ok, "wq0.1"));
+        assert!(dma_engines(&Tree::new(&[]).root()).is_none());
     }
 }
