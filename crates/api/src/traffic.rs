@@ -102,6 +102,10 @@ pub struct ThreadInfo {
     pub role: u64,
     /// Of all these, packets that found the ring after them full and went by the engine.
     pub detoured: u64,
+    /// Packets with which it decided about the rest of their flows (drop, or skip me).
+    pub flows_decided: u64,
+    /// Packets with which it wanted to and was not heeded: it may not, or the engine no longer knew the flow.
+    pub flows_refused: u64,
     /// Cycles per packet, the NF's own code and netlib's.
     pub cycles_per_packet: f64,
     /// Cycles per packet of the NF's own code alone.
@@ -129,6 +133,10 @@ pub struct RoleInfo {
     pub to_role: u64,
     /// Of all these, packets that found the ring after them full and went by the engine.
     pub detoured: u64,
+    /// Packets with which they decided about the rest of their flows.
+    pub flows_decided: u64,
+    /// Packets with which they wanted to and were not heeded.
+    pub flows_refused: u64,
     /// Their own counters by name.
     pub counters: BTreeMap<String, u64>,
     /// What no honest NF does, by name.

@@ -103,6 +103,8 @@ fn stats() -> Stats {
         port: 2,
         role: 1,
         detoured: 0,
+        flows_decided: 12_345,
+        flows_refused: 678,
         cycles_per_packet: 33.5,
         nf_cycles_per_packet: 20.0,
         bursts: 2,

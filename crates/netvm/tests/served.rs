@@ -80,6 +80,8 @@ fn stats(seconds: u64) -> Stats {
         port: 0,
         role: 0,
         detoured: 0,
+        flows_decided: 12_345,
+        flows_refused: 678,
         cycles_per_packet: cycles,
         nf_cycles_per_packet: 20.0,
         bursts: 1,
@@ -137,7 +139,12 @@ fn stats(seconds: u64) -> Stats {
     Stats {
         uptime_s: seconds as f64,
         ports: vec![port(0, "client", true), port(4, "server", false)],
-        roles: vec![RoleInfo { role: nf.role.clone(), received: 123_456_789, ..RoleInfo::default() }],
+        roles: vec![RoleInfo {
+            role: nf.role.clone(),
+            received: 123_456_789,
+            flows_decided: 24_690,
+            ..RoleInfo::default()
+        }],
         nfs: vec![nf],
         chains: vec![chain],
         groups: vec![group],
@@ -226,7 +233,7 @@ fn tables_show_what_there_is() {
     has(&text, "firewall 0 78 running edge 2 1 min 1 s 1,000,000 0 40 2 killed by signal 9");
     assert!(!text.contains("allowed"));
     let text = server.netvm(&["nf", "firewall"]).good();
-    has(&text, "1 500,000 500,000 0 0 0 0 50 20 1 0");
+    has(&text, "1 500,000 500,000 0 0 0 0 12,345 678 50 20 1 0");
     has(&text, "allowed 4,000,000");
     has(&text, "ring-index 1");
     has(&server.netvm(&["chain", "web"]).good(), "0 web firewall → monitor - down 1,000,000 1,000,000 7 1");

@@ -23,6 +23,10 @@ pub struct RoleTotals {
     pub drops: [u64; DropReason::COUNT],
     /// What no honest NF does, by [`Violation`].
     pub violations: [u64; Violation::COUNT],
+    /// Packets with which they decided about their flows.
+    pub flows_decided: u64,
+    /// Packets with which they wanted to and were not heeded.
+    pub flows_refused: u64,
     /// Their own counters by name.
     pub own: BTreeMap<String, u64>,
 }
@@ -33,6 +37,8 @@ impl RoleTotals {
         for thread in &view.threads {
             self.delivered += thread.delivered;
             self.returned += thread.returned;
+            self.flows_decided += thread.flows_decided;
+            self.flows_refused += thread.flows_refused;
             for (sum, value) in self.standard.iter_mut().zip(thread.standard) {
                 *sum = sum.wrapping_add(value);
             }
@@ -48,6 +54,8 @@ impl RoleTotals {
     fn merge(&mut self, other: &Self) {
         self.delivered += other.delivered;
         self.returned += other.returned;
+        self.flows_decided += other.flows_decided;
+        self.flows_refused += other.flows_refused;
         let pairs = self.standard.iter_mut().zip(other.standard);
         let pairs = pairs.chain(self.drops.iter_mut().zip(other.drops));
         for (sum, value) in pairs.chain(self.violations.iter_mut().zip(other.violations)) {

@@ -135,7 +135,13 @@ fn chains(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
 }
 
 fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
-    let all = ["NF", ">#", ">RECEIVED", ">RECEIVED/S", ">NEXT", ">PORT", ">ROLE", ">DROPPED", ">DETOURED"];
+    let mut all =
+        vec!["NF", ">#", ">RECEIVED", ">RECEIVED/S", ">NEXT", ">PORT", ">ROLE", ">DROPPED", ">DETOURED"];
+    // Few NFs have a say in flows.
+    let has_words = now.roles.iter().any(|role| role.flows_decided + role.flows_refused > 0);
+    if has_words {
+        all.extend([">FLOWS DECIDED", ">REFUSED"]);
+    }
     let mut table = output.table(&columns(&all, before));
     for nf in &now.nfs {
         let total = |nf: &netvm_api::NfInfo, of: fn(&netvm_api::ThreadInfo) -> u64| {
@@ -164,6 +170,11 @@ fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
             |thread| thread.detoured,
         ];
         row.extend(rest.map(|of| count(total(nf, of))));
+        if has_words {
+            let words: [fn(&netvm_api::ThreadInfo) -> u64; 2] =
+                [|thread| thread.flows_decided, |thread| thread.flows_refused];
+            row.extend(words.map(|of| count(total(nf, of))));
+        }
         table.add_row(row);
     }
     for role in &now.roles {
@@ -178,6 +189,9 @@ fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
             }
             let rest = [role.next, role.port, role.to_role, role.dropped, role.detoured];
             row.extend(rest.map(count));
+            if has_words {
+                row.extend([role.flows_decided, role.flows_refused].map(count));
+            }
             table.add_row(row);
         }
     }

@@ -102,6 +102,8 @@ pub(super) fn role(name: &str, totals: &RoleTotals) -> RoleInfo {
         port: value(StandardCounter::Port),
         to_role: value(StandardCounter::Role),
         detoured: value(StandardCounter::Detoured),
+        flows_decided: totals.flows_decided,
+        flows_refused: totals.flows_refused,
         counters: totals.own.clone(),
         violations: violations.map(|(violation, count)| (violation.name().to_owned(), count)).collect(),
     }
@@ -136,6 +138,8 @@ fn thread(view: &ThreadView) -> ThreadInfo {
         port: value(StandardCounter::Port),
         role: value(StandardCounter::Role),
         detoured: value(StandardCounter::Detoured),
+        flows_decided: view.flows_decided,
+        flows_refused: view.flows_refused,
         cycles_per_packet: per_packet(StandardCounter::Cycles),
         nf_cycles_per_packet: per_packet(StandardCounter::NfCycles),
         bursts: value(StandardCounter::Bursts),
