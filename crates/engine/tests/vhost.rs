@@ -276,9 +276,9 @@ fn busy_guests_tell_nobody() {
     let sender = flood(&a);
     goes_on(&mut rig);
     let (writes, before) = ([&sender, &receiver].map(Running::writes), rig.sent(1));
-    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 100_000), "{}", rig.story());
+    assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 10_000), "{}", rig.story());
     for (guest, before) in [&sender, &receiver].into_iter().zip(writes) {
-        // Bursts of at most 32 packets, of which none was worth a word.
+        // More than 300 bursts, of which none was worth a word.
         assert!(guest.writes() - before < 100, "{} calls", guest.writes() - before);
     }
 }
