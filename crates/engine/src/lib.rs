@@ -25,7 +25,7 @@ pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, St
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowView, FlowWord};
 pub use manager::{
-    AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, InstanceState,
+    AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, GuestShape, InstanceState,
     InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, StageView, StartError, ThreadView,
     WorkerView,
 };

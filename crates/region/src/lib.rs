@@ -34,7 +34,7 @@ pub use region::{ENGINE, Region, RegionError};
 pub use sticky::Sticky;
 pub use table::{
     Balance, Destination, DestinationKind, MAX_CHAINS, MAX_HOPS, MAX_PORTS, MAX_REPLICAS, MAX_ROLES,
-    MAX_STATIONS, NAME_BYTES, Name, RingRef, Table, TableError, TablePublisher, TableReader,
+    MAX_STATIONS, NAME_BYTES, Name, RingRef, Table, TableCopy, TableError, TablePublisher, TableReader,
 };
 
 /// Version of the layout of all shared memory; an NF built for another one is refused when it attaches.

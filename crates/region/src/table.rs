@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -273,6 +274,29 @@ pub enum TableError {
 pub struct TablePublisher {
     mapping: Mapping,
     epoch: u64,
+    copies: Vec<Weak<TableCopy>>,
+}
+
+/// A copy of the table for one NF alone, which may map it for writing: it can spoil nothing but what it works by itself, as
+/// the engine never reads it. For those who map whatever they are passed for writing, as `ivshmem-doorbell` does.
+#[derive(Debug)]
+pub struct TableCopy(Mapping);
+
+impl AsFd for TableCopy {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Writes a table, whose words may be anything meanwhile, and then says that it is that of `epoch`.
+fn write(mapping: &Mapping, content: impl Iterator<Item = u64>, epoch_now: u64) {
+    let epoch = epoch(mapping);
+    epoch.store(epoch_now - 1, Ordering::Relaxed);
+    fence(Ordering::Release);
+    for (word, value) in words(mapping).iter().zip(content) {
+        word.store(value, Ordering::Relaxed);
+    }
+    epoch.store(epoch_now, Ordering::Release);
 }
 
 impl TablePublisher {
@@ -284,20 +308,40 @@ impl TablePublisher {
         let mapping = Mapping::create(name, BYTES, Pages::Normal, None)?;
         kind::write(&mapping, Kind::Table);
         mapping.seal_for_readers(name)?;
-        Ok(Self { mapping, epoch: 0 })
+        Ok(Self { mapping, epoch: 0, copies: Vec::new() })
+    }
+
+    /// Makes a copy that is kept up to date while it lives.
+    ///
+    /// # Errors
+    /// [`MapError`] when its memory is not to be had.
+    pub fn copy(&mut self, name: &str) -> Result<Arc<TableCopy>, MapError> {
+        let mapping = Mapping::create(name, BYTES, Pages::Normal, None)?;
+        kind::write(&mapping, Kind::Table);
+        if self.epoch > 0 {
+            let content = words(&self.mapping).iter().map(|word| word.load(Ordering::Relaxed));
+            write(&mapping, content, self.epoch);
+        }
+        let copy = Arc::new(TableCopy(mapping));
+        self.copies.push(Arc::downgrade(&copy));
+        Ok(copy)
     }
 
     /// Publishes `table`; returns the epoch that an NF confirms once it works by it.
     pub fn publish(&mut self, table: &Table) -> u64 {
-        let epoch = epoch(&self.mapping);
-        epoch.store(self.epoch + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        for (word, bytes) in words(&self.mapping).iter().zip(table.as_bytes().chunks_exact(8)) {
-            let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
-            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-        }
         self.epoch += 2;
-        epoch.store(self.epoch, Ordering::Release);
+        let content = || {
+            let words = table.as_bytes().chunks_exact(8);
+            words.map(|bytes| u64::from_ne_bytes(<[u8; 8]>::try_from(bytes).unwrap_or_default()))
+        };
+        write(&self.mapping, content(), self.epoch);
+        let epoch = self.epoch;
+        self.copies.retain(|copy| {
+            copy.upgrade().is_some_and(|copy| {
+                write(&copy.0, content(), epoch);
+                true
+            })
+        });
         self.epoch
     }
 
@@ -418,6 +462,34 @@ mod tests {
         let publisher = TablePublisher::create("table-test").unwrap();
         let fd = publisher.as_fd().try_clone_to_owned().unwrap();
         assert!(Mapping::open("table", fd, BYTES, true).is_err());
+    }
+
+    #[test]
+    fn a_copy_follows_and_what_its_owner_writes_reaches_nobody() {
+        let mut publisher = TablePublisher::create("table-test").unwrap();
+        let mut table = Table::new_boxed();
+        let copies = [publisher.copy("table-test").unwrap(), {
+            table.hop_roles[1][1] = 7;
+            publisher.publish(&table);
+            publisher.copy("table-test").unwrap()
+        }];
+        let open = |copy: &TableCopy| TableReader::open(copy.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let mut readers = copies.each_ref().map(|copy| open(copy));
+        for reader in &mut readers {
+            assert!(reader.refresh() && reader.table() == &*table);
+        }
+        let spoiled = Mapping::open("table", copies[0].as_fd().try_clone_to_owned().unwrap(), BYTES, true);
+        let spoiled = spoiled.unwrap();
+        words(&spoiled).iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        epoch(&spoiled).store(u64::MAX, Ordering::Relaxed);
+        let mut others = reader_of(&publisher);
+        assert!(others.refresh() && others.table() == &*table && !readers[1].is_stale());
+        table.hop_roles[1][1] = 8;
+        assert_eq!(publisher.publish(&table), 4);
+        assert!(readers[0].refresh() && readers[0].table() == &*table && readers[0].epoch() == 4);
+        drop(copies);
+        publisher.publish(&table);
+        assert!(publisher.copies.is_empty());
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use netvm_attach::{Fds, Hello};
-use netvm_region::{Admission, Control, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Notify};
+use netvm_region::{
+    Admission, Control, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, MapError, Notify, TableCopy,
+};
 
 use super::group::GroupState;
 use super::view::LinkSums;
@@ -27,6 +29,15 @@ pub enum InstanceState {
     Leaving,
 }
 
+/// The devices of a VM that is an NF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestShape {
+    /// Regions of its trust group: a device each, beside those of its control memory and its next-hop table.
+    pub regions: usize,
+    /// Whom it can wake: workers and stations, an interrupt vector of the control memory's device each.
+    pub vectors: usize,
+}
+
 /// An NF as the manager keeps it.
 pub(super) struct Instance {
     pub(super) id: InstanceId,
@@ -39,6 +50,8 @@ pub(super) struct Instance {
     /// In a VM, which says in its control memory that it is ready; and how it wakes others.
     pub(super) guest: Option<Notify>,
     pub(super) control: Arc<Control>,
+    /// Its own copy of the group's table, if it has one.
+    pub(super) table: Option<Arc<TableCopy>>,
     pub(super) stations: Vec<StationId>,
     /// For each thread, for each worker.
     pub(super) links: Vec<Vec<LinkId>>,
@@ -90,6 +103,25 @@ impl Engine {
         let (role, name) = (role.to_owned(), String::new());
         let hello = Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new() };
         self.let_in(&hello, standby, Some(notify))
+    }
+
+    /// Gives an NF that was let in a next-hop table of its own, for a VM whose devices map all that they are passed for
+    /// writing: what it writes there reaches nobody else.
+    ///
+    /// # Errors
+    /// [`MapError`] when there is no memory for it.
+    pub fn give_own_table(&mut self, id: InstanceId) -> Result<(), MapError> {
+        let Some(instance) = self.instances.get_mut(&id) else { return Ok(()) };
+        let Some(group) = self.groups.get_mut(&instance.group) else { return Ok(()) };
+        instance.table = Some(group.publisher.copy(&instance.name)?);
+        Ok(())
+    }
+
+    /// What devices a VM needs that is to be an NF of this role; `None` when there is no such role.
+    #[must_use]
+    pub fn guest_shape(&self, role: &str) -> Option<GuestShape> {
+        let group = self.groups.get(&self.host.nf_named(role)?.group)?;
+        Some(GuestShape { regions: group.memories.len(), vectors: self.workers.len() + group.wakes.len() })
     }
 
     /// What an NF in a VM says of itself, if it has: heard once, and packets may come when it is ready. To be asked every
@@ -170,6 +202,7 @@ impl Engine {
             standby,
             guest,
             control: Arc::new(control),
+            table: None,
             stations,
             links,
             before,
@@ -187,7 +220,7 @@ impl Engine {
         let group = self.groups.get(&instance.group)?;
         Some(Fds {
             control: instance.control.as_fd(),
-            table: group.publisher.as_fd(),
+            table: instance.table.as_ref().map_or(group.publisher.as_fd(), |table| table.as_fd()),
             regions: group.memories.iter().map(|memory| memory.region().mapping().as_fd()).collect(),
             workers: self.workers.iter().map(|worker| worker.wake.as_fd()).collect(),
             stations: group.wakes.iter().map(|wake| wake.as_fd()).collect(),

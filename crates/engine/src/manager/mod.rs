@@ -41,7 +41,7 @@ use flows::FlowReader;
 pub use flows::{Address, FlowView, FlowWord};
 use group::{GroupState, MemoryPlan};
 use instance::Instance;
-pub use instance::InstanceState;
+pub use instance::{GuestShape, InstanceState};
 use paths::{View, members};
 pub use ports::OpenError;
 use ports::PortState;
