@@ -21,6 +21,8 @@ pub enum VmState {
     Backoff,
     /// It does not run.
     Stopped,
+    /// Others start it, and have not.
+    Awaited,
 }
 
 /// A virtual machine.
@@ -55,6 +57,9 @@ pub struct VmInfo {
     pub resets: u64,
     /// How it ended last.
     pub last_exit: Option<String>,
+    /// What is wrong with what runs, and what helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Whether an earlier netvmd has started it.
     pub adopted: bool,
     /// Whether it runs otherwise than it is configured now.

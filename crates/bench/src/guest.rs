@@ -131,7 +131,7 @@ impl Guest {
         };
         let sockets = listen("qmp").and_then(|qmp| Ok((qmp, listen("serial")?)));
         let (qmp, serial) = sockets.map_err(BenchError::system("the guest's sockets"))?;
-        let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd() };
+        let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd(), log: None };
         let mut command = pinned(self.core, Path::new(QEMU));
         command.args(machine.arguments(self.version, sockets)).args(arguments).stdin(Stdio::null());
         command.spawn().map_err(BenchError::system(format!("starting {QEMU}")))

@@ -11,7 +11,7 @@ use crate::model::{
 mod policy;
 mod vm;
 
-pub(crate) use vm::{ACCEL, NOTIFY, RESTART};
+pub(crate) use vm::{ACCEL, MANUAL, NOTIFY, RESTART};
 
 /// One `[table]` or `[[table]]`.
 #[derive(Clone, Debug, PartialEq)]

@@ -31,7 +31,7 @@ pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyCon
 pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
 pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
 pub use switching::{AclDefault, Forward, Guard, PortPolicy, SwitchConfig, VlanMode};
-pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify};
+pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 
 /// Chains that a host can have; chain numbers are below it.
 pub const MAX_CHAINS: usize = 256;

@@ -6,7 +6,7 @@ use toml::Spanned;
 use crate::finding::{Findings, Kind, Span};
 use crate::model::{
     Balance, EngineConfig, Match, NfStart, OnFailure, Police, PolicyConfig, PortKind, PortPolicy, Restart,
-    SetVlan, SwitchConfig, Verdict, VmAccel, VmBoot, VmNotify,
+    SetVlan, SwitchConfig, Verdict, VmAccel, VmBoot, VmNotify, VmStart,
 };
 use crate::read::Reader;
 
@@ -119,8 +119,9 @@ pub(crate) struct RawVm {
     pub(crate) boot: Option<VmBoot>,
     pub(crate) qemu: String,
     pub(crate) user: String,
-    pub(crate) start: bool,
+    pub(crate) start: VmStart,
     pub(crate) restart: Restart,
+    pub(crate) boot_timeout: u32,
 }
 
 /// Where a chain ends.

@@ -102,6 +102,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Yes, no, or one of some words.
+    pub(crate) fn flag_or_word<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Option<Result<bool, T>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::Boolean(flag) => Some(Ok(*flag)),
+            DeValue::String(_) => self.word(key, words).map(|word| Err(word.into_inner())),
+            _ => self.wrong_type(key, value, "`true`, `false` or a word in quotes"),
+        }
+    }
+
     /// A number within a range.
     pub(crate) fn number<T: TryFrom<u64>>(
         &self,

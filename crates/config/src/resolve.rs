@@ -116,6 +116,7 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             user: item.user.clone(),
             start: item.start,
             restart: item.restart,
+            boot_timeout: item.boot_timeout,
         });
     }
     for (number, item) in (0..u16::MAX).zip(&raw.chains) {

@@ -30,6 +30,7 @@ fn vm(name: &str, console: PathBuf) -> VmInfo {
         restarts: 3,
         resets: 1,
         last_exit: Some("killed by signal 9".into()),
+        trouble: None,
         adopted: true,
         outdated: true,
         console,
@@ -44,6 +45,7 @@ fn server(console: PathBuf) -> Server {
         pid: None,
         uptime_s: None,
         last_exit: None,
+        trouble: Some("its NF firewall has not attached within 60 s".into()),
         ..vm("scan", console.clone())
     };
     let vms = vec![vm("web1", console), nf];
@@ -82,6 +84,7 @@ fn machines_are_listed_started_stopped_and_printed() {
         "{table}"
     );
     assert_eq!(rows[2], "scan stopped nf firewall 2 512 - - 3 1 -", "{table}");
+    assert_eq!(rows[3], "scan: its NF firewall has not attached within 60 s", "{table}");
     let json: Vec<VmInfo> = serde_json::from_str(&netvm(&server, &["list", "--json"]).good()).unwrap();
     assert_eq!(json[0].macs.len(), 2);
     assert_eq!(netvm(&server, &["stop", "web1"]).good(), "vm web1: stopped, force false\n");

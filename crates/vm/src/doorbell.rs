@@ -10,7 +10,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
@@ -18,6 +18,7 @@ use rustix::net::{
 };
 
 const VERSION: i64 = 0;
+const REFUSED: i64 = -1;
 const NETVM: i64 = 0;
 const GUEST: i64 = 1;
 const MEMORY: i64 = -1;
@@ -37,16 +38,29 @@ pub(crate) struct Server {
 pub(crate) fn serve(memory: BorrowedFd<'_>, vectors: &[BorrowedFd<'_>]) -> io::Result<Server> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (server, client) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    say(&server, VERSION, None)?;
-    say(&server, GUEST, None)?;
-    say(&server, MEMORY, Some(memory))?;
-    for vector in vectors {
-        say(&server, NETVM, Some(*vector))?;
-    }
+    tell(server.as_fd(), memory, vectors)?;
     Ok(Server { client, server, vectors: vectors.len() })
 }
 
-fn say(socket: &OwnedFd, number: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// Says all that there is to say on a connection.
+pub(crate) fn tell(
+    server: BorrowedFd<'_>,
+    memory: BorrowedFd<'_>,
+    vectors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    say(server, VERSION, None)?;
+    say(server, GUEST, None)?;
+    say(server, MEMORY, Some(memory))?;
+    vectors.iter().try_for_each(|vector| say(server, NETVM, Some(*vector)))
+}
+
+/// Sends a QEMU away: by a version that there is not, as it would wait for ever at the end of a connection on which nothing
+/// was said.
+pub(crate) fn refuse(server: BorrowedFd<'_>) -> io::Result<()> {
+    say(server, REFUSED, None)
+}
+
+fn say(socket: BorrowedFd<'_>, number: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let bytes = number.to_le_bytes();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -62,7 +76,6 @@ fn say(socket: &OwnedFd, number: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<
 mod tests {
     use super::*;
     use std::io::IoSliceMut;
-    use std::os::fd::AsFd;
 
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};

@@ -13,7 +13,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 
 use netvm_attach::Fds;
 use netvm_region::{Control, Notify};
@@ -21,6 +20,9 @@ use rustix::fs::fstat;
 
 use crate::doorbell::{Server, serve};
 use crate::wake_line;
+
+/// A guest that began anew would find its place taken: a reset ends the VM, and whoever started it starts another.
+pub(crate) const ONE_LIFE: [&str; 2] = ["-action", "reboot=shutdown,panic=shutdown"];
 
 /// The memories of one NF that is to run in a VM, held open until QEMU has them.
 #[derive(Debug)]
@@ -68,13 +70,6 @@ impl GuestMemory {
     /// QEMU's arguments for a QEMU that inherits [`GuestMemory::descriptors`] under their numbers.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {
-        self.arguments_at(|_, fd| Path::new("/proc/self/fd").join(fd.as_raw_fd().to_string()))
-    }
-
-    /// QEMU's arguments where it finds each memory at the path that `path` gives for its name and descriptor. A doorbell
-    /// can only be inherited.
-    #[must_use]
-    pub fn arguments_at(&self, path: impl Fn(&str, BorrowedFd<'_>) -> PathBuf) -> Vec<OsString> {
         let mut arguments = Vec::<OsString>::new();
         if let Some(Server { client, vectors, .. }) = &self.bell {
             let chardev = format!("socket,id=netvm-bell,fd={}", client.as_raw_fd());
@@ -91,13 +86,11 @@ impl GuestMemory {
             let mut backend = OsString::from(format!("memory-backend-file,id={name},share=on,size={bytes}"));
             // What lies beyond the part in use is never to be there: huge pages are not to be set aside for it.
             backend.push(if *read_only { ",readonly=on" } else { ",reserve=off" });
-            backend.push(",mem-path=");
-            backend.push(escaped(&path(name, fd.as_fd())));
+            backend.push(format!(",mem-path=/proc/self/fd/{}", fd.as_raw_fd()));
             let device = format!("ivshmem-plain,memdev={name}");
             arguments.extend(["-object".into(), backend, "-device".into(), device.into()]);
         }
-        // A guest that began anew would find its place taken: a reset ends the VM, and whoever started it starts another.
-        arguments.extend(["-action".into(), "reboot=shutdown,panic=shutdown".into()]);
+        arguments.extend(ONE_LIFE.map(OsString::from));
         arguments
     }
 
@@ -110,7 +103,7 @@ impl GuestMemory {
 }
 
 /// What wakes each thread of the NF.
-fn own_stations<'a>(fds: &Fds<BorrowedFd<'a>>) -> io::Result<Vec<BorrowedFd<'a>>> {
+pub(crate) fn own_stations<'a>(fds: &Fds<BorrowedFd<'a>>) -> io::Result<Vec<BorrowedFd<'a>>> {
     let control = Control::open(fds.control.try_clone_to_owned()?).map_err(io::Error::other)?;
     let header = control.header();
     let stations = header.stations.iter().take(usize::from(header.threads));
@@ -119,15 +112,6 @@ fn own_stations<'a>(fds: &Fds<BorrowedFd<'a>>) -> io::Result<Vec<BorrowedFd<'a>>
             fds.stations.get(usize::from(*station)).copied().ok_or(io::ErrorKind::InvalidInput.into())
         })
         .collect()
-}
-
-/// A path in a list with commas: QEMU takes two for one.
-fn escaped(path: &Path) -> OsString {
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    let bytes = path.as_os_str().as_bytes();
-    let doubled =
-        bytes.iter().flat_map(|byte| if *byte == b',' { &b",,"[..] } else { core::slice::from_ref(byte) });
-    OsString::from_vec(doubled.copied().collect())
 }
 
 #[cfg(test)]
@@ -160,9 +144,8 @@ mod tests {
         ] {
             assert!(inherited.contains(part), "{part}: {inherited}");
         }
-        let by_path = text(memory.arguments_at(|name, _| PathBuf::from(format!("/run/a,b/{name}"))));
-        assert!(by_path.contains("mem-path=/run/a,,b/netvm-table"), "{by_path}");
     }
+
     #[test]
     fn a_doorbell_comes_with_a_line_to_wake_the_vm_by() {
         let geometry = Geometry::new(RegionSpec::default()).unwrap();

@@ -7,8 +7,11 @@ mod guest_memory;
 mod libvirt;
 mod machine;
 mod qmp;
+mod served;
 mod wake_line;
 
 pub use guest_memory::GuestMemory;
+pub use libvirt::Domain;
 pub use machine::{Accel, Boot, Card, Machine, Sockets, shell_line};
 pub use qmp::{Event, OLDEST, Qmp, QmpError, Version};
+pub use served::{NfDevices, NfSocket, ServedMemory};

@@ -1,28 +1,49 @@
-//! An ordinary guest as libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
+//! A VM as libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
 
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::machine::{Accel, Boot, Card, Machine, command_line, vectors};
+use crate::machine::{Accel, Boot, Card, Machine, command_line, monitor, vectors};
 use crate::qmp::Version;
+use crate::served::NfDevices;
+
+/// What a domain is told besides the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Domain<'a> {
+    /// QEMU's program.
+    pub emulator: &'a Path,
+    /// Its version.
+    pub version: Version,
+    /// Cores that its processors may use; empty: any.
+    pub cores: &'a [u32],
+    /// A socket to which QEMU connects, to speak QMP there as to libvirt.
+    pub qmp: Option<&'a Path>,
+    /// What makes it an NF.
+    pub nf: Option<&'a NfDevices>,
+}
 
 impl Machine {
-    /// The domain that `virsh define` takes. `emulator` is QEMU's program; `cores` those that its processors may use.
+    /// The domain that `virsh define` takes.
     #[must_use]
-    pub fn libvirt_xml(&self, version: Version, emulator: &Path, cores: &[u32]) -> String {
+    pub fn libvirt_xml(&self, domain: &Domain<'_>) -> String {
         let mut xml = String::new();
         // Writing to a `String` cannot fail.
-        let _ = self.write(&mut xml, version, emulator, cores);
+        let _ = self.write(&mut xml, domain);
         xml
     }
 
-    fn write(&self, xml: &mut String, version: Version, emulator: &Path, cores: &[u32]) -> std::fmt::Result {
+    fn write(&self, xml: &mut String, domain: &Domain<'_>) -> std::fmt::Result {
+        let Domain { emulator, version, cores, qmp, nf } = *domain;
         let kind = match self.accel {
             Accel::Kvm | Accel::KvmOrTcg => "kvm",
             Accel::Tcg => "qemu",
         };
-        let has_no_msix = vectors(self.accel, version, 1) == Some(0);
-        let space = if has_no_msix { " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'" } else { "" };
+        let mut words: Vec<String> = qmp.map(monitor).into_iter().flatten().collect();
+        if !self.cards.is_empty() && vectors(self.accel, version, 1) == Some(0) {
+            words.extend(["-global".to_owned(), "virtio-net-pci.vectors=0".to_owned()]);
+        }
+        let space =
+            if !words.is_empty() { " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'" } else { "" };
         writeln!(xml, "<domain type='{kind}'{space}>")?;
         writeln!(xml, "  <name>{}</name>", escape(&self.name))?;
         writeln!(xml, "  <memory unit='MiB'>{}</memory>", self.memory)?;
@@ -57,7 +78,12 @@ impl Machine {
             Accel::Kvm | Accel::KvmOrTcg => "host-passthrough",
             Accel::Tcg => "maximum",
         };
-        writeln!(xml, "  <cpu mode='{mode}'/>\n  <on_crash>destroy</on_crash>\n  <devices>")?;
+        writeln!(xml, "  <cpu mode='{mode}'/>")?;
+        if nf.is_some() {
+            // A guest that began anew would find its place taken.
+            writeln!(xml, "  <on_reboot>destroy</on_reboot>")?;
+        }
+        writeln!(xml, "  <on_crash>destroy</on_crash>\n  <devices>")?;
         writeln!(xml, "    <emulator>{}</emulator>", escape_path(emulator))?;
         if let Boot::Image { path, is_qcow2 } = &self.boot {
             let format = if *is_qcow2 { "qcow2" } else { "raw" };
@@ -69,13 +95,19 @@ impl Machine {
         for card in &self.cards {
             Self::write_card(xml, card)?;
         }
-        writeln!(xml, "    <serial type='pty'/>\n    <console type='pty'/>")?;
+        writeln!(xml, "    <serial type='pty'>\n      <target type='isa-serial' port='0'/>\n    </serial>")?;
+        if let Some(nf) = nf {
+            nf.write_xml(xml)?;
+        }
         writeln!(xml, "    <rng model='virtio'>\n      <backend model='builtin'/>\n    </rng>")?;
         writeln!(xml, "    <panic model='isa'/>\n    <memballoon model='none'/>\n  </devices>")?;
-        if has_no_msix {
-            // libvirt has no word for it.
-            writeln!(xml, "  <qemu:commandline>\n    <qemu:arg value='-global'/>")?;
-            writeln!(xml, "    <qemu:arg value='virtio-net-pci.vectors=0'/>\n  </qemu:commandline>")?;
+        if !words.is_empty() {
+            // libvirt has no words of its own for these.
+            writeln!(xml, "  <qemu:commandline>")?;
+            for word in words {
+                writeln!(xml, "    <qemu:arg value='{}'/>", escape(&word))?;
+            }
+            writeln!(xml, "  </qemu:commandline>")?;
         }
         writeln!(xml, "</domain>")
     }
@@ -97,7 +129,7 @@ impl Machine {
     }
 }
 
-fn escape_path(path: &Path) -> String {
+pub(crate) fn escape_path(path: &Path) -> String {
     escape(&path.display().to_string())
 }
 
@@ -120,12 +152,15 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::machine::tests::{NEW, OLD, machine};
+    use netvm_region::Notify;
 
     #[test]
     fn a_domain_says_what_the_arguments_say() {
         let mut machine = machine();
         machine.name = "a<b".to_owned();
-        let xml = machine.libvirt_xml(NEW, Path::new("/usr/bin/qemu-system-x86_64"), &[1, 3]);
+        let emulator = Path::new("/usr/bin/qemu-system-x86_64");
+        let domain = Domain { emulator, version: NEW, cores: &[1, 3], qmp: None, nf: None };
+        let xml = machine.libvirt_xml(&domain);
         for part in [
             "<domain type='qemu'>",
             "<name>a&lt;b</name>",
@@ -138,10 +173,34 @@ mod tests {
         ] {
             assert!(xml.contains(part), "{part}: {xml}");
         }
-        assert!(!xml.contains("vectors"));
+        assert!(!xml.contains("vectors") && !xml.contains("on_reboot"), "{xml}");
         machine.cards[0].connects = false;
-        let xml = machine.libvirt_xml(OLD, Path::new("/qemu"), &[]);
+        let xml = machine.libvirt_xml(&Domain { version: OLD, cores: &[], ..domain });
         assert!(xml.contains("value='virtio-net-pci.vectors=0'"), "{xml}");
         assert!(xml.contains("mode='server'/>") && !xml.contains("cputune"), "{xml}");
+    }
+
+    #[test]
+    fn a_domain_of_an_nf_has_its_sockets() {
+        let mut machine = machine();
+        machine.cards.clear();
+        let devices =
+            NfDevices { folder: "/run/nf".into(), regions: 1, vectors: 65, notify: Notify::Doorbell };
+        let xml = machine.libvirt_xml(&Domain {
+            emulator: Path::new("/qemu"),
+            version: OLD,
+            cores: &[],
+            qmp: Some(Path::new("/run/nf/qmp.sock")),
+            nf: Some(&devices),
+        });
+        for part in [
+            "<on_reboot>destroy</on_reboot>",
+            "<server path='/run/nf/region0.sock'/>",
+            "<source mode='connect' path='/run/nf/wake.sock'/>",
+            "value='socket,id=netvm-qmp,path=/run/nf/qmp.sock,reconnect=1'",
+        ] {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
+        assert!(!xml.contains("virtio-net"), "{xml}");
     }
 }

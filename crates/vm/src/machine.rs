@@ -15,6 +15,9 @@ const QUEUE_SLOTS: u16 = 1024;
 /// (`msix_set_vector_notifiers`).
 const SOUND_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 
+/// QEMU's number for the descriptor that the console is copied to.
+const LOG_SET: u32 = 1;
+
 /// Who runs the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
@@ -64,16 +67,21 @@ pub struct Card {
 
 /// Where QMP and the serial console are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sockets {
+pub enum Sockets<'a> {
     /// Sockets that listen already, as descriptors that QEMU inherits.
     Inherited {
         /// QMP.
         qmp: RawFd,
         /// The console.
         serial: RawFd,
+        /// Where all goes besides that the guest says on the console: the writing end of a pipe.
+        log: Option<RawFd>,
     },
     /// The terminal that QEMU is started on: the console, and QEMU's monitor behind ^A c.
-    Terminal,
+    Terminal {
+        /// A socket to which QEMU connects, again and again, to speak QMP there.
+        qmp: Option<&'a Path>,
+    },
 }
 
 /// An ordinary guest.
@@ -98,7 +106,7 @@ pub struct Machine {
 impl Machine {
     /// QEMU's arguments, without the program, for a QEMU of that version.
     #[must_use]
-    pub fn arguments(&self, version: Version, sockets: Sockets) -> Vec<OsString> {
+    pub fn arguments(&self, version: Version, sockets: Sockets<'_>) -> Vec<OsString> {
         let mut arguments = Arguments::default();
         arguments.flag("-nodefaults").flag("-no-user-config").pair("-display", "none");
         arguments.pair("-name", format_args!("guest={}", comma(&self.name)));
@@ -124,15 +132,27 @@ impl Machine {
         arguments.0
     }
 
-    fn sockets(sockets: Sockets, arguments: &mut Arguments) {
-        let Sockets::Inherited { qmp, serial } = sockets else {
-            arguments.pair("-serial", "mon:stdio");
-            return;
-        };
-        arguments.pair("-chardev", format_args!("socket,id=qmp,fd={qmp},server=on,wait=off"));
-        arguments.pair("-mon", "chardev=qmp,mode=control");
-        arguments.pair("-chardev", format_args!("socket,id=serial,fd={serial},server=on,wait=off"));
-        arguments.pair("-serial", "chardev:serial");
+    fn sockets(sockets: Sockets<'_>, arguments: &mut Arguments) {
+        match sockets {
+            Sockets::Inherited { qmp, serial, log } => {
+                arguments.pair("-chardev", format_args!("socket,id=qmp,fd={qmp},server=on,wait=off"));
+                arguments.pair("-mon", "chardev=qmp,mode=control");
+                let mut console = format!("socket,id=serial,fd={serial},server=on,wait=off");
+                if let Some(log) = log {
+                    arguments.pair("-add-fd", format_args!("fd={log},set={LOG_SET}"));
+                    // A pipe cannot be cut to nothing, as QEMU would cut what it does not append to.
+                    console.push_str(&format!(",logfile=/dev/fdset/{LOG_SET},logappend=on"));
+                }
+                arguments.pair("-chardev", console).pair("-serial", "chardev:serial");
+            }
+            Sockets::Terminal { qmp } => {
+                arguments.pair("-serial", "mon:stdio");
+                if let Some(qmp) = qmp {
+                    let [key, value, mon, monitor] = monitor(qmp);
+                    arguments.pair(&key, value).pair(&mon, monitor);
+                }
+            }
+        }
     }
 
     fn boot(&self, arguments: &mut Arguments) {
@@ -172,6 +192,12 @@ impl Machine {
             ),
         );
     }
+}
+
+/// The arguments of a QEMU that connects to a socket, again and again, to speak QMP there.
+pub(crate) fn monitor(qmp: &Path) -> [String; 4] {
+    let chardev = format!("socket,id=netvm-qmp,path={},reconnect=1", comma_path(qmp));
+    ["-chardev".to_owned(), chardev, "-mon".to_owned(), "chardev=netvm-qmp,mode=control".to_owned()]
 }
 
 /// How many interrupts a card has; `None`: as many as QEMU thinks right.
@@ -223,7 +249,7 @@ fn comma(text: &str) -> String {
     text.replace(',', ",,")
 }
 
-fn comma_path(path: &Path) -> String {
+pub(crate) fn comma_path(path: &Path) -> String {
     comma(&path.display().to_string())
 }
 
@@ -268,7 +294,7 @@ pub(crate) mod tests {
     }
 
     fn text(machine: &Machine, version: Version) -> String {
-        let sockets = Sockets::Inherited { qmp: 7, serial: 8 };
+        let sockets = Sockets::Inherited { qmp: 7, serial: 8, log: Some(9) };
         let words: Vec<String> = machine
             .arguments(version, sockets)
             .iter()
@@ -286,6 +312,7 @@ pub(crate) mod tests {
             "-chardev socket,id=port0,path=/run/netvm/guest1,,a.sock,reconnect=1",
             "-append console=ttyS0 quiet",
             "socket,id=qmp,fd=7,server=on,wait=off",
+            "-add-fd fd=9,set=1 -chardev socket,id=serial,fd=8,server=on,wait=off,logfile=/dev/fdset/1,logappend=on",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -303,6 +330,22 @@ pub(crate) mod tests {
         assert!(!text(&machine, OLD).contains("vectors"));
         machine.cards[0].queues = 4;
         assert!(text(&machine, OLD).contains("queues=4") && text(&machine, OLD).contains("mq=on,vectors=10"));
+    }
+
+    #[test]
+    fn by_hand_the_terminal_is_the_console_and_qmp_goes_to_a_socket() {
+        let words = |qmp| {
+            let words = machine().arguments(NEW, Sockets::Terminal { qmp });
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert!(words(None).contains("-serial mon:stdio") && !words(None).contains("qmp"));
+        let with = words(Some(Path::new("/run/a,b/qmp.sock")));
+        assert!(
+            with.contains(
+                "-chardev socket,id=netvm-qmp,path=/run/a,,b/qmp.sock,reconnect=1 -mon chardev=netvm-qmp,mode=control"
+            ),
+            "{with}"
+        );
     }
 
     #[test]

@@ -18,9 +18,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 pub(crate) fn start(stations: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    start_on(ours, stations)?;
+    Ok(theirs)
+}
+
+/// As [`start`], on this end of a line.
+pub(crate) fn start_on(ours: OwnedFd, stations: &[BorrowedFd<'_>]) -> io::Result<()> {
     let stations = stations.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<Vec<_>>>()?;
     Builder::new().name("netvm-vm-wake".to_owned()).spawn(move || serve(&ours, &stations))?;
-    Ok(theirs)
+    Ok(())
 }
 
 fn serve(line: &OwnedFd, stations: &[OwnedFd]) {

@@ -3,7 +3,7 @@
 use toml::Value;
 
 use super::{Item, list, number, text, texts, word};
-use crate::model::{Guest, Host, Restart, VmAccel, VmBoot, VmConfig, VmNotify};
+use crate::model::{Guest, Host, Restart, VmAccel, VmBoot, VmConfig, VmNotify, VmStart};
 
 /// The words of [`VmAccel`].
 pub(crate) const ACCEL: &[(&str, VmAccel)] =
@@ -11,6 +11,9 @@ pub(crate) const ACCEL: &[(&str, VmAccel)] =
 /// The words of [`Restart`].
 pub(crate) const RESTART: &[(&str, Restart)] =
     &[("on-failure", Restart::OnFailure), ("always", Restart::Always), ("never", Restart::Never)];
+
+/// The word for [`VmStart::Manual`]; the others are `true` and `false`.
+pub(crate) const MANUAL: &str = "manual";
 
 /// The words of [`VmNotify`].
 pub(crate) const NOTIFY: &[(&str, VmNotify)] = &[("poll", VmNotify::Poll), ("doorbell", VmNotify::Doorbell)];
@@ -45,7 +48,15 @@ pub(super) fn item(host: &Host, vm: &VmConfig) -> Item {
     fields.push(("accel", text(word(ACCEL, &vm.accel))));
     fields.push(("qemu", text(&vm.qemu)));
     fields.push(("user", text(&vm.user)));
-    fields.push(("start", Value::Boolean(vm.start)));
+    fields.push((
+        "start",
+        match vm.start {
+            VmStart::WithNetvmd => Value::Boolean(true),
+            VmStart::WhenTold => Value::Boolean(false),
+            VmStart::Manual => text(MANUAL),
+        },
+    ));
     fields.push(("restart", text(word(RESTART, &vm.restart))));
+    fields.push(("boot_timeout", vm.boot_timeout.into()));
     Item { name: vm.name.clone(), fields }
 }

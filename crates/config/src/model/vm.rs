@@ -31,10 +31,24 @@ pub struct VmConfig {
     pub qemu: String,
     /// The user that QEMU runs as when netvmd is root, by name or number.
     pub user: String,
-    /// Whether it is started with netvmd; else when somebody says so.
-    pub start: bool,
+    /// Who starts it, and when.
+    pub start: VmStart,
     /// When it is started again after it has ended.
     pub restart: Restart,
+    /// Seconds in which it is to have booted: attached as an NF, or its driver at one of its ports.
+    pub boot_timeout: u32,
+}
+
+/// Who starts a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum VmStart {
+    /// netvmd, as soon as it can.
+    #[default]
+    WithNetvmd,
+    /// netvmd, when it is told to.
+    WhenTold,
+    /// Others, by hand or by libvirt; netvmd has its sockets ready.
+    Manual,
 }
 
 /// What a virtual machine is to netvm.

@@ -2,7 +2,7 @@
 
 use super::{Action, Change, Effect, ItemKind, diff};
 use crate::document::Document;
-use crate::model::{Guest, Host, NfConfig, NfStart, PortConfig, PortPolicy, Restart, VmConfig};
+use crate::model::{Guest, Host, NfConfig, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart};
 
 /// Adds to each change what it disturbs; adds changes for what is disturbed without being changed itself.
 pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
@@ -54,7 +54,9 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
         (ItemKind::Nf, Action::Add) => started(new, name).into_iter().collect(),
         (ItemKind::Nf, Action::Remove) => vec![Effect::NfStopped { role: name.clone(), replicas: None }],
         (ItemKind::Nf, Action::Change) => nf(change, old, new),
-        (ItemKind::Vm, Action::Add) if new.vm_named(name).is_some_and(|vm| vm.start) => {
+        (ItemKind::Vm, Action::Add)
+            if new.vm_named(name).is_some_and(|vm| vm.start == VmStart::WithNetvmd) =>
+        {
             vec![Effect::VmStarted { vm: name.clone() }]
         }
         (ItemKind::Vm, Action::Remove) => vec![Effect::VmStopped { vm: name.clone() }],
@@ -71,7 +73,7 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
 
 /// A virtual machine that waited until somebody starts it, and now is to be started.
 fn is_to_start(name: &str, old: &Host, new: &Host) -> bool {
-    let starts = |host: &Host| host.vm_named(name).is_some_and(|vm| vm.start);
+    let starts = |host: &Host| host.vm_named(name).is_some_and(|vm| vm.start == VmStart::WithNetvmd);
     starts(new) && !starts(old)
 }
 
@@ -79,7 +81,8 @@ fn is_to_start(name: &str, old: &Host, new: &Host) -> bool {
 fn vm(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.vm_named(name)?, new.vm_named(name)?);
     let machine = |host: &Host, vm: &VmConfig| {
-        Document::vm(host, &VmConfig { start: true, restart: Restart::Always, ..vm.clone() })
+        let start = if vm.start == VmStart::Manual { VmStart::Manual } else { VmStart::WithNetvmd };
+        Document::vm(host, &VmConfig { start, restart: Restart::Always, boot_timeout: 0, ..vm.clone() })
     };
     let why = diff::fields(ItemKind::Vm, &machine(old, before), &machine(new, after))?.text;
     Some(Effect::VmRestarted { vm: name.to_owned(), why })

@@ -7,9 +7,9 @@ use toml::Spanned;
 
 use super::nf::{DEFAULT_USER, check_user};
 use super::{RawGuest, RawVm, engine, name};
-use crate::document::{ACCEL, NOTIFY, RESTART};
+use crate::document::{ACCEL, MANUAL, NOTIFY, RESTART};
 use crate::finding::Kind;
-use crate::model::{MAX_NODES, MAX_THREADS, VmBoot};
+use crate::model::{MAX_NODES, MAX_THREADS, VmBoot, VmStart};
 use crate::read::{Reader, at};
 
 /// QEMU's program, unless another is named.
@@ -22,6 +22,10 @@ const MOST_MEMORY: u64 = 1 << 20;
 const LEAST_MEMORY: u64 = 32;
 /// Most virtual processors of QEMU's q35 without an IOMMU.
 const MOST_CPUS: u64 = 255;
+/// Seconds that a VM has for booting.
+const BOOT_TIMEOUT: u32 = 60;
+/// Most of them: an hour.
+const LONGEST_BOOT_TIMEOUT: u64 = 3600;
 /// Most network cards: what fits QEMU's root bus beside the rest.
 const MAX_CARDS: usize = 16;
 
@@ -52,12 +56,23 @@ pub(super) fn read(table: &Reader<'_>) -> RawVm {
             .text("user")
             .and_then(|user| check_user(table, "user", user))
             .unwrap_or_else(|| DEFAULT_USER.to_owned()),
-        start: table.flag("start").unwrap_or(true),
+        start: start(table),
         restart: table.word("restart", RESTART).map(Spanned::into_inner).unwrap_or_default(),
+        boot_timeout: table
+            .number("boot_timeout", 1..=LONGEST_BOOT_TIMEOUT)
+            .map_or(BOOT_TIMEOUT, Spanned::into_inner),
         name,
     };
     table.finish(&foreign);
     vm
+}
+
+fn start(table: &Reader<'_>) -> VmStart {
+    match table.flag_or_word("start", &[(MANUAL, VmStart::Manual)]) {
+        Some(Err(start)) => start,
+        Some(Ok(true)) | None => VmStart::WithNetvmd,
+        Some(Ok(false)) => VmStart::WhenTold,
+    }
 }
 
 fn guest(

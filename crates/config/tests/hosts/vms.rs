@@ -2,6 +2,7 @@
 
 use netvm_config::model::{
     Guest, Host, MAX_REPLICAS, NfStart, PortKind, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify,
+    VmStart,
 };
 use netvm_wire::MacAddr;
 use proptest::collection::btree_set;
@@ -23,22 +24,26 @@ pub fn machine() -> impl Strategy<Value = VmConfig> {
         }),
     ];
     let accel = select(vec![VmAccel::KvmOrTcg, VmAccel::Kvm, VmAccel::Tcg]);
+    let start = (select(vec![VmStart::WithNetvmd, VmStart::WhenTold, VmStart::Manual]), 1u32..=3600);
     let restart = select(vec![Restart::OnFailure, Restart::Always, Restart::Never]);
     let size = (32u32..=1 << 20, 1u16..=255, btree_set(0u32..64, 0..4), option::of(0u32..4));
-    (SUFFIX, size, accel, boot, "[a-z0-9/-]{1,9}", "[a-z0-9_.-]{1,32}", any::<bool>(), restart).prop_map(
-        |(name, (memory, cpus, cores, node), accel, boot, qemu, user, start, restart)| VmConfig {
-            name,
-            guest: Guest::Ordinary { cards: Vec::new() },
-            memory,
-            cpus,
-            cores: cores.into_iter().collect(),
-            node,
-            accel,
-            boot,
-            qemu,
-            user,
-            start,
-            restart,
+    (SUFFIX, size, accel, boot, "[a-z0-9/-]{1,9}", "[a-z0-9_.-]{1,32}", start, restart).prop_map(
+        |(name, (memory, cpus, cores, node), accel, boot, qemu, user, (start, boot_timeout), restart)| {
+            VmConfig {
+                name,
+                guest: Guest::Ordinary { cards: Vec::new() },
+                memory,
+                cpus,
+                cores: cores.into_iter().collect(),
+                node,
+                accel,
+                boot,
+                qemu,
+                user,
+                start,
+                restart,
+                boot_timeout,
+            }
         },
     )
 }

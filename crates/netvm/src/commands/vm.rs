@@ -61,12 +61,14 @@ fn draw(vms: &[VmInfo], output: &Output) -> String {
     for vm in vms {
         let (word, tone) = match vm.state {
             VmState::Running if vm.outdated => ("running, outdated", Tone::Doubtful),
+            VmState::Running if vm.trouble.is_some() => ("running", Tone::Bad),
             VmState::Running => ("running", Tone::Good),
             VmState::Starting => ("starting", Tone::Doubtful),
             VmState::Paused => ("paused", Tone::Doubtful),
             VmState::Stopping => ("stopping", Tone::Doubtful),
             VmState::Backoff => ("backoff", Tone::Bad),
             VmState::Stopped => ("stopped", Tone::Doubtful),
+            VmState::Awaited => ("awaited", Tone::Doubtful),
         };
         let guest = vm.role.as_ref().map_or_else(|| vm.ports.join(","), |role| format!("nf {role}"));
         let some = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -83,5 +85,9 @@ fn draw(vms: &[VmInfo], output: &Output) -> String {
             some(vm.last_exit.clone()).into(),
         ]);
     }
-    lines(&table)
+    let mut text = lines(&table);
+    for vm in vms {
+        text.extend(vm.trouble.iter().map(|trouble| format!("{}: {trouble}\n", vm.name)));
+    }
+    text
 }

@@ -45,6 +45,7 @@ fn info(daemon: &Daemon, host: &Host, vm: &VmConfig, status: Option<&VmStatus>) 
         restarts: status.map_or(0, |status| status.restarts),
         resets: status.map_or(0, |status| status.resets),
         last_exit: status.and_then(|status| status.last_exit.clone()),
+        trouble: status.and_then(|status| status.trouble.clone()),
         adopted: status.is_some_and(|status| status.is_adopted),
         outdated: status.is_some_and(|status| status.is_outdated),
         console: daemon.machines.console(&vm.name),
@@ -59,6 +60,7 @@ const fn state(phase: VmPhase) -> VmState {
         VmPhase::Stopping => VmState::Stopping,
         VmPhase::Backoff => VmState::Backoff,
         VmPhase::Stopped => VmState::Stopped,
+        VmPhase::Awaited => VmState::Awaited,
     }
 }
 
@@ -67,6 +69,12 @@ pub(super) async fn start(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Done>, Failure> {
     let Path(name) = name?;
+    if daemon.machines.recipe(&name).is_some_and(|recipe| recipe.is_manual) {
+        let message = format!(
+            "vm {name} is for others to start (`start = \"manual\"`): run what `netvm vm args {name}` prints"
+        );
+        return Err(Failure::new(StatusCode::CONFLICT, message));
+    }
     let mut news = known(&name, daemon.machines.start(&name))?;
     let failed = |reason| {
         let message = format!("vm {name} does not come up: {reason}");
@@ -101,13 +109,14 @@ pub(super) async fn by_hand(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<VmByHand>, Failure> {
     let Path(name) = name?;
-    if daemon.machines.is_nf(&name) == Some(true) {
+    let recipe = daemon.machines.recipe(&name).ok_or_else(|| unknown(&name))?;
+    if recipe.nf.is_some() && !recipe.is_manual {
         let message = format!(
-            "vm {name} is a network function: netvmd hands it its memory as descriptors, and has to start it (`netvm vm start`)"
+            "vm {name} is a network function that netvmd starts: give it `start = \"manual\"`, and others can"
         );
         return Err(Failure::new(StatusCode::CONFLICT, message));
     }
-    let found = daemon.machines.by_hand(&name).ok_or_else(|| unknown(&name))?;
+    let found = daemon.machines.by_hand(&recipe).await?;
     Ok(Json(VmByHand { command: found.command, shell: found.shell, libvirt_xml: found.libvirt_xml }))
 }
 

@@ -6,6 +6,14 @@
 //!          serial.sock   the guest's serial console
 //!          record.json   the process that listens on both, for the next netvmd
 //! ```
+//!
+//! Of a VM that others start, netvmd listens there, and QEMU connects; those sockets belong to QEMU's user, and nobody else
+//! may connect:
+//!
+//! ```text
+//!  vm/NAME/qmp.sock      QEMU's control channel
+//!          control.sock, table.sock, region0.sock …, wake.sock   an NF's memory, see `netvm_vm::NfDevices`
+//! ```
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -14,6 +22,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::supervisor::Account;
 
 /// Who may use the console: netvmd's user and group, as of the API.
 const CONSOLE_MODE: u32 = 0o660;
@@ -37,8 +47,11 @@ pub(super) struct Record {
     pub(super) pid: u32,
     /// When it started, in the kernel's ticks: another process of that number started at another time.
     pub(super) started: u64,
-    /// How it was started.
+    /// How it was started; empty when others did.
     pub(super) arguments: Vec<String>,
+    /// Whether others have started it.
+    #[serde(default)]
+    pub(super) is_foreign: bool,
 }
 
 /// The folder of one VM.
@@ -56,6 +69,10 @@ impl Folder {
         entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(super) fn qmp(&self) -> PathBuf {
         self.0.join("qmp.sock")
     }
@@ -70,9 +87,25 @@ impl Folder {
 
     /// Makes it, and listens on both sockets.
     pub(super) fn listen(&self) -> Result<(UnixListener, UnixListener), FolderError> {
-        fs::create_dir_all(&self.0).map_err(at(&self.0))?;
-        fs::set_permissions(&self.0, Permissions::from_mode(0o755)).map_err(at(&self.0))?;
+        self.make()?;
         Ok((listen(&self.qmp(), CONTROL_MODE)?, listen(&self.serial(), CONSOLE_MODE)?))
+    }
+
+    /// Makes it, and listens there on a socket to which nobody but this user may connect.
+    pub(super) fn listen_for(&self, file: &str, user: Option<Account>) -> Result<UnixListener, FolderError> {
+        self.make()?;
+        let path = self.0.join(file);
+        let listener = listen(&path, CONTROL_MODE)?;
+        listener.set_nonblocking(true).map_err(at(&path))?;
+        if let Some(Account { uid, gid }) = user {
+            std::os::unix::fs::lchown(&path, Some(uid), Some(gid)).map_err(at(&path))?;
+        }
+        Ok(listener)
+    }
+
+    fn make(&self) -> Result<(), FolderError> {
+        fs::create_dir_all(&self.0).map_err(at(&self.0))?;
+        fs::set_permissions(&self.0, Permissions::from_mode(0o755)).map_err(at(&self.0))
     }
 
     pub(super) fn write(&self, record: &Record) -> Result<(), FolderError> {
@@ -89,9 +122,9 @@ impl Folder {
 
     /// Removes it with all that is in it.
     pub(super) fn clear(&self) {
-        for path in [self.qmp(), self.serial(), self.record()] {
-            // Some may never have been made.
-            let _ = fs::remove_file(path);
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            // What cannot go now is replaced when it is in the way.
+            let _ = fs::remove_file(entry.path());
         }
         let _ = fs::remove_dir(&self.0);
     }
@@ -137,7 +170,7 @@ mod tests {
         assert_eq!(Folder::names(&run_dir), ["a"]);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let started = started(child.id()).unwrap();
-        let record = Record { pid: child.id(), started, arguments: vec!["-x".to_owned()] };
+        let record = Record { pid: child.id(), started, arguments: vec!["-x".to_owned()], is_foreign: false };
         folder.write(&record).unwrap();
         assert_eq!(folder.read(), Some(record.clone()));
         folder.write(&Record { started: started + 1, ..record.clone() }).unwrap();

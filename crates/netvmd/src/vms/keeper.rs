@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::Restart;
-use netvm_engine::Greeting;
-use netvm_vm::{Event, Qmp};
+use netvm_engine::{Greeting, InstanceId};
+use netvm_vm::{Event, GuestMemory, Qmp};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::boot::{Boot, BootNews};
 use super::folder::Folder;
 use super::instance::Instance;
 use super::launch::{launch, pin};
@@ -32,11 +33,14 @@ use crate::supervisor::backoff::Backoff;
 /// How long QEMU may take until it answers: it waits for the sockets of its ports before that.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a guest may take to shut down once its power button was pressed.
-const GRACE: Duration = Duration::from_secs(20);
+pub(super) const GRACE: Duration = Duration::from_secs(20);
 /// How long an NF and its guest may take to end once dismissed.
-const NF_GRACE: Duration = Duration::from_secs(5);
+pub(super) const NF_GRACE: Duration = Duration::from_secs(5);
 /// How long QEMU may take to end once told to, or once its control socket is closed.
-const FAREWELL: Duration = Duration::from_secs(3);
+pub(super) const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How a guest ended that was not told to.
+const SHUT_DOWN: &str = "the guest has shut down";
 
 /// What a VM is to be.
 #[derive(Clone, Debug)]
@@ -45,6 +49,8 @@ pub(super) struct Wish {
     pub(super) recipe: Option<Arc<VmRecipe>>,
     /// When to start it again.
     pub(super) restart: Restart,
+    /// How long it has for booting.
+    pub(super) boot_timeout: Duration,
     /// Whether the configuration says that it is to run.
     pub(super) is_started: bool,
     /// Whether it should run.
@@ -67,7 +73,7 @@ enum End {
 
 /// What QEMU has told of its end.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     has_panicked: bool,
     has_shut_down: bool,
     by_host: bool,
@@ -81,6 +87,8 @@ pub(super) struct Keeper {
     pub(super) wishes: watch::Receiver<Wish>,
     pub(super) status: watch::Sender<VmStatus>,
     pub(super) backoff: Backoff,
+    /// The process that an earlier netvmd knew as this VM, and that others had started; while it has not gone.
+    pub(super) before: Option<u32>,
 }
 
 impl Keeper {
@@ -89,6 +97,11 @@ impl Keeper {
         loop {
             let wish = self.wishes.borrow_and_update().clone();
             let (is_up, generation) = (wish.is_up && wish.recipe.is_some(), wish.generation);
+            let manual = wish.recipe.as_ref().filter(|recipe| recipe.is_manual && adopted.is_none());
+            if let Some(recipe) = manual {
+                self.receive(recipe, generation).await;
+                continue;
+            }
             if !is_up && adopted.is_none() {
                 self.status.send_modify(|status| {
                     status.phase = VmPhase::Stopped;
@@ -106,7 +119,7 @@ impl Keeper {
             });
             let started = Instant::now();
             let end = match (adopted.take(), &wish.recipe) {
-                (Some(machine), _) => self.run(machine, None, &wish).await,
+                (Some(machine), _) => self.run(machine, None, Boot::over(), &wish).await,
                 (None, Some(recipe)) => self.start(recipe, &wish).await,
                 (None, None) => End::Wished,
             };
@@ -115,6 +128,7 @@ impl Keeper {
                 status.pid = None;
                 status.since = None;
                 status.instance = None;
+                status.trouble = None;
             });
             if self.settle(end, started.elapsed()).await.is_err() {
                 return;
@@ -132,7 +146,10 @@ impl Keeper {
         };
         match launch(recipe, instance.as_ref(), &self.folder, &self.confinement, &self.label()) {
             // Its place is given back when the process has gone, not before.
-            Ok(machine) => self.run(machine, instance.as_ref(), wish).await,
+            Ok((machine, console)) => {
+                let boot = Boot::begin(wish.boot_timeout, Some(console));
+                self.run(machine, instance.as_ref(), boot, wish).await
+            }
             Err(error) => End::Failed(error.to_string()),
         }
     }
@@ -142,7 +159,7 @@ impl Keeper {
         let restart = self.wishes.borrow().restart;
         let (how, is_failure) = match end {
             End::Wished => return Ok(()),
-            End::ShutDown => ("the guest has shut down".to_owned(), false),
+            End::ShutDown => (SHUT_DOWN.to_owned(), false),
             End::Failed(how) => (how, true),
         };
         let label = self.label();
@@ -169,7 +186,13 @@ impl Keeper {
         }
     }
 
-    async fn run(&mut self, mut machine: Machine, instance: Option<&Instance>, wish: &Wish) -> End {
+    async fn run(
+        &mut self,
+        mut machine: Machine,
+        instance: Option<&Instance<GuestMemory>>,
+        boot: Boot,
+        wish: &Wish,
+    ) -> End {
         let pid = machine.pid();
         self.status.send_modify(|status| status.pid = pid);
         let is_adopted = matches!(machine, Machine::Adopted { .. });
@@ -205,7 +228,7 @@ impl Keeper {
         if let Err(error) = self.greet(&mut qmp, &machine, wish).await {
             tracing::warn!("{}: {error}", self.label());
         }
-        self.watch(qmp, machine, instance, wish.generation).await
+        self.watch(qmp, machine, instance, boot, wish).await
     }
 
     async fn greet(&self, qmp: &mut Qmp, machine: &Machine, wish: &Wish) -> Result<(), netvm_vm::QmpError> {
@@ -234,10 +257,11 @@ impl Keeper {
         &mut self,
         mut qmp: Qmp,
         mut machine: Machine,
-        instance: Option<&Instance>,
-        generation: u64,
+        instance: Option<&Instance<GuestMemory>>,
+        mut boot: Boot,
+        wish: &Wish,
     ) -> End {
-        let mut told = Told { is_nf: instance.is_some(), ..Told::default() };
+        let mut told = Told::of(instance.is_some());
         let mut unheard = instance;
         loop {
             tokio::select! {
@@ -257,12 +281,17 @@ impl Keeper {
                 },
                 greeting = greeting(unheard) => {
                     unheard = None;
-                    if let Some(reason) = self.take_in(instance, greeting) {
+                    self.booted(&mut boot);
+                    if let Some(reason) = self.take_in(instance.map(|instance| instance.id), greeting) {
                         self.shut_down(&mut qmp, &mut machine, None).await;
                         return End::Failed(reason);
                     }
                 }
-                () = another(&mut self.wishes, generation) => {
+                () = boot.due() => match &wish.recipe {
+                    Some(recipe) => self.look(&mut boot, recipe).await,
+                    None => boot = Boot::over(),
+                },
+                () = another(&mut self.wishes, wish.generation) => {
                     self.shut_down(&mut qmp, &mut machine, instance).await;
                     return End::Wished;
                 }
@@ -271,13 +300,17 @@ impl Keeper {
     }
 
     /// What an NF says of itself when it has booted: why it cannot attach, if so.
-    fn take_in(&self, instance: Option<&Instance>, greeting: Result<Greeting, EngineGone>) -> Option<String> {
+    pub(super) fn take_in(
+        &self,
+        id: Option<InstanceId>,
+        greeting: Result<Greeting, EngineGone>,
+    ) -> Option<String> {
         match greeting {
             Ok(Greeting::Ready { name, .. }) => {
                 let nf = self.wishes.borrow().recipe.as_ref().and_then(|recipe| recipe.nf.clone());
-                if let (Some(Instance { id, .. }), Some(nf)) = (instance, nf) {
+                if let (Some(id), Some(nf)) = (id, nf) {
                     tracing::info!("{}: {name:?} attached as instance {id} of {}", self.label(), nf.role);
-                    let attached = Attached { id: *id, role: nf.role, at: Instant::now() };
+                    let attached = Attached { id, role: nf.role, at: Instant::now() };
                     self.status.send_modify(|status| status.instance = Some(attached));
                 }
                 None
@@ -287,7 +320,30 @@ impl Keeper {
         }
     }
 
-    fn hear(&self, event: &Event, told: &mut Told) {
+    /// It has booted.
+    pub(super) fn booted(&self, boot: &mut Boot) {
+        if boot.finish() {
+            tracing::info!("{}: has come up after all", self.label());
+            self.status.send_modify(|status| status.trouble = None);
+        }
+    }
+
+    /// It is time that it had booted.
+    pub(super) async fn look(&self, boot: &mut Boot, recipe: &VmRecipe) {
+        match boot.look(&self.engine, recipe).await {
+            Some(BootNews::Late(trouble)) => {
+                tracing::warn!("{}: {trouble}", self.label());
+                self.status.send_modify(|status| status.trouble = Some(trouble));
+            }
+            Some(BootNews::Up) => {
+                tracing::info!("{}: has come up after all", self.label());
+                self.status.send_modify(|status| status.trouble = None);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn hear(&self, event: &Event, told: &mut Told) {
         let label = self.label();
         let says = |key: &str, value: &str| event.data.get(key).and_then(Value::as_str) == Some(value);
         match event.name.as_str() {
@@ -303,7 +359,8 @@ impl Keeper {
             }
             "SHUTDOWN" => {
                 told.has_panicked |= says("reason", "guest-panic");
-                told.has_shut_down |= says("reason", "guest-shutdown") || says("reason", "guest-reset");
+                let ways = ["guest-shutdown", "guest-reset", "host-qmp-system-reset"];
+                told.has_shut_down |= ways.iter().any(|way| says("reason", way));
                 told.by_host |= says("reason", "host-signal") || says("reason", "host-qmp-quit");
             }
             _ => tracing::debug!("{label}: {} {}", event.name, event.data),
@@ -311,7 +368,12 @@ impl Keeper {
     }
 
     /// Presses the power button, or asks the NF to end, and pulls the plug when that does not help.
-    async fn shut_down(&mut self, qmp: &mut Qmp, machine: &mut Machine, instance: Option<&Instance>) {
+    async fn shut_down(
+        &mut self,
+        qmp: &mut Qmp,
+        machine: &mut Machine,
+        instance: Option<&Instance<GuestMemory>>,
+    ) {
         self.status.send_modify(|status| status.phase = VmPhase::Stopping);
         let is_forced = self.wishes.borrow_and_update().is_forced;
         let grace = if instance.is_some() { NF_GRACE } else { GRACE };
@@ -352,12 +414,26 @@ impl Keeper {
         }
     }
 
-    fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         format!("vm {}", self.status.borrow().name)
     }
 }
 
 impl Told {
+    /// Nothing yet, of an NF or of an ordinary guest.
+    pub(super) fn of(is_nf: bool) -> Self {
+        Self { is_nf, ..Self::default() }
+    }
+
+    /// How a QEMU ended that others had started.
+    pub(super) fn words(&self) -> String {
+        match self.end("ended".to_owned()) {
+            End::Wished => "told to end".to_owned(),
+            End::ShutDown => SHUT_DOWN.to_owned(),
+            End::Failed(how) => how,
+        }
+    }
+
     fn end(&self, how: String) -> End {
         if self.has_panicked {
             End::Failed("the guest panicked".to_owned())
@@ -373,7 +449,9 @@ impl Told {
     }
 }
 
-async fn greeting(instance: Option<&Instance>) -> Result<Greeting, EngineGone> {
+pub(super) async fn greeting<M: Send + 'static>(
+    instance: Option<&Instance<M>>,
+) -> Result<Greeting, EngineGone> {
     match instance {
         Some(instance) => instance.greeting().await,
         // No NF, or heard already.
@@ -382,7 +460,7 @@ async fn greeting(instance: Option<&Instance>) -> Result<Greeting, EngineGone> {
 }
 
 /// Returns when something else is wished than a run of that generation.
-async fn another(wishes: &mut watch::Receiver<Wish>, generation: u64) {
+pub(super) async fn another(wishes: &mut watch::Receiver<Wish>, generation: u64) {
     // An error is the end of the daemon, which leaves guests as they are.
     if wishes.wait_for(|wish| wish.generation != generation).await.is_err() {
         std::future::pending::<()>().await;

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use netvm_vm::Sockets;
+use netvm_vm::{GuestMemory, Sockets};
 use rustix::fs::{Gid, Uid};
 use tokio::process::Command;
 
+use super::console::Console;
 use super::folder::{Folder, FolderError, Record, started};
 use super::instance::{Instance, InstanceError};
 use super::process::Machine;
@@ -34,14 +35,14 @@ pub(super) enum LaunchError {
     Port { port: String, path: PathBuf, source: io::Error },
 }
 
-/// Starts QEMU. To be called on the daemon's main thread.
+/// Starts QEMU, and listens to its console. To be called on the daemon's main thread.
 pub(super) fn launch(
     recipe: &VmRecipe,
-    instance: Option<&Instance>,
+    instance: Option<&Instance<GuestMemory>>,
     folder: &Folder,
     confinement: &Arc<Confinement>,
     label: &str,
-) -> Result<Machine, LaunchError> {
+) -> Result<(Machine, Console), LaunchError> {
     let (wanted, there) = (recipe.machine.memory, memory("MemAvailable"));
     if let Some(there) = there.filter(|there| *there < u64::from(wanted)) {
         return Err(VmProblem::Memory { wanted, there }.into());
@@ -52,7 +53,9 @@ pub(super) fn launch(
         // QEMU listens there, and could not remove what another user has left.
         let _ = std::fs::remove_file(&card.socket);
     }
-    let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd() };
+    let (console, log) = Console::new().map_err(SpawnError::Descriptors)?;
+    let sockets =
+        Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd(), log: Some(log.as_raw_fd()) };
     let mut arguments = recipe.machine.arguments(recipe.version, sockets);
     arguments.extend(instance.iter().flat_map(|instance| instance.memory.arguments()));
     let mut command = Command::new(&recipe.qemu);
@@ -62,7 +65,7 @@ pub(super) fn launch(
     // A group of its own, so that Ctrl-C at netvmd's terminal is not for it. An NF's memory goes with netvmd, and so does
     // it; a guest lives on.
     command.process_group(0).kill_on_drop(instance.is_some());
-    let mut keep = vec![qmp.as_raw_fd(), serial.as_raw_fd()];
+    let mut keep = vec![qmp.as_raw_fd(), serial.as_raw_fd(), log.as_raw_fd()];
     keep.extend(instance.iter().flat_map(|instance| instance.memory.descriptors()).map(|fd| fd.as_raw_fd()));
     let child = start(command, &recipe.qemu, |failed_step| Sandbox {
         keep,
@@ -77,13 +80,22 @@ pub(super) fn launch(
     let process = child.id().filter(|_| instance.is_none()).and_then(|pid| Some((pid, started(pid)?)));
     if let Some((pid, started)) = process {
         let arguments = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        folder.write(&Record { pid, started, arguments })?;
+        folder.write(&Record { pid, started, arguments, is_foreign: false })?;
     }
-    Ok(Machine::Child(Process::new(child, label)))
+    Ok((Machine::Child(Process::new(child, label)), console))
 }
 
-/// Gives the sockets on which netvm listens to QEMU's user, who is else not let in.
+/// Gives the sockets on which netvm listens to QEMU's user, who is else not let in, and makes the folders in which QEMU
+/// listens.
 pub(super) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
+    let folders = recipe.machine.cards.iter().filter(|card| !card.connects);
+    for folder in folders.filter_map(|card| card.socket.parent()).filter(|folder| !folder.exists()) {
+        let made = std::fs::create_dir_all(folder).and_then(|()| match recipe.account {
+            Some(account) => std::os::unix::fs::chown(folder, Some(account.uid), Some(account.gid)),
+            None => Ok(()),
+        });
+        made.map_err(|source| FolderError { path: folder.to_owned(), source })?;
+    }
     let Some(account) = recipe.account else { return Ok(()) };
     for card in recipe.machine.cards.iter().filter(|card| card.connects) {
         let (user, group) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));

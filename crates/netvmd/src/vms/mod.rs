@@ -4,15 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use netvm_config::model::{Host, Restart};
-use netvm_vm::{Sockets, shell_line};
+use netvm_config::model::{Host, Restart, VmStart};
+use netvm_vm::{Domain, NfDevices, Sockets, shell_line};
 use tokio::sync::watch;
 
+mod boot;
+mod by_hand;
+mod console;
+mod doors;
 mod folder;
 mod instance;
 mod keeper;
 mod launch;
+mod monitor;
 mod process;
 mod qemu;
 mod recipe;
@@ -22,7 +28,7 @@ pub use recipe::{VmRecipe, VmRecipeError};
 pub use status::{Attached, VmNews, VmPhase, VmStatus};
 
 use crate::attach_server::{External, Externals};
-use crate::engine_thread::EngineHandle;
+use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
 use folder::{Folder, Record};
@@ -37,6 +43,7 @@ pub struct PreparedVms(Vec<Prepared>);
 struct Prepared {
     recipe: Arc<VmRecipe>,
     restart: Restart,
+    boot_timeout: Duration,
     is_up: bool,
 }
 
@@ -81,6 +88,8 @@ impl Machines {
         cores: Vec<u32>,
     ) -> Self {
         let is_root = rustix::process::geteuid().is_root();
+        // For those who run a VM elsewhere.
+        let run_dir = std::path::absolute(&run_dir).unwrap_or(run_dir);
         Self { engine, run_dir, confinement, cores, is_root, kept: Mutex::default() }
     }
 
@@ -97,7 +106,12 @@ impl Machines {
         let prepare = |vm: &netvm_config::model::VmConfig| {
             let recipe = VmRecipe::find(host, vm, self.is_root, &workers, &self.cores);
             let recipe = recipe.map_err(|problem| VmRecipeError { vm: vm.name.clone(), problem })?;
-            Ok(Prepared { recipe: Arc::new(recipe), restart: vm.restart, is_up: vm.start })
+            Ok(Prepared {
+                recipe: Arc::new(recipe),
+                restart: vm.restart,
+                boot_timeout: Duration::from_secs(vm.boot_timeout.into()),
+                is_up: vm.start == VmStart::WithNetvmd,
+            })
         };
         host.vms.iter().map(prepare).collect::<Result<_, _>>().map(PreparedVms)
     }
@@ -162,6 +176,7 @@ impl Machines {
             let wish = Wish {
                 recipe: None,
                 restart: Restart::Never,
+                boot_timeout: Duration::ZERO,
                 is_started: false,
                 is_up: false,
                 is_forced: false,
@@ -179,6 +194,8 @@ impl Machines {
     fn keep(&self, name: &str, wish: Wish) -> (Kept, bool) {
         let folder = Folder::of(&self.run_dir, name);
         let record = folder.read();
+        let before = record.as_ref().filter(|record| record.is_foreign).map(|record| record.pid);
+        let record = record.filter(|record| !record.is_foreign);
         let adopted = record.as_ref().and_then(|record| match Machine::adopt(record) {
             Ok(machine) => Some(machine),
             Err(error) => {
@@ -205,7 +222,8 @@ impl Machines {
         let (status, view) = watch::channel(status);
         let confinement = Arc::clone(&self.confinement);
         let engine = self.engine.clone();
-        let keeper = Keeper { engine, folder, confinement, wishes, status, backoff: Backoff::default() };
+        let backoff = Backoff::default();
+        let keeper = Keeper { engine, folder, confinement, wishes, status, backoff, before };
         tokio::spawn(keeper.keep(adopted));
         (Kept { wish, status: view }, was_there)
     }
@@ -230,21 +248,36 @@ impl Machines {
         self.lock().get(name).filter(|one| one.wish.borrow().recipe.is_some()).map(|one| one.stop(is_forced))
     }
 
-    /// Whether a VM is a network function; `None` when there is none of that name.
+    /// What is to be started; `None` when there is no VM of that name.
     #[must_use]
-    pub fn is_nf(&self, name: &str) -> Option<bool> {
-        Some(self.lock().get(name)?.wish.borrow().recipe.as_ref()?.nf.is_some())
+    pub fn recipe(&self, name: &str) -> Option<Arc<VmRecipe>> {
+        self.lock().get(name)?.wish.borrow().recipe.clone()
     }
 
-    /// How to run an ordinary guest without netvmd; `None` when there is none of that name.
-    #[must_use]
-    pub fn by_hand(&self, name: &str) -> Option<ByHand> {
-        let recipe = self.lock().get(name)?.wish.borrow().recipe.clone()?;
-        let words = recipe.machine.arguments(recipe.version, Sockets::Terminal);
+    /// How others start a VM.
+    ///
+    /// # Errors
+    /// [`EngineGone`].
+    pub async fn by_hand(&self, recipe: &VmRecipe) -> Result<ByHand, EngineGone> {
+        let folder = Folder::of(&self.run_dir, &recipe.machine.name);
+        let nf: Option<NfDevices> = match recipe.nf.as_ref().filter(|_| recipe.is_manual) {
+            Some(nf) => by_hand::devices(&self.engine, &folder, nf).await?,
+            None => None,
+        };
+        let qmp = folder.path().join(doors::QMP);
+        let qmp = recipe.is_manual.then_some(qmp.as_path());
+        let mut words = recipe.machine.arguments(recipe.version, Sockets::Terminal { qmp });
+        words.extend(nf.iter().flat_map(NfDevices::arguments));
         let mut command = vec![recipe.qemu.display().to_string()];
         command.extend(words.iter().map(|word| word.to_string_lossy().into_owned()));
-        let libvirt_xml = recipe.machine.libvirt_xml(recipe.version, &recipe.qemu, &recipe.pinned);
-        Some(ByHand { shell: shell_line(command.iter().map(String::as_str)), command, libvirt_xml })
+        let libvirt_xml = recipe.machine.libvirt_xml(&Domain {
+            emulator: &recipe.qemu,
+            version: recipe.version,
+            cores: &recipe.pinned,
+            qmp,
+            nf: nf.as_ref(),
+        });
+        Ok(ByHand { shell: shell_line(command.iter().map(String::as_str)), command, libvirt_xml })
     }
 
     /// NFs that have attached from VMs, besides those that have by themselves.
@@ -297,6 +330,7 @@ impl Prepared {
         Wish {
             recipe: Some(Arc::clone(&self.recipe)),
             restart: self.restart,
+            boot_timeout: self.boot_timeout,
             is_started: self.is_up,
             is_up: self.is_up,
             is_forced: false,
@@ -312,6 +346,7 @@ impl Kept {
         self.wish.send_modify(|wish| {
             let before = wish.recipe.replace(Arc::clone(&wanted.recipe));
             wish.restart = wanted.restart;
+            wish.boot_timeout = wanted.boot_timeout;
             let is_to_start = wanted.is_up && !std::mem::replace(&mut wish.is_started, wanted.is_up);
             match before {
                 // It has come back.
@@ -322,9 +357,10 @@ impl Kept {
                     starts = wish.is_up;
                 }
                 Some(before) if before != wanted.recipe || is_to_start && !wish.is_up => {
-                    wish.is_up |= is_to_start;
+                    let is_manual = before.is_manual || wanted.recipe.is_manual;
+                    wish.is_up = (wish.is_up || is_to_start) && !wanted.recipe.is_manual;
                     wish.is_forced = false;
-                    wish.generation += u64::from(wish.is_up);
+                    wish.generation += u64::from(wish.is_up || is_manual);
                     starts = wish.is_up;
                 }
                 Some(_) => {}
@@ -368,13 +404,13 @@ impl Kept {
 
     fn recipe_of_running(&self) -> Option<Arc<VmRecipe>> {
         let wish = self.wish.borrow();
-        wish.recipe.clone().filter(|_| wish.is_up)
+        wish.recipe.clone().filter(|recipe| wish.is_up || recipe.is_manual)
     }
 }
 
 /// Whether a process was started otherwise than it would be now, but for the numbers of descriptors.
 fn is_outdated(record: &Record, recipe: &VmRecipe) -> bool {
-    let sockets = Sockets::Inherited { qmp: 0, serial: 0 };
+    let sockets = Sockets::Inherited { qmp: 0, serial: 0, log: Some(0) };
     let now = recipe.machine.arguments(recipe.version, sockets);
     let now = now.iter().map(|word| without_descriptors(&word.to_string_lossy())).collect::<Vec<_>>();
     record.arguments.iter().map(|word| without_descriptors(word)).collect::<Vec<_>>() != now

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use netvm_config::model::{
-    GroupId, Guest, Host, NfConfig, PortKind, VhostMode, VmAccel, VmBoot, VmConfig, VmNotify,
+    GroupId, Guest, Host, NfConfig, PortKind, VhostMode, VmAccel, VmBoot, VmConfig, VmNotify, VmStart,
 };
 use netvm_engine::Notify;
 use netvm_vm::{Accel, Boot, Card, Machine, Version};
@@ -62,7 +62,7 @@ pub enum VmProblem {
         uid: u32,
     },
     /// A folder where its user cannot listen.
-    #[error("port {port}: QEMU is to listen at {}, and user number {uid} may not write in that folder: give the port a folder of the user's, or `mode = \"server\"`", path.display())]
+    #[error("port {port}: QEMU is to listen at {}, and user number {uid} may not write in that folder, or not reach it: give the port a folder of the user's (one that is not there yet is made so), or `mode = \"server\"`", path.display())]
     Folder {
         /// The port.
         port: String,
@@ -108,6 +108,8 @@ pub struct NfRecipe {
 pub struct VmRecipe {
     /// The network function that it is; `None`: it is an ordinary guest.
     pub nf: Option<NfRecipe>,
+    /// Whether others start it.
+    pub is_manual: bool,
     /// The machine.
     pub machine: Machine,
     /// QEMU's program.
@@ -172,7 +174,8 @@ impl VmRecipe {
         };
         machine.cards.iter().filter(|card| !card.connects).try_for_each(|card| can_listen(card, account))?;
         let cores = CoreSet::choose(&[], workers, allowed)?;
-        Ok(Self { nf, machine, qemu, version, account, groups, cores, pinned: vm.cores.clone() })
+        let is_manual = vm.start == VmStart::Manual;
+        Ok(Self { nf, is_manual, machine, qemu, version, account, groups, cores, pinned: vm.cores.clone() })
     }
 }
 
@@ -188,10 +191,13 @@ fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
     })
 }
 
-/// Sees that QEMU can make the socket of a port that connects to it.
+/// Sees that QEMU can make the socket of a port that connects to it. A folder that is not there yet will be the user's.
 fn can_listen(card: &Card, account: Option<Account>) -> Result<(), VmProblem> {
     let (Some(account), Some(folder)) = (account, card.socket.parent()) else { return Ok(()) };
-    if fs::metadata(folder).is_ok_and(|folder| may_use(&folder, account, 0o3)) {
+    let is_there = folder.exists();
+    let mut above = folder.ancestors().skip(usize::from(is_there)).filter(|folder| folder.exists());
+    let may = |folder: &Path, rights| fs::metadata(folder).is_ok_and(|at| may_use(&at, account, rights));
+    if (!is_there || may(folder, 0o3)) && above.all(|folder| may(folder, 0o1)) {
         return Ok(());
     }
     let (port, path) = (card.name.clone(), card.socket.clone());

@@ -20,6 +20,8 @@ pub enum VmPhase {
     Backoff,
     /// It does not run.
     Stopped,
+    /// Others start it, and have not.
+    Awaited,
 }
 
 /// An NF in a VM that has attached.
@@ -54,6 +56,8 @@ pub struct VmStatus {
     pub is_adopted: bool,
     /// Whether what runs was started as it is configured.
     pub is_outdated: bool,
+    /// What is wrong with what runs, and what helps.
+    pub trouble: Option<String>,
     /// The network function that it is, once it has attached.
     pub instance: Option<Attached>,
     /// Moves each time that it is told to start or to stop.
@@ -74,6 +78,7 @@ impl VmStatus {
             since: None,
             is_adopted: false,
             is_outdated: false,
+            trouble: None,
             instance: None,
             generation: 0,
             has_failed: false,
@@ -120,7 +125,10 @@ impl VmNews {
     /// Returns when it does not run.
     pub async fn stopped(&mut self) {
         let generation = self.generation;
-        let decided = |status: &VmStatus| status.generation >= generation && status.phase == VmPhase::Stopped;
+        let decided = |status: &VmStatus| {
+            let is_down = matches!(status.phase, VmPhase::Stopped | VmPhase::Awaited);
+            status.generation >= generation && is_down
+        };
         // An error is the end of the daemon.
         let _ = self.status.wait_for(decided).await;
     }

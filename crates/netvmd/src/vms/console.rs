@@ -1,0 +1,100 @@
+//! What a guest says on its console, as far as it helps to know why it does not boot: the last lines, kept in memory. QEMU
+//! copies the console into a pipe, so that a guest can fill nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+
+/// Lines that are kept.
+const LINES: usize = 4;
+/// Characters of a line that are kept.
+const LONGEST: usize = 120;
+
+/// The last lines of a console.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Console(Arc<Mutex<Lines>>);
+
+#[derive(Debug, Default)]
+struct Lines {
+    whole: VecDeque<String>,
+    line: String,
+    /// Within a sequence that would move a terminal's cursor or the like.
+    is_escaped: bool,
+}
+
+impl Console {
+    /// A console, and the end of its pipe that QEMU is to write to.
+    pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = io::pipe()?;
+        let mut ours = Receiver::from_owned_fd(ours.into())?;
+        let console = Self::default();
+        let lines = Arc::clone(&console.0);
+        tokio::spawn(async move {
+            let mut bytes = [0; 4096];
+            // To the end: QEMU would wait for a pipe that is full.
+            while let Ok(read @ 1..) = ours.read(&mut bytes).await {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).hear(&bytes[..read]);
+            }
+        });
+        Ok((console, theirs.into()))
+    }
+
+    /// What it said last, in words.
+    pub(super) fn said(&self) -> String {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = Some(lines.line.trim_end()).filter(|line| !line.is_empty());
+        let all: Vec<_> = lines.whole.iter().map(String::as_str).chain(last).collect();
+        if all.is_empty() {
+            return "its console said nothing (a Linux kernel does with `console=ttyS0`)".to_owned();
+        }
+        format!("its console said last: {}", all.join(" | "))
+    }
+}
+
+impl Lines {
+    fn hear(&mut self, bytes: &[u8]) {
+        for c in bytes.iter().map(|byte| char::from(*byte)) {
+            match c {
+                '\u{1b}' => self.is_escaped = true,
+                // ECMA-48, 5.4: a control sequence ends with one of these.
+                '@'..='~' if self.is_escaped && c != '[' => self.is_escaped = false,
+                _ if self.is_escaped => {}
+                '\n' => self.finish(),
+                ' '..='~' if self.line.len() < LONGEST => self.line.push(c),
+                _ => {}
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        if line.trim().is_empty() {
+            return;
+        }
+        if self.whole.len() == LINES {
+            self.whole.pop_front();
+        }
+        self.whole.push_back(line.trim_end().to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_short_and_plain() {
+        let mut lines = Lines::default();
+        lines.hear(b"one\r\ntwo\r\n\r\n\x1b[2J\x1b[31mthree\x1b[0m\xff\x07\r\nfour\r\nfive\r\n");
+        lines.hear(&[b'x'; 5000]);
+        assert_eq!(lines.whole, ["two", "three", "four", "five"]);
+        assert_eq!(lines.line.len(), LONGEST);
+        let console = Console(Arc::new(Mutex::new(lines)));
+        assert!(console.said().starts_with("its console said last: two | three | four | five | xxx"));
+        assert!(Console::default().said().contains("console=ttyS0"));
+    }
+}
