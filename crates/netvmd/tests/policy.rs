@@ -6,7 +6,7 @@ mod common;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use common::Daemon;
+use common::{Daemon, waited};
 use netvm_api::{AddRule, ApplyReply, Client, Position, RuleInfo, path};
 
 /// Rules of the file, none of which is for anything that comes.
@@ -53,16 +53,6 @@ async fn come_and_go(client: &Client, n: u32) -> (Duration, Duration) {
     client.delete_rule(&name).await.unwrap();
     assert!(client.policy().await.unwrap().rules.iter().all(|rule| rule.name != name));
     (acknowledged, met)
-}
-
-/// How long threads of a process were ready to run and had no CPU.
-fn waited(pid: u32) -> Duration {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().filter_map(Result::ok);
-    let waited = tasks.filter_map(|task| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(waited.sum())
 }
 
 fn median(times: &mut [Duration]) -> Duration {

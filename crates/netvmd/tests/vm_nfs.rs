@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use common::by_hand::ByHand;
 use common::guest::{Image, Reaper};
 use common::{Daemon, ENGINE, Forward, PROGRAM, lane};
 use netlib::Options;
@@ -19,7 +22,7 @@ fn be_the_program() {
     }
 }
 
-/// A lane whose NF is a VM.
+/// A lane whose NF is a VM, with further keys.
 fn config(image: &Image, notify: &str) -> String {
     let folder = image.folder.0.display();
     let lane = lane("a", "").replace("rate = 5000", "rate = 500");
@@ -36,6 +39,13 @@ fn config(image: &Image, notify: &str) -> String {
         accel = "tcg"
         "#
     )
+}
+
+fn no_cell_is_out(daemon: &Daemon) {
+    daemon.until_slowly("every cell is free", |daemon| {
+        let region = daemon.stats().groups.remove(0).regions.remove(0);
+        region.in_nfs == 0 && region.free + region.in_engine == region.cells
+    });
 }
 
 fn until_flowing(daemon: &Daemon) {
@@ -67,15 +77,12 @@ fn an_nf_in_a_vm_is_started_and_started_again() {
     // Stopped in order, and started by hand.
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
     assert_eq!(daemon.vm("box").state, VmState::Stopped);
-    daemon.until_slowly("every cell is free", |daemon| {
-        let region = daemon.stats().groups.remove(0).regions.remove(0);
-        region.in_nfs == 0 && region.free + region.in_engine == region.cells
-    });
+    no_cell_is_out(&daemon);
     let _: Done = daemon.post(&path::VM_START.replace("{vm}", "box"), "");
     until_flowing(&daemon);
 
     let (status, error) = daemon.request("GET", &path::VM_BY_HAND.replace("{vm}", "box"), "");
-    assert!(status == 409 && error.contains("hands it its memory"), "{error}");
+    assert!(status == 409 && error.contains("start = \\\"manual\\\""), "{error}");
 
     // Another way of waking: the VM is another one.
     let _: ApplyReply = daemon.post(path::APPLY, &config(&image, "doorbell"));
@@ -92,4 +99,102 @@ fn an_nf_in_a_vm_is_started_and_started_again() {
     daemon.signal(Signal::KILL);
     daemon.wait();
     daemon.until_slowly("it has gone, too", |_| !process_is_there(pid));
+}
+
+#[test]
+fn an_nf_in_a_vm_that_others_start_comes_and_goes() {
+    let Some(image) = Image::of_this_program() else { return };
+    let text = config(&image, "doorbell") + "start = \"manual\"\n";
+    let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    daemon.until("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
+    let socket = image.folder.run_dir().join("vm/box/control.sock");
+    let metadata = std::fs::metadata(socket).unwrap();
+    assert_eq!(metadata.mode() & 0o777, 0o600);
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(metadata.uid(), 65534);
+    }
+    let (status, error) = daemon.post_failing(&path::VM_START.replace("{vm}", "box"), "");
+    assert!(status == 409 && error.message.contains("netvm vm args box"), "{error}");
+
+    let mut qemu = ByHand::shell(&daemon, "box");
+    until_flowing(&daemon);
+    let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
+    assert_eq!((vm.state, vm.pid, vm.last_exit), (VmState::Running, Some(qemu.pid()), None));
+    assert_eq!((nf.state, nf.pid), (NfState::Running, vm.pid));
+
+    // A second one is sent away, and disturbs nobody.
+    assert!(!ByHand::shell(&daemon, "box").until_ended(&daemon).success());
+    until_flowing(&daemon);
+    assert_eq!(daemon.vm("box").pid, Some(qemu.pid()));
+
+    // Killed: its cells come back, and another can take its place. That one resets.
+    qemu.child.kill().unwrap();
+    daemon.until_slowly("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
+    assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("ended"));
+    no_cell_is_out(&daemon);
+    qemu = ByHand::shell(&daemon, "box");
+    until_flowing(&daemon);
+    qemu.type_in(b"\x01csystem_reset\n");
+    assert!(qemu.until_ended(&daemon).success());
+    daemon.until_slowly("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
+    assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("its NF has ended, or the guest has reset"));
+    no_cell_is_out(&daemon);
+
+    // Its memory goes with netvmd: the next one tells it to end.
+    qemu = ByHand::shell(&daemon, "box");
+    until_flowing(&daemon);
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    let trouble = daemon.vm("box").trouble.unwrap_or_default();
+    assert!(trouble.contains(&format!("process {} has the memory of a netvmd", qemu.pid())), "{trouble}");
+    qemu.until_ended(&daemon);
+    qemu = ByHand::shell(&daemon, "box");
+    until_flowing(&daemon);
+    assert_eq!(daemon.vm("box").trouble, None);
+
+    // Told to stop, and awaited again.
+    let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
+    assert_eq!(daemon.vm("box").state, VmState::Awaited);
+    qemu.until_ended(&daemon);
+    no_cell_is_out(&daemon);
+}
+
+/// Whether libvirt is here, with its driver that needs no daemon.
+fn has_libvirt() -> bool {
+    let is_missing = |program: &&str| {
+        Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
+    };
+    let missing = ["virt-qemu-run", "virt-xml-validate", "xmllint"].into_iter().find(is_missing);
+    if let Some(program) = missing {
+        println!("SKIP: no {program} (apt install libvirt-daemon-driver-qemu libvirt-clients libxml2-utils)");
+    }
+    missing.is_none()
+}
+
+#[test]
+fn an_nf_in_a_vm_that_libvirt_starts_passes_packets() {
+    if !has_libvirt() {
+        return;
+    }
+    let Some(image) = Image::of_this_program() else { return };
+    let daemon =
+        Daemon::start_in(Arc::clone(&image.folder), &(config(&image, "doorbell") + "start = \"manual\"\n"));
+    daemon.until("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
+    let file = image.folder.0.join("box.xml");
+    std::fs::write(&file, daemon.by_hand("box").libvirt_xml).unwrap();
+    let valid = Command::new("virt-xml-validate").arg(&file).arg("domain").output().unwrap();
+    assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
+    let root = image.folder.0.join("sockets").join("libvirt");
+    let arguments = ["-r", root.to_str().unwrap(), file.to_str().unwrap()];
+    let mut libvirt = ByHand::start("virt-qemu-run", &arguments, &image.folder.0.join("sockets"));
+    until_flowing(&daemon);
+    assert_eq!(daemon.vm("box").state, VmState::Running);
+    let qemu = daemon.vm("box").pid.unwrap();
+    let arguments = std::fs::read_to_string(format!("/proc/{qemu}/cmdline")).unwrap();
+    assert!(arguments.contains("charmonitor"), "libvirt has started it: {arguments:?}");
+    let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
+    assert_eq!(daemon.vm("box").state, VmState::Awaited);
+    libvirt.until_ended(&daemon);
+    no_cell_is_out(&daemon);
 }

@@ -6,10 +6,11 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::by_hand::ByHand;
 use common::guest::{Image, Reaper, Shell};
-use common::{Daemon, PROGRAM, is_root, program, status_field};
+use common::{Daemon, PROGRAM, is_root, program, status_field, waited};
 use netlib::{NetworkFunction, Options, Packet, Verdict};
-use netvm_api::{ApplyReply, Done, VmByHand, VmInfo, VmState, path};
+use netvm_api::{ApplyReply, Done, PortInfo, VmByHand, VmInfo, VmState, path};
 use rustix::process::Signal;
 
 /// Not a test but an NF, when the environment says so.
@@ -46,6 +47,9 @@ name = \"edge\"
 cells = 8192
 ";
 
+/// Within which guests are back on the network once netvmd is up again.
+const SOON: Duration = Duration::from_secs(2);
+
 const NORMAL: &str = "forward = { normal = true }";
 
 fn kill(pid: u32) {
@@ -53,22 +57,36 @@ fn kill(pid: u32) {
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
+/// 50 MB that are all one random megabyte, so that the guests need not spend long on making them.
+const MAKE: &str = "(n=50; while [ $n -gt 0 ]; do cat /tmp/random; n=$((n-1)); done)";
+
+/// Has both make what they will send, at the same time; the sums of that.
+fn prepare(guests: [&mut Shell; 2]) -> [String; 2] {
+    let make = "dd if=/dev/urandom of=/tmp/random bs=1000000 count=1 2>/dev/null";
+    let mut guests = guests;
+    guests.iter_mut().for_each(|guest| {
+        guest.must(&format!("({make}; {MAKE} | md5sum >/tmp/sum; mv /tmp/sum /tmp/sent) & true"));
+    });
+    guests.map(|guest| {
+        guest.until("[ -e /tmp/sent ]");
+        sum(&guest.must("cat /tmp/sent"))
+    })
+}
+
+fn sum(text: &str) -> String {
+    let is_sum = |word: &&str| word.len() == 32 && word.chars().all(|c| c.is_ascii_hexdigit());
+    text.split_whitespace().find(is_sum).unwrap_or_else(|| panic!("no sum: {text}")).to_owned()
+}
+
 /// Sends 50 MB from one guest to the other, and sees that they have arrived whole.
-fn transfer(from: &mut Shell, to: &mut Shell, address: &str) {
-    let make = "(n=50; while [ $n -gt 0 ]; do cat /tmp/random; n=$((n-1)); done)";
-    let sent = from
-        .must(&format!("dd if=/dev/urandom of=/tmp/random bs=1000000 count=1 2>/dev/null; {make} | md5sum"));
-    to.must("(nc -l -p 5000 | md5sum >/tmp/got) & sleep 1");
+fn transfer(from: &mut Shell, to: &mut Shell, address: &str, sent: &str) {
+    to.must("(nc -l -p 5000 | md5sum >/tmp/got) & true");
+    to.until("netstat -ltn | grep -q :5000");
     let start = Instant::now();
-    from.must(&format!("{make} | nc {address} 5000"));
+    from.must(&format!("{MAKE} | nc {address} 5000"));
     to.until("[ -s /tmp/got ]");
     println!("50 MB to {address} in {:.1} s", start.elapsed().as_secs_f64());
-    let got = to.must("cat /tmp/got; rm /tmp/got");
-    let sum = |text: &str| {
-        let is_sum = |word: &&str| word.len() == 32 && word.chars().all(|c| c.is_ascii_hexdigit());
-        text.split_whitespace().find(is_sum).map(str::to_owned)
-    };
-    assert!(sum(&sent).is_some() && sum(&sent) == sum(&got), "{sent}\n{got}");
+    assert_eq!(sum(&to.must("cat /tmp/got; rm /tmp/got")), sent);
 }
 
 fn no_cell_is_lost(daemon: &Daemon) {
@@ -105,8 +123,9 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
     println!("{}", a.must("ping -c 3 10.9.0.2"));
     a.until("ping -c 1 -W 1 fd00:9::2");
     b.must("ping -c 3 fd00:9::1");
-    transfer(&mut a, &mut b, "10.9.0.2");
-    transfer(&mut b, &mut a, "fd00:9::1");
+    let [from_a, from_b] = prepare([&mut a, &mut b]);
+    transfer(&mut a, &mut b, "10.9.0.2", &from_a);
+    transfer(&mut b, &mut a, "fd00:9::1", &from_b);
 
     let chains: String = [("ab", "b"), ("ba", "a")]
         .map(|(name, to)| {
@@ -124,8 +143,8 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
     let _: ApplyReply = daemon.post(path::APPLY, &text);
     assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "a change of the policy disturbs no guest");
     a.until("ping -c 1 -W 1 10.9.0.2");
-    transfer(&mut a, &mut b, "10.9.0.2");
-    transfer(&mut b, &mut a, "fd00:9::1");
+    transfer(&mut a, &mut b, "10.9.0.2", &from_a);
+    transfer(&mut b, &mut a, "fd00:9::1", &from_b);
     assert!(daemon.nf("firewall").threads[0].received > 50_000_000 / 65_536, "it went through the firewall");
     b.must("(nc -l -p 23 >/dev/null) & sleep 1");
     assert_ne!(a.run("echo x | nc -w 3 10.9.0.2 23").1, 0, "telnet gets through the firewall");
@@ -144,7 +163,10 @@ fn whoever_ends_nobody_else_is_disturbed() {
     let text = format!(
         "{ENGINE}{}{}",
         image.guest("a", NORMAL, "cores = [0]"),
-        image.guest("b", "mode = \"client\"\nforward = { normal = true }", "")
+        // In a folder that netvmd makes.
+        image
+            .guest("b", "mode = \"client\"\nforward = { normal = true }", "")
+            .replace("/sockets/b", "/sockets-of-b/b")
     );
     let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     let (mut a, mut b) = (daemon.shell("a"), daemon.shell("b"));
@@ -162,14 +184,24 @@ fn whoever_ends_nobody_else_is_disturbed() {
         a.type_in(
             "n=0; until ping -c 1 -W 1 10.9.0.2 >/dev/null; do n=$((n+1)); done; echo back-again-$n-tries",
         );
+        let guests_waited = || pids.iter().flatten().map(|pid| waited(*pid)).sum::<Duration>();
+        let before = guests_waited();
         daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
         let up = Instant::now();
         a.until("true");
-        println!("on the network again {:.2} s after netvmd serves ({signal:?})", up.elapsed().as_secs_f64());
+        let took = up.elapsed();
+        // Without it, whoever had to wait would have been as much earlier.
+        let delayed = waited(daemon.child.id()) + guests_waited().saturating_sub(before);
+        println!(
+            "on the network again {took:.2?} after netvmd serves ({signal:?}); {delayed:.2?} without a CPU"
+        );
         assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "the guests were not touched");
         assert!(daemon.vm("a").adopted && !daemon.vm("a").outdated && daemon.vm("b").adopted);
-        // Loaded machines are given more, by the time that they take for anything.
-        assert!(up.elapsed() < Duration::from_secs(20), "{:?}", up.elapsed());
+        if delayed > SOON / 10 && took >= SOON {
+            println!("SKIP: how soon guests are back: they and netvmd waited {delayed:.2?} for a CPU");
+        } else {
+            assert!(took < SOON, "{took:?}");
+        }
     }
 
     // QEMU is killed, and started again; the other guest goes on.
@@ -259,7 +291,14 @@ fn what_cannot_be_started_says_why() {
         ("start = false", "user = \"no-such-user\"".to_owned(), "no-such-user"),
         ("start = false", "cores = [1000]".to_owned(), "core 1000"),
     ];
+    let closed = folder.join("closed");
+    std::fs::create_dir(&closed).unwrap();
     if is_root() {
+        cases.push((
+            "/sockets/a.sock\"",
+            "/closed/a.sock\"\nmode = \"client\"".to_owned(),
+            "may not write in that folder",
+        ));
         cases.push((
             kernel.as_str(),
             format!("kernel = \"{}\"", secret.display()),
@@ -292,4 +331,45 @@ fn what_cannot_be_started_says_why() {
     }
     let by_hand: VmByHand = daemon.get(&path::VM_BY_HAND.replace("{vm}", "a"));
     assert!(by_hand.shell.contains("memory-backend-memfd") && by_hand.libvirt_xml.contains("vhostuser"));
+}
+
+#[test]
+fn a_guest_that_others_start_is_known_and_taken_over() {
+    let Some(image) = Image::make() else { return };
+    let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "start = \"manual\""));
+    let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    daemon.until("it is awaited", |daemon| daemon.vm("a").state == VmState::Awaited);
+    let mut qemu = ByHand::shell(&daemon, "a");
+    daemon.until_slowly("it is known", |daemon| daemon.vm("a").state == VmState::Running);
+    assert_eq!((daemon.vm("a").pid, daemon.vm("a").adopted), (Some(qemu.pid()), false));
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    daemon.until_slowly("it is known again", |daemon| daemon.vm("a").adopted);
+    assert_eq!(daemon.vm("a").pid, Some(qemu.pid()));
+    let linked = |daemon: &Daemon| daemon.get::<Vec<PortInfo>>(path::PORTS)[0].link;
+    daemon.until_slowly("its driver is there", linked);
+    let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "{\"force\": true}");
+    assert_eq!(daemon.vm("a").state, VmState::Awaited);
+    assert!(qemu.until_ended(&daemon).success());
+}
+
+#[test]
+fn a_guest_that_does_not_boot_says_what_it_said() {
+    let Some(image) = Image::make() else { return };
+    let _reaper = Reaper(Arc::clone(&image.folder));
+    let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "boot_timeout = 1"));
+    // Stays in a shell in place of starting anything.
+    let text = text.replace("panic=-1", "panic=-1 rdinit=/bin/busybox -- sh");
+    let daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    daemon.until_slowly("it is late", |daemon| daemon.vm("a").trouble.is_some());
+    let trouble = daemon.vm("a").trouble.unwrap();
+    assert!(
+        trouble.contains("no driver of its has come to its ports within 1 s; its console said"),
+        "{trouble}"
+    );
+    assert!(daemon.log().contains("look with `netvm vm console a`"), "{}", daemon.log());
+    let mut shell = daemon.shell("a");
+    shell.type_in("exec /init");
+    daemon.until_slowly("it has come up after all", |daemon| daemon.vm("a").trouble.is_none());
 }

@@ -13,6 +13,7 @@ use netlib::{NetworkFunction, Packet, Verdict};
 use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
 use serde::de::DeserializeOwned;
 
+pub mod by_hand;
 pub mod guest;
 
 /// Environment variable that makes the test binary an NF.
@@ -264,6 +265,16 @@ pub fn status_field(pid: u32, field: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with(&format!("{field}:"))).unwrap();
     line.split_once(':').unwrap().1.trim().to_owned()
+}
+
+/// How long threads of a process were ready to run and had no CPU.
+pub fn waited(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().filter_map(Result::ok);
+    let waited = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waited.sum())
 }
 
 /// Whether this process is root; says that the test is skipped otherwise.

@@ -1,0 +1,62 @@
+//! VMs that are started by what netvmd prints, as others start them.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use netvm_api::{VmByHand, path};
+
+use super::Daemon;
+
+/// A program of QEMU's user, and its terminal; killed at the end.
+pub struct ByHand {
+    pub child: Child,
+}
+
+impl ByHand {
+    pub fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).env("HOME", home).stdin(Stdio::piped()).stdout(Stdio::null());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        Self { child: command.spawn().unwrap() }
+    }
+
+    /// Exactly what is printed for this VM.
+    pub fn shell(daemon: &Daemon, vm: &str) -> Self {
+        Self::start("sh", &["-c", &format!("exec {}", daemon.by_hand(vm).shell)], Path::new("/"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn type_in(&mut self, keys: &[u8]) {
+        self.child.stdin.as_mut().unwrap().write_all(keys).unwrap();
+    }
+
+    pub fn until_ended(&mut self, daemon: &Daemon) -> ExitStatus {
+        let mut status = None;
+        daemon.until_slowly("QEMU ends", |_| {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Daemon {
+    pub fn by_hand(&self, vm: &str) -> VmByHand {
+        self.get(&path::VM_BY_HAND.replace("{vm}", vm))
+    }
+}
