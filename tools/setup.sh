@@ -18,9 +18,6 @@ packages=(
     util-linux
     qemu-system-x86 # guests: the tests boot some
     cpio            # and their images
-    libvirt-daemon-driver-qemu # a test has libvirt start one, without its daemon
-    libvirt-clients            # and check what it is given
-    libxml2-utils
     shellcheck
 )
 # What `./dev bench policy` and `vhost` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of

@@ -172,7 +172,7 @@ fn every_error_names_the_place_and_the_remedy() {
             "did you mean `memory`?",
         ),
         ("append = \"quiet\"", "start = \"by-hand\"", Kind::BadValue, "cannot be `by-hand`", "`manual`"),
-        ("append = \"quiet\"", "start = 1", Kind::WrongType, "`true`, `false`", ""),
+        ("append = \"quiet\"", "start = 1", Kind::WrongType, "is of the wrong type", ""),
         ("append = \"quiet\"", "boot_timeout = 0", Kind::BadValue, "is 0", "from 1 to 3600"),
         (
             "append = \"quiet\"",

@@ -4,7 +4,6 @@
 mod common;
 
 use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::by_hand::ByHand;
@@ -157,44 +156,5 @@ fn an_nf_in_a_vm_that_others_start_comes_and_goes() {
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
     assert_eq!(daemon.vm("box").state, VmState::Awaited);
     qemu.until_ended(&daemon);
-    no_cell_is_out(&daemon);
-}
-
-/// Whether libvirt is here, with its driver that needs no daemon.
-fn has_libvirt() -> bool {
-    let is_missing = |program: &&str| {
-        Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
-    };
-    let missing = ["virt-qemu-run", "virt-xml-validate", "xmllint"].into_iter().find(is_missing);
-    if let Some(program) = missing {
-        println!("SKIP: no {program} (apt install libvirt-daemon-driver-qemu libvirt-clients libxml2-utils)");
-    }
-    missing.is_none()
-}
-
-#[test]
-fn an_nf_in_a_vm_that_libvirt_starts_passes_packets() {
-    if !has_libvirt() {
-        return;
-    }
-    let Some(image) = Image::of_this_program() else { return };
-    let daemon =
-        Daemon::start_in(Arc::clone(&image.folder), &(config(&image, "doorbell") + "start = \"manual\"\n"));
-    daemon.until("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
-    let file = image.folder.0.join("box.xml");
-    std::fs::write(&file, daemon.by_hand("box").libvirt_xml).unwrap();
-    let valid = Command::new("virt-xml-validate").arg(&file).arg("domain").output().unwrap();
-    assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
-    let root = image.folder.0.join("sockets").join("libvirt");
-    let arguments = ["-r", root.to_str().unwrap(), file.to_str().unwrap()];
-    let mut libvirt = ByHand::start("virt-qemu-run", &arguments, &image.folder.0.join("sockets"));
-    until_flowing(&daemon);
-    assert_eq!(daemon.vm("box").state, VmState::Running);
-    let qemu = daemon.vm("box").pid.unwrap();
-    let arguments = std::fs::read_to_string(format!("/proc/{qemu}/cmdline")).unwrap();
-    assert!(arguments.contains("charmonitor"), "libvirt has started it: {arguments:?}");
-    let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
-    assert_eq!(daemon.vm("box").state, VmState::Awaited);
-    libvirt.until_ended(&daemon);
     no_cell_is_out(&daemon);
 }
