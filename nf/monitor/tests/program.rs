@@ -40,7 +40,9 @@ fn the_program_reports_while_it_runs_and_at_the_end() {
         }
         nf.inject(PortId(0), &frames[0]).unwrap();
         // By a signal, as people end it.
-        assert!(Command::new("sh").args(["-c", &format!("kill -TERM {}", nf.id())]).status().unwrap().success());
+        assert!(
+            Command::new("sh").args(["-c", &format!("kill -TERM {}", nf.id())]).status().unwrap().success()
+        );
         assert!(nf.stop().unwrap().success());
         let report = read();
         assert_eq!(report["total"]["packets"], 211);
