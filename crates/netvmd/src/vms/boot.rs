@@ -45,10 +45,7 @@ impl Boot {
 
     /// Returns when it is time to look.
     pub(super) async fn due(&self) {
-        match self.due {
-            Some(due) => sleep_until(due).await,
-            None => std::future::pending().await,
-        }
+        at(self.due).await;
     }
 
     /// It is up; whether that is news to those who were told that it is late.
@@ -78,6 +75,14 @@ impl Boot {
         Some(BootNews::Late(format!(
             "{what}; {said}; {remedy}, correct its image, or raise `boot_timeout` if it is only slow"
         )))
+    }
+}
+
+/// Returns when it is that time; never without one.
+pub(super) async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -17,9 +17,9 @@ use netvm_vm::{NfDevices, NfSocket, ServedMemory};
 use rustix::net::Shutdown;
 use serde_json::Value;
 use tokio::net::UnixStream;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
-use super::boot::Boot;
+use super::boot::{Boot, at};
 use super::doors::{Door, Doors};
 use super::folder::{Folder, FolderError, Record, started};
 use super::instance::{Instance, InstanceError};
@@ -185,7 +185,7 @@ impl Keeper {
                     }
                 },
                 () = visit.boot.due() => self.look(&mut visit.boot, recipe).await,
-                () = stranger(visit.stranger) => self.dismiss_stranger(&mut visit).await,
+                () = at(visit.stranger) => self.dismiss_stranger(&mut visit).await,
             }
         };
         self.forget(&how);
@@ -387,12 +387,5 @@ async fn left(seat: Option<&Seat>) {
             // It has nothing to say there: whatever comes is the end.
             _ => return,
         }
-    }
-}
-
-async fn stranger(until: Option<tokio::time::Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => std::future::pending().await,
     }
 }

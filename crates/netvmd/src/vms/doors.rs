@@ -7,11 +7,8 @@ use std::task::Poll;
 use netvm_vm::{NfDevices, NfSocket};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::folder::{Folder, FolderError};
+use super::folder::{Folder, FolderError, QMP};
 use crate::supervisor::Account;
-
-/// The control channel's file.
-pub(super) const QMP: &str = "qmp.sock";
 
 /// A socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

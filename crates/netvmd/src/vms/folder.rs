@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::supervisor::Account;
 
+/// The control channel's file.
+pub(super) const QMP: &str = "qmp.sock";
 /// Who may use the console: netvmd's user and group, as of the API.
 const CONSOLE_MODE: u32 = 0o660;
 /// Who may use the control channel.
@@ -74,7 +76,7 @@ impl Folder {
     }
 
     pub(super) fn qmp(&self) -> PathBuf {
-        self.0.join("qmp.sock")
+        self.0.join(QMP)
     }
 
     pub(super) fn serial(&self) -> PathBuf {

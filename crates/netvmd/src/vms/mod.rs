@@ -264,7 +264,7 @@ impl Machines {
             Some(nf) => by_hand::devices(&self.engine, &folder, nf).await?,
             None => None,
         };
-        let qmp = folder.path().join(doors::QMP);
+        let qmp = folder.qmp();
         let qmp = recipe.is_manual.then_some(qmp.as_path());
         let mut words = recipe.machine.arguments(recipe.version, Sockets::Terminal { qmp });
         words.extend(nf.iter().flat_map(NfDevices::arguments));
