@@ -35,7 +35,7 @@ use crate::cli::{Cores, PolicyArgs};
 use crate::error::{BenchError, RulesError};
 use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::layout::Layout;
-use crate::peers::ovs::{self, NORMAL, PORT_TO_PORT, Setup, drops};
+use crate::peers::ovs::{self, Ends, NORMAL, PORT_TO_PORT, Setup, drops};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 use crate::sandbox;
@@ -236,7 +236,7 @@ fn open_vswitch(
     if case.policy == Policy::Acl {
         flows.extend_from_slice(&acl.flows);
     }
-    let setup = Setup { flows: &flows, signature_cache, traffic: case.traffic, guests: None };
+    let setup = Setup { flows: &flows, signature_cache, ends: Ends::Null(case.traffic) };
     let window = if case.traffic.flows.is_none() { plan.window.max(SLOW_PATH_WINDOW) } else { plan.window };
     let outcome = ovs::measure(sandbox, setup, cores, &Plan { window, ..*plan })?;
     let mut figures = vec![Figure::new(name, Unit::Mpps, outcome.mpps)];

@@ -15,7 +15,7 @@ use crate::error::BenchError;
 use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::layout::Layout;
 use crate::peers::guests::{Guests, Load, floor, sockets};
-use crate::peers::ovs::{self, NORMAL, Setup};
+use crate::peers::ovs::{self, Ends, NORMAL, Setup};
 use crate::peers::testpmd;
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
@@ -62,12 +62,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
             let name = peer.clone();
             subjects.push(Subject::new(&peer, move |plan| {
                 let flows = [NORMAL.to_owned()];
-                let setup = Setup {
-                    flows: &flows,
-                    signature_cache: false,
-                    traffic: load.traffic,
-                    guests: Some(load),
-                };
+                let setup = Setup { flows: &flows, signature_cache: false, ends: Ends::Guests(load) };
                 let outcome = ovs::measure(sandbox, setup, cores, plan)?;
                 Ok(vec![Figure::new(&name, Unit::Mpps, outcome.mpps)])
             }));

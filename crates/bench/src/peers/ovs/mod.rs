@@ -58,10 +58,17 @@ pub struct Setup<'a> {
     /// The signature match cache, which is off unless asked for and behind the exact match cache (experimental, as its
     /// manual says).
     pub signature_cache: bool,
-    /// What comes in.
-    pub traffic: Traffic,
-    /// From and to guests on vhost-user; else from a null device to another.
-    pub guests: Option<Load>,
+    /// Where packets come from and go to.
+    pub ends: Ends,
+}
+
+/// What is at both ports of the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Null devices, of which the first has this traffic.
+    Null(Traffic),
+    /// Guests on vhost-user.
+    Guests(Load),
 }
 
 /// The flow that sends all packets from the one port out of the other.
@@ -142,13 +149,13 @@ impl Ovs {
         configure(&folder, setup, cores)?;
         let mut switch = Command::new(SWITCH);
         switch.arg(format!("unix:{}/db.sock", folder.display()));
-        if setup.guests.is_none() {
-            setup.traffic.describe(&mut switch, &folder.join("ready"));
+        if let Ends::Null(traffic) = setup.ends {
+            traffic.describe(&mut switch, &folder.join("ready"));
         }
         let switch = Daemon::spawn(&mut switch, &folder, "switch", cores.nf)?;
         let mut ovs = Self { folder, guests: None, switch, _database: database };
         ovs.connect(setup).map_err(|error| ovs.explain(error))?;
-        if let Some(load) = setup.guests {
+        if let Ends::Guests(load) = setup.ends {
             ovs.guests = Some(RefCell::new(Guests::start(&ovs.folder, load, cores.nf)?));
             ovs.await_traffic()?;
         }
@@ -163,17 +170,17 @@ impl Ovs {
         );
         self.configured(&bridge)?;
         for (port, number, device) in [(IN, 1, "net_null0,size=60"), (OUT, 2, "net_null1,size=60,no-rx=1")] {
-            let kind = match setup.guests {
-                Some(_) => "type=dpdkvhostuser".to_owned(),
-                None => format!("type=dpdk options:dpdk-devargs={device}"),
+            let kind = match setup.ends {
+                Ends::Guests(_) => "type=dpdkvhostuser".to_owned(),
+                Ends::Null(_) => format!("type=dpdk options:dpdk-devargs={device}"),
             };
             self.configured(&format!(
                 "add-port {BRIDGE} {port} -- set interface {port} ofport_request={number} {kind}"
             ))?;
         }
-        match setup.guests {
-            Some(_) => sockets(&self.folder).iter().try_for_each(|socket| wait_for(socket))?,
-            None => wait_for(&self.folder.join("ready"))?,
+        match setup.ends {
+            Ends::Guests(_) => sockets(&self.folder).iter().try_for_each(|socket| wait_for(socket))?,
+            Ends::Null(_) => wait_for(&self.folder.join("ready"))?,
         }
         let mut command = tool("ovs-ofctl");
         command.args(["add-flows", BRIDGE, "-"]).env("OVS_RUNDIR", &self.folder);
@@ -264,7 +271,10 @@ fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchE
         "--in-memory".to_owned()
     } else {
         // Without the second, it asks for --in-memory, which excludes the first.
-        let mib = setup.guests.map_or(MEMORY_MIB, |_| GUESTS_MEMORY_MIB);
+        let mib = match setup.ends {
+            Ends::Guests(_) => GUESTS_MEMORY_MIB,
+            Ends::Null(_) => MEMORY_MIB,
+        };
         format!("--no-huge --legacy-mem --no-shconf -m {mib}")
     };
     let plugin = folder.join("traffic.so");
