@@ -1,0 +1,145 @@
+//! The trie against a linear longest-prefix match.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+/// The longest of all routes that the address lies in.
+fn scan<A: Bits>(routes: &BTreeMap<Prefix<A>, NextHopId>, address: A) -> NextHopId {
+    let host = Prefix::new(address, A::LENGTH);
+    let around = routes.iter().filter(|(prefix, _)| prefix.contains(host));
+    around.max_by_key(|(prefix, _)| prefix.length).map_or(NextHopId::PUNT, |(_, id)| *id)
+}
+
+fn look_up<A: Bits>(trie: &Trie<A>, addresses: &[A]) -> Vec<NextHopId> {
+    let mut found = vec![NextHopId(u16::MAX); addresses.len()];
+    trie.look_up_burst(addresses, &mut found);
+    found
+}
+
+type Change<A> = (Prefix<A>, Option<NextHopId>);
+
+/// Follows rounds of changes; after each, the ends of all prefixes that ever were, and what lies beside them, lead where
+/// the scan says.
+fn follow<A: Bits>(rounds: &[Vec<Change<A>>], beside: impl Fn(A) -> [A; 2]) -> Result<(), TestCaseError> {
+    let mut trie = Trie::default();
+    let mut routes = BTreeMap::new();
+    let mut addresses: Vec<A> = Vec::new();
+    for changes in rounds {
+        trie.apply(changes.iter().copied());
+        for (prefix, id) in changes {
+            match id {
+                Some(id) => routes.insert(*prefix, *id),
+                None => routes.remove(prefix),
+            };
+            let ends = [prefix.bits, prefix.last().bits];
+            addresses.extend(ends.into_iter().chain(ends.into_iter().flat_map(&beside)));
+        }
+        let found = look_up(&trie, &addresses);
+        for (address, id) in addresses.iter().zip(found) {
+            prop_assert_eq!(id, scan(&routes, *address), "{:x?} among {:x?}", address, routes);
+        }
+        prop_assert_eq!(trie.routes(), routes.len());
+    }
+    // Everything goes, and with it every node.
+    trie.apply(routes.into_keys().map(|prefix| (prefix, None)));
+    prop_assert_eq!(trie.arena.in_use(), 0);
+    prop_assert!(trie.root.iter().all(|entry| *entry == Entry::default()));
+    prop_assert_eq!(trie.lengths, [0; 129]);
+    Ok(())
+}
+
+/// Few different bytes, so that prefixes nest and meet.
+fn byte() -> impl Strategy<Value = u8> {
+    prop_oneof![3 => select(vec![0u8, 1, 2, 127, 128, 254, 255]), 1 => any::<u8>()]
+}
+
+fn id() -> impl Strategy<Value = Option<NextHopId>> {
+    prop_oneof![3 => (0u16..5).prop_map(|id| Some(NextHopId(id))), 1 => Just(None)]
+}
+
+fn v4() -> impl Strategy<Value = Prefix<u32>> {
+    (proptest::array::uniform4(byte()), 0u8..=32)
+        .prop_map(|(bytes, length)| Prefix::new(u32::from_be_bytes(bytes), length))
+}
+
+fn v6() -> impl Strategy<Value = Prefix<u128>> {
+    let length = prop_oneof![2 => 0u8..=128, 1 => select(vec![16u8, 24, 32, 48, 64, 127, 128])];
+    let bytes = (select(vec![[0x20u8, 0x01], [0x20, 0x02], [0, 0]]), proptest::array::uniform14(byte()));
+    (bytes, length).prop_map(|((top, rest), length)| {
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&top);
+        bytes[2..].copy_from_slice(&rest);
+        Prefix::new(u128::from_be_bytes(bytes), length)
+    })
+}
+
+/// Rounds of changes, many of which concern routes that are there.
+fn rounds<A: Bits + 'static>(
+    prefix: impl Strategy<Value = Prefix<A>>,
+) -> impl Strategy<Value = Vec<Vec<Change<A>>>> {
+    vec(prefix, 1..40).prop_flat_map(|prefixes| vec(vec((select(prefixes), id()), 1..30), 1..8))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn v4_leads_where_a_scan_says(rounds in rounds(v4())) {
+        follow(&rounds, |address| [address.wrapping_sub(1), address.wrapping_add(1)])?;
+    }
+
+    #[test]
+    fn v6_leads_where_a_scan_says(rounds in rounds(v6())) {
+        follow(&rounds, |address| [address.wrapping_sub(1), address.wrapping_add(1)])?;
+    }
+
+    /// Without room every address either leads where it should or to the kernel; and after changes too.
+    #[test]
+    fn what_there_is_no_room_for_is_punted(rounds in rounds(v4()), limit in 0u32..6) {
+        let mut trie = Trie::with_limit(limit);
+        let mut routes = BTreeMap::new();
+        for changes in &rounds {
+            trie.apply(changes.iter().copied());
+            for (prefix, id) in changes {
+                match id {
+                    Some(id) => routes.insert(*prefix, *id),
+                    None => routes.remove(prefix),
+                };
+            }
+            for (prefix, _) in changes {
+                let address = prefix.last().bits;
+                let found = look_up(&trie, &[address])[0];
+                prop_assert!(found == NextHopId::PUNT || found == scan(&routes, address));
+            }
+            prop_assert!(trie.arena.lines().len() <= limit as usize);
+        }
+    }
+}
+
+#[test]
+fn a_burst_of_any_length_is_looked_up_in_order() {
+    let mut trie = Trie::default();
+    trie.apply((0..100u32).map(|n| (Prefix::new(n << 8, 24), Some(NextHopId(n as u16)))));
+    for length in [0, 1, 31, 32, 33, 64, 100] {
+        let addresses: Vec<u32> = (0..length).map(|n| n << 8 | 7).collect();
+        let expected: Vec<NextHopId> = (0..length).map(|n| NextHopId(n as u16)).collect();
+        assert_eq!(look_up(&trie, &addresses), expected);
+    }
+    let mut short = [NextHopId(9); 2];
+    trie.look_up_burst(&[5 << 8, 6 << 8, 7 << 8], &mut short);
+    assert_eq!(short, [NextHopId(5), NextHopId(6)]);
+}
+
+#[test]
+fn one_host_deep_down_takes_one_line() {
+    let mut trie = Trie::<u128>::default();
+    let host = Prefix::new(0x2001_0db8_0000_0000_0000_0000_0000_0001, 128);
+    trie.apply([(host, Some(NextHopId(3)))].into_iter());
+    assert_eq!(trie.arena.in_use(), 1);
+    assert_eq!(look_up(&trie, &[host.bits, host.bits + 1]), [NextHopId(3), NextHopId::PUNT]);
+}
