@@ -4,6 +4,9 @@
 //!   next hops that they name ([`NextHop`]). Changed by [`Update`]s.
 //! - A route names a [`NextHopId`]; many routes by one gateway share one, so that a change of the gateway's MAC address
 //!   touches one entry, whatever the number of routes.
+//! - [`Versions`]: two of them in turn, one that workers read and one that is written.
+//! - [`check_v4`], [`check_v6`]: whether a packet can be forwarded at all, which is to be found out before a route is looked
+//!   up; [`forward_v4`], [`forward_v6`]: what changes in its header when it is.
 //! - What no route matches is [`NextHop::Punt`]: the kernel decides, and nothing is lost while a table is behind.
 //!
 //! ```
@@ -25,11 +28,16 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod next_hop;
 mod tables;
 mod trie;
 mod update;
+mod versions;
 
+pub use check::{Checked, Punted, Refused, check_v4, check_v6};
+pub use netvm_wire::rewrite::{TtlError, decrement_ttl_v4 as forward_v4, decrement_ttl_v6 as forward_v6};
 pub use next_hop::{Hop, MAX_NEXT_HOPS, MAX_SPREAD, NextHop, NextHopId};
 pub use tables::Tables;
 pub use update::Update;
+pub use versions::Versions;

@@ -30,6 +30,7 @@ struct Sum(u64);
 
 impl Sum {
     /// Bytes; where their number is odd, a zero byte is taken to follow.
+    #[inline]
     fn bytes(self, bytes: &[u8]) -> Self {
         // The sum does not depend on the order of bytes if all words have the same (RFC 1071 section 2 B): take words as
         // the machine has them, 32 bits at a time into 64, and swap once. 2^32 words would be needed to overflow.
@@ -61,6 +62,7 @@ impl Sum {
         sum.word((length >> 16) as u16).word(length as u16)
     }
 
+    #[inline]
     fn finish(self) -> u16 {
         !fold(self.0)
     }
@@ -77,6 +79,7 @@ pub(crate) fn pseudo_header_sum(
 }
 
 /// Adds carries back in until there are none.
+#[inline]
 pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -86,6 +89,7 @@ pub(crate) fn fold(mut sum: u64) -> u16 {
 
 /// The Internet checksum of some bytes (RFC 1071), as it goes into a header. Over bytes that include a right checksum it
 /// is 0.
+#[inline]
 #[must_use]
 pub fn internet_checksum(bytes: &[u8]) -> u16 {
     Sum::default().bytes(bytes).finish()

@@ -8,5 +8,5 @@ mod ttl;
 mod vlan;
 
 pub use mac::{FrameTooShort, set_macs, swap_macs};
-pub use ttl::{TtlError, decrement_ttl};
+pub use ttl::{TtlError, decrement_ttl, decrement_ttl_v4, decrement_ttl_v6};
 pub use vlan::{VlanError, push_vlan, set_vlan, strip_vlan};

@@ -29,26 +29,40 @@ pub enum TtlError {
 pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> Result<u8, TtlError> {
     let packet = frame.get_mut(headers.l3_offset()..).ok_or(TtlError::FrameTooShort)?;
     match headers.network() {
-        Network::Ipv4 => {
-            let header = packet.first_chunk_mut::<20>().ok_or(TtlError::FrameTooShort)?;
-            let ttl = header[8];
-            if ttl <= 1 {
-                return Err(TtlError::Expired);
-            }
-            let old = u16::from_be_bytes([ttl, header[9]]);
-            let sum = u16::from_be_bytes([header[10], header[11]]);
-            [header[10], header[11]] = checksum::updated(sum, old, old - 0x0100).to_be_bytes();
-            header[8] = ttl - 1;
-            Ok(ttl - 1)
-        }
-        Network::Ipv6 => {
-            let hop_limit = packet.get_mut(7).ok_or(TtlError::FrameTooShort)?;
-            if *hop_limit <= 1 {
-                return Err(TtlError::Expired);
-            }
-            *hop_limit -= 1;
-            Ok(*hop_limit)
-        }
+        Network::Ipv4 => decrement_ttl_v4(packet),
+        Network::Ipv6 => decrement_ttl_v6(packet),
         Network::Arp | Network::Llc | Network::Other => Err(TtlError::NotIp),
     }
+}
+
+/// As [`decrement_ttl`], for bytes that begin with an IPv4 header.
+///
+/// # Errors
+/// [`TtlError::Expired`] and [`TtlError::FrameTooShort`].
+#[inline]
+pub fn decrement_ttl_v4(packet: &mut [u8]) -> Result<u8, TtlError> {
+    let header = packet.first_chunk_mut::<20>().ok_or(TtlError::FrameTooShort)?;
+    let ttl = header[8];
+    if ttl <= 1 {
+        return Err(TtlError::Expired);
+    }
+    let old = u16::from_be_bytes([ttl, header[9]]);
+    let sum = u16::from_be_bytes([header[10], header[11]]);
+    [header[10], header[11]] = checksum::updated(sum, old, old - 0x0100).to_be_bytes();
+    header[8] = ttl - 1;
+    Ok(ttl - 1)
+}
+
+/// As [`decrement_ttl`], for bytes that begin with an IPv6 header.
+///
+/// # Errors
+/// [`TtlError::Expired`] and [`TtlError::FrameTooShort`].
+#[inline]
+pub fn decrement_ttl_v6(packet: &mut [u8]) -> Result<u8, TtlError> {
+    let header = packet.first_chunk_mut::<40>().ok_or(TtlError::FrameTooShort)?;
+    if header[7] <= 1 {
+        return Err(TtlError::Expired);
+    }
+    header[7] -= 1;
+    Ok(header[7])
 }
