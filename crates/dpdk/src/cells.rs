@@ -1,5 +1,7 @@
 //! Where cells are in packet memory, and which cell an address is.
 
+use crate::Mbuf;
+
 /// How packet memory is cut into cells.
 ///
 /// ```text
@@ -36,12 +38,12 @@ impl CellLayout {
     }
 }
 
-/// Turns addresses of cells into their numbers without a division.
+/// Turns addresses of cells into their numbers without a division. A copy of it stays in registers over a loop.
 ///
 /// With stride = odd × 2^shift, the distance of cell i from cell 0 is i × odd × 2^shift. Shifting is exact, and what is
 /// left is multiplied by the inverse of `odd` modulo 2^32, which undoes the multiplication by `odd`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CellIndex {
+pub struct CellIndex {
     first: usize,
     shift: u32,
     inverse: u32,
@@ -60,6 +62,13 @@ impl CellIndex {
             bits *= 2;
         }
         Self { first, shift, inverse }
+    }
+
+    /// The cell of a packet of the pool; any number for a packet of another.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_packet(&self, packet: &Mbuf) -> u32 {
+        self.of(packet.buf_addr() as usize)
     }
 
     /// The number of the cell that begins at `address`; anything for an address where none begins.

@@ -48,7 +48,7 @@ mod vhost;
 pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use batch::{Batch, Drain};
 pub use builder::{PortBuilder, PortError, Started};
-pub use cells::{CellLayout, HEADROOM};
+pub use cells::{CellIndex, CellLayout, HEADROOM};
 pub use copier::{Copier, CopierError, CopierStats};
 pub use cycles::{cycles, tsc_hz};
 pub use device::{Device, PciAddress, PciAddressError};

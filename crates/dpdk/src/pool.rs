@@ -282,22 +282,25 @@ impl Pool {
         self.table.get(cell as usize).copied()
     }
 
-    /// [`Pool::mbuf_of`] for a number that is known to be a cell's.
-    ///
-    /// # Safety
-    /// `cell` is below the number of cells.
+    /// The mbufs of all cells, by number.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn mbuf_of_unchecked(&self, cell: u32) -> MbufPtr {
-        // SAFETY: the table has an entry for each cell.
-        unsafe { *self.table.get_unchecked(cell as usize) }
+    pub const fn mbufs(&self) -> &[MbufPtr] {
+        &self.table
+    }
+
+    /// What tells the cell of a packet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cell_index(&self) -> CellIndex {
+        self.index
     }
 
     /// The cell of a packet of this pool; any number for a packet of another.
     #[inline(always)]
     #[must_use]
     pub fn cell_of(&self, packet: &Mbuf) -> u32 {
-        self.index.of(packet.buf_addr() as usize)
+        self.index.of_packet(packet)
     }
 
     /// Whether a packet is of this pool.

@@ -1,7 +1,7 @@
 //! The engine's view of a region: DPDK's mbufs over its cells, and the private account of which cells are out.
 //!
 //! Every cell has an mbuf, whose header only the engine maps. While an NF has the cell, the mbuf is nobody's: the account
-//! says so ([`Memory::hand_out`]), and only the account brings it back ([`Memory::take_back`], [`Memory::sweep`]). What
+//! says so ([`HandingOut`]), and only the account brings it back ([`TakingBack`], [`Memory::sweep`]). What
 //! the NF writes decides which cell it means, never whether it had it.
 //!
 //! The account has a byte for each cell: 0 in the engine, else the number of the worker that handed it out, plus 1, and
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use dpdk::{
-    CellLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, NumaNode, PacketMemory, Pool, PoolError,
+    CellLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, MbufPtr, NumaNode, PacketMemory, Pool, PoolError,
     PoolOptions,
 };
 use netvm_region::Region;
@@ -29,7 +29,50 @@ const _: () = assert!(netvm_region::MAX_WORKERS < WORKER_MASK as usize);
 
 /// What the account says of a cell that is out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark(u8);
+struct Mark(u8);
+
+/// Gives cells to a station. By value, as what lies behind a reference would be loaded anew for each cell: the compiler takes
+/// every store to shared memory for one that may have changed it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandingOut<'a> {
+    out: &'a [AtomicU8],
+    ledger: &'a [AtomicU8],
+    mark: Mark,
+    station: u8,
+}
+
+impl HandingOut<'_> {
+    /// Gives a cell, whose mbuf the caller forgets now without freeing it.
+    #[inline(always)]
+    pub(crate) fn cell(self, cell: u32) {
+        self.out[cell as usize].store(self.mark.0, Ordering::Relaxed);
+        self.ledger[cell as usize].store(self.station, Ordering::Relaxed);
+    }
+}
+
+/// Takes cells back that a worker handed out; by value as [`HandingOut`] is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakingBack<'a> {
+    out: &'a [AtomicU8],
+    mbufs: &'a [MbufPtr],
+    /// Of the worker, without a generation.
+    mark: u8,
+}
+
+impl TakingBack<'_> {
+    /// Takes a cell back that a station of the memory's group returns; the caller owns the mbuf from then.
+    #[inline(always)]
+    pub(crate) fn cell(self, cell: u32) -> Result<Mbuf, Violation> {
+        let byte = self.out.get(cell as usize).ok_or(Violation::CellOutOfRange)?;
+        if byte.load(Ordering::Relaxed) & WORKER_MASK != self.mark {
+            return Err(Violation::CellNotOut);
+        }
+        byte.store(0, Ordering::Relaxed);
+        // SAFETY: whoever handed the cell out forgot its mbuf (`HandingOut::cell`), the account gives it back only here, and only
+        // once: the byte is 0 now.
+        Ok(unsafe { self.mbufs[cell as usize].own() })
+    }
+}
 
 /// Packet memory on the packet path.
 #[derive(Debug)]
@@ -61,17 +104,24 @@ impl Memory {
         &self.region
     }
 
-    /// What the account says of cells that a worker hands out now; the same for a whole burst.
+    /// What the account says of cells that a worker hands out now.
     #[inline(always)]
-    pub(crate) fn mark_of(&self, worker: WorkerId) -> Mark {
+    fn mark_of(&self, worker: WorkerId) -> Mark {
         Mark((worker.0 + 1) | (self.generation.load(Ordering::Relaxed) << GENERATION_SHIFT))
     }
 
-    /// Gives a cell, whose mbuf the caller forgets now without freeing it, to a station.
+    /// What is needed to give cells to a station, for a burst.
     #[inline(always)]
-    pub(crate) fn hand_out(&self, cell: u32, mark: Mark, station: StationId) {
-        self.out[cell as usize].store(mark.0, Ordering::Relaxed);
-        self.region.set_owner(cell, station.0);
+    pub(crate) fn handing_out(&self, worker: WorkerId, station: StationId) -> HandingOut<'_> {
+        let ledger = self.region.ledger();
+        HandingOut { out: &self.out[..ledger.len()], ledger, mark: self.mark_of(worker), station: station.0 }
+    }
+
+    /// What is needed to take cells back that `worker` handed out, for a burst.
+    #[inline(always)]
+    pub(crate) fn taking_back(&self, worker: WorkerId) -> TakingBack<'_> {
+        let mbufs = self.pool.mbufs();
+        TakingBack { out: &self.out[..mbufs.len()], mbufs, mark: worker.0 + 1 }
     }
 
     /// Begins the next generation; returns it.
@@ -81,25 +131,9 @@ impl Memory {
         next
     }
 
-    /// Asks for the header of a cell's mbuf to be brought into the cache.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, cell: u32) {
-        if let Some(mbuf) = self.pool.mbuf_of(cell) {
-            mbuf.prefetch();
-        }
-    }
-
-    /// Takes a cell back that a station of this memory's group returns to `worker`; the caller owns the mbuf from then.
-    #[inline(always)]
-    pub(crate) fn take_back(&self, cell: u32, worker: WorkerId) -> Result<Mbuf, Violation> {
-        let byte = self.out.get(cell as usize).ok_or(Violation::CellOutOfRange)?;
-        if byte.load(Ordering::Relaxed) & WORKER_MASK != worker.0 + 1 {
-            return Err(Violation::CellNotOut);
-        }
-        byte.store(0, Ordering::Relaxed);
-        // SAFETY: whoever handed the cell out forgot its mbuf (`hand_out`), the account gives it back only here, and only once:
-        // the byte is 0 now. The account has as many entries as the pool has cells.
-        Ok(unsafe { self.pool.mbuf_of_unchecked(cell).own() })
+    /// [`TakingBack::cell`] of one.
+    fn take_back(&self, cell: u32, worker: WorkerId) -> Result<Mbuf, Violation> {
+        self.taking_back(worker).cell(cell)
     }
 
     /// Takes back the cells of `range` that `worker` handed out and whose ledger entry is one of `stations` (a bit

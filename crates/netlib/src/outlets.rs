@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use netvm_region::{
-    Balance, Destination, MAX_ROLES, MAX_STATIONS, RingRef, Sticky, Table, TableReader, clock,
-};
-use netvm_ring::{Action, Descriptor, Producer};
+use netvm_region::{Balance, MAX_ROLES, MAX_STATIONS, Sticky, Table, TableReader, clock};
+use netvm_ring::{Action, Descriptor};
+
+mod outlet;
+mod way;
+
+use outlet::Outlet;
+use way::Way;
 
 use crate::attach::Shared;
 use crate::packet::Verdict;
@@ -23,54 +27,6 @@ const STICKY_ORDER: u32 = 8;
 const STICKY_TICK: u32 = 30;
 /// Ticks without a packet after which a bucket may get another replica.
 const STICKY_IDLE: u16 = 32;
-
-#[derive(Debug)]
-struct Outlet {
-    producer: Producer,
-    /// Written, not yet published.
-    pending: u32,
-    /// Room that is known of, `pending` not taken off.
-    room: u32,
-    /// The station at the other end; `None` for a worker.
-    station: Option<(u8, RingRef)>,
-    /// Chains that go this way, for the backpressure words.
-    chains: Vec<u16>,
-    pressed: bool,
-}
-
-impl Outlet {
-    fn new(producer: Producer, station: Option<(u8, RingRef)>) -> Self {
-        Self { producer, pending: 0, room: 0, station, chains: Vec::new(), pressed: false }
-    }
-
-    #[inline(always)]
-    fn has_room(&mut self) -> bool {
-        if self.pending < self.room {
-            return true;
-        }
-        self.room = self.producer.room(self.pending + 1);
-        self.pending < self.room
-    }
-
-    #[inline(always)]
-    fn write(&mut self, descriptor: Descriptor) {
-        self.producer.write(self.pending, descriptor);
-        self.pending += 1;
-    }
-
-    /// Makes visible what was written; returns whether the consumer sleeps.
-    #[inline]
-    fn publish(&mut self) -> bool {
-        if self.pending == 0 {
-            return false;
-        }
-        self.producer.publish(self.pending);
-        self.producer.prefetch(self.pending);
-        self.room -= self.pending;
-        self.pending = 0;
-        self.producer.wants_wake()
-    }
-}
 
 /// What happened to the packets of a burst, for the counters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -162,38 +118,44 @@ impl Outlets {
         let mut tally = Tally::default();
         let mut way = Way::none();
         self.tick = (clock::cycles() >> STICKY_TICK) as u16;
-        for (descriptor, verdict) in burst.iter().zip(verdicts) {
-            match *verdict {
+        let mut at = 0;
+        while at < burst.len().min(verdicts.len()) {
+            let (verdict, count) = (verdicts[at], alike(&burst[at..], &verdicts[at..]));
+            let (run, packets) = (&burst[at..at + count], count as u64);
+            at += count;
+            match verdict {
                 Verdict::Next => {
-                    tally.next += 1;
-                    if !way.is(descriptor, None) {
-                        way = Way::next(table, descriptor);
+                    tally.next += packets;
+                    if !way.is(&run[0], None) {
+                        way = Way::next(table, &run[0]);
                     }
-                    self.pass_on(reader, &way, *descriptor, *descriptor);
+                    self.pass_on(reader, &way, run, |descriptor| descriptor);
                 }
                 Verdict::Role(role) => {
-                    tally.role += 1;
-                    if !way.is(descriptor, Some(role.0)) {
-                        way = Way::role(table, descriptor, role.0);
+                    tally.role += packets;
+                    if !way.is(&run[0], Some(role.0)) {
+                        way = Way::role(table, &run[0], role.0);
                     }
-                    self.pass_on(reader, &way, *descriptor, descriptor.with_action(Action::Role, role.0));
+                    self.pass_on(reader, &way, run, |descriptor| {
+                        descriptor.with_action(Action::Role, role.0)
+                    });
                 }
                 Verdict::Drop => {
-                    tally.dropped += 1;
-                    self.hand_to_worker(descriptor.with_action(Action::Drop, 0));
+                    tally.dropped += packets;
+                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::Drop, 0));
                 }
                 Verdict::Port(port) => {
-                    tally.port += 1;
-                    self.hand_to_worker(descriptor.with_action(Action::Port, port.0));
+                    tally.port += packets;
+                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::Port, port.0));
                 }
                 Verdict::DropFlow(idle) => {
-                    tally.dropped += 1;
-                    self.hand_to_worker(descriptor.with_action(Action::DropFlow, idle.0));
+                    tally.dropped += packets;
+                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::DropFlow, idle.0));
                 }
                 // Round by the engine, which is to know of it.
                 Verdict::SkipFlow(idle) => {
-                    tally.next += 1;
-                    self.hand_to_worker(descriptor.with_action(Action::SkipFlow, idle.0));
+                    tally.next += packets;
+                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::SkipFlow, idle.0));
                 }
             }
         }
@@ -206,22 +168,32 @@ impl Outlets {
     #[cold]
     pub(crate) fn withdraw(&mut self) {
         for worker in 0..self.workers.len() as u8 {
-            self.hand_to_worker(Descriptor::withdrawal(worker));
+            self.hand_to_worker(&[Descriptor::withdrawal(worker)], |word| word);
         }
         self.publish();
     }
 
-    /// To a replica at the way's end, or as `round` to the engine.
+    /// To replicas at the way's end, or, told as `round` says, to the engine.
     #[inline(always)]
-    fn pass_on(&mut self, reader: &TableReader, way: &Way, descriptor: Descriptor, round: Descriptor) {
+    fn pass_on(
+        &mut self,
+        reader: &TableReader,
+        way: &Way,
+        run: &[Descriptor],
+        round: impl Fn(Descriptor) -> Descriptor,
+    ) {
         let replicas = way.destination.replicas();
-        let station = match replicas {
-            [] => return self.hand_to_worker(round),
-            [only] => *only,
-            several => self.choose(several, way, descriptor.hash()),
-        };
-        if !self.hand_to_station(reader, station, descriptor.with_hop(way.destination.hop)) {
-            self.hand_to_worker(round);
+        if replicas.is_empty() {
+            return self.hand_to_worker(run, round);
+        }
+        for descriptor in run {
+            let station = match replicas {
+                [only] => *only,
+                several => self.choose(several, way, descriptor.hash()),
+            };
+            if !self.hand_to_station(reader, station, descriptor.with_hop(way.destination.hop)) {
+                self.hand_to_worker(&[*descriptor], &round);
+            }
         }
     }
 
@@ -278,12 +250,17 @@ impl Outlets {
         true
     }
 
+    /// Descriptors of one worker, each told as `told` says; waits for room.
     #[inline(always)]
-    fn hand_to_worker(&mut self, descriptor: Descriptor) {
-        let index = usize::from(descriptor.worker());
-        let Some(outlet) = self.workers.get_mut(index) else { return };
-        if outlet.has_room() || self.wait_for_worker(index) {
-            self.workers[index].write(descriptor);
+    fn hand_to_worker(&mut self, run: &[Descriptor], told: impl Fn(Descriptor) -> Descriptor) {
+        let Some(first) = run.first() else { return };
+        let (index, mut rest) = (usize::from(first.worker()), run);
+        while let Some(outlet) = self.workers.get_mut(index) {
+            let written = outlet.write_each(rest, &told);
+            rest = &rest[written..];
+            if rest.is_empty() || !self.wait_for_worker(index) {
+                break;
+            }
         }
     }
 
@@ -399,36 +376,12 @@ impl Outlets {
     }
 }
 
-/// Where the packets of one chain and hop go; kept from one packet of a burst to the next.
-struct Way {
-    key: (u16, u8, Option<u16>),
-    destination: Destination,
-    /// The role at that hop; beyond all roles where there is none.
-    role: u16,
-}
-
-impl Way {
-    const fn none() -> Self {
-        // No role has this number: roles are below MAX_ROLES.
-        Self { key: (u16::MAX, u8::MAX, Some(u16::MAX)), destination: Destination::engine(0), role: u16::MAX }
-    }
-
-    #[inline(always)]
-    fn is(&self, descriptor: &Descriptor, role: Option<u16>) -> bool {
-        self.key == (descriptor.chain(), descriptor.hop(), role)
-    }
-
-    fn next(table: &Table, descriptor: &Descriptor) -> Self {
-        let (chain, hop) = (descriptor.chain(), descriptor.hop());
-        let destination = table.hop(chain, hop.wrapping_add(1));
-        // A hop is left out where the destination is at another.
-        let roles = table.hop_roles.get(usize::from(chain));
-        let role = roles.and_then(|roles| roles.get(usize::from(destination.hop))).copied().unwrap_or(0);
-        Self { key: (chain, hop, None), destination, role: role.wrapping_sub(1) }
-    }
-
-    fn role(table: &Table, descriptor: &Descriptor, role: u16) -> Self {
-        let (chain, hop) = (descriptor.chain(), descriptor.hop());
-        Self { key: (chain, hop, Some(role)), destination: table.role(chain, hop, role), role }
-    }
+/// How many packets at the front have the same verdict, place in a chain and worker as the first.
+#[inline(always)]
+fn alike(burst: &[Descriptor], verdicts: &[Verdict]) -> usize {
+    let (Some(first), Some(verdict)) = (burst.first(), verdicts.first()) else { return 0 };
+    let place = first.place_bits();
+    let is_other =
+        |(descriptor, other): (&Descriptor, &Verdict)| !place.are_of(*descriptor) || other != verdict;
+    burst.iter().zip(verdicts).position(is_other).unwrap_or(burst.len().min(verdicts.len()))
 }

@@ -110,7 +110,7 @@ impl Region {
     /// Writes who has a cell. Cells out of range are nobody's, and ignored.
     #[inline(always)]
     pub fn set_owner(&self, cell: u32, station: u8) {
-        if let Some(byte) = self.ledger_byte(cell) {
+        if let Some(byte) = self.ledger().get(cell as usize) {
             byte.store(station, Ordering::Relaxed);
         }
     }
@@ -119,13 +119,15 @@ impl Region {
     #[inline(always)]
     #[must_use]
     pub fn owner(&self, cell: u32) -> Option<u8> {
-        self.ledger_byte(cell).map(|byte| byte.load(Ordering::Relaxed))
+        self.ledger().get(cell as usize).map(|byte| byte.load(Ordering::Relaxed))
     }
 
+    /// The ledger, a byte for each cell: who has it. All NFs of the group may write anything here at any time.
     #[inline(always)]
-    fn ledger_byte(&self, cell: u32) -> Option<&AtomicU8> {
+    #[must_use]
+    pub const fn ledger(&self) -> &[AtomicU8] {
         // SAFETY: the ledger has a byte for each cell, within the mapping; it is only ever used as atomics.
-        (cell < self.geometry.cells).then(|| unsafe { self.ledger.add(cell as usize).as_ref() })
+        unsafe { std::slice::from_raw_parts(self.ledger.as_ptr(), self.geometry.cells as usize) }
     }
 
     /// The chain's backpressure word: bit `s` is set while station `s` finds the ring after it full.

@@ -189,14 +189,21 @@ impl Descriptor {
         Self { low: self.low, high: (self.high & !(0xff << 56)) | (hash as u64) << 56 }
     }
 
-    /// Whether the packets of both have the same verdict at the same place of a chain: chain, hop, action and, but for
-    /// [`Action::Next`], argument are the same. (The argument of "next" is the ingress port by the NF's word.)
+    /// What the descriptors of packets at the same place of a chain have in common that answer to the same worker.
     #[inline(always)]
     #[must_use]
-    pub const fn same_verdict(self, other: Self) -> bool {
+    pub const fn place_bits(self) -> CommonBits {
+        CommonBits { bits: self.high, mask: 0x00ff_0000_00ff_ffff }
+    }
+
+    /// What the descriptors of packets with the same verdict at the same place of a chain have in common: chain, hop, action
+    /// and, but for [`Action::Next`], argument. (The argument of "next" is the ingress port by the NF's word.)
+    #[inline(always)]
+    #[must_use]
+    pub const fn verdict_bits(self) -> CommonBits {
         let argument = if self.action() == Action::Next as u8 { 0 } else { 0xffff_0000_0000 };
-        // Both have the same action if these bits are the same, and so the same bits matter.
-        (self.high ^ other.high) & (0xffff_ffff | argument) == 0
+        // Whoever has these 32 bits has the same action, and so the same bits matter.
+        CommonBits { bits: self.high, mask: 0xffff_ffff | argument }
     }
 
     /// The descriptor as the two words of a slot.
@@ -211,6 +218,22 @@ impl Descriptor {
     #[must_use]
     pub const fn from_words(words: [u64; 2]) -> Self {
         Self { low: words[0] & !LAP, high: words[1] }
+    }
+}
+
+/// Bits that descriptors may have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct CommonBits {
+    bits: u64,
+    mask: u64,
+}
+
+impl CommonBits {
+    /// Whether a descriptor has them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn are_of(self, descriptor: Descriptor) -> bool {
+        (self.bits ^ descriptor.high) & self.mask == 0
     }
 }
 

@@ -26,7 +26,7 @@ mod sync;
 #[cfg(all(test, loom))]
 mod model;
 
-pub use descriptor::{Action, Descriptor};
+pub use descriptor::{Action, CommonBits, Descriptor};
 #[cfg(any(test, loom))]
 pub use memory::HeapRing;
 pub use memory::{CapacityError, HEADER_BYTES, LAYOUT_VERSION, RingMemory, SLOT_BYTES, ring_bytes};

@@ -200,6 +200,16 @@ impl RingMemory {
         unsafe { self.slots.add((index & (self.capacity - 1)) as usize).as_ref() }
     }
 
+    /// The slots from a free-running index on that lie in one row, which is in one lap; at most `most`.
+    #[inline(always)]
+    pub(crate) fn row(&self, index: u32, most: u32) -> &[Slot] {
+        let first = index & (self.capacity - 1);
+        let count = most.min(self.capacity - first);
+        // SAFETY: `first + count` is at most the capacity, for which `from_raw`'s caller keeps slots mapped; all of their
+        // fields are atomics.
+        unsafe { core::slice::from_raw_parts(self.slots.add(first as usize).as_ptr(), count as usize) }
+    }
+
     /// The lap bit of an index: 1 in the first lap, so that it differs from zeroed memory.
     #[inline(always)]
     pub(crate) fn lap(&self, index: u32) -> u64 {

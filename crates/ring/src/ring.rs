@@ -5,8 +5,6 @@
 //! by an acquire load; they are given back by a release store of the head, likewise. The wake-up of a sleeping
 //! consumer is the one place that needs more (store, then load, on both sides): see [`Producer::wants_wake`].
 
-use core::mem::MaybeUninit;
-
 use crate::descriptor::Descriptor;
 use crate::memory::RingMemory;
 use crate::sync::{Ordering, fence};
@@ -53,6 +51,22 @@ impl Producer {
     pub fn write(&mut self, n: u32, descriptor: Descriptor) {
         let index = self.tail.wrapping_add(n);
         self.memory.slot(index).store(descriptor, self.memory.lap(index));
+    }
+
+    /// [`Producer::write`] of one descriptor for each item, the first of them at `n`; there must be room for them. The ring's own
+    /// fields stay in registers: as far as the compiler knows, a store to shared memory may change anything that lies behind
+    /// a reference.
+    #[inline(always)]
+    pub fn write_each<T>(&mut self, n: u32, items: &[T], mut descriptor: impl FnMut(&T) -> Descriptor) {
+        let (memory, mut index, mut rest) = (self.memory, self.tail.wrapping_add(n), items);
+        while !rest.is_empty() {
+            let (row, lap) = (memory.row(index, rest.len() as u32), memory.lap(index));
+            for (slot, item) in row.iter().zip(rest) {
+                slot.store(descriptor(item), lap);
+            }
+            index = index.wrapping_add(row.len() as u32);
+            rest = &rest[row.len()..];
+        }
     }
 
     /// Makes the next `count` written descriptors visible to the consumer.
@@ -105,18 +119,16 @@ impl Producer {
     /// Asks for the slots of the next burst to be brought into this core's cache, to be written.
     #[inline(always)]
     pub fn prefetch(&self, descriptors: u32) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
         for line in 0..descriptors.div_ceil(4) {
-            let slot = self.memory.slot(self.tail.wrapping_add(line * 4));
-            // SAFETY: a prefetch of any address has no effect that a program can see.
-            unsafe {
-                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
-                    core::ptr::from_ref(slot).cast(),
-                );
-            }
+            prefetch_write(self.memory.slot(self.tail.wrapping_add(line * 4)));
         }
-        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-        let _ = descriptors;
+    }
+
+    /// Asks for the published index to be brought into this core's cache, to be written once a burst is: the consumer has
+    /// looked at it since the last time.
+    #[inline(always)]
+    pub fn prefetch_index(&self) {
+        prefetch_write(&self.memory.header().tail.0);
     }
 
     /// How many descriptors are in the ring by the consumer's last claim.
@@ -178,38 +190,37 @@ impl Consumer {
     /// Reads up to `out.len()` descriptors, oldest first, and gives their slots back; returns how many.
     #[inline]
     pub fn pop(&mut self, out: &mut [Descriptor]) -> usize {
-        // SAFETY: an initialised place is one that need not be; only descriptors are written to it.
-        let places = unsafe { &mut *(core::ptr::from_mut(out) as *mut [MaybeUninit<Descriptor>]) };
-        self.pop_into(places).len()
-    }
-
-    /// [`Consumer::pop`] into memory that holds nothing yet; returns what was read.
-    #[inline(always)]
-    pub fn pop_into<'a>(&mut self, out: &'a mut [MaybeUninit<Descriptor>]) -> &'a [Descriptor] {
         let count = self.available();
         if (count as usize) < out.len() && count > 0 {
             self.refresh();
         }
-        self.pop_known(out)
+        let (most, mut out) = (out.len(), out.iter_mut());
+        self.take_known(most, |descriptor| out.next().map(|place| *place = descriptor).is_some())
     }
 
-    /// [`Consumer::pop_into`] of those only that [`Consumer::prefetch`] has asked for, or another look has found: without
-    /// a wait for what the producer is just writing.
+    /// Reads descriptors, oldest first and at most `most`, up to the first that `takes` does not take, and gives the slots
+    /// of those that it took back; returns how many. Only those are read that [`Consumer::prefetch`] has asked for, or
+    /// another look has found: without a wait for what the producer is just writing.
+    ///
+    /// What was not taken is read anew the next time, and may say something else then.
     #[inline(always)]
-    pub fn pop_known<'a>(&mut self, out: &'a mut [MaybeUninit<Descriptor>]) -> &'a [Descriptor] {
-        let count = self.tail.wrapping_sub(self.head).min(out.len() as u32);
-        if count == 0 {
-            return &[];
+    pub fn take_known(&mut self, most: usize, mut takes: impl FnMut(Descriptor) -> bool) -> usize {
+        let known = self.tail.wrapping_sub(self.head).min(most as u32);
+        let (memory, mut taken) = (self.memory, 0);
+        'rows: while taken < known {
+            for slot in memory.row(self.head.wrapping_add(taken), known - taken) {
+                let (low, high) = slot.load();
+                if !takes(Descriptor::from_words([low, high])) {
+                    break 'rows;
+                }
+                taken += 1;
+            }
         }
-        let out = &mut out[..count as usize];
-        for (n, out) in (0..count).zip(out.iter_mut()) {
-            let (low, high) = self.memory.slot(self.head.wrapping_add(n)).load();
-            out.write(Descriptor::from_words([low, high]));
+        if taken > 0 {
+            self.head = self.head.wrapping_add(taken);
+            memory.header().head.0.store(self.head, Ordering::Release);
         }
-        self.head = self.head.wrapping_add(count);
-        self.memory.header().head.0.store(self.head, Ordering::Release);
-        // SAFETY: each of them was just written.
-        unsafe { &*(core::ptr::from_ref(out) as *const [Descriptor]) }
+        taken as usize
     }
 
     /// Asks for the producer's index to be brought into this core's cache, to be looked at soon.
@@ -256,6 +267,19 @@ impl Consumer {
     pub const fn memory(&self) -> RingMemory {
         self.memory
     }
+}
+
+/// PREFETCHW, which processors without it take for nothing: an ordinary prefetch would bring the line as one that the peer
+/// has as well, and the store would go there again.
+#[inline(always)]
+fn prefetch_write<T>(place: &T) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+    // SAFETY: a prefetch of any address has no effect that a program can see.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(place), options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
+    let _ = place;
 }
 
 #[inline(always)]

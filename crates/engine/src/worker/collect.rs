@@ -3,14 +3,14 @@
 //! Predicted cost, in bursts of 32: the descriptors' lines come from the NF's core (8 lines a burst, fetched ahead in
 //! order), the account's byte, the mbuf's address and its first line: about 15 cycles a packet.
 
-use core::mem::MaybeUninit;
-
 use dpdk::Batch;
-use netvm_ring::{Action, Descriptor};
+use netvm_ring::{Action, CommonBits, Descriptor};
 
 use super::deliver::Way;
 use super::heed::Said;
+use super::lookup::Flows;
 use super::path::{BURST, Path};
+use crate::counters::LinkCounters;
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
 use crate::snapshot::{ChainPath, Snapshot, Target};
@@ -48,39 +48,45 @@ impl Path {
     /// were.
     #[inline]
     pub(crate) fn collect(&mut self, snapshot: &Snapshot, link: LinkId) -> usize {
-        let mut places = [MaybeUninit::uninit(); BURST];
-        let Some(end) = self.links[link.index()].as_mut() else { return 0 };
-        let descriptors = end.from_nf.pop_known(&mut places);
-        let count = descriptors.len();
-        if count == 0 {
-            return 0;
-        }
+        let Some(end) = self.links[link.index()].as_ref() else { return 0 };
         let sender = Sender { link, group: end.group, memory: end.memory };
-        self.counters.links[link.index()].returned.add(count as u64);
-        for run in descriptors.chunk_by(|one, next| one.same_verdict(*next)) {
+        let mut count = 0;
+        while count < BURST {
             let mut packets = Batch::new();
-            self.take_back(sender, run, &mut packets);
-            self.act(snapshot, sender, Verdict::of(run[0]), &mut packets);
+            let (taken, verdict) = self.take_run(sender, BURST - count, &mut packets);
+            if taken == 0 {
+                break;
+            }
+            count += taken;
+            self.act(snapshot, sender, verdict, &mut packets);
         }
+        self.counters.links[link.index()].returned.add(count as u64);
         count
     }
 
-    /// The packets of descriptors that name cells which were out, at the places that the NF claims.
+    /// Takes the packets of descriptors that say the same, of cells that were out and at the places that the NF claims, into a
+    /// batch that has room for all; returns how many descriptors there were, and what they say.
     #[inline(always)]
-    fn take_back(&self, sender: Sender, descriptors: &[Descriptor], run: &mut Batch) {
-        let Some(memory) = self.memories[sender.memory.index()].as_deref() else { return };
-        let counters = &self.counters.links[sender.link.index()];
-        let geometry = *memory.region().geometry();
-        for descriptor in descriptors {
-            memory.prefetch(descriptor.cell());
-        }
+    fn take_run(&mut self, sender: Sender, most: usize, run: &mut Batch) -> (usize, Verdict) {
+        let nothing = (0, Verdict::of(Descriptor::default()));
+        let Self { links, memories, counters, flows, .. } = self;
+        let Some(end) = links[sender.link.index()].as_deref_mut() else { return nothing };
+        let Some(memory) = memories[sender.memory.index()].as_deref() else { return nothing };
+        let counters = &counters.links[sender.link.index()];
+        let stride = memory.region().geometry().stride;
+        let taking_back = memory.taking_back(self.id);
         let (places, room) = run.spare();
-        let mut taken = 0;
-        // A run is no longer than a burst: there is room for all.
-        for descriptor in descriptors.iter().take(room) {
-            let (cell, offset, length) = (descriptor.cell(), descriptor.offset(), descriptor.length());
-            match memory.take_back(cell, self.id) {
-                Ok(mut mbuf) if geometry.contains(cell, offset, length) && length >= MIN_LENGTH => {
+        let (mut taken, mut first) = (0, None::<(Descriptor, CommonBits)>);
+        let count = end.from_nf.take_known(most.min(room), |descriptor| {
+            match first {
+                None => first = Some((descriptor, descriptor.verdict_bits())),
+                Some((_, bits)) if bits.are_of(descriptor) => {}
+                Some(_) => return false,
+            }
+            let (offset, length) = (descriptor.offset(), descriptor.length());
+            let is_within = u32::from(offset) + u32::from(length) <= stride;
+            match taking_back.cell(descriptor.cell()) {
+                Ok(mut mbuf) if is_within && length >= MIN_LENGTH => {
                     // SAFETY: the span lies in the cell, which is the mbuf's buffer; a packet that was handed out has one segment.
                     unsafe { mbuf.set_bounds_unchecked(offset, length) };
                     // SAFETY: fewer than `room` have been taken before this one.
@@ -88,11 +94,13 @@ impl Path {
                     taken += 1;
                 }
                 Ok(_) => counters.drops.add(DropReason::BadSpan, 1),
-                Err(violation) => self.without_packet(sender, *descriptor, violation),
+                Err(violation) => without_packet(counters, flows, sender.link, descriptor, violation),
             }
-        }
+            true
+        });
         // SAFETY: so many were written, which nobody else owns.
         unsafe { run.assume_added(taken) };
+        (count, first.map_or(nothing.1, |(first, _)| Verdict::of(first)))
     }
 
     #[inline]
@@ -145,17 +153,6 @@ impl Path {
         self.hear(snapshot, path, said, run);
         let action = if drops { Action::Drop } else { Action::Next } as u8;
         self.act(snapshot, sender, Verdict { action, ..verdict }, run);
-    }
-
-    /// A descriptor that names no packet of the sender's: a word without one, or a violation.
-    #[cold]
-    fn without_packet(&self, sender: Sender, descriptor: Descriptor, violation: Violation) {
-        let is_word = descriptor.action() == Action::Withdraw as u8 && violation == Violation::CellOutOfRange;
-        if is_word {
-            self.flows.words.withdraw(sender.link);
-        } else {
-            self.counters.links[sender.link.index()].violations[violation as usize].add(1);
-        }
     }
 
     /// To the next hop of the chain with that role, in whatever group the chain leads to, else to an NF of the sender's
@@ -212,6 +209,23 @@ impl Path {
             let counter = &self.counters.links[link.index()].violations[Violation::RingIndex as usize];
             counter.add(faults.saturating_sub(counter.get()));
         }
+    }
+}
+
+/// A descriptor that names no packet of the sender's: a word without one, or a violation.
+#[cold]
+fn without_packet(
+    counters: &LinkCounters,
+    flows: &Flows,
+    link: LinkId,
+    descriptor: Descriptor,
+    violation: Violation,
+) {
+    let is_word = descriptor.action() == Action::Withdraw as u8 && violation == Violation::CellOutOfRange;
+    if is_word {
+        flows.words.withdraw(link);
+    } else {
+        counters.violations[violation as usize].add(1);
     }
 }
 

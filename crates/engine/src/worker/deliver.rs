@@ -1,7 +1,8 @@
 //! Into a hop: choose a replica, hand the cells out, write descriptors.
 //!
 //! Predicted cost, in bursts of 32 to one replica: 16 bytes of descriptor (two stores), the account and the ledger (a
-//! byte each), one load of the mbuf's first line: about 10 cycles a packet, the fence of the wake-up check included.
+//! byte each), one load of the mbuf's first line: about 10 cycles a packet, the fence of the wake-up check included. Measured in
+//! bursts of 64 at 2.3 GHz: 10 to 13 where a line takes 400 cycles to the other core, in some 32 instructions.
 //!
 //! Every function here takes over the packets of the batch that it is given, and leaves it empty.
 
@@ -278,17 +279,15 @@ impl Path {
         if count == 0 {
             return 0;
         }
-        let mark = memory.mark_of(worker);
-        for (n, mbuf) in (0..count).zip(batch.as_slice()) {
-            let cell = memory.pool.cell_of(mbuf);
+        link.to_nf.prefetch_index();
+        let (cells, handing_out) = (memory.pool.cell_index(), memory.handing_out(worker, link.station));
+        link.to_nf.write_each(0, &batch.as_slice()[..count as usize], |mbuf| {
+            let cell = cells.of_packet(mbuf);
+            handing_out.cell(cell);
             let descriptor = Descriptor::new(cell, mbuf.data_off(), mbuf.data_len());
-            let mut descriptor = descriptor.on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
-            if place.hashed {
-                descriptor = descriptor.with_hash(hash_of(mbuf));
-            }
-            link.to_nf.write(n, descriptor);
-            memory.hand_out(cell, mark, link.station);
-        }
+            let descriptor = descriptor.on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
+            if place.hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor }
+        });
         // SAFETY: the memory's account has these packets now, and gives each back once.
         unsafe { batch.forget_front(count as usize) };
         link.to_nf.publish(count);
