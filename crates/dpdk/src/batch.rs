@@ -29,7 +29,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Packets that a batch holds at most; a burst is 32 as a rule.
+    /// Packets that a batch holds at most.
     pub const CAPACITY: usize = 64;
 
     /// An empty batch.
