@@ -32,7 +32,7 @@
 
 #include "ring.h"
 
-#define BURST 32
+#define MOST 64 /* packets of a burst */
 #define SLOTS 512
 #define CACHE 256
 
@@ -56,6 +56,7 @@ struct paths {
 	struct rte_ring *back;
 	unsigned core_b;
 	bool blind;
+	unsigned burst;
 	atomic_bool stop;
 	atomic_bool failed;
 };
@@ -72,14 +73,14 @@ static int pin(unsigned core)
 static void *second_thread(void *argument)
 {
 	struct paths *paths = argument;
-	struct rte_mbuf *burst[BURST];
+	struct rte_mbuf *burst[MOST];
 
 	if (pin(paths->core_b) != 0 || rte_thread_register() != 0) {
 		atomic_store(&paths->failed, true);
 		return NULL;
 	}
 	while (!atomic_load_explicit(&paths->stop, memory_order_relaxed)) {
-		unsigned count = rte_ring_sc_dequeue_burst(paths->there, (void **)burst, BURST, NULL);
+		unsigned count = rte_ring_sc_dequeue_burst(paths->there, (void **)burst, paths->burst, NULL);
 
 		for (unsigned n = 0; n < count && !paths->blind; n++)
 			*verdict_of(burst[n]) = (struct verdict){ .action = ACTION_OUT, .from = 1, .destination = 0 };
@@ -115,16 +116,16 @@ first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait,
 	uint64_t end = rte_rdtsc() + cycles, packets = 0;
 
 	while (rte_rdtsc() < end) {
-		struct rte_mbuf *burst[BURST];
+		struct rte_mbuf *burst[MOST];
 		unsigned count;
 
-		if (!wait || rte_ring_free_count(paths->there) >= BURST) {
-			count = rte_eth_rx_burst(port, 0, burst, BURST);
+		if (!wait || rte_ring_free_count(paths->there) >= paths->burst) {
+			count = rte_eth_rx_burst(port, 0, burst, paths->burst);
 			unsigned fitted = rte_ring_sp_enqueue_burst(paths->there, (void **)burst, count, NULL);
 			if (unlikely(fitted < count))
 				rte_pktmbuf_free_bulk(burst + fitted, count - fitted);
 		}
-		count = rte_ring_sc_dequeue_burst(paths->back, (void **)burst, BURST, NULL);
+		count = rte_ring_sc_dequeue_burst(paths->back, (void **)burst, paths->burst, NULL);
 		if (!blind)
 			count = act(burst, count, port);
 		for (unsigned done = 0; done < count;)
@@ -200,6 +201,7 @@ int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netv
 		return error;
 	paths.core_b = options->core_b;
 	paths.blind = options->blind;
+	paths.burst = RTE_MIN(options->burst, (uint32_t)MOST);
 	error = pthread_create(&second, NULL, second_thread, &paths);
 	if (error != 0)
 		return -error;

@@ -16,6 +16,8 @@ struct netvm_bench_ring_options {
 	uint32_t wait;
 	/** The second thread looks at no packet and says nothing of it. */
 	uint32_t blind;
+	/** Packets of a burst, at most 64. */
+	uint32_t burst;
 	/** The EAL's memory in huge pages. */
 	uint32_t huge_pages;
 	uint32_t warm_up_millis;

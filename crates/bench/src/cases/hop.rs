@@ -10,6 +10,7 @@
 //! - `rte-ring`: DPDK's own ring of mbuf pointers between two threads, with an ordinary pool, and nothing checked. The
 //!   second thread writes its verdict into the mbuf, and the first acts on it, as openNetVM does; packets that do not fit
 //!   into the ring are freed, likewise. `rte-ring-extbuf`: the same with a pool like netvm's.
+//! - `rte-ring-64`: in bursts of up to 64 packets, as netvm's engine takes them, in place of 32 as openNetVM does.
 //! - `rte-ring-wait`: core A looks for room before it receives, which saves the work on packets that would be dropped.
 //! - `rte-ring-blind…`: the second thread looks at no mbuf. It is no NF then (it cannot tell where a packet is, nor say
 //!   what is to become of it, which netvm's descriptors carry), and shows what rings of pointers alone cost.
@@ -49,6 +50,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         for (name, variant) in [
             ("rte-ring", plain),
             ("rte-ring-wait", ring::Variant { wait, ..plain }),
+            ("rte-ring-64", ring::Variant { burst: 64, ..plain }),
             ("rte-ring-extbuf", ring::Variant { extbuf, ..plain }),
             ("rte-ring-blind", ring::Variant { blind, ..plain }),
             ("rte-ring-blind-wait", ring::Variant { blind, wait, ..plain }),

@@ -37,6 +37,9 @@ pub struct RingSpec {
     /// The second thread looks at no packet and says nothing of it: rings alone.
     #[arg(long)]
     blind: bool,
+    /// Packets of a burst, at most 64.
+    #[arg(long)]
+    burst: u32,
     /// DPDK's memory in huge pages.
     #[arg(long)]
     huge_pages: bool,
@@ -46,13 +49,22 @@ pub struct RingSpec {
     window_millis: u32,
 }
 
-/// Which kind of pool, what is done when the ring is full, and whether there are verdicts; see [`RingSpec`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// Which kind of pool, what is done when the ring is full, whether there are verdicts, and how long bursts are; see
+/// [`RingSpec`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as the options")]
 pub struct Variant {
     pub extbuf: bool,
     pub wait: bool,
     pub blind: bool,
+    pub burst: u32,
+}
+
+impl Default for Variant {
+    /// As openNetVM does it.
+    fn default() -> Self {
+        Self { extbuf: false, wait: false, blind: false, burst: 32 }
+    }
 }
 
 /// What it measured.
@@ -73,6 +85,7 @@ impl RingSpec {
             extbuf: variant.extbuf,
             wait: variant.wait,
             blind: variant.blind,
+            burst: variant.burst,
             huge_pages: huge_pages_are_worthwhile(),
             warm_up_millis: plan.warm_up.as_millis() as u32,
             window_millis: plan.window.as_millis() as u32,
@@ -86,6 +99,7 @@ impl RingSpec {
             ("core-b", self.core_b),
             ("packet-bytes", self.packet_bytes),
             ("cells", self.cells),
+            ("burst", self.burst),
             ("warm-up-millis", self.warm_up_millis),
             ("window-millis", self.window_millis),
         ];
@@ -132,6 +146,7 @@ struct Options {
     extbuf: u32,
     wait: u32,
     blind: u32,
+    burst: u32,
     huge_pages: u32,
     warm_up_millis: u32,
     window_millis: u32,
@@ -161,6 +176,7 @@ pub fn run(spec: &RingSpec) -> Result<(), BenchError> {
         extbuf: spec.extbuf.into(),
         wait: spec.wait.into(),
         blind: spec.blind.into(),
+        burst: spec.burst,
         huge_pages: spec.huge_pages.into(),
         warm_up_millis: spec.warm_up_millis,
         window_millis: spec.window_millis,
@@ -189,7 +205,7 @@ mod tests {
         let plan = Plan { runs: 1, warm_up: Duration::from_millis(100), window: Duration::from_millis(300) };
         for variant in [
             Variant { extbuf: true, ..Variant::default() },
-            Variant { wait: true, blind: true, ..Variant::default() },
+            Variant { wait: true, blind: true, burst: 64, ..Variant::default() },
         ] {
             let spec = RingSpec::new(variant, Cores { engine: 2, nf: 5 }, 4096, &plan);
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
