@@ -1,22 +1,25 @@
 //! Where the lines of nodes are kept.
 //!
-//! Blocks that were given back are used again for nodes of the same number of lines only. How much is lost by that is
-//! bounded by how much was ever in use of each size at once.
+//! There are blocks of one line and of a full node's; what was given back is used again for the same size only.
 
-use super::node::{Entry, Line, MAX_LINES, expand};
+#[cfg(test)]
+use super::node::FULL_LINES;
+use super::node::{Entry, Kind, Line, SLOTS, entry_of_slot};
 
 /// Lines of nodes and tests.
 pub(super) struct Arena {
     lines: Vec<Line>,
-    /// First lines of free blocks, by the number of lines less one.
-    free: [Vec<u32>; MAX_LINES],
+    /// Free lines that are alone.
+    single: Vec<u32>,
+    /// First lines of free blocks of a full node.
+    full: Vec<u32>,
     /// Most lines.
     limit: u32,
 }
 
 impl Arena {
     pub fn new(limit: u32) -> Self {
-        Self { lines: Vec::new(), free: Default::default(), limit: limit.min(Entry::MAX_LINE) }
+        Self { lines: Vec::new(), single: Vec::new(), full: Vec::new(), limit: limit.min(Entry::MAX_LINE) }
     }
 
     /// All lines, to read.
@@ -25,49 +28,73 @@ impl Arena {
         &self.lines
     }
 
-    /// Keeps a block of 1 to [`MAX_LINES`] lines: its first line; `None` when the arena is full.
-    pub fn put(&mut self, block: &[Line]) -> Option<u32> {
-        if let Some(first) = self.free.get_mut(block.len() - 1)?.pop() {
-            let first_line = first as usize;
-            self.lines[first_line..first_line + block.len()].copy_from_slice(block);
+    /// Keeps a test; `None` when there is no room.
+    pub fn put_test(&mut self, line: Line) -> Option<Entry> {
+        Self::put(&mut self.lines, self.limit, &mut self.single, &[line]).map(Entry::test)
+    }
+
+    /// Keeps a node with these entries; `None` when there is no room.
+    pub fn put_node(&mut self, slots: &[Entry; SLOTS]) -> Option<Entry> {
+        match Line::runs(slots) {
+            Some(line) => Self::put(&mut self.lines, self.limit, &mut self.single, &[line]).map(Entry::runs),
+            None => {
+                let block = Line::full(slots);
+                Self::put(&mut self.lines, self.limit, &mut self.full, &block).map(Entry::full)
+            }
+        }
+    }
+
+    fn put(lines: &mut Vec<Line>, limit: u32, free: &mut Vec<u32>, block: &[Line]) -> Option<u32> {
+        if let Some(first) = free.pop() {
+            let place = first as usize;
+            lines[place..place + block.len()].copy_from_slice(block);
             return Some(first);
         }
-        let first = u32::try_from(self.lines.len()).ok()?;
-        if first as usize + block.len() > self.limit as usize {
+        if lines.len() + block.len() > limit as usize {
             return None;
         }
-        self.lines.extend_from_slice(block);
+        let first = lines.len() as u32;
+        lines.extend_from_slice(block);
         Some(first)
     }
 
-    /// Gives a block back.
-    pub fn release(&mut self, first: usize, lines: usize) {
-        self.free[lines - 1].push(first as u32);
+    /// The slots of a node; `None` for what is none.
+    pub fn slots(&self, node: Entry) -> Option<[Entry; SLOTS]> {
+        match node.kind() {
+            Kind::Runs => Some(std::array::from_fn(|slot| self.lines[node.line()].entry_of_run(slot))),
+            Kind::Full => {
+                Some(std::array::from_fn(|slot| entry_of_slot(&self.lines, node.line_of_slot(slot), slot)))
+            }
+            Kind::Leaf | Kind::Test => None,
+        }
+    }
+
+    /// Gives back the lines of a node or a test, and nothing that it leads to.
+    pub fn release(&mut self, entry: Entry) {
+        match entry.kind() {
+            Kind::Leaf => {}
+            Kind::Test | Kind::Runs => self.single.push(entry.line() as u32),
+            Kind::Full => self.full.push(entry.line() as u32),
+        }
     }
 
     /// Gives back everything that an entry leads to.
     pub fn release_tree(&mut self, entry: Entry) {
-        if entry.is_node() {
-            let (slots, lines) = expand(&self.lines, entry.line());
-            self.release(entry.line(), lines);
-            for slot in slots {
-                // Entries that are no leaf are each there once.
-                self.release_tree(slot);
-            }
-        } else if !entry.is_leaf() {
-            self.release(entry.line(), 1);
+        if let Some(slots) = self.slots(entry) {
+            // Entries that are no leaf are each there once.
+            slots.into_iter().for_each(|slot| self.release_tree(slot));
         }
+        self.release(entry);
     }
 
     /// Lines in use.
     #[cfg(test)]
     pub fn in_use(&self) -> usize {
-        let free: usize = self.free.iter().enumerate().map(|(n, list)| (n + 1) * list.len()).sum();
-        self.lines.len() - free
+        self.lines.len() - self.single.len() - self.full.len() * FULL_LINES
     }
 
     pub fn memory(&self) -> usize {
-        let free: usize = self.free.iter().map(Vec::capacity).sum();
+        let free = self.single.capacity() + self.full.capacity();
         self.lines.capacity() * size_of::<Line>() + free * size_of::<u32>()
     }
 }

@@ -6,12 +6,25 @@ use std::fmt::Debug;
 pub(crate) trait Bits: Copy + Ord + Debug {
     /// How many bits it has.
     const LENGTH: u8;
+    /// The address of zeroes.
+    const ZERO: Self;
 
     /// The 16 bits that the root is indexed by.
     fn top(self) -> usize;
 
-    /// The 8 bits behind the first `depth`.
-    fn byte(self, depth: u8) -> usize;
+    /// The 8 bits behind the first `depth`, which is a multiple of 8.
+    fn byte(self, depth: u8) -> usize {
+        Self::byte_of(&self.in_bytes(), depth)
+    }
+
+    /// An address of which many bytes are taken.
+    type Bytes: Copy;
+
+    /// The address, to take bytes of.
+    fn in_bytes(self) -> Self::Bytes;
+
+    /// As [`Bits::byte`].
+    fn byte_of(bytes: &Self::Bytes, depth: u8) -> usize;
 
     /// The address with all bits behind the first `length` zero.
     fn cut(self, length: u8) -> Self;
@@ -28,15 +41,23 @@ pub(crate) trait Bits: Copy + Ord + Debug {
 
 impl Bits for u32 {
     const LENGTH: u8 = 32;
+    const ZERO: Self = 0;
 
     #[inline(always)]
     fn top(self) -> usize {
         (self >> 16) as usize
     }
 
+    type Bytes = Self;
+
     #[inline(always)]
-    fn byte(self, depth: u8) -> usize {
-        (self << (depth & 31) >> 24) as usize
+    fn in_bytes(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn byte_of(bytes: &Self, depth: u8) -> usize {
+        (bytes << (depth & 31) >> 24) as usize
     }
 
     fn cut(self, length: u8) -> Self {
@@ -59,15 +80,23 @@ impl Bits for u32 {
 
 impl Bits for u128 {
     const LENGTH: u8 = 128;
+    const ZERO: Self = 0;
 
     #[inline(always)]
     fn top(self) -> usize {
         (self >> 112) as usize
     }
 
+    type Bytes = [u8; 16];
+
     #[inline(always)]
-    fn byte(self, depth: u8) -> usize {
-        (self << (depth & 127) >> 120) as usize
+    fn in_bytes(self) -> [u8; 16] {
+        self.to_be_bytes()
+    }
+
+    #[inline(always)]
+    fn byte_of(bytes: &[u8; 16], depth: u8) -> usize {
+        usize::from(bytes[usize::from(depth / 8) % 16])
     }
 
     fn cut(self, length: u8) -> Self {

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use super::arena::Arena;
 use super::bits::{Bits, Prefix, Stride};
-use super::node::{Entry, SLOTS, expand, node_lines, test_line};
+use super::node::{Entry, Line, SLOTS};
 use crate::next_hop::NextHopId;
 
 /// Routes in the order of prefixes.
@@ -51,12 +51,11 @@ impl<A: Bits> Builder<'_, A> {
 
     /// The entry for a span, parts of which have changed.
     fn renew(&mut self, entry: Entry, span: Prefix<A>, changed: &[Prefix<A>]) -> Entry {
-        if !entry.is_node() {
-            self.arena.release_tree(entry);
+        let Some(mut slots) = self.arena.slots(entry) else {
+            self.arena.release(entry);
             return self.build(span.length, &self.inside(span), self.covering(span));
-        }
-        let (mut slots, lines) = expand(self.arena.lines(), entry.line());
-        self.arena.release(entry.line(), lines);
+        };
+        self.arena.release(entry);
         self.refresh(&mut slots, Stride::At(span.length), changed);
         self.node(&slots)
     }
@@ -99,9 +98,8 @@ impl<A: Bits> Builder<'_, A> {
         if slots[0].is_leaf() && slots.iter().all(|entry| *entry == slots[0]) {
             return slots[0];
         }
-        let (lines, count) = node_lines(slots);
-        match self.arena.put(&lines[..count]) {
-            Some(line) => Entry::node(line),
+        match self.arena.put_node(slots) {
+            Some(entry) => entry,
             None => {
                 // The kernel has the routes that there is no room for here.
                 slots.iter().for_each(|entry| self.arena.release_tree(*entry));
@@ -114,8 +112,7 @@ impl<A: Bits> Builder<'_, A> {
         if inside == outside {
             return outside;
         }
-        let line = test_line(prefix, inside, outside, prefix.bits.last(0));
-        self.arena.put(&[line]).map_or(Entry::leaf(NextHopId::PUNT), Entry::test)
+        self.arena.put_test(Line::test(prefix, inside, outside)).unwrap_or(Entry::leaf(NextHopId::PUNT))
     }
 
     /// The leaf of the longest route that all of a prefix lies in.

@@ -1,4 +1,4 @@
-//! Longest-prefix match: a root that the first 16 bits index, then nodes of 8 bits each that keep runs of equal entries.
+//! Longest-prefix match: a root that the first 16 bits index, then nodes of 8 bits each.
 //!
 //! Prefixes are pushed down to the leaves, so that a look-up ends at the first leaf that it meets and never looks back. A
 //! burst goes down level by level: the loads of one level do not wait for each other.
@@ -10,10 +10,12 @@ mod node;
 #[cfg(test)]
 mod tests;
 
+use std::hint::select_unpredictable;
+
 use arena::Arena;
 use bits::{Bits, Stride};
 use build::{Builder, Routes};
-use node::{Entry, entry_of, tested};
+use node::{Entry, Kind, entry_of_slot};
 
 use crate::next_hop::NextHopId;
 
@@ -80,50 +82,57 @@ impl<A: Bits> Trie<A> {
     /// The next hop for each address.
     #[inline]
     pub fn look_up_burst(&self, addresses: &[A], found: &mut [NextHopId]) {
-        for (addresses, found) in addresses.chunks(BURST).zip(found.chunks_mut(BURST)) {
-            self.look_up_some(addresses, found);
+        let (bursts, rest) = addresses.as_chunks();
+        let mut places = found.chunks_mut(BURST);
+        for (burst, places) in bursts.iter().zip(&mut places) {
+            places.copy_from_slice(&self.look_up_some(burst, BURST)[..places.len()]);
+        }
+        if let Some(places) = places.next().filter(|_| !rest.is_empty()) {
+            let mut burst = [A::ZERO; BURST];
+            burst[..rest.len()].copy_from_slice(rest);
+            let count = places.len().min(rest.len());
+            places[..count].copy_from_slice(&self.look_up_some(&burst, count)[..count]);
         }
     }
 
-    /// For at most [`BURST`].
+    /// For the first so many addresses.
+    ///
+    /// What limits this are lines that are not in the cache, so all of a level are asked for before any of them is needed:
+    /// which addresses go on, and how, is in bits, and no branch between two loads depends on what they bring.
     #[inline(always)]
-    fn look_up_some(&self, addresses: &[A], found: &mut [NextHopId]) {
+    fn look_up_some(&self, addresses: &[A; BURST], count: usize) -> [NextHopId; BURST] {
+        let lines = self.arena.lines();
+        let bytes = addresses.map(A::in_bytes);
         let mut entries = [Entry::default(); BURST];
-        // Which addresses are not at a leaf yet, and how many.
-        let mut open = [0u8; BURST];
-        let mut count = 0;
-        for (n, (address, entry)) in addresses.iter().zip(&mut entries).enumerate() {
+        let mut open = 0;
+        for (n, (address, entry)) in addresses.iter().zip(&mut entries).take(count).enumerate() {
             *entry = self.root[address.top()];
-            open[count] = n as u8;
-            count += usize::from(!entry.is_leaf());
+            open |= u32::from(!entry.is_leaf()) << n;
         }
         let mut depth = Stride::Root.end();
-        while count > 0 {
-            let mut left = 0;
-            for n in 0..count {
-                let which = usize::from(open[n]) % BURST;
-                let entry = self.below(entries[which], addresses[which], depth);
-                entries[which] = entry;
-                open[left] = which as u8;
-                left += usize::from(!entry.is_leaf());
+        while open != 0 {
+            let (mut others, mut next) = (0, 0);
+            for n in bits_of(open) {
+                let (entry, slot) = (entries[n], A::byte_of(&bytes[n], depth));
+                let is_full = entry.kind() == Kind::Full;
+                // Of runs and tests too, which are looked at below: here their line is asked for.
+                let found = entry_of_slot(lines, entry.line_of_slot(slot), slot);
+                others |= u32::from(!is_full) << n;
+                entries[n] = select_unpredictable(is_full, found, entry);
+                next |= u32::from(is_full & !found.is_leaf()) << n;
             }
-            count = left;
+            for n in bits_of(others) {
+                let (entry, line) = (entries[n], &lines[entries[n].line()]);
+                entries[n] = match entry.kind() {
+                    Kind::Runs => line.entry_of_run(A::byte_of(&bytes[n], depth)),
+                    _ => line.tested(addresses[n]),
+                };
+                next |= u32::from(!entries[n].is_leaf()) << n;
+            }
+            open = next;
             depth += 8;
         }
-        for (found, entry) in found.iter_mut().zip(entries) {
-            *found = entry.id();
-        }
-    }
-
-    /// Where a node or a test leads.
-    #[inline(always)]
-    fn below(&self, entry: Entry, address: A, depth: u8) -> Entry {
-        let lines = self.arena.lines();
-        if entry.is_node() {
-            entry_of(lines, entry.line(), address.byte(depth))
-        } else {
-            tested(&lines[entry.line()], address)
-        }
+        entries.map(Entry::id)
     }
 
     /// How many routes there are.
@@ -136,4 +145,16 @@ impl<A: Bits> Trie<A> {
         let route = size_of::<Prefix<A>>() + size_of::<NextHopId>() + 2;
         size_of_val(&*self.root) + self.arena.memory() + self.routes.len() * route * 3 / 2
     }
+}
+
+/// Which bits are one, the lowest first: below [`BURST`].
+#[inline(always)]
+fn bits_of(mut word: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (word != 0).then(|| {
+            let bit = word.trailing_zeros() as usize % BURST;
+            word &= word - 1;
+            bit
+        })
+    })
 }

@@ -1,59 +1,70 @@
-//! Nodes, in lines of 64 bytes.
+//! Nodes, in lines of 64 bytes. Whatever a node is, a look-up reads one line of it.
 //!
-//! A node tells 256 slots apart, most of which have the entry of the slot before. Only where another run of equal entries
-//! begins is an entry stored (Degermark et al., "Small forwarding tables for fast routing lookups", SIGCOMM 1997, section
-//! 3; with a bit for each slot as in Asai and Ohara, "Poptrie", SIGCOMM 2015). In words of 32 bits:
+//! A node tells 256 slots apart. Most have few different entries, in runs: then only these are kept, in one line.
 //!
 //! ```text
-//!  0..8   bit n of word n / 32: a run begins at slot n; always at slot 0
-//!  8..10  a byte for each of those words: runs that begin before it
-//!  10..   the entries of the runs, in the next lines too
+//!  runs    words of 32 bits 0..12: the entry of each run    bytes 48..64: the last slot of each run, 255 where there is none
+//!  full    16 lines: the entry of each slot
+//!  test    stands for a part of the trie with one prefix in it:
+//!          words 0..4: the prefix    4..8: its mask    8: entry where the address lies in it    9: entry where it does not
 //! ```
-//!
-//! A test stands for a part of the trie with one prefix in it:
-//!
-//! ```text
-//!  0..4   the prefix    4..8   its mask    8   entry where the address lies in it    9   entry where it does not
-//! ```
+
+use std::hint::select_unpredictable;
 
 use super::bits::{Bits, Prefix};
 use crate::next_hop::NextHopId;
 
 /// Slots of a node.
 pub(super) const SLOTS: usize = 256;
-/// Words before the entries of a node.
-const HEAD: usize = 10;
 /// Words of a line.
 const WORDS: usize = 16;
-/// Lines of the largest node.
-pub(super) const MAX_LINES: usize = (HEAD + SLOTS).div_ceil(WORDS);
+/// Lines of a node with an entry for each slot.
+pub(super) const FULL_LINES: usize = SLOTS / WORDS;
+/// Most runs that are kept in one line.
+const RUNS: usize = 12;
 
 /// One line of the processor's cache.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Line(pub [u32; WORDS]);
+pub(super) struct Line([u32; WORDS]);
 
-/// Where a slot leads: a next hop, a node, or a test.
+/// Where a slot leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub(super) struct Entry(u32);
 
+/// What kind of thing an entry leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Leaf,
+    Test,
+    Runs,
+    Full,
+}
+
 impl Entry {
-    const NODE: u32 = 1 << 31;
-    const TEST: u32 = 1 << 30;
+    /// Behind which bit the kind is.
+    const KIND: u32 = 30;
+    const TEST: u32 = 1 << Self::KIND;
+    const RUNS: u32 = 2 << Self::KIND;
+    const FULL: u32 = 3 << Self::KIND;
     /// Numbers of lines are below this.
-    pub const MAX_LINE: u32 = 1 << 30;
+    pub const MAX_LINE: u32 = 1 << Self::KIND;
 
     pub const fn leaf(id: NextHopId) -> Self {
         Self(id.0 as u32)
     }
 
-    pub const fn node(line: u32) -> Self {
-        Self(Self::NODE | line)
-    }
-
     pub const fn test(line: u32) -> Self {
         Self(Self::TEST | line)
+    }
+
+    pub const fn runs(line: u32) -> Self {
+        Self(Self::RUNS | line)
+    }
+
+    pub const fn full(line: u32) -> Self {
+        Self(Self::FULL | line)
     }
 
     #[inline(always)]
@@ -62,8 +73,19 @@ impl Entry {
     }
 
     #[inline(always)]
-    pub const fn is_node(self) -> bool {
-        self.0 >= Self::NODE
+    pub const fn kind(self) -> Kind {
+        match self.0 >> Self::KIND {
+            0 => Kind::Leaf,
+            1 => Kind::Test,
+            2 => Kind::Runs,
+            _ => Kind::Full,
+        }
+    }
+
+    /// The line that a look-up of a slot reads.
+    #[inline(always)]
+    pub fn line_of_slot(self, slot: usize) -> usize {
+        self.line() + select_unpredictable(self.kind() == Kind::Full, slot / WORDS, 0)
     }
 
     /// The next hop of a leaf.
@@ -72,69 +94,76 @@ impl Entry {
         NextHopId(self.0 as u16)
     }
 
-    /// The first line of a node or a test.
+    /// The first line of what is no leaf.
     #[inline(always)]
     pub const fn line(self) -> usize {
         (self.0 & (Self::MAX_LINE - 1)) as usize
     }
 }
 
-/// The entry of a slot of the node that begins at a line.
-#[inline(always)]
-pub(super) fn entry_of(lines: &[Line], first: usize, slot: usize) -> Entry {
-    let head = &lines[first].0;
-    let word = slot / 32 % 8;
-    let begun = head[word] & u32::MAX >> (31 - slot % 32);
-    let before = head[8 + word / 4].to_le_bytes()[word % 4];
-    // The run that slot 0 begins is the first: one less than have begun.
-    let place = HEAD - 1 + usize::from(before) + begun.count_ones() as usize;
-    Entry(lines[first + place / WORDS].0[place % WORDS])
-}
-
-/// The entry that a test leads to.
-#[inline(always)]
-pub(super) fn tested<A: Bits>(line: &Line, address: A) -> Entry {
-    let [a, b, c, d, e, f, g, h, inside, outside, ..] = line.0;
-    let lies_in = address.matches(&[a, b, c, d], &[e, f, g, h]);
-    Entry(if lies_in { inside } else { outside })
-}
-
-/// The line of a test.
-pub(super) fn test_line<A: Bits>(prefix: Prefix<A>, inside: Entry, outside: Entry, ones: A) -> Line {
-    let mut line = Line::default();
-    line.0[..4].copy_from_slice(&prefix.bits.words());
-    line.0[4..8].copy_from_slice(&ones.cut(prefix.length).words());
-    (line.0[8], line.0[9]) = (inside.0, outside.0);
-    line
-}
-
-/// The lines of a node with these entries, and how many they are.
-pub(super) fn node_lines(slots: &[Entry; SLOTS]) -> ([Line; MAX_LINES], usize) {
-    let mut lines = [Line::default(); MAX_LINES];
-    let mut place = HEAD;
-    for (slot, entry) in slots.iter().enumerate() {
-        if slot % 32 == 0 {
-            // At most 224 runs begin before the last word.
-            let before = (place - HEAD) as u32;
-            lines[0].0[8 + slot / 128] |= before << (slot / 32 % 4 * 8);
-        }
-        if slot == 0 || *entry != slots[slot - 1] {
-            lines[0].0[slot / 32] |= 1 << (slot % 32);
-            lines[place / WORDS].0[place % WORDS] = entry.0;
-            place += 1;
-        }
+impl Line {
+    /// A test.
+    pub fn test<A: Bits>(prefix: Prefix<A>, inside: Entry, outside: Entry) -> Self {
+        let mut line = Self::default();
+        let ones = prefix.bits.last(0);
+        line.0[..4].copy_from_slice(&prefix.bits.words());
+        line.0[4..8].copy_from_slice(&ones.cut(prefix.length).words());
+        (line.0[8], line.0[9]) = (inside.0, outside.0);
+        line
     }
-    (lines, place.div_ceil(WORDS))
+
+    /// The entry that a test leads to.
+    #[inline(always)]
+    pub fn tested<A: Bits>(&self, address: A) -> Entry {
+        let [a, b, c, d, e, f, g, h, inside, outside, ..] = self.0;
+        let lies_in = address.matches(&[a, b, c, d], &[e, f, g, h]);
+        Entry(if lies_in { inside } else { outside })
+    }
+
+    /// The runs of these entries, if there are few enough.
+    pub fn runs(slots: &[Entry; SLOTS]) -> Option<Self> {
+        let mut line = Self([0; WORDS]);
+        let mut ends = [u8::MAX; WORDS];
+        let mut runs = 0;
+        for (slot, entry) in slots.iter().enumerate() {
+            if slots.get(slot + 1) == Some(entry) {
+                continue;
+            }
+            *line.0[..RUNS].get_mut(runs)? = entry.0;
+            ends[runs] = slot as u8;
+            runs += 1;
+        }
+        for (word, ends) in line.0[RUNS..].iter_mut().zip(ends.as_chunks().0) {
+            *word = u32::from_le_bytes(*ends);
+        }
+        Some(line)
+    }
+
+    /// The entry of a slot, of runs.
+    #[inline(always)]
+    pub fn entry_of_run(&self, slot: usize) -> Entry {
+        let mut ends = [0; 16];
+        for (bytes, word) in ends.as_chunks_mut().0.iter_mut().zip(&self.0[RUNS..]) {
+            *bytes = word.to_le_bytes();
+        }
+        let before = ends.iter().map(|end| u8::from(*end < slot as u8)).sum::<u8>();
+        Entry(self.0[usize::from(before) % WORDS])
+    }
+
+    /// The lines of a node with an entry for each slot.
+    pub fn full(slots: &[Entry; SLOTS]) -> [Self; FULL_LINES] {
+        let mut lines = [Self::default(); FULL_LINES];
+        for (slot, entry) in slots.iter().enumerate() {
+            lines[slot / WORDS].0[slot % WORDS] = entry.0;
+        }
+        lines
+    }
 }
 
-/// The entries of the node that begins at a line, and how many lines it has.
-pub(super) fn expand(lines: &[Line], first: usize) -> ([Entry; SLOTS], usize) {
-    let mut slots = [Entry::default(); SLOTS];
-    for (slot, entry) in slots.iter_mut().enumerate() {
-        *entry = entry_of(lines, first, slot);
-    }
-    let runs: u32 = lines[first].0[..8].iter().map(|word| word.count_ones()).sum();
-    (slots, (HEAD + runs as usize).div_ceil(WORDS))
+/// The entry of a slot of a full node, in the line that has it.
+#[inline(always)]
+pub(super) fn entry_of_slot(lines: &[Line], line: usize, slot: usize) -> Entry {
+    Entry(lines[line].0[slot % WORDS])
 }
 
 #[cfg(test)]
@@ -143,35 +172,51 @@ mod tests {
 
     use super::*;
 
+    fn slots(runs: &[(u16, usize)]) -> [Entry; SLOTS] {
+        let mut slots = [Entry::default(); SLOTS];
+        let entries = runs.iter().flat_map(|(id, length)| std::iter::repeat_n(*id, *length));
+        for (slot, id) in slots.iter_mut().zip(entries) {
+            *slot = Entry::leaf(NextHopId(id));
+        }
+        slots
+    }
+
     proptest! {
         #[test]
-        fn a_node_has_the_entries_that_it_was_made_of(runs in proptest::collection::vec((0u16..4, 1usize..40), 1..300), offset in 0usize..3) {
-            let mut slots = [Entry::default(); SLOTS];
-            let entries = runs.iter().flat_map(|(id, length)| std::iter::repeat_n(*id, *length));
-            for (slot, id) in slots.iter_mut().zip(entries) {
-                *slot = Entry::leaf(NextHopId(id));
+        fn a_node_has_the_entries_that_it_was_made_of(runs in proptest::collection::vec((0u16..4, 1usize..60), 1..30)) {
+            let slots = slots(&runs);
+            let count = 1 + slots.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            let line = Line::runs(&slots);
+            prop_assert_eq!(line.is_some(), count <= RUNS);
+            let full = Line::full(&slots);
+            for (slot, entry) in slots.into_iter().enumerate() {
+                prop_assert_eq!(entry_of_slot(&full, Entry::full(0).line_of_slot(slot), slot), entry);
+                if let Some(line) = line {
+                    prop_assert_eq!(line.entry_of_run(slot), entry);
+                }
             }
-            let (made, count) = node_lines(&slots);
-            let mut lines = vec![Line([u32::MAX; WORDS]); offset];
-            lines.extend_from_slice(&made[..count]);
-            let (back, lines_back) = expand(&lines, offset);
-            prop_assert_eq!((back, lines_back), (slots, count));
         }
     }
 
     #[test]
-    fn the_largest_node_has_an_entry_for_each_slot() {
-        let slots = std::array::from_fn(|slot| Entry::leaf(NextHopId(slot as u16)));
-        let (lines, count) = node_lines(&slots);
-        assert_eq!(count, MAX_LINES);
-        assert_eq!(expand(&lines, 0), (slots, MAX_LINES));
+    fn runs_of_one_slot_at_both_ends() {
+        let mut runs: Vec<(u16, usize)> = (0..11).map(|id| (id, 1)).collect();
+        runs.push((11, 245));
+        let line = Line::runs(&slots(&runs)).unwrap();
+        assert_eq!([0, 10, 11, 255].map(|slot| line.entry_of_run(slot).id().0), [0, 10, 11, 11]);
+        runs.reverse();
+        let line = Line::runs(&slots(&runs)).unwrap();
+        assert_eq!([0, 244, 245, 255].map(|slot| line.entry_of_run(slot).id().0), [11, 11, 10, 0]);
     }
 
     #[test]
     fn kinds_of_entries_are_told_apart() {
-        let (leaf, node, test) = (Entry::leaf(NextHopId(0x7fff)), Entry::node(5), Entry::test(6));
-        assert!(leaf.is_leaf() && !leaf.is_node() && leaf.id() == NextHopId(0x7fff));
-        assert!(!node.is_leaf() && node.is_node() && node.line() == 5);
-        assert!(!test.is_leaf() && !test.is_node() && test.line() == 6);
+        let leaf = Entry::leaf(NextHopId(0x7fff));
+        assert!(leaf.is_leaf() && leaf.kind() == Kind::Leaf && leaf.id() == NextHopId(0x7fff));
+        for (entry, kind) in
+            [(Entry::test(5), Kind::Test), (Entry::runs(5), Kind::Runs), (Entry::full(5), Kind::Full)]
+        {
+            assert!(!entry.is_leaf() && entry.kind() == kind && entry.line() == 5);
+        }
     }
 }
