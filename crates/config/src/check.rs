@@ -7,6 +7,7 @@ use crate::raw::RawHost;
 mod chains;
 mod devices;
 mod memory;
+mod routers;
 mod rules;
 mod vms;
 
@@ -15,6 +16,7 @@ pub(crate) fn all(findings: &Findings, raw: &RawHost, host: &Host) {
     devices::check(findings, raw, host);
     memory::check(findings, raw, host);
     chains::check(findings, raw, host);
+    routers::check(findings, raw, host);
     rules::check(findings, raw, host);
     vms::check(findings, raw, host);
 }

@@ -9,6 +9,7 @@ use crate::model::{
 };
 
 mod policy;
+mod router;
 mod vm;
 
 pub(crate) use vm::{ACCEL, MANUAL, NOTIFY, RESTART};
@@ -38,6 +39,7 @@ pub(crate) struct Document {
     pub(crate) ports: Vec<Item>,
     pub(crate) nfs: Vec<Item>,
     pub(crate) vms: Vec<Item>,
+    pub(crate) routers: Vec<Item>,
     pub(crate) chains: Vec<Item>,
     pub(crate) rules: Vec<Item>,
 }
@@ -49,9 +51,15 @@ impl Document {
             switch: policy::switch(host),
             policy: policy::whole(host),
             groups: host.groups.iter().map(|item| group(host, item)).collect(),
-            ports: host.ports.iter().map(|item| port(host, item)).collect(),
+            ports: host
+                .ports
+                .iter()
+                .filter(|item| host.punted_by(item.id).is_none())
+                .map(|item| port(host, item))
+                .collect(),
             nfs: host.nfs.iter().map(|item| nf(host, item)).collect(),
             vms: host.vms.iter().map(|item| vm::item(host, item)).collect(),
+            routers: host.routers.iter().map(|item| router::item(host, item)).collect(),
             chains: host.chains.iter().map(|item| chain(host, item)).collect(),
             rules: host.rules.iter().map(|item| policy::rule(host, item)).collect(),
         }
@@ -73,12 +81,13 @@ impl Document {
     }
 
     /// The arrays of tables, by the key that each has in the file.
-    pub(crate) fn sections(&self) -> [(&'static str, &[Item]); 6] {
+    pub(crate) fn sections(&self) -> [(&'static str, &[Item]); 7] {
         [
             ("group", &self.groups),
             ("port", &self.ports),
             ("nf", &self.nfs),
             ("vm", &self.vms),
+            ("router", &self.routers),
             ("chain", &self.chains),
             ("rule", &self.rules),
         ]

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::model::{
-    Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_RULES,
-    Match, Output, PortId, RoleId, Rule, RuleId, Verdict,
+    Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
+    MAX_ROUTERS, MAX_RULES, Match, Output, PortId, RoleId, RouterId, Rule, RuleId, Verdict,
 };
 
 /// Numbers the items of `host` anew: those that `old` has by name keep its numbers, new ones get numbers that `old` does
@@ -43,10 +43,16 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         old.chains.iter().map(|chain| (chain.name.as_str(), chain.id.0)),
         MAX_CHAINS,
     );
+    let routers = renumber(
+        host.routers.iter().map(|router| (router.name.as_str(), router.id.0)),
+        old.routers.iter().map(|router| (router.name.as_str(), router.id.0)),
+        MAX_ROUTERS,
+    );
     let group = |id: &mut GroupId| follow(&groups, &mut id.0);
     let port = |id: &mut PortId| follow(&ports, &mut id.0);
     let role = |id: &mut RoleId| follow(&roles, &mut id.0);
     let chain = |id: &mut ChainId| follow(&chains, &mut id.0);
+    let router = |id: &mut RouterId| follow(&routers, &mut id.0);
 
     for item in &mut host.groups {
         group(&mut item.id);
@@ -58,6 +64,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         match &mut item.policy.forward {
             Forward::Chain(id) => chain(id),
             Forward::Port(id) => port(id),
+            Forward::Router(id) => router(id),
             Forward::None | Forward::Normal => {}
         }
     }
@@ -69,6 +76,13 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         match &mut item.guest {
             Guest::Nf { role: id, .. } => role(id),
             Guest::Ordinary { cards } => cards.iter_mut().for_each(|card| port(&mut card.port)),
+        }
+    }
+    for item in &mut host.routers {
+        router(&mut item.id);
+        for interface in &mut item.interfaces {
+            port(&mut interface.port);
+            port(&mut interface.punt);
         }
     }
     for item in &mut host.chains {
@@ -84,6 +98,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         match &mut rule.actions.verdict {
             Some(Verdict::Chain(id)) => chain(id),
             Some(Verdict::Port(id)) => port(id),
+            Some(Verdict::Router(id)) => router(id),
             _ => {}
         }
     }
@@ -105,7 +120,7 @@ fn identity(rule: &Rule) -> Identity<'_> {
     }
 }
 
-/// After the ports and chains have their numbers, so that what says the same is the same.
+/// After the ports, chains and routers have their numbers, so that what says the same is the same.
 fn number_rules(rules: &mut [Rule], old: &[Rule]) {
     // The last in each list is the first in the old host.
     let mut known: HashMap<Identity<'_>, Vec<RuleId>> = HashMap::with_capacity(old.len());

@@ -40,6 +40,7 @@ mod raw;
 mod read;
 mod render;
 mod resolve;
+mod stable;
 mod suggest;
 
 pub use error::ConfigError;

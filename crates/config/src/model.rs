@@ -3,9 +3,9 @@
 //!
 //! # Numbers
 //!
-//! Groups, ports, NFs, chains and rules carry their number (`id`) and are referred to by it; **their place in a `Vec`
+//! Groups, ports, NFs, routers, chains and rules carry their number (`id`) and are referred to by it; **their place in a `Vec`
 //! means nothing** but the order in which people wrote them (and, of rules, which comes first). Look an item up with
-//! [`Host::group`], [`Host::port`], [`Host::nf`] or [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the
+//! [`Host::group`], [`Host::port`], [`Host::nf`], [`Host::router`] or [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the
 //! file. Before a new host is applied to a running one, [`crate::assign_ids`] gives every item that both have by name
 //! (rules without a name: with the same content) the number that it has already, and new items numbers that the running
 //! host does not use (as long as there are any), so that:
@@ -18,18 +18,20 @@
 use std::fmt;
 
 pub use netvm_policy::{
-    Actions, ChainId, Masked, Match, Police, PortId, Rate, Rule, RuleId, SetVlan, Span, Verdict,
+    Actions, ChainId, Masked, Match, Police, PortId, Rate, RouterId, Rule, RuleId, SetVlan, Span, Verdict,
 };
 
 mod engine;
 mod nf;
 mod port;
+mod router;
 mod switching;
 mod vm;
 
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig};
 pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
 pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
+pub use router::{InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouterConfig, RouterInterface};
 pub use switching::{AclDefault, Forward, Guard, PortPolicy, SwitchConfig, VlanMode};
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 
@@ -49,6 +51,8 @@ pub const MAX_SET: usize = 1024;
 pub const MAX_GROUPS: usize = 64;
 /// Virtual machines that a host can have.
 pub const MAX_VMS: usize = 128;
+/// Virtual routers that a host can have; router numbers are below it.
+pub const MAX_ROUTERS: usize = 64;
 /// Workers that an engine can have.
 pub const MAX_WORKERS: usize = 32;
 /// NUMA nodes that an engine can be spread over.
@@ -100,12 +104,14 @@ pub struct Host {
     pub policy: PolicyConfig,
     /// Trust groups, in the order of the file.
     pub groups: Vec<Group>,
-    /// Ports, in the order of the file.
+    /// Ports, in the order of the file, then the punt ports of the routers' interfaces.
     pub ports: Vec<PortConfig>,
     /// Network functions, in the order of the file.
     pub nfs: Vec<NfConfig>,
     /// Virtual machines, in the order of the file.
     pub vms: Vec<VmConfig>,
+    /// Virtual routers, in the order of the file.
+    pub routers: Vec<RouterConfig>,
     /// Chains, in the order of the file.
     pub chains: Vec<Chain>,
     /// What is done with which packets: the first rule that matches and has a verdict decides.
@@ -137,6 +143,18 @@ impl Host {
         self.chains.iter().find(|chain| chain.id == id)
     }
 
+    /// The virtual router of that number.
+    #[must_use]
+    pub fn router(&self, id: RouterId) -> Option<&RouterConfig> {
+        self.routers.iter().find(|router| router.id == id)
+    }
+
+    /// The router whose punt port that is, and the interface.
+    #[must_use]
+    pub fn punted_by(&self, port: PortId) -> Option<(&RouterConfig, &RouterInterface)> {
+        self.routers.iter().find_map(|router| Some((router, router.punted_by(port)?)))
+    }
+
     /// The trust group of that name.
     #[must_use]
     pub fn group_named(&self, name: &str) -> Option<&Group> {
@@ -165,6 +183,12 @@ impl Host {
     #[must_use]
     pub fn vm_named(&self, name: &str) -> Option<&VmConfig> {
         self.vms.iter().find(|vm| vm.name == name)
+    }
+
+    /// The virtual router of that name.
+    #[must_use]
+    pub fn router_named(&self, name: &str) -> Option<&RouterConfig> {
+        self.routers.iter().find(|router| router.name == name)
     }
 
     /// Threads of all virtual machines that netvmd starts for a role.

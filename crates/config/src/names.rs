@@ -1,8 +1,8 @@
-//! What rules call ports and chains.
+//! What rules call ports, chains and routers.
 
 use std::borrow::Cow;
 
-use netvm_policy::{ChainId, Names, PortId};
+use netvm_policy::{ChainId, Names, PortId, RouterId};
 
 use crate::model::Host;
 
@@ -15,5 +15,13 @@ impl Names for Host {
     fn chain(&self, chain: ChainId) -> Cow<'_, str> {
         let named = Self::chain(self, chain);
         named.map_or_else(|| Cow::Owned(format!("chain {chain}")), |chain| Cow::Borrowed(chain.name.as_str()))
+    }
+
+    fn router(&self, router: RouterId) -> Cow<'_, str> {
+        let named = Self::router(self, router);
+        named.map_or_else(
+            || Cow::Owned(format!("router {router}")),
+            |router| Cow::Borrowed(router.name.as_str()),
+        )
     }
 }

@@ -10,10 +10,11 @@
 //! | a port's device (`kind` and its keys, `queues`, `mtu`, `group`) | that port is reopened |
 //! | the group in whose memory a port's packets land | that port is reopened |
 //! | `macs` of `[switch]` | everything: netvmd must be restarted |
+//! | a router's interface that comes or goes, the MTU of its port | the interface's port to the kernel |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | a VM, but for `start` and `restart` | that VM restarts |
 //! | `replicas`, `standby` | only the replicas that come or go |
-//! | rules, chains, `balance`, `flow_verdicts`, `may_send_to`, `attach_users`, everything else of ports, `[switch]` and `[policy]` | nothing: a new snapshot takes the old one's place |
+//! | rules, chains, everything else of routers, `balance`, `flow_verdicts`, `may_send_to`, `attach_users`, everything else of ports, `[switch]` and `[policy]` | nothing: a new snapshot takes the old one's place |
 
 use std::fmt;
 
@@ -26,7 +27,7 @@ mod diff;
 mod effects;
 mod words;
 
-/// The changes from one host to another, in the order groups, ports, NFs, VMs, chains, rules; tables first.
+/// The changes from one host to another, in the order groups, ports, NFs, VMs, routers, chains, rules; tables first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The changes.
@@ -59,6 +60,8 @@ pub enum ItemKind {
     Nf,
     /// A virtual machine.
     Vm,
+    /// A virtual router.
+    Router,
     /// A chain.
     Chain,
     /// A rule.
@@ -196,6 +199,7 @@ impl fmt::Display for ItemKind {
             Self::Port => "port",
             Self::Nf => "nf",
             Self::Vm => "vm",
+            Self::Router => "router",
             Self::Chain => "chain",
             Self::Rule => "rule",
             Self::Switch => "switch",

@@ -1,12 +1,12 @@
 //! The file as it is written: names are names still, and every value that a later check may complain of has its place.
 
-use netvm_wire::MacAddr;
+use netvm_wire::{MacAddr, VlanId};
 use toml::Spanned;
 
 use crate::finding::{Findings, Kind, Span};
 use crate::model::{
-    Balance, EngineConfig, Match, NfStart, OnFailure, Police, PolicyConfig, PortKind, PortPolicy, Restart,
-    SetVlan, SwitchConfig, Verdict, VmAccel, VmBoot, VmNotify, VmStart,
+    Balance, EngineConfig, InterfaceAddress, Match, NfStart, OnFailure, Police, PolicyConfig, PortKind,
+    PortPolicy, Restart, SetVlan, SwitchConfig, Verdict, VmAccel, VmBoot, VmNotify, VmStart,
 };
 use crate::read::Reader;
 
@@ -17,6 +17,7 @@ mod matching;
 mod nf;
 mod port;
 mod port_policy;
+mod router;
 mod rule;
 mod vm;
 
@@ -32,6 +33,7 @@ pub(crate) struct RawHost {
     pub(crate) ports: Vec<RawPort>,
     pub(crate) nfs: Vec<RawNf>,
     pub(crate) vms: Vec<RawVm>,
+    pub(crate) routers: Vec<RawRouter>,
     pub(crate) chains: Vec<RawChain>,
     pub(crate) rules: Vec<RawRule>,
 }
@@ -78,6 +80,7 @@ pub(crate) enum RawForward {
     Normal,
     Chain(Spanned<String>),
     Port(Spanned<String>),
+    Router(Spanned<String>),
 }
 
 /// `[[nf]]`.
@@ -124,6 +127,23 @@ pub(crate) struct RawVm {
     pub(crate) boot_timeout: u32,
 }
 
+/// `[[router]]`.
+pub(crate) struct RawRouter {
+    pub(crate) name: Name,
+    pub(crate) interfaces: Vec<RawInterface>,
+}
+
+/// `[[router.interface]]`.
+pub(crate) struct RawInterface {
+    pub(crate) span: Span,
+    pub(crate) name: Name,
+    pub(crate) port: Option<Spanned<String>>,
+    pub(crate) vlan: Option<VlanId>,
+    pub(crate) mac: MacAddr,
+    pub(crate) addresses: Vec<InterfaceAddress>,
+    pub(crate) punt_rate: u32,
+}
+
 /// Where a chain ends.
 pub(crate) enum RawOutput {
     None,
@@ -144,6 +164,7 @@ pub(crate) struct RawChain {
 pub(crate) enum RawVerdict {
     Chain(Spanned<String>),
     Port(Spanned<String>),
+    Router(Spanned<String>),
     Plain(Verdict),
 }
 
@@ -181,10 +202,11 @@ impl RawHost {
         let ports = root.tables("port", "[[port]]").iter().map(port::read).collect();
         let nfs = root.tables("nf", "[[nf]]").iter().map(nf::read).collect();
         let vms = root.tables("vm", "[[vm]]").iter().map(vm::read).collect();
+        let routers = root.tables("router", "[[router]]").iter().map(router::read).collect();
         let chains = root.tables("chain", "[[chain]]").iter().map(chain::read).collect();
         let rules = root.tables("rule", RULE).iter().map(rule::read).collect();
         root.finish(&[]);
-        Self { engine, switch, policy, groups, ports, nfs, vms, chains, rules }
+        Self { engine, switch, policy, groups, ports, nfs, vms, routers, chains, rules }
     }
 
     /// Reads nothing but rules: tables of them, or one that the root itself is.

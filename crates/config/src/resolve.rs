@@ -5,11 +5,13 @@ use toml::Spanned;
 use crate::finding::{Findings, Kind};
 use crate::model::{
     Chain, ChainId, Forward, Group, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
-    MAX_VMS, NfConfig, Output, PortConfig, PortId, PortPolicy, RoleId, Rule, VmCard, VmConfig,
+    MAX_ROUTERS, MAX_VMS, NfConfig, Output, PortConfig, PortId, PortPolicy, RoleId, RouterId, Rule, VmCard,
+    VmConfig,
 };
 use crate::raw::{Name, RawForward, RawGuest, RawHost, RawOutput, RawRule};
 
 mod names;
+mod routers;
 mod rules;
 
 use names::Names;
@@ -17,9 +19,12 @@ use names::Names;
 /// Resolves everything. When something is missing in the result, it has been complained of.
 pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
     let groups = Names::new(findings, "group", MAX_GROUPS, raw.groups.iter().map(|group| &group.name));
-    let ports = Names::new(findings, "port", MAX_PORTS, raw.ports.iter().map(|port| &port.name));
+    let punts = routers::punt_names(&raw.routers);
+    let ports = raw.ports.iter().map(|port| &port.name).chain(&punts);
+    let ports = Names::new(findings, "port", MAX_PORTS, ports);
     let roles = Names::new(findings, "role", MAX_ROLES, raw.nfs.iter().map(|nf| &nf.role));
     let chains = Names::new(findings, "chain", MAX_CHAINS, raw.chains.iter().map(|chain| &chain.name));
+    let routers = Names::new(findings, "router", MAX_ROUTERS, raw.routers.iter().map(|router| &router.name));
     Names::new(findings, "vm", MAX_VMS, raw.vms.iter().map(|vm| &vm.name));
     let default = Group::default();
     let groups = if raw.groups.is_empty() {
@@ -29,6 +34,7 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
     };
     let port = |name: &Spanned<String>| ports.find(name).map(PortId);
     let chain = |name: &Spanned<String>| chains.find(name).map(ChainId);
+    let router = |name: &Spanned<String>| routers.find(name).map(RouterId);
     let text = |name: &Name| name.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default();
     let mut host =
         Host { engine: raw.engine.config.clone(), switch: raw.switch, policy: raw.policy, ..Host::default() };
@@ -60,6 +66,7 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
                     None => Forward::None,
                     Some(RawForward::Normal) => Forward::Normal,
                     Some(RawForward::Chain(name)) => chain(name).map_or(Forward::None, Forward::Chain),
+                    Some(RawForward::Router(name)) => router(name).map_or(Forward::None, Forward::Router),
                     Some(RawForward::Port(name)) => port(name).map_or(Forward::None, Forward::Port),
                 },
                 ..item.policy.policy.clone()
@@ -132,7 +139,8 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             },
         });
     }
-    host.rules = rules::resolve(findings, &raw.rules, port, chain);
+    host.rules = rules::resolve(findings, &raw.rules, port, chain, router);
+    routers::resolve(&raw.routers, &mut host, raw.ports.len(), port);
     host
 }
 
@@ -141,7 +149,10 @@ pub(crate) fn resolve_rules(findings: &Findings, raw: &[RawRule], host: &Host) -
     let ports = Names::of(findings, "port", host.ports.iter().map(|port| (port.name.as_str(), port.id.0)));
     let chains =
         Names::of(findings, "chain", host.chains.iter().map(|chain| (chain.name.as_str(), chain.id.0)));
+    let routers =
+        Names::of(findings, "router", host.routers.iter().map(|router| (router.name.as_str(), router.id.0)));
     let port = |name: &Spanned<String>| ports.find(name).map(PortId);
     let chain = |name: &Spanned<String>| chains.find(name).map(ChainId);
-    rules::resolve(findings, raw, port, chain)
+    let router = |name: &Spanned<String>| routers.find(name).map(RouterId);
+    rules::resolve(findings, raw, port, chain, router)
 }

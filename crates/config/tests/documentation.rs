@@ -86,12 +86,14 @@ fn every_key_is_documented_and_every_documented_key_is_one() {
             { name = "v", ports = ["e"], kernel = "/k", initrd = "/i" },
             { name = "w", role = "y", image = "/i", node = 0 },
         ]
+        router = [{ name = "z", interface = [{ name = "i", port = "a", vlan = 1, addresses = ["10.0.0.1/8"] }] }]
         chain = [{ name = "c", hops = ["x"], output = "a" }]
         rule = [
             { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no" } },
             { to = "b", drop = true, set_vlan = 1, mirror = "a", police = { bits = 1 }, match = { protocol = "icmp", icmp_type = 1, icmp_code = 1 } },
             { reject = true, match = { vlan = 1, inner_vlan = 2, source_mac = "02:00:00:00:00:01", destination_mac = "02:00:00:00:00:01", ether_type = "arp", arp_operation = "reply" } },
             { from = "a", out = "a" },
+            { from = "a", router = "z" },
             { from = "b", allow = true },
             { from = "c", normal = true },
             { count = true },
@@ -113,6 +115,7 @@ fn collect(item: &serde_json::Value, keys: &mut BTreeSet<String>) {
     for (key, value) in item.as_object().into_iter().flatten() {
         keys.insert(key.clone());
         collect(value, keys);
+        value.as_array().into_iter().flatten().for_each(|item| collect(item, keys));
     }
 }
 

@@ -12,12 +12,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-fn names(host: &Host) -> [Vec<(&str, u16)>; 4] {
+fn names(host: &Host) -> [Vec<(&str, u16)>; 5] {
     [
         host.groups.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
         host.ports.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
         host.nfs.iter().map(|item| (item.role.as_str(), item.id.0)).collect(),
         host.chains.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
+        host.routers.iter().map(|item| (item.name.as_str(), item.id.0)).collect(),
     ]
 }
 

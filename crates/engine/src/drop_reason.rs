@@ -59,11 +59,13 @@ pub enum DropReason {
     PortDown,
     /// No guest is at the other end of the port.
     NoPeer,
+    /// The virtual router has no interface with the port and VLAN that the packet came in by.
+    NoRouterInterface,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Rule,
         Self::Rejected,
         Self::Denied,
@@ -91,6 +93,7 @@ impl DropReason {
         Self::TxFull,
         Self::PortDown,
         Self::NoPeer,
+        Self::NoRouterInterface,
     ];
 
     /// How many there are.
@@ -127,6 +130,7 @@ impl DropReason {
             Self::TxFull => "tx-full",
             Self::PortDown => "port-down",
             Self::NoPeer => "no-peer",
+            Self::NoRouterInterface => "no-router-interface",
         }
     }
 }

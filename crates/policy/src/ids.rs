@@ -31,6 +31,8 @@ number! {
     PortId(u16);
     /// Number of a chain: the one in descriptors and counters.
     ChainId(u16);
+    /// Number of a virtual router: the one in counters.
+    RouterId(u16);
     /// Number of a rule; it keeps it while it is there, wherever it moves in the order.
     RuleId(u32);
 }

@@ -34,7 +34,7 @@ mod used;
 pub use cube::{Cube, Family, Fields};
 pub use decision::{Decision, Merged};
 pub use flatten::{Flat, FlattenError, flatten, flatten_by};
-pub use ids::{ChainId, PortId, RuleId};
+pub use ids::{ChainId, PortId, RouterId, RuleId};
 pub use lower::{MAX_CUBES, TooManyCubes};
 pub use matching::Match;
 pub use reference::decide;

@@ -3,7 +3,7 @@
 use netvm_wire::VlanId;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ChainId, PortId, RuleId};
+use crate::ids::{ChainId, PortId, RouterId, RuleId};
 use crate::matching::Match;
 
 /// One rule. Of an ordered list, the first that matches and has a verdict decides; those before it that match and have
@@ -48,6 +48,8 @@ pub enum Verdict {
     Chain(ChainId),
     /// L2 switching by learnt MAC addresses.
     Normal,
+    /// To a virtual router, as if it were at the other end of the port's wire.
+    Router(RouterId),
 }
 
 /// The outer VLAN tag that packets get.

@@ -6,17 +6,19 @@ use std::net::IpAddr;
 
 use netvm_wire::{EtherType, Fragment, IpNet, MacAddr, PortRange, TcpFlags};
 
-use crate::ids::{ChainId, PortId};
+use crate::ids::{ChainId, PortId, RouterId};
 use crate::matching::Match;
 use crate::rule::{Actions, Police, Rate, Rule, SetVlan, Verdict};
 use crate::span::{Masked, Span};
 
-/// What ports and chains are called.
+/// What ports, chains and routers are called.
 pub trait Names {
     /// The name of a port.
     fn port(&self, port: PortId) -> Cow<'_, str>;
     /// The name of a chain.
     fn chain(&self, chain: ChainId) -> Cow<'_, str>;
+    /// The name of a router.
+    fn router(&self, router: RouterId) -> Cow<'_, str>;
 }
 
 /// Something of rules with the names that it takes to write it.
@@ -63,6 +65,7 @@ impl Display for Named<'_, Verdict> {
             Verdict::Port(port) => write!(f, "out of {}", self.names.port(port)),
             Verdict::Chain(chain) => write!(f, "chain {}", self.names.chain(chain)),
             Verdict::Normal => f.write_str("normal"),
+            Verdict::Router(router) => write!(f, "router {}", self.names.router(router)),
         }
     }
 }
@@ -309,6 +312,10 @@ mod tests {
 
         fn chain(&self, _: ChainId) -> Cow<'_, str> {
             "web".into()
+        }
+
+        fn router(&self, _: RouterId) -> Cow<'_, str> {
+            "blue".into()
         }
     }
 

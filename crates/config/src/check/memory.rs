@@ -16,17 +16,30 @@ const MAX_CELL: u32 = 65_472;
 pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
     headrooms(findings, raw);
     for (port, written) in host.ports.iter().zip(&raw.ports) {
-        let landing = host.landing_group(port);
-        if landing.is_none() && takes_in(port) {
-            fits_own(findings, port, written.mtu.span());
-        }
-        for id in passes(host, port) {
-            if let Some(group) = host.group(id) {
-                fits(findings, raw, host, (port, written.mtu.span()), (group, landing == Some(id)));
-            }
+        frames(findings, raw, host, (port, written.mtu.span()));
+    }
+    let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
+    for (interface, written) in interfaces.zip(raw.routers.iter().flat_map(|router| &router.interfaces)) {
+        // What can be changed is the MTU of the interface's own port.
+        if let (Some(punt), Some(port)) = (host.port(interface.punt), host.port(interface.port)) {
+            let punt = PortConfig { name: port.name.clone(), ..punt.clone() };
+            frames(findings, raw, host, (&punt, written.span.clone()));
         }
     }
     threads(findings, raw, host);
+}
+
+/// Whether what comes in by a port fits where it gets to.
+fn frames(findings: &Findings, raw: &RawHost, host: &Host, (port, place): (&PortConfig, Span)) {
+    let landing = host.landing_group(port);
+    if landing.is_none() && takes_in(port) {
+        fits_own(findings, port, place.clone());
+    }
+    for id in passes(host, port) {
+        if let Some(group) = host.group(id) {
+            fits(findings, raw, host, (port, place.clone()), (group, landing == Some(id)));
+        }
+    }
 }
 
 fn headrooms(findings: &Findings, raw: &RawHost) {

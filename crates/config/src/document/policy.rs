@@ -8,8 +8,8 @@ use toml::Value;
 use super::{ACL, EVICTION, Item, large, number, text, word};
 use crate::field::{ArpOperations, Bytes, Dscp, Flags, Fragments, Macs, Tag, Vlans};
 use crate::model::{
-    ChainId, FlowCacheConfig, Forward, Guard, Host, Match, Police, PortId, PortPolicy, Rate, Rule, Verdict,
-    VlanMode,
+    ChainId, FlowCacheConfig, Forward, Guard, Host, Match, Police, PortId, PortPolicy, Rate, RouterId, Rule,
+    Verdict, VlanMode,
 };
 
 type Fields = Vec<(&'static str, Value)>;
@@ -39,6 +39,7 @@ pub(super) fn port_fields(host: &Host, policy: &PortPolicy, fields: &mut Fields)
         Forward::Normal => Some(("normal", Value::Boolean(true))),
         Forward::Port(id) => port(host, id).map(|name| ("out", name)),
         Forward::Chain(id) => chain(host, id).map(|name| ("chain", name)),
+        Forward::Router(id) => router(host, id).map(|name| ("router", name)),
     };
     fields.extend(forward.map(|forward| ("forward", table(vec![forward]))));
     fields.push(("acl_in", text(word(ACL, &policy.acl_in))));
@@ -82,6 +83,7 @@ pub(super) fn rule(host: &Host, rule: &Rule) -> Item {
     match actions.verdict {
         Some(Verdict::Chain(id)) => fields.extend(chain(host, id).map(|name| ("chain", name))),
         Some(Verdict::Port(id)) => fields.extend(port(host, id).map(|name| ("out", name))),
+        Some(Verdict::Router(id)) => fields.extend(router(host, id).map(|name| ("router", name))),
         Some(Verdict::Allow) => fields.push(("allow", Value::Boolean(true))),
         Some(Verdict::Drop) => fields.push(("drop", Value::Boolean(true))),
         Some(Verdict::Reject) => fields.push(("reject", Value::Boolean(true))),
@@ -138,6 +140,10 @@ fn port(host: &Host, id: PortId) -> Option<Value> {
 
 fn chain(host: &Host, id: ChainId) -> Option<Value> {
     host.chain(id).map(|chain| text(&chain.name))
+}
+
+fn router(host: &Host, id: RouterId) -> Option<Value> {
+    host.router(id).map(|router| text(&router.name))
 }
 
 fn table(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {

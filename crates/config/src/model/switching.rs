@@ -1,6 +1,6 @@
 //! What a port does with packets besides the rules, and L2 switching as a whole.
 
-use netvm_policy::{ChainId, Police, PortId, Span};
+use netvm_policy::{ChainId, Police, PortId, RouterId, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
 /// Where packets of a port go that are allowed, by a rule or by default.
@@ -15,6 +15,8 @@ pub enum Forward {
     Port(PortId),
     /// Into a chain.
     Chain(ChainId),
+    /// To a virtual router.
+    Router(RouterId),
 }
 
 /// What happens to packets that no rule decides on.

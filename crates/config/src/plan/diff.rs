@@ -15,6 +15,7 @@ pub(super) fn changes(old: &Document, new: &Document) -> Vec<Change> {
     named(ItemKind::Port, &old.ports, &new.ports, &mut changes);
     named(ItemKind::Nf, &old.nfs, &new.nfs, &mut changes);
     named(ItemKind::Vm, &old.vms, &new.vms, &mut changes);
+    named(ItemKind::Router, &old.routers, &new.routers, &mut changes);
     named(ItemKind::Chain, &old.chains, &new.chains, &mut changes);
     rules(&old.rules, &new.rules, &mut changes);
     changes

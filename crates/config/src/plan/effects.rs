@@ -23,7 +23,9 @@ pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
         }
     }
     let mut moved = Vec::new();
-    for change in new.ports.iter().filter_map(|port| moved_port(port, old, new)) {
+    let unwritten =
+        new.ports.iter().filter_map(|port| resized(port, old, new).or_else(|| moved_port(port, old, new)));
+    for change in unwritten {
         let known = |known: &&mut Change| known.item == ItemKind::Port && known.name == change.name;
         match changes.iter_mut().find(known) {
             None => moved.push(change),
@@ -65,6 +67,7 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
         }
         (ItemKind::Vm, Action::Change) => vm(name, old, new).into_iter().collect(),
         (ItemKind::Vm, Action::Add) => Vec::new(),
+        (ItemKind::Router, _) => punts(name, old, new),
         (ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Chain | ItemKind::Rule, _) => {
             Vec::new()
         }
@@ -109,6 +112,30 @@ fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     let text = changed.next()?;
     let effects = vec![Effect::VmRestarted { vm: vm.name.clone(), why: text.clone() }];
     Some(Change { action: Action::Change, item: ItemKind::Vm, name: vm.name.clone(), text, effects })
+}
+
+/// The ports to a router's kernel that come or go.
+fn punts(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
+    let names = |host: &Host| -> Vec<String> {
+        let interfaces = host.router_named(name).map(|router| &router.interfaces).into_iter().flatten();
+        interfaces.filter_map(|interface| host.port(interface.punt)).map(|port| port.name.clone()).collect()
+    };
+    let (before, after) = (names(old), names(new));
+    let closed = before.iter().filter(|port| !after.contains(port));
+    let opened = after.iter().filter(|port| !before.contains(port));
+    let closed = closed.map(|port| Effect::PortClosed { port: port.clone() });
+    closed.chain(opened.map(|port| Effect::PortOpened { port: port.clone() })).collect()
+}
+
+/// A router's port to its kernel, which is in no file, when the MTU changed of the port that it belongs to.
+fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
+    new.punted_by(port.id)?;
+    let before = old.port_named(&port.name).filter(|before| old.punted_by(before.id).is_some())?;
+    (before.mtu != port.mtu).then(|| {
+        let text = format!("mtu {} → {}", before.mtu, port.mtu);
+        let effects = vec![Effect::PortReopened { port: port.name.clone(), why: text.clone() }];
+        Change { action: Action::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
+    })
 }
 
 /// A port whose device differs: what it does with packets besides changes while it is open.

@@ -54,6 +54,17 @@ pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
             let what = ["role", "ports"].into_iter().find(|key| item.get(key).is_some()).unwrap_or("ports");
             format!("{what} {}, {} MiB, {} cpus", word(what), word("memory"), word("cpus"))
         }
+        ItemKind::Router => {
+            let interfaces = item.get("interface").and_then(Value::as_array).into_iter().flatten();
+            let words: Vec<String> = interfaces
+                .map(|interface| {
+                    let word = |key| value(key, interface.get(key));
+                    let vlan = interface.get("vlan").map(|vlan| format!(" VLAN {vlan}"));
+                    format!("{} on {}{}", word("name"), word("port"), vlan.unwrap_or_default())
+                })
+                .collect();
+            words.join(", ")
+        }
         ItemKind::Chain => match item.get("output") {
             Some(_) => format!("{} → {}", word("hops"), word("output")),
             None => word("hops"),
@@ -75,6 +86,7 @@ fn rule(item: &Item) -> String {
     actions.extend(word("police").map(|limits| format!("police {limits}")));
     actions.extend(word("chain").map(|chain| format!("chain {chain}")));
     actions.extend(word("out").map(|port| format!("port {port}")));
+    actions.extend(word("router").map(|router| format!("router {router}")));
     let plain = ["allow", "drop", "reject", "normal", "count"];
     actions.extend(plain.into_iter().filter(|key| item.get(key).is_some()).map(str::to_owned));
     format!("{} → {}", parts.join(" "), actions.join(", "))

@@ -38,12 +38,16 @@ fn forward(table: &Reader<'_>) -> Option<RawForward> {
     let forward = table.table("forward", "forward")?;
     let chain = forward.text("chain").map(RawForward::Chain);
     let out = forward.text("out").map(RawForward::Port);
+    let router = forward.text("router").map(RawForward::Router);
     let normal = yes(&forward, "normal").then_some(RawForward::Normal);
-    let keys = ["chain", "out", "normal"];
+    let keys = ["chain", "out", "router", "normal"];
     let given: Vec<&str> = keys.into_iter().filter(|key| forward.key_span(key).is_some()).collect();
     match given[..] {
         [] => {
-            forward.missing("normal", "write `{ normal = true }`, `{ chain = \"…\" }` or `{ out = \"…\" }`");
+            forward.missing(
+                "normal",
+                "write `{ normal = true }`, `{ chain = \"…\" }`, `{ out = \"…\" }` or `{ router = \"…\" }`",
+            );
         }
         [_] => {}
         [first, second, ..] => table
@@ -55,7 +59,7 @@ fn forward(table: &Reader<'_>) -> Option<RawForward> {
             .keep(),
     }
     forward.finish(&[]);
-    chain.or(out).or(normal)
+    chain.or(out).or(router).or(normal)
 }
 
 fn vlan(table: &Reader<'_>) -> Option<VlanMode> {

@@ -9,9 +9,9 @@ use crate::model::Verdict;
 use crate::read::Reader;
 
 /// Keys that say where packets go.
-const VERDICTS: [&str; 6] = ["chain", "out", "drop", "reject", "allow", "normal"];
+const VERDICTS: [&str; 7] = ["chain", "out", "router", "drop", "reject", "allow", "normal"];
 /// What a rule can do.
-const HOW: &str = "`chain = \"…\"`, `out = \"…\"` (a port), `drop = true`, `reject = true`, `allow = true` or `normal = true`";
+const HOW: &str = "`chain = \"…\"`, `out = \"…\"` (a port), `router = \"…\"`, `drop = true`, `reject = true`, `allow = true` or `normal = true`";
 
 pub(super) fn read(table: &Reader<'_>) -> RawRule {
     let name = if table.key_span("name").is_some() { name(table, "name", "web") } else { None };
@@ -46,13 +46,14 @@ fn ports(table: &Reader<'_>, key: &'static str) -> Vec<Spanned<String>> {
 fn verdict(table: &Reader<'_>) -> Option<RawVerdict> {
     let chain = table.text("chain").map(RawVerdict::Chain);
     let out = table.text("out").map(RawVerdict::Port);
+    let router = table.text("router").map(RawVerdict::Router);
     let plain = [
         ("drop", Verdict::Drop),
         ("reject", Verdict::Reject),
         ("allow", Verdict::Allow),
         ("normal", Verdict::Normal),
     ];
-    let mut verdict = chain.or(out);
+    let mut verdict = chain.or(out).or(router);
     for (key, word) in plain {
         if yes(table, key) {
             verdict = verdict.or(Some(RawVerdict::Plain(word)));
@@ -103,7 +104,7 @@ fn check_action(table: &Reader<'_>) {
 /// Packets on their way out have found their way.
 fn check_egress(table: &Reader<'_>) {
     let Some(to) = table.key_span("to") else { return };
-    for key in given(table, &["chain", "out", "normal"]) {
+    for key in given(table, &["chain", "out", "router", "normal"]) {
         table
             .findings
             .note(Kind::Conflict, format!("`{key}` in a [[rule]] with `to`"))

@@ -11,6 +11,7 @@ use crate::document::{ACCEL, MANUAL, NOTIFY, RESTART};
 use crate::finding::Kind;
 use crate::model::{MAX_NODES, MAX_THREADS, VmBoot, VmStart};
 use crate::read::{Reader, at};
+use crate::stable::hash;
 
 /// QEMU's program, unless another is named.
 const QEMU: &str = "qemu-system-x86_64";
@@ -160,13 +161,9 @@ fn macs(table: &Reader<'_>) -> Option<Spanned<Vec<Spanned<MacAddr>>>> {
     macs.into_iter().collect::<Option<Vec<_>>>().map(|macs| at(span, macs))
 }
 
-/// An address of a card that was given none: locally administered, and always the same for that name and place (FNV-1a).
+/// An address of a card that was given none: locally administered, and always the same for that name and place.
 fn own_mac(name: &str, card: usize) -> MacAddr {
-    let bytes = name.bytes().chain([0, card as u8]);
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let [a, b, c, d, e, ..] = hash.to_be_bytes();
+    let [a, b, c, d, e, ..] = hash(name.bytes().chain([0, card as u8])).to_be_bytes();
     MacAddr([0x02, a, b, c, d, e])
 }
 

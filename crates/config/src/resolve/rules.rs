@@ -1,10 +1,10 @@
-//! Rules, whose ports and chains have numbers by now.
+//! Rules, whose ports, chains and routers have numbers by now.
 
 use toml::Spanned;
 
 use super::names::Names;
 use crate::finding::{Findings, Kind};
-use crate::model::{Actions, ChainId, MAX_RULES, Match, PortId, Rule, RuleId, Verdict};
+use crate::model::{Actions, ChainId, MAX_RULES, Match, PortId, RouterId, Rule, RuleId, Verdict};
 use crate::raw::{RawRule, RawVerdict};
 
 /// Rules need no names, but no two can have the same.
@@ -13,6 +13,7 @@ pub(super) fn resolve(
     raw: &[RawRule],
     port: impl Fn(&Spanned<String>) -> Option<PortId>,
     chain: impl Fn(&Spanned<String>) -> Option<ChainId>,
+    router: impl Fn(&Spanned<String>) -> Option<RouterId>,
 ) -> Vec<Rule> {
     let named = raw.iter().map(|rule| &rule.name).filter(|name| name.is_some());
     Names::new(findings, "rule", usize::MAX, named);
@@ -28,6 +29,7 @@ pub(super) fn resolve(
         let verdict = item.verdict.as_ref().and_then(|verdict| match verdict {
             RawVerdict::Chain(name) => chain(name).map(Verdict::Chain),
             RawVerdict::Port(name) => port(name).map(Verdict::Port),
+            RawVerdict::Router(name) => router(name).map(Verdict::Router),
             RawVerdict::Plain(verdict) => Some(*verdict),
         });
         Rule {

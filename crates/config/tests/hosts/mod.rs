@@ -1,5 +1,6 @@
 //! Random hosts: every legal value of everything.
 
+mod routers;
 mod rules;
 mod vms;
 
@@ -132,11 +133,13 @@ prop_compose! {
         whole in rules::whole(),
         list in vec(rules::rule(), 0..12),
         machines in vec(vms::machine(), 0..4),
+        routers in vec(routers::router(), 0..3),
     ) -> Host {
         let mut host = build(engine, &groups, ports, nfs, chains);
         (host.switch, host.policy, host.engine.flow_cache) = whole;
         rules::fill(&mut host, policies, list);
         vms::fill(&mut host, machines);
+        routers::fill(&mut host, routers);
         host
     }
 }

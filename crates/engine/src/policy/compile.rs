@@ -238,6 +238,7 @@ impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation
             Some(Verdict::Port(port)) => Outcome::Port(port),
             Some(Verdict::Chain(chain)) => Outcome::Chain(chain),
             Some(Verdict::Normal) => Outcome::Normal,
+            Some(Verdict::Router(router)) => Outcome::Router(router),
         };
         let mut meters = Vec::new();
         for (rule, police) in &actions.polices {
@@ -281,6 +282,7 @@ impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation
             Forward::Normal => Outcome::Normal,
             Forward::Port(port) => Outcome::Port(port),
             Forward::Chain(chain) => Outcome::Chain(chain),
+            Forward::Router(router) => Outcome::Router(router),
         };
         let (otherwise, undecided) = match policy.acl_in {
             AclDefault::Allow => (ALLOW, forward),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netvm_config::model::SetVlan;
-use netvm_policy::RuleId;
+use netvm_policy::{RouterId, RuleId};
 use netvm_switch::Meter;
 
 use crate::drop_reason::DropReason;
@@ -29,6 +29,8 @@ pub(crate) enum Outcome {
     Chain(ChainId),
     /// Where L2 switching says.
     Normal,
+    /// To a virtual router.
+    Router(RouterId),
     /// Where the ingress port's `forward` says; on the way out: out.
     Allow,
     /// What the port says of packets that no rule decides on.

@@ -94,6 +94,7 @@ impl Policy {
             Outcome::Chain(chain) => steps.push(Step::Chain(chain)),
             Outcome::Port(out) => self.trace_out(from, out, key, &mut steps),
             Outcome::Normal => self.trace_switched(from, key, tick, &mut steps),
+            Outcome::Router(_) => steps.push(Step::Dropped(DropReason::NoRouterInterface)),
             Outcome::Allow | Outcome::Undecided => steps.push(Step::Dropped(DropReason::NoRule)),
         }
         steps

@@ -149,6 +149,7 @@ impl Path {
                 Some(effect) => self.enter_as_told(snapshot, chain, effect, from, batch),
             },
             Outcome::Normal => self.send_switched(snapshot, treatment.resolved, from, batch),
+            Outcome::Router(_) => self.drop_at_port(from.port, DropReason::NoRouterInterface, batch),
             Outcome::Drop(reason) => self.drop_at_port(from.port, reason, batch),
             Outcome::Reject => self.reject_senders(from, batch),
             // A port's own word is none of these.

@@ -181,7 +181,12 @@ impl Path {
                 self.reject_senders(Origin { port: from, memory, admitted: false, bytes: 0 }, one);
             }
             // Rules for the way out say only whether: the configuration has no others.
-            Outcome::Allow | Outcome::Undecided | Outcome::Port(_) | Outcome::Chain(_) | Outcome::Normal => {}
+            Outcome::Allow
+            | Outcome::Undecided
+            | Outcome::Port(_)
+            | Outcome::Chain(_)
+            | Outcome::Router(_)
+            | Outcome::Normal => {}
         }
     }
 }

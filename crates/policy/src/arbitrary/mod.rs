@@ -12,7 +12,7 @@ use proptest::option::{of, weighted};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 
-use crate::ids::{ChainId, PortId, RuleId};
+use crate::ids::{ChainId, PortId, RouterId, RuleId};
 use crate::matching::Match;
 use crate::rule::{Actions, Police, Rate, Rule, SetVlan, Verdict};
 use crate::span::{Masked, Span};
@@ -69,6 +69,7 @@ pub fn actions() -> impl Strategy<Value = Actions> {
         Just(Verdict::Normal),
         port().prop_map(Verdict::Port),
         (0..=LAST_PORT.0).prop_map(|n| Verdict::Chain(ChainId(n))),
+        (0..=LAST_PORT.0).prop_map(|n| Verdict::Router(RouterId(n))),
     ];
     let vlan = prop_oneof![
         Just(SetVlan::Strip),

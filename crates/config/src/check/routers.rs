@@ -1,0 +1,76 @@
+//! Router interfaces that cannot be told apart, and those that no packets come to.
+
+use std::collections::HashMap;
+
+use netvm_wire::{MacAddr, VlanId};
+
+use crate::finding::{Findings, Kind, Span};
+use crate::model::{Forward, Host, PortId, RouterId, Verdict};
+use crate::raw::RawHost;
+
+/// What packets are told apart by: within a router, and between routers.
+#[derive(PartialEq, Eq, Hash)]
+enum Packets {
+    OfRouter(RouterId, PortId, Option<VlanId>),
+    OfAny(PortId, Option<VlanId>, MacAddr),
+}
+
+const OWN: (&str, &str) = (
+    "two interfaces of one router have the same port and VLAN",
+    "give one of them another `vlan` or `port`; one interface can have addresses of several networks",
+);
+const ANY: (&str, &str) = (
+    "interfaces of two routers have the same port, VLAN and MAC address",
+    "give one of them another `mac`, `vlan` or `port`",
+);
+
+pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
+    let mut seen = HashMap::new();
+    for (router, written) in host.routers.iter().zip(&raw.routers) {
+        for (interface, written) in router.interfaces.iter().zip(&written.interfaces) {
+            if let (Some((of, _)), Some(port)) = (host.punted_by(interface.port), &written.port) {
+                findings
+                    .note(Kind::BadValue, format!("`port` cannot be `{}`", port.get_ref()))
+                    .at(port.span(), format!("this is how router {} talks to its kernel", of.name))
+                    .help("name a [[port]]")
+                    .keep();
+                continue;
+            }
+            let (port, vlan) = (interface.port, interface.vlan);
+            let own = Packets::OfRouter(router.id, port, vlan);
+            let known = [(own, OWN), (Packets::OfAny(port, vlan, interface.mac), ANY)];
+            let first = known.iter().find_map(|(key, words)| Some((seen.get(key)?, words)));
+            if let Some((first, (message, help))) = first {
+                findings
+                    .note(Kind::Duplicate, *message)
+                    .at(written.span.clone(), "packets for this one")
+                    .at(Span::clone(first), "are packets for this one")
+                    .help(*help)
+                    .keep();
+            }
+            for (key, _) in known {
+                seen.entry(key).or_insert_with(|| written.span.clone());
+            }
+            let name = host.port(port).map_or("", |port| port.name.as_str());
+            if !leads_to(host, port, router.id) {
+                findings
+                    .note(
+                        Kind::Unused,
+                        format!("nothing that comes in by port {name} goes to router {}", router.name),
+                    )
+                    .at(written.span.clone(), "gets no packets")
+                    .help(format!(
+                        "add a [[rule]] with `from = \"{name}\"` and `router = \"{}\"`",
+                        router.name
+                    ))
+                    .keep();
+            }
+        }
+    }
+}
+
+/// Whether packets that come in by a port may go to a router.
+fn leads_to(host: &Host, port: PortId, router: RouterId) -> bool {
+    let forward = host.port(port).is_some_and(|port| port.policy.forward == Forward::Router(router));
+    forward || host.rules_from(port).any(|rule| rule.actions.verdict == Some(Verdict::Router(router)))
+}

@@ -1,0 +1,186 @@
+//! Virtual routers: a network namespace decides, the engine forwards as it has decided.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use netvm_policy::{PortId, Rate, RouterId};
+use netvm_wire::{MacAddr, VlanId};
+
+use crate::stable::hash;
+
+/// A virtual router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterConfig {
+    /// Its number.
+    pub id: RouterId,
+    /// Its name.
+    pub name: String,
+    /// Its interfaces, at least one, in the order of the file.
+    pub interfaces: Vec<RouterInterface>,
+}
+
+impl RouterConfig {
+    /// Name of its network namespace, the one for `ip netns`.
+    #[must_use]
+    pub fn namespace(&self) -> String {
+        format!("netvm-{}", self.name)
+    }
+
+    /// The interface whose punt port that is.
+    #[must_use]
+    pub fn punted_by(&self, port: PortId) -> Option<&RouterInterface> {
+        self.interfaces.iter().find(|interface| interface.punt == port)
+    }
+}
+
+/// An interface of a virtual router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterInterface {
+    /// Its name in the namespace; 1 to 15 bytes (`IFNAMSIZ`).
+    pub name: String,
+    /// Where its packets come in and go out. Its MTU is the interface's.
+    pub port: PortId,
+    /// The outer tag of its packets there; `None`: they have none. No other interface of the router has the same.
+    pub vlan: Option<VlanId>,
+    /// Its address.
+    pub mac: MacAddr,
+    /// Addresses that it is given; what has others in the namespace keeps them.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Packets a second that the engine gives to the kernel at most.
+    pub punt_rate: u32,
+    /// The port to the kernel, one of [`super::Host::ports`] that is in no file.
+    pub punt: PortId,
+    /// Name of the host's end of the veth pair whose other end the interface is; the punt port's device.
+    pub host_end: String,
+}
+
+/// Packets a second that an interface gives to the kernel, if nothing else is said: what a kernel thread answers (ARP,
+/// ICMP) in about a tenth of a core.
+pub const PUNT_RATE: u32 = 10_000;
+/// Bursts are what comes in a tenth of a second,
+const BURSTS_PER_SECOND: u32 = 10;
+/// but at least this: two bursts of a worker.
+const LEAST_BURST: u32 = 64;
+
+impl RouterInterface {
+    /// What the engine gives to the kernel at most, in packets.
+    #[must_use]
+    pub fn punt_limit(&self) -> Rate {
+        let burst = (self.punt_rate / BURSTS_PER_SECOND).max(LEAST_BURST);
+        Rate { per_second: self.punt_rate.into(), burst: burst.into() }
+    }
+
+    /// Name of the punt port.
+    pub(crate) fn punt_name(router: &str, interface: &str) -> String {
+        format!("{router}.{interface}")
+    }
+
+    /// The address of an interface that was given none: locally administered, and always the same for these names.
+    pub(crate) fn own_mac(router: &str, interface: &str) -> MacAddr {
+        let [a, b, c, d, e, ..] = named(router, interface).to_be_bytes();
+        MacAddr([0x02, a, b, c, d, e])
+    }
+
+    /// The name of the host's end for these names of a router and its interface: 14 bytes, always the same.
+    #[must_use]
+    pub fn host_end_of(router: &str, interface: &str) -> String {
+        format!("nv{:012x}", named(router, interface) >> 16)
+    }
+}
+
+fn named(router: &str, interface: &str) -> u64 {
+    hash(router.bytes().chain([0]).chain(interface.bytes()))
+}
+
+/// An address that an interface has, with the length of the prefix that is reached by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix.
+    pub length: u8,
+}
+
+/// Why a text is not an interface's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseInterfaceAddressError {
+    /// Not an address and a length.
+    #[error("write an address with the length of its prefix, such as \"10.0.0.1/24\" or \"2001:db8::1/64\"")]
+    Syntax,
+    /// More bits than the address has.
+    #[error("a prefix of {0} bits at most is possible")]
+    Length(u8),
+    /// An address that no interface can have.
+    #[error("give an address of one host: not 0.0.0.0, ::, a loopback or a multicast one")]
+    NotAHost,
+}
+
+impl FromStr for InterfaceAddress {
+    type Err = ParseInterfaceAddressError;
+
+    /// `10.0.0.1/24`, `2001:db8::1/64`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        use ParseInterfaceAddressError::{Length, NotAHost, Syntax};
+        let (address, length) = text.split_once('/').ok_or(Syntax)?;
+        let address: IpAddr = address.parse().map_err(|_| Syntax)?;
+        if length.is_empty() || !length.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(Syntax);
+        }
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.parse().ok().filter(|length| *length <= most).ok_or(Length(most))?;
+        let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+        let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+        if mapped || broadcast || address.is_unspecified() || address.is_loopback() || address.is_multicast()
+        {
+            return Err(NotAHost);
+        }
+        Ok(Self { address, length })
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_hosts() {
+        use ParseInterfaceAddressError::{Length, NotAHost, Syntax};
+        for text in ["10.0.0.1/24", "2001:db8::1/64", "fe80::1/10", "192.0.2.0/31", "10.0.0.1/32"] {
+            assert_eq!(text.parse::<InterfaceAddress>().unwrap().to_string(), text);
+        }
+        for (text, error) in [
+            ("10.0.0.1", Syntax),
+            ("10.0.0/24", Syntax),
+            ("10.0.0.1/+8", Syntax),
+            ("10.0.0.1/", Syntax),
+            ("10.0.0.1/33", Length(32)),
+            ("::1:1/129", Length(128)),
+            ("10.0.0.1/999", Length(32)),
+            ("0.0.0.0/0", NotAHost),
+            ("127.0.0.1/8", NotAHost),
+            ("224.0.0.5/32", NotAHost),
+            ("ff02::1/128", NotAHost),
+            ("::/0", NotAHost),
+            ("::ffff:10.0.0.1/96", NotAHost),
+        ] {
+            assert_eq!(text.parse::<InterfaceAddress>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn derived_names_fit_and_differ() {
+        let end = RouterInterface::host_end_of("blue", "lan");
+        assert!(end.len() <= 15 && end.starts_with("nv"), "{end}");
+        assert_ne!(end, RouterInterface::host_end_of("blu", "elan"));
+        let mac = RouterInterface::own_mac("blue", "lan");
+        assert!(mac.is_local() && !mac.is_multicast(), "{mac}");
+        assert_ne!(mac, RouterInterface::own_mac("blue", "wan"));
+    }
+}

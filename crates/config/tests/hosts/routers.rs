@@ -1,0 +1,61 @@
+//! Random virtual routers.
+
+use netvm_config::model::{
+    Forward, Host, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId, RouterInterface, Verdict,
+};
+use netvm_wire::{MacAddr, VlanId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// Port, a quarter of the VLAN, whether it has addresses, punt rate.
+type RawInterface = (Index, u16, bool, u32);
+
+pub fn router() -> impl Strategy<Value = (String, Vec<RawInterface>)> {
+    let interface = (any::<Index>(), 0u16..=1000, any::<bool>(), 1u32..=100_000_000);
+    ("[A-Za-z0-9_.-]{0,12}", vec(interface, 1..4))
+}
+
+/// Gives the host routers, and has them take the place of switching here and there.
+pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
+    let ports = host.ports.len();
+    for (n, (suffix, interfaces)) in (0u8..).zip(routers) {
+        let id = RouterId(n.into());
+        let name = format!("r{n}{suffix}");
+        let mut router = RouterConfig { id, name, interfaces: Vec::new() };
+        for (place, (port, vlan, addressed, punt_rate)) in (0u8..).zip(interfaces) {
+            let port = host.ports[port.index(ports)].clone();
+            let addresses = ["10.0.0.1/24", "2001:db8::1/64"].map(|address| address.parse().unwrap());
+            let name = format!("i{place}");
+            let punt = PortId(host.ports.len() as u16);
+            let host_end = RouterInterface::host_end_of(&router.name, &name);
+            host.ports.push(PortConfig {
+                id: punt,
+                name: format!("{}.{name}", router.name),
+                kind: PortKind::AfXdp { interface: host_end.clone(), generic: false },
+                queues: 1,
+                mtu: port.mtu,
+                group: host.landing_group(&port),
+                policy: PortPolicy { forward: Forward::Router(id), ..PortPolicy::default() },
+            });
+            router.interfaces.push(RouterInterface {
+                name,
+                port: port.id,
+                vlan: VlanId::new(vlan * 4 + u16::from(place)).ok(),
+                mac: MacAddr([2, 0, 0, 0, n, place]),
+                addresses: if addressed { addresses.into() } else { Vec::new() },
+                punt_rate,
+                punt,
+                host_end,
+            });
+        }
+        host.routers.push(router);
+    }
+    let Some(first) = host.routers.first().map(|router| router.id) else { return };
+    for rule in host.rules.iter_mut().filter(|rule| rule.actions.verdict == Some(Verdict::Normal)) {
+        rule.actions.verdict = Some(Verdict::Router(first));
+    }
+    for port in host.ports.iter_mut().filter(|port| port.policy.forward == Forward::Normal) {
+        port.policy.forward = Forward::Router(first);
+    }
+}
