@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netvm_config::model::MAX_ROUTERS;
 use netvm_region::{MAX_CHAINS, MAX_PORTS};
 use netvm_wire::Malformed;
 
@@ -73,6 +74,18 @@ pub struct ChainCounters {
     pub drops: Drops,
 }
 
+/// What one worker counts of one virtual router.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct RouterCounters {
+    /// Packets that were forwarded by its table.
+    pub forwarded: Counter,
+    /// Packets that its kernel got.
+    pub punted: Counter,
+    /// Packets that came from its kernel.
+    pub from_kernel: Counter,
+}
+
 /// What one worker counts of one NF thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -137,6 +150,8 @@ pub struct WorkerCounters {
     pub ports: Box<[PortCounters]>,
     /// By chain number.
     pub chains: Box<[ChainCounters]>,
+    /// By router number.
+    pub routers: Box<[RouterCounters]>,
     /// By link number.
     pub links: Box<[LinkCounters]>,
     /// By [`Stage`].
@@ -169,6 +184,7 @@ impl WorkerCounters {
         Self {
             ports: many(MAX_PORTS),
             chains: many(MAX_CHAINS),
+            routers: many(MAX_ROUTERS),
             links: many(MAX_LINKS),
             stages: Default::default(),
             turns: Counter::default(),

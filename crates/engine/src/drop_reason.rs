@@ -61,11 +61,20 @@ pub enum DropReason {
     NoPeer,
     /// The virtual router has no interface with the port and VLAN that the packet came in by.
     NoRouterInterface,
+    /// Sent to another MAC address than that of the virtual router's interface.
+    NotForRouter,
+    /// An IP header that no router passes on: too short, of another version, with wrong lengths or a wrong checksum, or with
+    /// an address that no packet on a link can have (RFC 1812 sections 5.2.2 and 5.3.7, RFC 4291 section 2.5).
+    BadIpHeader,
+    /// The route says: nowhere.
+    Blackhole,
+    /// More packets than the kernel of a virtual router is to get.
+    PuntQuota,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::Rule,
         Self::Rejected,
         Self::Denied,
@@ -94,6 +103,10 @@ impl DropReason {
         Self::PortDown,
         Self::NoPeer,
         Self::NoRouterInterface,
+        Self::NotForRouter,
+        Self::BadIpHeader,
+        Self::Blackhole,
+        Self::PuntQuota,
     ];
 
     /// How many there are.
@@ -131,6 +144,10 @@ impl DropReason {
             Self::PortDown => "port-down",
             Self::NoPeer => "no-peer",
             Self::NoRouterInterface => "no-router-interface",
+            Self::NotForRouter => "not-for-router",
+            Self::BadIpHeader => "bad-ip-header",
+            Self::Blackhole => "blackhole",
+            Self::PuntQuota => "punt-quota",
         }
     }
 }

@@ -13,12 +13,14 @@ mod manager;
 mod memory;
 mod policy;
 mod port;
+mod router;
 mod snapshot;
 mod topology;
 mod worker;
 
 pub use counters::{
-    ChainCounters, Counter, Drops, LinkCounters, PortCounters, Stage, StageCounters, WorkerCounters,
+    ChainCounters, Counter, Drops, LinkCounters, PortCounters, RouterCounters, Stage, StageCounters,
+    WorkerCounters,
 };
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
@@ -26,8 +28,8 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowView, FlowWord};
 pub use manager::{
     AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, GuestShape, InstanceState,
-    InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, StageView, StartError, ThreadView,
-    WorkerView,
+    InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, RouterView, StageView, StartError,
+    ThreadView, UnknownRouter, WorkerView,
 };
 pub use netvm_region::{Greeting, Notify};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use netvm_config::model::RouterId;
 use netvm_region::{MAX_PORTS, Sticky};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, PortId};
 use crate::policy::{DecisionCounters, Policy};
+use crate::router::RouterPath;
 
 /// How one of several replicas is chosen.
 #[derive(Clone, Debug)]
@@ -104,7 +106,7 @@ impl PortBits {
 }
 
 /// All of it. Vectors are indexed by number; `None` where there is no such thing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Snapshot {
     /// What packets are looked up in.
     pub(crate) policy: Arc<Policy>,
@@ -120,12 +122,18 @@ pub(crate) struct Snapshot {
     pub(crate) roles: Vec<Option<Target>>,
     /// The ports that NFs of each group may name.
     pub(crate) groups: Vec<Option<PortBits>>,
+    pub(crate) routers: Box<[Option<Arc<RouterPath>>]>,
 }
 
 impl Snapshot {
     #[inline(always)]
     pub(crate) fn chain(&self, chain: ChainId) -> Option<&ChainPath> {
         self.chains.get(chain.index())?.as_ref()
+    }
+
+    #[inline(always)]
+    pub(crate) fn router(&self, router: RouterId) -> Option<&RouterPath> {
+        self.routers.get(router.index())?.as_deref()
     }
 
     #[inline(always)]

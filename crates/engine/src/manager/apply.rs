@@ -68,6 +68,7 @@ impl Engine {
         let shared = host.into();
         let host: &Host = &shared;
         self.check_live(host)?;
+        let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
         let new_groups = self.make_groups(host)?;
         for memory in new_groups.iter().flat_map(|group| &group.memories) {
             for port in self.ports.values() {
@@ -90,6 +91,7 @@ impl Engine {
         };
         let before = std::mem::replace(&mut self.host, Arc::clone(&shared));
         self.reaper.free(before);
+        self.routers.follow(&shared, quotas);
         self.forget_shortened();
         self.follow_sticky();
         let gone: Vec<GroupId> =

@@ -143,7 +143,11 @@ impl Engine {
     /// not sent.
     #[must_use]
     pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
-        self.policy.trace(from, headers, length, super::policies::now())
+        let mut steps = self.policy.trace(from, headers, length, super::policies::now());
+        if let Some(Step::Router(router)) = steps.last() {
+            self.trace_routed(*router, from, headers, length, &mut steps);
+        }
+        steps
     }
 
     /// The addresses that L2 switching knows.

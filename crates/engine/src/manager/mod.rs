@@ -23,6 +23,7 @@ mod paths;
 mod policies;
 mod ports;
 mod reaper;
+mod routers;
 mod shortened;
 mod totals;
 mod view;
@@ -46,6 +47,8 @@ use paths::{View, members};
 pub use ports::OpenError;
 use ports::PortState;
 use reaper::Reaper;
+use routers::Routers;
+pub use routers::{RouterView, UnknownRouter};
 use shortened::ShortChain;
 pub use totals::RoleTotals;
 pub use view::{
@@ -226,6 +229,7 @@ pub struct Engine {
     next_instance: u32,
     next_ticket: u64,
     started: Instant,
+    routers: Routers,
     reaper: Reaper,
 }
 
@@ -293,6 +297,7 @@ impl Engine {
             next_instance: 1,
             next_ticket: 1,
             started: Instant::now(),
+            routers: Routers::start()?,
             reaper: Reaper::start()?,
         })
     }
@@ -328,6 +333,7 @@ impl Engine {
         self.serve_departures();
         self.serve_audits();
         self.serve_policy();
+        self.serve_routers();
         self.serve_shortened();
         self.retire_groups();
         let fault = |(id, state): (&PortId, &mut PortState)| {
@@ -370,8 +376,9 @@ impl Engine {
         let (policy, counts) = (&self.policy, &self.counts);
         let shortened: Vec<_> = self.shortened.iter().map(|short| short.chain).collect();
         let (shortened, sticky) = (&shortened, &self.sticky);
-        let view =
-            View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened, sticky };
+        let routers = self.routers.paths();
+        let (host, roles, watched) = (&*self.host, &roles, &watched);
+        let view = View { host, roles, watched, policy, counts, shortened, sticky, routers };
         let mut published = Vec::new();
         for (id, group) in &mut self.groups {
             let before = group.table.clone();
@@ -390,8 +397,9 @@ impl Engine {
         let (policy, counts) = (&self.policy, &self.counts);
         let shortened: Vec<_> = self.shortened.iter().map(|short| short.chain).collect();
         let (shortened, sticky) = (&shortened, &self.sticky);
-        let view =
-            View { host: &self.host, roles: &roles, watched: &watched, policy, counts, shortened, sticky };
+        let routers = self.routers.paths();
+        let (host, roles, watched) = (&*self.host, &roles, &watched);
+        let view = View { host, roles, watched, policy, counts, shortened, sticky, routers };
         for (n, worker) in self.workers.iter_mut().enumerate() {
             worker.order(Command::Snapshot(Arc::new(view.snapshot(n))));
         }

@@ -11,6 +11,7 @@ use super::instance::{Instance, InstanceState};
 use crate::drop_reason::DropReason;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
 use crate::policy::{DecisionCounters, HitCounts, Policy};
+use crate::router::RouterPath;
 use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target, put};
 
 /// The NF threads that take packets of one role.
@@ -52,13 +53,16 @@ pub(super) struct View<'a> {
     pub(super) shortened: &'a [Shortened],
     /// For each role that flows stick to, each worker's table.
     pub(super) sticky: &'a BTreeMap<RoleId, Vec<Arc<Sticky>>>,
+    /// By number.
+    pub(super) routers: &'a [Option<Arc<RouterPath>>],
 }
 
 impl View<'_> {
     /// The snapshot of one worker, which is the `worker`th.
     pub(super) fn snapshot(&self, worker: usize) -> Snapshot {
         let (policy, hits) = (Arc::clone(self.policy), self.hits(worker));
-        let mut snapshot = Snapshot { policy, hits, ..Snapshot::default() };
+        let routers = self.routers.into();
+        let mut snapshot = Snapshot { policy, hits, routers, ..Snapshot::default() };
         for port in &self.host.ports {
             snapshot.ports.add(port.id);
             if self.host.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {

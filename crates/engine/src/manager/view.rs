@@ -173,7 +173,7 @@ impl Engine {
         self.workers.iter().map(view)
     }
 
-    fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
+    pub(super) fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
         self.workers.iter().map(|worker| of(&worker.counters)).sum()
     }
 

@@ -1,8 +1,8 @@
 //! What becomes of a packet, step by step, without a packet: by the same tables that workers use.
 
-use netvm_policy::RuleId;
+use netvm_policy::{RouterId, RuleId};
 use netvm_switch::Forward;
-use netvm_wire::{FlowKey, Malformed};
+use netvm_wire::{FlowKey, MacAddr, Malformed, VlanId};
 
 use super::{Outcome, Policy};
 use crate::drop_reason::DropReason;
@@ -39,6 +39,19 @@ pub enum Step {
     Switched(Option<PortId>),
     /// It enters a chain.
     Chain(ChainId),
+    /// It goes to a virtual router.
+    Router(RouterId),
+    /// The router sends it on, rewritten.
+    NextHop {
+        /// The port that it leaves by.
+        port: PortId,
+        /// With this tag.
+        vlan: Option<VlanId>,
+        /// To this neighbour.
+        mac: MacAddr,
+    },
+    /// The router's kernel gets it.
+    Punted,
     /// It leaves by a port.
     Out(PortId),
     /// Its sender is told that it was refused.
@@ -48,7 +61,8 @@ pub enum Step {
 }
 
 impl Policy {
-    /// The way of a packet of `length` bytes that begins with `headers` and comes in by `from`, up to where it leaves by a port or enters a chain.
+    /// The way of a packet of `length` bytes that begins with `headers` and comes in by `from`, up to where it leaves by a port, enters a chain or
+    /// goes to a router.
     pub(crate) fn trace(&self, from: PortId, headers: &[u8], length: usize, tick: u32) -> Vec<Step> {
         let mut steps = vec![Step::In(from)];
         let Some(ingress) = self.ingress(from) else {
@@ -94,7 +108,7 @@ impl Policy {
             Outcome::Chain(chain) => steps.push(Step::Chain(chain)),
             Outcome::Port(out) => self.trace_out(from, out, key, &mut steps),
             Outcome::Normal => self.trace_switched(from, key, tick, &mut steps),
-            Outcome::Router(_) => steps.push(Step::Dropped(DropReason::NoRouterInterface)),
+            Outcome::Router(router) => steps.push(Step::Router(router)),
             Outcome::Allow | Outcome::Undecided => steps.push(Step::Dropped(DropReason::NoRule)),
         }
         steps
@@ -142,7 +156,13 @@ impl Policy {
     }
 
     /// What a port's rules for the way out say.
-    fn trace_out(&self, from: PortId, out: PortId, key: Result<FlowKey, Malformed>, steps: &mut Vec<Step>) {
+    pub(crate) fn trace_out(
+        &self,
+        from: PortId,
+        out: PortId,
+        key: Result<FlowKey, Malformed>,
+        steps: &mut Vec<Step>,
+    ) {
         if let Some(egress) = self.egress(out)
             && let (Some(lookup), Ok(key)) = (egress.lookup(from), key)
         {

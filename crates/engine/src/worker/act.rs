@@ -149,7 +149,7 @@ impl Path {
                 Some(effect) => self.enter_as_told(snapshot, chain, effect, from, batch),
             },
             Outcome::Normal => self.send_switched(snapshot, treatment.resolved, from, batch),
-            Outcome::Router(_) => self.drop_at_port(from.port, DropReason::NoRouterInterface, batch),
+            Outcome::Router(router) => self.route(snapshot, router, from, batch),
             Outcome::Drop(reason) => self.drop_at_port(from.port, reason, batch),
             Outcome::Reject => self.reject_senders(from, batch),
             // A port's own word is none of these.
@@ -173,6 +173,11 @@ impl Path {
 
     /// Drops what exceeds a rate; the first of the burst are those that conform.
     pub(super) fn police(&mut self, meter: &Meter, port: PortId, batch: &mut Batch) {
+        self.limit(meter, port, DropReason::Policed, batch);
+    }
+
+    /// As [`Path::police`], with another reason.
+    pub(super) fn limit(&mut self, meter: &Meter, port: PortId, reason: DropReason, batch: &mut Batch) {
         let mut lengths = [0u32; MOST];
         for (length, mbuf) in lengths.iter_mut().zip(batch.as_slice()) {
             *length = mbuf.pkt_len();
@@ -180,7 +185,7 @@ impl Path {
         let admitted = meter.admit_run(self.now, &lengths[..batch.len()]);
         let mut excess = batch.split_off(admitted);
         if !excess.is_empty() {
-            self.drop_at_port(port, DropReason::Policed, &mut excess);
+            self.drop_at_port(port, reason, &mut excess);
         }
     }
 

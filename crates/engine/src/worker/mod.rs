@@ -29,6 +29,7 @@ mod places;
 mod receive;
 mod reject;
 mod retag;
+mod route;
 mod screen;
 mod screened;
 mod sticky;
@@ -48,6 +49,7 @@ pub(crate) use lookup::Flows;
 use lookup::Found;
 pub(crate) use mailbox::{Command, Event};
 use path::Path;
+pub(crate) use route::{Class, Head, V4, V6, flow_hash};
 use sweep::Sweeps;
 
 /// Orders that can wait for a worker.

@@ -133,6 +133,12 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
             }
             None => format!("enters chain {chain}"),
         },
+        Step::Router(router) => format!("goes to router {}", Names::router(host, *router)),
+        Step::NextHop { port, vlan, mac } => {
+            let vlan = vlan.map(|vlan| format!(" with VLAN {}", vlan.get())).unwrap_or_default();
+            format!("is routed to {mac} behind port {}{vlan}", Names::port(host, *port))
+        }
+        Step::Punted => "the router's kernel gets it".to_owned(),
         Step::Out(port) => format!("leaves by port {}", Names::port(host, *port)),
         Step::Answered => "its sender is told".to_owned(),
         Step::Dropped(reason) => format!("is dropped: {}", reason.name()),

@@ -1,0 +1,93 @@
+//! Virtual routers as workers see them: part of the snapshot, immutable.
+
+use std::sync::Arc;
+
+use netvm_config::model::RouterId;
+use netvm_router::Tables;
+use netvm_switch::Meter;
+use netvm_wire::{MacAddr, VlanId};
+
+use crate::ids::PortId;
+
+/// An interface of a router.
+#[derive(Clone, Debug)]
+pub(crate) struct InterfacePath {
+    /// Where its packets come in and leave.
+    pub(crate) port: PortId,
+    /// With this tag.
+    pub(crate) vlan: Option<VlanId>,
+    pub(crate) mac: MacAddr,
+    /// Longest IP packet.
+    pub(crate) mtu: u32,
+    /// The way to the kernel.
+    pub(crate) punt: PortId,
+    /// What the kernel gets of it at most.
+    pub(crate) quota: Arc<Meter>,
+}
+
+/// A VLAN of a port, 0 for none, and the interface whose packets these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct At {
+    port: u16,
+    vlan: u16,
+    interface: u16,
+}
+
+/// A router.
+pub(crate) struct RouterPath {
+    pub(crate) id: RouterId,
+    /// In the order of the configuration, which is that of [`netvm_router::Hop::interface`].
+    pub(crate) interfaces: Box<[InterfacePath]>,
+    pub(crate) tables: Arc<Tables>,
+    /// By port, then by VLAN.
+    at: Box<[At]>,
+}
+
+/// The interfaces of a router on one port.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a>(&'a [At]);
+
+impl RouterPath {
+    pub(crate) fn new(id: RouterId, interfaces: Box<[InterfacePath]>, tables: Arc<Tables>) -> Self {
+        let at = |(n, interface): (u16, &InterfacePath)| At {
+            port: interface.port.0,
+            vlan: interface.vlan.map_or(0, VlanId::get),
+            interface: n,
+        };
+        let mut at: Box<[At]> = (0..).zip(&interfaces).map(at).collect();
+        at.sort_unstable();
+        Self { id, interfaces, tables, at }
+    }
+
+    /// Those on a port.
+    pub(crate) fn on(&self, port: PortId) -> Here<'_> {
+        let first = self.at.partition_point(|at| at.port < port.0);
+        let count = self.at[first..].partition_point(|at| at.port == port.0);
+        Here(&self.at[first..first + count])
+    }
+
+    /// The one whose packets come from the kernel by that port.
+    pub(crate) fn from_kernel(&self, port: PortId) -> Option<&InterfacePath> {
+        self.interfaces.iter().find(|interface| interface.punt == port)
+    }
+
+    /// The interface of that number.
+    #[inline(always)]
+    pub(crate) fn interface(&self, number: u16) -> Option<&InterfacePath> {
+        self.interfaces.get(usize::from(number))
+    }
+}
+
+impl Here<'_> {
+    #[inline(always)]
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one of a VLAN; 0 is none.
+    #[inline(always)]
+    pub(crate) fn with(self, vlan: u16) -> Option<u16> {
+        let place = self.0.binary_search_by_key(&vlan, |at| at.vlan).ok()?;
+        self.0.get(place).map(|at| at.interface)
+    }
+}

@@ -1,0 +1,158 @@
+//! The headers that a router looks at and changes, in private memory: copied out of a packet once, checked, changed and
+//! written back as a whole, so that whoever maps the cell can bring nothing else into them.
+
+use dpdk::Mbuf;
+use netvm_router::{Checked, check_v4, check_v6, forward_v4, forward_v6};
+use netvm_wire::{EtherType, MacAddr};
+
+use crate::drop_reason::DropReason;
+use crate::ids::PortId;
+use crate::router::{InterfacePath, RouterPath};
+
+/// Bytes that are looked at: Ethernet's header, a tag, IPv6's header, in one cache line.
+const COPY: usize = 64;
+/// Bytes free in front of them, for a tag.
+const ROOM: usize = 8;
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+/// The shortest IPv4 header, which is all that is forwarded.
+pub(crate) const V4: usize = 20;
+/// IPv6's.
+pub(crate) const V6: usize = 40;
+const _: () = assert!(ETHERNET + TAG + V6 <= COPY && TAG <= ROOM);
+
+/// What is to become of a packet, as far as its headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A route is to be looked up for an IPv4 packet of `length` bytes.
+    V4 { destination: u32, length: u32 },
+    /// The same of IPv6.
+    V6 { destination: u128, length: u32 },
+    /// The kernel gets it.
+    Punt,
+    /// Nobody.
+    Drop(DropReason),
+}
+
+/// Private copy of a packet's first bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Head {
+    bytes: [u8; ROOM + COPY],
+    /// Bytes of the packet that there are.
+    copied: u8,
+    /// Of these, the ones in front of the IP header.
+    l2: u8,
+    /// Number of the interface that it came in by.
+    interface: u16,
+}
+
+impl Head {
+    pub(crate) const EMPTY: Self = Self { bytes: [0; ROOM + COPY], copied: 0, l2: 0, interface: 0 };
+
+    /// Copies a packet's.
+    #[inline(always)]
+    pub(super) fn read(&mut self, mbuf: &Mbuf) {
+        let Some(line) = self.bytes.last_chunk_mut::<COPY>() else { return };
+        let copied = match mbuf.copy_first(line) {
+            0 => mbuf.copy_to(line),
+            copied => copied,
+        };
+        self.copied = copied as u8;
+    }
+
+    /// Copies those of bytes.
+    pub(crate) fn of(packet: &[u8]) -> Self {
+        let copied = packet.len().min(COPY);
+        let mut head = Self { copied: copied as u8, ..Self::EMPTY };
+        head.bytes[ROOM..ROOM + copied].copy_from_slice(&packet[..copied]);
+        head
+    }
+
+    /// Number of the interface that it came in by, once it is classified.
+    #[inline(always)]
+    pub(crate) const fn interface(&self) -> u16 {
+        self.interface
+    }
+
+    /// Whether it has an outer tag.
+    #[inline(always)]
+    pub(super) const fn is_tagged(&self) -> bool {
+        self.l2 as usize > ETHERNET
+    }
+
+    /// Finds the interface of a packet of `length` bytes that came in by `port`, and checks it.
+    #[inline(always)]
+    pub(crate) fn classify(&mut self, router: &RouterPath, port: PortId, length: u32) -> Class {
+        let end = ROOM + usize::from(self.copied).min(COPY);
+        let packet = &self.bytes[ROOM..end];
+        let Some(ethernet) = packet.first_chunk::<ETHERNET>() else {
+            return Class::Drop(DropReason::BadIpHeader);
+        };
+        let mut ether_type = EtherType(u16::from_be_bytes([ethernet[12], ethernet[13]]));
+        let (mut vlan, mut l2) = (0, ETHERNET);
+        if ether_type.is_vlan() {
+            let Some([_, _, high, low]) = packet.get(ETHERNET..).and_then(|rest| rest.first_chunk()) else {
+                return Class::Drop(DropReason::BadIpHeader);
+            };
+            let tag = u16::from_be_bytes([packet[ETHERNET], packet[ETHERNET + 1]]);
+            // VLAN 0 says a priority and no VLAN (IEEE 802.1Q, table 9-2).
+            (vlan, l2) = (tag & 0x0fff, ETHERNET + TAG);
+            ether_type = EtherType(u16::from_be_bytes([*high, *low]));
+        }
+        self.l2 = l2 as u8;
+        let Some(number) = router.on(port).with(vlan) else {
+            return Class::Drop(DropReason::NoRouterInterface);
+        };
+        self.interface = number;
+        let [a, b, c, d, e, f, ..] = *ethernet;
+        let to = MacAddr([a, b, c, d, e, f]);
+        if to.is_multicast() {
+            return Class::Punt;
+        }
+        if router.interface(number).is_none_or(|interface| interface.mac != to) {
+            return Class::Drop(DropReason::NotForRouter);
+        }
+        let (ip, room) = (&packet[l2..], (length as usize).saturating_sub(l2));
+        match ether_type {
+            EtherType::IPV4 => match check_v4(ip, room) {
+                Ok(Checked::Route { destination, length }) => Class::V4 { destination, length },
+                Ok(Checked::Punt(_)) => Class::Punt,
+                Err(_) => Class::Drop(DropReason::BadIpHeader),
+            },
+            EtherType::IPV6 => match check_v6(ip, room) {
+                Ok(Checked::Route { destination, length }) => Class::V6 { destination, length },
+                Ok(Checked::Punt(_)) => Class::Punt,
+                Err(_) => Class::Drop(DropReason::BadIpHeader),
+            },
+            _ => Class::Punt,
+        }
+    }
+
+    /// Bytes of the packet up to the end of an IP header of `header` bytes.
+    #[inline(always)]
+    pub(crate) fn old(&self, header: usize) -> u16 {
+        u16::from(self.l2) + header as u16
+    }
+
+    /// Makes it that of a packet which was classified as one to forward and leaves by `out` for `to`, and returns what takes
+    /// the place of the first [`Self::old`] bytes. `None` if its time to live ends here.
+    #[inline(always)]
+    pub(crate) fn forward(&mut self, out: &InterfacePath, to: MacAddr, header: usize) -> Option<&[u8]> {
+        let ip = ROOM + usize::from(self.l2);
+        let counted = self.bytes.get_mut(ip..ip + header)?;
+        if header == V4 { forward_v4(counted) } else { forward_v6(counted) }.ok()?;
+        let priority = if self.is_tagged() { self.bytes[ROOM + ETHERNET] & 0xf0 } else { 0 };
+        let tag = if out.vlan.is_some() { TAG } else { 0 };
+        let start = ip - ETHERNET - tag;
+        let link = self.bytes.get_mut(start..start + ETHERNET + 2)?;
+        link[..6].copy_from_slice(&to.0);
+        link[6..12].copy_from_slice(&out.mac.0);
+        if let Some(vlan) = out.vlan {
+            link[12..14].copy_from_slice(&EtherType::VLAN.0.to_be_bytes());
+            let [high, low] = vlan.get().to_be_bytes();
+            link[14..16].copy_from_slice(&[priority | high, low]);
+        }
+        // The EtherType in front of the IP header stays where it is.
+        self.bytes.get(start..ip + header)
+    }
+}

@@ -1,0 +1,140 @@
+//! Whatever bytes come: they are looked at within bounds, and what is forwarded is what came, but for what a router changes.
+
+use std::sync::Arc;
+
+use netvm_config::model::RouterId;
+use netvm_router::Tables;
+use netvm_switch::Meter;
+use netvm_wire::{FrameBuilder, MacAddr, VlanId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+const PORT: PortId = PortId(0);
+const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+/// Interfaces without a tag, with VLAN 5 on the same port, and with VLAN 7 on another one.
+fn router() -> RouterPath {
+    let interface = |port, vlan, last| InterfacePath {
+        port: PortId(port),
+        vlan: VlanId::new(vlan).ok(),
+        mac: MacAddr([2, 0, 0, 0, 0, last]),
+        mtu: 1500,
+        punt: PortId(100 + u16::from(last)),
+        quota: Arc::new(Meter::new(None, None, 1_000_000_000).unwrap()),
+    };
+    let interfaces = Box::new([interface(0, 0, 1), interface(0, 5, 1), interface(1, 7, 3)]);
+    RouterPath::new(RouterId(0), interfaces, Arc::new(Tables::new()))
+}
+
+fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
+    [&frame[..12], &tag, &frame[12..]].concat()
+}
+
+fn frame(to: MacAddr, v6: bool) -> Vec<u8> {
+    let (source, destination) = if v6 { ("2001:db8::1", "2001:db8:1::2") } else { ("10.0.0.1", "192.0.2.2") };
+    let frame = FrameBuilder::new(PEER, to).ip(source.parse().unwrap(), destination.parse().unwrap());
+    frame.ttl(64).udp(1000, 53).payload(b"whose?").to_vec().unwrap()
+}
+
+#[test]
+fn packets_are_their_interface_s() {
+    let router = router();
+    let class = |frame: &[u8]| Head::of(frame).classify(&router, PORT, frame.len() as u32);
+    let plain = frame(OWN, false);
+    assert!(matches!(class(&plain), Class::V4 { destination: 0xc000_0202, length: 34 }));
+    assert!(matches!(class(&frame(OWN, true)), Class::V6 { length: 54, .. }));
+    for (tag, expected) in [
+        ([0x81, 0, 0, 5], Class::V4 { destination: 0xc000_0202, length: 34 }),
+        ([0x88, 0xa8, 0xe0, 5], Class::V4 { destination: 0xc000_0202, length: 34 }),
+        // A priority, and no VLAN.
+        ([0x81, 0, 0xe0, 0], Class::V4 { destination: 0xc000_0202, length: 34 }),
+        ([0x81, 0, 0, 7], Class::Drop(DropReason::NoRouterInterface)),
+    ] {
+        assert_eq!(class(&tagged(&plain, tag)), expected, "{tag:?}");
+    }
+    // A second tag is not looked behind.
+    let twice = tagged(&tagged(&plain, [0x81, 0, 0, 9]), [0x81, 0, 0, 5]);
+    assert_eq!(class(&twice), Class::Punt);
+    assert_eq!(class(&frame(MacAddr::BROADCAST, false)), Class::Punt);
+    assert_eq!(class(&frame(MacAddr([2, 0, 0, 0, 0, 2]), false)), Class::Drop(DropReason::NotForRouter));
+    assert_eq!(class(&plain[..13]), Class::Drop(DropReason::BadIpHeader));
+    assert_eq!(class(&plain[..33]), Class::Drop(DropReason::BadIpHeader));
+}
+
+#[test]
+fn fragments_of_a_datagram_go_one_way() {
+    let key = |port, fragment| {
+        let frame = frame(OWN, false);
+        let mut key = FlowKey::of_frame(&frame, frame.len()).unwrap();
+        (key.destination_port, key.fragment) = (port, fragment);
+        Some(key)
+    };
+    let first = flow_hash(key(53, Fragment::First));
+    assert_eq!(first, flow_hash(key(0, Fragment::Later)));
+    assert_ne!(flow_hash(key(53, Fragment::Whole)), flow_hash(key(54, Fragment::Whole)));
+}
+
+/// Bytes that look like something now and then.
+fn packets() -> impl Strategy<Value = Vec<u8>> {
+    let of = prop_oneof![Just(frame(OWN, false)), Just(frame(OWN, true))];
+    let tag = prop_oneof![Just(None), Just(Some([0x81, 0, 0x60, 5])), any::<[u8; 4]>().prop_map(Some)];
+    let spoilt = (of, tag, vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), 0usize..100);
+    prop_oneof![
+        vec(any::<u8>(), 0..100),
+        spoilt.prop_map(|(frame, tag, spoils, length)| {
+            let mut frame = tag.map_or_else(|| frame.clone(), |tag| tagged(&frame, tag));
+            for (at, byte) in spoils {
+                let at = at.index(frame.len());
+                frame[at] = byte;
+            }
+            frame.truncate(frame.len().min(length + 20));
+            frame
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn nothing_is_read_or_changed_that_is_not_to_be(packet in packets(), cut in 0u32..200, out in 0u16..3) {
+        let router = router();
+        let mut head = Head::of(&packet);
+        let length = (packet.len() as u32).saturating_sub(cut / 20);
+        let header = match head.classify(&router, PORT, length) {
+            Class::V4 { length: ip, .. } => {
+                prop_assert!(ip <= length);
+                V4
+            }
+            Class::V6 { length: ip, .. } => {
+                prop_assert!(ip <= length);
+                V6
+            }
+            Class::Punt | Class::Drop(_) => return Ok(()),
+        };
+        let old = usize::from(head.old(header));
+        let l2 = old - header;
+        let interface = router.interface(out).unwrap();
+        let new = head.forward(interface, PEER, header).unwrap().to_vec();
+        prop_assert_eq!(&new[..6], &PEER.0);
+        prop_assert_eq!(&new[6..12], &interface.mac.0);
+        let ip = new.len() - header;
+        prop_assert_eq!(ip, if out == 0 { 14 } else { 18 });
+        if let Some(vlan) = interface.vlan {
+            let priority = if l2 == 18 { packet[14] & 0xf0 } else { 0 };
+            prop_assert_eq!(&new[12..16], &[0x81, 0, priority, vlan.get() as u8]);
+        }
+        prop_assert_eq!(&new[ip - 2..ip], &packet[l2 - 2..l2]);
+        let (before, after) = (&packet[l2..old], &new[ip..]);
+        let changes: Vec<usize> = (0..header).filter(|n| before[*n] != after[*n]).collect();
+        let (ttl, allowed) = if header == V4 { (8, &[8usize, 10, 11][..]) } else { (7, &[7][..]) };
+        prop_assert_eq!(before[ttl] - 1, after[ttl]);
+        prop_assert!(changes.iter().all(|n| allowed.contains(n)), "{:?}", changes);
+        if header == V4 {
+            prop_assert_eq!(netvm_wire::checksum::internet_checksum(after), 0);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A router with two interfaces between captures, and frames for it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use netvm_config::model::{
+    EngineConfig, Forward, Host, PortConfig, PortKind, RouterConfig, RouterId, RouterInterface,
+};
+use netvm_engine::{PortId, RouterView};
+use netvm_router::{Hop, NextHop, NextHopId, Update};
+use netvm_wire::{FrameBuilder, IpNet, MacAddr, VlanId, checksum};
+
+use super::pcap::{Scratch, finish};
+use super::support::Rig;
+
+/// Ports, by number: those of the interfaces, and those to the kernel.
+pub const LAN: u16 = 0;
+pub const WAN: u16 = 1;
+pub const LAN_PUNT: u16 = 2;
+pub const WAN_PUNT: u16 = 3;
+
+/// A host on the LAN, the router's interfaces, and the gateway behind its other one.
+pub const HOST: MacAddr = MacAddr([2, 0, 0, 0, 1, 9]);
+pub const IN: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
+pub const OUT: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
+pub const GATEWAY: MacAddr = MacAddr([2, 0, 0, 0, 9, 1]);
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub fn v4(to: &str) -> FrameBuilder<'static> {
+    FrameBuilder::new(HOST, IN).ip(ip("10.0.0.9"), ip(to)).ttl(64)
+}
+
+pub fn v6(to: &str) -> FrameBuilder<'static> {
+    FrameBuilder::new(HOST, IN).ip(ip("2001:db8::9"), ip(to)).ttl(64)
+}
+
+/// A datagram that has a route, of which there are no two.
+pub fn datagram(of_v6: bool, number: u32) -> Vec<u8> {
+    let frame = if of_v6 { v6("2001:db8:1::2") } else { v4("192.0.2.2") };
+    frame.udp(1000, 53).payload(&number.to_be_bytes()).to_vec().unwrap()
+}
+
+/// A frame with a tag, if the VLAN is none of 0.
+pub fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+    if vlan == 0 {
+        return frame.to_vec();
+    }
+    let [high, low] = vlan.to_be_bytes();
+    [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
+}
+
+/// With the right header checksum, if it is IPv4.
+pub fn seal(mut frame: Vec<u8>) -> Vec<u8> {
+    if frame[14] >> 4 == 4 {
+        let end = 14 + usize::from(frame[14] & 15) * 4;
+        frame[24..26].fill(0);
+        let sum = checksum::internet_checksum(&frame[14..end]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    frame
+}
+
+pub fn via(interface: u16) -> NextHop {
+    NextHop::Via(Hop { interface, mac: GATEWAY })
+}
+
+pub fn route(net: &str, to: u16) -> (IpNet, Option<NextHopId>) {
+    (net.parse().unwrap(), Some(NextHopId(to)))
+}
+
+/// By the gateway, connected, to the router itself, and nowhere.
+pub fn routes() -> Update {
+    Update {
+        next_hops: vec![(NextHopId(1), via(1)), (NextHopId(2), NextHop::Blackhole)],
+        routes: vec![
+            route("192.0.2.0/24", 1),
+            route("2001:db8:1::/48", 1),
+            route("224.0.0.0/3", 1),
+            route("fe80::/10", 1),
+            route("10.0.0.0/24", 0),
+            route("10.0.0.1/32", 0),
+            route("198.51.100.0/24", 2),
+        ],
+    }
+}
+
+/// A router whose interfaces have these VLANs on these ports; what comes in by the LAN goes to it.
+pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host {
+    let interface = |name: &str, port, vlan, mac, punt| RouterInterface {
+        name: name.to_owned(),
+        port: PortId(port),
+        vlan: VlanId::new(vlan).ok(),
+        mac,
+        addresses: Vec::new(),
+        punt_rate: 1_000_000,
+        punt: PortId(punt),
+        host_end: RouterInterface::host_end_of("blue", name),
+    };
+    for port in [LAN, LAN_PUNT, WAN_PUNT] {
+        ports[usize::from(port)].policy.forward = Forward::Router(RouterId(0));
+    }
+    let interfaces =
+        vec![interface("lan", LAN, inside, IN, LAN_PUNT), interface("wan", WAN, outside, OUT, WAN_PUNT)];
+    let routers = vec![RouterConfig { id: RouterId(0), name: "blue".to_owned(), interfaces }];
+    Host { ports, routers, ..Host::default() }
+}
+
+/// The same between captures: `frames` come in by the LAN, `from_kernel` from the kernel for the other interface. IP packets of
+/// more than 150 bytes are too long for that.
+pub fn host(scratch: &Scratch, frames: &[Vec<u8>], from_kernel: &[Vec<u8>], vlans: (u16, u16)) -> Host {
+    let mut ports = vec![
+        scratch.port(LAN, frames),
+        scratch.port(WAN, &[]),
+        scratch.port(LAN_PUNT, &[]),
+        scratch.port(WAN_PUNT, from_kernel),
+    ];
+    ports[usize::from(WAN)].mtu = 150;
+    routed(ports, vlans)
+}
+
+/// Applies a host and tells its router the routes before anything comes in.
+pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) {
+    let mut quiet = host.clone();
+    for port in &mut quiet.ports {
+        if let PortKind::Pcap { input, .. } = &mut port.kind {
+            *input = None;
+        }
+    }
+    rig.engine.apply(&quiet).unwrap();
+    rig.engine.update_router(RouterId(0), update.clone()).unwrap();
+    let routes = update.routes.iter().filter(|(net, _)| matches!(net, IpNet::V4(_))).count();
+    let known = |engine: &netvm_engine::Engine| engine.routers()[0].routes.0 == routes;
+    assert!(rig.until(super::LIMIT, known), "{}", rig.story());
+    rig.engine.apply(host).unwrap();
+}
+
+/// What came of captures.
+pub struct Played {
+    /// Drops at all ports, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    pub router: RouterView,
+}
+
+impl Played {
+    pub fn new(
+        scratch: &Scratch,
+        frames: &[Vec<u8>],
+        from_kernel: &[Vec<u8>],
+        vlans: (u16, u16),
+        update: &Update,
+    ) -> Self {
+        Self::of(&host(scratch, frames, from_kernel, vlans), update)
+    }
+
+    pub fn of(host: &Host, update: &Update) -> Self {
+        let mut rig = Rig::new(&EngineConfig::default());
+        start_routed(&mut rig, host, update);
+        let free = rig.free_cells();
+        finish(&mut rig);
+        let router = rig.engine.routers()[0];
+        let mut drops = BTreeMap::new();
+        for (reason, count) in rig.engine.ports().iter().flat_map(|port| port.drops.clone()) {
+            *drops.entry(reason.name()).or_insert(0) += count;
+        }
+        // Closing the ports gives back what they hold.
+        rig.engine
+            .apply(&Host { ports: Vec::new(), routers: Vec::new(), rules: Vec::new(), ..host.clone() })
+            .unwrap();
+        let home = |rig: &Rig| rig.free_cells().iter().zip(&free).all(|(now, before)| now >= before);
+        assert!(home(&rig), "{:?} of {free:?} cells are back", rig.free_cells());
+        Self { drops, router }
+    }
+}
