@@ -121,8 +121,8 @@ pub fn host(scratch: &Scratch, frames: &[Vec<u8>], from_kernel: &[Vec<u8>], vlan
     routed(ports, vlans)
 }
 
-/// Applies a host and tells its router the routes before anything comes in.
-pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) {
+/// Applies a host and tells its router the routes before anything comes in. Returns how many cells were free then.
+pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) -> Vec<u32> {
     let mut quiet = host.clone();
     for port in &mut quiet.ports {
         if let PortKind::Pcap { input, .. } = &mut port.kind {
@@ -134,7 +134,9 @@ pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) {
     let routes = update.routes.iter().filter(|(net, _)| matches!(net, IpNet::V4(_))).count();
     let known = |engine: &netvm_engine::Engine| engine.routers()[0].routes.0 == routes;
     assert!(rig.until(super::LIMIT, known), "{}", rig.story());
+    let free = rig.free_cells();
     rig.engine.apply(host).unwrap();
+    free
 }
 
 /// What came of captures.
@@ -157,8 +159,7 @@ impl Played {
 
     pub fn of(host: &Host, update: &Update) -> Self {
         let mut rig = Rig::new(&EngineConfig::default());
-        start_routed(&mut rig, host, update);
-        let free = rig.free_cells();
+        let free = start_routed(&mut rig, host, update);
         finish(&mut rig);
         let router = rig.engine.routers()[0];
         let mut drops = BTreeMap::new();

@@ -156,12 +156,13 @@ impl State {
                 port: interface.port,
                 vlan: interface.vlan,
                 mac: interface.mac,
-                mtu: host.port(interface.port)?.mtu.into(),
+                // Without its port nothing leaves by it, and the kernel is told of that.
+                mtu: host.port(interface.port).map_or(0, |port| port.mtu.into()),
                 punt: interface.punt,
                 quota: Arc::clone(quota),
             })
         };
-        // All are there: the configuration knows every port, and each has its quota.
+        // Each has its quota.
         let interfaces = router.interfaces.iter().filter_map(interface).collect();
         RouterPath::new(router.id, interfaces, Arc::clone(&self.tables))
     }
