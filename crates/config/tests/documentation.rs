@@ -93,7 +93,7 @@ fn every_key_is_documented_and_every_documented_key_is_one() {
             { to = "b", drop = true, set_vlan = 1, mirror = "a", police = { bits = 1 }, match = { protocol = "icmp", icmp_type = 1, icmp_code = 1 } },
             { reject = true, match = { vlan = 1, inner_vlan = 2, source_mac = "02:00:00:00:00:01", destination_mac = "02:00:00:00:00:01", ether_type = "arp", arp_operation = "reply" } },
             { from = "a", out = "a" },
-            { from = "a", router = "z" },
+            { from = "d", router = "z" },
             { from = "b", allow = true },
             { from = "c", normal = true },
             { count = true },

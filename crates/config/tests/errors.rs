@@ -338,7 +338,7 @@ fn what_is_missing_is_shown_at_the_table() {
     let text = GOOD.replace("drop = true", "");
     assert_eq!(
         found_help(&text),
-        "add `chain = \"…\"`, `out = \"…\"` (a port), `drop = true`, `reject = true`, `allow = true` or `normal = true`; \
+        "add `chain = \"…\"`, `out = \"…\"` (a port), `router = \"…\"`, `drop = true`, `reject = true`, `allow = true` or `normal = true`; \
          `count = true` for a rule that only counts"
     );
 }

@@ -93,7 +93,7 @@ fn every_error_names_the_place_and_the_remedy() {
         ("name = \"lan\"", "name = \"all\"", 0, Kind::BadName, "another name"),
         ("name = \"lan\"", "name = \"a-very-long-name\"", 0, Kind::BadName, "at most 15"),
         ("name = \"lan\"", "name = \"l n\"", 0, Kind::BadName, "A-Z a-z"),
-        ("name = \"lan\"", "name = \"wan\"", 8, Kind::Duplicate, "a name of its own"),
+        ("name = \"lan\"", "name = \"wan\"", 7, Kind::Duplicate, "a name of its own"),
         ("port = \"inside\"", "port = \"insid\"", 0, Kind::UnknownName, "did you mean `inside`?"),
         ("port = \"inside\"", "port = \"blue.wan\"", 0, Kind::BadValue, "name a [[port]]"),
         ("vlan = 10", "vlan = 4095", 0, Kind::BadValue, "from 1 to 4094"),
@@ -135,14 +135,14 @@ fn every_error_names_the_place_and_the_remedy() {
         (
             "[[router]]\nname = \"blue\"\n",
             "[[router]]\nname = \"blue\"\n[[router.interface]]\nname = \"dmz\"\nport = \"uplink\"",
-            15,
+            12,
             Kind::Duplicate,
             "addresses of several networks",
         ),
         (
             "[[router]]\nname = \"blue\"\n",
             "[[router]]\nname = \"red\"\ninterface = [{ name = \"x\", port = \"uplink\", mac = \"02:00:00:00:00:01\" }]\n[[router]]\nname = \"blue\"\n",
-            0,
+            13,
             Kind::Duplicate,
             "another `mac`, `vlan` or `port`",
         ),
@@ -258,7 +258,7 @@ fn plans_say_which_ports_to_the_kernel_are_disturbed() {
     );
     assert_eq!(
         planned("mtu = 9000", "mtu = 8000"),
-        "~ port blue.lan: mtu 9000 → 8000\n    port blue.lan is reopened (mtu 9000 → 8000)\n\
-         ~ port inside: mtu 9000 → 8000\n    port inside is reopened (mtu 9000 → 8000)\n"
+        "~ port inside: mtu 9000 → 8000\n    port inside is reopened (mtu 9000 → 8000)\n\
+         ~ port blue.lan: mtu 9000 → 8000\n    port blue.lan is reopened (mtu 9000 → 8000)\n"
     );
 }

@@ -5,17 +5,24 @@ use toml::Spanned;
 use crate::model::{
     Forward, Host, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId, RouterInterface,
 };
-use crate::raw::{Name, RawInterface, RawRouter};
+use crate::raw::{Name, RawRouter};
 
-/// Names of the punt ports, in the order of their numbers. The place of each is that of the interface's name.
+/// Names of the punt ports, in the order of their numbers. The place of each is that of the interface's name; a name that
+/// a router's interface had before was complained of already.
 pub(super) fn punt_names(routers: &[RawRouter]) -> Vec<Name> {
-    let name = |(router, interface): (&RawRouter, &RawInterface)| {
-        let (router, interface) = (router.name.as_ref()?, interface.name.as_ref()?);
+    let name = |(router, n): (&RawRouter, usize)| {
+        let (before, rest) = router.interfaces.split_at_checked(n)?;
+        let (router, interface) = (router.name.as_ref()?, rest.first()?.name.as_ref()?);
+        if before
+            .iter()
+            .any(|before| before.name.as_ref().is_some_and(|name| name.get_ref() == interface.get_ref()))
+        {
+            return None;
+        }
         let name = RouterInterface::punt_name(router.get_ref(), interface.get_ref());
         Some(Spanned::new(interface.span(), name))
     };
-    let interfaces =
-        routers.iter().flat_map(|router| router.interfaces.iter().map(move |item| (router, item)));
+    let interfaces = routers.iter().flat_map(|router| (0..router.interfaces.len()).map(move |n| (router, n)));
     interfaces.map(name).collect()
 }
 
