@@ -67,7 +67,7 @@ impl RouterPath {
     }
 
     /// The one whose packets come from the kernel by that port.
-    pub(crate) fn from_kernel(&self, port: PortId) -> Option<&InterfacePath> {
+    pub(crate) fn punted_by(&self, port: PortId) -> Option<&InterfacePath> {
         self.interfaces.iter().find(|interface| interface.punt == port)
     }
 

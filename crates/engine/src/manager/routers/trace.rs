@@ -25,7 +25,7 @@ impl Engine {
             return steps.push(lost);
         };
         let key = FlowKey::of_frame(headers, length);
-        if let Some(interface) = router.from_kernel(from) {
+        if let Some(interface) = router.punted_by(from) {
             return self.policy.trace_out(from, interface.port, key, steps);
         }
         let (mut head, frame_length) = (Head::of(headers), length);

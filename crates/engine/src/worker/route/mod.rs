@@ -100,7 +100,7 @@ impl Path {
             return self.drop_at_port(from.port, DropReason::NoRouterInterface, batch);
         };
         if router.on(from.port).is_empty() {
-            return match router.from_kernel(from.port) {
+            return match router.punted_by(from.port) {
                 Some(interface) => self.send_for_kernel(snapshot, router, interface, from, batch),
                 None => self.drop_at_port(from.port, DropReason::NoRouterInterface, batch),
             };
