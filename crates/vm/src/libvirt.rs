@@ -71,7 +71,7 @@ impl Machine {
             if let Some(initrd) = initrd {
                 writeln!(xml, "    <initrd>{}</initrd>", escape_path(initrd))?;
             }
-            writeln!(xml, "    <cmdline>{}</cmdline>", escape(&command_line(append)))?;
+            writeln!(xml, "    <cmdline>{}</cmdline>", escape(&command_line(append, self.accel)))?;
         }
         writeln!(xml, "  </os>\n  <features>\n    <acpi/>\n  </features>")?;
         let mode = match self.accel {
@@ -169,7 +169,7 @@ mod tests {
             "<vcpupin vcpu='0' cpuset='1,3'/>",
             "path='/run/netvm/guest1,a.sock' mode='client'>",
             "<reconnect enabled='yes' timeout='1'/>",
-            "<cmdline>console=ttyS0 quiet</cmdline>",
+            "<cmdline>console=ttyS0 no_timer_check quiet</cmdline>",
         ] {
             assert!(xml.contains(part), "{part}: {xml}");
         }

@@ -15,6 +15,9 @@ const QUEUE_SLOTS: u16 = 1024;
 /// (`msix_set_vector_notifiers`).
 const SOUND_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 
+/// Linux's parameter for taking the timer for sound.
+const NO_TIMER_CHECK: &str = "no_timer_check";
+
 /// QEMU's number for the descriptor that the console is copied to.
 const LOG_SET: u32 = 1;
 
@@ -162,7 +165,7 @@ impl Machine {
                 if let Some(initrd) = initrd {
                     arguments.pair("-initrd", initrd.display());
                 }
-                arguments.pair("-append", command_line(append));
+                arguments.pair("-append", command_line(append, self.accel));
             }
             Boot::Image { path, is_qcow2 } => {
                 let format = if *is_qcow2 { "qcow2" } else { "raw" };
@@ -209,12 +212,15 @@ pub(crate) fn vectors(accel: Accel, version: Version, queues: u16) -> Option<u16
     (queues > 1).then_some(2 * queues + 2)
 }
 
-/// The kernel's command line with the console that netvm shows.
-pub(crate) fn command_line(append: &str) -> String {
-    if append.split_whitespace().any(|word| word.starts_with("console=")) {
-        return append.to_owned();
-    }
-    format!("console=ttyS0 {append}").trim_end().to_owned()
+/// The kernel's command line with the console that netvm shows. Where QEMU translates, Linux is kept from measuring whether the
+/// timer interrupts: on a busy machine it finds that it does not, and panics ("IO-APIC + timer doesn't work!"). Under KVM it
+/// leaves that out by itself.
+pub(crate) fn command_line(append: &str, accel: Accel) -> String {
+    let has = |start: &str| append.split_whitespace().any(|word| word.starts_with(start));
+    let console = (!has("console=")).then_some("console=ttyS0");
+    let unmeasured = (accel != Accel::Kvm && !has(NO_TIMER_CHECK)).then_some(NO_TIMER_CHECK);
+    let words = console.into_iter().chain(unmeasured).chain((!append.is_empty()).then_some(append));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 impl Accel {
@@ -310,7 +316,7 @@ pub(crate) mod tests {
             "-smp 1,maxcpus=2",
             "memory-backend-memfd,id=ram,size=512M,share=on",
             "-chardev socket,id=port0,path=/run/netvm/guest1,,a.sock,reconnect=1",
-            "-append console=ttyS0 quiet",
+            "-append console=ttyS0 no_timer_check quiet",
             "socket,id=qmp,fd=7,server=on,wait=off",
             "-add-fd fd=9,set=1 -chardev socket,id=serial,fd=8,server=on,wait=off,logfile=/dev/fdset/1,logappend=on",
         ] {
@@ -320,6 +326,14 @@ pub(crate) mod tests {
             !text.contains("vectors") && !text.contains("mq=on") && !text.contains("host-nodes"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_kernel_gets_a_console_and_takes_an_emulated_timer_for_sound() {
+        assert_eq!(command_line("", Accel::Tcg), "console=ttyS0 no_timer_check");
+        assert_eq!(command_line("quiet", Accel::Kvm), "console=ttyS0 quiet");
+        assert_eq!(command_line("console=hvc0 a=b", Accel::KvmOrTcg), "no_timer_check console=hvc0 a=b");
+        assert_eq!(command_line("no_timer_check", Accel::Tcg), "console=ttyS0 no_timer_check");
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Rig {
             .arg(image.folder.join("kernel"))
             .arg("-initrd")
             .arg(image.folder.join("initrd"));
-        command.args(["-append", "console=ttyS0 quiet panic=-1"]);
+        command.args(["-append", "console=ttyS0 no_timer_check quiet panic=-1"]);
         command.args(["-serial", "stdio"]).stdout(std::fs::File::create(&console).unwrap());
         command.args(memory.arguments()).stdin(Stdio::piped());
         let passed: Vec<i32> = memory.descriptors().map(|fd| fd.as_raw_fd()).collect();
