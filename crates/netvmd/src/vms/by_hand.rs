@@ -23,10 +23,11 @@ use super::boot::{Boot, at};
 use super::doors::{Door, Doors};
 use super::folder::{Folder, FolderError, Record, started};
 use super::instance::{Instance, InstanceError};
-use super::keeper::{FAREWELL, GRACE, Keeper, NF_GRACE, Told, another, greeting};
+use super::keeper::{FAREWELL, GRACE, Keeper, NF_GRACE, another, greeting};
 use super::monitor::{Heard, Monitor};
 use super::recipe::{NfRecipe, VmRecipe};
 use super::status::VmPhase;
+use super::told::Told;
 use crate::engine_thread::{EngineGone, EngineHandle};
 
 /// How soon to try again what has failed.

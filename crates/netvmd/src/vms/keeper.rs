@@ -22,10 +22,12 @@ use tokio::time::{sleep, timeout};
 use super::boot::{Boot, BootNews};
 use super::folder::Folder;
 use super::instance::Instance;
+use super::kept::Wish;
 use super::launch::{launch, pin};
 use super::process::Machine;
 use super::recipe::VmRecipe;
 use super::status::{Attached, VmPhase, VmStatus};
+use super::told::{End, SHUT_DOWN, Told};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
@@ -38,47 +40,6 @@ pub(super) const GRACE: Duration = Duration::from_secs(20);
 pub(super) const NF_GRACE: Duration = Duration::from_secs(5);
 /// How long QEMU may take to end once told to, or once its control socket is closed.
 pub(super) const FAREWELL: Duration = Duration::from_secs(3);
-
-/// How a guest ended that was not told to.
-const SHUT_DOWN: &str = "the guest has shut down";
-
-/// What a VM is to be.
-#[derive(Clone, Debug)]
-pub(super) struct Wish {
-    /// What to start; `None`: it is not configured any more.
-    pub(super) recipe: Option<Arc<VmRecipe>>,
-    /// When to start it again.
-    pub(super) restart: Restart,
-    /// How long it has for booting.
-    pub(super) boot_timeout: Duration,
-    /// Whether the configuration says that it is to run.
-    pub(super) is_started: bool,
-    /// Whether it should run.
-    pub(super) is_up: bool,
-    /// Whether to do without asking the guest when it is to end.
-    pub(super) is_forced: bool,
-    /// Moves when what runs is to end, or what has ended is to start.
-    pub(super) generation: u64,
-}
-
-/// How one run ended.
-enum End {
-    /// It was told to.
-    Wished,
-    /// The guest has shut itself down.
-    ShutDown,
-    /// Otherwise.
-    Failed(String),
-}
-
-/// What QEMU has told of its end.
-#[derive(Default)]
-pub(super) struct Told {
-    has_panicked: bool,
-    has_shut_down: bool,
-    by_host: bool,
-    is_nf: bool,
-}
 
 pub(super) struct Keeper {
     pub(super) engine: EngineHandle,
@@ -344,8 +305,8 @@ impl Keeper {
     }
 
     pub(super) fn hear(&self, event: &Event, told: &mut Told) {
+        told.hear(event);
         let label = self.label();
-        let says = |key: &str, value: &str| event.data.get(key).and_then(Value::as_str) == Some(value);
         match event.name.as_str() {
             "STOP" => self.status.send_modify(|status| status.phase = VmPhase::Paused),
             "RESUME" => self.status.send_modify(|status| status.phase = VmPhase::Running),
@@ -353,16 +314,8 @@ impl Keeper {
                 tracing::info!("{label}: the guest has reset");
                 self.status.send_modify(|status| status.resets += 1);
             }
-            "GUEST_PANICKED" => {
-                tracing::warn!("{label}: the guest has panicked");
-                told.has_panicked = true;
-            }
-            "SHUTDOWN" => {
-                told.has_panicked |= says("reason", "guest-panic");
-                let ways = ["guest-shutdown", "guest-reset", "host-qmp-system-reset"];
-                told.has_shut_down |= ways.iter().any(|way| says("reason", way));
-                told.by_host |= says("reason", "host-signal") || says("reason", "host-qmp-quit");
-            }
+            "GUEST_PANICKED" => tracing::warn!("{label}: the guest has panicked"),
+            "SHUTDOWN" => {}
             _ => tracing::debug!("{label}: {} {}", event.name, event.data),
         }
     }
@@ -416,36 +369,6 @@ impl Keeper {
 
     pub(super) fn label(&self) -> String {
         format!("vm {}", self.status.borrow().name)
-    }
-}
-
-impl Told {
-    /// Nothing yet, of an NF or of an ordinary guest.
-    pub(super) fn of(is_nf: bool) -> Self {
-        Self { is_nf, ..Self::default() }
-    }
-
-    /// How a QEMU ended that others had started.
-    pub(super) fn words(&self) -> String {
-        match self.end("ended".to_owned()) {
-            End::Wished => "told to end".to_owned(),
-            End::ShutDown => SHUT_DOWN.to_owned(),
-            End::Failed(how) => how,
-        }
-    }
-
-    fn end(&self, how: String) -> End {
-        if self.has_panicked {
-            End::Failed("the guest panicked".to_owned())
-        } else if self.has_shut_down && self.is_nf {
-            End::Failed("its NF has ended, or the guest has reset".to_owned())
-        } else if self.has_shut_down {
-            End::ShutDown
-        } else if self.by_host {
-            End::Failed("QEMU was told to end by somebody else".to_owned())
-        } else {
-            End::Failed(how)
-        }
     }
 }
 

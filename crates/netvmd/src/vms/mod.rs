@@ -17,12 +17,14 @@ mod doors;
 mod folder;
 mod instance;
 mod keeper;
+mod kept;
 mod launch;
 mod monitor;
 mod process;
 mod qemu;
 mod recipe;
 mod status;
+mod told;
 
 pub use recipe::{VmRecipe, VmRecipeError};
 pub use status::{Attached, VmNews, VmPhase, VmStatus};
@@ -32,27 +34,13 @@ use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
 use folder::{Folder, Record};
-use keeper::{Keeper, Wish};
+use keeper::Keeper;
+use kept::{Kept, Prepared, Wish};
 use process::Machine;
 
 /// The VMs of a host, checked and found.
 #[derive(Debug)]
 pub struct PreparedVms(Vec<Prepared>);
-
-#[derive(Debug)]
-struct Prepared {
-    recipe: Arc<VmRecipe>,
-    restart: Restart,
-    boot_timeout: Duration,
-    is_up: bool,
-}
-
-/// A VM and the task that cares for it, which ends with this.
-#[derive(Debug)]
-struct Kept {
-    wish: watch::Sender<Wish>,
-    status: watch::Receiver<VmStatus>,
-}
 
 /// How to run a VM without netvmd.
 #[derive(Clone, Debug)]
@@ -322,89 +310,6 @@ impl Machines {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
         // What a panic left half done is still a list of VMs.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Prepared {
-    fn wish(&self) -> Wish {
-        Wish {
-            recipe: Some(Arc::clone(&self.recipe)),
-            restart: self.restart,
-            boot_timeout: self.boot_timeout,
-            is_started: self.is_up,
-            is_up: self.is_up,
-            is_forced: false,
-            generation: 0,
-        }
-    }
-}
-
-impl Kept {
-    /// What it is to be from now on; news when it starts for that.
-    fn change(&self, wanted: &Prepared) -> Option<VmNews> {
-        let mut starts = false;
-        self.wish.send_modify(|wish| {
-            let before = wish.recipe.replace(Arc::clone(&wanted.recipe));
-            wish.restart = wanted.restart;
-            wish.boot_timeout = wanted.boot_timeout;
-            let is_to_start = wanted.is_up && !std::mem::replace(&mut wish.is_started, wanted.is_up);
-            match before {
-                // It has come back.
-                None => {
-                    wish.is_up = wanted.is_up;
-                    wish.is_forced = false;
-                    wish.generation += 1;
-                    starts = wish.is_up;
-                }
-                Some(before) if before != wanted.recipe || is_to_start && !wish.is_up => {
-                    let is_manual = before.is_manual || wanted.recipe.is_manual;
-                    wish.is_up = (wish.is_up || is_to_start) && !wanted.recipe.is_manual;
-                    wish.is_forced = false;
-                    wish.generation += u64::from(wish.is_up || is_manual);
-                    starts = wish.is_up;
-                }
-                Some(_) => {}
-            }
-        });
-        starts.then(|| self.news())
-    }
-
-    fn dismiss(&self) {
-        self.wish.send_if_modified(|wish| {
-            let is_news = wish.recipe.take().is_some() || wish.is_up;
-            wish.generation += u64::from(is_news);
-            wish.is_up = false;
-            is_news
-        });
-    }
-
-    fn start(&self) -> VmNews {
-        let runs =
-            matches!(self.status.borrow().phase, VmPhase::Running | VmPhase::Paused | VmPhase::Starting);
-        self.wish.send_modify(|wish| {
-            wish.is_forced = false;
-            wish.generation += u64::from(!(runs && wish.is_up));
-            wish.is_up = true;
-        });
-        self.news()
-    }
-
-    fn stop(&self, is_forced: bool) -> VmNews {
-        self.wish.send_modify(|wish| {
-            wish.is_forced = is_forced;
-            wish.generation += 1;
-            wish.is_up = false;
-        });
-        self.news()
-    }
-
-    fn news(&self) -> VmNews {
-        VmNews { status: self.status.clone(), generation: self.wish.borrow().generation }
-    }
-
-    fn recipe_of_running(&self) -> Option<Arc<VmRecipe>> {
-        let wish = self.wish.borrow();
-        wish.recipe.clone().filter(|recipe| wish.is_up || recipe.is_manual)
     }
 }
 
