@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::by_hand::ByHand;
 use common::guest::{Image, Reaper};
-use common::{Daemon, ENGINE, Forward, PROGRAM, lane};
+use common::vm_nf::{config, no_cell_is_out, until_flowing};
+use common::{Daemon, Forward, PROGRAM};
 use netlib::Options;
 use netvm_api::{ApplyReply, Done, NfState, VmState, path};
 use rustix::process::Signal;
@@ -19,37 +20,6 @@ fn be_the_program() {
     if std::env::var(PROGRAM).as_deref() == Ok("forward") {
         netlib::run(&Options::new("forward"), |_| Forward).unwrap();
     }
-}
-
-/// A lane whose NF is a VM, with further keys.
-fn config(image: &Image, notify: &str) -> String {
-    let folder = image.folder.0.display();
-    let lane = lane("a", "").replace("rate = 5000", "rate = 500");
-    format!(
-        r#"{ENGINE}{lane}
-        [[vm]]
-        name = "box"
-        role = "a-nf"
-        notify = "{notify}"
-        kernel = "{folder}/kernel"
-        initrd = "{folder}/initrd"
-        append = "quiet panic=-1 {PROGRAM}=forward"
-        memory = 160
-        accel = "tcg"
-        "#
-    )
-}
-
-fn no_cell_is_out(daemon: &Daemon) {
-    daemon.until_slowly("every cell is free", |daemon| {
-        let region = daemon.stats().groups.remove(0).regions.remove(0);
-        region.in_nfs == 0 && region.free + region.in_engine == region.cells
-    });
-}
-
-fn until_flowing(daemon: &Daemon) {
-    let before = daemon.left("a");
-    daemon.until_slowly("packets leave the chain", |daemon| daemon.left("a") > before);
 }
 
 fn process_is_there(pid: u32) -> bool {
@@ -73,19 +43,19 @@ fn an_nf_in_a_vm_is_started_and_started_again() {
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("killed by signal 9"));
 
-    // Stopped in order, and started by hand.
-    let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
-    assert_eq!(daemon.vm("box").state, VmState::Stopped);
-    no_cell_is_out(&daemon);
-    let _: Done = daemon.post(&path::VM_START.replace("{vm}", "box"), "");
-    until_flowing(&daemon);
-
     let (status, error) = daemon.request("GET", &path::VM_BY_HAND.replace("{vm}", "box"), "");
     assert!(status == 409 && error.contains("start = \\\"manual\\\""), "{error}");
 
     // Another way of waking: the VM is another one.
     let _: ApplyReply = daemon.post(path::APPLY, &config(&image, "doorbell"));
     until_flowing(&daemon);
+
+    // Stopped in order, and started by hand.
+    let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
+    assert_eq!(daemon.vm("box").state, VmState::Stopped);
+    no_cell_is_out(&daemon);
+    let _: Done = daemon.post(&path::VM_START.replace("{vm}", "box"), "");
+    assert_eq!(daemon.vm("box").state, VmState::Running);
 
     // It ends with netvmd, whose memory it has.
     let pid = daemon.vm("box").pid.unwrap();

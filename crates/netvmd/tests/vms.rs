@@ -103,7 +103,7 @@ fn no_cell_is_lost(daemon: &Daemon) {
 
 #[test]
 fn guests_talk_through_the_switch_and_through_a_firewall() {
-    let Some(image) = Image::make() else { return };
+    let Some(image) = Image::make(2) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let text = format!("{ENGINE}{}{}", image.guest("a", NORMAL, ""), image.guest("b", NORMAL, ""));
     let daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
@@ -158,7 +158,7 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
 
 #[test]
 fn whoever_ends_nobody_else_is_disturbed() {
-    let Some(image) = Image::make() else { return };
+    let Some(image) = Image::make(2) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let text = format!(
         "{ENGINE}{}{}",
@@ -208,15 +208,17 @@ fn whoever_ends_nobody_else_is_disturbed() {
     kill(daemon.vm("b").pid.unwrap());
     daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 1);
     assert_eq!(daemon.vm("b").last_exit.as_deref().map(|how| how.starts_with("ended")), Some(true));
-    let mut b = daemon.shell("b");
-    b.address(2);
-    a.until("ping -c 1 -W 1 10.9.0.2");
+    daemon.until_slowly("b runs", |daemon| daemon.vm("b").state == VmState::Running);
+    a.must("true");
     kill(daemon.vm("b").pid.unwrap());
     daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 2);
     assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("killed by signal 9"));
 
-    // The guest resets.
     let mut b = daemon.shell("b");
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+
+    // The guest resets.
     let pid = daemon.vm("b").pid;
     b.type_in("echo b >/proc/sysrq-trigger");
     daemon.until_slowly("b has reset", |daemon| daemon.vm("b").resets > 0);
@@ -236,8 +238,7 @@ fn whoever_ends_nobody_else_is_disturbed() {
         drop(b);
         daemon.shell("b")
     };
-    b.address(2);
-    a.until("ping -c 1 -W 1 10.9.0.2");
+    a.must("true");
     assert_eq!(daemon.vm("a").pid, pids[0], "nothing of this was a's");
     assert_eq!((daemon.vm("a").restarts, daemon.vm("a").resets), (0, 0));
     no_cell_is_lost(&daemon);
@@ -260,7 +261,7 @@ fn whoever_ends_nobody_else_is_disturbed() {
 
 #[test]
 fn what_cannot_be_started_says_why() {
-    let Some(image) = Image::make() else { return };
+    let Some(image) = Image::make(1) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let folder = image.folder.0.clone();
     let good = format!("{ENGINE}{}", image.guest("a", NORMAL, "start = false"));
@@ -335,7 +336,7 @@ fn what_cannot_be_started_says_why() {
 
 #[test]
 fn a_guest_that_others_start_is_known_and_taken_over() {
-    let Some(image) = Image::make() else { return };
+    let Some(image) = Image::make(1) else { return };
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "start = \"manual\""));
     let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     daemon.until("it is awaited", |daemon| daemon.vm("a").state == VmState::Awaited);
@@ -356,7 +357,7 @@ fn a_guest_that_others_start_is_known_and_taken_over() {
 
 #[test]
 fn a_guest_that_does_not_boot_says_what_it_said() {
-    let Some(image) = Image::make() else { return };
+    let Some(image) = Image::make(1) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "boot_timeout = 1"));
     // Stays in a shell in place of starting anything.

@@ -1,26 +1,57 @@
 //! Guests that are booted for real, under QEMU's translator, and driven by a shell on their serial console.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvm_api::{VmInfo, VmState, path};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use super::{Daemon, Folder};
 
 /// How long a guest may take for anything, on a machine that has much else to do.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Guests take all the processors that there are: one test at a time has them.
-static TURN: Mutex<()> = Mutex::new(());
+/// Guests that may run at a time: each takes a processor.
+const PLACES: usize = 2;
+/// How soon a console is listened to in vain.
+const SILENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static LEFT: Condvar = Condvar::new();
+
+/// Places that a test has for its guests.
+struct Places(usize);
+
+impl Places {
+    fn take(places: usize) -> Self {
+        // What a panic has left is still a number.
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        while *taken + places > PLACES {
+            taken = LEFT.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        *taken += places;
+        Self(places)
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        LEFT.notify_all();
+    }
+}
 
 /// A kernel and an initramfs with a shell, in a folder that everybody may read.
 pub struct Image {
     pub folder: Arc<Folder>,
-    _turn: MutexGuard<'static, ()>,
+    _places: Places,
 }
 
 /// Says why a test is not made.
@@ -30,15 +61,15 @@ pub fn skip(why: &str) -> Option<Image> {
 }
 
 impl Image {
-    /// A guest with a shell; `None`, and a word on standard output, when this machine cannot make or run one.
-    pub fn make() -> Option<Self> {
+    /// For so many guests with a shell; `None`, and a word on standard output, when this machine cannot make or run them.
+    pub fn make(guests: usize) -> Option<Self> {
         let modules = ["virtio_pci", "virtio_net", "pvpanic-mmio"].map(|name| ["--module", name]).concat();
-        Self::with(|_| modules.into_iter().map(str::to_owned).collect())
+        Self::with(guests, |_| modules.into_iter().map(str::to_owned).collect())
     }
 
     /// A guest that is this test binary as an NF.
     pub fn of_this_program() -> Option<Self> {
-        Self::with(|folder| {
+        Self::with(1, |folder| {
             // Without what debuggers need, which would not fit the guest's memory.
             let program = folder.join("nf");
             let own = std::env::current_exe().unwrap();
@@ -50,8 +81,8 @@ impl Image {
     }
 
     /// An image that the script makes with these arguments.
-    fn with(arguments: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    fn with(guests: usize, arguments: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
+        let places = Places::take(guests);
         if !cfg!(target_arch = "x86_64") {
             return skip("the guest image is one of x86-64");
         }
@@ -62,7 +93,7 @@ impl Image {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
         // The kernel stays in the build folder, for the next test.
         let build = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("guest");
-        let made_in = build.join(format!("vms-{}", std::process::id()));
+        let made_in = build.join(folder.0.file_name().unwrap());
         let made = Command::new(script).arg(&made_in).args(arguments(&folder.0)).output().unwrap();
         if !made.status.success() {
             let why = String::from_utf8_lossy(&made.stderr).into_owned();
@@ -76,7 +107,7 @@ impl Image {
         let sockets = folder.0.join("sockets");
         std::fs::create_dir(&sockets).unwrap();
         std::fs::set_permissions(sockets, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-        Some(Self { folder, _turn: turn })
+        Some(Self { folder, _places: places })
     }
 
     /// A guest of that name behind a port of the same name, with further keys of each.
@@ -106,7 +137,7 @@ impl Image {
 
 /// A shell in a guest.
 pub struct Shell {
-    stream: UnixStream,
+    line: File,
     heard: String,
     commands: u32,
 }
@@ -114,9 +145,21 @@ pub struct Shell {
 impl Shell {
     /// Attaches to a console and waits for the shell.
     pub fn attach(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let mut shell = Self { stream, heard: String::new(), commands: 0 };
+        Self::over(OwnedFd::from(UnixStream::connect(socket).unwrap()).into())
+    }
+
+    /// The same for a console that is a pseudo-terminal.
+    pub fn on_terminal(path: &Path) -> Self {
+        let line = File::options().read(true).write(true).open(path).unwrap();
+        // It would say everything back to the guest.
+        let mut attributes = tcgetattr(&line).unwrap();
+        attributes.make_raw();
+        tcsetattr(&line, OptionalActions::Now, &attributes).unwrap();
+        Self::over(line)
+    }
+
+    fn over(line: File) -> Self {
+        let mut shell = Self { line, heard: String::new(), commands: 0 };
         shell.until_ready();
         shell
     }
@@ -127,7 +170,7 @@ impl Shell {
         loop {
             self.commands += 1;
             let n = self.commands;
-            self.stream.write_all(format!("echo up-$(({n}+0))-now\n").as_bytes()).unwrap();
+            self.line.write_all(format!("echo up-$(({n}+0))-now\n").as_bytes()).unwrap();
             let until = Instant::now() + Duration::from_millis(500);
             while Instant::now() < until {
                 self.listen();
@@ -140,17 +183,20 @@ impl Shell {
     }
 
     fn listen(&mut self) {
+        let mut ready = [PollFd::new(&self.line, PollFlags::IN)];
+        if poll(&mut ready, Some(&SILENCE)).unwrap() == 0 {
+            return;
+        }
         let mut bytes = [0; 4096];
-        match self.stream.read(&mut bytes) {
-            Ok(0) => panic!("the console has ended:\n{}", self.heard),
-            Ok(read) => self.heard.push_str(&String::from_utf8_lossy(&bytes[..read])),
-            Err(_) => {}
+        match self.line.read(&mut bytes) {
+            Ok(read) if read > 0 => self.heard.push_str(&String::from_utf8_lossy(&bytes[..read])),
+            ended => panic!("the console has ended ({ended:?}):\n{}", self.heard),
         }
     }
 
     /// Types a command, and does not wait for it.
     pub fn type_in(&mut self, command: &str) {
-        self.stream.write_all(format!("{command}\n").as_bytes()).unwrap();
+        self.line.write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
     /// Runs a command: what it printed, and its exit status.

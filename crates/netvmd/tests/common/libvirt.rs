@@ -1,0 +1,128 @@
+//! A libvirt of one's own for a test: `libvirtd` as QEMU's user, with all its files in a folder, and `virsh` to talk to it.
+
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use super::guest::Shell;
+use super::{Daemon, Folder};
+
+/// QEMU's user where the test is root's.
+const NOBODY: u32 = 65534;
+/// How long libvirtd may take until it answers: it asks every QEMU what it can do.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub struct Libvirt {
+    home: PathBuf,
+    daemon: Child,
+}
+
+impl Libvirt {
+    /// Starts one; `None`, and a word on standard output, when this machine has none.
+    pub fn start(folder: &Folder) -> Option<Self> {
+        let missing = ["libvirtd", "virsh", "virt-xml-validate"].into_iter().find(|program| {
+            let mut ask = Command::new(program);
+            ask.arg("--help").env("PATH", search()).stdout(Stdio::null()).stderr(Stdio::null());
+            ask.status().is_err()
+        });
+        if let Some(program) = missing {
+            println!("SKIP: no {program} (docs/testing.md says how to install libvirt)");
+            return None;
+        }
+        let home = folder.0.join("libvirt");
+        let configuration = home.join("config/libvirt");
+        std::fs::create_dir_all(&configuration).unwrap();
+        // As virtlogd, which would keep logs, is not there.
+        std::fs::write(configuration.join("qemu.conf"), "stdio_handler = \"file\"\n").unwrap();
+        if rustix::process::geteuid().is_root() {
+            for path in [&home, &home.join("config"), &configuration] {
+                chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        let log = std::fs::File::create(folder.0.join("libvirtd.log")).unwrap();
+        // Ends by itself when the test was killed, and nobody asks any more.
+        let mut libvirtd = command(&home, "libvirtd");
+        libvirtd.args(["--timeout", "120"]).stdin(Stdio::null());
+        libvirtd.stdout(log.try_clone().unwrap()).stderr(log);
+        let libvirt = Self { daemon: libvirtd.spawn().unwrap(), home };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = libvirt.try_virsh(&["version"]);
+            if answer.status.success() {
+                return Some(libvirt);
+            }
+            let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+            if said.contains("no connection driver") {
+                println!("SKIP: libvirt has no driver for QEMU (docs/testing.md says how to install it)");
+                return None;
+            }
+            assert!(Instant::now() < deadline, "libvirtd does not answer: {said}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn try_virsh(&self, words: &[&str]) -> Output {
+        command(&self.home, "virsh").args(["-q", "-c", "qemu:///session"]).args(words).output().unwrap()
+    }
+
+    /// What virsh says to a command that must succeed.
+    pub fn virsh(&self, words: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.try_virsh(words);
+        assert!(status.success(), "virsh {words:?}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8_lossy(&stdout).trim().to_owned()
+    }
+
+    /// Defines exactly what netvmd prints for this VM.
+    pub fn define(&self, daemon: &Daemon, vm: &str) {
+        let file = daemon.folder.0.join(format!("{vm}.xml"));
+        std::fs::write(&file, daemon.by_hand(vm).libvirt_xml).unwrap();
+        let file = file.to_str().unwrap();
+        let valid = command(&self.home, "virt-xml-validate").args([file, "domain"]).output().unwrap();
+        assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
+        self.virsh(&["define", file]);
+    }
+
+    /// Waits until libvirt knows that this VM has ended.
+    pub fn until_off(&self, daemon: &Daemon, vm: &str) {
+        daemon.until_slowly("libvirt knows of its end", |_| self.virsh(&["domstate", vm]) == "shut off");
+    }
+
+    /// The shell on the console of a VM that runs.
+    pub fn shell(&self, vm: &str) -> Shell {
+        Shell::on_terminal(self.virsh(&["ttyconsole", vm]).as_ref())
+    }
+}
+
+impl Drop for Libvirt {
+    fn drop(&mut self) {
+        // What a test has left.
+        let names = self.try_virsh(&["list", "--name"]).stdout;
+        for name in String::from_utf8_lossy(&names).split_whitespace() {
+            self.try_virsh(&["destroy", name]);
+        }
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+/// Where programs are: daemons are not where everybody looks.
+fn search() -> String {
+    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+/// A program of QEMU's user, whose files are in that folder.
+fn command(home: &std::path::Path, program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("PATH", search()).env("HOME", home).env("LC_ALL", "C").current_dir("/");
+    for (variable, folder) in
+        [("RUNTIME_DIR", "run"), ("CONFIG_HOME", "config"), ("CACHE_HOME", "cache"), ("DATA_HOME", "data")]
+    {
+        command.env(format!("XDG_{variable}"), home.join(folder));
+    }
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}

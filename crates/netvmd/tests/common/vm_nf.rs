@@ -1,0 +1,35 @@
+//! A lane whose NF is a VM, which is the test's own program.
+
+use super::guest::Image;
+use super::{Daemon, ENGINE, PROGRAM, lane};
+
+/// The configuration of lane `a` and VM `box`, with further keys.
+pub fn config(image: &Image, notify: &str) -> String {
+    let folder = image.folder.0.display();
+    let lane = lane("a", "").replace("rate = 5000", "rate = 500");
+    format!(
+        r#"{ENGINE}{lane}
+        [[vm]]
+        name = "box"
+        role = "a-nf"
+        notify = "{notify}"
+        kernel = "{folder}/kernel"
+        initrd = "{folder}/initrd"
+        append = "quiet panic=-1 {PROGRAM}=forward"
+        memory = 160
+        accel = "tcg"
+        "#
+    )
+}
+
+pub fn no_cell_is_out(daemon: &Daemon) {
+    daemon.until_slowly("every cell is free", |daemon| {
+        let region = daemon.stats().groups.remove(0).regions.remove(0);
+        region.in_nfs == 0 && region.free + region.in_engine == region.cells
+    });
+}
+
+pub fn until_flowing(daemon: &Daemon) {
+    let before = daemon.left("a");
+    daemon.until_slowly("packets leave the chain", |daemon| daemon.left("a") > before);
+}

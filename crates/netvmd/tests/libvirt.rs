@@ -1,0 +1,95 @@
+//! VMs that libvirt starts, from exactly the domains that netvmd prints: an NF, and an ordinary guest.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::guest::{Image, Reaper};
+use common::libvirt::Libvirt;
+use common::vm_nf::{config, no_cell_is_out, until_flowing};
+use common::{Daemon, ENGINE, Forward, PROGRAM};
+use netlib::Options;
+use netvm_api::{NfState, VmState};
+use rustix::process::Signal;
+
+/// Not a test but an NF, when the environment says so: that of a guest is its kernel's command line.
+#[test]
+fn be_the_program() {
+    if std::env::var(PROGRAM).as_deref() == Ok("forward") {
+        netlib::run(&Options::new("forward"), |_| Forward).unwrap();
+    }
+}
+
+/// The process of a VM, which is libvirt's.
+fn process_of_libvirt(daemon: &Daemon, vm: &str) -> rustix::process::Pid {
+    let pid = daemon.vm(vm).pid.unwrap();
+    let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(arguments.contains("id=charmonitor"), "not libvirt's: {arguments:?}");
+    rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap()
+}
+
+fn until_awaited(daemon: &Daemon, vm: &str) {
+    daemon.until_slowly("it is awaited", |daemon| daemon.vm(vm).state == VmState::Awaited);
+}
+
+#[test]
+fn an_nf_that_libvirt_starts_comes_and_goes() {
+    let Some(image) = Image::of_this_program() else { return };
+    let Some(libvirt) = Libvirt::start(&image.folder) else { return };
+    let text = config(&image, "doorbell") + "start = \"manual\"\n";
+    let daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    until_awaited(&daemon, "box");
+    libvirt.define(&daemon, "box");
+    libvirt.virsh(&["start", "box"]);
+    until_flowing(&daemon);
+    let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
+    assert_eq!((vm.state, nf.state, nf.pid), (VmState::Running, NfState::Running, vm.pid));
+
+    // Killed: its cells come back, and libvirt can start it again.
+    rustix::process::kill_process(process_of_libvirt(&daemon, "box"), Signal::KILL).unwrap();
+    until_awaited(&daemon, "box");
+    no_cell_is_out(&daemon);
+    libvirt.until_off(&daemon, "box");
+    libvirt.virsh(&["start", "box"]);
+    until_flowing(&daemon);
+    libvirt.virsh(&["destroy", "box"]);
+    until_awaited(&daemon, "box");
+    no_cell_is_out(&daemon);
+}
+
+#[test]
+fn a_guest_that_libvirt_starts_is_on_the_network() {
+    let Some(image) = Image::make(2) else { return };
+    let _reaper = Reaper(Arc::clone(&image.folder));
+    let Some(libvirt) = Libvirt::start(&image.folder) else { return };
+    let normal = "forward = { normal = true }";
+    let text = format!(
+        "{}{}{}",
+        ENGINE.replace("2048", "8192"),
+        image.guest("a", normal, "start = \"manual\""),
+        image.guest("b", normal, "")
+    );
+    let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    until_awaited(&daemon, "a");
+    libvirt.define(&daemon, "a");
+    libvirt.virsh(&["start", "a"]);
+    let (mut a, mut b) = (libvirt.shell("a"), daemon.shell("b"));
+    let process = process_of_libvirt(&daemon, "a");
+    a.address(1);
+    b.address(2);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    b.must("ping -c 3 10.9.0.1");
+    b.must("ping -c 3 fd00:9::1");
+
+    // Another netvmd takes it over.
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    daemon.until_slowly("it is known again", |daemon| daemon.vm("a").adopted);
+    assert_eq!(process_of_libvirt(&daemon, "a"), process);
+
+    libvirt.virsh(&["destroy", "a"]);
+    until_awaited(&daemon, "a");
+}
