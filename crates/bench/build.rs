@@ -8,9 +8,20 @@ use std::process::{Command, ExitCode};
 
 const TRAFFIC: &str = "peer/traffic.c";
 const BULK: &str = "peer/bulk.c";
+const FIB: &str = "peer/fib.c";
 
 fn main() -> ExitCode {
-    for input in ["build.rs", "peer/ring.c", "peer/ring.h", TRAFFIC, "peer/traffic.h", BULK, "peer/bulk.h"] {
+    for input in [
+        "build.rs",
+        "peer/ring.c",
+        "peer/ring.h",
+        TRAFFIC,
+        "peer/traffic.h",
+        BULK,
+        "peer/bulk.h",
+        FIB,
+        "peer/fib.h",
+    ] {
         println!("cargo:rerun-if-changed={input}");
     }
     match build() {
@@ -32,10 +43,10 @@ fn build() -> Result<(), Box<dyn Error>> {
     }
     let flags = String::from_utf8(output.stdout)?;
     let mut peer = compiler(&flags);
-    peer.file("peer/ring.c").file(TRAFFIC);
+    peer.file("peer/ring.c").file(TRAFFIC).file(FIB);
     peer.try_compile("netvm_bench_peer")?;
     // After the peer, which needs them.
-    for library in ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"] {
+    for library in ["rte_fib", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"] {
         println!("cargo:rustc-link-lib=dylib={library}");
     }
     plugin(&flags)

@@ -9,6 +9,7 @@ use crate::error::BenchError;
 use crate::harness::Plan;
 use crate::machine::allowed_cores;
 use crate::nf::NfSpec;
+use crate::peers::fib::FibSpec;
 use crate::peers::guests::Rings;
 use crate::peers::ring::RingSpec;
 
@@ -38,6 +39,8 @@ pub enum Command {
     Reclaim(BenchArgs),
     /// Forwarding by policy on one core, against Open vSwitch with DPDK on the same flows
     Policy(PolicyArgs),
+    /// Longest-prefix match over the Internet's routes, against DPDK's rte_fib
+    Route(RouteArgs),
     /// An NF in a VM against the same program as a process
     Vm(VmArgs),
     /// L2 switching between two guests on vhost-user, against Open vSwitch with DPDK and against the copies alone
@@ -48,6 +51,9 @@ pub enum Command {
     /// Is the DPDK program that netvm is compared with
     #[command(hide = true)]
     RingPeer(RingSpec),
+    /// Is the routing table that netvm's is compared with
+    #[command(hide = true)]
+    FibPeer(FibSpec),
 }
 
 /// How a benchmark is run and shown.
@@ -90,6 +96,18 @@ pub struct PolicyArgs {
     /// data beside this source tree]
     #[arg(long)]
     pub acl: Option<PathBuf>,
+}
+
+/// How `route` is run.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct RouteArgs {
+    /// As every benchmark.
+    #[command(flatten)]
+    pub bench: BenchArgs,
+    /// The full table: a prefix a line, of both families; unpacked with gzip when the name ends in .gz [default:
+    /// routes/prefixes.txt.gz of the shared data beside this source tree]
+    #[arg(long)]
+    pub routes: Option<PathBuf>,
 }
 
 /// How `vm` is run.

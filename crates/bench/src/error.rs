@@ -7,6 +7,7 @@ use netvm_engine::{AdmitError, ApplyError, StartError};
 use netvm_policy::import::classbench::ClassBenchError;
 
 use crate::peers::ovs::NoFlow;
+use crate::routes::RoutesError;
 
 /// Why a benchmark ended without a result.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +96,14 @@ pub enum BenchError {
         path: PathBuf,
         /// What is wrong with it.
         source: RulesError,
+    },
+    /// The routing table cannot be used.
+    #[error("{path}: {source}")]
+    Routes {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: RoutesError,
     },
     /// The system did not give something.
     #[error("{what}: {source}")]

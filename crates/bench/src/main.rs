@@ -14,6 +14,7 @@ mod peers;
 mod probe;
 mod report;
 mod rig;
+mod routes;
 mod sandbox;
 mod stats;
 mod traffic;
@@ -37,10 +38,12 @@ fn main() -> ExitCode {
         Command::Idle(args) => bench("idle", &args, cases::idle::measure),
         Command::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
         Command::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
+        Command::Route(args) => bench("route", &args.bench, |_| cases::route::measure(&args)),
         Command::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
         Command::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),
         Command::Nf(spec) => nf::run(&spec),
         Command::RingPeer(spec) => peers::ring::run(&spec),
+        Command::FibPeer(spec) => peers::fib::run(&spec),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -31,6 +31,15 @@ pub enum Unit {
     /// A number of things.
     #[serde(rename = "count")]
     Count,
+    /// Million times a second.
+    #[serde(rename = "M/s")]
+    MillionPerSecond,
+    /// Bytes.
+    #[serde(rename = "bytes")]
+    Bytes,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Millis,
 }
 
 impl Unit {
@@ -43,6 +52,9 @@ impl Unit {
             Self::Percent => "percent",
             Self::GigabitsPerSecond => "Gbit/s",
             Self::Count => "count",
+            Self::MillionPerSecond => "M/s",
+            Self::Bytes => "bytes",
+            Self::Millis => "ms",
         }
     }
 }
@@ -154,6 +166,9 @@ mod tests {
             Unit::Percent,
             Unit::GigabitsPerSecond,
             Unit::Count,
+            Unit::MillionPerSecond,
+            Unit::Bytes,
+            Unit::Millis,
         ];
         for unit in units {
             assert_eq!(serde_json::to_string(&unit).unwrap(), format!("{:?}", unit.name()));

@@ -35,6 +35,35 @@ fn hop_prints_one_json_object() {
 }
 
 #[test]
+fn routes_are_looked_up_beside_dpdk() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores < 2 {
+        println!("SKIP: this process may use {cores} core, the benchmark needs two");
+        return;
+    }
+    let list = tempfile::NamedTempFile::new().unwrap();
+    let routes = (0..4000u16).map(|n| {
+        let [high, low] = n.to_be_bytes();
+        format!("10.{high}.{low}.0/{}\n2001:db8:{n:x}::/{}\n", 24 + n % 9, 48 + n % 81)
+    });
+    // Default routes show between them.
+    let text: String = routes.chain(["0.0.0.0/0\n::/0\n".to_owned()]).collect();
+    std::fs::write(list.path(), text).unwrap();
+    let path = list.path().display();
+    let output = bench(&format!("route --json --runs 1 --seconds 0.1 --routes {path}")).unwrap();
+    let progress = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{progress}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = report["results"].as_array().unwrap();
+    for case in
+        ["netvm-v4-full", "fib-scalar-v6-full", "netvm-v4-anywhere/fib-v4-anywhere", "fib-v6-few memory"]
+    {
+        let row = results.iter().find(|row| row["case"] == case);
+        assert!(row.is_some_and(|row| row["median"].as_f64().unwrap() > 0.0), "{case}: {results:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_and_has_no_result() {
     let output = bench("hop --json --quick --cores 0,0").unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());

@@ -7,5 +7,6 @@ pub mod idle;
 pub mod overload;
 pub mod policy;
 pub mod reclaim;
+pub mod route;
 pub mod vhost;
 pub mod vm;

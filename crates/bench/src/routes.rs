@@ -1,0 +1,252 @@
+//! Routing tables and addresses to look up in them, the same for every side of a comparison.
+
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::ValueEnum;
+use netvm_router::{NextHopId, Tables, Update};
+use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, NetError};
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+
+/// Where the shared data are, beside the source tree.
+const FULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/routes/prefixes.txt.gz");
+/// Next hops that routes lead to, by chance: those of neighbouring prefixes differ.
+const NEXT_HOPS: u64 = 64;
+/// Routes of the small table.
+const FEW: u16 = 16;
+/// Addresses that are looked up in turn.
+const ADDRESSES: usize = 1 << 20;
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Size {
+    /// The Internet's.
+    Full,
+    /// Of 16 routes.
+    Few,
+}
+
+/// Which addresses are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pattern {
+    /// In routes: each as likely as another, a random address in it.
+    Routes,
+    /// Anywhere in IPv4's space.
+    Anywhere,
+}
+
+/// Why there is no routing table.
+#[derive(Debug, thiserror::Error)]
+pub enum RoutesError {
+    /// It cannot be read.
+    #[error("{0}; give the path of a list of prefixes with --routes")]
+    Read(#[from] std::io::Error),
+    /// It cannot be unpacked.
+    #[error("gzip cannot unpack it")]
+    Unpack,
+    /// Something in it is no prefix.
+    #[error("line {line}: {source}")]
+    Prefix {
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        source: NetError,
+    },
+}
+
+/// Routes of one family, each to a next hop.
+pub struct RouteTable {
+    /// The routes.
+    pub routes: Vec<(IpNet, NextHopId)>,
+}
+
+impl RouteTable {
+    /// The routes of a family.
+    ///
+    /// # Errors
+    /// [`BenchError::Routes`] when there is no full table.
+    pub fn load(family: IpFamily, size: Size, path: Option<&Path>) -> Result<Self, BenchError> {
+        let path = path.unwrap_or(Path::new(FULL));
+        let nets = match size {
+            Size::Full => {
+                read(path).map_err(|source| BenchError::Routes { path: PathBuf::from(path), source })?
+            }
+            Size::Few => few(),
+        };
+        let mut random = Random::new();
+        let of_family = nets.into_iter().filter(|net| net.is_v4() == (family == IpFamily::V4));
+        let routes = of_family.map(|net| (net, NextHopId(1 + (random.next() % NEXT_HOPS) as u16)));
+        Ok(Self { routes: routes.collect() })
+    }
+
+    /// As an update of netvm's tables.
+    pub fn update(&self) -> Update {
+        let routes = self.routes.iter().map(|(net, id)| (*net, Some(*id)));
+        Update { routes: routes.collect(), ..Update::default() }
+    }
+
+    /// Addresses to look up.
+    pub fn addresses(&self, family: IpFamily, pattern: Pattern) -> Addresses {
+        let mut random = Random::new();
+        let mut address = || {
+            let (net, _) = self.routes[random.next() as usize % self.routes.len()];
+            let noise = u128::from(random.next()) << 64 | u128::from(random.next());
+            match (net, pattern) {
+                (_, Pattern::Anywhere) => noise,
+                (IpNet::V4(net), _) => {
+                    u128::from(net.network().to_bits() | noise as u32 & !net.mask().to_bits())
+                }
+                (IpNet::V6(net), _) => net.network().to_bits() | noise & !net.mask().to_bits(),
+            }
+        };
+        match family {
+            IpFamily::V4 => Addresses::V4((0..ADDRESSES).map(|_| address() as u32).collect()),
+            IpFamily::V6 => Addresses::V6((0..ADDRESSES).map(|_| address().to_be_bytes()).collect()),
+        }
+    }
+}
+
+/// Addresses as each side gets them: numbers of IPv4, as a parser leaves them; of IPv6 as on the wire.
+pub enum Addresses {
+    /// In host order.
+    V4(Vec<u32>),
+    /// As on the wire.
+    V6(Vec<[u8; 16]>),
+}
+
+impl Addresses {
+    /// Addresses of a burst.
+    pub const BURST: usize = 32;
+
+    /// Where each leads by netvm's tables.
+    pub fn look_up(&self, tables: &Tables) -> Vec<NextHopId> {
+        let mut found = vec![NextHopId::PUNT; ADDRESSES];
+        let bursts = found.chunks_mut(Self::BURST);
+        match self {
+            Self::V4(list) => list.chunks(Self::BURST).zip(bursts).for_each(|(burst, found)| {
+                tables.look_up_v4(burst, found);
+            }),
+            Self::V6(list) => list.as_chunks().0.iter().zip(bursts).for_each(|(burst, found)| {
+                look_up_v6(tables, burst, found);
+            }),
+        }
+        found
+    }
+
+    /// Looks up all, a burst at a time.
+    #[inline(never)]
+    pub fn pass(&self, tables: &Tables) {
+        let mut found = [NextHopId::PUNT; Self::BURST];
+        match self {
+            Self::V4(list) => {
+                for burst in list.as_chunks::<{ Self::BURST }>().0 {
+                    tables.look_up_v4(burst, &mut found);
+                    std::hint::black_box(&mut found);
+                }
+            }
+            Self::V6(list) => {
+                for burst in list.as_chunks::<{ Self::BURST }>().0 {
+                    look_up_v6(tables, burst, &mut found);
+                    std::hint::black_box(&mut found);
+                }
+            }
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::V4(list) => list.len(),
+            Self::V6(list) => list.len(),
+        }
+    }
+}
+
+#[inline(always)]
+fn look_up_v6(tables: &Tables, burst: &[[u8; 16]; Addresses::BURST], found: &mut [NextHopId]) {
+    tables.look_up_v6(&burst.map(u128::from_be_bytes), found);
+}
+
+fn read(path: &Path) -> Result<Vec<IpNet>, RoutesError> {
+    let text = if path.extension().is_some_and(|extension| extension == "gz") {
+        fs::metadata(path)?;
+        let output = Command::new("gzip").arg("-dc").arg(path).output()?;
+        if !output.status.success() {
+            return Err(RoutesError::Unpack);
+        }
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    } else {
+        fs::read_to_string(path)?
+    };
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+    let parsed =
+        lines.map(|(n, line)| line.parse().map_err(|source| RoutesError::Prefix { line: n + 1, source }));
+    parsed.collect()
+}
+
+/// 10.0.0.0/16 to 10.15.0.0/16, and as many of 2001:db8::/48.
+fn few() -> Vec<IpNet> {
+    let v4 = (0..FEW).filter_map(|n| Ipv4Net::new(Ipv4Addr::new(10, n as u8, 0, 0), 16).ok());
+    let v6 = (0..FEW).filter_map(|n| Ipv6Net::new(Ipv6Addr::new(0x2001, 0xdb8, n, 0, 0, 0, 0, 0), 48).ok());
+    v4.map(IpNet::V4).chain(v6.map(IpNet::V6)).collect()
+}
+
+/// Numbers that look random, the same each time: Marsaglia's xorshift64.
+struct Random(u64);
+
+impl Random {
+    const fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lie_in_the_routes() {
+        for family in [IpFamily::V4, IpFamily::V6] {
+            let table = RouteTable::load(family, Size::Few, None).unwrap();
+            assert_eq!(table.routes.len(), usize::from(FEW));
+            let mut tables = Tables::new();
+            tables.apply(&table.update());
+            let found = table.addresses(family, Pattern::Routes).look_up(&tables);
+            assert_eq!(found.len(), ADDRESSES);
+            assert!(found.iter().all(|id| *id != NextHopId::PUNT));
+        }
+    }
+
+    #[test]
+    fn lists_of_prefixes_are_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "10.0.0.0/8\n\n2001:db8::/32\n").unwrap();
+        let table = RouteTable::load(IpFamily::V6, Size::Full, Some(file.path())).unwrap();
+        assert_eq!(table.routes.len(), 1);
+        fs::write(file.path(), "10.0.0.0/8\n10.0.0.0/40\n").unwrap();
+        let error = RouteTable::load(IpFamily::V4, Size::Full, Some(file.path())).err().unwrap();
+        assert!(error.to_string().contains("line 2"), "{error}");
+        let error = RouteTable::load(IpFamily::V4, Size::Full, Some(Path::new("nowhere.gz"))).err().unwrap();
+        assert!(error.to_string().contains("--routes"), "{error}");
+    }
+}
