@@ -166,13 +166,14 @@ impl Engine {
         }
         let mut done = Vec::new();
         for config in &opened {
-            match self.open_port(config, landing(config)) {
+            match self.open_port(host, config) {
                 Ok(port) => done.push(port),
                 Err(error) => {
                     drop(done);
                     for config in &closed {
                         // It was open a moment ago; if it cannot be opened again, that is the graver news.
-                        let port = self.open_port(config, self.host.landing_group(config))?;
+                        let before = Arc::clone(&self.host);
+                        let port = self.open_port(&before, config)?;
                         self.install_all(vec![port]);
                     }
                     return Err(error);
@@ -182,9 +183,11 @@ impl Engine {
         Ok(done)
     }
 
-    fn open_port(&mut self, config: &PortConfig, group: Option<GroupId>) -> Result<Opened, ApplyError> {
-        let memories = self.memories_for(group)?;
-        let (state, queues) = ports::open(self.plan.eal, config, &memories)?;
+    fn open_port(&mut self, host: &Host, config: &PortConfig) -> Result<Opened, ApplyError> {
+        let memories = self.memories_for(host, host.landing_group(config))?;
+        let cells = memories.first().map_or(0, |memory| memory.region().geometry().cells);
+        let (state, queues) =
+            ports::open(self.plan.eal, config, &memories, ports::rings(host, config, cells))?;
         let all = self.groups.values().flat_map(|group| &group.memories).chain(&self.own);
         for memory in all {
             memory.forget_stamps(config.id);
@@ -194,13 +197,13 @@ impl Engine {
     }
 
     /// For each worker, the memory in which packets of a port land.
-    fn memories_for(&mut self, group: Option<GroupId>) -> Result<Vec<Arc<Memory>>, ApplyError> {
+    fn memories_for(&mut self, host: &Host, group: Option<GroupId>) -> Result<Vec<Arc<Memory>>, ApplyError> {
         let group = group.filter(|group| self.groups.contains_key(group));
         if group.is_none() && self.own.is_empty() {
             let config = Group {
                 id: GroupId(u16::MAX),
                 name: "engine".to_owned(),
-                cells: 8192,
+                cells: ports::own_cells(host),
                 cell_size: 2048,
                 headroom: 256,
                 may_send_to: None,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dpdk::{Copier, Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
-use netvm_config::model::{self, PortConfig, PortKind};
-use netvm_xsk::{Attached, Interface, Mode, Umem, XskOptions};
+use netvm_config::model::{self, Host, PortConfig, PortKind};
+use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
 use crate::ids::{MemoryId, PortId, WorkerId};
 use crate::memory::Memory;
@@ -170,16 +170,49 @@ impl PortState {
 
 const SHRUNK: &str = "the guest took back memory that it shares; it is cut off until it connects again";
 
+/// Entries of the rings of a port to a router's kernel, which gets thousands of packets a second and not millions.
+const PUNT_RING: u32 = 256;
+/// Entries of a ring at least.
+const LEAST_RING: u32 = 64;
+
+/// Rings of an AF_XDP port of a host. Where it shares the engine's own memory, those of all such ports may hold half of it.
+pub(super) fn rings(host: &Host, config: &PortConfig, cells: u32) -> RingSizes {
+    let full = RingSizes::default().fill;
+    let most = if host.punted_by(config.id).is_some() { PUNT_RING } else { full };
+    let entries = match own_sockets(host) {
+        sockets if sockets > 0 && host.landing_group(config).is_none() => {
+            let share = cells / 2 / sockets;
+            (1 << share.max(LEAST_RING).ilog2()).min(most)
+        }
+        _ => most,
+    };
+    RingSizes { fill: entries, rx: entries, tx: entries, completion: entries }
+}
+
+/// Cells of the engine's own memory for a host: twice what the rings of its ports hold when they are full, within reason.
+pub(super) fn own_cells(host: &Host) -> u32 {
+    (own_sockets(host) * 2 * RingSizes::default().fill).next_power_of_two().clamp(8192, 65_536)
+}
+
+/// AF_XDP queues whose packets land in the engine's own memory.
+fn own_sockets(host: &Host) -> u32 {
+    let is_own = |port: &&PortConfig| {
+        matches!(port.kind, PortKind::AfXdp { .. }) && host.landing_group(port).is_none()
+    };
+    host.ports.iter().filter(is_own).map(|port| u32::from(port.queues.max(1))).sum()
+}
+
 /// Queues of one port, each with the worker that gets it.
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;
 
-/// Opens a port whose packets land, for each worker, in `memories[worker]`.
+/// Opens a port whose packets land, for each worker, in `memories[worker]`; `rings`: of an AF_XDP port.
 pub(super) fn open(
     eal: dpdk::Eal,
     config: &PortConfig,
     memories: &[Arc<Memory>],
+    rings: RingSizes,
 ) -> Result<(PortState, Vec<(WorkerId, PortQueue)>), OpenError> {
-    let opened = open_kind(eal, config, memories)
+    let opened = open_kind(eal, config, memories, rings)
         .map_err(|problem| OpenError { name: config.name.clone(), problem })?;
     let mut by_worker: Vec<(WorkerId, Vec<Box<dyn Device>>)> = Vec::new();
     for (worker, device) in opened.queues {
@@ -228,13 +261,20 @@ impl Opened {
     }
 }
 
-fn open_kind(eal: dpdk::Eal, config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
+fn open_kind(
+    eal: dpdk::Eal,
+    config: &PortConfig,
+    memories: &[Arc<Memory>],
+    rings: RingSizes,
+) -> Result<Opened, OpenProblem> {
     let device = match &config.kind {
         PortKind::Pci { address } => EthKind::Pci { address: address.parse()?, arguments: String::new() },
         PortKind::AfPacket { interface } => EthKind::AfPacket { interface: interface.clone() },
         PortKind::Tap { interface } => EthKind::Tap { interface: interface.clone() },
         PortKind::Null { size } => EthKind::Null { packet_bytes: *size, copy: false, receive: true },
-        PortKind::AfXdp { interface, generic } => return open_xsk(config, interface, *generic, memories),
+        PortKind::AfXdp { interface, generic } => {
+            return open_xsk(config, (interface, *generic), rings, memories);
+        }
         PortKind::VhostUser { path, mode, dma } => {
             return open_vhost(eal, config, (path, *mode), dma, memories);
         }
@@ -278,8 +318,8 @@ fn open_eth(
 
 fn open_xsk(
     config: &PortConfig,
-    interface: &str,
-    generic: bool,
+    (interface, generic): (&str, bool),
+    rings: RingSizes,
     memories: &[Arc<Memory>],
 ) -> Result<Opened, OpenProblem> {
     let mode = if generic { Mode::Generic } else { Mode::Auto };
@@ -287,6 +327,7 @@ fn open_xsk(
         queues: Some(config.queues.max(1).into()),
         mode,
         promiscuous: true,
+        rings,
         ..XskOptions::default()
     };
     let interface = Arc::new(Interface::open(interface, options)?);

@@ -194,12 +194,13 @@ impl Engine {
         self.reclaimed
     }
 
-    /// Whether an NF's departure is still being worked on.
+    /// Whether the departure of an NF or the table of a router is still being worked on.
     #[must_use]
     pub fn is_settling(&self) -> bool {
         !self.departures.is_empty()
             || !self.audits.is_empty()
             || self.instances.values().any(|i| i.state == InstanceState::Leaving)
+            || self.routers.is_settling()
     }
 
     /// The ports, by number.

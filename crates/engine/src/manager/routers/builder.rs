@@ -29,6 +29,8 @@ struct Shared {
 struct State {
     orders: BTreeMap<u64, Order>,
     made: BTreeMap<u64, Arc<Tables>>,
+    /// The thread has orders that it has not carried out yet.
+    is_working: bool,
     is_ending: bool,
 }
 
@@ -46,11 +48,13 @@ impl Shared {
     /// Waits for orders, or no longer than until something may be tried again; `None` at the end.
     fn wait(&self, retry: bool) -> Option<BTreeMap<u64, Order>> {
         let mut state = self.lock();
+        state.is_working = retry;
         loop {
             if state.is_ending {
                 return None;
             }
             if !state.orders.is_empty() {
+                state.is_working = true;
                 return Some(mem::take(&mut state.orders));
             }
             if retry {
@@ -88,6 +92,12 @@ impl Builder {
         state.made.remove(&ticket);
         state.orders.insert(ticket, Order::Forget);
         self.shared.wake.notify_one();
+    }
+
+    /// Whether there are tables to be made or taken.
+    pub(super) fn is_busy(&self) -> bool {
+        let state = self.shared.lock();
+        state.is_working || !state.orders.is_empty() || !state.made.is_empty()
     }
 
     /// The tables that are ready since the last call.

@@ -115,6 +115,11 @@ impl Routers {
         self.fill(host);
     }
 
+    /// Whether tables are on their way to workers.
+    pub(super) fn is_settling(&self) -> bool {
+        self.builder.is_busy()
+    }
+
     /// Takes what the builder has made; returns whether there was anything.
     fn take_made(&mut self, host: &Host) -> bool {
         let mut made = self.builder.take();
