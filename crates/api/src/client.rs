@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 use crate::escape::encode;
 use crate::{
     AddRule, AddressInfo, ApiError, ApplyReply, ChainInfo, ConfigReply, DEFAULT_SOCKET, Done, FILE_HEADER,
-    Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, SOCKET_VARIABLE, Stats, Status, StopVm,
-    TraceReply, TraceRequest, VmByHand, VmInfo, path,
+    Flows, GroupInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RouterInfo, RouterRoutes, SOCKET_VARIABLE,
+    Stats, Status, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
 };
 
 /// Longest answer that is read.
@@ -236,6 +236,23 @@ impl Client {
     /// [`ClientError::Refused`] when there is none of that name.
     pub async fn vm_by_hand(&self, vm: &str) -> Result<VmByHand, ClientError> {
         self.get(&path::VM_BY_HAND.replace("{vm}", &encode(vm, ""))).await
+    }
+
+    /// `GET /v1/routers`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn routers(&self) -> Result<Vec<RouterInfo>, ClientError> {
+        self.get(path::ROUTERS).await
+    }
+
+    /// `GET /v1/routers/{router}/routes`: at most so many routes.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is no router of that name.
+    pub async fn routes(&self, router: &str, most: usize) -> Result<RouterRoutes, ClientError> {
+        let path = path::ROUTES.replace("{router}", &encode(router, ""));
+        self.get(&format!("{path}?most={most}")).await
     }
 
     /// Starts a virtual machine; it runs when this returns.

@@ -13,6 +13,8 @@
 //! | `GET /v1/vms/{vm}/by-hand` | [`VmByHand`]: how to run it without netvmd |
 //! | `POST /v1/vms/{vm}/start` | [`Done`], once it runs |
 //! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], once it does not |
+//! | `GET /v1/routers` | [`RouterInfo`] of every virtual router |
+//! | `GET /v1/routers/{router}/routes?most=N` | [`RouterRoutes`]: its routes as the engine has them, at most [`MOST_ROUTES`] |
 //! | `GET /v1/chains` | [`ChainInfo`] of every chain |
 //! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
 //! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
@@ -37,6 +39,7 @@ mod change;
 mod client;
 mod escape;
 mod policy;
+mod router;
 mod status;
 mod traffic;
 mod vm;
@@ -50,6 +53,7 @@ pub use policy::{
     AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
     RuleInfo, TraceReply, TraceRequest,
 };
+pub use router::{RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
     ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, RoleInfo,
@@ -78,6 +82,10 @@ pub mod path {
     pub const VM_START: &str = "/v1/vms/{vm}/start";
     /// [`Done`](crate::Done); takes [`StopVm`](crate::StopVm).
     pub const VM_STOP: &str = "/v1/vms/{vm}/stop";
+    /// [`RouterInfo`](crate::RouterInfo)s.
+    pub const ROUTERS: &str = "/v1/routers";
+    /// [`RouterRoutes`](crate::RouterRoutes); `{router}` stands for the router's name, and `?most=N` may follow.
+    pub const ROUTES: &str = "/v1/routers/{router}/routes";
     /// [`ChainInfo`](crate::ChainInfo)s.
     pub const CHAINS: &str = "/v1/chains";
     /// [`GroupInfo`](crate::GroupInfo)s.
@@ -110,6 +118,9 @@ pub mod path {
 
 /// Flows that are listed at most.
 pub const MOST_FLOWS: usize = 10_000;
+
+/// Routes that are listed at most.
+pub const MOST_ROUTES: usize = 10_000;
 
 /// Header of a request with a TOML body: the name of the file, percent-encoded ([`file_name`] reads it), for diagnostics.
 pub const FILE_HEADER: &str = "netvm-file";

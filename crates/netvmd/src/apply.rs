@@ -3,7 +3,8 @@
 //! 1. The text is read and checked; every program, user and core that it names is looked up. Nothing has changed so far.
 //! 2. Groups and NFs that are new are added beside what runs, and the NFs started. Traffic goes as before.
 //! 3. When they have attached, ports, chains and rules change, and NFs that differ are renewed, one replica after
-//!    another. VMs come last, as they need their ports.
+//!    another. Namespaces of virtual routers come before their ports, and go after them. VMs come last, as they need their
+//!    ports.
 //!
 //! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.
 
@@ -17,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
+use crate::routers::RouterError;
 use crate::supervisor::{COMING_UP, News, RecipeError};
 use crate::vms::{PreparedVms, VmNews, VmRecipeError};
 
@@ -35,6 +37,9 @@ pub enum ApplyError {
     /// A VM in it cannot be started.
     #[error(transparent)]
     Vm(#[from] VmRecipeError),
+    /// A virtual router could not be made.
+    #[error(transparent)]
+    Router(#[from] RouterError),
     /// Something that cannot be changed live.
     #[error("{} (stop netvmd and start it with the new file)", .0.join("; "))]
     NeedsRestart(Vec<String>),
@@ -149,7 +154,9 @@ impl Daemon {
         let prepared = self.supervisor.prepare(host)?;
         let machines = self.machines.prepare(host)?;
         if kind == Kind::First {
+            self.routers.make(host).await?;
             self.engine_apply(host).await?;
+            self.routers.settle(host).await;
             self.supervisor.reconcile(prepared);
             self.machines.reconcile(machines);
             self.machines.dismiss_strangers();
@@ -179,7 +186,10 @@ impl Daemon {
             self.engine_apply(&staged).await?;
             come_up(self.supervisor.reconcile_live(beside).await?).await?;
         }
+        // Their interfaces are ports of the engine.
+        self.routers.make(host).await?;
         self.engine_apply(host).await?;
+        self.routers.settle(host).await;
         come_up(self.supervisor.reconcile_live(prepared).await?).await?;
         self.dismiss_replaced(host);
         self.renew_all().await?;
@@ -214,7 +224,9 @@ impl Daemon {
     }
 
     async fn go_back(&self, running: &Host, up: &BTreeSet<String>) -> Result<(), ApplyError> {
+        self.routers.make(running).await?;
         self.engine_apply(running).await?;
+        self.routers.settle(running).await;
         self.supervisor.reconcile_live(self.supervisor.prepare(running)?).await?;
         // Those that were not renewed yet are what they should be already; the others change back, come what may.
         loop {

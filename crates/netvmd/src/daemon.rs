@@ -17,6 +17,7 @@ use crate::load::Load;
 use crate::notices::Reclaims;
 use crate::notify;
 use crate::policy::RuleChanges;
+use crate::routers::Routers;
 use crate::rundir::{RunDir, RunDirError};
 use crate::signals::{Request, Signals};
 use crate::supervisor::{Confinement, FilterError, Supervisor, allowed_cores};
@@ -96,6 +97,7 @@ pub struct Daemon {
     pub(crate) engine: EngineHandle,
     pub(crate) supervisor: Supervisor,
     pub(crate) machines: Machines,
+    pub(crate) routers: Routers,
     pub(crate) attach: Arc<AttachServer>,
     /// Held while a configuration is applied.
     pub(crate) changing: tokio::sync::Mutex<()>,
@@ -175,6 +177,8 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     let machines =
         Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
     let supervisor = Supervisor::new(engine.clone(), confinement, cores);
+    let routers =
+        Routers::new(engine.clone(), run_dir.path()).map_err(system("starting to follow routers"))?;
     let attach = AttachServer::start(engine.clone(), &attach_socket)?;
     let daemon = Arc::new(Daemon {
         load: Load::start(&engine).await?,
@@ -182,6 +186,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         engine: engine.clone(),
         supervisor,
         machines,
+        routers,
         attach,
         changing: tokio::sync::Mutex::default(),
         rules: RuleChanges::default(),
@@ -197,6 +202,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     daemon.farewell().await;
     engine.end();
     thread.join();
+    daemon.routers.remove();
     drop(run_dir);
     ended
 }

@@ -15,6 +15,7 @@ mod notify;
 mod policy;
 mod readiness;
 mod replay;
+mod routers;
 mod rundir;
 mod session;
 mod signals;

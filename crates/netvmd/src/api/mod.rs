@@ -25,6 +25,7 @@ use crate::policy::RuleError;
 mod change;
 mod nfs;
 mod policy;
+mod routers;
 mod status;
 mod traffic;
 mod vms;
@@ -94,6 +95,8 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::VM_START, post(vms::start))
         .route(path::VM_STOP, post(vms::stop))
         .route(path::VM_BY_HAND, get(vms::by_hand))
+        .route(path::ROUTERS, get(routers::list))
+        .route(path::ROUTES, get(routers::routes))
         .route(path::CHAINS, get(traffic::chains))
         .route(path::GROUPS, get(traffic::groups))
         .route(path::STATS, get(traffic::stats))
@@ -190,6 +193,7 @@ impl From<ApplyError> for Failure {
             | ApplyError::Busy
             | ApplyError::Engine(netvm_engine::ApplyError::NeedsRestart { .. }) => StatusCode::CONFLICT,
             ApplyError::Engine(_)
+            | ApplyError::Router(_)
             | ApplyError::NfFailed { .. }
             | ApplyError::VmFailed { .. }
             | ApplyError::NotUndone { .. } => StatusCode::INTERNAL_SERVER_ERROR,

@@ -10,7 +10,8 @@ use netvm_api::{
 };
 use netvm_config::model::{Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, RoleTotals, StageView, WorkerView,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, RoleTotals, RouterView, StageView,
+    WorkerView,
 };
 use netvm_region::clock;
 
@@ -29,6 +30,7 @@ pub(super) struct Views {
     pub(super) groups: Vec<GroupView>,
     pub(super) workers: Vec<WorkerView>,
     pub(super) stages: Vec<StageView>,
+    pub(super) routers: Vec<RouterView>,
 }
 
 pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
@@ -41,6 +43,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         groups: engine.groups(),
         workers: engine.workers().collect(),
         stages: engine.stages(),
+        routers: engine.routers(),
     };
     Ok(daemon.engine.call(read).await?)
 }

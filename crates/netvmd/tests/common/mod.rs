@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 pub mod by_hand;
 pub mod guest;
+pub mod hosts;
 pub mod libvirt;
 pub mod vm_nf;
 

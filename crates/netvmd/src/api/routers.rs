@@ -1,0 +1,118 @@
+//! Virtual routers.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use netvm_api::{
+    MOST_ROUTES, RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes,
+};
+use netvm_config::model::{RouterConfig, RouterInterface};
+use netvm_engine::{DropReason, PortView, RouterView};
+use netvm_wire::{IpNet, VlanId};
+use serde::Deserialize;
+
+use super::Failure;
+use super::traffic::{Views, views};
+use crate::daemon::Daemon;
+use crate::routers::{Counts, Leads, Rib};
+
+pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<RouterInfo>>, Failure> {
+    let views = views(&daemon).await?;
+    let mut infos = Vec::new();
+    for router in &views.host.routers {
+        let counts = daemon.routers.look(router.id, Rib::counts).await.unwrap_or_default();
+        infos.push(info(&views, router, counts));
+    }
+    Ok(Json(infos))
+}
+
+/// How many routes are asked for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Most {
+    most: Option<usize>,
+}
+
+pub(super) async fn routes(
+    State(daemon): State<Arc<Daemon>>,
+    name: Result<Path<String>, PathRejection>,
+    most: Result<Query<Most>, QueryRejection>,
+) -> Result<Json<RouterRoutes>, Failure> {
+    let Path(name) = name?;
+    let Query(Most { most }) =
+        most.map_err(|error| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
+    let most = most.unwrap_or(MOST_ROUTES).min(MOST_ROUTES);
+    let views = views(&daemon).await?;
+    let Some(router) = views.host.routers.iter().find(|router| router.name == name) else {
+        let message = format!("there is no virtual router `{name}`: `netvm router` lists them");
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    };
+    let look = move |rib: &Rib| {
+        let routes: Vec<RouteInfo> =
+            rib.told().take(most).map(|(net, leads)| route(rib, net, leads)).collect();
+        (rib.counts(), rib.told().len(), routes)
+    };
+    let (counts, all, routes) = daemon.routers.look(router.id, look).await.unwrap_or_default();
+    let more = all.saturating_sub(routes.len()) as u64;
+    Ok(Json(RouterRoutes { router: info(&views, router, counts), routes, more }))
+}
+
+fn info(views: &Views, router: &RouterConfig, counts: Counts) -> RouterInfo {
+    let view = views.routers.iter().find(|view| view.id == router.id);
+    let count = |of: fn(&RouterView) -> u64| view.map_or(0, of);
+    RouterInfo {
+        name: router.name.clone(),
+        namespace: router.namespace(),
+        interfaces: router.interfaces.iter().map(|one| interface(views, one)).collect(),
+        routes_v4: counts.routes_v4 as u64,
+        routes_v6: counts.routes_v6 as u64,
+        neighbours: counts.neighbours as u64,
+        next_hops: counts.next_hops as u64,
+        forwarded: count(|view| view.forwarded),
+        punted: count(|view| view.punted),
+        from_kernel: count(|view| view.from_kernel),
+        table_bytes: count(|view| view.memory as u64),
+        has_rules: counts.has_rules,
+    }
+}
+
+fn interface(views: &Views, interface: &RouterInterface) -> RouterInterfaceInfo {
+    let name = |id| views.host.port(id).map_or_else(String::new, |port| port.name.clone());
+    let view = |id| views.ports.iter().find(|port| port.id == id);
+    let punt = view(interface.punt);
+    let over_quota = |port: &PortView| {
+        let all = port.drops.iter().filter(|(reason, _)| *reason == DropReason::PuntQuota);
+        all.map(|(_, count)| *count).sum()
+    };
+    RouterInterfaceInfo {
+        name: interface.name.clone(),
+        port: name(interface.port),
+        vlan: interface.vlan.map(VlanId::get),
+        mac: interface.mac.to_string(),
+        addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+        punt_port: name(interface.punt),
+        punted: punt.map_or(0, |port| port.tx_packets),
+        from_kernel: punt.map_or(0, |port| port.rx_packets),
+        over_quota: view(interface.port).map_or(0, over_quota),
+    }
+}
+
+fn route(rib: &Rib, net: IpNet, leads: Leads<'_>) -> RouteInfo {
+    let (action, gateways) = match leads {
+        Leads::Kernel => (RouteAction::Punt, &[][..]),
+        Leads::Blackhole => (RouteAction::Blackhole, &[][..]),
+        Leads::Gateways(gateways) => (RouteAction::Forward, gateways),
+    };
+    let hops = gateways.iter().map(|gateway| {
+        let (mac, interface) = rib.peer(gateway.peer);
+        RouteHop {
+            interface: interface.map(str::to_owned),
+            address: gateway.peer.1.to_string(),
+            mac: mac.map(|mac| mac.to_string()),
+            weight: gateway.weight,
+        }
+    });
+    RouteInfo { prefix: net.to_string(), action, hops: hops.collect() }
+}

@@ -1,0 +1,285 @@
+//! What a router's kernel tells over netlink, in the words of [`Rib`](super::rib::Rib).
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::NLM_F_REPLACE;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
+    RouteType, RouteVia,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netvm_wire::{IpNet, MacAddr};
+
+use super::netlink::Requests;
+use super::rib::{Change, Gateway, Link, Neighbour, Peer, RouteKey, Way, containing};
+
+/// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
+/// `RTNLGRP_IPV6_RULE` (number 19).
+pub const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18;
+
+/// `RT_TABLE_DEFAULT`, `_MAIN` and `_LOCAL`.
+const TABLE_DEFAULT: u32 = 253;
+const TABLE_MAIN: u32 = 254;
+const TABLE_LOCAL: u32 = 255;
+
+/// Everything that there is.
+///
+/// # Errors
+/// The kernel's.
+pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
+    let mut all = Vec::new();
+    let neighbours = |family| {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family;
+        RouteNetlinkMessage::GetNeighbour(message)
+    };
+    let routes = |family| {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family;
+        RouteNetlinkMessage::GetRoute(message)
+    };
+    let rules = |family| {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        RouteNetlinkMessage::GetRule(message)
+    };
+    let (v4, v6) = (AddressFamily::Inet, AddressFamily::Inet6);
+    let questions = [
+        RouteNetlinkMessage::GetLink(LinkMessage::default()),
+        rules(v4),
+        rules(v6),
+        routes(v4),
+        routes(v6),
+        neighbours(v4),
+        neighbours(v6),
+    ];
+    for question in &questions {
+        let heard = requests.dump(question, Vec::new, |heard, message| heard.extend(change(0, message)));
+        match heard {
+            Ok(heard) => all.extend(heard),
+            // A kernel without IPv6, or without rules.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// What a message says, if it matters. `flags`: those of its header.
+pub fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
+    match message {
+        RouteNetlinkMessage::NewLink(message) => link(&message),
+        RouteNetlinkMessage::DelLink(message) => Some(Change::LinkGone(message.header.index)),
+        RouteNetlinkMessage::NewRoute(message) => route(&message, |key, way| match way {
+            // All its gateways are dead.
+            None => Change::Unclear,
+            // A message of IPv6 tells all ways of a route, whatever was added to it.
+            Some(way) => Change::Route { key, way, replaces: flags & NLM_F_REPLACE != 0 || !key.net.is_v4() },
+        }),
+        RouteNetlinkMessage::DelRoute(message) => gone(route(&message, |key, way| match way {
+            None => Change::Unclear,
+            Some(way) => Change::RouteGone { key, way },
+        })),
+        RouteNetlinkMessage::NewNeighbour(message) => neighbour(&message),
+        RouteNetlinkMessage::DelNeighbour(message) => Some(Change::Neighbour(peer(&message)?, None)),
+        RouteNetlinkMessage::DelAddress(_) => Some(Change::Unclear),
+        RouteNetlinkMessage::NewRule(message) => is_of_somebody(&message).then_some(Change::Rule),
+        RouteNetlinkMessage::DelRule(_) => Some(Change::Unclear),
+        _ => None,
+    }
+}
+
+fn link(message: &LinkMessage) -> Option<Change> {
+    let name = message.attributes.iter().find_map(|one| match one {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    })?;
+    let is_up = message.header.flags.contains(LinkFlags::Up);
+    Some(Change::Link(message.header.index, Link { name, is_up }))
+}
+
+/// The change of a route that is in one of the tables that decide. `make`: it is in `main`; without a way when none of its
+/// gateways is alive.
+fn route(message: &RouteMessage, make: impl FnOnce(RouteKey, Option<Way>) -> Change) -> Option<Change> {
+    let header = &message.header;
+    let (mut destination, mut metric, mut table) = (None, 0, u32::from(header.table));
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => destination = ip(address),
+            RouteAttribute::Priority(priority) => metric = *priority,
+            RouteAttribute::Table(number) => table = *number,
+            _ => {}
+        }
+    }
+    if header.flags.contains(RouteFlags::Cloned) {
+        return None;
+    }
+    let any = match header.address_family {
+        AddressFamily::Inet => IpAddr::from([0; 4]),
+        AddressFamily::Inet6 => IpAddr::from([0; 16]),
+        _ => return None,
+    };
+    let net = containing(destination.unwrap_or(any), header.destination_prefix_length);
+    match table {
+        TABLE_LOCAL => Some(Change::Local(net)),
+        TABLE_MAIN if is_link_local(net) => None,
+        TABLE_MAIN => Some(make(RouteKey { net, metric, tos: header.tos }, way(message))),
+        _ => None,
+    }
+}
+
+/// Turns what was made of a route into what is no more.
+fn gone(change: Option<Change>) -> Option<Change> {
+    change.map(|change| match change {
+        Change::Local(net) => Change::LocalGone(net),
+        other => other,
+    })
+}
+
+/// Link-local routes are there once for each interface, with one key, and nothing is forwarded by them.
+fn is_link_local(net: IpNet) -> bool {
+    match net.network() {
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
+        IpAddr::V4(_) => false,
+    }
+}
+
+fn way(message: &RouteMessage) -> Option<Way> {
+    match message.header.kind {
+        RouteType::Unicast => {}
+        RouteType::BlackHole => return Some(Way::Blackhole),
+        _ => return Some(Way::Kernel),
+    }
+    let mut hops = Vec::new();
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::MultiPath(several) => hops.extend(several.iter().map(hop)),
+            RouteAttribute::Metrics(metrics)
+                if metrics.iter().any(|one| matches!(one, RouteMetric::Mtu(_))) =>
+            {
+                return Some(Way::Kernel);
+            }
+            // Encapsulation, a route for some sources only: only the kernel does these.
+            RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) | RouteAttribute::Source(_) => {
+                return Some(Way::Kernel);
+            }
+            _ => {}
+        }
+    }
+    if hops.is_empty() {
+        if message.header.flags.contains(RouteFlags::Dead) {
+            return None;
+        }
+        let oif = message.attributes.iter().find_map(|one| match one {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        });
+        hops.push(one_hop(oif, &message.attributes, 1));
+    }
+    let alive: Vec<Hop> = hops.into_iter().filter(|hop| !matches!(hop, Hop::Dead)).collect();
+    match &alive[..] {
+        [] => None,
+        [Hop::Connected(index)] => Some(Way::Connected(*index)),
+        _ => {
+            let gateways = alive.iter().map(|hop| match hop {
+                Hop::By(gateway) => Some(*gateway),
+                _ => None,
+            });
+            Some(gateways.collect::<Option<_>>().map_or(Way::Kernel, Way::Gateways))
+        }
+    }
+}
+
+enum Hop {
+    Connected(u32),
+    By(Gateway),
+    Other,
+    Dead,
+}
+
+fn hop(of: &RouteNextHop) -> Hop {
+    if of.flags.contains(RouteNextHopFlags::Dead) {
+        return Hop::Dead;
+    }
+    one_hop(Some(of.interface_index), &of.attributes, u16::from(of.hops) + 1)
+}
+
+fn one_hop(interface: Option<u32>, attributes: &[RouteAttribute], weight: u16) -> Hop {
+    let Some(index) = interface else { return Hop::Other };
+    let mut gateway = None;
+    for attribute in attributes {
+        match attribute {
+            RouteAttribute::Gateway(address) => gateway = ip(address),
+            RouteAttribute::Via(RouteVia::Inet(address)) => gateway = Some((*address).into()),
+            RouteAttribute::Via(RouteVia::Inet6(address)) => gateway = Some((*address).into()),
+            RouteAttribute::Via(_) | RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => {
+                return Hop::Other;
+            }
+            _ => {}
+        }
+    }
+    gateway.map_or(Hop::Connected(index), |address| Hop::By(Gateway { peer: (index, address), weight }))
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+fn peer(message: &NeighbourMessage) -> Option<Peer> {
+    // Whom the kernel answers for is no neighbour.
+    if message.header.flags.contains(NeighbourFlags::Proxy) {
+        return None;
+    }
+    let address = message.attributes.iter().find_map(|one| match one {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::from(*address)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::from(*address)),
+        _ => None,
+    })?;
+    Some((message.header.ifindex, address))
+}
+
+fn neighbour(message: &NeighbourMessage) -> Option<Change> {
+    let peer = peer(message)?;
+    let is_usable = matches!(
+        message.header.state,
+        NeighbourState::Reachable
+            | NeighbourState::Stale
+            | NeighbourState::Delay
+            | NeighbourState::Probe
+            | NeighbourState::Permanent
+    );
+    let mac = message.attributes.iter().find_map(|one| match one {
+        NeighbourAttribute::LinkLayerAddress(bytes) => <[u8; 6]>::try_from(&bytes[..]).ok().map(MacAddr),
+        _ => None,
+    });
+    let is_stale = message.header.state == NeighbourState::Stale;
+    Some(Change::Neighbour(peer, mac.filter(|_| is_usable).map(|mac| Neighbour { mac, is_stale })))
+}
+
+/// Whether a rule is another than those that every kernel has: everybody to `local`, `main` and `default`.
+fn is_of_somebody(message: &RuleMessage) -> bool {
+    let header = &message.header;
+    let mut table = u32::from(header.table);
+    let mut matches_all = header.src_len == 0 && header.dst_len == 0 && header.tos == 0;
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Table(number) => table = *number,
+            RuleAttribute::Priority(_) | RuleAttribute::Protocol(_) => {}
+            // What says that nothing is suppressed.
+            RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
+            _ => matches_all = false,
+        }
+    }
+    let is_default = matches!(table, TABLE_LOCAL | TABLE_MAIN | TABLE_DEFAULT);
+    !(matches_all && is_default && header.action == RuleAction::ToTable)
+}

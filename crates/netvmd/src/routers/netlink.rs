@@ -1,0 +1,223 @@
+//! Route netlink (rtnetlink(7)) over plain sockets: requests and dumps, and what the kernel tells by itself.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use netlink_packet_core::{
+    DecodeError, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+/// Longest datagram that the kernel sends (`NLMSG_GOODSIZE` at most doubled, in dumps).
+const DATAGRAM: usize = 64 << 10;
+/// What the kernel keeps of its events until they are read: some 50,000 routes.
+const EVENTS_KEPT: usize = 16 << 20;
+/// The kernel answers at once. This is for a socket that no answer comes by.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+/// How often a dump is begun anew because what it shows changed meanwhile, before it is taken as it is.
+const ATTEMPTS: u32 = 4;
+
+/// A socket for requests, in the namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Requests {
+    socket: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Requests {
+    /// Opens one in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open() -> io::Result<Self> {
+        let socket = socket(0, SocketFlags::CLOEXEC)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
+        Ok(Self { socket, sequence: 0, buffer: vec![0; DATAGRAM] })
+    }
+
+    /// Asks for a change, and waits until it is made.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags, &mut |_, _| ()).map(|_| ())
+    }
+
+    /// Asks for one thing.
+    ///
+    /// # Errors
+    /// The kernel's: [`io::ErrorKind::NotFound`] or `ENODEV` when there is none.
+    pub fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
+        let mut found = None;
+        self.ask(message, NLM_F_REQUEST | NLM_F_ACK, &mut |_, message| found = Some(message))?;
+        Ok(found)
+    }
+
+    /// Asks for everything of a kind. A dump that changes overtake is made anew; `begin` is called before each.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn dump<S>(
+        &mut self,
+        message: &RouteNetlinkMessage,
+        begin: impl Fn() -> S,
+        each: impl Fn(&mut S, RouteNetlinkMessage),
+    ) -> io::Result<S> {
+        let mut attempt = 1;
+        loop {
+            let mut state = begin();
+            let add = &mut |_, message| each(&mut state, message);
+            let is_whole = self.ask(message.clone(), NLM_F_REQUEST | NLM_F_DUMP, add)?;
+            // What changed during the last attempt is told as an event, too.
+            if is_whole || attempt == ATTEMPTS {
+                return Ok(state);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Sends a request and hands on what comes until its end; says whether it is of one moment.
+    fn ask(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        each: &mut dyn FnMut(u16, RouteNetlinkMessage),
+    ) -> io::Result<bool> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        (header.flags, header.sequence_number) = (flags, self.sequence);
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        rustix::net::send(&self.socket, &bytes, SendFlags::empty())?;
+        let (mut is_whole, mut outcome) = (true, None);
+        while outcome.is_none() {
+            let count = receive(&self.socket, &mut self.buffer, RecvFlags::empty())?;
+            split(&self.buffer[..count], |header, payload| {
+                // An answer to a request that was given up.
+                if header.sequence_number != self.sequence {
+                    return;
+                }
+                is_whole &= header.flags & NLM_F_DUMP_INTR == 0;
+                match payload {
+                    Ok(NetlinkPayload::InnerMessage(message)) => each(header.flags, message),
+                    Ok(NetlinkPayload::Error(error)) => {
+                        outcome = Some(if error.code.is_none() { Ok(()) } else { Err(error.to_io()) });
+                    }
+                    Ok(NetlinkPayload::Done(done)) => {
+                        outcome = Some(match done.code {
+                            0 => Ok(()),
+                            code => Err(io::Error::from_raw_os_error(-code)),
+                        });
+                    }
+                    Ok(_) => {}
+                    // One message that nobody understands does not make the others wrong.
+                    Err(error) => tracing::debug!("netlink: {error}"),
+                }
+            })?;
+        }
+        outcome.unwrap_or(Ok(())).map(|()| is_whole)
+    }
+}
+
+/// What was read of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Everything that there was.
+    All,
+    /// There is more to read.
+    More,
+    /// The kernel had to drop some.
+    Lost,
+}
+
+/// A socket on which the kernel tells of changes.
+#[derive(Debug)]
+pub struct Events {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    /// Opens one in the calling thread's namespace. `groups`: `RTMGRP_*` bits.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(groups: u32) -> io::Result<Self> {
+        let socket = socket(groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        // Beyond net.core.rmem_max with CAP_NET_ADMIN. With less, events are lost sooner, and dumps make up for them.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, EVENTS_KEPT).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, EVENTS_KEPT)?;
+        }
+        Ok(Self { socket, buffer: vec![0; DATAGRAM] })
+    }
+
+    /// Hands on what there is, with the flags of each message, up to `most` datagrams.
+    ///
+    /// # Errors
+    /// The kernel's, other than that events were lost.
+    pub fn read(&mut self, most: usize, mut each: impl FnMut(u16, RouteNetlinkMessage)) -> io::Result<Heard> {
+        for _ in 0..most {
+            match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
+                Ok(count) => split(&self.buffer[..count], |header, payload| match payload {
+                    Ok(NetlinkPayload::InnerMessage(message)) => each(header.flags, message),
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!("netlink: {error}"),
+                })?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Heard::All),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(Heard::Lost),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Heard::More)
+    }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn socket(groups: u32, flags: SocketFlags) -> io::Result<OwnedFd> {
+    // The protocol is NETLINK_ROUTE, which is 0.
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+    loop {
+        match rustix::net::recv(socket, &mut *buffer, flags | RecvFlags::TRUNC) {
+            Ok((_, length)) if length > buffer.len() => {
+                return Err(io::Error::other(format!("a netlink datagram of {length} bytes")));
+            }
+            Ok((_, length)) => return Ok(length),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes a datagram apart.
+fn split(
+    mut rest: &[u8],
+    mut each: impl FnMut(NetlinkHeader, Result<NetlinkPayload<RouteNetlinkMessage>, DecodeError>),
+) -> io::Result<()> {
+    while !rest.is_empty() {
+        let malformed = |error: DecodeError| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+        let head = NetlinkBuffer::new_checked(rest).map_err(malformed)?;
+        let length = head.length() as usize;
+        let mut header = NetlinkHeader::default();
+        (header.flags, header.sequence_number) = (head.flags(), head.sequence_number());
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]);
+        each(header, message.map(|message| message.payload));
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! Gateways that routes share: each set of them is one next hop of the engine, so that a neighbour's change touches that
+//! one entry and none of the routes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use netvm_router::{Hop, MAX_NEXT_HOPS, NextHop, NextHopId};
+
+/// What is always next hop 0.
+pub const PUNT: NextHopId = NextHopId(0);
+/// What is always next hop 1 here.
+pub const BLACKHOLE: NextHopId = NextHopId(1);
+/// Most entries of a [`NextHop::Spread`].
+const WIDEST: usize = 16;
+
+/// A neighbour, by the kernel's number of its interface and its address.
+pub type Peer = (u32, IpAddr);
+
+/// One of the gateways of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gateway {
+    /// Who.
+    pub peer: Peer,
+    /// Its share of the flows, from 1.
+    pub weight: u16,
+}
+
+#[derive(Debug)]
+struct Group {
+    gateways: Box<[Gateway]>,
+    /// Routes by it.
+    users: u32,
+    /// What the engine has been told.
+    told: NextHop,
+}
+
+/// The sets of gateways in use.
+#[derive(Debug)]
+pub struct Hops {
+    groups: BTreeMap<u16, Group>,
+    ids: HashMap<Box<[Gateway]>, NextHopId>,
+    /// Which sets a neighbour is in.
+    members: HashMap<Peer, BTreeSet<u16>>,
+    free: Vec<u16>,
+    /// Free once the engine has been told of the routes that were by them.
+    released: Vec<(u16, NextHop)>,
+    /// Never used so far.
+    unused: u16,
+    dirty: BTreeSet<u16>,
+    blackhole_told: bool,
+    refused: u64,
+}
+
+impl Default for Hops {
+    fn default() -> Self {
+        Self {
+            groups: BTreeMap::new(),
+            ids: HashMap::new(),
+            members: HashMap::new(),
+            free: Vec::new(),
+            released: Vec::new(),
+            unused: BLACKHOLE.0 + 1,
+            dirty: BTreeSet::new(),
+            blackhole_told: false,
+            refused: 0,
+        }
+    }
+}
+
+impl Hops {
+    /// The number of a set of gateways, for one more route. [`PUNT`] when there are no more numbers.
+    pub fn take(&mut self, gateways: &[Gateway]) -> NextHopId {
+        if let Some(&id) = self.ids.get(gateways) {
+            if let Some(group) = self.groups.get_mut(&id.0) {
+                group.users += 1;
+            }
+            return id;
+        }
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None if usize::from(self.unused) < MAX_NEXT_HOPS => {
+                self.unused += 1;
+                self.unused - 1
+            }
+            None => {
+                self.refused += 1;
+                return PUNT;
+            }
+        };
+        for gateway in gateways {
+            self.members.entry(gateway.peer).or_default().insert(id);
+        }
+        self.ids.insert(gateways.into(), NextHopId(id));
+        self.groups.insert(id, Group { gateways: gateways.into(), users: 1, told: NextHop::Punt });
+        self.dirty.insert(id);
+        NextHopId(id)
+    }
+
+    /// One route less by it.
+    pub fn release(&mut self, id: NextHopId) {
+        let Some(group) = self.groups.get_mut(&id.0) else { return };
+        group.users -= 1;
+        if group.users > 0 {
+            return;
+        }
+        let Some(group) = self.groups.remove(&id.0) else { return };
+        self.ids.remove(&group.gateways);
+        for gateway in &group.gateways {
+            if let Some(of) = self.members.get_mut(&gateway.peer) {
+                of.remove(&id.0);
+                if of.is_empty() {
+                    self.members.remove(&gateway.peer);
+                }
+            }
+        }
+        self.dirty.remove(&id.0);
+        self.released.push((id.0, group.told));
+    }
+
+    /// A neighbour is not what it was.
+    pub fn touch(&mut self, peer: Peer) {
+        self.dirty.extend(self.members.get(&peer).into_iter().flatten());
+    }
+
+    /// No neighbour may be what it was.
+    pub fn touch_all(&mut self) {
+        self.dirty.extend(self.groups.keys());
+    }
+
+    /// What has changed since the last time. `resolve`: the neighbour's hop, `Ok(None)` when it is not known yet, `Err`
+    /// when only the kernel can reach it.
+    pub fn changes(
+        &mut self,
+        resolve: impl Fn(Peer) -> Result<Option<Hop>, Unreachable>,
+    ) -> Vec<(NextHopId, NextHop)> {
+        let mut changes = Vec::new();
+        if !self.blackhole_told {
+            self.blackhole_told = true;
+            changes.push((BLACKHOLE, NextHop::Blackhole));
+        }
+        // A number that was released is still in the engine's routes until those of this round are told.
+        for (id, told) in self.released.drain(..) {
+            self.free.push(id);
+            if told != NextHop::Punt {
+                changes.push((NextHopId(id), NextHop::Punt));
+            }
+        }
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            let now = next_hop(&group.gateways, &resolve);
+            if now != group.told {
+                changes.push((NextHopId(id), now.clone()));
+                group.told = now;
+            }
+        }
+        changes
+    }
+
+    /// The gateways that routes have.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> {
+        self.members.keys().copied()
+    }
+
+    /// The gateways of a next hop.
+    pub fn gateways(&self, id: NextHopId) -> &[Gateway] {
+        self.groups.get(&id.0).map_or(&[], |group| &group.gateways)
+    }
+
+    /// Next hops in use.
+    pub fn count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// How often there was no number left.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+/// A gateway by an interface that netvm has no part in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable;
+
+fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, Unreachable>) -> NextHop {
+    let mut known = Vec::new();
+    for gateway in gateways {
+        match resolve(gateway.peer) {
+            Ok(Some(hop)) => known.push((hop, gateway.weight)),
+            // The others carry its flows until it is known. Whoever keeps the neighbours asks for it.
+            Ok(None) => {}
+            // The kernel has to share the flows out then.
+            Err(Unreachable) => return NextHop::Punt,
+        }
+    }
+    match &known[..] {
+        [] => NextHop::Punt,
+        [(hop, _)] => NextHop::Via(*hop),
+        _ if known.len() > WIDEST => NextHop::Punt,
+        _ => {
+            let places = places(&known.iter().map(|(_, weight)| *weight).collect::<Vec<_>>());
+            let spread =
+                known.iter().zip(places).flat_map(|((hop, _), count)| std::iter::repeat_n(*hop, count));
+            NextHop::Spread(spread.collect())
+        }
+    }
+}
+
+/// How many of at most [`WIDEST`] places each has by its weight, at least one.
+fn places(weights: &[u16]) -> Vec<usize> {
+    let total: usize = weights.iter().map(|weight| usize::from(*weight)).sum();
+    if total <= WIDEST {
+        return weights.iter().map(|weight| usize::from(*weight).max(1)).collect();
+    }
+    let mut places: Vec<usize> =
+        weights.iter().map(|weight| (usize::from(*weight) * WIDEST / total).max(1)).collect();
+    while places.iter().sum::<usize>() > WIDEST {
+        let Some(most) = places.iter_mut().max() else { break };
+        *most -= 1;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_fit_into_sixteen_places() {
+        assert_eq!(places(&[1, 1]), [1, 1]);
+        assert_eq!(places(&[3, 1]), [3, 1]);
+        assert_eq!(places(&[0, 1]), [1, 1]);
+        assert_eq!(places(&[30, 10]), [12, 4]);
+        assert_eq!(places(&[100, 1, 1]), [14, 1, 1]);
+        assert_eq!(places(&[256; 16]), [1; 16]);
+    }
+
+    #[test]
+    fn numbers_come_back_a_round_after_they_were_released() {
+        let gateway = |n: u8| Gateway { peer: (1, IpAddr::from([10, 0, 0, n])), weight: 1 };
+        let mut hops = Hops::default();
+        let unknown = |_| Ok(None);
+        let first = hops.take(&[gateway(1)]);
+        assert_eq!(hops.take(&[gateway(1)]), first);
+        hops.changes(unknown);
+        hops.release(first);
+        assert_eq!(hops.count(), 1);
+        hops.release(first);
+        assert_eq!(hops.count(), 0);
+        let second = hops.take(&[gateway(2)]);
+        assert_ne!(second, first);
+        hops.changes(unknown);
+        assert_eq!(hops.take(&[gateway(3)]), first);
+    }
+
+    #[test]
+    fn there_are_no_more_than_the_engine_has() {
+        let mut hops = Hops::default();
+        let take = |hops: &mut Hops, n: usize| {
+            hops.take(&[Gateway { peer: (1, IpAddr::from((n as u32).to_be_bytes())), weight: 1 }])
+        };
+        let last = (2..MAX_NEXT_HOPS).map(|n| take(&mut hops, n)).last();
+        assert_eq!(last, Some(NextHopId(MAX_NEXT_HOPS as u16 - 1)));
+        assert_eq!((take(&mut hops, 1), hops.refused()), (PUNT, 1));
+    }
+}

@@ -1,0 +1,153 @@
+//! Hosts for tests: network namespaces, each joined by a veth pair to an interface that netvm takes as a port.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::thread::LinkNameSpaceType;
+
+/// A host; removed when dropped.
+pub struct Host {
+    name: String,
+    addresses: Vec<String>,
+}
+
+impl Host {
+    /// A host with these addresses (with the lengths of their prefixes) whose default routes are by `gateways`.
+    pub fn new(name: &str, addresses: &[&str], gateways: &[&str]) -> Self {
+        let host = Self {
+            name: format!("nt{}{name}", std::process::id()),
+            addresses: addresses.iter().map(|&address| address.to_owned()).collect(),
+        };
+        let (name, port) = (&host.name, host.port());
+        run(&format!("ip netns add {name}"));
+        run(&format!(
+            "ip link add {port} numtxqueues 1 numrxqueues 1 type veth peer name eth0 netns {name} numtxqueues 1 numrxqueues 1"
+        ));
+        // What a veth hands over otherwise is unfinished: without a checksum, longer than the MTU.
+        run(&format!("ip netns exec {name} ethtool -K eth0 tx off tso off gso off txvlan off"));
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{port}/disable_ipv6"), "1").unwrap();
+        run(&format!("ip link set {port} up"));
+        host.ip("link set lo up");
+        host.ip("link set eth0 up");
+        for address in addresses {
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            host.ip(&format!("address add {address} dev eth0{nodad}"));
+        }
+        for gateway in gateways {
+            host.ip(&format!("route add default via {gateway}"));
+        }
+        host
+    }
+
+    /// The interface that is to be a port.
+    pub fn port(&self) -> String {
+        format!("{}p", self.name)
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.addresses[0].split('/').next().unwrap().parse().unwrap()
+    }
+
+    /// `ip` inside.
+    pub fn ip(&self, words: &str) {
+        run(&format!("ip -n {} {words}", self.name));
+    }
+
+    /// Runs a program inside, to its end.
+    pub fn output(&self, words: &str) -> Output {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name]).args(words.split(' ')).output().unwrap()
+    }
+
+    /// Calls something on a thread inside.
+    pub fn inside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::thread::JoinHandle<T> {
+        let namespace = std::fs::File::open(format!("/run/netns/{}", self.name)).unwrap();
+        std::thread::spawn(move || {
+            let network = Some(LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), network).unwrap();
+            work()
+        })
+    }
+
+    /// Whether an address answers echo requests: within some seconds, as ports take a moment to come up.
+    pub fn pings(&self, address: &str) -> bool {
+        let program = if address.contains(':') { "ping6" } else { "ping" };
+        let once = format!("busybox {program} -c 1 -W 1 {address}");
+        within(Duration::from_secs(20), || self.output(&once).status.success())
+    }
+
+    /// Answers every UDP datagram to an address with what it holds, until this host goes.
+    pub fn echo(&self, address: Ipv4Addr, port: u16) {
+        let (bound, is_bound) = std::sync::mpsc::channel();
+        self.inside(move || {
+            let socket = UdpSocket::bind((address, port)).unwrap();
+            bound.send(()).unwrap();
+            let mut datagram = [0; 2048];
+            while let Ok((length, from)) = socket.recv_from(&mut datagram) {
+                // Who asked may be out of reach by now.
+                let _ = socket.send_to(&datagram[..length], from);
+            }
+        });
+        is_bound.recv().unwrap();
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = succeeds(&format!("ip link delete {}", self.port()));
+        let _ = succeeds(&format!("ip netns delete {}", self.name));
+    }
+}
+
+/// A UDP socket that waits for answers no longer than `patience`.
+pub fn asking(address: IpAddr, port: u16, patience: Duration) -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    socket.set_read_timeout(Some(patience)).unwrap();
+    socket.connect(SocketAddr::from((address, port))).unwrap();
+    socket
+}
+
+/// Tries until it is so; says whether it got so in time.
+pub fn within(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    while !is_so() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Whether hosts can be made here; says that the test is skipped otherwise.
+pub fn are_possible() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: only root makes network namespaces");
+        return false;
+    }
+    for tool in ["ip -V", "ethtool --version", "busybox true"] {
+        if !succeeds(tool) {
+            println!("SKIP: `{tool}` does not work here");
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether a command of words succeeds.
+pub fn succeeds(command: &str) -> bool {
+    let mut words = command.split(' ');
+    Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs a command of words.
+pub fn run(command: &str) {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}

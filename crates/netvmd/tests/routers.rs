@@ -1,0 +1,365 @@
+//! Virtual routers end to end: hosts in namespaces of their own, netvmd between them, ordinary traffic.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::hosts::{Host, are_possible, asking, run, within};
+use common::{Daemon, Folder};
+use netvm_api::{RouteAction, RouterInfo, RouterRoutes, path};
+use rustix::process::Signal;
+
+const DOWNLOAD: u64 = 50_000_000;
+const PORT: u16 = 7000;
+
+/// A router between two networks, and a host in each.
+struct Site {
+    /// Name of the router.
+    router: String,
+    client: Host,
+    server: Host,
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        Self {
+            router: format!("{name}{}", std::process::id()),
+            client: Host::new(
+                &format!("{name}c"),
+                &["10.1.0.2/24", "2001:db8:1::2/64"],
+                &["10.1.0.1", "2001:db8:1::1"],
+            ),
+            server: Host::new(
+                &format!("{name}s"),
+                &["10.2.0.2/16", "2001:db8:2::2/64"],
+                &["10.2.0.1", "2001:db8:2::1"],
+            ),
+        }
+    }
+
+    /// Ports and router. `lan`: more addresses of the router's first interface, as lines of TOML.
+    fn config(&self) -> String {
+        let mut text = String::new();
+        for (side, host) in [("lan", &self.client), ("wan", &self.server)] {
+            write!(
+                text,
+                "\n[[port]]\nname = \"{router}-{side}\"\nkind = \"af_xdp\"\ninterface = \"{}\"\n\
+                 forward = {{ router = \"{router}\" }}\n",
+                host.port(),
+                router = self.router,
+            )
+            .unwrap();
+        }
+        write!(
+            text,
+            "\n[[router]]\nname = \"{router}\"\n\
+             \n[[router.interface]]\nname = \"lan\"\nport = \"{router}-lan\"\n\
+             addresses = [\"10.1.0.1/24\", \"2001:db8:1::1/64\"]\n\
+             \n[[router.interface]]\nname = \"wan\"\nport = \"{router}-wan\"\npunt_rate = 2000\n\
+             addresses = [\"10.2.0.1/16\", \"2001:db8:2::1/64\"]\n",
+            router = self.router,
+        )
+        .unwrap();
+        text
+    }
+
+    fn namespace(&self) -> String {
+        format!("netvm-{}", self.router)
+    }
+
+    fn ip(&self, words: &str) {
+        run(&format!("ip -n {} {words}", self.namespace()));
+    }
+
+    fn routes(&self, daemon: &Daemon) -> RouterRoutes {
+        daemon.get(&path::ROUTES.replace("{router}", &self.router))
+    }
+
+    fn punted(&self, daemon: &Daemon) -> u64 {
+        let routers: Vec<RouterInfo> = daemon.get(path::ROUTERS);
+        let own = routers.iter().find(|router| router.name == self.router).unwrap();
+        own.interfaces.iter().map(|interface| interface.punted).sum()
+    }
+}
+
+impl Drop for Site {
+    /// After a test that failed, and killed its netvmd.
+    fn drop(&mut self) {
+        let namespace = self.namespace();
+        if Path::new("/run/netns").join(&namespace).exists() {
+            let _ = common::hosts::succeeds(&format!("ip netns delete {namespace}"));
+        }
+    }
+}
+
+const ENGINE: &str = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n";
+
+fn start(sites: &[&Site]) -> Daemon {
+    start_in(Arc::new(Folder::new()), sites)
+}
+
+fn start_in(folder: Arc<Folder>, sites: &[&Site]) -> Daemon {
+    let text = sites.iter().fold(ENGINE.to_owned(), |text, site| text + &site.config());
+    Daemon::start_in(folder, &text)
+}
+
+/// Serves one connection: so many bytes, of which no stretch is like another.
+fn serve(host: &Host, bytes: u64) {
+    let (bound, is_bound) = std::sync::mpsc::channel();
+    host.inside(move || {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();
+        bound.send(()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut chunk = Vec::new();
+        for n in 0..bytes / 8 {
+            chunk.extend_from_slice(&word(n).to_le_bytes());
+            if chunk.len() >= 1 << 16 {
+                stream.write_all(&chunk).unwrap();
+                chunk.clear();
+            }
+        }
+        stream.write_all(&chunk).unwrap();
+    });
+    is_bound.recv().unwrap();
+}
+
+/// The word at a place (splitmix64).
+const fn word(n: u64) -> u64 {
+    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+/// Downloads what [`serve`] serves; asserts that every byte is right. Returns how long it took.
+fn download(host: &Host, from: Ipv4Addr, bytes: u64) -> Duration {
+    let fetch = move || {
+        let begin = Instant::now();
+        let mut stream = TcpStream::connect((from, PORT)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut chunk = vec![0; 1 << 16];
+        for n in 0..bytes / 8 {
+            let at = (n % (1 << 13)) as usize * 8;
+            if at == 0 {
+                let left = ((bytes / 8 - n) * 8).min(1 << 16) as usize;
+                stream.read_exact(&mut chunk[..left]).unwrap();
+            }
+            assert_eq!(chunk[at..at + 8], word(n).to_le_bytes(), "word {n}");
+        }
+        begin.elapsed()
+    };
+    host.inside(fetch).join().unwrap()
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+fn hosts_in_two_networks_talk_and_the_kernel_sees_only_what_it_must() {
+    if !are_possible() {
+        return;
+    }
+    let site = Site::new("a");
+    let mut daemon = start(&[&site]);
+    let (client, server) = (&site.client, &site.server);
+    assert!(client.pings("10.1.0.1"), "the router itself answers\n{}", daemon.log());
+    assert!(client.pings("10.2.0.2") && server.pings("10.1.0.2"), "{}", daemon.log());
+    assert!(client.pings("2001:db8:2::2") && server.pings("2001:db8:1::2"), "{}", daemon.log());
+
+    let before = site.punted(&daemon);
+    serve(server, DOWNLOAD);
+    let took = download(client, server.address(), DOWNLOAD);
+    let punted = site.punted(&daemon) - before;
+    println!("{DOWNLOAD} bytes in {took:?}, {punted} packets punted");
+    assert!(punted < DOWNLOAD / 1500 / 20, "{punted} packets of a download went through the kernel");
+
+    // Time exceeded (RFC 792) comes from the router's namespace.
+    let hops = client.output("busybox traceroute -n -q 1 -w 5 -m 4 10.2.0.2").stdout;
+    let hops = String::from_utf8(hops).unwrap();
+    let lines: Vec<&str> = hops.lines().filter(|line| line.contains(" ms")).collect();
+    assert!(lines.len() == 2 && lines[0].contains("10.1.0.1") && lines[1].contains("10.2.0.2"), "{hops}");
+
+    // No route: the kernel says so, and connecting fails at once.
+    let connect = || TcpStream::connect((Ipv4Addr::new(192, 0, 2, 1), PORT)).unwrap_err().raw_os_error();
+    let begin = Instant::now();
+    let error = client.inside(connect).join().unwrap();
+    assert!(
+        matches!(error, Some(libc::ENETUNREACH | libc::EHOSTUNREACH))
+            && begin.elapsed() < Duration::from_secs(10),
+        "{error:?} after {:?}",
+        begin.elapsed()
+    );
+
+    // A route that somebody adds, and one that takes packets away: the engine goes by them.
+    server.ip("address add 172.16.0.1/32 dev lo");
+    server.echo([172, 16, 0, 1].into(), PORT);
+    site.ip("route add 172.16.0.0/24 via 10.2.0.2");
+    assert!(client.pings("172.16.0.1"));
+    let mut times = acting(&site);
+    println!(
+        "a route of the namespace acts in the engine {:?} after `ip route` has ended (median of {})",
+        median(&mut times),
+        times.len()
+    );
+    assert!(median(&mut times) < Duration::from_millis(500), "{times:?}");
+
+    // The server gets another network card.
+    server.ip("link set eth0 address 02:00:00:00:77:01");
+    assert!(server.pings("10.2.0.1") && client.pings("10.2.0.2"), "{}", daemon.log());
+    let is_known = || {
+        let routes = site.routes(&daemon).routes;
+        routes.iter().any(|route| {
+            route.prefix == "10.2.0.2/32"
+                && route.action == RouteAction::Forward
+                && route.hops[0].mac.as_deref() == Some("02:00:00:00:77:01")
+        })
+    };
+    assert!(within(Duration::from_secs(10), is_known), "{:?}", site.routes(&daemon));
+
+    // An orderly end leaves nothing.
+    let ends = || {
+        let names = std::fs::read_dir("/sys/class/net")
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        names.filter(|name| name.starts_with("nv") && name.len() == 14).count()
+    };
+    let before = ends();
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    assert!(!Path::new("/run/netns").join(site.namespace()).exists());
+    assert!(ends() < before, "its interfaces have gone");
+}
+
+/// How long after a route that drops packets was made the last of them got through, again and again.
+fn acting(site: &Site) -> Vec<Duration> {
+    let target = IpAddr::from([172, 16, 0, 1]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&stop);
+    let (heard, answers) = std::sync::mpsc::channel();
+    let asker = site.client.inside(move || {
+        let socket = asking(target, PORT, Duration::from_millis(1));
+        let mut datagram = [0; 8];
+        while !is_over.load(Ordering::Relaxed) {
+            // Nobody may be there to answer.
+            let _ = socket.send(&datagram);
+            if socket.recv(&mut datagram).is_ok() {
+                heard.send(Instant::now()).unwrap();
+            }
+        }
+    });
+    let next = || answers.recv_timeout(Duration::from_secs(20)).unwrap();
+    let mut times = Vec::new();
+    for _ in 0..11 {
+        next();
+        site.ip("route add blackhole 172.16.0.1/32");
+        let made = Instant::now();
+        let mut last = made;
+        // Silence is longer than a turn of the scheduler.
+        while let Ok(at) = answers.recv_timeout(Duration::from_millis(100)) {
+            last = last.max(at);
+            assert!(made.elapsed() < Duration::from_secs(20), "packets still get through");
+        }
+        times.push(last - made);
+        site.ip("route del blackhole 172.16.0.1/32");
+    }
+    stop.store(true, Ordering::Relaxed);
+    asker.join().unwrap();
+    times
+}
+
+#[test]
+fn a_netvmd_that_was_killed_finds_its_routers_as_it_left_them() {
+    if !are_possible() {
+        return;
+    }
+    let site = Site::new("k");
+    let folder = Arc::new(Folder::new());
+    let mut daemon = start_in(Arc::clone(&folder), &[&site]);
+    assert!(site.client.pings("10.2.0.2"), "{}", daemon.log());
+    site.server.ip("address add 172.16.0.1/32 dev lo");
+    site.ip("route add 172.16.0.0/24 via 10.2.0.2");
+    let mut inside = Command::new("ip");
+    let mut inside = inside.args(["netns", "exec", &site.namespace(), "sleep", "600"]).spawn().unwrap();
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    assert!(Path::new("/run/netns").join(site.namespace()).exists());
+
+    let mut daemon = start_in(Arc::clone(&folder), &[&site]);
+    assert!(daemon.log().contains("taken over"), "{}", daemon.log());
+    assert!(site.client.pings("172.16.0.1"), "the route is still there\n{}", daemon.log());
+    assert!(inside.try_wait().unwrap().is_none(), "a daemon inside runs on");
+
+    // The router goes from the configuration while another netvmd is dead: the next one removes it.
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    inside.kill().unwrap();
+    inside.wait().unwrap();
+    let mut daemon = start_in(folder, &[]);
+    assert!(!Path::new("/run/netns").join(site.namespace()).exists(), "{}", daemon.log());
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+}
+
+#[test]
+fn routers_with_the_same_addresses_do_not_see_each_other_and_a_scan_disturbs_nobody() {
+    if !are_possible() {
+        return;
+    }
+    let (blue, red) = (Site::new("b"), Site::new("r"));
+    let mut daemon = start(&[&blue, &red]);
+    // The servers have one address, and differ in another.
+    blue.server.ip("address add 172.16.0.1/32 dev lo");
+    red.server.ip("address add 172.16.0.2/32 dev lo");
+    for site in [&blue, &red] {
+        site.ip("route add 172.16.0.0/24 via 10.2.0.2");
+    }
+    assert!(blue.client.pings("172.16.0.1") && red.client.pings("172.16.0.2"), "{}", daemon.log());
+    let once = |host: &Host, address: &str| {
+        host.output(&format!("busybox ping -c 1 -W 1 {address}")).status.success()
+    };
+    assert!(!once(&blue.client, "172.16.0.2") && !once(&red.client, "172.16.0.1"));
+
+    // Red's client looks for neighbours that there are not, as fast as it can; both downloads go on.
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&stop);
+    let scan = red.client.inside(move || {
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let mut sent = 0u32;
+        while !is_over.load(Ordering::Relaxed) {
+            // The kernel may be out of buffers. It keeps few neighbours by default, for all namespaces together.
+            let _ = socket.send_to(b"?", (Ipv4Addr::new(10, 2, 1, (sent % 250) as u8), 9));
+            sent += 1;
+        }
+        sent
+    });
+    for site in [&blue, &red] {
+        serve(&site.server, DOWNLOAD / 5);
+        let took = download(&site.client, site.server.address(), DOWNLOAD / 5);
+        println!("{}: {} bytes in {took:?} beside a scan", site.router, DOWNLOAD / 5);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let scanned = scan.join().unwrap();
+    let drops = daemon.stats().drops;
+    println!("{scanned} addresses scanned; {drops:?}");
+    let by_quota = format!("{drops:?}").contains("punt-quota");
+    assert!(by_quota, "the scan met the quota");
+
+    // Routers come and go while netvmd runs.
+    let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &(ENGINE.to_owned() + &red.config()));
+    assert!(!Path::new("/run/netns").join(blue.namespace()).exists());
+    assert!(red.client.pings("172.16.0.2"), "{}", daemon.log());
+    let _: netvm_api::ApplyReply =
+        daemon.post(path::APPLY, &(ENGINE.to_owned() + &red.config() + &blue.config()));
+    assert!(blue.client.pings("10.2.0.2"), "{}", daemon.log());
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+}
