@@ -49,6 +49,12 @@ pub enum Command {
         #[command(subcommand)]
         command: VmCommand,
     },
+    /// Show virtual routers: their interfaces and routes
+    Router {
+        /// What of them [default: list them]
+        #[command(subcommand)]
+        command: Option<RouterCommand>,
+    },
     /// Show chains: their hops, state and packets
     Chain {
         /// Show this one only
@@ -239,6 +245,21 @@ pub enum VmCommand {
     LibvirtXml {
         /// Its name
         name: String,
+    },
+}
+
+/// What of virtual routers.
+#[derive(Debug, Subcommand)]
+pub enum RouterCommand {
+    /// List them: their interfaces, and how many routes they have
+    List,
+    /// Show one: its interfaces, and its routes as the engine has them
+    Show {
+        /// Its name
+        name: String,
+        /// Most routes that are shown
+        #[arg(long, default_value_t = 50)]
+        most: usize,
     },
 }
 

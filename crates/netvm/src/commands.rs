@@ -6,6 +6,7 @@ mod inspect;
 mod packet;
 mod policy;
 mod replay;
+mod router;
 mod stats;
 mod vm;
 
@@ -15,6 +16,7 @@ pub use inspect::{chain, group, nf, port, status};
 pub use packet::PacketError;
 pub use policy::{addresses, flows, policy, policy_eval};
 pub use replay::{find_daemon, replay};
+pub use router::router;
 pub use stats::stats;
 pub use vm::{ConsoleError, vm};
 

@@ -63,6 +63,7 @@ async fn ask(command: Command, client: &Client, output: &Output) -> Result<(), C
         Command::Port { name } => commands::port(client, output, name.as_deref()).await,
         Command::Nf { role } => commands::nf(client, output, role.as_deref()).await,
         Command::Vm { command } => commands::vm(client, output, command).await,
+        Command::Router { command } => commands::router(client, output, command).await,
         Command::Chain { name } => commands::chain(client, output, name.as_deref()).await,
         Command::Group { name } => commands::group(client, output, name.as_deref()).await,
         Command::Stats(arguments) => commands::stats(client, output, &arguments).await,

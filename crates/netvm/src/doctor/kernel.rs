@@ -20,6 +20,7 @@ const CAPABILITIES: &[(u32, &str, &str)] = &[
     (5, "CAP_KILL", "ending NFs of other users"),
     (0, "CAP_CHOWN", "giving QEMU the sockets of its ports"),
     (23, "CAP_SYS_NICE", "pinning NFs of other users"),
+    (21, "CAP_SYS_ADMIN", "virtual routers"),
 ];
 /// From which Linux on an XDP program goes when its owner dies (`BPF_LINK_CREATE` for XDP).
 const XDP_LINK: (u32, u32) = (5, 9);
@@ -27,7 +28,7 @@ const XDP_LINK: (u32, u32) = (5, 9);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
-    vec![engine(), capabilities(root), af_xdp(), xdp_link(root)]
+    vec![engine(), capabilities(root), af_xdp(), xdp_link(root), routers(root)]
 }
 
 /// The effective capabilities of this process, a bit each.
@@ -101,6 +102,24 @@ fn xdp_link(root: &Root) -> Check {
             format!("AF_XDP ports need Linux {major}.{minor}: use kind = \"af_packet\""),
         )
     }
+}
+
+/// Virtual routers are network namespaces with veth interfaces.
+fn routers(root: &Root) -> Check {
+    let release = root.read("proc/sys/kernel/osrelease").unwrap_or_default();
+    let has = |path: &str, text: &str| root.read(path).is_some_and(|file| file.contains(text));
+    let has_veth = has("proc/kallsyms", " veth_newlink")
+        || has(&format!("lib/modules/{release}/modules.dep"), "/veth.ko")
+        || has(&format!("lib/modules/{release}/modules.builtin"), "/veth.ko");
+    let missing = match (root.path("proc/self/ns/net").exists(), has_veth) {
+        (true, true) => {
+            return Check::ok("virtual routers", "network namespaces and veth", "[[router]] can be made");
+        }
+        (false, _) => "this kernel has no network namespaces",
+        (true, false) => "no veth found",
+    };
+    Check::note("virtual routers", missing, "configurations with [[router]] fail when they are applied")
+        .command("modinfo veth  # CONFIG_NET_NS and CONFIG_VETH in the kernel; Debian: linux-image-amd64")
 }
 
 /// netvmd says which DPDK it runs with.
@@ -180,6 +199,23 @@ mod tests {
                 level,
                 "{release}"
             );
+        }
+    }
+
+    #[test]
+    fn routers_need_namespaces_and_veth() {
+        let release = ("proc/sys/kernel/osrelease", "6.1.0");
+        let namespaces = ("proc/self/ns/net", "");
+        for (files, level) in [
+            (vec![release, namespaces, ("proc/kallsyms", "0 t veth_newlink\t[veth]")], Level::Ok),
+            (
+                vec![release, namespaces, ("lib/modules/6.1.0/modules.dep", "kernel/drivers/net/veth.ko:")],
+                Level::Ok,
+            ),
+            (vec![release, ("proc/kallsyms", "0 t veth_newlink")], Level::Note),
+            (vec![release, namespaces, ("lib/modules/5.10.0/modules.dep", "x/veth.ko:")], Level::Note),
+        ] {
+            assert_eq!(routers(&Tree::new(&files).root()).level, level, "{files:?}");
         }
     }
 

@@ -1,0 +1,147 @@
+//! `router`.
+
+use netvm_api::{Client, RouteAction, RouteInfo, RouterInfo, RouterRoutes};
+
+use crate::cli::RouterCommand;
+use crate::error::CliError;
+use crate::format::{bytes, count};
+use crate::output::{Output, Tone, lines};
+
+/// Virtual routers.
+pub async fn router(
+    client: &Client,
+    output: &Output,
+    command: Option<RouterCommand>,
+) -> Result<(), CliError> {
+    match command.unwrap_or(RouterCommand::List) {
+        RouterCommand::List => {
+            let routers = client.routers().await?;
+            if output.json { output.value(&routers) } else { output.text(&draw_list(&routers, output)) }
+        }
+        RouterCommand::Show { name, most } => {
+            let routers = client.routers().await?;
+            if routers.iter().all(|router| router.name != name) {
+                let known = routers.into_iter().map(|router| router.name).collect();
+                return Err(CliError::Unknown { what: "router", name, known });
+            }
+            let routes = client.routes(&name, most).await?;
+            if output.json { output.value(&routes) } else { output.text(&draw(&routes, output)) }
+        }
+    }
+}
+
+fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
+    if routers.is_empty() {
+        return "there are no virtual routers: [[router]] in the configuration makes them\n".to_owned();
+    }
+    let mut table = output.table(&[
+        "ROUTER",
+        "NAMESPACE",
+        "INTERFACES",
+        ">IPV4 ROUTES",
+        ">IPV6 ROUTES",
+        ">NEIGHBOURS",
+        ">FORWARDED",
+        ">PUNTED",
+        ">FROM KERNEL",
+    ]);
+    for router in routers {
+        let names: Vec<&str> = router.interfaces.iter().map(|interface| &*interface.name).collect();
+        table.add_row([
+            router.name.clone(),
+            router.namespace.clone(),
+            names.join(","),
+            count(router.routes_v4),
+            count(router.routes_v6),
+            count(router.neighbours),
+            count(router.forwarded),
+            count(router.punted),
+            count(router.from_kernel),
+        ]);
+    }
+    let mut text = lines(&table);
+    text.extend(routers.iter().filter_map(|router| rules(router, output)));
+    text
+}
+
+fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
+    let word = output.paint("rules of policy routing", Tone::Doubtful);
+    router.has_rules.then(|| {
+        format!(
+            "{}: its namespace has {word}, so that its kernel forwards everything, slowly (`ip -n {} rule`)\n",
+            router.name, router.namespace
+        )
+    })
+}
+
+fn draw(shown: &RouterRoutes, output: &Output) -> String {
+    let router = &shown.router;
+    let mut text = format!(
+        "router {} in namespace {}: {} IPv4 routes, {} IPv6 routes, {} neighbours, {} next hops, table of {}\n\n",
+        router.name,
+        router.namespace,
+        count(router.routes_v4),
+        count(router.routes_v6),
+        count(router.neighbours),
+        count(router.next_hops),
+        bytes(router.table_bytes),
+    );
+    let mut table = output.table(&[
+        "INTERFACE",
+        "PORT",
+        "VLAN",
+        "MAC",
+        "ADDRESSES",
+        "PUNT PORT",
+        ">PUNTED",
+        ">OVER QUOTA",
+        ">FROM KERNEL",
+    ]);
+    for interface in &router.interfaces {
+        table.add_row([
+            interface.name.clone(),
+            interface.port.clone(),
+            interface.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string()),
+            interface.mac.clone(),
+            if interface.addresses.is_empty() { "-".to_owned() } else { interface.addresses.join(" ") },
+            interface.punt_port.clone(),
+            count(interface.punted),
+            count(interface.over_quota),
+            count(interface.from_kernel),
+        ]);
+    }
+    text.push_str(&lines(&table));
+    text.extend(rules(router, output));
+    text.push('\n');
+    let mut table = output.table(&["PREFIX", "ACTION", "TO"]);
+    for route in &shown.routes {
+        let (word, tone) = match route.action {
+            RouteAction::Forward if route.hops.iter().all(|hop| hop.mac.is_none()) => {
+                ("resolving", Tone::Doubtful)
+            }
+            RouteAction::Forward => ("forward", Tone::Good),
+            RouteAction::Punt => ("kernel", Tone::Doubtful),
+            RouteAction::Blackhole => ("blackhole", Tone::Bad),
+        };
+        table.add_row([(&route.prefix).into(), output.cell(word, tone), hops(route).into()]);
+    }
+    text.push_str(&lines(&table));
+    if shown.more > 0 {
+        text.push_str(&format!("and {} more (--most N shows more)\n", count(shown.more)));
+    }
+    text
+}
+
+fn hops(route: &RouteInfo) -> String {
+    let hop = |hop: &netvm_api::RouteHop| {
+        let interface = hop.interface.as_deref().unwrap_or("?");
+        let mac = hop.mac.as_deref().unwrap_or("not known yet");
+        let weight = if hop.weight == 1 { String::new() } else { format!(" weight {}", hop.weight) };
+        format!("{} on {interface} ({mac}){weight}", hop.address)
+    };
+    if route.hops.is_empty() {
+        "-".to_owned()
+    } else {
+        route.hops.iter().map(hop).collect::<Vec<_>>().join(", ")
+    }
+}

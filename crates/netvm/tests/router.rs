@@ -1,0 +1,108 @@
+//! `netvm router`, against a server that answers what it is told to.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use axum::extract::RawQuery;
+use axum::routing::get;
+use axum::{Json, Router};
+use common::Server;
+use netvm_api::{RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes, path};
+use serde_json::Value;
+
+fn router() -> RouterInfo {
+    RouterInfo {
+        name: "blue".to_owned(),
+        namespace: "netvm-blue".to_owned(),
+        interfaces: vec![RouterInterfaceInfo {
+            name: "lan".to_owned(),
+            port: "p0".to_owned(),
+            vlan: Some(10),
+            mac: "02:00:00:00:00:01".to_owned(),
+            addresses: vec!["10.0.0.1/24".to_owned(), "2001:db8::1/64".to_owned()],
+            punt_port: "blue.lan".to_owned(),
+            punted: 12,
+            from_kernel: 11,
+            over_quota: 3,
+        }],
+        routes_v4: 1_000_001,
+        routes_v6: 2,
+        neighbours: 7,
+        next_hops: 5,
+        forwarded: 2_000_000,
+        punted: 12,
+        from_kernel: 11,
+        table_bytes: 3 << 20,
+        has_rules: true,
+    }
+}
+
+fn route(prefix: &str, action: RouteAction, macs: &[Option<&str>]) -> RouteInfo {
+    let hop = |mac: &Option<&str>| RouteHop {
+        interface: Some("lan".to_owned()),
+        address: "10.0.0.2".to_owned(),
+        mac: mac.map(str::to_owned),
+        weight: macs.len() as u16,
+    };
+    RouteInfo { prefix: prefix.to_owned(), action, hops: macs.iter().map(hop).collect() }
+}
+
+fn server() -> Server {
+    let routes = |RawQuery(query): RawQuery| async move {
+        assert_eq!(query.as_deref(), Some("most=3"));
+        let known = Some("02:00:00:00:00:02");
+        Json(RouterRoutes {
+            router: router(),
+            routes: vec![
+                route("0.0.0.0/0", RouteAction::Forward, &[known]),
+                route("10.0.0.0/24", RouteAction::Punt, &[]),
+                route("20.0.0.0/8", RouteAction::Forward, &[None, None]),
+            ],
+            more: 1_000_000,
+        })
+    };
+    Server::start(
+        Router::new()
+            .route(path::ROUTERS, get(async || Json(vec![router()])))
+            .route(&path::ROUTES.replace("{router}", "blue"), get(routes)),
+    )
+}
+
+/// Lines with single blanks between words.
+fn squeeze(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn routers_and_their_routes_are_shown() {
+    let server = server();
+    for list in [&["router"][..], &["router", "list"]] {
+        let lines = squeeze(&server.netvm(list).good());
+        assert_eq!(lines[1], "blue netvm-blue lan 1,000,001 2 7 2,000,000 12 11");
+        assert!(lines[2].contains("rules of policy routing"), "{lines:?}");
+    }
+    let lines = squeeze(&server.netvm(&["router", "show", "blue", "--most", "3"]).good());
+    for line in [
+        "lan p0 10 02:00:00:00:00:01 10.0.0.1/24 2001:db8::1/64 blue.lan 12 3 11",
+        "0.0.0.0/0 forward 10.0.0.2 on lan (02:00:00:00:00:02)",
+        "10.0.0.0/24 kernel -",
+        "and 1,000,000 more (--most N shows more)",
+    ] {
+        assert!(lines.iter().any(|one| one == line), "{line}: {lines:#?}");
+    }
+    let unknown = "10.0.0.2 on lan (not known yet) weight 2";
+    assert!(lines.contains(&format!("20.0.0.0/8 resolving {unknown}, {unknown}")), "{lines:#?}");
+
+    let json: Value =
+        serde_json::from_str(&server.netvm(&["router", "show", "blue", "--most", "3", "--json"]).good())
+            .unwrap();
+    assert_eq!(json["routes"][0]["hops"][0]["mac"], "02:00:00:00:00:02");
+    let json: Value = serde_json::from_str(&server.netvm(&["router", "--json"]).good()).unwrap();
+    assert_eq!(json[0]["interfaces"][0]["vlan"], 10);
+}
+
+#[test]
+fn a_router_that_there_is_not_is_told_with_those_that_there_are() {
+    let error = server().netvm(&["router", "show", "red"]).failed(1);
+    assert_eq!(error, "netvm: there is no router `red`: there are blue\n");
+}
