@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
 use netvm_router::{NextHopId, Tables};
 use netvm_wire::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::run_itself;
 use crate::error::BenchError;
 use crate::harness::Plan;
 use crate::machine::pin;
@@ -83,15 +83,7 @@ impl FibSpec {
 /// # Errors
 /// [`BenchError::Peer`] with what it said.
 pub fn measure(spec: &FibSpec) -> Result<Outcome, BenchError> {
-    let failed = |problem: String| BenchError::Peer { peer: NAME, problem };
-    let program = std::env::current_exe().map_err(BenchError::system("finding this program"))?;
-    let mut command = Command::new(program);
-    command.args(spec.arguments()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().map_err(BenchError::system("starting the comparison"))?;
-    if !output.status.success() {
-        return Err(failed(format!("ended with {}; its message is above", output.status)));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(format!("said no figures: {error}")))
+    run_itself(NAME, spec.arguments())
 }
 
 /// As in `peer/fib.h`.

@@ -1,11 +1,10 @@
 //! DPDK's `rte_ring` between two threads: a program in C (`peer/ring.c`) that runs as a child process, since DPDK starts
 //! once per process.
 
-use std::process::{Command, Stdio};
-
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::run_itself;
 use crate::cli::Cores;
 use crate::error::BenchError;
 use crate::harness::Plan;
@@ -120,16 +119,7 @@ impl RingSpec {
 /// # Errors
 /// [`BenchError::Peer`] with what it said.
 pub fn measure(spec: &RingSpec) -> Result<f64, BenchError> {
-    let failed = |problem: String| BenchError::Peer { peer: NAME, problem };
-    let program = std::env::current_exe().map_err(BenchError::system("finding this program"))?;
-    let mut command = Command::new(program);
-    command.args(spec.arguments()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().map_err(BenchError::system("starting the comparison"))?;
-    if !output.status.success() {
-        return Err(failed(format!("ended with {}; its message is above", output.status)));
-    }
-    let outcome: Outcome = serde_json::from_slice(&output.stdout)
-        .map_err(|error| failed(format!("said no figures: {error}")))?;
+    let outcome: Outcome = run_itself(NAME, spec.arguments())?;
     if outcome.packets == 0 {
         return Err(BenchError::Nothing { what: NAME.to_owned(), seconds: outcome.seconds });
     }
