@@ -209,16 +209,11 @@ netvm_copier_begin(int device, int locked)
 static void
 give_back(struct rte_mbuf **mbufs, uint16_t count)
 {
-	struct lane *lane;
 	uint16_t i;
 
-	if (count == 0)
-		return;
 	for (i = 0; i < count; i++)
 		*mark(mbufs[i]) = 0;
-	lane = give_begin();
-	rte_pktmbuf_free_bulk(mbufs, count);
-	give_end(lane);
+	give(mbufs, count, 0);
 }
 
 static int

@@ -14,6 +14,7 @@
 
 #include <rte_common.h>
 #include <rte_lcore.h>
+#include <rte_mbuf.h>
 
 struct lane {
 	_Alignas(2 * RTE_CACHE_LINE_SIZE) _Atomic uint32_t entered;
@@ -51,6 +52,32 @@ give_end(struct lane *lane)
 			atomic_load_explicit(&lane->left, memory_order_relaxed) + 1, memory_order_release);
 	else
 		atomic_fetch_add_explicit(&lane->left, 1, memory_order_release);
+}
+
+/*
+ * Whether an mbuf of this pool goes back as it is: one buffer, which is its own, and no other reference. Its second cache
+ * line, where `next` is, need not be looked at: `next` is null where there is one segment (rte_mbuf.h).
+ */
+static inline int
+is_simple(const struct rte_mbuf *mbuf, const struct rte_mempool *pool)
+{
+	return mbuf->nb_segs == 1 && mbuf->refcnt == 1 && mbuf->pool == pool && RTE_MBUF_DIRECT(mbuf);
+}
+
+/* Gives mbufs back; `simple`: all of them are, and of the first one's pool. */
+static inline void
+give(struct rte_mbuf **mbufs, uint32_t count, int simple)
+{
+	struct lane *lane;
+
+	if (count == 0)
+		return;
+	lane = give_begin();
+	if (likely(simple))
+		rte_mempool_put_bulk(mbufs[0]->pool, (void **)mbufs, count);
+	else
+		rte_pktmbuf_free_bulk(mbufs, count);
+	give_end(lane);
 }
 
 #endif

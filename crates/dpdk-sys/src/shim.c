@@ -289,27 +289,38 @@ netvm_mbuf_set_iova(struct rte_mbuf *mbuf, uint64_t iova)
 }
 
 int
-netvm_pool_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count)
+netvm_pool_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count, uint16_t offset, uint16_t length)
 {
-	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);
-}
+	uint32_t i;
+	int error = rte_mempool_get_bulk(pool, (void **)mbufs, count);
 
-void
-netvm_pool_put(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count)
-{
-	struct lane *lane = give_begin();
+	if (error != 0)
+		return error;
+	for (i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
 
-	rte_mempool_put_bulk(pool, (void **)mbufs, count);
-	give_end(lane);
+		/* The rest of the first line is as it was when the mbuf was freed: one segment, one reference. */
+		mbuf->data_off = offset;
+		mbuf->port = RTE_MBUF_PORT_INVALID;
+		mbuf->ol_flags &= RTE_MBUF_F_EXTERNAL;
+		mbuf->packet_type = 0;
+		mbuf->pkt_len = length;
+		mbuf->data_len = length;
+		mbuf->vlan_tci = 0;
+		mbuf->vlan_tci_outer = 0;
+	}
+	return 0;
 }
 
 void
 netvm_mbuf_free(struct rte_mbuf **mbufs, uint32_t count)
 {
-	struct lane *lane = give_begin();
+	int simple = 1;
+	uint32_t i;
 
-	rte_pktmbuf_free_bulk(mbufs, count);
-	give_end(lane);
+	for (i = 0; i < count; i++)
+		simple &= is_simple(mbufs[i], mbufs[0]->pool);
+	give(mbufs, count, simple);
 }
 
 void

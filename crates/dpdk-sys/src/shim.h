@@ -104,11 +104,13 @@ int netvm_memory_register(void *address, uint64_t *iovas, uint32_t pages, size_t
 /** Sets the address under which devices reach the mbuf's buffer. */
 void netvm_mbuf_set_iova(struct rte_mbuf *mbuf, uint64_t iova);
 
-/** Takes `count` initialised mbufs from the pool, or none: 0 or a negative errno. */
-int netvm_pool_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count);
-
-/** Puts back mbufs of this pool that have one segment and no other reference. */
-void netvm_pool_put(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count);
+/**
+ * Takes `count` mbufs from the pool, or none, whose packets are `length` bytes `offset` behind the start of their
+ * buffers: 0 or a negative errno. As drivers do when they receive, it writes the mbuf's first line only: `tx_offload` is
+ * that of the last user, and means nothing until a flag says so.
+ */
+int netvm_pool_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count, uint16_t offset,
+	uint16_t length);
 
 /** Frees mbufs of any pools, with their further segments. */
 void netvm_mbuf_free(struct rte_mbuf **mbufs, uint32_t count);

@@ -198,27 +198,15 @@ uint16_t
 netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
 {
 	uint16_t sent = rte_vhost_enqueue_burst(device, vring, mbufs, count);
-	struct rte_mempool *pool;
-	struct lane *lane;
 	uint64_t sum = 0;
 	int simple = 1;
 	uint16_t i;
 
-	if (sent == 0)
-		return 0;
-	pool = mbufs[0]->pool;
 	for (i = 0; i < sent; i++) {
-		const struct rte_mbuf *mbuf = mbufs[i];
-
-		sum += mbuf->pkt_len;
-		simple &= mbuf->nb_segs == 1 && mbuf->pool == pool && mbuf->refcnt == 1 && RTE_MBUF_DIRECT(mbuf);
+		sum += mbufs[i]->pkt_len;
+		simple &= is_simple(mbufs[i], mbufs[0]->pool);
 	}
 	*bytes += sum;
-	lane = give_begin();
-	if (likely(simple))
-		rte_mempool_put_bulk(pool, (void **)mbufs, sent);
-	else
-		rte_pktmbuf_free_bulk(mbufs, sent);
-	give_end(lane);
+	give(mbufs, sent, simple);
 	return sent;
 }

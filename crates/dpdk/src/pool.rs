@@ -314,42 +314,26 @@ impl Pool {
     /// so many. They are empty and begin at [`HEADROOM`].
     #[inline]
     pub fn alloc_into(&self, batch: &mut Batch, count: usize) -> usize {
+        self.alloc_frames_into(batch, count, HEADROOM, 0)
+    }
+
+    /// [`Pool::alloc_into`] of packets of `length` bytes, which are whatever the cells hold, from `offset` in the cell;
+    /// none if that reaches out of it.
+    #[inline]
+    pub fn alloc_frames_into(&self, batch: &mut Batch, count: usize, offset: u16, length: u16) -> usize {
         let (spare, room) = batch.spare();
         let count = count.min(room);
-        // SAFETY: there is room for `count` pointers; the pool is alive.
-        if count == 0 || unsafe { sys::netvm_pool_alloc(self.mempool.as_ptr(), spare, count as u32) } != 0 {
+        if count == 0 || u32::from(offset) + u32::from(length) > self.layout.stride {
+            return 0;
+        }
+        let mempool = self.mempool.as_ptr();
+        // SAFETY: there is room for `count` pointers; the pool is alive; the packets lie in their cells.
+        if unsafe { sys::netvm_pool_alloc(mempool, spare, count as u32, offset, length) } != 0 {
             return 0;
         }
         // SAFETY: the call has written `count` mbufs that nobody else has.
         unsafe { batch.assume_added(count) };
         count
-    }
-
-    /// Frees all packets of a batch, faster than [`Batch::clear`] if they are all of this pool.
-    #[inline]
-    pub fn free(&self, batch: &mut Batch) {
-        if batch.as_slice().iter().all(|m| m.nb_segs() == 1 && m.refcnt() == 1 && self.owns(m)) {
-            // SAFETY: just checked.
-            unsafe { self.free_unchecked(batch) };
-        } else {
-            batch.clear();
-        }
-    }
-
-    /// [`Pool::free`] for packets that are known to be simple.
-    ///
-    /// # Safety
-    /// Every packet in the batch is of this pool, in one segment, and nobody else has a reference to it.
-    #[inline]
-    pub unsafe fn free_unchecked(&self, batch: &mut Batch) {
-        let count = batch.len();
-        if count != 0 {
-            // SAFETY: mbufs of this pool (the caller), owned by the batch, which forgets them.
-            unsafe {
-                sys::netvm_pool_put(self.mempool.as_ptr(), batch.as_mut_ptr(), count as u32);
-                batch.forget_front(count);
-            }
-        }
     }
 
     /// Packets that are in the pool, threads' caches included. Goes through the caches of all possible threads; while

@@ -167,7 +167,7 @@ fn batches_own_their_packets() {
     // Reordering through the slice keeps each packet once.
     other.as_mut_slice().reverse();
     std::mem::swap(&mut other.as_mut_slice()[0], &mut batch.as_mut_slice()[0]);
-    pool.free(&mut other);
+    other.clear();
     assert_eq!((other.len(), pool.in_use()), (0, 1));
 
     // What is released is the caller's.
@@ -190,18 +190,23 @@ fn a_batch_of_two_pools_goes_back_to_both() {
         one.owns(&batch.as_slice()[0]) && !one.owns(&batch.as_slice()[8]) && two.owns(&batch.as_slice()[8])
     );
     assert_eq!((one.in_use(), two.in_use()), (16, 8));
-    one.free(&mut batch);
+    batch.clear();
     assert_eq!((batch.len(), one.in_use(), two.in_use()), (0, 0, 0));
 }
 
 #[test]
-fn unchecked_freeing_gives_everything_back() {
+fn frames_are_where_they_were_asked_for_and_never_outside_their_cells() {
     let pool = pool(64);
     let mut batch = Batch::new();
-    assert_eq!(pool.alloc_into(&mut batch, 40), 40);
-    // SAFETY: just taken from this pool, and not changed.
-    unsafe { pool.free_unchecked(&mut batch) };
-    assert_eq!((batch.len(), pool.in_use()), (0, 0));
+    assert_eq!(pool.alloc_frames_into(&mut batch, 8, 256, 1792), 8);
+    for packet in batch.as_slice() {
+        assert_eq!((packet.data_off(), packet.data_len(), packet.pkt_len()), (256, 1792, 1792));
+        assert_eq!((packet.nb_segs(), packet.refcnt()), (1, 1));
+    }
+    assert_eq!(pool.alloc_frames_into(&mut batch, 1, 256, 1793), 0);
+    batch.clear();
+    assert_eq!(pool.alloc_into(&mut batch, 8), 8);
+    assert!(batch.as_slice().iter().all(|packet| packet.data_off() == HEADROOM && packet.pkt_len() == 0));
 }
 
 #[test]

@@ -47,8 +47,7 @@ impl XskDevice {
         let mut cells = [0; BURST];
         loop {
             let count = socket.completed(&mut cells);
-            let mut sent = own(memory, &cells[..count]);
-            memory.pool.free(&mut sent);
+            own(memory, &cells[..count]).clear();
             if count < BURST {
                 return;
             }
@@ -158,7 +157,7 @@ impl Drop for XskDevice {
         // Cells that the kernel does not let go of stay out: a driver may still write there.
         let held = held.and_then(Result::ok).unwrap_or_default();
         for cells in held.chunks(BURST).chain(waiting.chunks(BURST)) {
-            self.memory.pool.free(&mut own(&self.memory, cells));
+            own(&self.memory, cells).clear();
         }
     }
 }
