@@ -83,10 +83,10 @@ impl Layout {
 
 /// A source that waits for room, so that the engine spends nothing on packets that it would have to drop.
 pub fn lossless(size: u16) -> PortKind {
-    PortKind::Source(SourceConfig { size, flows: 1, rate: None, lossless: true, count: None })
+    PortKind::Source(SourceConfig { size, lossless: true, ..SourceConfig::default() })
 }
 
 /// A source that sends whether there is room or not, at a rate of packets per second.
 pub fn paced(size: u16, rate: u64) -> PortKind {
-    PortKind::Source(SourceConfig { size, flows: 1, rate: Some(rate), lossless: false, count: None })
+    PortKind::Source(SourceConfig { size, rate: Some(rate), ..SourceConfig::default() })
 }

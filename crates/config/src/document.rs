@@ -150,7 +150,10 @@ fn port(host: &Host, port: &PortConfig) -> Item {
         PortKind::Source(source) => {
             fields.push(("size", number(source.size)));
             fields.push(("flows", source.flows.into()));
-            fields.extend(source.rate.map(|rate| ("rate", large(rate))));
+            if let Some(rate) = source.rate {
+                fields.push(("rate", large(rate)));
+                fields.push(("burst", number(source.burst)));
+            }
             fields.push(("lossless", Value::Boolean(source.lossless)));
             fields.extend(source.count.map(|count| ("count", large(count))));
         }

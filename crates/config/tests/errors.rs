@@ -207,6 +207,8 @@ fn every_wrong_line_is_named_with_a_remedy() {
             "leave `queues` out",
         ),
         ("size = 1514", "size = 59", 0, Kind::BadValue, "from 60 to"),
+        ("rate = 1_000_000", "burst = 64", 0, Kind::BadValue, "give the source a `rate`"),
+        ("rate = 1_000_000", "rate = 1\nburst = 0", 1, Kind::BadValue, "from 1 to 65535"),
         ("rate = 1_000_000", "rate = 0", 0, Kind::BadValue, "from 1 to"),
         ("rate = 1_000_000", "mtu = 1499", 0, Kind::BadValue, "an MTU of 1500"),
         ("address = \"3b:00.0\"", "address = \"eth0\"", 0, Kind::BadValue, "0000:3b:00.0"),

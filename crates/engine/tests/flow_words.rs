@@ -68,7 +68,7 @@ impl NetworkFunction for Words {
 /// A chain of roles, of which those of which `says` knows have a say for as many seconds.
 fn host(roles: &[&str], rate: u64, says: &[(usize, u16)]) -> Host {
     let mut host = line(roles, None, false);
-    let source = SourceConfig { size: 60, flows: FLOWS, rate: Some(rate), lossless: false, count: None };
+    let source = SourceConfig { flows: FLOWS, rate: Some(rate), ..SourceConfig::default() };
     host.ports[0] = port(0, "in", PortKind::Source(source));
     for (role, seconds) in says {
         host.nfs[*role].flow_verdicts = *seconds;

@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(20);
 #[test]
 fn what_a_device_lost_is_shown() {
     let mut host = line(&[], None, false);
-    let source = |rate| SourceConfig { size: 60, flows: 1, rate, lossless: false, count: None };
+    let source = |rate| SourceConfig { rate, ..SourceConfig::default() };
     // More than any core makes.
     host.ports[0].kind = PortKind::Source(source(Some(10_000_000_000)));
     let mut rig = Rig::new(&EngineConfig::default());

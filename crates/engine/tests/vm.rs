@@ -306,7 +306,7 @@ fn a_doorbell_wakes_workers_processes_and_the_vm() {
     image.notify = Notify::Doorbell;
     let mut rig = Rig::new(&EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() });
     let mut host = line(&["a", "b"], None, true);
-    let slow = SourceConfig { size: 60, flows: 1, rate: Some(20), lossless: true, count: Some(COUNT) };
+    let slow = SourceConfig { rate: Some(20), lossless: true, count: Some(COUNT), ..SourceConfig::default() };
     host.ports[0] = port(0, "in", PortKind::Source(slow));
     rig.engine
         .apply(&Host { ports: vec![host.ports[1].clone()], rules: Vec::new(), ..host.clone() })

@@ -162,6 +162,8 @@ pub struct SourceConfig {
     pub flows: u32,
     /// Packets per second; `None`: flat out.
     pub rate: Option<u64>,
+    /// Packets that come at once when there is a rate: they wait until so many are due.
+    pub burst: u16,
     /// Wait for room at the chain's entry instead of overrunning it.
     pub lossless: bool,
     /// Stop after so many packets.
@@ -171,6 +173,6 @@ pub struct SourceConfig {
 impl Default for SourceConfig {
     /// The shortest Ethernet frames, one flow, flat out.
     fn default() -> Self {
-        Self { size: 60, flows: 1, rate: None, lossless: false, count: None }
+        Self { size: 60, flows: 1, rate: None, burst: 1, lossless: false, count: None }
     }
 }

@@ -56,6 +56,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("size", "kind = \"source\" and \"null\""),
     ("flows", "kind = \"source\""),
     ("rate", "kind = \"source\""),
+    ("burst", "kind = \"source\""),
     ("lossless", "kind = \"source\""),
     ("count", "kind = \"source\""),
 ];
@@ -260,13 +261,26 @@ fn size(table: &Reader<'_>) -> u16 {
 fn source(table: &Reader<'_>) -> SourceConfig {
     let default = SourceConfig::default();
     let most = i64::MAX as u64;
+    let rate = table.number("rate", 1..=most).map(Spanned::into_inner);
     SourceConfig {
         size: size(table),
         flows: table.number("flows", 1..=1 << 24).map_or(default.flows, Spanned::into_inner),
-        rate: table.number("rate", 1..=most).map(Spanned::into_inner),
+        burst: burst(table, rate.is_some()).unwrap_or(default.burst),
+        rate,
         lossless: table.flag("lossless").unwrap_or(default.lossless),
         count: table.number("count", 1..=most).map(Spanned::into_inner),
     }
+}
+
+fn burst(table: &Reader<'_>, has_rate: bool) -> Option<u16> {
+    let burst = table.number("burst", 1..=u64::from(u16::MAX))?;
+    if !has_rate {
+        table
+            .bad_value("burst", burst.span(), "is of no use without `rate`")
+            .help("give the source a `rate`, or leave `burst` out: flat out, packets come as fast as they are taken")
+            .keep();
+    }
+    Some(burst.into_inner())
 }
 
 fn queues(table: &Reader<'_>, form: Option<Form>) -> u16 {

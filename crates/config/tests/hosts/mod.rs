@@ -48,7 +48,7 @@ fn kind() -> impl Strategy<Value = PortKind> {
     let source = (
         60u16..=9014,
         1u32..=1 << 24,
-        option::of(1u64..=i64::MAX as u64),
+        option::of((1u64..=i64::MAX as u64, 1u16..)),
         any::<bool>(),
         option::of(1u64..1000),
     );
@@ -74,8 +74,9 @@ fn kind() -> impl Strategy<Value = PortKind> {
             paced,
         }),
         (60u16..=9014).prop_map(|size| PortKind::Null { size }),
-        source.prop_map(|(size, flows, rate, lossless, count)| {
-            PortKind::Source(SourceConfig { size, flows, rate, lossless, count })
+        source.prop_map(|(size, flows, pace, lossless, count)| {
+            let (rate, burst) = pace.map_or((None, 1), |(rate, burst)| (Some(rate), burst));
+            PortKind::Source(SourceConfig { size, flows, rate, burst, lossless, count })
         }),
         Just(PortKind::Sink),
     ]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dpdk::{Batch, Mbuf};
+use dpdk::Batch;
 use netvm_config::model::SourceConfig;
 use netvm_region::clock;
 
@@ -37,6 +37,7 @@ pub(crate) struct Source {
 
 struct Pace {
     rate: u64,
+    burst: u64,
     hertz: u64,
     start: Option<u64>,
     sent: u64,
@@ -45,17 +46,19 @@ struct Pace {
 }
 
 impl Pace {
-    /// How many packets are due at `now`; what was missed for more than 10 ms is not made up for.
+    /// How many packets are due at `now`, in whole bursts; what was missed for more than 10 ms (or a burst, if that takes
+    /// longer) is not made up for.
     fn due(&mut self, now: u64) -> usize {
         let start = *self.start.get_or_insert(now);
         let due =
             (u128::from(now.wrapping_sub(start)) * u128::from(self.rate) / u128::from(self.hertz)) as u64;
-        let most = self.rate / 100 + 1;
+        let due = due - due % self.burst;
+        let most = (self.rate / 100 + 1).max(self.burst);
         if due > self.sent + most {
             self.missed.fetch_add(due - most - self.sent, Ordering::Relaxed);
             self.sent = due - most;
         }
-        (due - self.sent) as usize
+        due.saturating_sub(self.sent) as usize
     }
 }
 
@@ -79,6 +82,7 @@ impl Source {
             .sum();
         let pace = config.rate.map(|rate| Pace {
             rate,
+            burst: config.burst.max(1).into(),
             hertz: clock::cycles_per_second(),
             start: None,
             sent: 0,
@@ -106,24 +110,12 @@ impl Source {
         words
     }
 
-    /// Makes `mbuf` the next flow's frame. `whole`: its buffer has room for the whole first line, also when the frame ends
-    /// before it.
+    /// The next flow's frame.
     #[inline(always)]
-    fn write(&mut self, mbuf: &mut Mbuf, headroom: u16, whole: bool) {
+    fn next(&mut self) -> Words {
         let words = self.frame(self.flow);
         self.flow = if self.flow + 1 >= self.flows { 0 } else { self.flow + 1 };
-        if mbuf.set_bounds(headroom, self.size).is_err() {
-            return;
-        }
-        let (from, to) = (words.as_ptr().cast::<u8>(), mbuf.data());
-        if whole {
-            // SAFETY: the mbuf is borrowed from its owner, and its buffer goes on for a line behind the headroom.
-            unsafe { core::ptr::copy_nonoverlapping(from, to, TEMPLATE_BYTES) };
-        } else {
-            let bytes = TEMPLATE_BYTES.min(usize::from(self.size));
-            // SAFETY: as above, and the frame was just checked to fit the buffer.
-            unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
-        }
+        words
     }
 }
 
@@ -138,10 +130,19 @@ impl Device for Source {
             return;
         }
         let headroom = geometry.headroom as u16;
-        let whole = geometry.room() >= TEMPLATE_BYTES as u32;
-        memory.pool.alloc_into(out, count);
-        for mbuf in out.as_mut_slice() {
-            self.write(mbuf, headroom, whole);
+        memory.pool.alloc_frames_into(out, count, headroom, self.size);
+        if geometry.room() >= TEMPLATE_BYTES as u32 {
+            for mbuf in out.as_mut_slice() {
+                // SAFETY: the mbuf is ours, and its cell goes on for a line behind the headroom.
+                unsafe { mbuf.data().cast::<Words>().write_unaligned(self.next()) };
+            }
+        } else {
+            let bytes = TEMPLATE_BYTES.min(usize::from(self.size));
+            for mbuf in out.as_mut_slice() {
+                let words = self.next();
+                // SAFETY: the mbuf is ours, and the frame has `size` bytes.
+                unsafe { core::ptr::copy_nonoverlapping(words.as_ptr().cast(), mbuf.data(), bytes) };
+            }
         }
         let made = out.len() as u64;
         if let Some(pace) = &mut self.pace {
@@ -200,8 +201,14 @@ mod tests {
     #[test]
     fn pace_keeps_the_rate_and_forgives_a_pause() {
         let missed = Arc::default();
-        let mut pace =
-            Pace { rate: 1000, hertz: 1_000_000, start: None, sent: 0, missed: Arc::clone(&missed) };
+        let mut pace = Pace {
+            rate: 1000,
+            burst: 1,
+            hertz: 1_000_000,
+            start: None,
+            sent: 0,
+            missed: Arc::clone(&missed),
+        };
         assert_eq!(pace.due(5_000_000), 0);
         assert_eq!(pace.due(5_003_500), 3);
         pace.sent += 3;
@@ -211,5 +218,25 @@ mod tests {
         assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11);
         assert_eq!(pace.due(9_000_000), 11);
         assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11, "counted once");
+    }
+
+    #[test]
+    fn packets_wait_until_a_burst_is_due() {
+        let missed = Arc::default();
+        let mut pace = Pace {
+            rate: 1000,
+            burst: 64,
+            hertz: 1_000_000,
+            start: None,
+            sent: 0,
+            missed: Arc::clone(&missed),
+        };
+        assert_eq!((pace.due(0), pace.due(63_999), pace.due(64_000)), (0, 0, 64));
+        pace.sent += 50;
+        assert_eq!(pace.due(64_000), 14, "the rest of a burst that was not taken as a whole");
+        pace.sent += 14;
+        assert_eq!((pace.due(127_999), pace.due(128_000)), (0, 64));
+        assert_eq!(pace.due(10_048_000), 64, "one burst after a pause");
+        assert_eq!(missed.load(Ordering::Relaxed), 157 * 64 - 2 * 64);
     }
 }

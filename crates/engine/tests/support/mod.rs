@@ -187,7 +187,7 @@ pub fn port(id: u16, name: &str, kind: PortKind) -> PortConfig {
 }
 
 pub fn source(size: u16, count: Option<u64>, lossless: bool) -> PortKind {
-    PortKind::Source(SourceConfig { size, flows: 64, rate: None, lossless, count })
+    PortKind::Source(SourceConfig { size, flows: 64, lossless, count, ..SourceConfig::default() })
 }
 
 pub fn nf(id: u16, role: &str, group: u16) -> NfConfig {
