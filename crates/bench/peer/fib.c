@@ -1,6 +1,6 @@
 /*
  * DPDK's longest-prefix match with the settings that its documentation has for full tables: next hops of two bytes, as
- * netvm's have, or of four where the tables do not fit otherwise. Memory in small pages, as netvm's tables.
+ * netvm's have, or of four where the tables do not fit otherwise. Memory in small pages, as there may be no others.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 
 #include "fib.h"
 
-#define BURST 32
+#define BURST 64
 
 #if RTE_VERSION >= RTE_VERSION_NUM(24, 11, 0, 0)
 #define ADDRESS6(bytes) ((const struct rte_ipv6_addr *)(const void *)(bytes))

@@ -128,8 +128,8 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// Addresses of a burst.
-    pub const BURST: usize = 32;
+    /// Addresses of a burst: what netvm's engine looks up at a time.
+    pub const BURST: usize = 64;
 
     /// Where each leads by netvm's tables.
     pub fn look_up(&self, tables: &Tables) -> Vec<NextHopId> {

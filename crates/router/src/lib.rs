@@ -26,7 +26,7 @@
 //! # Ok::<(), netvm_wire::NetError>(())
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod check;
 mod next_hop;

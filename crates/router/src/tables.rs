@@ -136,6 +136,17 @@ mod tests {
     }
 
     #[test]
+    fn small_tables_are_small() {
+        let mut tables = Tables::new();
+        let nets = (0..16u8).flat_map(|n| [format!("10.{n}.0.0/24"), format!("2001:db8:{n}::/64")]);
+        let hosts = (0..16u8).flat_map(|n| [format!("10.{n}.0.7/32"), format!("2001:db8:{n}::7/128")]);
+        let routes = nets.chain(hosts).map(|net| (net.parse().unwrap(), Some(NextHopId(1))));
+        tables.apply(&Update { routes: routes.collect(), ..Update::default() });
+        // Two roots of 256 KiB, and some nodes.
+        assert!(tables.memory() < 620 << 10, "{}", tables.memory());
+    }
+
+    #[test]
     fn punt_stays_punt() {
         let via = NextHop::Via(Hop { interface: 0, mac: MacAddr::BROADCAST });
         let wrong = NextHopId(u16::MAX);

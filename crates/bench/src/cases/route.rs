@@ -1,13 +1,14 @@
 //! `route`: longest-prefix match in netvm's tables, beside DPDK's `rte_fib` and `rte_fib6` with the same routes.
 //!
-//! One core looks up bursts of 32 addresses, of a list of 2^20, over and over:
+//! One core looks up bursts of 64 addresses, of a list of 2^20, over and over:
 //!
 //! - `…-v4-full`, `…-v6-full`: the Internet's routes, each as likely as another, a random address in it;
 //! - `…-v4-anywhere`: in the same table, addresses anywhere in IPv4's space, of which many have no route or a short one;
 //! - `…-v4-few`, `…-v6-few`: 16 routes.
 //!
-//! `fib-…` is what `rte_fib` chooses by itself when it may use 512-bit vectors, `fib-scalar-…` its scalar look-up. Both
-//! sides keep their tables in small pages. Before anything is measured, both must lead all addresses the same way.
+//! `fib-…` is what `rte_fib` chooses by itself when it may use 512-bit vectors, `fib-scalar-…` its scalar look-up.
+//! Its tables are in pages of 4 KiB, netvm's in huge ones where the kernel gives such to whoever asks. Before anything is
+//! measured, both must lead all addresses the same way.
 
 use std::path::PathBuf;
 use std::time::Duration;

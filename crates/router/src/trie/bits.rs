@@ -12,19 +12,17 @@ pub(crate) trait Bits: Copy + Ord + Debug {
     /// The 16 bits that the root is indexed by.
     fn top(self) -> usize;
 
-    /// The 8 bits behind the first `depth`, which is a multiple of 8.
+    /// Windows that it has.
+    const WINDOWS: u8;
+
+    /// Behind the first 16, the bits come in windows of 32: the one of that number, filled up with zeroes.
+    fn window(self, number: u8) -> u32;
+
+    /// The 8 bits behind the first `depth`, which is a multiple of 8 and 16 or more.
     fn byte(self, depth: u8) -> usize {
-        Self::byte_of(&self.in_bytes(), depth)
+        let behind = depth.saturating_sub(16);
+        (self.window(behind / 32) >> (24 - behind % 32) & 0xff) as usize
     }
-
-    /// An address of which many bytes are taken.
-    type Bytes: Copy;
-
-    /// The address, to take bytes of.
-    fn in_bytes(self) -> Self::Bytes;
-
-    /// As [`Bits::byte`].
-    fn byte_of(bytes: &Self::Bytes, depth: u8) -> usize;
 
     /// The address with all bits behind the first `length` zero.
     fn cut(self, length: u8) -> Self;
@@ -48,16 +46,11 @@ impl Bits for u32 {
         (self >> 16) as usize
     }
 
-    type Bytes = Self;
+    const WINDOWS: u8 = 1;
 
     #[inline(always)]
-    fn in_bytes(self) -> Self {
-        self
-    }
-
-    #[inline(always)]
-    fn byte_of(bytes: &Self, depth: u8) -> usize {
-        (bytes << (depth & 31) >> 24) as usize
+    fn window(self, _number: u8) -> u32 {
+        self << 16
     }
 
     fn cut(self, length: u8) -> Self {
@@ -87,16 +80,11 @@ impl Bits for u128 {
         (self >> 112) as usize
     }
 
-    type Bytes = [u8; 16];
+    const WINDOWS: u8 = 4;
 
     #[inline(always)]
-    fn in_bytes(self) -> [u8; 16] {
-        self.to_be_bytes()
-    }
-
-    #[inline(always)]
-    fn byte_of(bytes: &[u8; 16], depth: u8) -> usize {
-        usize::from(bytes[usize::from(depth / 8) % 16])
+    fn window(self, number: u8) -> u32 {
+        (self << (16 + 32 * (number % 4)) >> 96) as u32
     }
 
     fn cut(self, length: u8) -> Self {

@@ -115,13 +115,13 @@ impl<A: Bits> Builder<'_, A> {
         self.arena.put_test(Line::test(prefix, inside, outside)).unwrap_or(Entry::leaf(NextHopId::PUNT))
     }
 
-    /// The leaf of the longest route that all of a prefix lies in.
+    /// The leaf of the longest route that all of a prefix lies in, the default one aside.
     fn covering(&self, prefix: Prefix<A>) -> Entry {
-        let lengths = self.lengths.iter().enumerate().take(usize::from(prefix.length) + 1).rev();
+        let lengths = self.lengths.iter().enumerate().take(usize::from(prefix.length) + 1).skip(1).rev();
         let present = lengths.filter(|(_, count)| **count > 0);
         let mut found =
             present.filter_map(|(length, _)| self.routes.get(&Prefix::new(prefix.bits, length as u8)));
-        Entry::leaf(found.next().copied().unwrap_or(NextHopId::PUNT))
+        found.next().map_or(Entry::NONE, |id| Entry::leaf(*id))
     }
 
     /// The routes that lie in a prefix and are longer.

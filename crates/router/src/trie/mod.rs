@@ -1,21 +1,31 @@
 //! Longest-prefix match: a root that the first 16 bits index, then nodes of 8 bits each.
 //!
+//! A node whose slots are all leaves is kept in half of the room: of a full table of the Internet, most are.
+//!
 //! Prefixes are pushed down to the leaves, so that a look-up ends at the first leaf that it meets and never looks back. A
-//! burst goes down level by level: the loads of one level do not wait for each other.
+//! burst goes down level by level, sixteen addresses to a vector where the processor has AVX-512: the loads of one level do
+//! not wait for each other. The default route is no part of the trie, so that it changes at once.
+//!
+//! Predicted for bursts of 64 with AVX-512 at 2.3 GHz: 1.5 cycles an address for each level that is in the first cache. In
+//! a full table, most of IPv4 is one line of 13 MB away, which comes from the third-level cache in some 75 ns, sixteen
+//! at a time: 11 cycles, less what the second has. IPv6 takes four levels, of which two miss: 22
+//! cycles. Measured: 1.1 cycles (16 routes of IPv4, one level), 6.5 (16 of IPv6, five), 6 and 21 (full tables).
 
 mod arena;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod bits;
 mod build;
 mod node;
+mod pages;
+mod plain;
 #[cfg(test)]
 mod tests;
-
-use std::hint::select_unpredictable;
 
 use arena::Arena;
 use bits::{Bits, Stride};
 use build::{Builder, Routes};
-use node::{Entry, Kind, entry_of_slot};
+use node::{Entry, Line};
 
 use crate::next_hop::NextHopId;
 
@@ -30,11 +40,21 @@ const BURST: usize = 32;
 
 /// The routes of one family.
 pub(crate) struct Trie<A> {
-    root: Box<[Entry]>,
+    root: Box<[Entry; ROOT]>,
     arena: Arena,
+    /// Where what no other route matches leads: the route of length 0, so that it changes at once.
+    default: NextHopId,
     routes: Routes<A>,
     /// How many routes there are of each length.
     lengths: [u32; 129],
+}
+
+/// What look-ups read.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    root: &'a [Entry; ROOT],
+    lines: &'a [Line],
+    default: NextHopId,
 }
 
 impl<A: Bits> Default for Trie<A> {
@@ -46,8 +66,9 @@ impl<A: Bits> Default for Trie<A> {
 impl<A: Bits> Trie<A> {
     fn with_limit(lines: u32) -> Self {
         Self {
-            root: vec![Entry::leaf(NextHopId::PUNT); ROOT].into_boxed_slice(),
+            root: Box::new([Entry::NONE; ROOT]),
             arena: Arena::new(lines),
+            default: NextHopId::PUNT,
             routes: Routes::new(),
             lengths: [0; 129],
         }
@@ -57,11 +78,16 @@ impl<A: Bits> Trie<A> {
     pub fn apply(&mut self, changes: impl Iterator<Item = (Prefix<A>, Option<NextHopId>)>) {
         let mut changed: Vec<Prefix<A>> =
             changes.filter_map(|(prefix, id)| self.set(prefix, id).then_some(prefix)).collect();
+        if changed.iter().any(|prefix| prefix.length == 0) {
+            let default = Prefix::new(A::ZERO, 0);
+            self.default = self.routes.get(&default).copied().unwrap_or(NextHopId::PUNT);
+            changed.retain(|prefix| prefix.length > 0);
+        }
         changed.sort_unstable();
         // What lies in another that has changed is laid out with it.
         changed.dedup_by(|inner, outer| outer.contains(*inner));
         let mut builder = Builder { arena: &mut self.arena, routes: &self.routes, lengths: &self.lengths };
-        builder.refresh(&mut self.root, Stride::Root, &changed);
+        builder.refresh(&mut self.root[..], Stride::Root, &changed);
     }
 
     /// Whether that is something new.
@@ -82,57 +108,12 @@ impl<A: Bits> Trie<A> {
     /// The next hop for each address.
     #[inline]
     pub fn look_up_burst(&self, addresses: &[A], found: &mut [NextHopId]) {
-        let (bursts, rest) = addresses.as_chunks();
-        let mut places = found.chunks_mut(BURST);
-        for (burst, places) in bursts.iter().zip(&mut places) {
-            places.copy_from_slice(&self.look_up_some(burst, BURST)[..places.len()]);
-        }
-        if let Some(places) = places.next().filter(|_| !rest.is_empty()) {
-            let mut burst = [A::ZERO; BURST];
-            burst[..rest.len()].copy_from_slice(rest);
-            let count = places.len().min(rest.len());
-            places[..count].copy_from_slice(&self.look_up_some(&burst, count)[..count]);
-        }
+        self.view().look_up(addresses, found);
     }
 
-    /// For the first so many addresses.
-    ///
-    /// What limits this are lines that are not in the cache, so all of a level are asked for before any of them is needed:
-    /// which addresses go on, and how, is in bits, and no branch between two loads depends on what they bring.
     #[inline(always)]
-    fn look_up_some(&self, addresses: &[A; BURST], count: usize) -> [NextHopId; BURST] {
-        let lines = self.arena.lines();
-        let bytes = addresses.map(A::in_bytes);
-        let mut entries = [Entry::default(); BURST];
-        let mut open = 0;
-        for (n, (address, entry)) in addresses.iter().zip(&mut entries).take(count).enumerate() {
-            *entry = self.root[address.top()];
-            open |= u32::from(!entry.is_leaf()) << n;
-        }
-        let mut depth = Stride::Root.end();
-        while open != 0 {
-            let (mut others, mut next) = (0, 0);
-            for n in bits_of(open) {
-                let (entry, slot) = (entries[n], A::byte_of(&bytes[n], depth));
-                let is_full = entry.kind() == Kind::Full;
-                // Of runs and tests too, which are looked at below: here their line is asked for.
-                let found = entry_of_slot(lines, entry.line_of_slot(slot), slot);
-                others |= u32::from(!is_full) << n;
-                entries[n] = select_unpredictable(is_full, found, entry);
-                next |= u32::from(is_full & !found.is_leaf()) << n;
-            }
-            for n in bits_of(others) {
-                let (entry, line) = (entries[n], &lines[entries[n].line()]);
-                entries[n] = match entry.kind() {
-                    Kind::Runs => line.entry_of_run(A::byte_of(&bytes[n], depth)),
-                    _ => line.tested(addresses[n]),
-                };
-                next |= u32::from(!entries[n].is_leaf()) << n;
-            }
-            open = next;
-            depth += 8;
-        }
-        entries.map(Entry::id)
+    fn view(&self) -> View<'_> {
+        View { root: &self.root, lines: self.arena.lines(), default: self.default }
     }
 
     /// How many routes there are.
@@ -147,14 +128,51 @@ impl<A: Bits> Trie<A> {
     }
 }
 
-/// Which bits are one, the lowest first: below [`BURST`].
-#[inline(always)]
-fn bits_of(mut word: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (word != 0).then(|| {
-            let bit = word.trailing_zeros() as usize % BURST;
-            word &= word - 1;
-            bit
-        })
-    })
+impl View<'_> {
+    #[inline]
+    fn look_up<A: Bits>(self, addresses: &[A], found: &mut [NextHopId]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has what the function is compiled for.
+            #[allow(unsafe_code, reason = "the function is for processors with vectors")]
+            return unsafe { avx512::look_up(self, addresses, found) };
+        }
+        plain::look_up(self, addresses, found);
+    }
+
+    /// Looks up in bursts, by a way of looking up one; the first so many of its addresses are asked for.
+    #[inline(always)]
+    fn in_bursts<A: Bits, const N: usize>(
+        self,
+        addresses: &[A],
+        found: &mut [NextHopId],
+        descend: impl Fn(&[A; N], usize) -> [Entry; N],
+    ) {
+        let (bursts, rest) = addresses.as_chunks();
+        let mut places = found.chunks_mut(N);
+        for (burst, places) in bursts.iter().zip(&mut places) {
+            self.finish(burst, &descend(burst, N), places);
+        }
+        if let Some(places) = places.next().filter(|_| !rest.is_empty()) {
+            let mut burst = [A::ZERO; N];
+            burst[..rest.len()].copy_from_slice(rest);
+            self.finish(rest, &descend(&burst, rest.len()), places);
+        }
+    }
+
+    /// Looks at the tests that addresses lead to, and writes down the next hops.
+    #[inline(always)]
+    fn finish<A: Bits, const N: usize>(self, addresses: &[A], entries: &[Entry; N], found: &mut [NextHopId]) {
+        for (place, entry) in found.iter_mut().zip(entries).take(addresses.len()) {
+            *place = entry.id(self.default);
+        }
+        let mut tests: u64 = (0..).zip(entries).map(|(n, entry)| u64::from(entry.is_test()) << n).sum();
+        while tests != 0 {
+            let n = tests.trailing_zeros() as usize % N;
+            tests &= tests - 1;
+            if let (Some(place), Some(address)) = (found.get_mut(n), addresses.get(n)) {
+                *place = self.lines[entries[n].line()].tested(*address).id(self.default);
+            }
+        }
+    }
 }

@@ -1,12 +1,13 @@
-//! Nodes, in lines of 64 bytes. Whatever a node is, a look-up reads one line of it.
-//!
-//! A node tells 256 slots apart. Most have few different entries, in runs: then only these are kept, in one line.
+//! Nodes, in lines of 64 bytes.
 //!
 //! ```text
-//!  runs    words of 32 bits 0..12: the entry of each run    bytes 48..64: the last slot of each run, 255 where there is none
-//!  full    16 lines: the entry of each slot
-//!  test    stands for a part of the trie with one prefix in it:
-//!          words 0..4: the prefix    4..8: its mask    8: entry where the address lies in it    9: entry where it does not
+//!  node    16 lines: a word of 32 bits for each of 256 slots, its entry
+//!  leaves  8 lines: a half word for each of 256 slots, its entry, where all are leaves; the first one in the low half
+//!  test    stands for a part of the trie with one prefix in it, in one line:
+//!          words 0..4: the prefix    4..8: its mask    8: leaf where the address lies in it    9: leaf where it does not
+//!
+//!  entry   bits 30 and 31: 0 leaf, 1 test, 2 node, 3 leaves    bits 0..28: the first line
+//!          of a leaf: bit 15: no route but the default one    bits 0..15: the next hop
 //! ```
 
 use std::hint::select_unpredictable;
@@ -17,19 +18,19 @@ use crate::next_hop::NextHopId;
 /// Slots of a node.
 pub(super) const SLOTS: usize = 256;
 /// Words of a line.
-const WORDS: usize = 16;
-/// Lines of a node with an entry for each slot.
-pub(super) const FULL_LINES: usize = SLOTS / WORDS;
-/// Most runs that are kept in one line.
-const RUNS: usize = 12;
+pub(super) const WORDS: usize = 16;
+/// Lines of a node.
+pub(super) const NODE_LINES: usize = SLOTS / WORDS;
+/// Lines of a node whose entries are all leaves.
+pub(super) const LEAVES_LINES: usize = NODE_LINES / 2;
 
 /// One line of the processor's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Line([u32; WORDS]);
 
 /// Where a slot leads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub(super) struct Entry(u32);
 
@@ -38,18 +39,19 @@ pub(super) struct Entry(u32);
 pub(super) enum Kind {
     Leaf,
     Test,
-    Runs,
-    Full,
+    Node,
+    Leaves,
 }
 
 impl Entry {
-    /// Behind which bit the kind is.
-    const KIND: u32 = 30;
-    const TEST: u32 = 1 << Self::KIND;
-    const RUNS: u32 = 2 << Self::KIND;
-    const FULL: u32 = 3 << Self::KIND;
-    /// Numbers of lines are below this.
-    pub const MAX_LINE: u32 = 1 << Self::KIND;
+    /// No route but the default one.
+    pub const NONE: Self = Self(1 << 15);
+    const TEST: u32 = 1 << 30;
+    const NODE: u32 = 2 << 30;
+    /// Entries that are not below this lead to nodes of leaves.
+    pub const LEAVES: u32 = 3 << 30;
+    /// Numbers of lines are below this, so that those of their words fit 32 bits.
+    pub const MAX_LINE: u32 = 1 << 28;
 
     pub const fn leaf(id: NextHopId) -> Self {
         Self(id.0 as u32)
@@ -59,12 +61,18 @@ impl Entry {
         Self(Self::TEST | line)
     }
 
-    pub const fn runs(line: u32) -> Self {
-        Self(Self::RUNS | line)
+    pub const fn node(line: u32) -> Self {
+        Self(Self::NODE | line)
     }
 
-    pub const fn full(line: u32) -> Self {
-        Self(Self::FULL | line)
+    pub const fn leaves(line: u32) -> Self {
+        Self(Self::LEAVES | line)
+    }
+
+    /// The entry that is in memory as that word.
+    #[inline(always)]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
     }
 
     #[inline(always)]
@@ -73,25 +81,29 @@ impl Entry {
     }
 
     #[inline(always)]
+    pub const fn is_test(self) -> bool {
+        self.0 >> 30 == 1
+    }
+
+    /// Whether it leads to a node, of leaves only or not.
+    #[inline(always)]
+    pub const fn has_slots(self) -> bool {
+        self.0 >= Self::NODE
+    }
+
     pub const fn kind(self) -> Kind {
-        match self.0 >> Self::KIND {
+        match self.0 >> 30 {
             0 => Kind::Leaf,
             1 => Kind::Test,
-            2 => Kind::Runs,
-            _ => Kind::Full,
+            2 => Kind::Node,
+            _ => Kind::Leaves,
         }
     }
 
-    /// The line that a look-up of a slot reads.
+    /// The next hop of a leaf, where the default route leads to `default`.
     #[inline(always)]
-    pub fn line_of_slot(self, slot: usize) -> usize {
-        self.line() + select_unpredictable(self.kind() == Kind::Full, slot / WORDS, 0)
-    }
-
-    /// The next hop of a leaf.
-    #[inline(always)]
-    pub const fn id(self) -> NextHopId {
-        NextHopId(self.0 as u16)
+    pub const fn id(self, default: NextHopId) -> NextHopId {
+        if self.0 & Self::NONE.0 == 0 { NextHopId(self.0 as u16) } else { default }
     }
 
     /// The first line of what is no leaf.
@@ -116,107 +128,79 @@ impl Line {
     #[inline(always)]
     pub fn tested<A: Bits>(&self, address: A) -> Entry {
         let [a, b, c, d, e, f, g, h, inside, outside, ..] = self.0;
-        let lies_in = address.matches(&[a, b, c, d], &[e, f, g, h]);
-        Entry(if lies_in { inside } else { outside })
+        Entry(select_unpredictable(address.matches(&[a, b, c, d], &[e, f, g, h]), inside, outside))
     }
 
-    /// The runs of these entries, if there are few enough.
-    pub fn runs(slots: &[Entry; SLOTS]) -> Option<Self> {
-        let mut line = Self([0; WORDS]);
-        let mut ends = [u8::MAX; WORDS];
-        let mut runs = 0;
-        for (slot, entry) in slots.iter().enumerate() {
-            if slots.get(slot + 1) == Some(entry) {
-                continue;
+    /// The lines of a node.
+    pub fn node(slots: &[Entry; SLOTS]) -> [Self; NODE_LINES] {
+        let mut lines = [Self::default(); NODE_LINES];
+        for (line, slots) in lines.iter_mut().zip(slots.as_chunks::<WORDS>().0) {
+            line.0 = slots.map(|entry| entry.0);
+        }
+        lines
+    }
+
+    /// The lines of a node whose entries are all leaves.
+    pub fn leaves(slots: &[Entry; SLOTS]) -> [Self; LEAVES_LINES] {
+        let mut lines = [Self::default(); LEAVES_LINES];
+        for (line, slots) in lines.iter_mut().zip(slots.as_chunks::<{ 2 * WORDS }>().0) {
+            for (word, pair) in line.0.iter_mut().zip(slots.as_chunks().0) {
+                let [low, high] = pair;
+                *word = low.0 | high.0 << 16;
             }
-            *line.0[..RUNS].get_mut(runs)? = entry.0;
-            ends[runs] = slot as u8;
-            runs += 1;
-        }
-        for (word, ends) in line.0[RUNS..].iter_mut().zip(ends.as_chunks().0) {
-            *word = u32::from_le_bytes(*ends);
-        }
-        Some(line)
-    }
-
-    /// The entry of a slot, of runs.
-    #[inline(always)]
-    pub fn entry_of_run(&self, slot: usize) -> Entry {
-        let mut ends = [0; 16];
-        for (bytes, word) in ends.as_chunks_mut().0.iter_mut().zip(&self.0[RUNS..]) {
-            *bytes = word.to_le_bytes();
-        }
-        let before = ends.iter().map(|end| u8::from(*end < slot as u8)).sum::<u8>();
-        Entry(self.0[usize::from(before) % WORDS])
-    }
-
-    /// The lines of a node with an entry for each slot.
-    pub fn full(slots: &[Entry; SLOTS]) -> [Self; FULL_LINES] {
-        let mut lines = [Self::default(); FULL_LINES];
-        for (slot, entry) in slots.iter().enumerate() {
-            lines[slot / WORDS].0[slot % WORDS] = entry.0;
         }
         lines
     }
 }
 
-/// The entry of a slot of a full node, in the line that has it.
+/// The entry of a slot of the node that an entry leads to; of one that leads to no node, anything.
 #[inline(always)]
-pub(super) fn entry_of_slot(lines: &[Line], line: usize, slot: usize) -> Entry {
-    Entry(lines[line].0[slot % WORDS])
+pub(super) fn entry_of_slot(lines: &[Line], node: Entry, slot: usize) -> Entry {
+    let of_leaves = node.0 >= Entry::LEAVES;
+    let word = slot >> u32::from(of_leaves);
+    let line = select_unpredictable(node.has_slots(), node.line() + word / WORDS, 0);
+    let found = lines[line].0[word % WORDS];
+    let half = found >> (slot % 2 * 16) & 0xffff;
+    Entry(select_unpredictable(of_leaves, half, found))
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    fn slots(runs: &[(u16, usize)]) -> [Entry; SLOTS] {
-        let mut slots = [Entry::default(); SLOTS];
-        let entries = runs.iter().flat_map(|(id, length)| std::iter::repeat_n(*id, *length));
-        for (slot, id) in slots.iter_mut().zip(entries) {
-            *slot = Entry::leaf(NextHopId(id));
-        }
-        slots
-    }
-
-    proptest! {
-        #[test]
-        fn a_node_has_the_entries_that_it_was_made_of(runs in proptest::collection::vec((0u16..4, 1usize..60), 1..30)) {
-            let slots = slots(&runs);
-            let count = 1 + slots.windows(2).filter(|pair| pair[0] != pair[1]).count();
-            let line = Line::runs(&slots);
-            prop_assert_eq!(line.is_some(), count <= RUNS);
-            let full = Line::full(&slots);
-            for (slot, entry) in slots.into_iter().enumerate() {
-                prop_assert_eq!(entry_of_slot(&full, Entry::full(0).line_of_slot(slot), slot), entry);
-                if let Some(line) = line {
-                    prop_assert_eq!(line.entry_of_run(slot), entry);
-                }
-            }
-        }
-    }
-
     #[test]
-    fn runs_of_one_slot_at_both_ends() {
-        let mut runs: Vec<(u16, usize)> = (0..11).map(|id| (id, 1)).collect();
-        runs.push((11, 245));
-        let line = Line::runs(&slots(&runs)).unwrap();
-        assert_eq!([0, 10, 11, 255].map(|slot| line.entry_of_run(slot).id().0), [0, 10, 11, 11]);
-        runs.reverse();
-        let line = Line::runs(&slots(&runs)).unwrap();
-        assert_eq!([0, 244, 245, 255].map(|slot| line.entry_of_run(slot).id().0), [11, 11, 10, 0]);
+    fn a_node_has_the_entries_that_it_was_made_of() {
+        let leaves: [Entry; SLOTS] = std::array::from_fn(|n| match n % 7 {
+            0 => Entry::NONE,
+            _ => Entry::leaf(NextHopId(n as u16 * 127)),
+        });
+        let mut slots = leaves;
+        slots[9] = Entry::test(5);
+        slots[200] = Entry::node(Entry::MAX_LINE - 1);
+        // Something else first, so that they do not begin at 0.
+        let mut lines = vec![Line::default(); 3];
+        lines.extend(Line::leaves(&leaves));
+        lines.extend(Line::node(&slots));
+        for slot in 0..SLOTS {
+            assert_eq!(entry_of_slot(&lines, Entry::leaves(3), slot), leaves[slot]);
+            assert_eq!(entry_of_slot(&lines, Entry::node(3 + LEAVES_LINES as u32), slot), slots[slot]);
+        }
     }
 
     #[test]
     fn kinds_of_entries_are_told_apart() {
+        let default = NextHopId(7);
         let leaf = Entry::leaf(NextHopId(0x7fff));
-        assert!(leaf.is_leaf() && leaf.kind() == Kind::Leaf && leaf.id() == NextHopId(0x7fff));
-        for (entry, kind) in
-            [(Entry::test(5), Kind::Test), (Entry::runs(5), Kind::Runs), (Entry::full(5), Kind::Full)]
-        {
-            assert!(!entry.is_leaf() && entry.kind() == kind && entry.line() == 5);
+        assert!(leaf.is_leaf() && leaf.kind() == Kind::Leaf && leaf.id(default) == NextHopId(0x7fff));
+        assert!(Entry::NONE.is_leaf() && Entry::NONE.id(default) == default);
+        let last = Entry::MAX_LINE - 1;
+        for (entry, kind) in [
+            (Entry::test(last), Kind::Test),
+            (Entry::node(last), Kind::Node),
+            (Entry::leaves(last), Kind::Leaves),
+        ] {
+            assert!(!entry.is_leaf() && entry.kind() == kind && entry.line() == last as usize);
+            assert_eq!((entry.is_test(), entry.has_slots()), (kind == Kind::Test, kind != Kind::Test));
         }
     }
 }

@@ -15,9 +15,13 @@ fn scan<A: Bits>(routes: &BTreeMap<Prefix<A>, NextHopId>, address: A) -> NextHop
     around.max_by_key(|(prefix, _)| prefix.length).map_or(NextHopId::PUNT, |(_, id)| *id)
 }
 
+/// By the way that the processor has, which must be that without vectors.
 fn look_up<A: Bits>(trie: &Trie<A>, addresses: &[A]) -> Vec<NextHopId> {
     let mut found = vec![NextHopId(u16::MAX); addresses.len()];
+    let mut plain = found.clone();
     trie.look_up_burst(addresses, &mut found);
+    plain::look_up(trie.view(), addresses, &mut plain);
+    assert_eq!(found, plain);
     found
 }
 
@@ -48,7 +52,8 @@ fn follow<A: Bits>(rounds: &[Vec<Change<A>>], beside: impl Fn(A) -> [A; 2]) -> R
     // Everything goes, and with it every node.
     trie.apply(routes.into_keys().map(|prefix| (prefix, None)));
     prop_assert_eq!(trie.arena.in_use(), 0);
-    prop_assert!(trie.root.iter().all(|entry| *entry == Entry::default()));
+    prop_assert!(trie.root.iter().all(|entry| *entry == Entry::NONE));
+    prop_assert_eq!(trie.default, NextHopId::PUNT);
     prop_assert_eq!(trie.lengths, [0; 129]);
     Ok(())
 }
@@ -116,7 +121,7 @@ proptest! {
                 let found = look_up(&trie, &[address])[0];
                 prop_assert!(found == NextHopId::PUNT || found == scan(&routes, address));
             }
-            prop_assert!(trie.arena.lines().len() <= limit as usize);
+            prop_assert!(trie.arena.used() <= limit as usize);
         }
     }
 }

@@ -1,0 +1,126 @@
+//! Looking up with vectors of sixteen addresses.
+
+#![allow(unsafe_code, reason = "vectors are gathered from memory")]
+
+use std::arch::x86_64::{
+    __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_castsi512_si256, _mm512_cmpge_epu32_mask,
+    _mm512_cmplt_epi32_mask, _mm512_i32gather_epi32, _mm512_inserti64x4, _mm512_loadu_si512,
+    _mm512_mask_and_epi32, _mm512_mask_i32gather_epi32, _mm512_mask_srli_epi32, _mm512_mask_test_epi32_mask,
+    _mm512_min_epu32, _mm512_or_si512, _mm512_permutex2var_epi32, _mm512_set1_epi32, _mm512_setr_epi32,
+    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_srlv_epi32, _mm512_storeu_si512,
+};
+
+use super::bits::Bits;
+use super::node::{Entry, Line, SLOTS, WORDS};
+use super::{BURST, ROOT, View};
+use crate::next_hop::NextHopId;
+
+/// Addresses of a vector.
+const LANES: usize = 16;
+
+/// As [`View::look_up`].
+#[target_feature(enable = "avx512f")]
+pub(super) fn look_up<A: Bits>(view: View<'_>, addresses: &[A], found: &mut [NextHopId]) {
+    const MANY: usize = 4 * LANES;
+    let (many, rest) = addresses.split_at(addresses.len() / MANY * MANY);
+    let (of_many, of_rest) = found.split_at_mut(many.len().min(found.len()));
+    view.in_bursts(many, of_many, |burst: &[A; MANY], _| descend::<A, 4, MANY>(view, burst));
+    view.in_bursts(rest, of_rest, |burst: &[A; BURST], count| match count {
+        ..=LANES => descend::<A, 1, BURST>(view, burst),
+        _ => descend::<A, 2, BURST>(view, burst),
+    });
+}
+
+/// What each of the first `V` times [`LANES`] addresses leads to, which is no node. They go down together, so that the loads
+/// of one vector do not wait for those of another.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &[A; N]) -> [Entry; N] {
+    let mut all = [Entry::NONE; N];
+    let Some(addresses) = addresses.as_chunks().0.first_chunk::<V>() else { return all };
+    let mut words = [_mm512_setzero_si512(); V];
+    let mut entries = words;
+    for v in 0..V {
+        words[v] = word(&addresses[v], 0);
+        entries[v] = of_root(view.root, _mm512_srli_epi32::<16>(words[v]));
+    }
+    'levels: for window in 0..A::WINDOWS {
+        let mut windows = words;
+        for v in 0..V {
+            let next = word(&addresses[v], window + 1);
+            windows[v] = _mm512_or_si512(_mm512_slli_epi32::<16>(words[v]), _mm512_srli_epi32::<16>(next));
+            words[v] = next;
+        }
+        for shift in [24, 16, 8, 0] {
+            let open: [u16; V] =
+                std::array::from_fn(|v| _mm512_cmplt_epi32_mask(entries[v], _mm512_setzero_si512()));
+            if open.iter().all(|open| *open == 0) {
+                break 'levels;
+            }
+            for v in 0..V {
+                let leaves = _mm512_cmpge_epu32_mask(entries[v], _mm512_set1_epi32(Entry::LEAVES as i32));
+                let slot = _mm512_srlv_epi32(windows[v], _mm512_set1_epi32(shift));
+                let slot = _mm512_and_si512(slot, _mm512_set1_epi32(SLOTS as i32 - 1));
+                // The line's number times the words of a line; the kind is shifted out. Leaves come two to a word.
+                let first = _mm512_slli_epi32::<4>(entries[v]);
+                let word = _mm512_add_epi32(first, _mm512_mask_srli_epi32::<1>(slot, leaves, slot));
+                let found = of_lines(view.lines, word, open[v], entries[v]);
+                let odd = _mm512_mask_test_epi32_mask(leaves, slot, _mm512_set1_epi32(1));
+                let found = _mm512_mask_srli_epi32::<16>(found, odd, found);
+                entries[v] = _mm512_mask_and_epi32(found, leaves, found, _mm512_set1_epi32(0xffff));
+            }
+        }
+    }
+    for (all, entries) in all.as_chunks_mut().0.iter_mut().zip(entries) {
+        *all = store(entries);
+    }
+    all
+}
+
+/// The words of 32 bits of that number, from the most significant one; zero behind the last.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn word<A: Bits>(addresses: &[A; LANES], number: u8) -> __m512i {
+    const { assert!(size_of::<A>() == 4 || size_of::<A>() == 16) };
+    let start = addresses.as_ptr().cast::<__m512i>();
+    if size_of::<A>() == 4 {
+        // SAFETY: the array has 64 bytes, and the load needs no alignment.
+        return if number == 0 { unsafe { _mm512_loadu_si512(start) } } else { _mm512_setzero_si512() };
+    }
+    let Some(place) = 3u8.checked_sub(number) else { return _mm512_setzero_si512() };
+    // SAFETY: the array has four times 64 bytes, and the loads need no alignment.
+    let [a, b, c, d] = [0, 1, 2, 3].map(|n| unsafe { _mm512_loadu_si512(start.add(n)) });
+    // One word of each of eight addresses, of two vectors of which each has four.
+    let picked = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+    let picked = _mm512_add_epi32(picked, _mm512_set1_epi32(place.into()));
+    let (low, high) = (_mm512_permutex2var_epi32(a, picked, b), _mm512_permutex2var_epi32(c, picked, d));
+    _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high))
+}
+
+/// The entries of these slots of the root.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn of_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
+    let slots = _mm512_and_si512(slots, _mm512_set1_epi32(ROOT as i32 - 1));
+    // SAFETY: the slots were just brought below the length of the array, and its items are words of 32 bits.
+    unsafe { _mm512_i32gather_epi32::<4>(slots, root.as_ptr().cast()) }
+}
+
+/// The words of these numbers where `open` says so, and `others` where it does not.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn of_lines(lines: &[Line], words: __m512i, open: u16, others: __m512i) -> __m512i {
+    let Some(last) = (lines.len() * WORDS).checked_sub(1) else { return others };
+    let words = _mm512_min_epu32(words, _mm512_set1_epi32(last.min(i32::MAX as usize) as i32));
+    // SAFETY: lines are rows of words of 32 bits, and the numbers were just brought to that of the last one at most.
+    unsafe { _mm512_mask_i32gather_epi32::<4>(others, open, words, lines.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(vector: __m512i) -> [Entry; LANES] {
+    let mut words = [0; LANES];
+    // SAFETY: the array has 64 bytes, and the store needs no alignment.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), vector) };
+    words.map(Entry::from_bits)
+}
