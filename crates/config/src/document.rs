@@ -202,6 +202,9 @@ fn chain(host: &Host, chain: &Chain) -> Item {
     match chain.output {
         Output::Port(id) => fields.extend(host.port(id).map(|port| ("output", text(&port.name)))),
         Output::Ingress => fields.push(("output", text(INGRESS))),
+        Output::Normal => fields.push(("output", policy::table(vec![("normal", Value::Boolean(true))]))),
+        Output::Router(id) => fields
+            .extend(policy::router(host, id).map(|name| ("output", policy::table(vec![("router", name)])))),
         Output::None => {}
     }
     Item { name: chain.name.clone(), fields }

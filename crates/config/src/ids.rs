@@ -88,8 +88,10 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.chains {
         chain(&mut item.id);
         item.hops.iter_mut().for_each(role);
-        if let Output::Port(id) = &mut item.output {
-            port(id);
+        match &mut item.output {
+            Output::Port(id) => port(id),
+            Output::Router(id) => router(id),
+            Output::Ingress | Output::Normal | Output::None => {}
         }
     }
     for rule in &mut host.rules {

@@ -148,6 +148,8 @@ pub(crate) struct RawInterface {
 pub(crate) enum RawOutput {
     None,
     Ingress,
+    Normal,
+    Router(Spanned<String>),
     Port(Spanned<String>),
 }
 

@@ -286,6 +286,35 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A text, or a table in this one.
+    pub(crate) fn text_or_table(
+        &self,
+        key: &'static str,
+        title: &'static str,
+    ) -> Option<Result<Spanned<String>, Reader<'a>>> {
+        match self.value(key)?.get_ref() {
+            DeValue::Table(_) => self.table(key, title).map(Err),
+            _ => self.text(key).map(Ok),
+        }
+    }
+
+    /// Notes it when none of these keys is there (the last is missing then, and `help` says what can be written), or more
+    /// than one.
+    pub(crate) fn just_one(&self, keys: &[&'static str], help: &str) {
+        let given: Vec<&str> = keys.iter().copied().filter(|key| self.key_span(key).is_some()).collect();
+        match (given.as_slice(), keys) {
+            ([], [.., last]) => self.missing(last, help),
+            ([first, second, ..], _) => self
+                .findings
+                .note(Kind::Conflict, format!("`{second}` and `{first}` in one `{}`", self.title))
+                .at(self.key_span(second).unwrap_or_default(), "this as well?")
+                .at(self.key_span(first).unwrap_or_default(), "this is said already")
+                .help("keep one of them")
+                .keep(),
+            _ => {}
+        }
+    }
+
     /// The tables of an array of tables; none when it is absent.
     pub(crate) fn tables(&self, key: &'static str, title: &'static str) -> Vec<Reader<'a>> {
         let Some(value) = self.value(key) else { return Vec::new() };

@@ -135,6 +135,8 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
             output: match &item.output {
                 RawOutput::None => Output::None,
                 RawOutput::Ingress => Output::Ingress,
+                RawOutput::Normal => Output::Normal,
+                RawOutput::Router(name) => router(name).map_or(Output::None, Output::Router),
                 RawOutput::Port(name) => port(name).map_or(Output::None, Output::Port),
             },
         });

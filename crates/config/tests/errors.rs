@@ -238,6 +238,23 @@ fn every_wrong_line_is_named_with_a_remedy() {
         ("name = \"nic\"", "name = \"ingress\"", 0, Kind::BadName, "another name"),
         ("interface = \"nv-client\"", "interface = \"a-very-long-name\"", 0, Kind::BadName, "15 characters"),
         ("interface = \"nv-client\"", "interface = \"a b\"", 0, Kind::BadName, "15 characters"),
+        ("output = \"server\"", "output = { router = \"blue\" }", 0, Kind::UnknownName, "add a [[router]]"),
+        ("output = \"server\"", "output = {}", 0, Kind::MissingKey, "write `\"PORT\"`, `{ normal = true }`"),
+        (
+            "output = \"server\"",
+            "output = { router = \"blue\", normal = true }",
+            0,
+            Kind::Conflict,
+            "keep one of them",
+        ),
+        (
+            "output = \"server\"",
+            "output = { normal = true, chain = 1 }",
+            0,
+            Kind::UnknownKey,
+            "keys of output are",
+        ),
+        ("output = \"server\"", "output = 1", 0, Kind::WrongType, "a text in quotes"),
         ("output = \"server\"", "output = \"sever\"", 0, Kind::UnknownName, "did you mean `server`?"),
         (
             "hops = [\"firewall\", \"monitor\"]",

@@ -39,6 +39,10 @@ pub(crate) enum Target {
     Port(PortId),
     /// Out of the port it came in by.
     Ingress,
+    /// To L2 switching.
+    Normal,
+    /// To a virtual router.
+    Router(RouterId),
     /// Nowhere.
     Drop(DropReason),
 }

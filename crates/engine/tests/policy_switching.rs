@@ -8,14 +8,19 @@ mod support;
 
 use std::net::IpAddr;
 
-use netvm_config::model::{EngineConfig, Forward, Guard, Host, Span, VlanMode};
-use netvm_engine::DropReason;
+use netvm_config::model::{EngineConfig, Forward, Guard, Host, Output, Span, VlanMode};
+use netvm_engine::{ChainId, DropReason};
 use netvm_wire::{FrameBuilder, MacAddr, VlanId};
 use pcap::{Scratch, finish, play, start};
-use support::Rig;
+use support::{Rig, behind_nf};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+#[test]
+fn nf_process() {
+    support::be_an_nf();
 }
 
 /// Three ports of the switch, of which `from` gets frames; what goes out is in `scratch`.
@@ -74,6 +79,42 @@ fn normal_learns_floods_and_filters() {
         assert_eq!(filtered_now - filtered_before, *filtered, "stage {n}");
         filtered_before = filtered_now;
     }
+}
+
+/// Three ports of the switch whose packets pass the chain first; `from` gets frames.
+fn switch_behind_nf(scratch: &Scratch, from: u16, frames: &[Vec<u8>]) -> Host {
+    let mut host = switch(scratch, from, frames);
+    host.ports.iter_mut().for_each(|port| port.policy.forward = Forward::Chain(ChainId(0)));
+    behind_nf(host, Output::Normal)
+}
+
+#[test]
+fn packets_are_switched_behind_a_chain() {
+    let mac = |last: u8| MacAddr([2, 0, 0, 0, 0, last]);
+    let frame = |from: u8, to: MacAddr, number: u8| {
+        let builder = FrameBuilder::new(mac(from), to).ip(ip("10.0.0.1"), ip("10.0.0.2"));
+        builder.udp(1, 2).payload(&[number]).to_vec().unwrap()
+    };
+    // Each stage: the port, its frames, and how many frames leave each port.
+    let stages = [
+        (0, vec![frame(10, mac(11), 0), frame(10, mac(11), 1)], [0, 2, 2]),
+        // Address 10 was learnt behind port 0; what is for the port's own side is filtered.
+        (1, vec![frame(11, mac(10), 2), frame(12, mac(11), 3), frame(11, mac(10), 4)], [2, 0, 0]),
+        (0, vec![frame(10, mac(11), 5), frame(10, MacAddr::BROADCAST, 6), frame(10, mac(12), 7)], [0, 3, 1]),
+    ];
+    let mut rig = Rig::new(&EngineConfig::default());
+    for (n, (from, frames, expected)) in stages.iter().enumerate() {
+        let scratch = Scratch::new();
+        let nfs: &[&str] = if n == 0 { &["fw"] } else { &[] };
+        start(&mut rig, &switch_behind_nf(&scratch, *from, frames), nfs);
+        finish(&mut rig);
+        let next = Scratch::new();
+        rig.engine.apply(&switch_behind_nf(&next, 9, &[])).unwrap();
+        let sent = [0, 1, 2].map(|port| scratch.sent(port).len());
+        assert_eq!(sent, *expected, "stage {n}: {}", rig.story());
+    }
+    let drops: Vec<_> = rig.engine.ports().into_iter().flat_map(|port| port.drops).collect();
+    assert!(drops.iter().all(|(reason, _)| *reason == DropReason::Filtered), "{drops:?}");
 }
 
 #[test]

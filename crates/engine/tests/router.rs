@@ -11,14 +11,19 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use netvm_config::model::{EngineConfig, Forward, Host, PortConfig, PortKind, RouterId};
-use netvm_engine::{DropReason, PortId, Step};
+use netvm_config::model::{EngineConfig, Forward, Host, Output, PortConfig, PortKind, RouterId};
+use netvm_engine::{ChainId, DropReason, PortId, Step};
 use netvm_policy::{Actions, Match, Rule, RuleId, Verdict};
 use netvm_router::{NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, VlanId, parse};
-use pcap::Scratch;
+use pcap::{Scratch, finish};
 use plan::*;
-use support::{Rig, port, source};
+use support::{Rig, behind_nf, port, source};
+
+#[test]
+fn nf_process() {
+    support::be_an_nf();
+}
 
 #[test]
 fn packets_leave_by_their_route_with_the_tag_of_the_interface() {
@@ -213,6 +218,28 @@ fn rules_lead_to_routers_and_hold_on_the_way_out() {
     assert_eq!(scratch.sent(WAN).len(), 2, "{:?}", seen.drops);
     assert_eq!(seen.drops, BTreeMap::from([("rule", 4)]));
     assert_eq!(seen.router.forwarded, 4);
+}
+
+#[test]
+fn packets_are_routed_behind_a_chain() {
+    let frames: Vec<Vec<u8>> = (0..20).map(|n| datagram(n % 2 == 1, n)).collect();
+    let scratch = Scratch::new();
+    let host = |frames: &[Vec<u8>]| {
+        let mut host = behind_nf(plan::host(&scratch, frames, &[], (0, 0)), Output::Router(RouterId(0)));
+        host.ports[usize::from(LAN)].policy.forward = Forward::Chain(ChainId(0));
+        host
+    };
+    let mut rig = Rig::new(&EngineConfig::default());
+    start_routed(&mut rig, &host(&[]), &routes());
+    rig.attach("fw", "forward", false);
+    rig.engine.apply(&host(&frames)).unwrap();
+    finish(&mut rig);
+    let router = rig.engine.routers()[0];
+    assert_eq!((router.forwarded, router.punted), (20, 0), "{}", rig.story());
+    rig.engine.apply(&Host { ports: Vec::new(), routers: Vec::new(), ..host(&[]) }).unwrap();
+    let sent = scratch.sent(WAN);
+    assert_eq!(sent.len(), 20);
+    assert!(sent.iter().all(|frame| frame[6..12] == OUT.0), "rewritten");
 }
 
 #[test]

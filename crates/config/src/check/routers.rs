@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use netvm_wire::{MacAddr, VlanId};
 
 use crate::finding::{Findings, Kind, Span};
-use crate::model::{Forward, Host, PortId, RouterId, Verdict};
+use crate::model::{Forward, Host, Output, PortConfig, PortId, RouterId, Verdict};
 use crate::raw::RawHost;
 
 /// What packets are told apart by: within a router, and between routers.
@@ -72,5 +72,9 @@ pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
 /// Whether packets that come in by a port may go to a router.
 fn leads_to(host: &Host, port: PortId, router: RouterId) -> bool {
     let forward = host.port(port).is_some_and(|port| port.policy.forward == Forward::Router(router));
-    forward || host.rules_from(port).any(|rule| rule.actions.verdict == Some(Verdict::Router(router)))
+    let by_chain =
+        |port: &PortConfig| host.chains_from(port).any(|chain| chain.output == Output::Router(router));
+    forward
+        || host.rules_from(port).any(|rule| rule.actions.verdict == Some(Verdict::Router(router)))
+        || host.port(port).is_some_and(by_chain)
 }

@@ -142,11 +142,11 @@ fn chain(host: &Host, id: ChainId) -> Option<Value> {
     host.chain(id).map(|chain| text(&chain.name))
 }
 
-fn router(host: &Host, id: RouterId) -> Option<Value> {
+pub(super) fn router(host: &Host, id: RouterId) -> Option<Value> {
     host.router(id).map(|router| text(&router.name))
 }
 
-fn table(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+pub(super) fn table(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     Value::Table(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 

@@ -1,6 +1,6 @@
 //! Network functions, and the chains that lead through them.
 
-use netvm_policy::{ChainId, PortId};
+use netvm_policy::{ChainId, PortId, RouterId};
 use serde::{Deserialize, Serialize};
 
 use super::{GroupId, RoleId};
@@ -82,6 +82,10 @@ pub enum Output {
     Port(PortId),
     /// Out of the port they came in by.
     Ingress,
+    /// To L2 switching, as if they had come in just now by the port they came in by.
+    Normal,
+    /// To a virtual router, likewise.
+    Router(RouterId),
     /// Nowhere: the last NF must name a port; what it does not is dropped and counted.
     None,
 }

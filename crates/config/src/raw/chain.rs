@@ -2,6 +2,7 @@
 
 use toml::Spanned;
 
+use super::rule::yes;
 use super::{RawChain, RawOutput, name};
 use crate::document::{INGRESS, ON_FAILURE};
 use crate::finding::Kind;
@@ -29,11 +30,6 @@ pub(super) fn read(table: &Reader<'_>) -> RawChain {
             .help(format!("a chain has at most {MAX_HOPS} hops"))
             .keep();
     }
-    let output = match table.text("output") {
-        None => RawOutput::None,
-        Some(text) if text.get_ref() == INGRESS => RawOutput::Ingress,
-        Some(text) => RawOutput::Port(text),
-    };
     let chain = RawChain {
         span: table.span.clone(),
         name,
@@ -41,8 +37,22 @@ pub(super) fn read(table: &Reader<'_>) -> RawChain {
         on_failure: table
             .word("on_failure", ON_FAILURE)
             .unwrap_or_else(|| at(table.span.clone(), OnFailure::default())),
-        output,
+        output: output(table),
     };
     table.finish(&[]);
     chain
+}
+
+fn output(table: &Reader<'_>) -> RawOutput {
+    let Some(port) = table.text_or_table("output", "output") else { return RawOutput::None };
+    let after = match port {
+        Ok(text) if text.get_ref() == INGRESS => return RawOutput::Ingress,
+        Ok(text) => return RawOutput::Port(text),
+        Err(after) => after,
+    };
+    let router = after.text("router").map(RawOutput::Router);
+    let normal = yes(&after, "normal").then_some(RawOutput::Normal);
+    after.just_one(&["router", "normal"], "write `\"PORT\"`, `{ normal = true }` or `{ router = \"…\" }`");
+    after.finish(&[]);
+    normal.or(router).unwrap_or(RawOutput::None)
 }

@@ -7,7 +7,6 @@ use super::rule::yes;
 use super::{RawForward, RawPortPolicy, check_name, limits};
 use crate::document::ACL;
 use crate::field::tagged;
-use crate::finding::Kind;
 use crate::model::{Guard, PortPolicy, VlanMode};
 use crate::read::Reader;
 
@@ -40,24 +39,8 @@ fn forward(table: &Reader<'_>) -> Option<RawForward> {
     let out = forward.text("out").map(RawForward::Port);
     let router = forward.text("router").map(RawForward::Router);
     let normal = yes(&forward, "normal").then_some(RawForward::Normal);
-    let keys = ["chain", "out", "router", "normal"];
-    let given: Vec<&str> = keys.into_iter().filter(|key| forward.key_span(key).is_some()).collect();
-    match given[..] {
-        [] => {
-            forward.missing(
-                "normal",
-                "write `{ normal = true }`, `{ chain = \"…\" }`, `{ out = \"…\" }` or `{ router = \"…\" }`",
-            );
-        }
-        [_] => {}
-        [first, second, ..] => table
-            .findings
-            .note(Kind::Conflict, format!("`{second}` and `{first}` in one `forward`"))
-            .at(forward.key_span(second).unwrap_or_default(), "this as well?")
-            .at(forward.key_span(first).unwrap_or_default(), "this is said already")
-            .help("keep one of them")
-            .keep(),
-    }
+    let help = "write `{ normal = true }`, `{ chain = \"…\" }`, `{ out = \"…\" }` or `{ router = \"…\" }`";
+    forward.just_one(&["chain", "out", "router", "normal"], help);
     forward.finish(&[]);
     chain.or(out).or(router).or(normal)
 }

@@ -222,7 +222,8 @@ fn build(
         }
         let output = match output {
             None => Output::None,
-            Some(None) => Output::Ingress,
+            Some(None) if n % 2 == 0 => Output::Ingress,
+            Some(None) => Output::Normal,
             Some(Some(index)) => Output::Port(port_at(&index)),
         };
         host.chains.push(Chain { id: ChainId(n), name: format!("c{n}{name}"), hops, on_failure, output });

@@ -1,7 +1,8 @@
 //! Random virtual routers.
 
 use netvm_config::model::{
-    Forward, Host, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId, RouterInterface, Verdict,
+    Forward, Host, Output, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId, RouterInterface,
+    Verdict,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::vec;
@@ -57,5 +58,8 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
     }
     for port in host.ports.iter_mut().filter(|port| port.policy.forward == Forward::Normal) {
         port.policy.forward = Forward::Router(first);
+    }
+    for chain in host.chains.iter_mut().filter(|chain| chain.output == Output::Normal) {
+        chain.output = Output::Router(first);
     }
 }

@@ -104,6 +104,8 @@ impl View<'_> {
         let output = match chain.output {
             Output::Port(port) => Target::Port(port),
             Output::Ingress => Target::Ingress,
+            Output::Normal => Target::Normal,
+            Output::Router(router) => Target::Router(router),
             Output::None => Target::Drop(DropReason::NoOutput),
         };
         let mut targets = vec![output];

@@ -3,7 +3,7 @@
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
-use netvm_config::model::{Forward, Host, PortConfig, Verdict, VlanMode};
+use netvm_config::model::{Forward, Host, Output, PortConfig, Verdict, VlanMode};
 use netvm_switch::{Bridge, BridgePort, Fdb, FdbOptions, TICKS_PER_SECOND, VlanPort, VlanSet};
 use netvm_wire::VlanId;
 
@@ -62,11 +62,13 @@ impl Switching {
     }
 }
 
-/// Whether packets of the port can be switched: by its `forward`, or by a rule for what comes in by it. Such ports get
-/// switched packets, too.
+/// Whether packets of the port can be switched: by its `forward`, by a rule for what comes in by it, or at the end of a chain
+/// that they pass. Such ports get switched packets, too.
 fn is_switched(host: &Host, port: &PortConfig) -> bool {
     let mut rules = host.rules_from(port.id);
-    port.policy.forward == Forward::Normal || rules.any(|rule| rule.actions.verdict == Some(Verdict::Normal))
+    port.policy.forward == Forward::Normal
+        || rules.any(|rule| rule.actions.verdict == Some(Verdict::Normal))
+        || host.chains_from(port).any(|chain| chain.output == Output::Normal)
 }
 
 fn vlan_of(mode: &VlanMode) -> VlanPort {

@@ -22,6 +22,13 @@ pub(crate) struct Origin {
     pub(crate) bytes: u64,
 }
 
+impl Origin {
+    /// Of packets that have left a chain: they were counted when they came in.
+    pub(super) const fn behind_chain(port: PortId, memory: MemoryId) -> Self {
+        Self { port, memory, admitted: false, bytes: 0 }
+    }
+}
+
 /// Packets that are treated alike: the same decision, and the same place where switching has found one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Treatment {

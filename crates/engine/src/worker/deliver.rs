@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use dpdk::{Accepts, Batch, Mbuf};
 use netvm_ring::Descriptor;
 
+use super::act::Origin;
 use super::lookup::key_of;
 use super::offload::all_plain;
 use super::path::Path;
@@ -83,7 +84,9 @@ impl Path {
                 if path.has_words() { self.room_inside(path, room) } else { room }
             }
             Target::Drop(DropReason::NfDown) => 0,
-            Target::Port(_) | Target::Ingress | Target::Drop(_) => wanted,
+            Target::Port(_) | Target::Ingress | Target::Normal | Target::Router(_) | Target::Drop(_) => {
+                wanted
+            }
         }
     }
 
@@ -137,7 +140,15 @@ impl Path {
                 self.deliver_to_group(*group, choice, links, place, memory, batch)
             }
             Target::Port(port) => self.leave(snapshot, chain, *port, memory, batch),
-            Target::Ingress => self.leave_by_ingress(snapshot, chain, memory, batch),
+            Target::Ingress => self.leave_as(chain, batch, |path, port, run| {
+                path.send_out(snapshot, port, memory, run);
+            }),
+            Target::Normal => self.leave_as(chain, batch, |path, port, run| {
+                path.switch_again(snapshot, Origin::behind_chain(port, memory), run);
+            }),
+            Target::Router(router) => self.leave_as(chain, batch, |path, port, run| {
+                path.route(snapshot, *router, Origin::behind_chain(port, memory), run);
+            }),
             Target::Drop(reason) => {
                 self.drop_in_chain(chain, *reason, batch);
                 0
@@ -155,29 +166,30 @@ impl Path {
         memory: MemoryId,
         batch: &mut Batch,
     ) -> usize {
-        let count = batch.len();
-        if let Some(counters) = self.counters.chains.get(chain.index()) {
-            counters.left.add(count as u64);
-        }
+        let count = self.count_leaving(chain, batch);
         self.send_out(snapshot, port, memory, batch);
         count
     }
 
-    fn leave_by_ingress(
+    /// Out of a chain, in runs that came in by one port; returns how many packets.
+    #[inline]
+    fn leave_as(
         &mut self,
-        snapshot: &Snapshot,
         chain: ChainId,
-        memory: MemoryId,
         batch: &mut Batch,
+        mut each: impl FnMut(&mut Self, PortId, &mut Batch),
     ) -> usize {
+        let count = self.count_leaving(chain, batch);
+        runs(batch, |mbuf| PortId(mbuf.port().0), |port, run| each(self, port, run));
+        count
+    }
+
+    #[inline(always)]
+    fn count_leaving(&self, chain: ChainId, batch: &Batch) -> usize {
         let count = batch.len();
-        runs(
-            batch,
-            |mbuf| PortId(mbuf.port().0),
-            |port, run| {
-                self.leave(snapshot, chain, port, memory, run);
-            },
-        );
+        if let Some(counters) = self.counters.chains.get(chain.index()) {
+            counters.left.add(count as u64);
+        }
         count
     }
 
@@ -303,7 +315,7 @@ impl Path {
 /// Splits a batch into runs of packets with the same key, in order, and gives each to `each`, which empties it.
 pub(super) fn runs<K: PartialEq + Copy>(
     batch: &mut Batch,
-    key: impl Fn(&Mbuf) -> K,
+    mut key: impl FnMut(&Mbuf) -> K,
     mut each: impl FnMut(K, &mut Batch),
 ) {
     let mut run = Batch::new();

@@ -166,6 +166,11 @@ fn plain_header(mbuf: &Mbuf) -> Option<u128> {
     (copied >= ETHERNET && !ether_type.is_vlan()).then_some(header)
 }
 
+/// What a switch sees of a packet.
+pub(super) fn ethernet_key_of(mbuf: &Mbuf) -> Result<FlowKey, Malformed> {
+    key_of(mbuf, plain_header(mbuf))
+}
+
 #[inline(never)]
 fn key_of(mbuf: &Mbuf, header: Option<u128>) -> Result<FlowKey, Malformed> {
     let length = mbuf.pkt_len() as usize;

@@ -3,13 +3,16 @@
 //! Where a flow's packets go is remembered with the flow, and holds until an address of that port goes away; once a tick
 //! the first packet of a flow tells the forwarding database that its source is still there.
 
+use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf};
 use netvm_config::model::SetVlan;
 use netvm_switch::{Forward, NotForwarded, TagChange};
 use netvm_wire::{EtherType, FlowKey, VlanId};
 
 use super::act::Origin;
-use super::lookup::{Found, UNRESOLVED, key_of};
+use super::deliver::runs;
+use super::frames::ethernet_key_of;
+use super::lookup::{Found, MOST, UNRESOLVED, key_of};
 use super::path::Path;
 use super::retag::{Retag, retag};
 use crate::drop_reason::DropReason;
@@ -116,6 +119,36 @@ impl Path {
             Forward::Drop(NotForwarded::NotMember) => Resolved::WRONG_VLAN.0,
             Forward::Drop(_) => Resolved::FILTERED.0,
         }
+    }
+
+    /// Switches packets that have left a chain, as NFs left them; the batch is empty afterwards.
+    pub(super) fn switch_again(&mut self, snapshot: &Snapshot, from: Origin, batch: &mut Batch) {
+        let Some(switching) = &snapshot.policy.switching else {
+            return self.drop_at_port(from.port, DropReason::Filtered, batch);
+        };
+        let mut last = None;
+        let mut place = |path: &mut Self, mbuf: &Mbuf| {
+            let Ok(key) = ethernet_key_of(mbuf) else { return None };
+            let addresses = (key.source_mac, key.destination_mac, key.vlan);
+            match last {
+                Some((before, resolved)) if before == addresses => Some(resolved),
+                _ => {
+                    let resolved = Resolved::of(path.resolve(switching, from.port, &key, tag_of(&key)));
+                    last = Some((addresses, resolved));
+                    Some(resolved)
+                }
+            }
+        };
+        let places: ArrayVec<_, MOST> = batch.as_slice().iter().map(|mbuf| place(self, mbuf)).collect();
+        let mut places = places.into_iter();
+        runs(
+            batch,
+            |_| places.next().flatten(),
+            |resolved, run| match resolved {
+                Some(resolved) => self.send_switched(snapshot, resolved, from, run),
+                None => self.drop_at_port(from.port, DropReason::Malformed, run),
+            },
+        );
     }
 
     /// Sends packets where switching found that they go; the batch is empty afterwards.

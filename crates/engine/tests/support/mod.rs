@@ -234,3 +234,13 @@ pub fn line(roles: &[&str], count: Option<u64>, lossless: bool) -> Host {
         ..Host::default()
     }
 }
+
+/// The host with one NF, `fw`, in a chain that ends like this; what leads there is the caller's to say.
+pub fn behind_nf(host: Host, output: Output) -> Host {
+    Host {
+        groups: vec![group(0, 1024, 2048)],
+        nfs: vec![nf(0, "fw", 0)],
+        chains: vec![Chain { output, ..chain(0, &[0], OnFailure::Drop, 0) }],
+        ..host
+    }
+}

@@ -135,6 +135,8 @@ pub(super) fn chain_infos(views: &Views, nfs: &[NfInfo]) -> Vec<ChainInfo> {
         let output = match chain.output {
             Output::Port(id) => host.port(id).map(|port| port.name.clone()),
             Output::Ingress => Some("ingress".to_owned()),
+            Output::Normal => Some("normal".to_owned()),
+            Output::Router(id) => host.router(id).map(|router| format!("router {}", router.name)),
             Output::None => None,
         };
         let hops: Vec<String> =
