@@ -13,6 +13,7 @@
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | what an NF sees stays in its cell; each packet leaves once |
 //! | [`wire_parse`] | whoever sends packets | offsets in the frame; a prefix says what the frame says; changes can be undone |
 //! | [`capture_read`] | whoever made a capture | an error or frames, the same however the bytes arrive |
+//! | [`route_updates`] | whoever speaks to a routing daemon | every address leads where a linear search says |
 //! | [`config_parse`], [`rule_files`] | an operator | an error that can be shown, or what is written reads back the same |
 #![allow(clippy::expect_used, reason = "a body reports by panicking, and what it sets up itself must work")]
 
@@ -23,6 +24,7 @@ mod control;
 mod input;
 mod nf;
 mod ring;
+mod routes;
 mod rules;
 mod table;
 mod wire;
@@ -33,6 +35,7 @@ pub use config::config_parse;
 pub use control::control_header;
 pub use nf::nf_descriptors;
 pub use ring::ring_peer;
+pub use routes::route_updates;
 pub use rules::rule_files;
 pub use table::table;
 pub use wire::wire_parse;

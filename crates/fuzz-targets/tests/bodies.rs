@@ -9,8 +9,8 @@ mod mutate;
 use std::path::Path;
 
 use netvm_fuzz_targets::{
-    attach_message, capture_read, config_parse, control_header, nf_descriptors, ring_peer, rule_files, table,
-    wire_parse,
+    attach_message, capture_read, config_parse, control_header, nf_descriptors, ring_peer, route_updates,
+    rule_files, table, wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -77,6 +77,11 @@ fn frames_parse_and_change_within_bounds() {
 #[test]
 fn captures_end_in_frames_or_an_error() {
     exercise("capture_read", capture_read, &examples::captures(), 2000);
+}
+
+#[test]
+fn routes_are_followed_in_any_order() {
+    exercise("route_updates", route_updates, &examples::route_steps(), 600);
 }
 
 #[test]

@@ -258,3 +258,27 @@ pub fn rules() -> Vec<Vec<u8>> {
     }
     examples
 }
+
+/// Networks that lie in each other come, change and go, with a version now and then.
+pub fn route_steps() -> Vec<Vec<u8>> {
+    const SET: u8 = 0x11;
+    const SET_V6: u8 = SET | 8;
+    const REMOVE: u8 = 1;
+    const PUBLISH: u8 = 0;
+    const PUBLISH_TO_SLOW: u8 = 8;
+    let v4 = |step: u8, length: u8, address: [u8; 4], to: u8| {
+        let [a, b, c, d] = address;
+        vec![step, length, d, c, b, a, to]
+    };
+    let nested = [8u8, 16, 20, 24, 25, 31, 32].map(|length| v4(SET, length, [10, 1, 2, 3], length % 4));
+    let mut removed: Vec<u8> = nested.concat();
+    removed.extend([PUBLISH_TO_SLOW]);
+    // A removal names no next hop.
+    removed.extend(&v4(REMOVE, 24, [10, 1, 2, 3], 0)[..6]);
+    removed.extend([PUBLISH, PUBLISH]);
+    let mut v6 = v4(SET, 0, [0; 4], 3);
+    for (length, low) in [(0u8, 0u8), (32, 0), (48, 0), (64, 0), (127, 1), (128, 1), (128, 2)] {
+        v6.extend([SET_V6, length, 0xb8, 0x0d, 0x01, 0x20, 0, 0, low, length % 3 + 1, PUBLISH]);
+    }
+    vec![nested.concat(), removed, v6]
+}

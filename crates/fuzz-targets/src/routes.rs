@@ -1,0 +1,112 @@
+//! Routes that come, change and go in any order, as a routing daemon or whoever speaks to it brings it about, followed by
+//! both versions of a router's tables, whose reader may be slow.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use netvm_router::{NextHopId, Tables, Update, Versions};
+use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::input::Input;
+
+/// Routes at most, as each is compared with each.
+const MOST: usize = 300;
+
+/// Follows changes of routes, and compares with a linear longest-prefix match at the ends of every prefix that was named.
+pub fn route_updates(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut versions = Versions::new();
+    let mut held = Arc::clone(versions.live());
+    let (mut said, mut seen) = (Routes::default(), 0);
+    let mut update = Update::default();
+    while !input.is_empty() && said.named.len() < MOST {
+        let step = input.u8();
+        if step.is_multiple_of(8) {
+            let newer = versions.publish(mem::take(&mut update));
+            assert!(versions.is_waiting() || newer.is_some() || said.changes == seen);
+            if !versions.is_waiting() {
+                seen = said.changes;
+                said.compare(versions.live());
+            }
+            // A slow reader keeps what it has, and the next version has to wait.
+            if let Some(newer) = newer.filter(|_| step & 8 == 0) {
+                held = newer;
+            }
+        } else {
+            let net = prefix(&mut input, step & 8 != 0);
+            let to = (step & 0x30 != 0).then(|| NextHopId(u16::from(input.u8() % 4)));
+            update.routes.push((net, to));
+            said.set(net, to);
+        }
+    }
+    drop(held);
+    versions.publish(update);
+    versions.publish(Update::default());
+    assert!(!versions.is_waiting(), "nobody holds a version any more");
+    said.compare(versions.live());
+}
+
+/// Of an IPv6 address, most bytes are zero: prefixes are to meet.
+fn prefix(input: &mut Input<'_>, of_v6: bool) -> IpNet {
+    let (length, top) = (input.u8(), input.u32());
+    if of_v6 {
+        let address = u128::from(top) << 96 | u128::from(input.u16()) << 64 | u128::from(input.u8());
+        IpNet::V6(Ipv6Net::containing(Ipv6Addr::from_bits(address), length % 129).expect("a length of IPv6"))
+    } else {
+        IpNet::V4(Ipv4Net::containing(Ipv4Addr::from_bits(top), length % 33).expect("a length of IPv4"))
+    }
+}
+
+/// What was said.
+#[derive(Default)]
+struct Routes {
+    by_net: BTreeMap<IpNet, NextHopId>,
+    /// All prefixes that were ever named.
+    named: Vec<IpNet>,
+    changes: usize,
+}
+
+impl Routes {
+    fn set(&mut self, net: IpNet, to: Option<NextHopId>) {
+        self.changes += 1;
+        self.named.push(net);
+        match to {
+            Some(to) => self.by_net.insert(net, to),
+            None => self.by_net.remove(&net),
+        };
+    }
+
+    fn find(&self, address: IpAddr) -> NextHopId {
+        let around = self.by_net.iter().filter(|(net, _)| net.contains(address));
+        around.max_by_key(|(net, _)| net.length()).map_or(NextHopId::PUNT, |(_, id)| *id)
+    }
+
+    fn compare(&self, tables: &Tables) {
+        let routes_v4 = self.by_net.keys().filter(|net| net.is_v4()).count();
+        assert_eq!(tables.routes(), (routes_v4, self.by_net.len() - routes_v4));
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for net in &self.named {
+            match net {
+                IpNet::V4(net) => {
+                    let (first, last) = (net.network().to_bits(), net.last().to_bits());
+                    v4.extend([first, last, first.wrapping_sub(1), last.wrapping_add(1)]);
+                }
+                IpNet::V6(net) => {
+                    let (first, last) = (net.network().to_bits(), net.last().to_bits());
+                    v6.extend([first, last, first.wrapping_sub(1), last.wrapping_add(1)]);
+                }
+            }
+        }
+        let mut found = vec![NextHopId(u16::MAX); v4.len().max(v6.len())];
+        tables.look_up_v4(&v4, &mut found);
+        for (address, found) in v4.into_iter().map(Ipv4Addr::from_bits).zip(&found) {
+            assert_eq!(*found, self.find(address.into()), "{address}");
+        }
+        tables.look_up_v6(&v6, &mut found);
+        for (address, found) in v6.into_iter().map(Ipv6Addr::from_bits).zip(&found) {
+            assert_eq!(*found, self.find(address.into()), "{address}");
+        }
+    }
+}
