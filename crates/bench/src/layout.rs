@@ -2,7 +2,8 @@
 
 use netvm_config::model::{
     Actions, Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig, NfStart,
-    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, SourceConfig, Verdict,
+    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
+    SourceConfig, Verdict,
 };
 
 use crate::machine::huge_pages_are_worthwhile;
@@ -67,12 +68,12 @@ impl Layout {
 
     /// What becomes of everything that comes in by `from`.
     pub fn rule(&mut self, from: PortId, verdict: Verdict) {
-        self.host.rules.push(Rule {
+        self.host.rules.push(Rule::from(RuleParts {
             id: RuleId(self.host.rules.len() as u32),
             name: String::new(),
             matches: Match { from: vec![from], ..Match::default() },
             actions: Actions { verdict: Some(verdict), ..Actions::default() },
-        });
+        }));
     }
 
     /// The host.

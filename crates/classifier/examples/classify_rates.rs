@@ -36,7 +36,11 @@ fn main() {
         let entries: Vec<Arc<[Cube]>> =
             imported.rules.iter().map(|rule| rule.matches.cubes().unwrap().into()).collect();
         let start = Instant::now();
-        let table = match Table::build(eal, &entries, &Limits { memory: 512 << 20, ..Limits::default() }) {
+        let table = match Table::<[Cube]>::build(
+            eal,
+            &entries[..],
+            &Limits { memory: 512 << 20, ..Limits::default() },
+        ) {
             Ok(table) => table,
             Err(error) => {
                 println!("{}: {error}", file.display());
@@ -51,10 +55,10 @@ fn main() {
         let mut moved = entries.clone();
         let middle = moved.remove(entries.len() / 2);
         moved.insert(0, middle);
-        let changed = table.changed(&moved).expect("one change");
+        let changed = table.changed(&moved[..]).expect("one change");
         let change = (0..15).map(|_| {
             let start = Instant::now();
-            std::hint::black_box(table.changed(&moved));
+            std::hint::black_box(table.changed(&moved[..]));
             start.elapsed()
         });
         let change = change.min().unwrap_or_default();

@@ -100,6 +100,11 @@ impl Index {
         Self { cubes, families }
     }
 
+    /// The cubes, in order.
+    pub(crate) fn cubes(&self) -> &[(Cube, u32)] {
+        &self.cubes
+    }
+
     /// How many cubes there are.
     pub(crate) fn len(&self) -> usize {
         self.cubes.len()

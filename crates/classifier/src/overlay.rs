@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_policy::Cube;
+use netvm_policy::{Cube, Edit};
 use netvm_wire::FlowKey;
 
 use crate::NONE;
@@ -18,6 +18,8 @@ pub(crate) const MAX_GONE: usize = 1024;
 
 /// Most cubes that packets can come to instead of those, in all: some 30 MB.
 pub(crate) const MAX_INSTEAD: usize = 1 << 17;
+/// Entries up to which an edit is taken for the shortest way from one list to the next.
+const FEW: usize = 8;
 
 /// In [`Overlay::numbers`]: the entry is gone, and the other bits say where in [`Overlay::gone`] to go on.
 const GONE: u32 = 1 << 31;
@@ -33,48 +35,101 @@ pub(crate) struct Overlay {
     gone: Box<[(u32, Arc<Index>)]>,
     /// The cubes of entries that are new, and their numbers, which rise.
     added: Index,
-    changes: usize,
+    /// Entries that these cubes are of, and those without cubes.
+    added_entries: usize,
 }
 
-/// The cubes of an entry. Lists that come from each other mostly share them, which is seen before they are compared.
-#[derive(Debug, Eq)]
-struct Same<'a>(&'a Arc<[Cube]>);
+/// Whether two entries are the same: lists that come from each other mostly share theirs, which is seen before they are
+/// compared.
+pub(crate) fn same<T: ?Sized + AsRef<[Cube]>>(a: &Arc<T>, b: &Arc<T>) -> bool {
+    Arc::ptr_eq(a, b) || (**a).as_ref() == (**b).as_ref()
+}
 
-impl PartialEq for Same<'_> {
+/// An entry by its cubes.
+struct Same<'a, T: ?Sized>(&'a Arc<T>);
+
+impl<T: ?Sized + AsRef<[Cube]>> PartialEq for Same<'_, T> {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(self.0, other.0) || self.0 == other.0
+        same(self.0, other.0)
     }
 }
 
-impl std::hash::Hash for Same<'_> {
+impl<T: ?Sized + AsRef<[Cube]>> Eq for Same<'_, T> {}
+
+impl<T: ?Sized + AsRef<[Cube]>> std::hash::Hash for Same<'_, T> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
+        (**self.0).as_ref().hash(state);
     }
 }
 
 impl Overlay {
     /// The way from one list to the other; none if it is too long. `before` is one from the same compiled list.
-    pub(crate) fn between(old: &[Arc<[Cube]>], new: &[Arc<[Cube]>], before: Option<&Self>) -> Option<Self> {
+    pub(crate) fn between<T: ?Sized + AsRef<[Cube]>>(
+        old: &[Arc<T>],
+        new: &[Arc<T>],
+        before: Option<&Self>,
+    ) -> Option<Self> {
         let (old_count, new_count) = (old.len(), new.len());
         if new_count > old_count + MAX_ADDED || old_count > new_count + MAX_GONE {
             return None;
         }
         let kept =
             common(&old.iter().map(Same).collect::<Vec<_>>(), &new.iter().map(Same).collect::<Vec<_>>());
-        let (gone, added) = (old_count - kept.len(), new_count - kept.len());
-        if gone > MAX_GONE || added > MAX_ADDED {
-            return None;
-        }
         let mut numbers = vec![GONE; old_count];
         let mut is_kept = vec![false; new_count];
+        let added_entries = new_count - kept.len();
         for (before, now) in kept {
             numbers[before as usize] = now;
             is_kept[now as usize] = true;
         }
         let new_ones = (0u32..).zip(new).filter(|(now, _)| !is_kept[*now as usize]);
-        let added_cubes: Box<[_]> =
-            new_ones.flat_map(|(now, entry)| entry.iter().map(move |cube| (*cube, now))).collect();
-        if added_cubes.len() > MAX_ADDED_CUBES {
+        let added = new_ones.flat_map(|(now, entry)| numbered(entry, now)).collect();
+        Self::new(old, numbers.into(), added, added_entries, before)
+    }
+
+    /// What `before` becomes by an edit of the list that it leads to; none if that is too long, or may not be the shortest
+    /// way.
+    pub(crate) fn edited<T: ?Sized + AsRef<[Cube]>>(
+        old: &[Arc<T>],
+        before: Option<&Self>,
+        new: &[Arc<T>],
+        edit: Edit,
+    ) -> Option<Self> {
+        if edit.len() > FEW {
+            return None;
+        }
+        let now = |number: u32| edit.now(number as usize).map(|number| number as u32);
+        let numbers: Box<[u32]> = match before {
+            None => (0..old.len() as u32).map(|n| now(n).unwrap_or(GONE)).collect(),
+            Some(before) => {
+                let numbers = before.numbers.iter();
+                let moved = |number: &u32| if *number & GONE == 0 { now(*number) } else { None };
+                numbers.map(|number| moved(number).unwrap_or(GONE)).collect()
+            }
+        };
+        // Everything in the new list is compiled or added.
+        let kept = numbers.iter().filter(|number| **number != GONE).count();
+        let first = edit.added().start as u32;
+        let earlier = before.map_or(&[][..], |before| before.added.cubes());
+        let (ahead, behind) = earlier.split_at(earlier.partition_point(|(_, number)| *number < first));
+        let still = |cubes: &[(Cube, u32)]| -> Vec<(Cube, u32)> {
+            cubes.iter().filter_map(|(cube, number)| Some((*cube, now(*number)?))).collect()
+        };
+        let newest = edit.added().flat_map(|place| numbered(&new[place], place as u32)).collect();
+        let added = [still(ahead), newest, still(behind)].concat().into();
+        Self::new(old, numbers, added, new.len() - kept, before)
+    }
+
+    /// With the numbers of what is kept, and [`GONE`] for what is not.
+    fn new<T: ?Sized + AsRef<[Cube]>>(
+        old: &[Arc<T>],
+        mut numbers: Box<[u32]>,
+        added: Box<[(Cube, u32)]>,
+        added_entries: usize,
+        before: Option<&Self>,
+    ) -> Option<Self> {
+        let gone = numbers.iter().filter(|number| **number == GONE).count();
+        if gone > MAX_GONE || added_entries > MAX_ADDED || added.len() > MAX_ADDED_CUBES {
             return None;
         }
         let known = |n: u32| before.and_then(|before| before.instead_of(n));
@@ -89,12 +144,7 @@ impl Overlay {
             }
             gone_ones.push((n, instead));
         }
-        Some(Self {
-            numbers: numbers.into(),
-            gone: gone_ones.into(),
-            added: Index::new(added_cubes),
-            changes: gone + added,
-        })
+        Some(Self { numbers, gone: gone_ones.into(), added: Index::new(added), added_entries })
     }
 
     /// What packets of an entry that is gone can come to instead.
@@ -105,7 +155,7 @@ impl Overlay {
 
     /// Entries that are gone and entries that are added.
     pub(crate) fn changes(&self) -> usize {
-        self.changes
+        self.gone.len() + self.added_entries
     }
 
     /// Makes what the compiled list says of the keys what the new one says.
@@ -144,11 +194,17 @@ impl Overlay {
     }
 }
 
+/// The cubes of an entry, with its number.
+fn numbered<T: ?Sized + AsRef<[Cube]>>(entry: &Arc<T>, number: u32) -> impl Iterator<Item = (Cube, u32)> {
+    (**entry).as_ref().iter().map(move |cube| (*cube, number))
+}
+
 /// Entries behind one, which share keys with it, up to one that has all of its keys.
-fn instead(old: &[Arc<[Cube]>], gone: usize) -> Index {
-    let cubes = &old[gone];
+fn instead<T: ?Sized + AsRef<[Cube]>>(old: &[Arc<T>], gone: usize) -> Index {
+    let cubes = (*old[gone]).as_ref();
     let mut list = Vec::new();
     for (n, others) in (0u32..).zip(old).skip(gone + 1) {
+        let others = (**others).as_ref();
         if !cubes.iter().any(|cube| others.iter().any(|other| other.meets(cube))) {
             continue;
         }

@@ -1,5 +1,5 @@
 //! What proves of most packets, by a few bits of their headers, that no entry contains them: the bit vectors of Lakshman
-//! and Stiliadis (SIGCOMM 1998), with a bit for each of 32 groups of cubes and not for each rule.
+//! and Stiliadis (SIGCOMM 1998), with a bit for each of 31 groups of cubes and not for each rule.
 //!
 //! For each field there is a table from a bucket of its values to the groups that may contain a packet with such a value.
 //! A packet is in a group only if every field's table says so: when nothing is left of the tables' words and-ed together, no
@@ -9,13 +9,19 @@
 //! Only packets are asked about that are TCP or UDP over IPv4, whole, and have no VLAN tag. Fields that have no table (MAC
 //! addresses, TCP flags, DSCP) count as if every value were in the cube.
 //!
+//! Tables for a list that has a few entries more are made from those for the list before: what is added later shares a group
+//! of its own.
+//!
 //! Which cubes share a group decides on how good the tables are. A cube is put with those that restrict the same protocols,
 //! and the same field most; where there is room for more groups of these, they are cut by the values of that field.
 
-use netvm_policy::{Cube, Family, Fields};
+use std::sync::Arc;
+
+use netvm_policy::{Cube, Edit, Family, Fields};
 use netvm_wire::{EtherType, Fragment, IpProto};
 
 use crate::NONE;
+use crate::overlay::same;
 use crate::tables::is_empty;
 
 /// Buckets of a field's values: 12 bits of it.
@@ -23,7 +29,11 @@ pub const BUCKETS: usize = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 12;
 const LAST: u16 = (BUCKETS - 1) as u16;
 /// Groups of cubes, a bit each.
-const GROUPS: usize = u32::BITS as usize;
+const GROUPS: usize = u32::BITS as usize - 1;
+/// The group of cubes that are added later.
+const LATER: u32 = 1 << GROUPS;
+/// Entries that an edit may have for which tables are not made anew.
+const FEW: usize = 8;
 /// Tables, in the order of [`Part`].
 const PARTS: usize = 6;
 
@@ -78,7 +88,7 @@ impl Tuple {
 /// The tables of a list of entries.
 #[derive(Clone, Debug)]
 pub struct Prefilter {
-    tables: Box<[[u32; BUCKETS]; PARTS]>,
+    tables: Arc<[[u32; BUCKETS]; PARTS]>,
     tcp: u32,
     udp: u32,
     otherwise: u32,
@@ -114,17 +124,57 @@ impl Prefilter {
             outlines.extend(Outline::of(&cube.fields).filter(|_| !is_empty(cube)));
         }
         outlines.sort_unstable_by_key(|outline| (outline.protocols, outline.place));
-        let tables: Box<[[u32; BUCKETS]]> = vec![[0; BUCKETS]; PARTS].into();
+        let tables: Arc<[[u32; BUCKETS]]> = vec![[0; BUCKETS]; PARTS].into();
         let mut made = Self { tables: tables.try_into().ok()?, tcp: 0, udp: 0, otherwise };
         let unrestricted = made.fill(&outlines);
         let hopeless = unrestricted.iter().fold(u32::MAX, |both, groups| both & groups);
         (hopeless & made.tcp == 0 || hopeless & made.udp == 0).then_some(made)
     }
 
+    /// Those for a list that differs from the one that these are for, `before`. Where that is by few entries, the tables
+    /// stay as they are but for what is added, and may let packets through for what is gone.
+    #[must_use]
+    pub fn changed<T: ?Sized + AsRef<[Cube]>>(&self, before: &[Arc<T>], entries: &[Arc<T>]) -> Option<Self> {
+        let anew = || Self::build(&entries.iter().map(|entry| (**entry).as_ref()).collect::<Vec<_>>());
+        let edit = Edit::between(before, entries, same);
+        let otherwise = match self.otherwise {
+            NONE => Some(NONE),
+            entry => edit.now(entry as usize).map(|entry| entry as u32),
+        };
+        // What is behind an entry that took everything is in no table.
+        let (Some(otherwise), true) = (otherwise, edit.len() <= FEW) else { return anew() };
+        let mut made = Self { otherwise, ..self.clone() };
+        for place in edit.added().take_while(|place| *place < otherwise as usize) {
+            let cubes = (*entries[place]).as_ref().iter().filter(|cube| cube.family == Family::V4);
+            for cube in cubes {
+                if cube.fields == Fields::ANY {
+                    made.otherwise = place as u32;
+                    return Some(made);
+                }
+                if let Some(outline) = Outline::of(&cube.fields).filter(|_| !is_empty(cube)) {
+                    made.add(&outline);
+                }
+            }
+        }
+        Some(made)
+    }
+
+    /// Puts one more outline into the tables.
+    fn add(&mut self, outline: &Outline) {
+        self.tcp |= if outline.protocols & 1 == 0 { 0 } else { LATER };
+        self.udp |= if outline.protocols & 2 == 0 { 0 } else { LATER };
+        let tables = Arc::make_mut(&mut self.tables);
+        for (table, reach) in tables.iter_mut().zip(outline.reaches) {
+            let buckets = &mut table[usize::from(reach.0)..=usize::from(reach.1)];
+            buckets.iter_mut().for_each(|groups| *groups |= LATER);
+        }
+    }
+
     /// Puts sorted outlines into groups and these into the tables; gives, for each table, the groups that are in every
     /// bucket.
     fn fill(&mut self, outlines: &[Outline]) -> [u32; PARTS] {
         let mut everywhere = [0; PARTS];
+        let tables = Arc::make_mut(&mut self.tables);
         for (number, group) in groups(outlines).into_iter().enumerate() {
             let bit = 1u32 << number;
             let mut before = [(1, 0); PARTS];
@@ -135,14 +185,14 @@ impl Prefilter {
                     if reach == EVERYWHERE {
                         everywhere[part] |= bit;
                     } else if reach != before[part] {
-                        let buckets = &mut self.tables[part][usize::from(reach.0)..=usize::from(reach.1)];
+                        let buckets = &mut tables[part][usize::from(reach.0)..=usize::from(reach.1)];
                         buckets.iter_mut().for_each(|groups| *groups |= bit);
                         before[part] = reach;
                     }
                 }
             }
         }
-        for (table, groups) in self.tables.iter_mut().zip(everywhere) {
+        for (table, groups) in tables.iter_mut().zip(everywhere) {
             table.iter_mut().for_each(|bucket| *bucket |= groups);
         }
         everywhere

@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{entries, filter_sets, scan};
 use netvm_classifier::{NONE, Prefilter, Tuple};
-use netvm_policy::arbitrary::{Dice, rules_and_keys};
-use netvm_policy::{Cube, Family, Fields, Masked, Span};
+use netvm_policy::arbitrary::{Dice, rules, rules_and_keys};
+use netvm_policy::{Cube, Family, Fields, Masked, Rule, Span};
 use netvm_wire::{EtherType, FlowKey, Fragment, IpProto};
 use proptest::prelude::*;
 
@@ -85,6 +87,45 @@ proptest! {
         }
         check(&entries, &keys);
         check(&entries, &plain_keys(&entries, 100, seed));
+    }
+
+    #[test]
+    fn what_is_excluded_is_in_no_entry_of_a_list_that_changed(
+        (rules, keys) in rules_and_keys(0..40, 1..40),
+        more in rules(12),
+        edits in proptest::collection::vec((0u8..4, any::<proptest::sample::Index>()), 1..20),
+        seed in any::<u64>(),
+    ) {
+        let cubes = |rules: &[Rule]| -> Vec<Arc<[Cube]>> {
+            rules.iter().map(|rule| rule.matches.cubes().unwrap().into()).collect()
+        };
+        let (mut entries, mut more) = (cubes(&rules), cubes(&more));
+        // Whatever comes is narrow enough that tables can prove something.
+        entries.retain(|entry| Prefilter::build(std::slice::from_ref(entry)).is_some());
+        more.retain(|entry| Prefilter::build(std::slice::from_ref(entry)).is_some());
+        let Some(mut prefilter) = Prefilter::build(&entries) else { return Ok(()) };
+        for (kind, at) in edits {
+            let before = entries.clone();
+            match kind {
+                0 | 1 => {
+                    let everything: Arc<[Cube]> = Arc::new([Cube { family: Family::V4, fields: Fields::ANY }]);
+                    let entry = if kind == 0 { Some(everything) } else { more.pop() };
+                    entries.splice(at.index(entries.len() + 1)..at.index(entries.len() + 1), entry);
+                }
+                _ if entries.is_empty() => {}
+                2 => drop(entries.remove(at.index(entries.len()))),
+                _ => entries.truncate(at.index(entries.len())),
+            }
+            let Some(changed) = prefilter.changed(&before, &entries) else { return Ok(()) };
+            prefilter = changed;
+            let lists: Vec<Vec<Cube>> = entries.iter().map(|entry| entry.to_vec()).collect();
+            for key in keys.iter().chain(&plain_keys(&lists, 20, seed)) {
+                let Some(tuple) = tuple(key) else { continue };
+                if prefilter.excludes(&tuple) {
+                    prop_assert_eq!(scan(&lists, key), prefilter.otherwise(), "{:?}", key);
+                }
+            }
+        }
     }
 }
 

@@ -56,7 +56,7 @@ proptest! {
     ) {
         let mut entries = shared(&cubes(&first));
         let mut fresh = shared(&cubes(&more));
-        let mut table = Table::build(eal(), &entries, &WIDE).unwrap();
+        let mut table = Table::<[Cube]>::build(eal(), &entries[..], &WIDE).unwrap();
         let mut compiling: Option<Vec<Arc<[Cube]>>> = None;
         let mut dice = Dice::new(seed);
         let all: Vec<Cube> = entries.iter().chain(&fresh).flat_map(|entry| entry.iter()).copied().collect();
@@ -79,15 +79,15 @@ proptest! {
                 3 | 4 if !entries.is_empty() => drop(entries.remove(place(entries.len()))),
                 _ => match compiling.take() {
                     None => compiling = Some(entries.clone()),
-                    Some(list) => table = Table::build(eal(), &list, &WIDE).unwrap(),
+                    Some(list) => table = Table::<[Cube]>::build(eal(), &list[..], &WIDE).unwrap(),
                 },
             }
-            table = match table.changed(&entries) {
+            table = match table.changed(&entries[..]) {
                 Some(changed) => changed,
                 None => {
                     let added: usize = entries.iter().map(|entry| entry.len()).sum();
                     prop_assert!(added > 4096, "only what has very many cubes is refused");
-                    Table::build(eal(), &entries, &WIDE).unwrap()
+                    Table::<[Cube]>::build(eal(), &entries[..], &WIDE).unwrap()
                 }
             };
             prop_assert!(table.changes() <= 120);
@@ -111,18 +111,18 @@ fn ports(n: u16) -> Vec<Cube> {
 #[test]
 fn few_changes_are_taken_and_many_are_not() {
     let list: Vec<Arc<[Cube]>> = shared(&(0..2000).map(ports).collect::<Vec<_>>());
-    let table = Table::build(eal(), &list, &WIDE).unwrap();
-    assert_eq!(table.changed(&list).unwrap().changes(), 0);
+    let table = Table::<[Cube]>::build(eal(), &list[..], &WIDE).unwrap();
+    assert_eq!(table.changed(&list[..]).unwrap().changes(), 0);
     let added =
         |count: u16| [list.clone(), shared(&(5000..5000 + count).map(ports).collect::<Vec<_>>())].concat();
-    assert_eq!(table.changed(&added(1024)).unwrap().changes(), 1024);
-    assert!(table.changed(&added(1025)).is_none());
+    assert_eq!(table.changed(added(1024)).unwrap().changes(), 1024);
+    assert!(table.changed(added(1025)).is_none());
     assert_eq!(table.changed(&list[1024..]).unwrap().changes(), 1024);
     assert!(table.changed(&list[1025..]).is_none());
     let many_cubes: Vec<Cube> = (5000..9097).flat_map(ports).collect();
-    assert!(table.changed(&[list.clone(), shared(&[many_cubes])].concat()).is_none());
+    assert!(table.changed([list.clone(), shared(&[many_cubes])].concat()).is_none());
     // Changes count from what was compiled, not from the last ones.
-    let back = table.changed(&added(1024)).unwrap().changed(&list).unwrap();
+    let back = table.changed(added(1024)).unwrap().changed(&list[..]).unwrap();
     assert_eq!(back.changes(), 0);
     // Each of these shares packets with all others.
     let wide = |n: u16| {
@@ -132,12 +132,12 @@ fn few_changes_are_taken_and_many_are_not() {
         vec![cube]
     };
     let with_wide = [shared(&(0..80).map(wide).collect::<Vec<_>>()), list.clone()].concat();
-    let table = Table::build(eal(), &with_wide, &WIDE).unwrap();
+    let table = Table::<[Cube]>::build(eal(), &with_wide[..], &WIDE).unwrap();
     assert_eq!(table.changed(&with_wide[60..]).unwrap().changes(), 60);
-    assert!(table.changed(&list).is_none());
-    let table = Table::build(eal(), &list, &WIDE).unwrap();
+    assert!(table.changed(&list[..]).is_none());
+    let table = Table::<[Cube]>::build(eal(), &list[..], &WIDE).unwrap();
     let reversed: Vec<_> = list.iter().rev().cloned().collect();
-    assert!(table.changed(&reversed).is_none());
+    assert!(table.changed(&reversed[..]).is_none());
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn what_takes_everything_ends_the_list() {
     // Gone, it leaves the others, which are not in the tables.
     list.remove(20);
     let before = [&list[..20], &[any(Family::V4)], &list[20..]].concat();
-    let table = Table::build(eal(), &shared(&before), &WIDE).unwrap();
-    let table = table.changed(&shared(&list)).unwrap();
+    let table = Table::<[Cube]>::build(eal(), &shared(&before)[..], &WIDE).unwrap();
+    let table = table.changed(shared(&list)).unwrap();
     table.classify(&keys, &mut found);
     check(&found, &list, &keys).unwrap();
 }

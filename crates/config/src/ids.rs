@@ -8,7 +8,7 @@
 //! `scan` does not get 2 at once: packets, counters and tables of `router` may still carry it while the change is made.
 //! It is used again only when nothing else is left.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
     Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
@@ -95,6 +95,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         }
     }
     for rule in &mut host.rules {
+        let rule = &mut **rule;
         let ports = rule.matches.from.iter_mut().chain(&mut rule.matches.to).chain(&mut rule.actions.mirror);
         ports.for_each(port);
         match &mut rule.actions.verdict {
@@ -125,18 +126,22 @@ fn identity(rule: &Rule) -> Identity<'_> {
 /// After the ports, chains and routers have their numbers, so that what says the same is the same.
 fn number_rules(rules: &mut [Rule], old: &[Rule]) {
     // The last in each list is the first in the old host.
-    let mut known: HashMap<Identity<'_>, Vec<RuleId>> = HashMap::with_capacity(old.len());
+    let mut known: HashMap<Identity<'_>, Vec<&Rule>> = HashMap::with_capacity(old.len());
     for rule in old.iter().rev() {
-        known.entry(identity(rule)).or_default().push(rule.id);
+        known.entry(identity(rule)).or_default().push(rule);
     }
-    let kept: Vec<Option<RuleId>> =
+    let kept: Vec<Option<&Rule>> =
         rules.iter().map(|rule| known.get_mut(&identity(rule)).and_then(Vec::pop)).collect();
     let used: BTreeSet<u32> = old.iter().map(|rule| rule.id.0).collect();
-    let taken: BTreeSet<u32> = kept.iter().flatten().map(|id| id.0).collect();
+    let taken: BTreeSet<u32> = kept.iter().flatten().map(|rule| rule.id.0).collect();
     let mut free = free(&used, &taken, MAX_RULES as u32);
     for (rule, kept) in rules.iter_mut().zip(kept) {
-        if let Some(id) = kept.or_else(|| free.next().map(RuleId)) {
+        if let Some(id) = kept.map(|kept| kept.id).or_else(|| free.next().map(RuleId)) {
             rule.id = id;
+        }
+        // What stays as it is is the same rule, which is seen soon from then on.
+        if let Some(kept) = kept.filter(|kept| *kept == rule) {
+            *rule = kept.clone();
         }
     }
 }
@@ -146,9 +151,14 @@ fn number_rules(rules: &mut [Rule], old: &[Rule]) {
 /// are as many rules as possible.
 #[must_use]
 pub fn new_rule_id(rules: &[Rule], last: RuleId) -> Option<RuleId> {
-    let used: HashSet<u32> = rules.iter().map(|rule| rule.id.0).collect();
+    let mut used = vec![false; MAX_RULES];
+    for rule in rules {
+        if let Some(used) = used.get_mut(rule.id.0 as usize) {
+            *used = true;
+        }
+    }
     let (lower, end) = (last.0.saturating_add(1), MAX_RULES as u32);
-    (lower..end).chain(0..lower.min(end)).find(|id| !used.contains(id)).map(RuleId)
+    (lower..end).chain(0..lower.min(end)).find(|id| !used[*id as usize]).map(RuleId)
 }
 
 /// Numbers for what is new: those that were never used, then those that are no longer.

@@ -18,7 +18,8 @@
 use std::fmt;
 
 pub use netvm_policy::{
-    Actions, ChainId, Masked, Match, Police, PortId, Rate, RouterId, Rule, RuleId, SetVlan, Span, Verdict,
+    Actions, ChainId, Masked, Match, Police, PortId, Rate, RouterId, Rule, RuleId, RuleParts, SetVlan, Span,
+    Verdict,
 };
 
 mod engine;
@@ -203,17 +204,24 @@ impl Host {
 
     /// The rules for packets that come in by a port, in their order.
     pub fn rules_from(&self, port: PortId) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(move |rule| {
-            let from = &rule.matches.from;
-            !rule.matches.is_egress() && (from.is_empty() || from.contains(&port))
-        })
+        self.rules.iter().filter(move |rule| is_from(rule, port))
     }
 
     /// The chains that packets of a port may take: those that its rules lead to, then that of its `forward`. One may
     /// come several times.
     pub fn chains_from(&self, port: &PortConfig) -> impl Iterator<Item = &Chain> {
-        let by_rule = self.rules_from(port.id).filter_map(|rule| match rule.actions.verdict {
-            Some(Verdict::Chain(id)) => Some(id),
+        self.chains_by(&self.rules, port)
+    }
+
+    /// As [`Host::chains_from`], where only some rules need be looked at: at least those whose verdict is a chain.
+    pub fn chains_by<'a>(
+        &'a self,
+        rules: &'a [Rule],
+        port: &PortConfig,
+    ) -> impl Iterator<Item = &'a Chain> + use<'a> {
+        let id = port.id;
+        let by_rule = rules.iter().filter_map(move |rule| match rule.actions.verdict {
+            Some(Verdict::Chain(chain)) if is_from(rule, id) => Some(chain),
             _ => None,
         });
         let forward = match port.policy.forward {
@@ -227,8 +235,19 @@ impl Host {
     /// first of [`Host::chains_from`] that has a hop; `None`: one of the engine's own.
     #[must_use]
     pub fn landing_group(&self, port: &PortConfig) -> Option<GroupId> {
-        port.group.or_else(|| {
-            self.chains_from(port).find_map(|chain| self.nf(*chain.hops.first()?).map(|nf| nf.group))
-        })
+        self.landing_by(&self.rules, port)
     }
+
+    /// As [`Host::landing_group`], by the rules of [`Host::chains_by`].
+    #[must_use]
+    pub fn landing_by(&self, rules: &[Rule], port: &PortConfig) -> Option<GroupId> {
+        let first = |chain: &Chain| self.nf(*chain.hops.first()?).map(|nf| nf.group);
+        port.group.or_else(|| self.chains_by(rules, port).find_map(first))
+    }
+}
+
+/// Whether a rule is for packets that come in by a port.
+fn is_from(rule: &Rule, port: PortId) -> bool {
+    let from = &rule.matches.from;
+    !rule.matches.is_egress() && (from.is_empty() || from.contains(&port))
 }

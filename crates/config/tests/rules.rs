@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use netvm_config::model::{
     AclDefault, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match, Police,
-    PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, SetVlan, Span, SwitchConfig, Verdict, VlanMode,
+    PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, RuleParts, SetVlan, Span, SwitchConfig, Verdict,
+    VlanMode,
 };
 use netvm_config::{Finding, Kind, assign_ids, parse, parse_rules};
 use netvm_policy::import::{ImportedRule, classbench};
@@ -55,7 +56,7 @@ fn rule(text: &str) -> Rule {
 }
 
 fn matches(text: &str) -> Match {
-    rule(&format!("match = {{ {text} }}\ndrop = true")).matches
+    rule(&format!("match = {{ {text} }}\ndrop = true")).matches.clone()
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn every_action_is_what_is_written() {
     for (text, actions) in cases {
         assert_eq!(rule(text).actions, actions, "{text}");
     }
-    let both = rule("from = [\"server\", \"client\"]\nto = \"client\"\nallow = true").matches;
+    let both = rule("from = [\"server\", \"client\"]\nto = \"client\"\nallow = true").matches.clone();
     assert_eq!((both.from, both.to), (vec![PortId(1), PortId(0)], vec![PortId(0)]));
 }
 
@@ -437,7 +438,7 @@ fn filter_sets_survive_the_way_through_a_file() {
         let mut with = Host { rules: Vec::new(), ..host(AROUND) };
         for (id, rule) in (0..).zip(imported.rules) {
             let ImportedRule { name, matches, actions, .. } = rule;
-            with.rules.push(Rule { id: RuleId(id), name, matches, actions });
+            with.rules.push(Rule::from(RuleParts { id: RuleId(id), name, matches, actions }));
         }
         let written = with.to_toml();
         let rules = parse_rules("rules", &written[written.find("[[rule]]").unwrap()..], &with);

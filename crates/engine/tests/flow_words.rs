@@ -226,9 +226,9 @@ fn a_new_policy_leaves_what_nfs_said() {
     assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 10), "{}", rig.story());
     let seen = thread(&rig.engine, a).flows_decided;
     let mut other = host.clone();
-    other
-        .rules
-        .insert(0, netvm_config::model::Rule { id: netvm_config::model::RuleId(99), ..support::rule(1, 0) });
+    let mut more = support::rule(1, 0);
+    more.id = netvm_config::model::RuleId(99);
+    other.rules.insert(0, more);
     rig.engine.apply(&other).unwrap();
     let before = dropped(&rig.engine, DropReason::FlowVerdict);
     assert!(

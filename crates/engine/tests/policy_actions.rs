@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use netvm_config::model::{AclDefault, Forward, Host, OnFailure, Police, Rate};
 use netvm_engine::{ChainId, DropReason};
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, SetVlan, Verdict};
+use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, SetVlan, Verdict};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, VlanId, checksum, parse};
 use pcap::{Scratch, play};
 use support::{chain, group, nf};
@@ -50,7 +50,7 @@ fn datagrams(to: impl IntoIterator<Item = u16>) -> Vec<Vec<u8>> {
 fn on(id: u32, destination: u16, actions: Actions) -> Rule {
     let destination_ports = vec![PortRange::single(destination)];
     let matches = Match { destination_ports, protocol: vec![IpProto::UDP], ..Match::default() };
-    Rule { id: RuleId(id), name: String::new(), matches, actions }
+    Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
 }
 
 fn verdict(verdict: Verdict) -> Actions {
@@ -58,8 +58,9 @@ fn verdict(verdict: Verdict) -> Actions {
 }
 
 /// For packets on their way out of a port.
-fn leaving(rule: Rule, port: u16) -> Rule {
-    Rule { matches: Match { to: vec![PortId(port)], ..rule.matches }, ..rule }
+fn leaving(mut rule: Rule, port: u16) -> Rule {
+    rule.matches.to = vec![PortId(port)];
+    rule
 }
 
 /// Frames come in by port 0; ports 1 to `outs` are there; what is allowed goes out of port 1.
@@ -130,7 +131,8 @@ fn a_port_without_rules_does_what_its_defaults_say() {
 
 #[test]
 fn the_sender_of_what_is_rejected_is_told() {
-    let everything = Rule { matches: Match::default(), ..on(1, 0, verdict(Verdict::Reject)) };
+    let mut everything = on(1, 0, verdict(Verdict::Reject));
+    everything.matches = Match::default();
     let unreachable = v4().protocol(IpProto::ICMP).payload(&[3, 1, 0, 0, 0, 0, 0, 0]).to_vec().unwrap();
     let frames = vec![
         v4().tcp(1000, 80, TcpFlags::SYN).numbers(7, 0).to_vec().unwrap(),
@@ -312,7 +314,8 @@ fn rules_for_the_way_out() {
 fn rules_for_the_way_out_hold_for_what_leaves_a_chain() {
     let frames = datagrams([1, 2, 1, 2]);
     let scratch = Scratch::new();
-    let everything = Rule { matches: Match::default(), ..on(0, 0, verdict(Verdict::Chain(ChainId(0)))) };
+    let mut everything = on(0, 0, verdict(Verdict::Chain(ChainId(0))));
+    everything.matches = Match::default();
     let rules = vec![everything, leaving(on(1, 1, verdict(Verdict::Drop)), 1)];
     let host = Host {
         groups: vec![group(0, 1024, 2048)],

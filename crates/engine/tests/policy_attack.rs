@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use netvm_config::model::{
     EngineConfig, FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, SourceConfig,
 };
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, Verdict};
+use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict};
 use netvm_wire::{IpNet, PortRange};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use support::{Rig, port};
@@ -98,15 +98,17 @@ fn connect(server: SocketAddr, byte: u8) -> std::io::Result<Duration> {
 }
 
 fn rules() -> Vec<Rule> {
-    let rule = |n| Rule {
-        id: RuleId(n),
-        name: String::new(),
-        matches: Match {
-            source: vec![IpNet::new(Ipv4Addr::from_bits(0xac10_0000 | n).into(), 32).unwrap()],
-            destination_ports: vec![PortRange::new((n % 500) as u16, (n % 500 + n % 7) as u16).unwrap()],
-            ..Match::default()
-        },
-        actions: Actions { verdict: Some(Verdict::Drop), ..Actions::default() },
+    let rule = |n| {
+        Rule::from(RuleParts {
+            id: RuleId(n),
+            name: String::new(),
+            matches: Match {
+                source: vec![IpNet::new(Ipv4Addr::from_bits(0xac10_0000 | n).into(), 32).unwrap()],
+                destination_ports: vec![PortRange::new((n % 500) as u16, (n % 500 + n % 7) as u16).unwrap()],
+                ..Match::default()
+            },
+            actions: Actions { verdict: Some(Verdict::Drop), ..Actions::default() },
+        })
     };
     (0..RULES).map(rule).collect()
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use netvm_config::model::{EngineConfig, Forward, Guard, Host, PortKind, SourceConfig};
 use netvm_engine::{DropReason, RuleCount};
 use netvm_policy::arbitrary::Dice;
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, Verdict, decide};
+use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict, decide};
 use netvm_wire::{FlowKey, FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, parse as parse_frame};
 use pcap::{Scratch, finish, start};
 use support::{Rig, port};
@@ -31,7 +31,7 @@ fn ip(text: &str) -> IpAddr {
 
 fn rule(id: u32, matches: Match, verdict: Option<Verdict>) -> Rule {
     let actions = Actions { verdict, ..Actions::default() };
-    Rule { id: RuleId(id), name: String::new(), matches, actions }
+    Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
 }
 
 /// Telnet is dropped, and what one host sends is counted.

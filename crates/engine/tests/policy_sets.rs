@@ -16,7 +16,7 @@ use netvm_config::model::{EngineConfig, Forward, Host};
 use netvm_engine::{DropReason, RuleCount};
 use netvm_policy::arbitrary::Dice;
 use netvm_policy::import::classbench::{Flags, parse};
-use netvm_policy::{Actions, PortId, Rule, RuleId, Verdict, decide};
+use netvm_policy::{Actions, PortId, Rule, RuleId, RuleParts, Verdict, decide};
 use netvm_wire::{EtherType, FlowKey, Fragment, FrameBuilder, IpProto, parse as parse_frame};
 use pcap::{Scratch, finish, start};
 use support::Rig;
@@ -42,7 +42,7 @@ fn sets() -> Vec<(String, Vec<Rule>)> {
             let rules = (0u32..).zip(imported.rules).map(|(n, rule)| {
                 let verdict = verdicts[n as usize % verdicts.len()];
                 let actions = Actions { verdict: (n % 100 != 99).then_some(verdict), ..Actions::default() };
-                Rule { id: RuleId(n), name: String::new(), matches: rule.matches, actions }
+                Rule::from(RuleParts { id: RuleId(n), name: String::new(), matches: rule.matches, actions })
             });
             (path.file_stem().unwrap().to_str().unwrap().to_owned(), rules.collect())
         })

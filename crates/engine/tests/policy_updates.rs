@@ -14,7 +14,7 @@ use netvm_config::model::{EngineConfig, Forward, Host, PortKind, SourceConfig};
 use netvm_engine::{Compiler, DropReason, Engine, Policy};
 use netvm_policy::import::ImportedRule;
 use netvm_policy::import::classbench::{self, Flags};
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, Verdict};
+use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict};
 use netvm_region::clock;
 use netvm_wire::{IpNet, PortRange};
 use support::{Rig, port};
@@ -41,12 +41,12 @@ fn rule(id: u32, source: Ipv4Addr, destination_ports: PortRange, verdict: Verdic
         destination_ports: vec![destination_ports],
         ..Match::default()
     };
-    Rule {
+    Rule::from(RuleParts {
         id: RuleId(id),
         name: String::new(),
         matches,
         actions: Actions { verdict: Some(verdict), ..Actions::default() },
-    }
+    })
 }
 
 /// Sends a flow of the source elsewhere.
@@ -207,7 +207,7 @@ fn add_one_by_one(mut rules: Vec<Rule>) {
         compiling.push(started.elapsed());
         rig.engine.apply_with(next, Arc::new(policy)).unwrap();
         applying.push(started.elapsed());
-        while rig.engine.rule_counts()[&RuleId(FIRST + n)].packets == 0 {
+        while rig.engine.rule_count(RuleId(FIRST + n)).packets == 0 {
             rig.engine.service();
             assert!(started.elapsed() < Duration::from_secs(10), "rule {n}: {}", rig.story());
             std::thread::sleep(Duration::from_micros(20));
@@ -254,11 +254,13 @@ fn single_rules_act_at_once_among_thousands() {
     let lets_pass = Actions { verdict: Some(Verdict::Allow), ..Actions::default() };
     let imported = classbench::parse(&text, lets_pass, Flags::Ignore).unwrap();
     let named = imported.rules.into_iter().zip(FIRST + CHANGES..);
-    let rule = |(rule, id): (ImportedRule, u32)| Rule {
-        id: RuleId(id),
-        name: String::new(),
-        matches: rule.matches,
-        actions: rule.actions,
+    let rule = |(rule, id): (ImportedRule, u32)| {
+        Rule::from(RuleParts {
+            id: RuleId(id),
+            name: String::new(),
+            matches: rule.matches,
+            actions: rule.actions,
+        })
     };
     add_one_by_one(named.map(rule).collect());
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use netvm_config::model::{EngineConfig, Forward, Host, Output, PortConfig, PortKind, RouterId};
 use netvm_engine::{ChainId, DropReason, PortId, Step};
-use netvm_policy::{Actions, Match, Rule, RuleId, Verdict};
+use netvm_policy::{Actions, Match, Rule, RuleId, RuleParts, Verdict};
 use netvm_router::{NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, VlanId, parse};
 use pcap::{Scratch, finish};
@@ -193,7 +193,7 @@ fn flows_spread_over_hops_and_keep_to_theirs() {
 fn rules_lead_to_routers_and_hold_on_the_way_out() {
     let rule = |id, matches, verdict| {
         let actions = Actions { verdict: Some(verdict), ..Actions::default() };
-        Rule { id: RuleId(id), name: String::new(), matches, actions }
+        Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
     };
     let icmp = || Match { protocol: vec![IpProto::ICMP], ..Match::default() };
     let frames: Vec<Vec<u8>> = (0..6)

@@ -115,7 +115,7 @@ impl Daemon {
         let add = |running: &Host| {
             let mut rule = read_rule(running, toml)?;
             if !rule.name.is_empty() && running.rules.iter().any(|other| other.name == rule.name) {
-                return Err(RuleError::Taken(rule.name));
+                return Err(RuleError::Taken(rule.name.clone()));
             }
             let place = match position {
                 Position::First => 0,

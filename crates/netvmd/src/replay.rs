@@ -11,7 +11,7 @@ use std::time::Duration;
 use netvm_capture::CaptureReader;
 use netvm_config::model::{
     Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, Verdict,
+    PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts, Verdict,
 };
 use netvm_engine::{Engine, Notice};
 use serde::Serialize;
@@ -317,12 +317,12 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
         ports: vec![port],
         nfs,
         chains: vec![chain],
-        rules: vec![Rule {
+        rules: vec![Rule::from(RuleParts {
             id: RuleId(0),
             name: String::new(),
             matches: Match::default(),
             actions: Actions { verdict: Some(Verdict::Chain(ChainId(0))), ..Actions::default() },
-        }],
+        })],
         ..Host::default()
     })
 }

@@ -3,6 +3,9 @@
 //! Rules are taken from the last to the first. One with a verdict is put in front. One without is put in front as what it
 //! has in common with each of the list, in the same order, and then alone. What of the list it wholly contains can no
 //! longer be reached and is left out, so that a rule that counts everything costs nothing.
+//!
+//! The list behind a rule does not depend on the rules before it. That for rules of which a few differ is made from the one
+//! before: what is behind them, they themselves, and the elements of the rules before them, one each.
 
 use std::sync::Arc;
 
@@ -10,6 +13,7 @@ use thiserror::Error;
 
 use crate::cube::Cube;
 use crate::decision::Decision;
+use crate::edit::Edit;
 use crate::ids::RuleId;
 use crate::lower::TooManyCubes;
 use crate::rule::Rule;
@@ -53,53 +57,120 @@ pub enum FlattenError {
     },
 }
 
-/// The list for one side, of at most `limit` cubes in all. Packets that no element matches are for the default.
-///
-/// # Errors
-/// [`FlattenError`], naming the rule.
-pub fn flatten(rules: &[Rule], side: Side, limit: usize) -> Result<Vec<Flat>, FlattenError> {
-    flatten_by(rules, side, limit, |rule| rule.matches.cubes().map(Arc::from))
+/// The list for one side. Packets that no element matches are for the default.
+#[derive(Clone, Debug, Default)]
+pub struct FlatList {
+    flats: Arc<[Arc<Flat>]>,
+    cubes: usize,
 }
 
-/// As [`flatten`], with somebody who knows the cubes of rules: most of the time goes into them.
+/// The list for one side, of at most `limit` cubes in all.
 ///
 /// # Errors
 /// [`FlattenError`], naming the rule.
-pub fn flatten_by(
-    rules: &[Rule],
-    side: Side,
-    limit: usize,
-    mut cubes_of: impl FnMut(&Rule) -> Result<Arc<[Cube]>, TooManyCubes>,
-) -> Result<Vec<Flat>, FlattenError> {
-    let mut list = Backwards { flats: Vec::new(), cubes: 0, limit };
-    for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
-        let cubes = cubes_of(rule).map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
-        let fits = if rule.actions.verdict.is_some() {
-            list.push(Flat { cubes, decision: Decision::of(rule) })
-        } else {
-            list.overlay(&cubes, &Decision::of(rule))
-        };
-        if !fits {
-            return Err(FlattenError::TooLarge { rule: rule.id, limit });
-        }
-    }
+pub fn flatten(rules: &[Rule], side: Side, limit: usize) -> Result<FlatList, FlattenError> {
+    let mut list = Backwards { limit, ..Backwards::default() };
+    list.put(rules, side)?;
     list.flats.reverse();
-    Ok(list.flats)
+    Ok(FlatList { flats: list.flats.into(), cubes: list.cubes })
+}
+
+impl FlatList {
+    /// The elements, in order.
+    #[must_use]
+    pub const fn flats(&self) -> &Arc<[Arc<Flat>]> {
+        &self.flats
+    }
+
+    /// As [`flatten`], where this is the list for `before`, from which `edit` leads to `rules`: what is alike in both is
+    /// taken from it, as far as no rule without a verdict comes before what differs.
+    ///
+    /// # Errors
+    /// [`FlattenError`], naming the rule.
+    pub fn changed(
+        &self,
+        before: &[Rule],
+        rules: &[Rule],
+        edit: Edit,
+        side: Side,
+        limit: usize,
+    ) -> Result<Self, FlattenError> {
+        let concerns = |rules: &[Rule]| rules.iter().any(|rule| side.takes(&rule.matches));
+        if !concerns(&before[edit.gone()]) && !concerns(&rules[edit.added()]) {
+            return Ok(self.clone());
+        }
+        let ahead = Extent::of(&rules[..edit.added().start], side);
+        let gone = Extent::of(&before[edit.gone()], side);
+        let (Some(ahead), Some(gone)) = (ahead, gone) else { return flatten(rules, side, limit) };
+        let Some(behind) = self.flats.get(ahead.flats + gone.flats..) else {
+            return flatten(rules, side, limit);
+        };
+        let cubes = self.cubes - ahead.cubes - gone.cubes;
+        let mut list = Backwards { flats: Vec::new(), cubes, limit };
+        // Rules with a verdict leave what is behind them as it is.
+        let as_it_is = if Extent::of(&rules[edit.added()], side).is_some() {
+            behind
+        } else {
+            list.flats.extend(behind.iter().rev().cloned());
+            &[]
+        };
+        // Who came too much is told as if all had been made anew.
+        if list.put(&rules[edit.added()], side).is_err() || list.cubes + ahead.cubes > limit {
+            return flatten(rules, side, limit);
+        }
+        let flats = self.flats[..ahead.flats].iter().chain(list.flats.iter().rev()).chain(as_it_is).cloned();
+        Ok(Self { flats: flats.collect(), cubes: list.cubes + ahead.cubes })
+    }
+}
+
+/// How much of a list some rules make that all have a verdict.
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    flats: usize,
+    cubes: usize,
+}
+
+impl Extent {
+    /// `None` where one has no verdict, or too many cubes.
+    fn of(rules: &[Rule], side: Side) -> Option<Self> {
+        rules.iter().filter(|rule| side.takes(&rule.matches)).try_fold(Self::default(), |sum, rule| {
+            rule.actions.verdict?;
+            let cubes = rule.cubes().ok()?.len();
+            Some(Self { flats: sum.flats + usize::from(cubes > 0), cubes: sum.cubes + cubes })
+        })
+    }
 }
 
 /// The list, the last element first.
+#[derive(Default)]
 struct Backwards {
-    flats: Vec<Flat>,
+    flats: Vec<Arc<Flat>>,
     cubes: usize,
     limit: usize,
 }
 
 impl Backwards {
+    /// Puts rules in front, the last one first.
+    fn put(&mut self, rules: &[Rule], side: Side) -> Result<(), FlattenError> {
+        for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
+            let cubes = rule.cubes().map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
+            let fits = if rule.actions.verdict.is_some() {
+                self.push(Flat { cubes: Arc::clone(cubes), decision: Decision::of(rule) })
+            } else {
+                self.overlay(cubes, &Decision::of(rule))
+            };
+            if !fits {
+                return Err(FlattenError::TooLarge { rule: rule.id, limit: self.limit });
+            }
+        }
+        Ok(())
+    }
+
     /// Puts an element in front; whether it fits.
     fn push(&mut self, flat: Flat) -> bool {
         self.cubes += flat.cubes.len();
         if !flat.cubes.is_empty() {
-            self.flats.push(flat);
+            self.flats.push(Arc::new(flat));
         }
         self.cubes <= self.limit
     }
@@ -129,17 +200,18 @@ impl Backwards {
             if common.is_empty() {
                 continue;
             }
-            let common = if common == *flat.cubes { Arc::clone(&flat.cubes) } else { common.into() };
-            if !out_of_reach.is_empty() {
-                let is_left = |place: &usize| out_of_reach.binary_search(place).is_err();
-                let left = flat.cubes.iter().enumerate().filter(|(place, _)| is_left(place));
-                flat.cubes = left.map(|(_, cube)| *cube).collect();
-            }
             added += common.len();
             if added > self.limit {
                 return false;
             }
+            let common = if common == *flat.cubes { Arc::clone(&flat.cubes) } else { common.into() };
             both.push(Flat { cubes: common, decision: decision.then(&flat.decision) });
+            if !out_of_reach.is_empty() {
+                let is_left = |place: &usize| out_of_reach.binary_search(place).is_err();
+                let left = flat.cubes.iter().enumerate().filter(|(place, _)| is_left(place));
+                let cubes = left.map(|(_, cube)| *cube).collect();
+                *flat = Arc::new(Flat { cubes, decision: flat.decision.clone() });
+            }
         }
         self.flats.retain(|flat| !flat.cubes.is_empty());
         self.cubes = self.flats.iter().map(|flat| flat.cubes.len()).sum();
@@ -154,17 +226,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::arbitrary::{LAST_PORT, rules_and_keys};
+    use crate::arbitrary::{LAST_PORT, rules, rules_and_keys};
     use crate::ids::PortId;
     use crate::matching::Match;
     use crate::reference::decide;
-    use crate::rule::{Actions, Verdict};
+    use crate::rule::{Actions, RuleParts, Verdict};
 
     const LIMIT: usize = 1 << 20;
     const SIDE: Side = Side::Ingress { from: PortId(0) };
 
     fn rule(id: u32, ports: std::ops::RangeInclusive<u16>, verdict: Option<Verdict>) -> Rule {
-        Rule {
+        Rule::from(RuleParts {
             id: RuleId(id),
             name: String::new(),
             matches: Match {
@@ -173,13 +245,13 @@ mod tests {
                 ..Match::default()
             },
             actions: Actions { verdict, ..Actions::default() },
-        }
+        })
     }
 
     fn summary(rules: &[Rule]) -> Vec<(Vec<u32>, usize)> {
         let flats = flatten(rules, SIDE, LIMIT).unwrap();
-        let ids = |flat: &Flat| flat.decision.rules.iter().map(|id| id.0).collect();
-        flats.iter().map(|flat| (ids(flat), flat.cubes.len())).collect()
+        let ids = |flat: &Arc<Flat>| flat.decision.rules.iter().map(|id| id.0).collect();
+        flats.flats().iter().map(|flat| (ids(flat), flat.cubes.len())).collect()
     }
 
     #[test]
@@ -213,7 +285,8 @@ mod tests {
             let to = to.map(PortId);
             let side = to.map_or(Side::Ingress { from }, |to| Side::Egress { from, to });
             match flatten(&rules, side, LIMIT) {
-                Ok(flats) => {
+                Ok(list) => {
+                    let flats = list.flats();
                     prop_assert!(flats.iter().all(|flat| !flat.cubes.is_empty()));
                     for key in &keys {
                         let first = flats.iter().find(|flat| flat.cubes.iter().any(|cube| cube.contains(key)));
@@ -222,6 +295,32 @@ mod tests {
                     }
                 }
                 Err(error) => prop_assert_eq!(error.to_string().contains("more than 1048576"), true),
+            }
+        }
+
+        #[test]
+        fn a_list_that_is_changed_is_as_one_made_anew(
+            first in rules(0..10),
+            edits in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(rules(1))), 1..8),
+            limit in prop::sample::select(vec![LIMIT, 40]),
+        ) {
+            let mut before = first;
+            let Ok(mut list) = flatten(&before, SIDE, limit) else { return Ok(()) };
+            for (at, more) in edits {
+                let mut rules = before.clone();
+                match more {
+                    Some(more) => drop(rules.splice(at.index(rules.len() + 1)..at.index(rules.len() + 1), more)),
+                    None if rules.is_empty() => continue,
+                    None => drop(rules.remove(at.index(rules.len()))),
+                }
+                let edit = Edit::between(&before, &rules, Rule::is_clone_of);
+                let changed = list.changed(&before, &rules, edit, SIDE, limit);
+                let anew = flatten(&rules, SIDE, limit);
+                prop_assert_eq!(changed.as_ref().err(), anew.as_ref().err());
+                let (Ok(changed), Ok(anew)) = (changed, anew) else { continue };
+                prop_assert_eq!(changed.flats(), anew.flats());
+                prop_assert_eq!(changed.cubes, anew.cubes);
+                (before, list) = (rules, changed);
             }
         }
     }

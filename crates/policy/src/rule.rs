@@ -1,15 +1,34 @@
 //! Rules as people write them.
 
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, OnceLock};
+
 use netvm_wire::VlanId;
 use serde::{Deserialize, Serialize};
 
+use crate::cube::Cube;
 use crate::ids::{ChainId, PortId, RouterId, RuleId};
+use crate::lower::TooManyCubes;
 use crate::matching::Match;
 
 /// One rule. Of an ordered list, the first that matches and has a verdict decides; those before it that match and have
 /// none do what they say besides, and are counted.
+///
+/// Clones share what it says, and its cubes once they are known: long lists are cloned and compared soon.
+#[derive(Clone)]
+pub struct Rule(Arc<Shared>);
+
+#[derive(Clone)]
+struct Shared {
+    parts: RuleParts,
+    /// Of `parts`, once somebody has asked.
+    cubes: OnceLock<Result<Arc<[Cube]>, TooManyCubes>>,
+}
+
+/// What a rule says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct RuleParts {
     /// Its number.
     pub id: RuleId,
     /// What people call it; empty: by its number.
@@ -18,6 +37,59 @@ pub struct Rule {
     pub matches: Match,
     /// What is done.
     pub actions: Actions,
+}
+
+impl Rule {
+    /// The cubes of its match, as [`Match::cubes`]; made once.
+    ///
+    /// # Errors
+    /// [`TooManyCubes`].
+    pub fn cubes(&self) -> Result<&Arc<[Cube]>, TooManyCubes> {
+        self.0.cubes.get_or_init(|| self.matches.cubes().map(Arc::from)).as_ref().map_err(|why| *why)
+    }
+
+    /// Whether it is a clone of the other, or the other way round: it says the same then.
+    #[must_use]
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl From<RuleParts> for Rule {
+    fn from(parts: RuleParts) -> Self {
+        Self(Arc::new(Shared { parts, cubes: OnceLock::new() }))
+    }
+}
+
+impl Deref for Rule {
+    type Target = RuleParts;
+
+    fn deref(&self) -> &RuleParts {
+        &self.0.parts
+    }
+}
+
+/// What is changed is no longer shared.
+impl DerefMut for Rule {
+    fn deref_mut(&mut self) -> &mut RuleParts {
+        let shared = Arc::make_mut(&mut self.0);
+        shared.cubes.take();
+        &mut shared.parts
+    }
+}
+
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_clone_of(other) || **self == **other
+    }
+}
+
+impl Eq for Rule {}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.parts.fmt(f)
+    }
 }
 
 /// What is done with packets that match. All parts are done: police, set the VLAN, mirror, then the verdict.

@@ -8,7 +8,7 @@ use netvm_wire::{EtherType, Fragment, IpNet, MacAddr, PortRange, TcpFlags};
 
 use crate::ids::{ChainId, PortId, RouterId};
 use crate::matching::Match;
-use crate::rule::{Actions, Police, Rate, Rule, SetVlan, Verdict};
+use crate::rule::{Actions, Police, Rate, Rule, RuleParts, SetVlan, Verdict};
 use crate::span::{Masked, Span};
 
 /// What ports, chains and routers are called.
@@ -48,7 +48,7 @@ named! {
 
 impl Display for Named<'_, Rule> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Rule { name, matches, actions, .. } = self.of;
+        let RuleParts { name, matches, actions, .. } = &**self.of;
         if !name.is_empty() {
             write!(f, "{name}: ")?;
         }
@@ -376,7 +376,12 @@ mod tests {
             mirror: Some(PortId(2)),
             police: Some(Police { packets: rate(1000, 10), bits: rate(8000, 80) }),
         };
-        let mut rule = Rule { id: RuleId(3), name: "to web".to_owned(), matches: Match::default(), actions };
+        let mut rule = Rule::from(RuleParts {
+            id: RuleId(3),
+            name: "to web".to_owned(),
+            matches: Match::default(),
+            actions,
+        });
         let text = "to web: any → police 1000 packets/s burst 10 and 8000 bit/s burst 80, set vlan 5, \
                     mirror to port2, chain web";
         assert_eq!(rule.named(&Fixed).to_string(), text);

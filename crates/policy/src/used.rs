@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((masked.tcp_flags, masked.dscp), (TcpFlags::empty(), 0));
         assert_eq!((masked.icmp_type, masked.icmp_code, masked.arp_operation), (0, 0, 0));
         assert_eq!((masked.source, masked.source_port), (key.source, key.source_port));
-        let rule = Rule {
+        let rule = Rule::from(crate::RuleParts {
             id: crate::RuleId(0),
             name: String::new(),
             matches: Match {
@@ -107,7 +107,7 @@ mod tests {
                 ..Match::default()
             },
             actions: crate::Actions::default(),
-        };
+        });
         let masked = UsedFields::of(&[rule]).mask(key);
         assert_eq!((masked.tcp_flags, masked.icmp_type, masked.icmp_code), (TcpFlags::ACK, 8, 0));
     }

@@ -8,7 +8,9 @@ use std::time::Instant;
 use netvm_policy::analyse::{Kind, analyse};
 use netvm_policy::arbitrary::Dice;
 use netvm_policy::import::classbench::{Flags, parse};
-use netvm_policy::{Actions, Cube, PortId, Rule, RuleId, Side, UsedFields, Verdict, decide, flatten};
+use netvm_policy::{
+    Actions, Cube, PortId, Rule, RuleId, RuleParts, Side, UsedFields, Verdict, decide, flatten,
+};
 
 /// The rules of each set: every other one drops, and one in a hundred is replaced by one that only counts.
 fn sets() -> Vec<(String, Vec<Rule>)> {
@@ -25,7 +27,12 @@ fn sets() -> Vec<(String, Vec<Rule>)> {
             let rules = imported.rules.into_iter().enumerate().map(|(n, rule)| {
                 let verdict = if n % 2 == 0 { Verdict::Drop } else { Verdict::Allow };
                 let actions = Actions { verdict: (n % 100 != 99).then_some(verdict), ..Actions::default() };
-                Rule { id: RuleId(n as u32), name: String::new(), matches: rule.matches, actions }
+                Rule::from(RuleParts {
+                    id: RuleId(n as u32),
+                    name: String::new(),
+                    matches: rule.matches,
+                    actions,
+                })
             });
             (path.file_stem().unwrap().to_str().unwrap().to_owned(), rules.collect())
         })
@@ -43,7 +50,8 @@ fn flattened_sets_decide_as_a_linear_scan() {
     for (name, rules) in sets() {
         let from = PortId(0);
         let started = Instant::now();
-        let flats = flatten(&rules, Side::Ingress { from }, 1 << 18).unwrap();
+        let list = flatten(&rules, Side::Ingress { from }, 1 << 18).unwrap();
+        let flats = list.flats();
         let took = started.elapsed();
         let count: usize = flats.iter().map(|flat| flat.cubes.len()).sum();
         println!("{name}: {} rules, {} flats, {count} cubes, {took:.1?}", rules.len(), flats.len());

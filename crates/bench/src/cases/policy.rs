@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netvm_config::model::{
-    Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, SourceConfig, Verdict,
+    Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, RuleParts, SourceConfig, Verdict,
 };
 use netvm_policy::import::classbench::{self, Flags};
 
@@ -186,7 +186,9 @@ fn rules(policy: Policy, acl: &Acl, input: PortId, output: PortId) -> Vec<Rule> 
     };
     let actions = Actions { verdict: Some(verdict), ..Actions::default() };
     let numbered = (0..).map(RuleId).zip(matches);
-    numbered.map(|(id, matches)| Rule { id, name: String::new(), matches, actions }).collect()
+    numbered
+        .map(|(id, matches)| Rule::from(RuleParts { id, name: String::new(), matches, actions }))
+        .collect()
 }
 
 /// A host that does nothing with what comes in by a port with the traffic.

@@ -4,7 +4,7 @@ use toml::Spanned;
 
 use super::names::Names;
 use crate::finding::{Findings, Kind};
-use crate::model::{Actions, ChainId, MAX_RULES, Match, PortId, RouterId, Rule, RuleId, Verdict};
+use crate::model::{Actions, ChainId, MAX_RULES, Match, PortId, RouterId, Rule, RuleId, RuleParts, Verdict};
 use crate::raw::{RawRule, RawVerdict};
 
 /// Rules need no names, but no two can have the same.
@@ -32,7 +32,7 @@ pub(super) fn resolve(
             RawVerdict::Router(name) => router(name).map(Verdict::Router),
             RawVerdict::Plain(verdict) => Some(*verdict),
         });
-        Rule {
+        Rule::from(RuleParts {
             id: RuleId(number),
             name: item.name.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default(),
             matches: Match { from: ports(&item.from), to: ports(&item.to), ..item.matches.clone() },
@@ -42,7 +42,7 @@ pub(super) fn resolve(
                 mirror: item.mirror.as_ref().and_then(&port),
                 police: item.police,
             },
-        }
+        })
     };
     (0..).zip(raw).map(resolve).collect()
 }

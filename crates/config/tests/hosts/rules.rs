@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use netvm_config::model::{
     AclDefault, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match, Police,
-    PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, SetVlan, Span, SwitchConfig, Verdict, VlanMode,
+    PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, RuleParts, SetVlan, Span, SwitchConfig, Verdict,
+    VlanMode,
 };
 use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
@@ -247,6 +248,11 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         }
         let actions = Actions { verdict, set_vlan, mirror: mirror.as_ref().map(port_at), police };
         let name = if named { format!("rule{n}") } else { String::new() };
-        host.rules.push(Rule { id: RuleId(host.rules.len() as u32), name, matches, actions });
+        host.rules.push(Rule::from(RuleParts {
+            id: RuleId(host.rules.len() as u32),
+            name,
+            matches,
+            actions,
+        }));
     }
 }

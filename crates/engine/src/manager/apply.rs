@@ -80,7 +80,7 @@ impl Engine {
         }
         let ids: Vec<GroupId> = new_groups.iter().map(GroupState::id).collect();
         self.groups.extend(new_groups.into_iter().map(|group| (group.id(), group)));
-        let opened = match self.change_ports(host) {
+        let opened = match self.change_ports(host, &policy) {
             Ok(opened) => opened,
             Err(error) => {
                 for id in ids {
@@ -147,11 +147,11 @@ impl Engine {
     }
 
     /// Closes ports and opens others, so that with these they are those of `host`; on an error they are those of before.
-    fn change_ports(&mut self, host: &Host) -> Result<Vec<Opened>, ApplyError> {
-        let landing = |config: &PortConfig| host.landing_group(config);
+    fn change_ports(&mut self, host: &Host, policy: &Policy) -> Result<Vec<Opened>, ApplyError> {
+        let landing = |config: &PortConfig| host.landing_by(&policy.leading, config);
         let old: Vec<PortConfig> = self.ports.values().map(|port| port.config.clone()).collect();
         let same = |a: &PortConfig, b: &PortConfig, engine: &Self| {
-            a.is_same_device(b) && engine.host.landing_group(a) == landing(b)
+            a.is_same_device(b) && engine.host.landing_by(&engine.policy.leading, a) == landing(b)
         };
         let closed: Vec<PortConfig> =
             old.iter().filter(|a| host.port(a.id).is_none_or(|b| !same(a, b, self))).cloned().collect();

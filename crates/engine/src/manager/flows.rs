@@ -107,7 +107,7 @@ impl Engine {
                 worker: page.worker,
                 port: row.port,
                 key: row.key,
-                rules: reader.policy.decision(row.decision).rules.clone(),
+                rules: reader.policy.decision(row.decision).rules.to_vec(),
                 packets: row.packets,
                 bytes: row.bytes,
                 idle: seconds(row.idle),

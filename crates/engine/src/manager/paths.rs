@@ -65,7 +65,7 @@ impl View<'_> {
         let mut snapshot = Snapshot { policy, hits, routers, ..Snapshot::default() };
         for port in &self.host.ports {
             snapshot.ports.add(port.id);
-            if self.host.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {
+            if self.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {
                 snapshot.heeded.add(port.id);
             }
         }
@@ -83,6 +83,11 @@ impl View<'_> {
             put(&mut snapshot.groups, group.id.index(), self.rights(group));
         }
         snapshot
+    }
+
+    /// The chains that packets of a port may take.
+    fn chains_from(&self, port: &model::PortConfig) -> impl Iterator<Item = &Chain> {
+        self.host.chains_by(&self.policy.leading, port)
     }
 
     fn hits(&self, worker: usize) -> Arc<[DecisionCounters]> {
@@ -186,7 +191,7 @@ impl View<'_> {
             }
         }
         for port in &self.host.ports {
-            if self.host.chains_from(port).any(visits) {
+            if self.chains_from(port).any(visits) {
                 rights.add(port.id);
             }
         }

@@ -37,7 +37,9 @@ impl Engine {
         if Arc::ptr_eq(&policy, &self.policy) {
             return;
         }
-        if let Some(switching) = &policy.switching {
+        if let Some(switching) = &policy.switching
+            && self.policy.switching.as_ref().is_none_or(|before| !switching.is_same(before))
+        {
             switching.adopt();
         }
         for gone in self.counts.begin(&policy, self.workers.len()) {
@@ -61,6 +63,12 @@ impl Engine {
     #[must_use]
     pub fn rule_counts(&self) -> BTreeMap<RuleId, RuleCount> {
         self.counts.sum()
+    }
+
+    /// How many packets matched one rule, since it is there.
+    #[must_use]
+    pub fn rule_count(&self, rule: RuleId) -> RuleCount {
+        self.counts.of_rule(rule)
     }
 
     /// Forgets addresses that were not seen for long, a few at a time.

@@ -1,20 +1,19 @@
 //! From the configuration to what workers look packets up in.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk::Eal;
 use netvm_classifier::{Limits, Prefilter, Table};
 use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
 use netvm_policy::{
-    Cube, Family, Fields, Flat, RuleId, Side, UsedFields, egress_classes, flatten_by, ingress_classes,
+    Cube, Edit, Family, Fields, Flat, Rule, Side, UsedFields, egress_classes, flatten, ingress_classes,
 };
 use netvm_region::{MAX_PORTS, clock};
 use netvm_switch::{Guard, GuardOptions, Meter};
 
-use super::cubes::KnownCubes;
-use super::decision::{ALLOW, DENY, Decision, Extras, Outcome};
+use super::decision::{ALLOW, DENY, Decision, Extras, Outcome, RuleIds};
 use super::port::{Lookup, Shortcut};
 use super::switching::Switching;
 use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError};
@@ -30,7 +29,6 @@ const MOST_CUBES: usize = 1 << 18;
 pub struct Compiler {
     eal: Eal,
     generation: Arc<AtomicU32>,
-    known: Arc<Mutex<KnownCubes>>,
 }
 
 /// Why the short way did not lead to a policy.
@@ -48,7 +46,7 @@ impl<T: Into<PolicyError>> From<T> for Stop {
 
 impl Compiler {
     pub(crate) fn new(eal: Eal) -> Self {
-        Self { eal, generation: Arc::default(), known: Arc::default() }
+        Self { eal, generation: Arc::default() }
     }
 
     /// Compiles everything anew. For thousands of rules this takes a second or more; packets flow meanwhile.
@@ -58,13 +56,14 @@ impl Compiler {
     pub fn compile(&self, host: &Host, before: &Policy) -> Result<Policy, PolicyError> {
         let limits = Limits { memory: host.policy.memory as usize * (1 << 20), ..Limits::default() };
         let mut spent = 0;
-        let build = |_: Side, entries: &[Arc<[Cube]>]| {
+        let build = |_: Option<&Lookup>, flats: &Arc<[Arc<Flat>]>| {
             let left = Limits { memory: limits.memory.saturating_sub(spent), ..limits };
-            let table = Table::build(self.eal, entries, &left)?;
+            let table = Table::build(self.eal, Arc::clone(flats), &left)?;
             spent += table.classifier().bytes();
-            Ok(Arc::new(table))
+            let prefilter = Prefilter::build(&flats.iter().map(|flat| &flat.cubes).collect::<Vec<_>>());
+            Ok((Arc::new(table), prefilter))
         };
-        match self.compilation(host, before, build).run(self.next_generation()) {
+        match Compilation::new(host, before, before, build).run(self.next_generation()) {
             Ok(policy) => Ok(policy),
             Err(Stop::Error(error)) => Err(error),
             // Only the short way says so.
@@ -101,20 +100,17 @@ impl Compiler {
     /// changed.
     #[must_use]
     pub fn carried_over(&self, host: &Host, compiled: &Policy, running: &Policy) -> Option<Policy> {
-        let build = |side: Side, entries: &[Arc<[Cube]>]| {
-            let old = compiled.table_of(side).ok_or(Stop::TooMuch)?;
-            old.changed(entries).map(Arc::new).ok_or(Stop::TooMuch)
+        let build = |before: Option<&Lookup>, flats: &Arc<[Arc<Flat>]>| {
+            let before = before.ok_or(Stop::TooMuch)?;
+            let table = before.table.as_ref().and_then(|table| table.changed(Arc::clone(flats)));
+            let old = before.prefilter.as_ref();
+            let prefilter = old.and_then(|prefilter| prefilter.changed(before.list.flats(), flats));
+            Ok((Arc::new(table.ok_or(Stop::TooMuch)?), prefilter))
         };
-        self.compilation(host, running, build).run(self.next_generation()).ok()
-    }
-
-    fn compilation<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>>(
-        &'a self,
-        host: &'a Host,
-        before: &'a Policy,
-        build: F,
-    ) -> Compilation<'a, F> {
-        Compilation::new(host, before, build, &self.known)
+        let mut compilation = Compilation::new(host, running, compiled, build);
+        // What only rules that are gone look at is told apart until everything is compiled anew.
+        compilation.used = compiled.used;
+        compilation.run(self.next_generation()).ok()
     }
 
     fn next_generation(&self) -> u32 {
@@ -122,97 +118,133 @@ impl Compiler {
     }
 }
 
-impl Policy {
-    /// The table that a side's packets are looked up in.
-    fn table_of(&self, side: Side) -> Option<&Arc<Table>> {
-        match side {
-            Side::Ingress { from } => self.ingress(from)?.lookup.table.as_ref(),
-            Side::Egress { from, to } => self.egress(to)?.lookup(from)?.table.as_ref(),
-        }
-    }
-}
-
 struct Compilation<'a, F> {
     host: &'a Host,
-    before: &'a Policy,
+    /// The policy in force, the token buckets and addresses of which live on.
+    running: &'a Policy,
+    /// A policy for rules that may be much the same: what follows from these is taken from it.
+    like: &'a Policy,
+    /// From its rules to those of the host.
+    edit: Edit,
     build: F,
-    known: &'a Mutex<KnownCubes>,
     decisions: Vec<Decision>,
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
+    /// The fields that flows are told apart by besides those that the rules look at.
+    used: UsedFields,
     /// The prefilter of no rules, once it is needed.
     nothing: Option<Arc<Prefilter>>,
     /// Bytes that compiled rules take so far.
     memory: usize,
 }
 
-impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation<'a, F> {
-    fn new(host: &'a Host, before: &'a Policy, build: F, known: &'a Mutex<KnownCubes>) -> Self {
-        let decisions = vec![
+/// The table for a list, and what proves that packets are in none of it.
+type Built = (Arc<Table<Flat>>, Option<Prefilter>);
+
+impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compilation<'a, F> {
+    fn new(host: &'a Host, running: &'a Policy, like: &'a Policy, build: F) -> Self {
+        let mut decisions = Vec::with_capacity(like.decisions.len() + host.rules.len() / 8 + 16);
+        decisions.extend([
             Decision::default_of(Outcome::Drop(DropReason::Denied)),
             Decision::default_of(Outcome::Allow),
             Decision::default_of(Outcome::Drop(DropReason::Spoofed)),
-        ];
-        Self { host, before, build, known, decisions, meters: BTreeMap::new(), nothing: None, memory: 0 }
+        ]);
+        let edit = Edit::between(&like.rules, &host.rules, Rule::is_clone_of);
+        let (meters, used) = (BTreeMap::new(), UsedFields::default());
+        Self { host, running, like, edit, build, decisions, meters, used, nothing: None, memory: 0 }
     }
 
     fn run(mut self, generation: u32) -> Result<Policy, Stop> {
         let ports: Vec<PortId> = self.host.ports.iter().map(|port| port.id).collect();
+        let leading = self.leading();
         let mut ingress = Vec::new();
-        for class in ingress_classes(&self.host.rules, &ports) {
+        for class in ingress_classes(&leading, &ports) {
             let Some(first) = class.first() else { continue };
             let side = Side::Ingress { from: *first };
             let (lookup, everything) = self.lookup(side)?;
             for port in self.host.ports.iter().filter(|port| class.contains(&port.id)) {
-                let policy = self.ingress(port, lookup.clone(), everything)?;
+                let policy = self.ingress(port, &leading, lookup.clone(), everything)?;
                 put(&mut ingress, port.id.index(), policy);
             }
         }
-        let egress = self.egress(&ports)?;
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).keep(&self.host.rules);
-        let switching = Switching::new(self.host, self.before.switching.as_ref())?;
-        let mut rules: Vec<RuleId> =
-            self.decisions.iter().flat_map(|decision| decision.rules.iter().copied()).collect();
-        rules.sort_unstable();
-        rules.dedup();
-        let rules = rules.into();
+        let egress = self.egress(&leading, &ports)?;
+        let switching = Switching::new(self.host, &leading, self.running.switching.as_ref())?;
+        let used = self.used_fields();
         Ok(Policy {
             generation,
-            decisions: self.decisions.into(),
+            decisions: self.decisions,
             ingress,
             egress,
-            used: used_fields(self.host),
+            used,
             switching,
             meters: self.meters,
-            rules,
+            rules: self.host.rules.clone(),
+            leading,
             memory: self.memory,
         })
     }
 
+    /// The rules that ports' ways depend on.
+    fn leading(&self) -> Arc<[Rule]> {
+        let leads = |rule: &Rule| {
+            !rule.matches.from.is_empty()
+                || !rule.matches.to.is_empty()
+                || matches!(rule.actions.verdict, Some(Verdict::Chain(_) | Verdict::Normal))
+        };
+        let (gone, added) = (&self.like.rules[self.edit.gone()], &self.host.rules[self.edit.added()]);
+        if gone.iter().chain(added).any(leads) {
+            return self.host.rules.iter().filter(|rule| leads(rule)).cloned().collect();
+        }
+        Arc::clone(&self.like.leading)
+    }
+
+    /// The fields that rules look at, and those that anti-spoofing does.
+    fn used_fields(&self) -> UsedFields {
+        let rules = &self.host.rules;
+        let used = if self.used == UsedFields::default() {
+            UsedFields::of(rules)
+        } else {
+            rules[self.edit.added()].iter().fold(self.used, UsedFields::with)
+        };
+        if self.host.ports.iter().all(|port| port.policy.guard.is_none()) {
+            return used;
+        }
+        UsedFields { icmp_type: u8::MAX, icmp_code: u8::MAX, arp_operation: u16::MAX, ..used }
+    }
+
     /// The table of one side, and whether its first element takes every packet.
     fn lookup(&mut self, side: Side) -> Result<(Lookup, bool), Stop> {
-        let flats = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            flatten_by(&self.host.rules, side, MOST_CUBES, |rule| known.of(rule))?
+        let (like, rules) = (self.like, &self.host.rules);
+        let old = like.lookup(side);
+        let list = match old {
+            Some(old) => old.list.changed(&like.rules, rules, self.edit, side, MOST_CUBES)?,
+            None => flatten(rules, side, MOST_CUBES)?,
         };
         let base = self.decisions.len() as u32;
-        let mut entries = Vec::with_capacity(flats.len());
-        self.decisions.reserve(flats.len());
-        for Flat { cubes, decision } in flats {
-            let decision = self.decision(decision)?;
-            self.decisions.push(decision);
-            entries.push(cubes);
-        }
-        let table = if entries.is_empty() { None } else { Some((self.build)(side, &entries)?) };
-        let everything = entries.first().is_some_and(|cubes| takes_everything(cubes));
+        self.decide(old, list.flats())?;
+        let built = if list.flats().is_empty() { None } else { Some((self.build)(old, list.flats())?) };
+        let (table, prefilter) = built.map_or((None, None), |(table, prefilter)| (Some(table), prefilter));
         self.memory += table.as_ref().map_or(0, |table| table.classifier().bytes());
-        let prefilter = table.as_ref().and_then(|_| self.prefilter(&entries));
-        Ok((Lookup { table, prefilter, base, otherwise: ALLOW }, everything))
+        let prefilter = prefilter.and_then(|prefilter| self.prefilter(prefilter));
+        let everything = list.flats().first().is_some_and(|flat| takes_everything(&flat.cubes));
+        Ok((Lookup { list, table, prefilter, base, otherwise: ALLOW }, everything))
+    }
+
+    /// Adds the decisions of a list, which came from another.
+    fn decide(&mut self, old: Option<&Lookup>, flats: &[Arc<Flat>]) -> Result<(), Stop> {
+        let known = old.and_then(|old| self.like.decisions.get(old.base as usize..)).unwrap_or_default();
+        let before = old.map_or(&[][..], |old| old.list.flats());
+        let edit = Edit::between(before, flats, Arc::ptr_eq);
+        for (place, flat) in flats.iter().enumerate() {
+            let carried = edit.before(place).and_then(|place| known.get(place)?.carried());
+            let decision = carried.map_or_else(|| self.decision(&flat.decision), Ok)?;
+            self.decisions.push(decision);
+        }
+        Ok(())
     }
 
     /// What proves that packets are not in a list; none where there is no room for it, as it is for speed alone.
-    fn prefilter(&mut self, entries: &[Arc<[Cube]>]) -> Option<Arc<Prefilter>> {
+    fn prefilter(&mut self, prefilter: Prefilter) -> Option<Arc<Prefilter>> {
         let allowed = self.host.policy.memory as usize * (1 << 20);
-        let prefilter = Prefilter::build(entries)?;
         let memory = self.memory + prefilter.bytes();
         (memory <= allowed).then(|| {
             self.memory = memory;
@@ -223,13 +255,14 @@ impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation
     /// That of no rules, which all ports without any share.
     fn prefilter_of_nothing(&mut self) -> Option<Arc<Prefilter>> {
         if self.nothing.is_none() {
-            self.nothing = self.prefilter(&[]);
+            let nothing: [&[Cube]; 0] = [];
+            self.nothing = Prefilter::build(&nothing).and_then(|prefilter| self.prefilter(prefilter));
         }
         self.nothing.clone()
     }
 
-    fn decision(&mut self, decision: netvm_policy::Decision) -> Result<Decision, Stop> {
-        let actions = decision.actions;
+    fn decision(&mut self, decision: &netvm_policy::Decision) -> Result<Decision, Stop> {
+        let actions = &decision.actions;
         let outcome = match actions.verdict {
             None => Outcome::Undecided,
             Some(Verdict::Allow) => Outcome::Allow,
@@ -246,18 +279,18 @@ impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation
         }
         let extras = Extras {
             meters: meters.into(),
-            set_vlan: actions.set_vlan.into(),
-            mirrors: actions.mirrors.into(),
+            set_vlan: actions.set_vlan.as_slice().into(),
+            mirrors: actions.mirrors.as_slice().into(),
         };
         let has_extras =
             !(extras.meters.is_empty() && extras.set_vlan.is_empty() && extras.mirrors.is_empty());
         let extras = has_extras.then(|| Box::new(extras));
-        Ok(Decision { outcome, extras, rules: decision.rules })
+        Ok(Decision { outcome, extras, rules: RuleIds::of(&decision.rules) })
     }
 
     /// The token bucket of a rule or port: the one that it had, as long as its rates stay the same.
     fn meter(&mut self, of: MeterOf, police: Police) -> Result<Arc<Meter>, Stop> {
-        let own = self.meters.get(&of).or_else(|| self.before.meters.get(&of));
+        let own = self.meters.get(&of).or_else(|| self.running.meters.get(&of));
         let meter = match own.filter(|(rates, _)| *rates == police) {
             Some((_, meter)) => Arc::clone(meter),
             None => {
@@ -273,6 +306,7 @@ impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation
     fn ingress(
         &mut self,
         port: &PortConfig,
+        leading: &[Rule],
         lookup: Lookup,
         everything: bool,
     ) -> Result<IngressPolicy, Stop> {
@@ -317,12 +351,12 @@ impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation
         });
         let switched = only.filter(is_switched);
         let blanket = only.filter(|number| !is_switched(number));
-        let chains: Box<[ChainId]> = self.host.chains_from(port).map(|chain| chain.id).collect();
+        let chains: Box<[ChainId]> = self.host.chains_by(leading, port).map(|chain| chain.id).collect();
         Ok(IngressPolicy { lookup, blanket, switched, shortcut, forward, undecided, guard, meter, chains })
     }
 
-    fn egress(&mut self, ports: &[PortId]) -> Result<Vec<Option<EgressPolicy>>, Stop> {
-        let classes = egress_classes(&self.host.rules, ports);
+    fn egress(&mut self, leading: &[Rule], ports: &[PortId]) -> Result<Vec<Option<EgressPolicy>>, Stop> {
+        let classes = egress_classes(leading, ports);
         let mut class_of = vec![0u8; MAX_PORTS];
         for (n, class) in (0u8..).zip(&classes.from) {
             class.iter().for_each(|port| class_of[port.index()] = n);
@@ -362,15 +396,6 @@ impl<'a, F: FnMut(Side, &[Arc<[Cube]>]) -> Result<Arc<Table>, Stop>> Compilation
         let lookups = lookups.iter().map(|lookup| Lookup { otherwise, ..lookup.clone() }).collect();
         Ok(Some(EgressPolicy { lookups, classes: class_of.into(), meter, undecided, looks }))
     }
-}
-
-/// The fields that rules look at, and those that anti-spoofing does.
-fn used_fields(host: &Host) -> UsedFields {
-    let used = UsedFields::of(&host.rules);
-    if host.ports.iter().all(|port| port.policy.guard.is_none()) {
-        return used;
-    }
-    UsedFields { icmp_type: u8::MAX, icmp_code: u8::MAX, arp_operation: u16::MAX, ..used }
 }
 
 /// Whether every packet is in one of these.

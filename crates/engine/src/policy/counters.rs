@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvm_policy::RuleId;
+use netvm_policy::{Edit, Rule, RuleId};
 
 use super::Policy;
 use crate::counters::Counter;
@@ -72,11 +72,16 @@ pub(crate) struct HitCounts {
     past: BTreeMap<RuleId, RuleCount>,
     /// The last one is in force.
     policies: Vec<Counted>,
+    /// Rules have gone that `past` may have counts of.
+    stale: bool,
 }
 
 impl HitCounts {
     /// A policy comes into force. Returns those that no worker has any more: it takes long to free what they have compiled.
     pub(crate) fn begin(&mut self, policy: &Arc<Policy>, workers: usize) -> Vec<Arc<Policy>> {
+        let before = self.policies.last().map(|counted| Arc::clone(&counted.policy));
+        let before = before.as_ref().map_or(&[][..], |before| &before.rules);
+        self.stale |= !Edit::between(before, &policy.rules, Rule::is_clone_of).gone().is_empty();
         let (used, past): (Vec<Counted>, Vec<Counted>) =
             core::mem::take(&mut self.policies).into_iter().partition(Counted::is_used);
         for (rule, count) in past.iter().flat_map(Counted::hits) {
@@ -86,10 +91,14 @@ impl HitCounts {
         let counters = || policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
         let by_worker = (0..workers).map(|_| counters()).collect();
         self.policies.push(Counted { policy: Arc::clone(policy), by_worker });
-        let policies = &self.policies;
-        let is_there =
-            |rule: &RuleId| policies.iter().any(|counted| counted.policy.rules.binary_search(rule).is_ok());
-        self.past.retain(|rule, _| is_there(rule));
+        if self.stale {
+            let rules = self.policies.iter().flat_map(|counted| &counted.policy.rules);
+            let mut there: Vec<RuleId> = rules.map(|rule| rule.id).collect();
+            there.sort();
+            self.past.retain(|rule, _| there.binary_search(rule).is_ok());
+            // Those that count by a policy of before may count rules that are gone.
+            self.stale = self.policies.len() > 1;
+        }
         past.into_iter().map(|counted| counted.policy).collect()
     }
 
@@ -100,13 +109,22 @@ impl HitCounts {
 
     /// All counts, by rule; those of rules that are in force are there, hit or not.
     pub(crate) fn sum(&self) -> BTreeMap<RuleId, RuleCount> {
-        let rules = self.policies.last().map_or(&[][..], |counted| &counted.policy.rules);
+        let decisions = self.policies.last().map_or(&[][..], |counted| &counted.policy.decisions);
+        let rules = decisions.iter().flat_map(|decision| decision.rules.iter());
         let mut counts: BTreeMap<RuleId, RuleCount> =
-            rules.iter().map(|rule| (*rule, RuleCount::default())).collect();
+            rules.map(|rule| (*rule, RuleCount::default())).collect();
         let past = self.past.iter().map(|(rule, count)| (*rule, *count));
         for (rule, count) in past.chain(self.policies.iter().flat_map(Counted::hits)) {
             counts.entry(rule).or_default().add(count);
         }
         counts
+    }
+
+    /// Those of one rule.
+    pub(crate) fn of_rule(&self, rule: RuleId) -> RuleCount {
+        let mut sum = self.past.get(&rule).copied().unwrap_or_default();
+        let hits = self.policies.iter().flat_map(Counted::hits);
+        hits.filter(|(hit, _)| *hit == rule).for_each(|(_, count)| sum.add(count));
+        sum
     }
 }

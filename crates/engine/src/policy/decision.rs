@@ -1,5 +1,6 @@
 //! What is done with packets.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use netvm_config::model::SetVlan;
@@ -67,16 +68,52 @@ pub(crate) struct Decision {
     /// Rare: most decisions have none.
     pub(crate) extras: Option<Box<Extras>>,
     /// The rules, in order, the deciding one last.
-    pub(crate) rules: Vec<RuleId>,
+    pub(crate) rules: RuleIds,
+}
+
+/// Numbers of rules: of one, as a rule.
+#[derive(Clone, Debug)]
+pub(crate) enum RuleIds {
+    None,
+    One(RuleId),
+    More(Arc<[RuleId]>),
+}
+
+impl RuleIds {
+    pub(super) fn of(rules: &[RuleId]) -> Self {
+        match rules {
+            [] => Self::None,
+            [rule] => Self::One(*rule),
+            more => Self::More(more.into()),
+        }
+    }
+}
+
+impl Deref for RuleIds {
+    type Target = [RuleId];
+
+    fn deref(&self) -> &[RuleId] {
+        match self {
+            Self::None => &[],
+            Self::One(rule) => std::slice::from_ref(rule),
+            Self::More(more) => more,
+        }
+    }
 }
 
 /// That of a number which there is not.
 pub(super) static DENIED: Decision =
-    Decision { outcome: Outcome::Drop(DropReason::Denied), extras: None, rules: Vec::new() };
+    Decision { outcome: Outcome::Drop(DropReason::Denied), extras: None, rules: RuleIds::None };
 
 impl Decision {
     /// A default, by no rule.
     pub(super) const fn default_of(outcome: Outcome) -> Self {
-        Self { outcome, extras: None, rules: Vec::new() }
+        Self { outcome, extras: None, rules: RuleIds::None }
+    }
+
+    /// The same for another policy, where that depends on nothing but the rules: token buckets are looked for anew.
+    pub(super) fn carried(&self) -> Option<Self> {
+        let plain = self.extras.is_none();
+        plain.then(|| Self { outcome: self.outcome, extras: None, rules: self.rules.clone() })
     }
 }

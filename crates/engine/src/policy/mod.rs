@@ -6,7 +6,6 @@
 
 mod compile;
 mod counters;
-mod cubes;
 mod decision;
 mod error;
 mod port;
@@ -28,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvm_config::model::{Host, Police};
-use netvm_policy::{RuleId, UsedFields};
+use netvm_policy::{Rule, RuleId, Side, UsedFields};
 use netvm_switch::Meter;
 
 use crate::ids::PortId;
@@ -47,7 +46,7 @@ pub struct Policy {
     /// Moves with every policy: decisions of another generation mean nothing.
     pub(crate) generation: u32,
     /// By number.
-    pub(crate) decisions: Box<[Decision]>,
+    pub(crate) decisions: Vec<Decision>,
     /// By [`PortId`] of the port that packets come in by.
     pub(crate) ingress: Vec<Option<IngressPolicy>>,
     /// By [`PortId`] of the port that packets leave by; `None` where every packet may.
@@ -58,8 +57,10 @@ pub struct Policy {
     pub(crate) switching: Option<Switching>,
     /// Token buckets, which live on in the next policy.
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
-    /// The rules that are part of some decision, rising.
-    pub(crate) rules: Box<[RuleId]>,
+    /// What it was made from.
+    pub(crate) rules: Vec<Rule>,
+    /// Those of the rules that ports' ways depend on: which name ports, or lead into chains or to switching.
+    pub(crate) leading: Arc<[Rule]>,
     /// Bytes that compiled rules take.
     pub(crate) memory: usize,
 }
@@ -70,7 +71,8 @@ impl Policy {
         let ports = |host: &Host| -> Vec<_> {
             host.ports.iter().map(|port| (port.id, port.policy.clone())).collect()
         };
-        let chains = |host: &Host| -> Vec<_> { host.chains.iter().map(|chain| chain.id).collect() };
+        let chains =
+            |host: &Host| -> Vec<_> { host.chains.iter().map(|chain| (chain.id, chain.output)).collect() };
         one.rules == other.rules
             && one.policy == other.policy
             && one.switch == other.switch
@@ -81,6 +83,14 @@ impl Policy {
     /// Whether it was made for a host with anything in it.
     pub(crate) fn is_for(&self, host: &Host) -> bool {
         self.generation != 0 || (host.rules.is_empty() && host.ports.is_empty())
+    }
+
+    /// The rules that are looked up for a side.
+    fn lookup(&self, side: Side) -> Option<&Lookup> {
+        match side {
+            Side::Ingress { from } => Some(&self.ingress(from)?.lookup),
+            Side::Egress { from, to } => self.egress(to)?.lookup(from),
+        }
     }
 
     /// Most changes of a side's rules since they were compiled, which are looked through for packets of new flows.

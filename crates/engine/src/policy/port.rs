@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use netvm_classifier::{NONE, Prefilter, Table};
+use netvm_policy::{Flat, FlatList};
 use netvm_switch::{Guard, Meter};
 use netvm_wire::FlowKey;
 
@@ -12,8 +13,10 @@ use crate::ids::{ChainId, PortId};
 /// The rules of one side, and where their decisions begin.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
+    /// The rules as they are looked up.
+    pub(crate) list: FlatList,
     /// `None`: no rule is for this side.
-    pub(crate) table: Option<Arc<Table>>,
+    pub(crate) table: Option<Arc<Table<Flat>>>,
     /// What proves that packets are not in the table.
     pub(crate) prefilter: Option<Arc<Prefilter>>,
     /// Number of the decision of the table's first element.

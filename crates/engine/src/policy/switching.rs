@@ -4,6 +4,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use netvm_config::model::{Forward, Host, Output, PortConfig, Verdict, VlanMode};
+use netvm_policy::{Rule, Side};
 use netvm_switch::{Bridge, BridgePort, Fdb, FdbOptions, TICKS_PER_SECOND, VlanPort, VlanSet};
 use netvm_wire::VlanId;
 
@@ -17,12 +18,19 @@ pub(crate) struct Switching {
     pub(crate) fdb: Arc<Fdb>,
     /// Whether tags matter to any port.
     pub(crate) is_vlan_aware: bool,
+    /// What the bridge was made of.
+    ports: Arc<[(u16, BridgePort)]>,
 }
 
 impl Switching {
-    /// That of a host; `None` where nothing is switched.
-    pub(super) fn new(host: &Host, before: Option<&Self>) -> Result<Option<Self>, PolicyError> {
-        let ports: Vec<&PortConfig> = host.ports.iter().filter(|port| is_switched(host, port)).collect();
+    /// That of a host, by at least those of its rules whose verdict is `normal` or a chain; `None` where nothing is switched.
+    pub(super) fn new(
+        host: &Host,
+        rules: &[Rule],
+        before: Option<&Self>,
+    ) -> Result<Option<Self>, PolicyError> {
+        let ports: Vec<&PortConfig> =
+            host.ports.iter().filter(|port| is_switched(host, rules, port)).collect();
         if ports.is_empty() {
             return Ok(None);
         }
@@ -37,7 +45,12 @@ impl Switching {
             let vlan = vlan_of(&port.policy.vlan);
             (port.id.0, BridgePort { vlan, group, limit: Some(port.policy.mac_limit), new_per_second: None })
         };
-        let bridge = Bridge::new(ports.iter().map(bridged))?;
+        let is_vlan_aware = ports.iter().any(|port| port.policy.vlan != VlanMode::Unaware);
+        let ports: Arc<[(u16, BridgePort)]> = ports.iter().map(bridged).collect();
+        let bridge = match before.filter(|before| before.ports == ports) {
+            Some(before) => Arc::clone(&before.bridge),
+            None => Arc::new(Bridge::new(ports.iter().cloned())?),
+        };
         let options = FdbOptions {
             max_age: host.switch.mac_age.saturating_mul(TICKS_PER_SECOND),
             ..FdbOptions::with_capacity(host.switch.macs)
@@ -46,8 +59,12 @@ impl Switching {
             Some(before) => Arc::clone(&before.fdb),
             None => Arc::new(Fdb::new(options)?),
         };
-        let is_vlan_aware = ports.iter().any(|port| port.policy.vlan != VlanMode::Unaware);
-        Ok(Some(Self { bridge: Arc::new(bridge), fdb, is_vlan_aware }))
+        Ok(Some(Self { bridge, fdb, is_vlan_aware, ports }))
+    }
+
+    /// Whether it is the other one, which is in force.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.bridge, &other.bridge) && Arc::ptr_eq(&self.fdb, &other.fdb)
     }
 
     /// It comes into force: limits hold, and what was learnt from ports that are no longer switched is forgotten.
@@ -64,11 +81,12 @@ impl Switching {
 
 /// Whether packets of the port can be switched: by its `forward`, by a rule for what comes in by it, or at the end of a chain
 /// that they pass. Such ports get switched packets, too.
-fn is_switched(host: &Host, port: &PortConfig) -> bool {
-    let mut rules = host.rules_from(port.id);
+fn is_switched(host: &Host, rules: &[Rule], port: &PortConfig) -> bool {
+    let side = Side::Ingress { from: port.id };
+    let leads = |rule: &Rule| rule.actions.verdict == Some(Verdict::Normal) && side.takes(&rule.matches);
     port.policy.forward == Forward::Normal
-        || rules.any(|rule| rule.actions.verdict == Some(Verdict::Normal))
-        || host.chains_from(port).any(|chain| chain.output == Output::Normal)
+        || rules.iter().any(leads)
+        || host.chains_by(rules, port).any(|chain| chain.output == Output::Normal)
 }
 
 fn vlan_of(mode: &VlanMode) -> VlanPort {

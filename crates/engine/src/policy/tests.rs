@@ -40,7 +40,7 @@ fn said(policy: &Policy, from: PortId, to: Option<PortId>, key: &FlowKey) -> Vec
     let Some(lookup) = lookup else { return Vec::new() };
     let mut number = [0];
     lookup.decide(&[policy.used.mask(*key)], &mut number);
-    policy.decision(number[0]).rules.clone()
+    policy.decision(number[0]).rules.to_vec()
 }
 
 proptest! {

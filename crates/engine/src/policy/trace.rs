@@ -119,7 +119,7 @@ impl Policy {
         let decision = self.decision(number);
         if !decision.rules.is_empty() {
             let decided = decision.outcome != Outcome::Undecided;
-            steps.push(Step::Rules { rules: decision.rules.clone(), decided });
+            steps.push(Step::Rules { rules: decision.rules.to_vec(), decided });
         }
         if let Some(extras) = &decision.extras {
             if !extras.meters.is_empty() {

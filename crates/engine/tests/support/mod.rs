@@ -12,7 +12,7 @@ use netlib::{NetworkFunction, Options, Packet, PortId as NfPort, Verdict, Waitin
 use netvm_attach::{Hello, Ready};
 use netvm_config::model::{
     Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortKind, PortPolicy, Rule, RuleId, SourceConfig, Verdict as Way,
+    PortConfig, PortKind, PortPolicy, Rule, RuleId, RuleParts, SourceConfig, Verdict as Way,
 };
 use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
 use netvm_region::Control;
@@ -215,12 +215,12 @@ pub fn chain(id: u16, hops: &[u16], on_failure: OnFailure, output: u16) -> Chain
 
 /// Everything from a port goes into a chain; a rule for each port.
 pub fn rule(port: u16, chain: u16) -> Rule {
-    Rule {
+    Rule::from(RuleParts {
         id: RuleId(port.into()),
         name: String::new(),
         matches: Match { from: vec![PortId(port)], ..Match::default() },
         actions: Actions { verdict: Some(Way::Chain(ChainId(chain))), ..Actions::default() },
-    }
+    })
 }
 
 /// A source, a sink, and one chain of `roles` between them, all in one group.

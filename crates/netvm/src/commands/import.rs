@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use netvm_config::model::{
-    Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, Verdict,
+    Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, RuleParts, Verdict,
 };
 use netvm_policy::Actions;
 use netvm_policy::import::{Imported, Interfaces, classbench, iptables, nft};
@@ -99,7 +99,7 @@ fn rules(imported: Imported) -> Vec<Rule> {
         let name: String =
             rule.name.chars().map(|c| if allowed(c) { c } else { '-' }).take(NAME_BYTES).collect();
         let name = if !name.is_empty() && taken.insert(name.clone()) { name } else { String::new() };
-        Rule { id, name, matches: rule.matches, actions: rule.actions }
+        Rule::from(RuleParts { id, name, matches: rule.matches, actions: rule.actions })
     };
     numbered.map(rule).collect()
 }

@@ -86,12 +86,12 @@ mod tests {
     use crate::ids::{PortId, RuleId};
     use crate::matching::Match;
     use crate::reference::decide;
-    use crate::rule::{Actions, Verdict};
+    use crate::rule::{Actions, RuleParts, Verdict};
     use crate::span::{Masked, Span};
 
     fn rule(source: &str, port: u16, verdict: Option<Verdict>) -> Rule {
         let source: IpNet = source.parse().unwrap();
-        Rule {
+        Rule::from(RuleParts {
             id: RuleId(0),
             name: String::new(),
             matches: Match {
@@ -100,7 +100,7 @@ mod tests {
                 ..Match::default()
             },
             actions: Actions { verdict, ..Actions::default() },
-        }
+        })
     }
 
     fn kinds(rules: &[Rule]) -> Vec<(usize, Kind, Option<usize>)> {

@@ -18,15 +18,15 @@ pub fn about(rules: &[Rule], place: usize) -> Vec<Warning> {
     if let Some(warning) = alone.first() {
         return vec![Warning { kind: warning.kind, rule: place, other: None }];
     }
-    let Ok(cubes) = rule.matches.cubes() else { return Vec::new() };
+    let Ok(cubes) = rule.cubes() else { return Vec::new() };
     let has_packets_of = |other: &Rule| {
         // Most have no address in common, which is found sooner than their cubes.
         let (a, b) = (&rule.matches, &other.matches);
         if !meet(&a.source, &b.source) || !meet(&a.destination, &b.destination) {
             return false;
         }
-        let others = other.matches.cubes().unwrap_or_default();
-        others.iter().any(|other| cubes.iter().any(|cube| cube.meets(other)))
+        let others = other.cubes();
+        others.is_ok_and(|others| others.iter().any(|other| cubes.iter().any(|cube| cube.meets(other))))
     };
     let others = rules.iter().enumerate().filter(|(n, other)| *n != place && has_packets_of(other));
     let mut warnings = Vec::new();
@@ -51,16 +51,16 @@ mod tests {
     use super::*;
     use crate::ids::RuleId;
     use crate::matching::Match;
-    use crate::rule::{Actions, Verdict};
+    use crate::rule::{Actions, RuleParts, Verdict};
 
     fn rule(source: &str, destination: &str, verdict: Verdict) -> Rule {
         let net = |text: &str| -> Vec<IpNet> { vec![text.parse().unwrap()] };
-        Rule {
+        Rule::from(RuleParts {
             id: RuleId(0),
             name: String::new(),
             matches: Match { source: net(source), destination: net(destination), ..Match::default() },
             actions: Actions { verdict: Some(verdict), ..Actions::default() },
-        }
+        })
     }
 
     #[test]

@@ -14,7 +14,7 @@ use proptest::sample::select;
 
 use crate::ids::{ChainId, PortId, RouterId, RuleId};
 use crate::matching::Match;
-use crate::rule::{Actions, Police, Rate, Rule, SetVlan, Verdict};
+use crate::rule::{Actions, Police, Rate, Rule, RuleParts, SetVlan, Verdict};
 use crate::span::{Masked, Span};
 
 pub use dice::{Dice, parsed};
@@ -50,11 +50,8 @@ pub fn rules(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<Rule>> {
     vec((matches(), actions()), count).prop_map(|rules| {
         let numbered = rules.into_iter().enumerate();
         numbered
-            .map(|(n, (matches, actions))| Rule {
-                id: RuleId(n as u32),
-                name: String::new(),
-                matches,
-                actions,
+            .map(|(n, (matches, actions))| {
+                Rule::from(RuleParts { id: RuleId(n as u32), name: String::new(), matches, actions })
             })
             .collect()
     })

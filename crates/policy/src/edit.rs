@@ -1,0 +1,98 @@
+//! What differs between two lists that begin and end alike: one run of elements that takes the place of another.
+
+use std::ops::Range;
+
+/// The way from one list to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit {
+    start: usize,
+    gone: usize,
+    added: usize,
+}
+
+impl Edit {
+    /// Between lists, by what is the same; the shortest of its kind. O(n), of which each element is compared once.
+    pub fn between<T>(old: &[T], new: &[T], same: impl Fn(&T, &T) -> bool) -> Self {
+        let alike = |(old, new): &(&T, &T)| same(old, new);
+        let start = old.iter().zip(new).take_while(alike).count();
+        let (old, new) = (&old[start..], &new[start..]);
+        let end = old.iter().rev().zip(new.iter().rev()).take_while(alike).count();
+        Self { start, gone: old.len() - end, added: new.len() - end }
+    }
+
+    /// Whether the lists are the same.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements that are gone and elements that are added.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.gone + self.added
+    }
+
+    /// Places in the old list of what is gone.
+    #[must_use]
+    pub const fn gone(&self) -> Range<usize> {
+        self.start..self.start + self.gone
+    }
+
+    /// Places in the new list of what is added.
+    #[must_use]
+    pub const fn added(&self) -> Range<usize> {
+        self.start..self.start + self.added
+    }
+
+    /// Where an element of the old list is in the new one; `None` if it is gone.
+    #[inline]
+    #[must_use]
+    pub fn now(&self, place: usize) -> Option<usize> {
+        Self { start: self.start, gone: self.added, added: self.gone }.before(place)
+    }
+
+    /// Where an element of the new list was in the old one; `None` if it is added.
+    #[inline]
+    #[must_use]
+    pub fn before(&self, place: usize) -> Option<usize> {
+        if place < self.start {
+            return Some(place);
+        }
+        let behind = (place - self.start).checked_sub(self.added)?;
+        Some(self.start + self.gone + behind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_not_edited_is_the_same(
+            list in vec(0u8..4, 0..12),
+            at in 0usize..12,
+            gone in 0usize..4,
+            added in vec(0u8..4, 0..4),
+        ) {
+            let at = at.min(list.len());
+            let mut new = list.clone();
+            let gone = new.splice(at..list.len().min(at + gone), added.iter().copied()).count();
+            let edit = Edit::between(&list, &new, PartialEq::eq);
+            prop_assert!(edit.len() <= gone + added.len());
+            prop_assert_eq!(edit.is_empty(), list == new);
+            for (place, element) in list.iter().enumerate() {
+                prop_assert_eq!(edit.now(place).is_none(), edit.gone().contains(&place));
+                if let Some(now) = edit.now(place) {
+                    prop_assert_eq!(&new[now], element);
+                    prop_assert_eq!(edit.before(now), Some(place));
+                }
+            }
+            let kept = (0..new.len()).filter(|place| edit.before(*place).is_some()).count();
+            prop_assert_eq!(kept + edit.added().len(), new.len());
+        }
+    }
+}
