@@ -96,6 +96,7 @@ impl Mbuf {
     ///
     /// # Errors
     /// [`BoundsError`] if its buffer has no room before it, or the packet not so many bytes.
+    #[inline]
     pub fn replace_front(&mut self, old: u16, new: &[u8]) -> Result<(), BoundsError> {
         let (buffer, segments, length) = (self.buf_len(), self.nb_segs(), self.data_len());
         let added = u16::try_from(new.len()).unwrap_or(u16::MAX);

@@ -87,6 +87,9 @@ impl Here<'_> {
     /// The one of a VLAN; 0 is none.
     #[inline(always)]
     pub(crate) fn with(self, vlan: u16) -> Option<u16> {
+        if let [only] = self.0 {
+            return (only.vlan == vlan).then_some(only.interface);
+        }
         let place = self.0.binary_search_by_key(&vlan, |at| at.vlan).ok()?;
         self.0.get(place).map(|at| at.interface)
     }

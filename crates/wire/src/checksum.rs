@@ -78,12 +78,14 @@ pub(crate) fn pseudo_header_sum(
     Sum::default().pseudo_header(source, destination, protocol, length).0
 }
 
-/// Adds carries back in until there are none.
+/// Adds carries back in until there are none: after these steps, whatever the sum was, and without a branch that depends on
+/// it.
 #[inline]
-pub(crate) fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
+pub(crate) const fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
     sum as u16
 }
 
@@ -240,6 +242,17 @@ mod tests {
             sum = (sum & 0xffff) + (sum >> 16);
         }
         !(sum as u16)
+    }
+
+    #[test]
+    fn no_carry_is_left() {
+        for sum in [0, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_ffff_ffff, 0xffff_ffff_0000_0001, u64::MAX] {
+            let mut expected = sum;
+            while expected > 0xffff {
+                expected = (expected & 0xffff) + (expected >> 16);
+            }
+            assert_eq!(u64::from(fold(sum)), expected, "{sum:x}");
+        }
     }
 
     #[test]

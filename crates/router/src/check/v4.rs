@@ -11,7 +11,7 @@ const HEADER: usize = 20;
 ///
 /// # Errors
 /// Why it is dropped.
-#[inline]
+#[inline(always)]
 pub fn check_v4(packet: &[u8], room: usize) -> Result<Checked<u32>, Refused> {
     let header: &[u8; HEADER] = packet.first_chunk().ok_or(Refused::Truncated)?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));

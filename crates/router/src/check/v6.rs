@@ -11,7 +11,7 @@ const HOP_BY_HOP: u8 = 0;
 ///
 /// # Errors
 /// Why it is dropped.
-#[inline]
+#[inline(always)]
 pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<u128>, Refused> {
     let (fixed, rest) = packet.split_first_chunk::<8>().ok_or(Refused::Truncated)?;
     let (source, rest) = rest.split_first_chunk::<16>().ok_or(Refused::Truncated)?;

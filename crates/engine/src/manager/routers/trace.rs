@@ -29,7 +29,7 @@ impl Engine {
             return self.policy.trace_out(from, interface.port, key, steps);
         }
         let (mut head, frame_length) = (Head::of(headers), length);
-        let (header, length, next_hop) = match head.classify(router, from, length as u32) {
+        let (header, length, next_hop) = match head.classify(router, router.on(from), length as u32) {
             Class::V4 { destination, length } => {
                 let mut found = [NextHopId::PUNT];
                 router.tables.look_up_v4(&[destination], &mut found);

@@ -6,14 +6,13 @@ use netvm_router::{Checked, check_v4, check_v6, forward_v4, forward_v6};
 use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
-use crate::ids::PortId;
-use crate::router::{InterfacePath, RouterPath};
+use crate::router::{Here, InterfacePath, RouterPath};
 
 /// Bytes that are looked at: Ethernet's header, a tag, IPv6's header, in one cache line.
 const COPY: usize = 64;
 /// Bytes free in front of them, for a tag.
 const ROOM: usize = 8;
-const ETHERNET: usize = 14;
+pub(super) const ETHERNET: usize = 14;
 const TAG: usize = 4;
 /// The shortest IPv4 header, which is all that is forwarded.
 pub(crate) const V4: usize = 20;
@@ -80,9 +79,9 @@ impl Head {
         self.l2 as usize > ETHERNET
     }
 
-    /// Finds the interface of a packet of `length` bytes that came in by `port`, and checks it.
+    /// Finds the interface of a packet of `length` bytes, of those where it came in, and checks it.
     #[inline(always)]
-    pub(crate) fn classify(&mut self, router: &RouterPath, port: PortId, length: u32) -> Class {
+    pub(crate) fn classify(&mut self, router: &RouterPath, here: Here<'_>, length: u32) -> Class {
         let end = ROOM + usize::from(self.copied).min(COPY);
         let packet = &self.bytes[ROOM..end];
         let Some(ethernet) = packet.first_chunk::<ETHERNET>() else {
@@ -100,7 +99,7 @@ impl Head {
             ether_type = EtherType(u16::from_be_bytes([*high, *low]));
         }
         self.l2 = l2 as u8;
-        let Some(number) = router.on(port).with(vlan) else {
+        let Some(number) = here.with(vlan) else {
             return Class::Drop(DropReason::NoRouterInterface);
         };
         self.interface = number;

@@ -42,7 +42,7 @@ fn frame(to: MacAddr, v6: bool) -> Vec<u8> {
 #[test]
 fn packets_are_their_interface_s() {
     let router = router();
-    let class = |frame: &[u8]| Head::of(frame).classify(&router, PORT, frame.len() as u32);
+    let class = |frame: &[u8]| Head::of(frame).classify(&router, router.on(PORT), frame.len() as u32);
     let plain = frame(OWN, false);
     assert!(matches!(class(&plain), Class::V4 { destination: 0xc000_0202, length: 34 }));
     assert!(matches!(class(&frame(OWN, true)), Class::V6 { length: 54, .. }));
@@ -104,7 +104,7 @@ proptest! {
         let router = router();
         let mut head = Head::of(&packet);
         let length = (packet.len() as u32).saturating_sub(cut / 20);
-        let header = match head.classify(&router, PORT, length) {
+        let header = match head.classify(&router, router.on(PORT), length) {
             Class::V4 { length: ip, .. } => {
                 prop_assert!(ip <= length);
                 V4
