@@ -34,6 +34,7 @@ static struct {
 	uint64_t next;
 	uint64_t flows;
 	uint32_t new_macs;
+	const uint32_t *destinations;
 	/* The device is still to be replaced. */
 	uint32_t replace;
 	int port;
@@ -54,9 +55,12 @@ static inline uint64_t mix(uint64_t z)
 #define IP_BYTES (NETVM_BENCH_FRAME - 14)
 #define UDP_BYTES (IP_BYTES - 20)
 
-/* From 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP checksum (RFC 768). */
+/*
+ * From 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP checksum (RFC 768). To `destination` if there
+ * is one; then from somewhere in 10.0.0.0/8.
+ */
 static inline __attribute__((always_inline)) void
-write_frame(uint8_t *frame, uint64_t flow, const bool new_macs)
+write_frame(uint8_t *frame, uint64_t flow, const bool new_macs, const uint32_t *destination)
 {
 	const uint64_t head[3] = {
 		WORD(2, 0, 0, 0, 0, 1, 2, 0),
@@ -69,9 +73,14 @@ write_frame(uint8_t *frame, uint64_t flow, const bool new_macs)
 	uint32_t from = (uint32_t)tuple & ~UINT32_C(0x08), to = (uint32_t)(tuple >> 32);
 	/* Above 1023: bit 2 of the first octet is set. */
 	uint32_t ports = (uint32_t)((tuple * 0xd1342543de82ef95) >> 32) | 0x00040004;
-	uint32_t sum = fixed + (from & 0xffff) + (from >> 16) + (to & 0xffff) + (to >> 16);
 	uint64_t words[8] = { head[0], head[1], head[2], 0, 0, 0, 0, 0 };
+	uint32_t sum;
 
+	if (destination != NULL) {
+		from = from << 8 | 10;
+		to = *destination;
+	}
+	sum = fixed + (from & 0xffff) + (from >> 16) + (to & 0xffff) + (to >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	words[3] = (uint16_t)~sum | (uint64_t)from << 16 | (uint64_t)(to & 0xffff) << 48;
@@ -81,9 +90,9 @@ write_frame(uint8_t *frame, uint64_t flow, const bool new_macs)
 	memcpy(frame, words, sizeof(words));
 }
 
-void netvm_bench_traffic_frame(uint8_t frame[64], uint64_t flow, uint32_t new_macs)
+void netvm_bench_traffic_frame(uint8_t frame[64], uint64_t flow, uint32_t new_macs, const uint32_t *destination)
 {
-	write_frame(frame, flow, new_macs != 0);
+	write_frame(frame, flow, new_macs != 0, destination);
 }
 
 static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, uint16_t most, void *user)
@@ -97,10 +106,12 @@ static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbu
 	for (uint16_t n = 0; n < count; n++) {
 		uint8_t *frame = rte_pktmbuf_mtod(mbufs[n], uint8_t *);
 
-		if (source.new_macs)
-			write_frame(frame, flow, true);
+		if (source.destinations != NULL)
+			write_frame(frame, flow, false, source.destinations + flow);
+		else if (source.new_macs)
+			write_frame(frame, flow, true, NULL);
 		else
-			write_frame(frame, flow, false);
+			write_frame(frame, flow, false, NULL);
 		flow = flow + 1 == flows ? 0 : flow + 1;
 	}
 	source.next = flow;
@@ -130,6 +141,7 @@ int netvm_bench_traffic_attach(const struct netvm_bench_traffic *traffic)
 		source.next = 0;
 		source.flows = traffic->flows;
 		source.new_macs = traffic->new_macs;
+		source.destinations = traffic->destinations;
 		source.port = port;
 		source.callback = rte_eth_add_rx_callback(port, 0, write_burst, NULL);
 		return source.callback != NULL ? port : -rte_errno;

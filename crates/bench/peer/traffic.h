@@ -12,10 +12,12 @@ struct netvm_bench_traffic {
 	uint64_t flows;
 	/** Each flow has a source MAC address of its own, else all have one. */
 	uint32_t new_macs;
+	/** For each flow where it goes to, in network order, for ever; NULL: anywhere. Not together with new_macs. */
+	const uint32_t *destinations;
 };
 
-/** Writes the frame of a flow; 64 bytes are written. */
-void netvm_bench_traffic_frame(uint8_t frame[64], uint64_t flow, uint32_t new_macs);
+/** Writes the frame of a flow, to a destination if there is one; 64 bytes are written. */
+void netvm_bench_traffic_frame(uint8_t frame[64], uint64_t flow, uint32_t new_macs, const uint32_t *destination);
 
 /**
  * From now on, what the first net_null port of this process receives is this traffic. One port of a process at a time,

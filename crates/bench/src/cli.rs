@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::BenchError;
 use crate::harness::Plan;
@@ -98,6 +98,15 @@ pub struct PolicyArgs {
     pub acl: Option<PathBuf>,
 }
 
+/// What of `route` is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoutePart {
+    /// Look-ups alone.
+    Tables,
+    /// Packets through an engine's router.
+    Engine,
+}
+
 /// How `route` is run.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct RouteArgs {
@@ -108,6 +117,13 @@ pub struct RouteArgs {
     /// routes/prefixes.txt.gz of the shared data beside this source tree]
     #[arg(long)]
     pub routes: Option<PathBuf>,
+    /// Only look-ups, or only packets through an engine [default: both]
+    #[arg(long, value_enum)]
+    pub only: Option<RoutePart>,
+    /// Numbers of destinations of the packets
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20),
+          default_value = "1,1000,100000")]
+    pub destinations: Vec<u32>,
 }
 
 /// How `vm` is run.

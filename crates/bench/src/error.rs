@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use netvm_engine::{AdmitError, ApplyError, StartError};
+use netvm_engine::{AdmitError, ApplyError, StartError, UnknownRouter};
 use netvm_policy::import::classbench::ClassBenchError;
 
 use crate::peers::ovs::NoFlow;
@@ -104,6 +104,29 @@ pub enum BenchError {
         path: PathBuf,
         /// What is wrong with it.
         source: RoutesError,
+    },
+    /// The engine did not take the routes.
+    #[error(transparent)]
+    Router(#[from] UnknownRouter),
+    /// The engine is slow with the routes.
+    #[error("the workers have not got {routes} routes after {seconds} s: is something else on their core?")]
+    NoRoutes {
+        /// How many there are.
+        routes: usize,
+        /// How long was waited.
+        seconds: f64,
+    },
+    /// Packets did not go by the routes.
+    #[error(
+        "{what}: {punted} packets went to the kernel and {dropped} nowhere, and all had a route: netvm has a defect"
+    )]
+    Astray {
+        /// What was measured.
+        what: String,
+        /// Given to the kernel.
+        punted: u64,
+        /// Dropped.
+        dropped: u64,
     },
     /// The system did not give something.
     #[error("{what}: {source}")]

@@ -119,6 +119,17 @@ impl RouteTable {
     }
 }
 
+/// Destinations, in network order: each in a route that is as likely as another, and none that a router may not forward to.
+pub fn destinations(table: &RouteTable, count: usize) -> Vec<u32> {
+    let Addresses::V4(addresses) = table.addresses(IpFamily::V4, Pattern::Routes) else { return Vec::new() };
+    let may_be_forwarded = |address: &u32| {
+        let address = Ipv4Addr::from_bits(*address);
+        let [first, ..] = address.octets();
+        !matches!(first, 0 | 127 | 224..) && !address.is_link_local()
+    };
+    addresses.into_iter().filter(may_be_forwarded).map(u32::to_be).take(count).collect()
+}
+
 /// Addresses as each side gets them: numbers of IPv4, as a parser leaves them; of IPv6 as on the wire.
 pub enum Addresses {
     /// In host order.

@@ -22,6 +22,7 @@ pub struct Traffic {
 struct Options {
     flows: u64,
     new_macs: u32,
+    destinations: *const u32,
 }
 
 unsafe extern "C" {
@@ -40,17 +41,20 @@ impl Traffic {
     /// # Errors
     /// DPDK's; there is no null port, or one has the traffic already.
     pub fn attach(self) -> Result<Attached, BenchError> {
-        let options = Options { flows: self.flows.unwrap_or(0), new_macs: self.new_macs.into() };
-        // SAFETY: the structure is that of the header and is copied before the call returns. The call keeps to DPDK's rules
-        // for receive callbacks, which may be added while another thread receives.
-        let port = unsafe { netvm_bench_traffic_attach(&raw const options) };
-        match port {
-            0.. => Ok(Attached(())),
-            error => Err(BenchError::System {
-                what: "putting traffic into DPDK's null port".to_owned(),
-                source: std::io::Error::from_raw_os_error(-error),
-            }),
-        }
+        attach(&Options {
+            flows: self.flows.unwrap_or(0),
+            new_macs: self.new_macs.into(),
+            destinations: std::ptr::null(),
+        })
+    }
+
+    /// As [`Traffic::attach`], with a flow to each of these addresses, in network order, from 10.0.0.0/8.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach_to(destinations: &'static [u32]) -> Result<Attached, BenchError> {
+        let flows = destinations.len() as u64;
+        attach(&Options { flows, new_macs: 0, destinations: destinations.as_ptr() })
     }
 
     /// Tells a program that loads the plug-in what to do, and which file to make when it is done.
@@ -60,6 +64,21 @@ impl Traffic {
         if self.new_macs {
             command.env("NETVM_BENCH_NEW_MACS", "1");
         }
+    }
+}
+
+/// The addresses, if there are any, are there for ever, and as many as the flows.
+fn attach(options: &Options) -> Result<Attached, BenchError> {
+    // SAFETY: the structure is that of the header and is copied before the call returns; of its addresses, both callers see to
+    // what is said above. The call keeps to DPDK's rules for receive callbacks, which may be added while another thread
+    // receives.
+    let port = unsafe { netvm_bench_traffic_attach(std::ptr::from_ref(options)) };
+    match port {
+        0.. => Ok(Attached(())),
+        error => Err(BenchError::System {
+            what: "putting traffic into DPDK's null port".to_owned(),
+            source: std::io::Error::from_raw_os_error(-error),
+        }),
     }
 }
 
@@ -77,12 +96,19 @@ impl Drop for Attached {
 /// The frame of a flow, and four bytes behind it.
 #[cfg(test)]
 pub fn frame(flow: u64, new_macs: bool) -> [u8; 64] {
+    frame_to(flow, new_macs, None)
+}
+
+/// The same to a destination.
+#[cfg(test)]
+fn frame_to(flow: u64, new_macs: bool, destination: Option<u32>) -> [u8; 64] {
     unsafe extern "C" {
-        fn netvm_bench_traffic_frame(frame: *mut [u8; 64], flow: u64, new_macs: u32);
+        fn netvm_bench_traffic_frame(frame: *mut [u8; 64], flow: u64, new_macs: u32, destination: *const u32);
     }
     let mut frame = [0xff; 64];
-    // SAFETY: 64 bytes are written, as the header says.
-    unsafe { netvm_bench_traffic_frame(&raw mut frame, flow, new_macs.into()) };
+    let destination = destination.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: 64 bytes are written, as the header says, and there is a destination or none.
+    unsafe { netvm_bench_traffic_frame(&raw mut frame, flow, new_macs.into(), destination) };
     frame
 }
 
@@ -90,12 +116,19 @@ pub fn frame(flow: u64, new_macs: bool) -> [u8; 64] {
 mod tests {
     use std::collections::HashSet;
 
-    use super::frame;
+    use super::{frame, frame_to};
 
     #[test]
     fn frames_are_sound() {
+        let to = u32::from_ne_bytes([192, 0, 2, 9]);
         for flow in (0..2000).chain([u64::MAX]) {
-            let frame = frame(flow, false);
+            let routed = frame_to(flow, false, Some(to));
+            assert_eq!((routed[26], &routed[30..34]), (10, &[192, 0, 2, 9][..]));
+            check(&routed);
+            check(&frame(flow, false));
+        }
+
+        fn check(frame: &[u8; 64]) {
             assert_eq!(frame[..14], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
             let word = |at: usize| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
             let sum: u32 = (14..34).step_by(2).map(word).sum();

@@ -8,7 +8,9 @@
 //!
 //! `fib-…` is what `rte_fib` chooses by itself when it may use 512-bit vectors, `fib-scalar-…` its scalar look-up.
 //! Its tables are in pages of 4 KiB, netvm's in huge ones where the kernel gives such to whoever asks. Before anything is
-//! measured, both must lead all addresses the same way.
+//! measured, both must lead all addresses the same way. Then come packets through an engine (`engine`).
+
+mod engine;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use std::time::Duration;
 use netvm_router::Tables;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::cli::RouteArgs;
+use crate::cli::{RouteArgs, RoutePart};
 use crate::error::BenchError;
 use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::machine::pin;
@@ -36,6 +38,17 @@ const TABLES: [(IpFamily, Size); 4] = [
 /// # Errors
 /// [`BenchError`] when any case has no figure.
 pub fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::new();
+    if args.only != Some(RoutePart::Engine) {
+        rows.extend(tables(args)?);
+    }
+    if args.only != Some(RoutePart::Tables) {
+        rows.extend(engine::measure(args)?);
+    }
+    Ok(rows)
+}
+
+fn tables(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     let core = args.bench.cores()?.engine;
     let mut subjects = Vec::new();
     let mut comparisons = Vec::new();

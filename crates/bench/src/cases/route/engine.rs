@@ -1,0 +1,155 @@
+//! Packets through an engine's router, and through a rule that says a port.
+//!
+//! ```text
+//!   net_null + traffic -> worker: router with the Internet's routes, or a rule -> a port that swallows
+//! ```
+//!
+//! - `router-N`: N destinations in turn, of the routes as in `netvm-v4-full`; 64 neighbours behind one interface.
+//! - `forward-N`: the same packets, out by a rule.
+//!
+//! Frames of 64 bytes, FCS included. Rates are per second in which the worker had its core.
+
+use std::time::Duration;
+
+use netvm_config::model::{
+    Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface, SourceConfig,
+    Verdict,
+};
+use netvm_router::{Hop, NextHop, Update};
+use netvm_wire::MacAddr;
+
+use crate::cli::RouteArgs;
+use crate::error::BenchError;
+use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
+use crate::layout::Layout;
+use crate::report::{Row, Unit};
+use crate::rig::Rig;
+use crate::routes::{IpFamily, RouteTable, Size, destinations};
+use crate::traffic::Traffic;
+
+/// Few, so that they stay in the processor's caches.
+const CELLS: u32 = 4096;
+/// Without FCS.
+const FRAME: u16 = 60;
+/// Where the traffic's frames go to (`peer/traffic.c`).
+const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+/// The interface that all routes lead out of, and its MAC address.
+const OUT: u16 = 1;
+const OUT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 1]);
+/// How often is looked whether the workers have the table.
+const TICK: Duration = Duration::from_millis(50);
+/// How long that may take.
+const PATIENCE: u32 = 600;
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`] when any case has no figure.
+pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
+    let core = args.bench.cores()?.engine;
+    let table = RouteTable::load(IpFamily::V4, Size::Full, args.routes.as_deref())?;
+    let update = &with_neighbours(table.update());
+    let mut subjects = Vec::new();
+    let mut comparisons = Vec::new();
+    for count in &args.destinations {
+        // For ever, as traffic's destinations have to be.
+        let destinations: &'static [u32] = destinations(&table, *count as usize).leak();
+        for (name, update) in [("router", Some(update)), ("forward", None)] {
+            let name = format!("{name}-{count}");
+            subjects
+                .push(Subject::new(name.clone(), move |plan| run(&name, core, update, destinations, plan)));
+        }
+        comparisons.push(Comparison::new(format!("router-{count}"), format!("forward-{count}")));
+    }
+    alternate(&args.bench.plan(), &mut subjects, &comparisons)
+}
+
+/// The routes, and each next hop that they name as a neighbour of its own.
+fn with_neighbours(mut update: Update) -> Update {
+    let mut ids: Vec<_> = update.routes.iter().filter_map(|(_, id)| *id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let neighbour = |id: u16| MacAddr([2, 0, 0, 0, 2, id as u8]);
+    let via = ids.into_iter().map(|id| (id, NextHop::Via(Hop { interface: OUT, mac: neighbour(id.0) })));
+    update.next_hops = via.collect();
+    update
+}
+
+/// What comes in goes to a router, or by a rule.
+fn host(core: u32, is_routed: bool) -> Host {
+    let mut layout = Layout::new(core, Idle::Poll);
+    let group = layout.group("route", CELLS, 2048);
+    let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
+    // They say one packet, which has no way on; what goes out is counted and freed.
+    let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };
+    let [output, ..] = ["out", "in-kernel", "out-kernel"]
+        .map(|name| layout.port(name, PortKind::Source(once.clone()), 1500));
+    if !is_routed {
+        layout.rule(input, Verdict::Port(output));
+    }
+    let mut host = layout.build();
+    for port in &mut host.ports {
+        port.group = Some(group);
+    }
+    if is_routed {
+        host.ports[0].policy.forward = Forward::Router(RouterId(0));
+        let interface = |name: &str, port: u16, mac| RouterInterface {
+            name: name.to_owned(),
+            port: PortId(port),
+            vlan: None,
+            mac,
+            addresses: Vec::new(),
+            punt_rate: PUNT_RATE,
+            punt: PortId(port + 2),
+            host_end: RouterInterface::host_end_of("bench", name),
+        };
+        let interfaces = vec![interface("in", 0, ROUTER_MAC), interface("out", OUT, OUT_MAC)];
+        host.routers = vec![RouterConfig { id: RouterId(0), name: "bench".to_owned(), interfaces }];
+    }
+    host
+}
+
+fn run(
+    name: &str,
+    core: u32,
+    update: Option<&Update>,
+    destinations: &'static [u32],
+    plan: &Plan,
+) -> Measured {
+    let mut rig = Rig::start(&host(core, update.is_some()), &[])?;
+    let traffic = Traffic::attach_to(destinations)?;
+    if let Some(update) = update {
+        load(&mut rig, update)?;
+    }
+    rig.run(plan.warm_up)?;
+    let punted = |rig: &mut Rig| rig.engine().routers().iter().map(|router| router.punted).sum::<u64>();
+    let before = punted(&mut rig);
+    let window = rig.watch(plan)?;
+    let punted = punted(&mut rig) - before;
+    drop(traffic);
+    window.check_sound(name)?;
+    window.warn_if_disturbed(name);
+    window.check_forwarded(name)?;
+    let dropped = window.dropped_in_all();
+    if punted > 0 || dropped > 0 {
+        return Err(BenchError::Astray { what: name.to_owned(), punted, dropped });
+    }
+    let mut figures = vec![Figure::new(name, Unit::Mpps, window.per_core(window.sent()))];
+    let cycles = window.engine_cycles_per_packet();
+    figures.push(Figure::new(format!("{name} engine cycles"), Unit::CyclesPerPacket, cycles));
+    figures.extend(window.stages(name));
+    Ok(figures)
+}
+
+/// Tells the router, and waits until the workers know.
+fn load(rig: &mut Rig, update: &Update) -> Result<(), BenchError> {
+    rig.engine().update_router(RouterId(0), update.clone())?;
+    for _ in 0..PATIENCE {
+        if rig.engine().routers().iter().all(|router| router.routes.0 == update.routes.len()) {
+            return Ok(());
+        }
+        rig.run(TICK)?;
+    }
+    let seconds = TICK.as_secs_f64() * f64::from(PATIENCE);
+    Err(BenchError::NoRoutes { routes: update.routes.len(), seconds })
+}
