@@ -4,26 +4,32 @@
 mod common;
 
 use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Daemon, waited};
 use netvm_api::{AddRule, ApplyReply, Client, Position, RuleInfo, path};
 
-/// Rules of the file, none of which is for anything that comes.
-const RULES: u32 = 1000;
 /// Rules that come and go, one after the other.
 const CHANGES: u32 = 50;
 const SOON: Duration = Duration::from_millis(10);
 
-/// A source flat out, and two sinks, of which the second gets what a rule sends there.
-fn config(with_source: bool) -> String {
+/// One test at a time: each keeps a core busy.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A source flat out, two sinks, of which the second gets what a rule sends there, and as many rules, none of which is for
+/// anything that comes.
+fn config(with_source: bool, rules: u32) -> String {
     let mut text = String::from(
         "[engine]\nhuge_pages = false\n\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\n[[port]]\nname = \"diverted\"\nkind = \"sink\"\n",
     );
     if with_source {
         text += "\n[[port]]\nname = \"in\"\nkind = \"source\"\nsize = 60\nflows = 64\nforward = { out = \"out\" }\n";
     }
-    for n in 0..RULES {
+    for n in 0..rules {
         let (high, low, first) = (n / 256, n % 256, n % 500);
         let last = first + n % 7;
         write!(
@@ -37,8 +43,8 @@ fn config(with_source: bool) -> String {
 }
 
 /// Adds a rule for a flow of the source, waits until a packet has met it, and deletes it; how long it took to be
-/// acknowledged, and to be met.
-async fn come_and_go(client: &Client, n: u32) -> (Duration, Duration) {
+/// acknowledged, to be met, and to be deleted.
+async fn come_and_go(client: &Client, n: u32) -> [Duration; 3] {
     let name = format!("new-{n}");
     let flow = n % 64;
     let toml = format!("name = \"{name}\"\nmatch = {{ source = \"10.0.0.{flow}\" }}\nout = \"diverted\"\n");
@@ -50,9 +56,11 @@ async fn come_and_go(client: &Client, n: u32) -> (Duration, Duration) {
         assert!(started.elapsed() < Duration::from_secs(10), "no packet met {name}");
     }
     let met = started.elapsed();
+    let started = Instant::now();
     client.delete_rule(&name).await.unwrap();
+    let deleted = started.elapsed();
     assert!(client.policy().await.unwrap().rules.iter().all(|rule| rule.name != name));
-    (acknowledged, met)
+    [acknowledged, met, deleted]
 }
 
 fn median(times: &mut [Duration]) -> Duration {
@@ -62,9 +70,19 @@ fn median(times: &mut [Duration]) -> Duration {
 
 #[test]
 fn rules_added_and_deleted_over_the_api_act_at_once_and_nothing_is_lost() {
+    among(1000);
+}
+
+#[test]
+fn rules_added_to_thousands_over_the_api_act_at_once_and_nothing_is_lost() {
+    among(7665);
+}
+
+fn among(rules: u32) {
+    let _alone = alone();
     // The sinks first, so that nothing comes that cannot leave.
-    let daemon = Daemon::start(&config(false));
-    let _: ApplyReply = daemon.post(path::APPLY, &config(true));
+    let daemon = Daemon::start(&config(false, rules));
+    let _: ApplyReply = daemon.post(path::APPLY, &config(true, rules));
     let sent = |daemon: &Daemon, name: &str| {
         daemon.stats().ports.iter().find(|port| port.name == name).map_or(0, |port| port.tx_packets)
     };
@@ -74,21 +92,22 @@ fn rules_added_and_deleted_over_the_api_act_at_once_and_nothing_is_lost() {
     let before = waited(daemon.child.id());
     let times: Vec<_> = (0..CHANGES).map(|n| runtime.block_on(come_and_go(&client, n))).collect();
     let delayed = (waited(daemon.child.id()) - before) / CHANGES;
-    let (mut acknowledged, mut met): (Vec<_>, Vec<_>) = times.into_iter().unzip();
-    let (acknowledged, middle) = (median(&mut acknowledged), median(&mut met));
+    let of = |n: usize| -> Vec<Duration> { times.iter().map(|times| times[n]).collect() };
+    let (mut acknowledged, mut met) = (of(0), of(1));
+    let (acknowledged, middle, deleted) = (median(&mut acknowledged), median(&mut met), median(&mut of(2)));
     let stats = daemon.stats();
     println!(
-        "{CHANGES} rules added and deleted: acknowledged after {acknowledged:.1?}, the first packet seen to have met \
-         each after {middle:.1?} (medians; longest {:.1?}), {} packets diverted",
+        "{CHANGES} rules added to {rules} and deleted: acknowledged after {acknowledged:.1?}, the first packet seen to have met \
+         each after {middle:.1?} (medians; longest {:.1?}), deleted after {deleted:.1?}, {} packets diverted",
         met.last().unwrap(),
         sent(&daemon, "diverted")
     );
     assert!(sent(&daemon, "diverted") >= CHANGES.into());
     assert_eq!(stats.drops.total(), 0, "{:?}", stats.drops);
-    assert!(daemon.get::<netvm_api::PolicyInfo>(path::POLICY).rules.len() == RULES as usize);
+    assert!(daemon.get::<netvm_api::PolicyInfo>(path::POLICY).rules.len() == rules as usize);
     if delayed > SOON / 10 {
         println!("SKIP: how soon rules act: netvmd waited {delayed:.1?} for a CPU each time");
         return;
     }
-    assert!(acknowledged < SOON, "{acknowledged:?}");
+    assert!(acknowledged < SOON && deleted < SOON, "{acknowledged:?} {deleted:?}");
 }
