@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use common::hosts::{Host, are_possible, asking, run, within};
 use common::{Daemon, Folder};
 use netvm_api::{RouteAction, RouterInfo, RouterRoutes, path};
+use netvm_config::model::RouterInterface;
 use rustix::process::Signal;
 
 const DOWNLOAD: u64 = 50_000_000;
@@ -226,17 +227,13 @@ fn hosts_in_two_networks_talk_and_the_kernel_sees_only_what_it_must() {
     assert!(within(Duration::from_secs(10), is_known), "{:?}", site.routes(&daemon));
 
     // An orderly end leaves nothing.
-    let ends = || {
-        let names = std::fs::read_dir("/sys/class/net")
-            .unwrap()
-            .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-        names.filter(|name| name.starts_with("nv") && name.len() == 14).count()
-    };
-    let before = ends();
+    let ends = ["lan", "wan"].map(|name| RouterInterface::host_end_of(&site.router, name));
+    let is_there = |end: &String| Path::new("/sys/class/net").join(end).exists();
+    assert!(ends.iter().all(is_there), "{ends:?}");
     daemon.signal(Signal::TERM);
     assert!(daemon.wait().success(), "{}", daemon.log());
     assert!(!Path::new("/run/netns").join(site.namespace()).exists());
-    assert!(ends() < before, "its interfaces have gone");
+    assert!(!ends.iter().any(is_there), "{ends:?}");
 }
 
 /// How long after a route that drops packets was made the last of them got through, again and again.
