@@ -66,7 +66,8 @@ impl Kept {
             let before = wish.recipe.replace(Arc::clone(&wanted.recipe));
             wish.restart = wanted.restart;
             wish.boot_timeout = wanted.boot_timeout;
-            let is_to_start = wanted.is_up && !std::mem::replace(&mut wish.is_started, wanted.is_up);
+            let was_started = std::mem::replace(&mut wish.is_started, wanted.is_up);
+            let is_to_start = wanted.is_up && !was_started;
             match before {
                 // It has come back.
                 None => {
