@@ -10,13 +10,14 @@ die() {
 
 usage() {
     cat <<'END'
-usage: tools/guest-image.sh FOLDER [--module NAME]... [--file SOURCE:PLACE]... [PROGRAM [ARGUMENT]...]
+usage: tools/guest-image.sh FOLDER [--module NAME]... [--file SOURCE:PLACE]... [--disk] [PROGRAM [ARGUMENT]...]
 
 Writes FOLDER/kernel and FOLDER/initrd, an initramfs that starts PROGRAM with its arguments (and those after "--" on the
 kernel's command line) and switches the machine off when it ends; without PROGRAM it starts a shell on the console.
 
   --module NAME         load this kernel module, and those that it needs, before
   --file SOURCE:PLACE   put a file into the image; a shared library's or a program's libraries come with it
+  --disk                besides, write both to FOLDER/disk.img, a raw disk with a boot loader (SYSLINUX)
 
 The kernel is this machine's distribution's for virtual machines, downloaded with apt-get once and kept in
 FOLDER/../guest-kernel; NETVM_GUEST_KERNEL=FOLDER names an unpacked kernel package to take in its place.
@@ -130,12 +131,32 @@ END
     chmod 755 "$root/init"
 }
 
-folder='' modules=() files=()
+# write_disk DISK: a FAT file system from its first sector on, whose boot loader starts $work/kernel with $work/initrd.
+write_disk() {
+    local kib free_kib=8192
+    need mformat mcopy syslinux
+    kib=$((($(stat -c %s "$work/kernel") + $(stat -c %s "$work/initrd")) / 1024 + free_kib))
+    # A key that somebody presses on the console must not stop it.
+    cat >"$work/syslinux.cfg" <<'END'
+DEFAULT linux
+NOESCAPE 1
+LABEL linux
+  KERNEL kernel
+  INITRD initrd
+  APPEND console=ttyS0 no_timer_check quiet panic=-1
+END
+    mformat -C -i "$1" -T $((2 * kib)) -h 16 -s 63 -v NETVM ::
+    syslinux --install "$1"
+    mcopy -i "$1" "$work/kernel" "$work/initrd" "$work/syslinux.cfg" ::
+}
+
+folder='' modules=() files=() disk=no
 while [[ $# -gt 0 ]]; do
     case $1 in
         -h | --help) usage && exit ;;
         --module) modules+=("${2:?--module needs a name}") && shift 2 ;;
         --file) files+=("${2:?--file needs SOURCE:PLACE}") && shift 2 ;;
+        --disk) disk=yes && shift ;;
         -*) die "there is no option $1" ;;
         *)
             if [[ -n $folder ]]; then break; fi
@@ -172,5 +193,9 @@ fi
     gzip -1 >"$work/initrd"
 cp "$image" "$work/kernel"
 chmod 644 "$work/kernel" "$work/initrd"
+if [[ $disk == yes ]]; then
+    write_disk "$work/disk.img"
+    mv "$work/disk.img" "$folder"
+fi
 mv "$work/initrd" "$work/kernel" "$folder"
 printf '%s: %s, initramfs of %s KiB\n' "$folder" "${image##*/}" "$(($(stat -c %s "$folder/initrd") / 1024))"

@@ -17,7 +17,10 @@ packages=(
     ca-certificates
     util-linux
     qemu-system-x86 # guests: the tests boot some
-    cpio            # and their images
+    cpio            # and their images,
+    syslinux        # on disks of their own
+    mtools
+    qemu-utils
     shellcheck
 )
 # What `./dev bench policy` and `vhost` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of

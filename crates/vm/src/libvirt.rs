@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::machine::{Accel, Boot, Card, Machine, command_line, monitor, vectors};
+use crate::machine::{Accel, Boot, Card, FIRMWARE_ON_SERIAL, Machine, command_line, monitor, vectors};
 use crate::qmp::Version;
 use crate::served::NfDevices;
 
@@ -41,6 +41,9 @@ impl Machine {
         let mut words: Vec<String> = qmp.map(monitor).into_iter().flatten().collect();
         if !self.cards.is_empty() && vectors(self.accel, version, 1) == Some(0) {
             words.extend(["-global".to_owned(), "virtio-net-pci.vectors=0".to_owned()]);
+        }
+        if matches!(self.boot, Boot::Image { .. }) {
+            words.extend(FIRMWARE_ON_SERIAL.map(str::to_owned));
         }
         let space =
             if !words.is_empty() { " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'" } else { "" };
@@ -178,6 +181,24 @@ mod tests {
         let xml = machine.libvirt_xml(&Domain { version: OLD, cores: &[], ..domain });
         assert!(xml.contains("value='virtio-net-pci.vectors=0'"), "{xml}");
         assert!(xml.contains("mode='server'/>") && !xml.contains("cputune"), "{xml}");
+    }
+
+    #[test]
+    fn a_domain_starts_from_its_disk_and_says_on_the_console_why_not() {
+        let mut machine = machine();
+        machine.boot = Boot::Image { path: "/var/a&b.qcow2".into(), is_qcow2: true };
+        let emulator = Path::new("/usr/bin/qemu-system-x86_64");
+        let domain = Domain { emulator, version: NEW, cores: &[], qmp: None, nf: None };
+        let xml = machine.libvirt_xml(&domain);
+        for part in [
+            "<driver name='qemu' type='qcow2'/>",
+            "<source file='/var/a&amp;b.qcow2'/>",
+            "<boot order='1'/>",
+            "<qemu:arg value='-machine'/>\n    <qemu:arg value='graphics=off'/>",
+        ] {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
+        assert!(!xml.contains("<cmdline>"), "{xml}");
     }
 
     #[test]

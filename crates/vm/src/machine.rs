@@ -18,6 +18,9 @@ const SOUND_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 /// Linux's parameter for taking the timer for sound.
 const NO_TIMER_CHECK: &str = "no_timer_check";
 
+/// Has QEMU's firmware, and a boot loader that speaks through it, use the serial console, as there is no screen.
+pub(crate) const FIRMWARE_ON_SERIAL: [&str; 2] = ["-machine", "graphics=off"];
+
 /// QEMU's number for the descriptor that the console is copied to.
 const LOG_SET: u32 = 1;
 
@@ -170,6 +173,8 @@ impl Machine {
             Boot::Image { path, is_qcow2 } => {
                 let format = if *is_qcow2 { "qcow2" } else { "raw" };
                 let path = comma_path(path);
+                let [key, value] = FIRMWARE_ON_SERIAL;
+                arguments.pair(key, value);
                 arguments.pair("-drive", format_args!("if=none,id=disk,format={format},file={path}"));
                 arguments.pair("-device", "virtio-blk-pci,drive=disk,bootindex=1");
             }
@@ -326,6 +331,24 @@ pub(crate) mod tests {
             !text.contains("vectors") && !text.contains("mq=on") && !text.contains("host-nodes"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_disk_is_started_from_first_and_says_on_the_console_why_not() {
+        let mut machine = machine();
+        for (path, format) in [("/var/a,b.qcow2", "qcow2"), ("/var/a,b.img", "raw")] {
+            machine.boot = Boot::Image { path: path.into(), is_qcow2: format == "qcow2" };
+            let text = text(&machine, NEW);
+            let file = path.replace(',', ",,");
+            for part in [
+                "-machine graphics=off",
+                &format!("-drive if=none,id=disk,format={format},file={file}"),
+                "drive=disk,bootindex=1",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+            assert!(!text.contains("-kernel") && !text.contains("-append"), "{text}");
+        }
     }
 
     #[test]

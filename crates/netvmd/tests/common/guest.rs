@@ -63,8 +63,17 @@ pub fn skip(why: &str) -> Option<Image> {
 impl Image {
     /// For so many guests with a shell; `None`, and a word on standard output, when this machine cannot make or run them.
     pub fn make(guests: usize) -> Option<Self> {
-        let modules = ["virtio_pci", "virtio_net", "pvpanic-mmio"].map(|name| ["--module", name]).concat();
-        Self::with(guests, |_| modules.into_iter().map(str::to_owned).collect())
+        Self::with_modules(guests, &["virtio_pci", "virtio_net", "pvpanic-mmio"], &[])
+    }
+
+    /// The same on a disk, too, which the guest itself can write: `disk.img` in the folder, a raw one.
+    pub fn on_disk(guests: usize) -> Option<Self> {
+        Self::with_modules(guests, &["virtio_pci", "virtio_net", "virtio_blk"], &["--disk"])
+    }
+
+    fn with_modules(guests: usize, modules: &[&str], further: &[&str]) -> Option<Self> {
+        let modules = modules.iter().flat_map(|name| ["--module", *name]);
+        Self::with(guests, |_| modules.chain(further.iter().copied()).map(str::to_owned).collect())
     }
 
     /// A guest that is this test binary as an NF.
@@ -99,8 +108,8 @@ impl Image {
             let why = String::from_utf8_lossy(&made.stderr).into_owned();
             return skip(&format!("no guest image: {}", why.trim()));
         }
-        for file in ["kernel", "initrd"] {
-            std::fs::copy(made_in.join(file), folder.0.join(file)).unwrap();
+        for file in std::fs::read_dir(&made_in).unwrap().map(Result::unwrap) {
+            std::fs::copy(file.path(), folder.0.join(file.file_name())).unwrap();
         }
         std::fs::remove_dir_all(made_in).unwrap();
         // Where QEMU's user can listen, too.
