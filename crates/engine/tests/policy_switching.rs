@@ -9,7 +9,7 @@ mod support;
 use std::net::IpAddr;
 
 use netvm_config::model::{EngineConfig, Forward, Guard, Host, Output, Span, VlanMode};
-use netvm_engine::{ChainId, DropReason};
+use netvm_engine::{ChainId, DropReason, PortId};
 use netvm_wire::{FrameBuilder, MacAddr, VlanId};
 use pcap::{Scratch, finish, play, start};
 use support::{Rig, behind_nf};
@@ -23,6 +23,16 @@ fn nf_process() {
     support::be_an_nf();
 }
 
+fn mac(last: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, last])
+}
+
+/// A frame, by the last byte of its source, of which there are no two with one number.
+fn frame(from: u8, to: MacAddr, number: u8) -> Vec<u8> {
+    let builder = FrameBuilder::new(mac(from), to).ip(ip("10.0.0.1"), ip("10.0.0.2"));
+    builder.udp(1, 2).payload(&[number]).to_vec().unwrap()
+}
+
 /// Three ports of the switch, of which `from` gets frames; what goes out is in `scratch`.
 fn switch(scratch: &Scratch, from: u16, frames: &[Vec<u8>]) -> Host {
     let mut ports: Vec<_> =
@@ -33,11 +43,6 @@ fn switch(scratch: &Scratch, from: u16, frames: &[Vec<u8>]) -> Host {
 
 #[test]
 fn normal_learns_floods_and_filters() {
-    let mac = |last: u8| MacAddr([2, 0, 0, 0, 0, last]);
-    let frame = |from: u8, to: MacAddr, number: u8| {
-        let builder = FrameBuilder::new(mac(from), to).ip(ip("10.0.0.1"), ip("10.0.0.2"));
-        builder.udp(1, 2).payload(&[number]).to_vec().unwrap()
-    };
     let control = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0]);
     // Each stage: the port, its frames, and how many frames leave each port, and how many are filtered.
     let stages = [
@@ -90,11 +95,6 @@ fn switch_behind_nf(scratch: &Scratch, from: u16, frames: &[Vec<u8>]) -> Host {
 
 #[test]
 fn packets_are_switched_behind_a_chain() {
-    let mac = |last: u8| MacAddr([2, 0, 0, 0, 0, last]);
-    let frame = |from: u8, to: MacAddr, number: u8| {
-        let builder = FrameBuilder::new(mac(from), to).ip(ip("10.0.0.1"), ip("10.0.0.2"));
-        builder.udp(1, 2).payload(&[number]).to_vec().unwrap()
-    };
     // Each stage: the port, its frames, and how many frames leave each port.
     let stages = [
         (0, vec![frame(10, mac(11), 0), frame(10, mac(11), 1)], [0, 2, 2]),
@@ -115,6 +115,19 @@ fn packets_are_switched_behind_a_chain() {
     }
     let drops: Vec<_> = rig.engine.ports().into_iter().flat_map(|port| port.drops).collect();
     assert!(drops.iter().all(|(reason, _)| *reason == DropReason::Filtered), "{drops:?}");
+}
+
+#[test]
+fn a_chain_that_ends_in_switching_from_now_on_has_its_ports_switched() {
+    let scratch = Scratch::new();
+    let before = behind_nf(switch_behind_nf(&scratch, 9, &[]), Output::Port(PortId(2)));
+    let mut rig = Rig::new(&EngineConfig::default());
+    start(&mut rig, &before, &["fw"]);
+    let scratch = Scratch::new();
+    rig.engine.apply(&switch_behind_nf(&scratch, 0, &[frame(10, mac(11), 0)])).unwrap();
+    finish(&mut rig);
+    rig.engine.apply(&switch_behind_nf(&Scratch::new(), 9, &[])).unwrap();
+    assert_eq!([0, 1, 2].map(|port| scratch.sent(port).len()), [0, 1, 1], "{}", rig.story());
 }
 
 #[test]

@@ -198,17 +198,15 @@ mod tests {
         }
     }
 
+    /// 1000 packets a second of a clock of 1 MHz.
+    fn pace(burst: u64, missed: &Arc<AtomicU64>) -> Pace {
+        Pace { rate: 1000, burst, hertz: 1_000_000, start: None, sent: 0, missed: Arc::clone(missed) }
+    }
+
     #[test]
     fn pace_keeps_the_rate_and_forgives_a_pause() {
         let missed = Arc::default();
-        let mut pace = Pace {
-            rate: 1000,
-            burst: 1,
-            hertz: 1_000_000,
-            start: None,
-            sent: 0,
-            missed: Arc::clone(&missed),
-        };
+        let mut pace = pace(1, &missed);
         assert_eq!(pace.due(5_000_000), 0);
         assert_eq!(pace.due(5_003_500), 3);
         pace.sent += 3;
@@ -223,14 +221,7 @@ mod tests {
     #[test]
     fn packets_wait_until_a_burst_is_due() {
         let missed = Arc::default();
-        let mut pace = Pace {
-            rate: 1000,
-            burst: 64,
-            hertz: 1_000_000,
-            start: None,
-            sent: 0,
-            missed: Arc::clone(&missed),
-        };
+        let mut pace = pace(64, &missed);
         assert_eq!((pace.due(0), pace.due(63_999), pace.due(64_000)), (0, 0, 64));
         pace.sent += 50;
         assert_eq!(pace.due(64_000), 14, "the rest of a burst that was not taken as a whole");
