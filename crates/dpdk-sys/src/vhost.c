@@ -178,12 +178,6 @@ netvm_vhost_notify(int device, uint16_t vring, int enable)
 	return rte_vhost_enable_guest_notification(device, vring, enable);
 }
 
-uint32_t
-netvm_vhost_waiting(int device, uint16_t vring)
-{
-	return rte_vhost_rx_queue_count(device, vring);
-}
-
 uint16_t
 netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count)
 {

@@ -90,9 +90,6 @@ int netvm_vhost_kick(int device, uint16_t vring);
 /** Whether the guest is to tell of packets that it sends by a vring. */
 int netvm_vhost_notify(int device, uint16_t vring, int enable);
 
-/** Packets that wait in a transmit ring. */
-uint32_t netvm_vhost_waiting(int device, uint16_t vring);
-
 /** Copies packets out of a transmit ring into mbufs of the pool; at most NETVM_VHOST_BURST. */
 uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs,
 	uint16_t count);

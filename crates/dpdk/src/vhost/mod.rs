@@ -9,6 +9,7 @@
 //! those that move packets keep out of each other's way is in `gate`.
 
 mod flights;
+mod forecast;
 mod gate;
 mod guests;
 mod queue;

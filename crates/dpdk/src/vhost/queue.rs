@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use dpdk_sys as sys;
 
 use super::Served;
+use super::forecast::Forecast;
 use super::gate::{Gate, Pass};
 use crate::{Batch, Pool};
 
@@ -46,10 +48,15 @@ pub struct VhostQueue {
     fenced: bool,
     /// The pair that was last received by.
     turn: u32,
+    forecast: Forecast,
     /// What was known of the guest when it was last told that it need not tell of packets.
     quiet: Option<Pass>,
-    /// What tells of packets, while it is waited for.
+    /// What tells of packets, while the guest has been asked to.
     kicks: Arc<[OwnedFd]>,
+    /// The guest has been asked to tell of packets.
+    telling: bool,
+    /// Between being asked and being waited for: the pairs that have not been found empty since, a bit each.
+    unseen: Option<u64>,
     copier: Option<i32>,
     /// The pairs to which packets may be under way by the copier, a bit each.
     copying: u64,
@@ -64,8 +71,11 @@ impl VhostQueue {
             number,
             fenced,
             turn: 0,
+            forecast: Forecast::new(),
             quiet: None,
             kicks: Arc::default(),
+            telling: false,
+            unseen: None,
             copier,
             copying: 0,
             _one_thread: PhantomData,
@@ -78,32 +88,49 @@ impl VhostQueue {
         &self.served.guests.gates[usize::from(self.number)]
     }
 
-    /// Adds packets of the guest to the batch, copied to mbufs of the pool: at most `most`, 32, and what the batch has room
-    /// for; returns how many.
+    /// Adds packets of the guest to the batch, copied to mbufs of the pool: at most `most`, and what the batch has room for;
+    /// returns how many.
     #[inline]
     pub fn receive(&mut self, pool: &Pool, batch: &mut Batch, most: usize) -> usize {
         if self.gate().glance().is_none() {
             return 0;
         }
         let (spare, room) = batch.spare();
-        let most = most.min(room).min(BURST) as u16;
+        let most = most.min(room) as u16;
         let (turn, quiet) = (self.turn, self.quiet);
-        let mut known = quiet;
-        let received = self.gate().enter(self.fenced, |pass, pairs| {
+        let (mut known, mut telling) = (quiet, self.telling);
+        let forecast = &mut self.forecast;
+        // As many gates as queues have been made.
+        let gate = &self.served.guests.gates[usize::from(self.number)];
+        let received = gate.enter(self.fenced, |pass, pairs| {
             if quiet != Some(pass) {
                 hush(pass, pairs);
-                known = Some(pass);
+                (known, telling) = (Some(pass), false);
             }
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
-            // SAFETY: the device is there until the gate is left; there is room for `most` pointers, and the pool is alive.
-            let count = unsafe { sys::netvm_vhost_receive(pass.device, vring, pool.mempool(), spare, most) };
-            Some((pair, usize::from(count.min(most))))
+            let count = forecast.gather(pair, most, BURST as u16, |before, more| {
+                let spare = spare.wrapping_add(before.into());
+                // SAFETY: the device is there until the gate is left; there is room for `before` pointers and `more`, and
+                // the pool is alive.
+                unsafe { sys::netvm_vhost_receive(pass.device, vring, pool.mempool(), spare, more) }
+            });
+            if count > 0 && telling {
+                hush(pass, pairs);
+                telling = false;
+            }
+            Some((pair, usize::from(count)))
         });
         self.quiet = known;
+        if self.telling && !telling {
+            self.end_wait();
+        }
         let Some((pair, count)) = received.flatten() else { return 0 };
         self.turn = pair;
-        // SAFETY: the call has written so many mbufs, which nobody else has.
+        if let Some(unseen) = &mut self.unseen {
+            *unseen &= !(1 << pair);
+        }
+        // SAFETY: the calls have written so many mbufs, which nobody else has.
         unsafe { batch.assume_added(count) };
         count
     }
@@ -191,37 +218,50 @@ impl VhostQueue {
         self.gate().glance().map(|pass| Accepts::from_bits(pass.accepts))
     }
 
-    /// Asks the guest to tell when it sends, from now on; whether packets wait already, so that there is nothing to wait for.
+    /// Asks the guest to tell when it sends, until packets are received; whether packets may be waiting already, so that one
+    /// is to look ([`VhostQueue::receive`]) and then call this again. `false`: the guest will tell of the next packet.
     pub fn begin_wait(&mut self) -> bool {
+        if self.unseen.is_none() || self.gate().glance().is_none() {
+            self.ask();
+        }
+        let may_wait = self.unseen != Some(0);
+        if !may_wait {
+            // What has been told by the next time ends one wait only.
+            self.unseen = None;
+        }
+        may_wait
+    }
+
+    fn ask(&mut self) {
         self.kicks = self.served.guests.kicks(self.number.into());
         for kick in self.kicks.iter() {
             take_kick(kick.as_fd());
         }
-        let waiting = self.gate().enter(self.fenced, |pass, pairs| {
-            let mut waiting = false;
+        let asked = self.gate().enter(self.fenced, |pass, pairs| {
             for vring in vrings(pairs) {
                 // SAFETY: the device is there until the gate is left.
-                unsafe {
-                    sys::netvm_vhost_notify(pass.device, vring, 1);
-                    waiting |= sys::netvm_vhost_waiting(pass.device, vring) > 0;
-                }
+                unsafe { sys::netvm_vhost_notify(pass.device, vring, 1) };
             }
-            waiting
+            pairs
         });
-        waiting.unwrap_or(false)
+        self.telling = asked.is_some();
+        self.unseen = Some(asked.unwrap_or(0));
+        // The guest sees that it is to tell, or whoever looks now sees its packet.
+        fence(Ordering::SeqCst);
     }
 
-    /// What becomes readable when the guest sends, between [`VhostQueue::begin_wait`] and [`VhostQueue::end_wait`], to be
-    /// polled and not to be read; none if the guest cannot tell.
+    /// What becomes readable when a guest sends that has been asked to tell, to be polled and not to be read; none if it
+    /// cannot tell.
     #[must_use]
     pub fn arrivals(&self) -> &[OwnedFd] {
         &self.kicks
     }
 
-    /// The guest need not tell any more.
-    pub fn end_wait(&mut self) {
+    /// The guest does not tell any more.
+    #[cold]
+    fn end_wait(&mut self) {
         self.kicks = Arc::default();
-        self.gate().enter(self.fenced, hush);
+        (self.telling, self.unseen) = (false, None);
     }
 }
 

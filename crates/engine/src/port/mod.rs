@@ -46,7 +46,7 @@ pub(crate) trait Device: Send {
     fn is_flushed(&self) -> bool;
 
     /// The worker is about to sleep: what has to be done for [`Device::arrival`] to tell. Ends with the next
-    /// [`Device::receive`].
+    /// [`Device::receive`] that finds packets.
     fn prepare_wait(&mut self) {}
 
     /// How to learn of packets.

@@ -19,9 +19,7 @@ pub(crate) struct VhostDevice {
     unsent: Batch,
     /// Turns since the guest took a packet, while some are waiting.
     refused: u32,
-    /// The guest has been asked to tell of packets.
-    asked: bool,
-    /// Packets were there when it was asked.
+    /// Packets may be there that the guest does not tell of.
     ready: bool,
     // Packets land here.
     _memory: Arc<Memory>,
@@ -29,13 +27,7 @@ pub(crate) struct VhostDevice {
 
 impl VhostDevice {
     pub(crate) const fn new(queue: VhostQueue, memory: Arc<Memory>) -> Self {
-        Self { queue, unsent: Batch::new(), refused: 0, asked: false, ready: false, _memory: memory }
-    }
-
-    #[cold]
-    fn end_wait(&mut self) {
-        self.queue.end_wait();
-        (self.asked, self.ready) = (false, false);
+        Self { queue, unsent: Batch::new(), refused: 0, ready: false, _memory: memory }
     }
 }
 
@@ -49,9 +41,6 @@ impl Gathers for VhostDevice {
 impl Device for VhostDevice {
     #[inline]
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
-        if self.asked {
-            self.end_wait();
-        }
         self.queue.receive(&memory.pool, out, wanted);
     }
 
@@ -89,7 +78,6 @@ impl Device for VhostDevice {
 
     fn prepare_wait(&mut self) {
         self.ready = self.queue.begin_wait();
-        self.asked = true;
     }
 
     fn arrival(&self) -> Arrival<'_> {
