@@ -43,7 +43,8 @@ before(int device, void *message)
 {
 	uint32_t request = *(const uint32_t *)message;
 
-	ours.message(device, request, is_locked(request));
+	if (ours.message(device, request, is_locked(request)) != 0)
+		return RTE_VHOST_MSG_RESULT_ERR;
 	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
 }
 

@@ -46,8 +46,8 @@ struct netvm_vhost_callbacks {
 	void (*gone)(int device);
 	/** A vring was switched on or off. */
 	int (*vring)(int device, uint16_t vring, int enabled);
-	/** A message is about to be handled, by this thread; with the device's vrings locked if `locked`. */
-	void (*message)(int device, uint32_t request, int locked);
+	/** A message is about to be handled, by this thread; with the device's vrings locked if `locked`. Not 0: hang up instead. */
+	int (*message)(int device, uint32_t request, int locked);
 	/** It has been. Not called if it was refused. */
 	void (*handled)(int device, uint32_t request, int locked);
 };

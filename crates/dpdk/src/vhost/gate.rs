@@ -93,11 +93,19 @@ impl Gate {
 /// Waits until nobody is inside of a gate with what was open before. An owner stays for one burst, or until it has its core
 /// back.
 pub(super) fn quiesce(gates: &[Gate]) {
+    quiesce_within(gates, u32::MAX);
+}
+
+/// The same for so many looks, of which those after a thousand are 20 microseconds apart; whether nobody is inside any more.
+pub(super) fn quiesce_within(gates: &[Gate], looks: u32) -> bool {
     heavy_fence();
     for gate in gates {
         let mut tries = 0;
         while gate.busy.load(Ordering::Acquire) {
-            tries += 1;
+            if tries == looks {
+                return false;
+            }
+            tries = (tries + 1).min(u32::MAX - 1);
             if tries < 1000 {
                 std::hint::spin_loop();
             } else {
@@ -105,6 +113,7 @@ pub(super) fn quiesce(gates: &[Gate]) {
             }
         }
     }
+    true
 }
 
 const MEMBARRIER_PRIVATE_EXPEDITED: i32 = 1 << 3;

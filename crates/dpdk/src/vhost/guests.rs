@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dpdk_sys as sys;
 
 use super::flights::{self, Flights};
-use super::gate::{Gate, Pass, quiesce};
+use super::gate::{Gate, Pass, quiesce, quiesce_within};
 use super::{Accepts, VhostStatus, shrunk};
 use crate::Copier;
 
@@ -28,6 +28,8 @@ pub(super) const CALLBACKS: sys::netvm_vhost_callbacks = sys::netvm_vhost_callba
 /// types").
 const SET_MEM_TABLE: u32 = 5;
 const RESET_OWNER: u32 = 4;
+/// Looks for which a message that takes memory away waits for those who use it: some 5 ms.
+const PATIENCE: u32 = 1250;
 
 /// The sockets that are served.
 static SERVED: Mutex<Vec<Arc<Guests>>> = Mutex::new(Vec::new());
@@ -40,6 +42,8 @@ struct Device {
     ready: bool,
     /// It has taken back memory that it shares.
     shrunk: bool,
+    /// Its memory is being replaced.
+    suspended: bool,
     accepts: u8,
     /// Queue pairs to which the copier may copy, a bit each.
     copied: u64,
@@ -50,7 +54,7 @@ struct Device {
 
 impl Device {
     const fn usable(&self) -> bool {
-        self.ready && !self.shrunk
+        self.ready && !self.shrunk && !self.suspended
     }
 }
 
@@ -123,6 +127,7 @@ impl Guests {
                 number,
                 ready: false,
                 shrunk: false,
+                suspended: false,
                 accepts: 0,
                 copied: 0,
                 receiving: 0,
@@ -250,16 +255,40 @@ extern "C" fn gone(device: c_int) {
     shrunk::forget(device);
 }
 
-extern "C" fn message(device: c_int, request: u32, locked: c_int) {
+extern "C" fn message(device: c_int, request: u32, locked: c_int) -> c_int {
     shrunk::message(device, request == SET_MEM_TABLE);
+    if request == SET_MEM_TABLE && !suspend(device) {
+        return -1;
+    }
     if locked != 0 && flights::ends(request) {
         set_copied(device, false);
+    }
+    0
+}
+
+/// Keeps everybody out of a device whose memory is about to be replaced. When the library fails to do so, it takes the memory
+/// away, leaves the vrings as they were, and gives back their locks before it tells that the device is gone (DPDK 22.11 to
+/// 25.11): whoever then sends would write to what is not there. `false`: somebody waits inside for a lock that this thread
+/// has, and would be let in afterwards.
+fn suspend(device: c_int) -> bool {
+    let Some(guests) = of(device) else { return true };
+    guests.change(device, |devices, place| devices[place].suspended = true);
+    quiesce_within(&guests.gates, PATIENCE)
+}
+
+/// The memory has been replaced.
+fn resume(device: c_int) {
+    if let Some(guests) = of(device) {
+        guests.change(device, |devices, place| devices[place].suspended = false);
     }
 }
 
 extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
     match request {
-        SET_MEM_TABLE => shrunk::brought(device),
+        SET_MEM_TABLE => {
+            shrunk::brought(device);
+            resume(device);
+        }
         RESET_OWNER => shrunk::forget(device),
         _ => {}
     }
