@@ -167,3 +167,41 @@ fn shrink(name: &str, dma: VhostDma) {
     assert_eq!(told, 6);
     all_come_home(&mut rig);
 }
+
+#[test]
+fn a_guest_whose_new_memory_cannot_be_mapped_is_hung_up_on() {
+    let path = std::env::temp_dir().join(format!("netvm-unmappable-{}.sock", std::process::id()));
+    let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
+    let mut dice = Dice(u64::from(std::process::id()));
+    for visit in 0..400 {
+        let rogue = Rogue::connect(&path, if visit % 2 == 0 { ANY & !PACKED } else { ANY });
+        rogue.scribble(&mut dice);
+        std::thread::sleep(Duration::from_millis(2));
+        rogue.replace_by_unmappable();
+    }
+    assert!(goes_on(&mut rig), "{}", rig.story());
+    all_come_home(&mut rig);
+}
+
+/// A vhost-user message.
+const SET_VRING_ERR: u32 = 14;
+
+#[test]
+fn a_guest_that_says_it_has_more_buffers_than_its_ring_harms_nobody() {
+    let path = std::env::temp_dir().join(format!("netvm-more-{}.sock", std::process::id()));
+    let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
+    let mut dice = Dice(u64::from(std::process::id()));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(4) {
+        let rogue = Rogue::connect(&path, ANY & !PACKED);
+        rogue.scribble(&mut dice);
+        std::thread::sleep(Duration::from_millis(2));
+        for _ in 0..8 {
+            // The worker waits while it is handled, and finds much that is new.
+            rogue.send(SET_VRING_ERR, &[dice.roll() & 1, dice.roll() & 3], None);
+            rogue.scribble(&mut dice);
+        }
+    }
+    assert!(goes_on(&mut rig), "{}", rig.story());
+    all_come_home(&mut rig);
+}

@@ -124,6 +124,11 @@ impl Rogue {
         self.send(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.memfd.as_fd()));
     }
 
+    /// Says that its memory is a file that nobody can map.
+    pub fn replace_by_unmappable(&self) {
+        self.send(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.kick.as_fd()));
+    }
+
     fn write<const N: usize>(&self, at: u64, bytes: [u8; N]) {
         let at = (at as usize).min(MEMORY - N);
         // SAFETY: within the mapping, which others map as well: nothing else refers to it here.
