@@ -93,7 +93,7 @@ impl Gate {
 /// Waits until nobody is inside of a gate with what was open before. An owner stays for one burst, or until it has its core
 /// back.
 pub(super) fn quiesce(gates: &[Gate]) {
-    quiesce_within(gates, u32::MAX);
+    while !quiesce_within(gates, u32::MAX) {}
 }
 
 /// The same for so many looks, of which those after a thousand are 20 microseconds apart; whether nobody is inside any more.
@@ -105,7 +105,7 @@ pub(super) fn quiesce_within(gates: &[Gate], looks: u32) -> bool {
             if tries == looks {
                 return false;
             }
-            tries = (tries + 1).min(u32::MAX - 1);
+            tries += 1;
             if tries < 1000 {
                 std::hint::spin_loop();
             } else {
