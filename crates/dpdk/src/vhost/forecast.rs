@@ -8,6 +8,8 @@
 use dpdk_sys as sys;
 
 const PAIRS: usize = sys::NETVM_VHOST_MAX_PAIRS as usize;
+/// Packets that the library can be asked for at once.
+const BURST: u16 = sys::NETVM_VHOST_BURST as u16;
 /// Packets that the library copies at once out of a packed ring.
 const LEAST: u16 = 4;
 
@@ -20,18 +22,12 @@ impl Forecast {
         Self([0; PAIRS])
     }
 
-    /// Calls `ask` for packets of a pair, with what there are already and how many more it is to bring, at most `burst`,
+    /// Calls `ask` for packets of a pair, with what there are already and how many more it is to bring, at most 32,
     /// until it brings fewer, or there are `most`; returns how many there are.
     #[inline(always)]
-    pub(super) fn gather(
-        &mut self,
-        pair: u32,
-        most: u16,
-        burst: u16,
-        mut ask: impl FnMut(u16, u16) -> u16,
-    ) -> u16 {
+    pub(super) fn gather(&mut self, pair: u32, most: u16, mut ask: impl FnMut(u16, u16) -> u16) -> u16 {
         let Some(last) = self.0.get_mut(pair as usize) else { return 0 };
-        let mut asked = (u16::from(*last) + 1).next_power_of_two().max(LEAST).min(most).min(burst);
+        let mut asked = (u16::from(*last) + 1).next_power_of_two().max(LEAST).min(most).min(BURST);
         let mut count = 0;
         loop {
             let brought = ask(count, asked).min(asked);
@@ -39,7 +35,7 @@ impl Forecast {
             if brought < asked || count == most {
                 break;
             }
-            asked = (most - count).min(burst);
+            asked = (most - count).min(BURST);
         }
         *last = count.min(u8::MAX.into()) as u8;
         count
@@ -55,7 +51,7 @@ mod tests {
         let mut forecast = Forecast::new();
         let mut gather = |has: u16| {
             let mut asked = Vec::new();
-            let count = forecast.gather(63, 64, 32, |before, more| {
+            let count = forecast.gather(63, 64, |before, more| {
                 asked.push(more);
                 more.min(has - before)
             });
@@ -69,7 +65,7 @@ mod tests {
         assert_eq!(gather(16), (16, vec![16, 32]));
         assert_eq!(gather(0), (0, vec![32]));
         assert_eq!(gather(0), (0, vec![4]));
-        assert_eq!(forecast.gather(0, 2, 32, |_, more| more), 2);
-        assert_eq!(forecast.gather(64, 2, 32, |_, more| more), 0);
+        assert_eq!(forecast.gather(0, 2, |_, more| more), 2);
+        assert_eq!(forecast.gather(64, 2, |_, more| more), 0);
     }
 }

@@ -109,7 +109,7 @@ impl VhostQueue {
             }
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
-            let count = forecast.gather(pair, most, BURST as u16, |before, more| {
+            let count = forecast.gather(pair, most, |before, more| {
                 let spare = spare.wrapping_add(before.into());
                 // SAFETY: the device is there until the gate is left; there is room for `before` pointers and `more`, and
                 // the pool is alive.
