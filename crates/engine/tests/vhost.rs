@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use guest::{Guest, Running, socket, turn};
 use guests::{
-    SOON, connected, flood, frames, goes_on, host, leaves_work, no_cell_is_lost, segments, swallow, transfer,
-    view,
+    SOON, connected, flood, frames, goes_on, host, leaves_work, no_cell_is_lost, segments, swallow,
+    swallow_by, transfer, view,
 };
 use netvm_config::model::{
     EngineConfig, Forward, Guard, Host, Idle, OnFailure, Police, PortKind, Rate, VhostDma, VhostMode,
@@ -290,13 +290,7 @@ fn silent_guests_cost_no_time() {
     let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host(&[&a, &b])).unwrap();
-    let guests = ["", ",packed_vq=1"].into_iter().zip([&a, &b]).map(|(rings, socket)| {
-        let mut guest = Guest::new(socket);
-        guest.device = rings;
-        guest.arguments = vec!["--forward-mode=rxonly", "--port-topology=loop"];
-        guest.start()
-    });
-    let guests: Vec<_> = guests.collect();
+    let guests = (swallow(&a), swallow_by(&b, ",packed_vq=1"));
     for id in 0..2 {
         connected(&mut rig, id);
     }

@@ -8,13 +8,13 @@
 mod rogue;
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 use netvm_engine::{Engine, Notice};
-use rogue::{Dice, Rogue};
+use rogue::{Dice, Rogue, SET_VRING_ERR};
 use support::{Rig, group, port, source};
 
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
@@ -26,6 +26,10 @@ const EVENT_INDEX: u64 = 1 << 29;
 const VERSION_1: u64 = 1 << 32;
 const PACKED: u64 = 1 << 34;
 const ANY: u64 = CSUM | TSO | MERGEABLE | INDIRECT | EVENT_INDEX | VERSION_1 | PACKED;
+
+fn socket(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()))
+}
 
 /// Source, sink, and a port for a rogue, which gets what is flooded.
 fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
@@ -82,7 +86,7 @@ fn nor_does_it_if_a_dma_engine_copies() {
 /// A guest that writes and says nonsense.
 fn noise(name: &str, dma: VhostDma) {
     let seconds = std::env::var("NETVM_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
-    let path = std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()));
+    let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -135,7 +139,7 @@ fn so_is_one_to_which_a_dma_engine_copies() {
 
 /// A guest that takes back memory, again and again.
 fn shrink(name: &str, dma: VhostDma) {
-    let path = std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()));
+    let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
     let mut dice = Dice(u64::from(std::process::id()));
     let fault = |engine: &Engine| engine.ports().into_iter().find(|port| port.id.0 == 2).unwrap().fault;
@@ -170,7 +174,7 @@ fn shrink(name: &str, dma: VhostDma) {
 
 #[test]
 fn a_guest_whose_new_memory_cannot_be_mapped_is_hung_up_on() {
-    let path = std::env::temp_dir().join(format!("netvm-unmappable-{}.sock", std::process::id()));
+    let path = socket("unmappable");
     let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
     let mut dice = Dice(u64::from(std::process::id()));
     for visit in 0..400 {
@@ -183,12 +187,9 @@ fn a_guest_whose_new_memory_cannot_be_mapped_is_hung_up_on() {
     all_come_home(&mut rig);
 }
 
-/// A vhost-user message.
-const SET_VRING_ERR: u32 = 14;
-
 #[test]
 fn a_guest_that_says_it_has_more_buffers_than_its_ring_harms_nobody() {
-    let path = std::env::temp_dir().join(format!("netvm-more-{}.sock", std::process::id()));
+    let path = socket("more");
     let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
     let mut dice = Dice(u64::from(std::process::id()));
     let start = Instant::now();

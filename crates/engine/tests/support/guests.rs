@@ -118,7 +118,13 @@ pub fn flood(path: &Path) -> Running {
 
 /// One that swallows all.
 pub fn swallow(path: &Path) -> Running {
+    swallow_by(path, "")
+}
+
+/// The same with such rings (`Guest::device`).
+pub fn swallow_by(path: &Path, rings: &str) -> Running {
     let mut guest = Guest::new(path);
+    guest.device = rings;
     guest.arguments = vec!["--forward-mode=rxonly", "--port-topology=loop"];
     guest.start()
 }

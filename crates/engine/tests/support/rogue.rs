@@ -23,6 +23,7 @@ const SET_VRING_ADDR: u32 = 9;
 const SET_VRING_BASE: u32 = 10;
 const SET_VRING_KICK: u32 = 12;
 const SET_VRING_CALL: u32 = 13;
+pub const SET_VRING_ERR: u32 = 14;
 
 const MEMORY: usize = 4 << 20;
 /// Where the guest says that its memory is in its own address space.
