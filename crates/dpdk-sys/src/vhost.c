@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <linux/virtio_net.h>
 
@@ -37,7 +38,7 @@ is_locked(uint32_t request)
 	return request < 32 && (locked >> request & 1);
 }
 
-/* A message begins with its number (vhost-user, "Message Specification"). */
+/* A message begins with its number; what it says is behind 12 bytes (vhost-user, "Message Specification"). */
 static enum rte_vhost_msg_result
 before(int device, void *message)
 {
@@ -53,8 +54,13 @@ after(int device, void *message)
 {
 	uint32_t request = *(const uint32_t *)message;
 
+	uint64_t word;
+	int refused;
+
+	memcpy(&word, (const char *)message + 12, sizeof(word));
+	refused = ours.refused(device, request, word);
 	ours.handled(device, request, is_locked(request));
-	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+	return refused ? RTE_VHOST_MSG_RESULT_ERR : RTE_VHOST_MSG_RESULT_NOT_HANDLED;
 }
 
 static const struct rte_vhost_user_extern_ops hooks = { .pre_msg_handle = before, .post_msg_handle = after };
@@ -171,6 +177,14 @@ netvm_vhost_kick(int device, uint16_t vring)
 	struct rte_vhost_vring ring;
 
 	return rte_vhost_get_vhost_vring(device, vring, &ring) == 0 ? ring.kickfd : -ENODEV;
+}
+
+int
+netvm_vhost_call(int device, uint16_t vring)
+{
+	struct rte_vhost_vring ring;
+
+	return rte_vhost_get_vhost_vring(device, vring, &ring) == 0 ? ring.callfd : -ENODEV;
 }
 
 int

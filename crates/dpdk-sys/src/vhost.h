@@ -50,6 +50,8 @@ struct netvm_vhost_callbacks {
 	int (*message)(int device, uint32_t request, int locked);
 	/** It has been. Not called if it was refused. */
 	void (*handled)(int device, uint32_t request, int locked);
+	/** Called before that, with the first word of what it says. Not 0: hang up afterwards. */
+	int (*refused)(int device, uint32_t request, uint64_t word);
 };
 
 /** Memory that a guest shares, where it is mapped here. */
@@ -86,6 +88,9 @@ uint32_t netvm_vhost_memory(int device, struct netvm_vhost_piece pieces[NETVM_VH
 
 /** The eventfd by which a guest tells of a vring, or a negative number. */
 int netvm_vhost_kick(int device, uint16_t vring);
+
+/** The descriptor by which a guest is told of a vring, or a negative number. */
+int netvm_vhost_call(int device, uint16_t vring);
 
 /** Whether the guest is to tell of packets that it sends by a vring. */
 int netvm_vhost_notify(int device, uint16_t vring, int enable);

@@ -11,11 +11,15 @@
 //! both sides. The server's is `membarrier(2)`, which makes every thread of the process pass a full fence, so that the
 //! owner's can be one for the compiler alone: an entry costs two stores and a load of lines that nobody else writes. Where
 //! the kernel has no `membarrier`, the owner's is a real one.
+//!
+//! `busy` is more than a flag: see `stall`.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use dpdk_sys as sys;
+
+use super::stall::Stay;
 
 /// What an owner needs to know to move packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +58,7 @@ impl Pass {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Gate {
-    busy: AtomicBool,
+    pub(super) busy: Stay,
     state: AtomicU64,
     /// The queue pairs to receive by, a bit each. The library refuses those that the device does not have.
     receive_pairs: AtomicU64,
@@ -70,7 +74,7 @@ impl Gate {
     /// Does something with the device if the gate is open: its pass and the pairs to receive by. For the owner of the queue.
     #[inline(always)]
     pub(super) fn enter<R>(&self, fenced: bool, inside: impl FnOnce(Pass, u64) -> R) -> Option<R> {
-        self.busy.store(true, Ordering::Relaxed);
+        self.busy.begin();
         if fenced {
             fence(Ordering::SeqCst);
         } else {
@@ -78,7 +82,7 @@ impl Gate {
         }
         let pass = Pass::from_word(self.state.load(Ordering::Acquire));
         let result = pass.map(|pass| inside(pass, self.receive_pairs.load(Ordering::Relaxed)));
-        self.busy.store(false, Ordering::Release);
+        self.busy.end();
         result
     }
 
@@ -101,7 +105,7 @@ pub(super) fn quiesce_within(gates: &[Gate], looks: u32) -> bool {
     heavy_fence();
     for gate in gates {
         let mut tries = 0;
-        while gate.busy.load(Ordering::Acquire) {
+        while gate.busy.is_inside() {
             if tries == looks {
                 return false;
             }
@@ -137,7 +141,7 @@ fn heavy_fence() {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
 
     use super::*;
 

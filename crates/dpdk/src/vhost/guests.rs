@@ -1,15 +1,17 @@
 //! What is known of the guests of each socket, and the calls by which the library tells.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use dpdk_sys as sys;
 
 use super::flights::{self, Flights};
 use super::gate::{Gate, Pass, quiesce, quiesce_within};
-use super::{Accepts, VhostStatus, shrunk};
+use super::stall::{self, Stay};
+use super::{Accepts, BAR, VhostStatus, call, shrunk};
 use crate::Copier;
 
 const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
@@ -22,12 +24,15 @@ pub(super) const CALLBACKS: sys::netvm_vhost_callbacks = sys::netvm_vhost_callba
     vring: Some(vring),
     message: Some(message),
     handled: Some(handled),
+    refused: Some(refused),
 };
 
 /// The message that brings the guest's memory, and the one that takes everything back (vhost-user, "Front-end message
 /// types").
 const SET_MEM_TABLE: u32 = 5;
 const RESET_OWNER: u32 = 4;
+/// The one that brings a descriptor by which the guest is told.
+const SET_VRING_CALL: u32 = 13;
 /// Looks for which a message that takes memory away waits for those who use it: some 5 ms.
 const PATIENCE: u32 = 1250;
 
@@ -42,6 +47,8 @@ struct Device {
     ready: bool,
     /// It has taken back memory that it shares.
     shrunk: bool,
+    /// It has had a thread wait where the guest is told of packets.
+    blocking: bool,
     /// Its memory is being replaced.
     suspended: bool,
     accepts: u8,
@@ -54,7 +61,7 @@ struct Device {
 
 impl Device {
     const fn usable(&self) -> bool {
-        self.ready && !self.shrunk && !self.suspended
+        self.ready && !self.shrunk && !self.blocking && !self.suspended
     }
 }
 
@@ -72,6 +79,12 @@ pub(crate) struct Guests {
     pub(super) flights: Option<Flights>,
     /// How often a guest has shrunk its memory.
     pub(super) shrinks: AtomicU32,
+    /// How often a guest has had a thread wait.
+    pub(super) stalls: AtomicU32,
+    /// Until when no guest is let in after one has.
+    barred: Mutex<Option<Instant>>,
+    /// Where threads are that tell guests of packets outside of the gates.
+    visits: Mutex<Vec<Arc<Stay>>>,
 }
 
 impl Guests {
@@ -89,6 +102,9 @@ impl Guests {
             epoch: AtomicU16::new(0),
             flights: copier.map(Flights::new),
             shrinks: AtomicU32::new(0),
+            stalls: AtomicU32::new(0),
+            barred: Mutex::default(),
+            visits: Mutex::default(),
         });
         served.push(Arc::clone(&guests));
         Some(guests)
@@ -103,12 +119,14 @@ impl Guests {
         let Some(device) = devices.iter().rev().find(|device| device.usable()) else {
             return VhostStatus {
                 shrunk: devices.iter().any(|device| device.shrunk),
+                blocking: self.is_barred() || devices.iter().any(|device| device.blocking),
                 ..VhostStatus::default()
             };
         };
         VhostStatus {
             connected: true,
             shrunk: false,
+            blocking: false,
             queue_pairs: (device.receiving | device.sending).count_ones() as u16,
             accepts: Accepts::from_bits(device.accepts),
         }
@@ -127,6 +145,7 @@ impl Guests {
                 number,
                 ready: false,
                 shrunk: false,
+                blocking: self.is_barred(),
                 suspended: false,
                 accepts: 0,
                 copied: 0,
@@ -148,6 +167,7 @@ impl Guests {
             });
             gate.set(open, pairs);
         }
+        stall::wake();
     }
 
     /// Closes the gates if the device has them. Nothing is asked of the library, which handles messages at the same time.
@@ -160,11 +180,47 @@ impl Guests {
         device.shrunk = true;
         self.shrinks.fetch_add(1, Ordering::Relaxed);
         if current == Some(number) {
-            for (gate, kicks) in self.gates.iter().zip(&self.kicks) {
-                *lock(kicks) = Arc::default();
-                gate.set(None, 0);
-            }
+            self.close_gates();
         }
+    }
+
+    fn close_gates(&self) {
+        for (gate, kicks) in self.gates.iter().zip(&self.kicks) {
+            *lock(kicks) = Arc::default();
+            gate.set(None, 0);
+        }
+    }
+
+    fn is_barred(&self) -> bool {
+        lock(&self.barred).is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Cuts off whoever is connected, and lets nobody in for a while: who may do again at once what it did could have
+    /// workers wait for most of the time.
+    fn bar(&self) {
+        let mut devices = lock(&self.devices);
+        *lock(&self.barred) = Some(Instant::now() + BAR);
+        devices.iter_mut().for_each(|device| device.blocking = true);
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+        self.close_gates();
+    }
+
+    /// Where threads may be made to wait.
+    fn each_stay(&self, mut look: impl FnMut(&Stay)) {
+        self.gates.iter().for_each(|gate| look(&gate.busy));
+        lock(&self.visits).iter().for_each(|stay| look(stay));
+    }
+
+    /// Does what may tell guests of packets, outside of the gates.
+    fn visit<R>(&self, inside: impl FnOnce() -> R) -> R {
+        let stay = Arc::new(Stay::default());
+        lock(&self.visits).push(Arc::clone(&stay));
+        stay.begin();
+        stall::wake();
+        let result = inside();
+        stay.end();
+        lock(&self.visits).retain(|other| !Arc::ptr_eq(other, &stay));
+        result
     }
 }
 
@@ -189,8 +245,7 @@ fn kicks_of(device: i32, pairs: u64) -> Arc<[OwnedFd]> {
         let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
         // SAFETY: a new descriptor, which nobody else has.
         let own = (own >= 0).then(|| unsafe { OwnedFd::from_raw_fd(own) })?;
-        let kind = std::fs::read_link(format!("/proc/self/fd/{}", own.as_raw_fd()));
-        (kind.ok()?.as_os_str() == "anon_inode:[eventfd]").then_some(own)
+        call::is_eventfd(&own).then_some(own)
     };
     let all = (0..MAX_PAIRS).filter(|pair| pairs >> pair & 1 == 1).map(of);
     all.collect::<Option<Vec<_>>>().map_or_else(Arc::default, Arc::from)
@@ -240,7 +295,7 @@ extern "C" fn left(device: c_int) {
         });
         quiesce(&guests.gates);
         if let Some(flights) = &guests.flights {
-            flights.end(device, false);
+            guests.visit(|| flights.end(device, false));
         }
     }
 }
@@ -298,12 +353,18 @@ extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
     shrunk::handled();
 }
 
+/// Whether to hang up after a message that has been handled, while nobody may use what it has brought yet.
+extern "C" fn refused(device: c_int, request: u32, word: u64) -> c_int {
+    let is_refused = request == SET_VRING_CALL && !call::is_fit(device, word as u8);
+    (is_refused || of(device).is_some_and(|guests| guests.is_barred())).into()
+}
+
 /// Within a message that locks the vrings: takes a device's rings from the copier, or gives them back.
 fn set_copied(device: c_int, copied: bool) {
     let Some(guests) = of(device) else { return };
     let Some(flights) = &guests.flights else { return };
     if !copied {
-        flights.end(device, true);
+        guests.visit(|| flights.end(device, true));
     }
     guests.change(device, |devices, place| {
         let known = &mut devices[place];
@@ -332,6 +393,28 @@ extern "C" fn vring(device: c_int, vring: u16, enabled: c_int) -> c_int {
 pub(super) fn close(device: c_int) {
     for guests in lock(&SERVED).iter() {
         guests.cut_off(device);
+    }
+}
+
+/// Whether anybody may be made to wait by a guest.
+pub(super) fn is_used() -> bool {
+    lock(&SERVED).iter().any(|guests| {
+        let mut used = guests.gates.iter().any(|gate| gate.glance().is_some());
+        guests.each_stay(|stay| used |= stay.is_inside());
+        used
+    })
+}
+
+/// Frees those who are, and bars their guests.
+pub(super) fn look() {
+    let served = lock(&SERVED).clone();
+    for guests in served {
+        let mut stalled = false;
+        guests.each_stay(|stay| stalled |= stay.is_stalled());
+        if stalled {
+            guests.bar();
+            guests.each_stay(Stay::free);
+        }
     }
 }
 

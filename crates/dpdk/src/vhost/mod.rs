@@ -8,12 +8,14 @@
 //! The library serves the sockets in a thread of its own, which frees a device when its guest goes. How that thread and
 //! those that move packets keep out of each other's way is in `gate`.
 
+mod call;
 mod flights;
 mod forecast;
 mod gate;
 mod guests;
 mod queue;
 mod shrunk;
+mod stall;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dpdk_sys as sys;
 
@@ -95,8 +98,8 @@ pub enum VhostError {
         /// The path.
         path: PathBuf,
     },
-    /// Nothing would hold what a guest does to its memory against netvm.
-    #[error("{path}: cannot be served: no thread or descriptor to watch over guests' memory: {}", reason(*.errno))]
+    /// Nothing would hold what a guest does to what it shares against netvm.
+    #[error("{path}: cannot be served: no thread or descriptor to watch over guests: {}", reason(*.errno))]
     Watch {
         /// The socket.
         path: PathBuf,
@@ -116,14 +119,20 @@ pub enum VhostError {
     },
 }
 
+/// For how long no guest is let in after one has had netvm wait where it is told of packets.
+pub const BAR: Duration = Duration::from_secs(10);
+
 /// What is known of the guest of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VhostStatus {
-    /// Its driver is ready, and it has not shrunk its memory.
+    /// Its driver is ready, and it is not cut off.
     pub connected: bool,
     /// It has taken back memory that it shares (its file is shorter than what was mapped). It is cut off until it connects
     /// again.
     pub shrunk: bool,
+    /// It has handed over a descriptor to be told of packets by that nobody can write to without waiting. It is cut off until
+    /// it connects again, which it may after [`BAR`].
+    pub blocking: bool,
     /// Queue pairs that it uses.
     pub queue_pairs: u16,
     /// What it takes.
@@ -154,7 +163,10 @@ impl VhostPort {
         if options.queues == 0 || u32::from(options.queues) > sys::NETVM_VHOST_MAX_PAIRS {
             return Err(VhostError::Queues { path, queues: options.queues });
         }
-        if let Err(errno) = shrunk::watch(guests::close) {
+        let watched = stall::Watched { is_used: guests::is_used, look: guests::look };
+        let watching =
+            shrunk::watch(guests::close).and_then(|()| call::prepare()).and_then(|()| stall::watch(watched));
+        if let Err(errno) = watching {
             return Err(VhostError::Watch { path, errno });
         }
         let fenced = gate::prepare();
@@ -205,6 +217,12 @@ impl VhostPort {
     #[must_use]
     pub fn shrinks(&self) -> u32 {
         self.0.guests.shrinks.load(Ordering::Relaxed)
+    }
+
+    /// How often one has had netvm wait where it is told of packets.
+    #[must_use]
+    pub fn stalls(&self) -> u32 {
+        self.0.guests.stalls.load(Ordering::Relaxed)
     }
 }
 
