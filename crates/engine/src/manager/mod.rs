@@ -183,8 +183,8 @@ pub enum Notice {
         /// Cells taken back.
         cells: u64,
     },
-    /// A capture could not be read or written to its end; told when its port is closed. Or a guest has taken back memory
-    /// that it shares.
+    /// A capture could not be read or written to its end; told when its port is closed. Or a guest was cut off: it has
+    /// taken back memory that it shares, or made netvm wait.
     PortFault {
         /// The port.
         port: PortId,

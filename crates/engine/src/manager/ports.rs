@@ -100,8 +100,8 @@ pub(super) struct PortState {
     pub(super) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
-    /// Faults of its guests that were told of.
-    told: u32,
+    /// Faults of its guests that were told of: memory taken back, threads that were made to wait.
+    told: [u32; 2],
     missed: Vec<Missed>,
 }
 
@@ -127,8 +127,13 @@ impl PortState {
 
     /// What ended it early.
     pub(super) fn fault(&self) -> Option<String> {
-        if self.vhost.as_ref().is_some_and(|port| port.status().shrunk) {
-            return Some(SHRUNK.to_owned());
+        if let Some(status) = self.vhost.as_ref().map(VhostPort::status) {
+            if status.shrunk {
+                return Some(SHRUNK.to_owned());
+            }
+            if status.blocking {
+                return Some(blocking());
+            }
         }
         if let Some(name) = self.copier().filter(|copier| copier.stuck).map(|copier| copier.name) {
             return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
@@ -143,8 +148,13 @@ impl PortState {
 
     /// What a guest has done since the last call.
     pub(super) fn new_fault(&mut self) -> Option<String> {
-        let count = self.vhost.as_ref()?.shrinks();
-        (std::mem::replace(&mut self.told, count) != count).then(|| SHRUNK.to_owned())
+        let port = self.vhost.as_ref()?;
+        let now = [port.shrinks(), port.stalls()];
+        let [shrinks, stalls] = std::mem::replace(&mut self.told, now);
+        if stalls != now[1] {
+            return Some(blocking());
+        }
+        (shrinks != now[0]).then(|| SHRUNK.to_owned())
     }
 
     /// Packets that its device dropped before a worker saw them, since it was opened.
@@ -169,6 +179,14 @@ impl PortState {
 }
 
 const SHRUNK: &str = "the guest took back memory that it shares; it is cut off until it connects again";
+
+fn blocking() -> String {
+    format!(
+        "the guest is to be told of packets by a descriptor that made netvm wait; it is cut off until it connects again, \
+         after {} s at the earliest",
+        dpdk::VHOST_BAR.as_secs()
+    )
+}
 
 /// Entries of the rings of a port to a router's kernel, which gets thousands of packets a second and not millions.
 const PUNT_RING: u32 = 256;
@@ -236,7 +254,7 @@ pub(super) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
-        told: 0,
+        told: [0; 2],
         missed: opened.missed,
     };
     let queue = |(worker, devices): (WorkerId, _)| {

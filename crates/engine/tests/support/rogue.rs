@@ -1,6 +1,7 @@
 //! A guest that speaks vhost-user well enough to be let in, and then writes what it likes into its rings.
 //!
 //! Messages are those of QEMU's `docs/interop/vhost-user.rst`, rings those of virtio 1.2 section 2.7.
+#![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{IoSlice, Read, Write};
@@ -22,7 +23,7 @@ const SET_VRING_NUM: u32 = 8;
 const SET_VRING_ADDR: u32 = 9;
 const SET_VRING_BASE: u32 = 10;
 const SET_VRING_KICK: u32 = 12;
-const SET_VRING_CALL: u32 = 13;
+pub const SET_VRING_CALL: u32 = 13;
 pub const SET_VRING_ERR: u32 = 14;
 
 const MEMORY: usize = 4 << 20;
@@ -134,6 +135,37 @@ impl Rogue {
         let at = (at as usize).min(MEMORY - N);
         // SAFETY: within the mapping, which others map as well: nothing else refers to it here.
         unsafe { self.memory.add(at).cast::<[u8; N]>().write_volatile(bytes) };
+    }
+
+    /// Offers a ring full of buffers, for the `turn`th time from 1 on: empty ones, or frames to all in its transmit ring. Asks
+    /// to be told once they are used.
+    pub fn offer(&self, ring: u64, turn: u16) {
+        const BYTES: u64 = 2048;
+        let at = ring * RING;
+        for n in 0..u64::from(ENTRIES) {
+            let buffer = 0x10_0000 * (1 + ring) + n * BYTES;
+            let (length, flags) = if ring == 0 { (BYTES, 2u16) } else { (72, 0) };
+            // Behind the virtio-net header.
+            self.write(buffer + 12, [0xff; 6]);
+            self.write(at + n * 16, buffer.to_ne_bytes());
+            self.write(at + n * 16 + 8, (length as u32).to_ne_bytes());
+            self.write(at + n * 16 + 12, flags.to_ne_bytes());
+            self.write(at + AVAILABLE + 4 + n * 2, (n as u16).to_ne_bytes());
+        }
+        self.write(at + AVAILABLE, [0; 2]);
+        self.write(at + AVAILABLE + 2, (turn * ENTRIES as u16).to_ne_bytes());
+    }
+
+    /// How many buffers of a ring have been used.
+    pub fn used(&self, ring: u64) -> u16 {
+        // SAFETY: within the mapping, and aligned; others write there.
+        unsafe { self.memory.add((ring * RING + USED + 2) as usize).cast::<u16>().read_volatile() }
+    }
+
+    /// The other side has hung up.
+    pub fn is_alone(&mut self) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        !matches!(self.socket.read(&mut [0; 512]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
     /// Some hundred writes to its rings: some of them nonsense, most nearly right, as these get furthest.

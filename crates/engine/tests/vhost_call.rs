@@ -1,0 +1,189 @@
+//! Guests that want to be told of packets by what cannot be written to: nobody waits for them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "support/rogue.rs"]
+mod rogue;
+mod support;
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use netvm_config::model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
+use netvm_engine::{Engine, Notice};
+use rogue::{Rogue, SET_VRING_CALL};
+use rustix::event::{EventfdFlags, eventfd};
+use support::{Rig, group, port, source};
+
+const VERSION_1: u64 = 1 << 32;
+const SOON: Duration = Duration::from_secs(30);
+
+fn socket(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()))
+}
+
+/// Source, sink, and a port for a rogue, which gets what is flooded.
+fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
+    let mut rig = Rig::new(&EngineConfig::default());
+    let kind = PortKind::VhostUser { path: path.to_owned(), mode: VhostMode::Server, dma };
+    let mut ports =
+        vec![port(0, "in", source(60, None, false)), port(1, "out", PortKind::Sink), port(2, "rogue", kind)];
+    for port in &mut ports {
+        port.policy.forward = Forward::Normal;
+        port.group = Some(netvm_engine::GroupId(0));
+    }
+    match rig.engine.apply(&Host { groups: vec![group(0, 4096, 2048)], ports, ..Host::default() }) {
+        Ok(_) => Some(rig),
+        Err(error) if error.to_string().contains("no DMA device") => {
+            println!("SKIP: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// An eventfd whose count has no room, in blocking mode.
+fn full_eventfd() -> OwnedFd {
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    fd
+}
+
+fn own_eventfd() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+/// Others with no room, and their other ends.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (end, fd) = rustix::pipe::pipe().unwrap();
+    fill(fd.try_clone().unwrap().into());
+    (fd, end)
+}
+
+fn full_socket() -> (OwnedFd, OwnedFd) {
+    let (end, socket) = UnixStream::pair().unwrap();
+    fill(OwnedFd::from(socket.try_clone().unwrap()).into());
+    (socket.into(), end.into())
+}
+
+fn fill(mut file: std::fs::File) {
+    rustix::io::ioctl_fionbio(&file, true).unwrap();
+    while file.write(&[0; 1]).is_ok() {}
+    rustix::io::ioctl_fionbio(&file, false).unwrap();
+}
+
+fn fault(engine: &Engine) -> Option<String> {
+    engine.ports().into_iter().find(|port| port.id.0 == 2).unwrap().fault
+}
+
+fn is_up(engine: &Engine) -> bool {
+    engine.ports().iter().any(|port| port.id.0 == 2 && port.link == Some(true))
+}
+
+/// Longest time in which nothing left by the sink, until `done` and a little longer.
+fn longest_silence(rig: &mut Rig, mut done: impl FnMut(&Engine) -> bool) -> Duration {
+    let (mut sent, mut since, mut longest) = (rig.sent(1), Instant::now(), Duration::ZERO);
+    let mut end = None;
+    let over = rig.until(SOON, |engine| {
+        let now = engine.ports().iter().find(|port| port.id.0 == 1).unwrap().tx_packets;
+        if now != sent {
+            (sent, since) = (now, Instant::now());
+        }
+        longest = longest.max(since.elapsed());
+        if end.is_none() && done(engine) {
+            end = Some(Instant::now());
+        }
+        end.is_some_and(|end| end.elapsed() > Duration::from_millis(500))
+    });
+    assert!(over, "silent for {longest:?}: {}", rig.story());
+    longest
+}
+
+/// A rogue that is to be told of a ring by such a descriptor.
+fn connect(path: &Path, ring: u64, fd: &OwnedFd) -> Rogue {
+    let rogue = Rogue::connect(path, VERSION_1);
+    rogue.send(SET_VRING_CALL, &[ring], Some(fd.as_fd()));
+    rogue.offer(ring, 1);
+    rogue
+}
+
+/// What a full eventfd for a ring does to others.
+fn full_count(name: &str, dma: VhostDma, ring: u64) {
+    let path = socket(name);
+    // Where an engine copies, what is under way when the rogue leaves is told of, too.
+    let most = if dma == VhostDma::Off { 1 } else { 2 };
+    let Some(mut rig) = rig(&path, dma) else { return };
+    let fd = full_eventfd();
+    let rogue = connect(&path, ring, &fd);
+    let silence = longest_silence(&mut rig, |engine| fault(engine).is_some());
+    let told = Instant::now();
+    println!("{name}: nothing was sent for {silence:?}");
+    assert!(silence < Duration::from_secs(1), "{silence:?}");
+    assert!(fault(&rig.engine).unwrap().contains("made netvm wait"), "{}", rig.story());
+    // Nobody looks at its rings any more.
+    let used = rogue.used(ring);
+    assert!(used > 0 && !is_up(&rig.engine));
+    rogue.offer(ring, 2);
+    longest_silence(&mut rig, |_| true);
+    assert_eq!(rogue.used(ring), used);
+    drop(rogue);
+    // Nor can it do the same again at once, and others come in after a while.
+    let mut tries = 0;
+    let in_again = rig.until(SOON, |engine| {
+        let mut rogue = connect(&path, 1 - ring, &own_eventfd());
+        let start = Instant::now();
+        while !rogue.is_alone() && start.elapsed() < Duration::from_secs(1) && !is_up(engine) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        tries += 1;
+        is_up(engine) && rogue.used(1 - ring) > 0
+    });
+    assert!(in_again && tries > 1 && told.elapsed() > Duration::from_secs(8), "{tries} {}", rig.story());
+    assert_eq!(fault(&rig.engine), None);
+    let notices = rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count();
+    assert!((1..=most).contains(&notices), "{notices}");
+}
+
+#[test]
+fn nobody_waits_for_a_full_eventfd_when_packets_are_sent() {
+    full_count("call-sent", VhostDma::Off, 0);
+}
+
+#[test]
+fn nor_when_packets_are_taken() {
+    full_count("call-taken", VhostDma::Off, 1);
+}
+
+#[test]
+fn nor_when_a_dma_engine_has_copied() {
+    full_count("call-dma", VhostDma::Device("dma_skeleton0".to_owned()), 0);
+}
+
+/// A guest that is to be told by what is no eventfd.
+fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
+    for ring in [0, 1] {
+        let path = socket(name);
+        let mut rig = rig(&path, VhostDma::Off).unwrap();
+        let mut rogue = connect(&path, ring, fd);
+        let silence = longest_silence(&mut rig, |_| rogue.is_alone());
+        assert!(silence < Duration::from_secs(1), "{silence:?}");
+        assert!(rig.until(SOON, |engine| !is_up(engine)), "{}", rig.story());
+        assert_eq!(fault(&rig.engine), None);
+        // It comes in as soon as it has a better one.
+        let _rogue = connect(&path, ring, &own_eventfd());
+        assert!(rig.until(SOON, is_up), "{}", rig.story());
+    }
+}
+
+#[test]
+fn a_guest_that_wants_to_be_told_by_a_pipe_is_hung_up_on() {
+    no_eventfd("call-pipe", &full_pipe());
+}
+
+#[test]
+fn so_is_one_that_wants_to_be_told_by_a_socket() {
+    no_eventfd("call-socket", &full_socket());
+}
