@@ -68,7 +68,9 @@ static const struct rte_vhost_user_extern_ops hooks = { .pre_msg_handle = before
 static int
 met(int device)
 {
-	return rte_vhost_extern_callback_register(device, &hooks, NULL);
+	int error = rte_vhost_extern_callback_register(device, &hooks, NULL);
+
+	return error == 0 ? ours.met(device) : error;
 }
 
 static int

@@ -38,6 +38,8 @@ enum netvm_vhost_accepts {
 
 /** Called by the thread that serves the sockets, or by the one that closes a port. */
 struct netvm_vhost_callbacks {
+	/** A guest has connected. Not 0: hang up. */
+	int (*met)(int device);
 	/** A guest's driver is ready. */
 	int (*arrived)(int device);
 	/** It is not any more: nobody may use the device after this returns. */

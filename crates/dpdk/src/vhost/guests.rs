@@ -8,16 +8,18 @@ use std::time::Instant;
 
 use dpdk_sys as sys;
 
+use super::connection::Connection;
 use super::flights::{self, Flights};
 use super::gate::{Gate, Pass, quiesce, quiesce_within};
 use super::stall::{self, Stay};
-use super::{Accepts, BAR, VhostStatus, call, shrunk};
+use super::{Accepts, BAR, VhostMode, VhostStatus, call, shrunk};
 use crate::Copier;
 
 const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
 
 /// What the library calls.
 pub(super) const CALLBACKS: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
+    met: Some(met),
     arrived: Some(arrived),
     left: Some(left),
     gone: Some(gone),
@@ -69,6 +71,7 @@ impl Device {
 #[derive(Debug)]
 pub(crate) struct Guests {
     pub(super) path: CString,
+    mode: VhostMode,
     pub(super) gates: Box<[Gate]>,
     /// By queue: the eventfds by which the guest tells of packets that it sends; a new list for each change.
     kicks: Box<[Mutex<Arc<[OwnedFd]>>]>,
@@ -85,17 +88,24 @@ pub(crate) struct Guests {
     barred: Mutex<Option<Instant>>,
     /// Where threads are that tell guests of packets outside of the gates.
     visits: Mutex<Vec<Arc<Stay>>>,
+    connections: Mutex<Vec<Connection>>,
 }
 
 impl Guests {
     /// `None` if the socket is served already.
-    pub(super) fn register(path: CString, queues: u16, copier: Option<Copier>) -> Option<Arc<Self>> {
+    pub(super) fn register(
+        path: CString,
+        mode: VhostMode,
+        queues: u16,
+        copier: Option<Copier>,
+    ) -> Option<Arc<Self>> {
         let mut served = lock(&SERVED);
         if served.iter().any(|guests| guests.path == path) {
             return None;
         }
         let guests = Arc::new(Self {
             path,
+            mode,
             gates: (0..queues).map(|_| Gate::default()).collect(),
             kicks: (0..queues).map(|_| Mutex::new(Arc::default())).collect(),
             devices: Mutex::default(),
@@ -105,6 +115,7 @@ impl Guests {
             stalls: AtomicU32::new(0),
             barred: Mutex::default(),
             visits: Mutex::default(),
+            connections: Mutex::default(),
         });
         served.push(Arc::clone(&guests));
         Some(guests)
@@ -267,6 +278,21 @@ fn of(device: c_int) -> Option<Arc<Guests>> {
     lock(&SERVED).iter().find(|guests| guests.path.as_c_str() == path).cloned()
 }
 
+extern "C" fn met(device: c_int) -> c_int {
+    let Some(guests) = of(device) else { return -1 };
+    let served = lock(&SERVED).clone();
+    let known =
+        |guests: &Arc<Guests>| lock(&guests.connections).iter().map(|one| one.inode).collect::<Vec<_>>();
+    let known: Vec<u64> = served.iter().flat_map(known).collect();
+    match Connection::find(device, &guests.path, guests.mode, &known) {
+        Some(connection) => lock(&guests.connections).push(connection),
+        None if guests.mode == VhostMode::Server => return -1,
+        // The library would not connect again.
+        None => {}
+    }
+    0
+}
+
 extern "C" fn arrived(number: c_int) -> c_int {
     let Some(guests) = of(number) else { return -1 };
     // SAFETY: the device is there, as the library calls for it.
@@ -305,6 +331,7 @@ extern "C" fn gone(device: c_int) {
         guests.change(device, |devices, place| {
             devices.remove(place);
         });
+        lock(&guests.connections).retain(|connection| connection.device != device);
     }
     shrunk::handled();
     shrunk::forget(device);
@@ -312,6 +339,10 @@ extern "C" fn gone(device: c_int) {
 
 extern "C" fn message(device: c_int, request: u32, locked: c_int) -> c_int {
     shrunk::message(device, request == SET_MEM_TABLE);
+    if let Some(guests) = of(device) {
+        let connections = lock(&guests.connections);
+        connections.iter().filter(|one| one.device == device).for_each(Connection::shut_if_full);
+    }
     if request == SET_MEM_TABLE && !suspend(device) {
         return -1;
     }

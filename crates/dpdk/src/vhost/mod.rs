@@ -9,6 +9,7 @@
 //! those that move packets keep out of each other's way is in `gate`.
 
 mod call;
+mod connection;
 mod flights;
 mod forecast;
 mod gate;
@@ -171,7 +172,7 @@ impl VhostPort {
         }
         let fenced = gate::prepare();
         let number = copier.as_ref().map(Copier::number);
-        let Some(guests) = Guests::register(name.clone(), options.queues, copier) else {
+        let Some(guests) = Guests::register(name.clone(), options.mode, options.queues, copier) else {
             return Err(VhostError::InUse { path });
         };
         // Ends the registration when it fails further on.
