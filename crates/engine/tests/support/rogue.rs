@@ -106,6 +106,25 @@ impl Rogue {
         let _ = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
     }
 
+    /// Asks for an answer to a message again and again, and reads none, until nobody listens any more.
+    pub fn ask_and_read_nothing(&mut self, request: u32, word: u64) {
+        const NEED_REPLY: u32 = 1 << 3;
+        let mut bytes = Vec::new();
+        for field in [request, 1 | NEED_REPLY, 8] {
+            bytes.extend(field.to_ne_bytes());
+        }
+        bytes.extend(word.to_ne_bytes());
+        self.socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        while self.socket.write_all(&bytes).is_ok() {}
+    }
+
+    /// The beginning of a message that says no more.
+    pub fn begin_to_speak(&mut self) {
+        for field in [SET_FEATURES, 1, 8] {
+            self.socket.write_all(&field.to_ne_bytes()).unwrap();
+        }
+    }
+
     /// What no guest would say.
     pub fn babble(&mut self, dice: &mut Dice) {
         let words: Vec<u64> = (0..dice.below(40)).map(|_| dice.roll() >> dice.below(64)).collect();
