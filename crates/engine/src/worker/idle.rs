@@ -3,6 +3,7 @@
 //! It is woken early by whatever can wake it: the descriptors of ports that have one, and NFs that return packets. Ports
 //! that can only be asked, and NFs in VMs that poll, bound the sleep.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use arrayvec::ArrayVec;
 use netvm_config::model::Idle;
 use netvm_region::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ReadWriteFlags;
 
 use super::path::Path;
 use crate::ids::PortId;
@@ -125,7 +127,8 @@ fn forget_errors(fds: &[PollFd<'_>]) {
     }
 }
 
-/// Takes the wake-up count back to zero; the descriptor does not block.
+/// Takes the wake-up count back to zero. NFs share the descriptor, and may have it in blocking mode, which must not hold here.
 fn drain(wake: BorrowedFd<'_>) {
-    let _ = rustix::io::read(wake, &mut [0; 8]);
+    let mut count = [0; 8];
+    let _ = rustix::io::preadv2(wake, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT);
 }

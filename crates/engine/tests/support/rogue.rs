@@ -175,6 +175,11 @@ impl Rogue {
         self.write(at + AVAILABLE + 2, (turn * ENTRIES as u16).to_ne_bytes());
     }
 
+    /// Tells of them.
+    pub fn kick(&self) {
+        rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
+    }
+
     /// How many buffers of a ring have been used.
     pub fn used(&self, ring: u64) -> u16 {
         // SAFETY: within the mapping, and aligned; others write there.
