@@ -24,6 +24,10 @@
  */
 #define NEVER (BIT(VIRTIO_NET_F_HOST_UFO) | BIT(VIRTIO_NET_F_GUEST_UFO) | BIT(VHOST_F_LOG_ALL))
 
+/* What of vhost-user is offered besides its beginnings; the messages that go with it are in protocol.rs. */
+#define SPOKEN (BIT(VHOST_USER_PROTOCOL_F_MQ) | BIT(VHOST_USER_PROTOCOL_F_REPLY_ACK) | \
+		BIT(VHOST_USER_PROTOCOL_F_NET_MTU) | BIT(VHOST_USER_PROTOCOL_F_STATUS))
+
 /* Of one connection; the library keeps a pointer to them. */
 static struct rte_vhost_device_ops callbacks;
 static struct netvm_vhost_callbacks ours;
@@ -38,29 +42,52 @@ is_locked(uint32_t request)
 	return request < 32 && (locked >> request & 1);
 }
 
-/* A message begins with its number; what it says is behind 12 bytes (vhost-user, "Message Specification"). */
+/* What a message begins with (vhost-user, "Message Specification"); the library has seen to it that the payload is there. */
+struct heading {
+	uint32_t request;
+	uint32_t flags;
+	uint32_t bytes;
+	uint8_t payload[];
+};
+
+#define IS_REPLY (1u << 2)
+#define NEED_REPLY (1u << 3)
+
+/* The wish for an answer of the message that this thread handles. */
+static __thread uint32_t wish;
+
+/*
+ * The library does not hang up after a message that has failed if an answer is wanted, but goes on with rings, or memory,
+ * that it has changed in part. So it does not see the wish until the message has been handled.
+ */
 static enum rte_vhost_msg_result
 before(int device, void *message)
 {
-	uint32_t request = *(const uint32_t *)message;
+	struct heading *heading = message;
+	int error = ours.message(device, heading->request, heading->payload, heading->bytes, is_locked(heading->request));
 
-	if (ours.message(device, request, is_locked(request)) != 0)
-		return RTE_VHOST_MSG_RESULT_ERR;
+	wish = heading->flags & NEED_REPLY;
+	heading->flags &= ~NEED_REPLY;
+	if (error != 0)
+		return error < 0 ? RTE_VHOST_MSG_RESULT_ERR : RTE_VHOST_MSG_RESULT_OK;
 	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
 }
 
 static enum rte_vhost_msg_result
 after(int device, void *message)
 {
-	uint32_t request = *(const uint32_t *)message;
-
+	struct heading *heading = message;
 	uint64_t word;
 	int refused;
 
-	memcpy(&word, (const char *)message + 12, sizeof(word));
-	refused = ours.refused(device, request, word);
-	ours.handled(device, request, is_locked(request));
-	return refused ? RTE_VHOST_MSG_RESULT_ERR : RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+	memcpy(&word, heading->payload, sizeof(word));
+	refused = ours.refused(device, heading->request, word);
+	ours.handled(device, heading->request, is_locked(heading->request));
+	if (refused)
+		return RTE_VHOST_MSG_RESULT_ERR;
+	if (!(heading->flags & IS_REPLY))
+		heading->flags |= wish;
+	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
 }
 
 static const struct rte_vhost_user_extern_ops hooks = { .pre_msg_handle = before, .post_msg_handle = after };
@@ -76,7 +103,7 @@ met(int device)
 static int
 serve(const struct netvm_vhost_spec *spec)
 {
-	uint64_t flags = 0;
+	uint64_t flags = 0, offered = 0;
 	int error;
 
 	if (spec->client)
@@ -91,6 +118,8 @@ serve(const struct netvm_vhost_spec *spec)
 	if (error != 0)
 		return errno > 0 ? -errno : -EINVAL;
 	if (rte_vhost_driver_disable_features(spec->path, NEVER) != 0 ||
+			rte_vhost_driver_get_protocol_features(spec->path, &offered) != 0 ||
+			rte_vhost_driver_set_protocol_features(spec->path, offered & SPOKEN) != 0 ||
 			rte_vhost_driver_callback_register(spec->path, &callbacks) != 0) {
 		rte_vhost_driver_unregister(spec->path);
 		return -EINVAL;

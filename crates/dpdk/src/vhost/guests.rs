@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::slice;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -11,6 +12,7 @@ use dpdk_sys as sys;
 use super::connection::Connection;
 use super::flights::{self, Flights};
 use super::gate::{Gate, Pass, quiesce, quiesce_within};
+use super::protocol::{self, Verdict};
 use super::stall::{self, Stay};
 use super::{Accepts, BAR, VhostMode, VhostStatus, call, shrunk};
 use crate::Copier;
@@ -29,10 +31,8 @@ pub(super) const CALLBACKS: sys::netvm_vhost_callbacks = sys::netvm_vhost_callba
     refused: Some(refused),
 };
 
-/// The message that brings the guest's memory, and the one that takes everything back (vhost-user, "Front-end message
-/// types").
+/// The message that brings the guest's memory (vhost-user, "Front-end message types").
 const SET_MEM_TABLE: u32 = 5;
-const RESET_OWNER: u32 = 4;
 /// The one that brings a descriptor by which the guest is told.
 const SET_VRING_CALL: u32 = 13;
 /// Looks for which a message that takes memory away waits for those who use it: some 5 ms.
@@ -279,6 +279,9 @@ fn of(device: c_int) -> Option<Arc<Guests>> {
 }
 
 extern "C" fn met(device: c_int) -> c_int {
+    // Nobody says that a connection is gone which ends with its port.
+    shrunk::forget(device);
+    protocol::met(device);
     let Some(guests) = of(device) else { return -1 };
     let served = lock(&SERVED).clone();
     let known =
@@ -335,14 +338,22 @@ extern "C" fn gone(device: c_int) {
     }
     shrunk::handled();
     shrunk::forget(device);
+    protocol::forget(device);
 }
 
-extern "C" fn message(device: c_int, request: u32, locked: c_int) -> c_int {
-    shrunk::message(device, request == SET_MEM_TABLE);
+extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u32, locked: c_int) -> c_int {
     if let Some(guests) = of(device) {
         let connections = lock(&guests.connections);
         connections.iter().filter(|one| one.device == device).for_each(Connection::shut_if_full);
     }
+    // SAFETY: the library has read so many bytes of the message, which nobody else has, and calls before it goes on with them.
+    let payload = unsafe { slice::from_raw_parts(payload, bytes as usize) };
+    match protocol::message(device, request, payload) {
+        Verdict::Handle => {}
+        Verdict::Ignore => return 1,
+        Verdict::HangUp => return -1,
+    }
+    shrunk::message(device, request == SET_MEM_TABLE);
     if request == SET_MEM_TABLE && !suspend(device) {
         return -1;
     }
@@ -370,13 +381,9 @@ fn resume(device: c_int) {
 }
 
 extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
-    match request {
-        SET_MEM_TABLE => {
-            shrunk::brought(device);
-            resume(device);
-        }
-        RESET_OWNER => shrunk::forget(device),
-        _ => {}
+    if request == SET_MEM_TABLE {
+        shrunk::brought(device);
+        resume(device);
     }
     if locked != 0 && flights::ends(request) {
         set_copied(device, true);

@@ -14,6 +14,7 @@ mod flights;
 mod forecast;
 mod gate;
 mod guests;
+mod protocol;
 mod queue;
 mod shrunk;
 mod stall;

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::io::{IoSlice, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 const SET_FEATURES: u32 = 2;
@@ -22,14 +22,22 @@ const SET_MEM_TABLE: u32 = 5;
 const SET_VRING_NUM: u32 = 8;
 const SET_VRING_ADDR: u32 = 9;
 const SET_VRING_BASE: u32 = 10;
+const GET_VRING_BASE: u32 = 11;
 const SET_VRING_KICK: u32 = 12;
 pub const SET_VRING_CALL: u32 = 13;
 pub const SET_VRING_ERR: u32 = 14;
+const SET_VRING_ENABLE: u32 = 18;
 
-const MEMORY: usize = 4 << 20;
+/// Version 1, and the same for a message whose success is to be told.
+const VERSION: u32 = 1;
+const NEED_REPLY: u32 = 1 | 1 << 3;
+
+pub const MEMORY: usize = 4 << 20;
+/// Where nothing is mapped before the guest's memory, which the other side maps below that.
+const GUARD: usize = 4 << 20;
 /// Where the guest says that its memory is in its own address space.
 const USER: u64 = 0x10_0000_0000;
-const ENTRIES: u32 = 256;
+pub const ENTRIES: u32 = 256;
 /// Bytes between the rings of two queues; each has descriptors, then the available ring, then the used one.
 const RING: u64 = 0x1_0000;
 const AVAILABLE: u64 = 0x4000;
@@ -62,38 +70,113 @@ pub struct Rogue {
 impl Rogue {
     /// Connects and is let in, with virtio features of its choice.
     pub fn connect(path: &Path, features: u64) -> Self {
-        let memfd = memfd_create("rogue", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&memfd, MEMORY as u64).unwrap();
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
-        let memory =
-            unsafe { mmap(std::ptr::null_mut(), MEMORY, protection, MapFlags::SHARED, &memfd, 0).unwrap() };
-        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let socket = UnixStream::connect(path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let rogue = Self { socket, memory: memory.cast(), kick, memfd };
-        rogue.introduce(features);
+        let rogue = Self::reach(path);
+        rogue.begin(features);
+        (0..2).for_each(|ring| rogue.start(ring));
         rogue
     }
 
-    fn introduce(&self, features: u64) {
+    /// Connects, and says nothing yet.
+    pub fn reach(path: &Path) -> Self {
+        let memfd = memfd_create("rogue", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memfd, MEMORY as u64).unwrap();
+        // SAFETY: new mappings: one at an address of the kernel's choice, the other in the upper part of it.
+        let memory = unsafe {
+            let none = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let guard =
+                mmap_anonymous(std::ptr::null_mut(), GUARD + MEMORY, ProtFlags::empty(), none).unwrap();
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(guard.add(GUARD), MEMORY, protection, MapFlags::SHARED | MapFlags::FIXED, &memfd, 0).unwrap()
+        };
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let socket = UnixStream::connect(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self { socket, memory: memory.cast(), kick, memfd }
+    }
+
+    /// Says what comes before the rings.
+    pub fn begin(&self, features: u64) {
         self.send(SET_OWNER, &[], None);
+        self.features(features);
+        self.memory(MEMORY as u64);
+    }
+
+    pub fn features(&self, features: u64) {
         self.send(SET_FEATURES, &[features], None);
-        self.send(SET_MEM_TABLE, &[1, 0, MEMORY as u64, USER, 0], Some(self.memfd.as_fd()));
-        for ring in 0..2u64 {
-            let at = USER + ring * RING;
-            self.send(SET_VRING_NUM, &[ring | u64::from(ENTRIES) << 32], None);
-            self.send(SET_VRING_BASE, &[ring], None);
-            self.send(SET_VRING_ADDR, &[ring, at, at + USED, at + AVAILABLE, 0], None);
-            self.send(SET_VRING_CALL, &[ring], Some(self.kick.as_fd()));
-            self.send(SET_VRING_KICK, &[ring], Some(self.kick.as_fd()));
+    }
+
+    /// Shares so many bytes.
+    pub fn memory(&self, bytes: u64) {
+        self.send(SET_MEM_TABLE, &[1, 0, bytes, USER, 0], Some(self.memfd.as_fd()));
+    }
+
+    /// Starts a ring of 256 entries where the others look for it.
+    pub fn start(&self, ring: u64) {
+        self.size(ring, ENTRIES);
+        self.base(ring, 0);
+        let at = ring * RING;
+        self.place(ring, at, at + AVAILABLE, at + USED);
+        self.call(ring);
+        self.run(ring);
+    }
+
+    pub fn size(&self, ring: u64, entries: u32) {
+        self.send(SET_VRING_NUM, &[ring | u64::from(entries) << 32], None);
+    }
+
+    pub fn base(&self, ring: u64, base: u32) {
+        self.send(SET_VRING_BASE, &[ring | u64::from(base) << 32], None);
+    }
+
+    /// Says where the parts of a ring are in its memory.
+    pub fn place(&self, ring: u64, descriptors: u64, available: u64, used: u64) {
+        let [descriptors, available, used] = [descriptors, available, used].map(|at| USER.wrapping_add(at));
+        self.send(SET_VRING_ADDR, &[ring, descriptors, used, available, 0], None);
+    }
+
+    pub fn call(&self, ring: u64) {
+        self.send(SET_VRING_CALL, &[ring], Some(self.kick.as_fd()));
+    }
+
+    /// Has a ring work.
+    pub fn run(&self, ring: u64) {
+        self.send(SET_VRING_KICK, &[ring], Some(self.kick.as_fd()));
+    }
+
+    pub fn enable(&self, ring: u64) {
+        self.send(SET_VRING_ENABLE, &[ring | 1 << 32], None);
+    }
+
+    /// Stops a ring.
+    pub fn stop(&self, ring: u64) {
+        self.send(GET_VRING_BASE, &[ring], None);
+    }
+
+    /// Whether the other side hangs up before long.
+    pub fn is_hung_up_on(&mut self) -> bool {
+        let mut answers = [0; 512];
+        loop {
+            match self.socket.read(&mut answers) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() == ErrorKind::ConnectionReset,
+            }
         }
     }
 
     /// A message; the other side may have hung up.
     pub fn send(&self, request: u32, words: &[u64], fd: Option<BorrowedFd<'_>>) {
+        self.send_flagged(request, VERSION, words, fd);
+    }
+
+    /// The same, and wants to be told whether it was good.
+    pub fn ask(&self, request: u32, words: &[u64], fd: Option<BorrowedFd<'_>>) {
+        self.send_flagged(request, NEED_REPLY, words, fd);
+    }
+
+    fn send_flagged(&self, request: u32, flags: u32, words: &[u64], fd: Option<BorrowedFd<'_>>) {
         let mut bytes = Vec::new();
-        for field in [request, 1, words.len() as u32 * 8] {
+        for field in [request, flags, words.len() as u32 * 8] {
             bytes.extend(field.to_ne_bytes());
         }
         bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
@@ -150,7 +233,17 @@ impl Rogue {
         self.send(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.kick.as_fd()));
     }
 
-    fn write<const N: usize>(&self, at: u64, bytes: [u8; N]) {
+    /// The same, and wants to be told.
+    pub fn ask_for_unmappable(&self) {
+        self.ask(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.kick.as_fd()));
+    }
+
+    /// A message with its memory.
+    pub fn share(&self, request: u32, words: &[u64]) {
+        self.send(request, words, Some(self.memfd.as_fd()));
+    }
+
+    pub fn write<const N: usize>(&self, at: u64, bytes: [u8; N]) {
         let at = (at as usize).min(MEMORY - N);
         // SAFETY: within the mapping, which others map as well: nothing else refers to it here.
         unsafe { self.memory.add(at).cast::<[u8; N]>().write_volatile(bytes) };
@@ -235,6 +328,6 @@ impl Drop for Rogue {
     fn drop(&mut self) {
         let _ = self.socket.flush();
         // SAFETY: made by `connect`, and not used afterwards.
-        unsafe { munmap(self.memory.cast(), MEMORY).unwrap() };
+        unsafe { munmap(self.memory.sub(GUARD).cast(), GUARD + MEMORY).unwrap() };
     }
 }

@@ -1,0 +1,279 @@
+//! What a guest's front-end may say, and when.
+//!
+//! DPDK's library takes most messages at any time: it changes the size of rings that are in use, starts rings that it has no
+//! size of or whose lists it has freed, and takes parts of a packed ring for those of a split one (22.11 to 25.11). So each
+//! message is held against those before it, and whoever says what no front-end does is hung up on:
+//!
+//! ```text
+//!           SET_VRING_NUM        SET_VRING_ADDR         SET_VRING_KICK
+//!   unknown ─────────────▶ sized ──────────────▶ placed ──────────────▶ started ──▶ unknown
+//!                                                                        GET_VRING_BASE
+//! ```
+//!
+//! A ring that is started stays as it is, and its parts within the memory that is shared. QEMU, DPDK's `virtio_user`, and
+//! front-ends on rust-vmm's `vhost` keep to this. Messages that fail in the library end the connection, too, so that what is
+//! known here holds.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dpdk_sys as sys;
+
+/// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
+const MULTIQUEUE: u64 = 1 << 22;
+const EVENT_INDEX: u64 = 1 << 29;
+const PACKED: u64 = 1 << 34;
+
+/// Rings that a device can have, two a queue pair.
+const RINGS: u32 = 256;
+/// Entries of the longest ring (virtio 1.2 section 2.6), and of the shortest that is served: with a ring that is shorter than
+/// a burst, the library writes behind its list of used buffers, and behind the ring, when the guest says that there are more
+/// buffers than entries.
+const LONGEST: u32 = 1 << 15;
+const SHORTEST: u32 = sys::NETVM_VHOST_BURST;
+/// Most regions in one message.
+const REGIONS: u64 = 8;
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The library handles it.
+    Handle,
+    /// Nobody does, and nothing is wrong.
+    Ignore,
+    /// The connection ends.
+    HangUp,
+}
+
+/// A piece of shared memory: where it is in the front-end's address space, and in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
+    physical: u64,
+    bytes: u64,
+    start: u64,
+    offset: u64,
+}
+
+impl Region {
+    /// Whether so many bytes from an address on are in it, so aligned where they are mapped.
+    fn holds(&self, address: u64, bytes: u64, alignment: u64) -> bool {
+        let Some(distance) = address.checked_sub(self.start) else { return false };
+        distance.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+            && distance.wrapping_add(self.offset).is_multiple_of(alignment)
+    }
+
+    fn begins(&self, address: u64) -> bool {
+        address.checked_sub(self.start).is_some_and(|distance| distance < self.bytes)
+    }
+
+    /// What the library compares when it looks whether memory has changed.
+    const fn key(&self) -> [u64; 3] {
+        [self.physical, self.bytes, self.start]
+    }
+}
+
+/// Where a ring is: its descriptors, and the areas that the driver and the device write.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    descriptors: u64,
+    driver: u64,
+    device: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    size: Option<u32>,
+    /// Where it goes on: one word, of which packed rings have two indexes (vhost-user, "Vring state").
+    base: Option<u32>,
+    place: Option<Place>,
+    started: bool,
+}
+
+impl Ring {
+    const UNKNOWN: Self = Self { size: None, base: None, place: None, started: false };
+
+    /// Whether it can run with such features in such memory.
+    fn fits(&self, features: u64, memory: &[Region]) -> bool {
+        let (Some(size), Some(place)) = (self.size, self.place) else { return false };
+        let packed = features & PACKED != 0;
+        let entries = u64::from(size);
+        // Virtio 1.2 sections 2.7 and 2.8: bytes and alignment of each part.
+        let event = if features & EVENT_INDEX == 0 { 0 } else { 2 };
+        let (driver, device) = if packed {
+            ((4, 4), (4, 4))
+        } else {
+            ((4 + 2 * entries + event, 2), (4 + 8 * entries + event, 4))
+        };
+        let held = |address: u64, (bytes, alignment): (u64, u64)| {
+            // The library looks into the first region only that has the address.
+            let region = memory.iter().find(|region| region.begins(address));
+            region.is_some_and(|region| region.holds(address, bytes, alignment))
+        };
+        let within = |base: u32| base & 0x7fff < size && base >> 16 & 0x7fff < size;
+        held(place.descriptors, (16 * entries, 16))
+            && held(place.driver, driver)
+            && held(place.device, device)
+            && (!packed || self.base.is_some_and(within))
+    }
+}
+
+/// What one front-end has said.
+#[derive(Debug)]
+pub(super) struct Protocol {
+    features: u64,
+    memory: Vec<Region>,
+    rings: Vec<Ring>,
+}
+
+impl Protocol {
+    const fn new() -> Self {
+        Self { features: 0, memory: Vec::new(), rings: Vec::new() }
+    }
+
+    fn ring(&mut self, index: u32) -> Option<&mut Ring> {
+        let index = (index < RINGS).then_some(index as usize)?;
+        if self.rings.len() <= index {
+            self.rings.resize(index + 1, Ring::UNKNOWN);
+        }
+        self.rings.get_mut(index)
+    }
+
+    fn message(&mut self, request: u32, payload: &[u8]) -> Verdict {
+        // Once used to reset what only the front-end knows; the specification wants it ignored.
+        const RESET_OWNER: u32 = 4;
+
+        if request == RESET_OWNER {
+            return Verdict::Ignore;
+        }
+        if self.allows(request, payload).is_some() { Verdict::Handle } else { Verdict::HangUp }
+    }
+
+    /// `None` if it does not. Numbers are those of vhost-user, "Front-end message types".
+    fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
+        match request {
+            // GET_FEATURES, SET_OWNER, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS
+            1 | 3 | 15 | 17 | 40 => Some(()),
+            2 => self.set_features(word(payload, 0)?),
+            5 => self.set_memory(payload),
+            8 => self.set_size(state(payload)?),
+            9 => self.set_place(payload),
+            10 => {
+                let (index, base) = state(payload)?;
+                let ring = self.ring(index).filter(|ring| !ring.started)?;
+                ring.base = Some(base);
+                Some(())
+            }
+            11 => {
+                *self.ring(state(payload)?.0)? = Ring::UNKNOWN;
+                Some(())
+            }
+            12 => self.start(word(payload, 0)? as u32 & 0xff),
+            // SET_VRING_CALL, SET_VRING_ERR, SET_PROTOCOL_FEATURES, SET_VRING_ENABLE, NET_SET_MTU, SET_STATUS
+            13 | 14 | 16 | 18 | 20 | 39 => word(payload, 0).map(|_| ()),
+            // Logs of migrations, in-flight descriptors, IOMMUs, postcopy, RARP and other devices' messages: not offered.
+            _ => None,
+        }
+    }
+
+    fn set_features(&mut self, features: u64) -> Option<()> {
+        let changed = self.features ^ features;
+        if changed != 0 && self.rings.iter().any(|ring| ring.started) {
+            return None;
+        }
+        self.features = features;
+        if changed & PACKED != 0 {
+            self.rings.fill(Ring::UNKNOWN);
+        } else if changed != 0 {
+            self.rings.iter_mut().for_each(|ring| ring.place = None);
+        }
+        if features & MULTIQUEUE == 0 {
+            // The library frees them.
+            self.rings.truncate(2);
+        }
+        Some(())
+    }
+
+    fn set_memory(&mut self, payload: &[u8]) -> Option<()> {
+        let count = word(payload, 0)? & u64::from(u32::MAX);
+        let region = |n: u64| {
+            let field = |field| word(payload, 1 + 4 * n as usize + field);
+            Some(Region { physical: field(0)?, bytes: field(1)?, start: field(2)?, offset: field(3)? })
+        };
+        let memory = (0..count.min(REGIONS + 1)).map(region).collect::<Option<Vec<_>>>()?;
+        let ends = |region: &Region| region.start.checked_add(region.bytes).is_some();
+        if count > REGIONS || !memory.iter().all(ends) {
+            return None;
+        }
+        // The library does nothing then.
+        if !self.memory.is_empty() && self.memory.iter().map(Region::key).eq(memory.iter().map(Region::key)) {
+            return Some(());
+        }
+        let fits = |ring: &Ring| !ring.started || ring.fits(self.features, &memory);
+        self.rings.iter().all(fits).then(|| self.memory = memory)
+    }
+
+    fn set_size(&mut self, (index, size): (u32, u32)) -> Option<()> {
+        let packed = self.features & PACKED != 0;
+        if !(SHORTEST..=LONGEST).contains(&size) || !(packed || size.is_power_of_two()) {
+            return None;
+        }
+        let ring = self.ring(index).filter(|ring| !ring.started)?;
+        (ring.size, ring.place) = (Some(size), None);
+        Some(())
+    }
+
+    fn set_place(&mut self, payload: &[u8]) -> Option<()> {
+        let index = word(payload, 0)? as u32;
+        let (descriptors, device, driver) = (word(payload, 1)?, word(payload, 2)?, word(payload, 3)?);
+        // The log's address, which is not used.
+        word(payload, 4)?;
+        let ring = self.ring(index).filter(|ring| !ring.started && ring.size.is_some())?;
+        ring.place = Some(Place { descriptors, driver, device });
+        Some(())
+    }
+
+    fn start(&mut self, index: u32) -> Option<()> {
+        let features = self.features;
+        let ring = *self.ring(index)?;
+        if !ring.fits(features, &self.memory) || (index >= 2 && features & MULTIQUEUE == 0) {
+            return None;
+        }
+        self.ring(index)?.started = true;
+        Some(())
+    }
+}
+
+fn word(payload: &[u8], n: usize) -> Option<u64> {
+    payload.get(8 * n..8 * n + 8)?.try_into().ok().map(u64::from_ne_bytes)
+}
+
+/// A ring's index, and what is said of it.
+fn state(payload: &[u8]) -> Option<(u32, u32)> {
+    let (index, number) = payload.get(..8)?.split_at(4);
+    Some((u32::from_ne_bytes(index.try_into().ok()?), u32::from_ne_bytes(number.try_into().ok()?)))
+}
+
+/// By device.
+static SPOKEN: Mutex<BTreeMap<i32, Protocol>> = Mutex::new(BTreeMap::new());
+
+fn spoken() -> MutexGuard<'static, BTreeMap<i32, Protocol>> {
+    SPOKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A front-end has connected.
+pub(super) fn met(device: i32) {
+    spoken().insert(device, Protocol::new());
+}
+
+/// It has said something.
+pub(super) fn message(device: i32, request: u32, payload: &[u8]) -> Verdict {
+    spoken().get_mut(&device).map_or(Verdict::HangUp, |protocol| protocol.message(request, payload))
+}
+
+/// It is gone.
+pub(super) fn forget(device: i32) {
+    spoken().remove(&device);
+}
+
+#[cfg(test)]
+mod tests;
