@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::slice;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -89,6 +89,9 @@ pub(crate) struct Guests {
     /// Where threads are that tell guests of packets outside of the gates.
     visits: Mutex<Vec<Arc<Stay>>>,
     connections: Mutex<Vec<Connection>>,
+    /// One was hung up on for what it said, and none has become ready since; and how often this has become so.
+    refused: AtomicBool,
+    pub(super) refusals: AtomicU32,
 }
 
 impl Guests {
@@ -116,6 +119,8 @@ impl Guests {
             barred: Mutex::default(),
             visits: Mutex::default(),
             connections: Mutex::default(),
+            refused: AtomicBool::new(false),
+            refusals: AtomicU32::new(0),
         });
         served.push(Arc::clone(&guests));
         Some(guests)
@@ -131,6 +136,7 @@ impl Guests {
             return VhostStatus {
                 shrunk: devices.iter().any(|device| device.shrunk),
                 blocking: self.is_barred() || devices.iter().any(|device| device.blocking),
+                refused: self.refused.load(Ordering::Relaxed),
                 ..VhostStatus::default()
             };
         };
@@ -138,6 +144,7 @@ impl Guests {
             connected: true,
             shrunk: false,
             blocking: false,
+            refused: false,
             queue_pairs: (device.receiving | device.sending).count_ones() as u16,
             accepts: Accepts::from_bits(device.accepts),
         }
@@ -179,6 +186,12 @@ impl Guests {
             gate.set(open, pairs);
         }
         stall::wake();
+    }
+
+    fn refuse(&self) {
+        if !self.refused.swap(true, Ordering::Relaxed) {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Closes the gates if the device has them. Nothing is asked of the library, which handles messages at the same time.
@@ -312,6 +325,7 @@ extern "C" fn arrived(number: c_int) -> c_int {
         device.copied = guests.flights.as_ref().map_or(0, |flights| flights.begin(number, false));
         devices.push(device);
     });
+    guests.refused.store(false, Ordering::Relaxed);
     0
 }
 
@@ -351,7 +365,12 @@ extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u3
     match protocol::message(device, request, payload) {
         Verdict::Handle => {}
         Verdict::Ignore => return 1,
-        Verdict::HangUp => return -1,
+        Verdict::HangUp => {
+            if let Some(guests) = of(device) {
+                guests.refuse();
+            }
+            return -1;
+        }
     }
     shrunk::message(device, request == SET_MEM_TABLE);
     if request == SET_MEM_TABLE && !suspend(device) {

@@ -135,6 +135,8 @@ pub struct VhostStatus {
     /// It has handed over a descriptor to be told of packets by that nobody can write to without waiting. It is cut off until
     /// it connects again, which it may after [`BAR`].
     pub blocking: bool,
+    /// Nobody is there, and who was there last was hung up on for what it said on the socket.
+    pub refused: bool,
     /// Queue pairs that it uses.
     pub queue_pairs: u16,
     /// What it takes.
@@ -225,6 +227,12 @@ impl VhostPort {
     #[must_use]
     pub fn stalls(&self) -> u32 {
         self.0.guests.stalls.load(Ordering::Relaxed)
+    }
+
+    /// How often a guest has been hung up on for what it said, not counting those that followed on another.
+    #[must_use]
+    pub fn refusals(&self) -> u32 {
+        self.0.guests.refusals.load(Ordering::Relaxed)
     }
 }
 

@@ -100,8 +100,8 @@ pub(super) struct PortState {
     pub(super) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
-    /// Faults of its guests that were told of: memory taken back, threads that were made to wait.
-    told: [u32; 2],
+    /// Faults of its guests that were told of: memory taken back, threads that were made to wait, messages refused.
+    told: [u32; 3],
     missed: Vec<Missed>,
 }
 
@@ -127,13 +127,15 @@ impl PortState {
 
     /// What ended it early.
     pub(super) fn fault(&self) -> Option<String> {
-        if let Some(status) = self.vhost.as_ref().map(VhostPort::status) {
-            if status.shrunk {
-                return Some(SHRUNK.to_owned());
-            }
-            if status.blocking {
-                return Some(blocking());
-            }
+        let guest = self.vhost.as_ref().map(VhostPort::status).unwrap_or_default();
+        if guest.shrunk {
+            return Some(SHRUNK.to_owned());
+        }
+        if guest.blocking {
+            return Some(blocking());
+        }
+        if guest.refused {
+            return Some(REFUSED.to_owned());
         }
         if let Some(name) = self.copier().filter(|copier| copier.stuck).map(|copier| copier.name) {
             return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
@@ -149,12 +151,15 @@ impl PortState {
     /// What a guest has done since the last call.
     pub(super) fn new_fault(&mut self) -> Option<String> {
         let port = self.vhost.as_ref()?;
-        let now = [port.shrinks(), port.stalls()];
-        let [shrinks, stalls] = std::mem::replace(&mut self.told, now);
+        let now = [port.shrinks(), port.stalls(), port.refusals()];
+        let [shrinks, stalls, refusals] = std::mem::replace(&mut self.told, now);
         if stalls != now[1] {
             return Some(blocking());
         }
-        (shrinks != now[0]).then(|| SHRUNK.to_owned())
+        if shrinks != now[0] {
+            return Some(SHRUNK.to_owned());
+        }
+        (refusals != now[2]).then(|| REFUSED.to_owned())
     }
 
     /// Packets that its device dropped before a worker saw them, since it was opened.
@@ -179,6 +184,8 @@ impl PortState {
 }
 
 const SHRUNK: &str = "the guest took back memory that it shares; it is cut off until it connects again";
+const REFUSED: &str =
+    "the guest was hung up on: it said on the socket what no guest does (see docs/guests.md, Trust)";
 
 fn blocking() -> String {
     format!(
@@ -254,7 +261,7 @@ pub(super) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
-        told: [0; 2],
+        told: [0; 3],
         missed: opened.missed,
     };
     let queue = |(worker, devices): (WorkerId, _)| {

@@ -44,7 +44,7 @@ pub struct PortView {
     pub link: Option<bool>,
     /// Whether a capture has been read to its end; `None` for other ports.
     pub done: Option<bool>,
-    /// What ended it early (captures, and guests that shrink their memory).
+    /// What ended it early (captures, and guests that shrink their memory or break the protocol).
     pub fault: Option<String>,
 }
 
