@@ -62,6 +62,8 @@ fn main() -> ExitCode {
         "shim.h",
         "vhost.c",
         "vhost.h",
+        "vring.c",
+        "vring.h",
     ] {
         println!("cargo:rerun-if-changed=src/{part}");
     }
@@ -96,6 +98,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         .file("src/acl.c")
         .file("src/offload.c")
         .file("src/vhost.c")
+        .file("src/vring.c")
         .file("src/copier.c")
         .std("gnu11")
         .opt_level(3);
@@ -124,6 +127,7 @@ fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
         .header("src/acl.h")
         .header("src/offload.h")
         .header("src/vhost.h")
+        .header("src/vring.h")
         .header("src/copier.h")
         .clang_args(flags)
         .clang_arg("-DALLOW_EXPERIMENTAL_API")

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <linux/virtio_net.h>
+
 #include <rte_config.h>
 #include <rte_dev.h>
 #include <rte_dmadev.h>
@@ -288,6 +290,27 @@ netvm_copier_end(int device, int copier, int locked)
 	return 0;
 }
 
+/*
+ * The library notes the buffers that a call has used in a list as long as the ring. With mergeable ones a guest may have one
+ * packet use a whole ring of empty ones (DPDK 22.11 to 25.11): the next would be written behind the list.
+ */
+static uint16_t
+hand_over(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count)
+{
+	uint64_t features = 0;
+	uint16_t step = count, taken, handed = 0;
+
+	if (rte_vhost_get_negotiated_features(device, &features) != 0)
+		return 0;
+	if (features & (1ULL << VIRTIO_NET_F_MRG_RXBUF))
+		step = 1;
+	do {
+		taken = rte_vhost_submit_enqueue_burst(device, vring, mbufs + handed, step, copier, CHANNEL);
+		handed += taken;
+	} while (taken == step && handed < count);
+	return handed;
+}
+
 uint16_t
 netvm_copier_send(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
 {
@@ -300,7 +323,7 @@ netvm_copier_send(int device, uint16_t vring, int copier, struct rte_mbuf **mbuf
 		*mark(mbufs[i]) = copier + 1;
 	}
 	/* What it takes may be back in its pool before it returns. */
-	handed = rte_vhost_submit_enqueue_burst(device, vring, mbufs, count, copier, CHANNEL);
+	handed = hand_over(device, vring, copier, mbufs, count);
 	for (i = 0; i < handed; i++)
 		*bytes += lengths[i];
 	for (; i < count; i++)

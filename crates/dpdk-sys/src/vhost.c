@@ -14,6 +14,7 @@
 #include <rte_vhost.h>
 
 #include "lane.h"
+#include "vring.h"
 
 #define BIT(feature) (1ULL << (feature))
 
@@ -218,12 +219,6 @@ netvm_vhost_call(int device, uint16_t vring)
 	return rte_vhost_get_vhost_vring(device, vring, &ring) == 0 ? ring.callfd : -ENODEV;
 }
 
-int
-netvm_vhost_notify(int device, uint16_t vring, int enable)
-{
-	return rte_vhost_enable_guest_notification(device, vring, enable);
-}
-
 uint16_t
 netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count)
 {
@@ -234,32 +229,14 @@ netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct
 	return received;
 }
 
-static int
-is_mergeable(int device)
-{
-	uint64_t features = 0;
-
-	return rte_vhost_get_negotiated_features(device, &features) != 0 || (features & BIT(VIRTIO_NET_F_MRG_RXBUF));
-}
-
 uint16_t
 netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
 {
-	/*
-	 * The library notes the buffers that a call has used in a list as long as the ring, before it gives them back. With
-	 * mergeable buffers a guest may have one packet use a whole ring of empty ones (DPDK 22.11 to 25.11): the next would
-	 * be written behind the list.
-	 */
-	uint16_t step = is_mergeable(device) ? 1 : count;
-	uint16_t sent = 0;
+	uint16_t sent = netvm_vring_fill(device, vring, mbufs, count);
 	uint64_t sum = 0;
 	int simple = 1;
 	uint16_t i;
 
-	do {
-		i = rte_vhost_enqueue_burst(device, vring, mbufs + sent, step);
-		sent += i;
-	} while (i == step && sent < count);
 	for (i = 0; i < sent; i++) {
 		sum += mbufs[i]->pkt_len;
 		simple &= is_simple(mbufs[i], mbufs[0]->pool);

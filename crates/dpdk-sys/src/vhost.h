@@ -97,9 +97,6 @@ int netvm_vhost_kick(int device, uint16_t vring);
 /** The descriptor by which a guest is told of a vring, or a negative number. */
 int netvm_vhost_call(int device, uint16_t vring);
 
-/** Whether the guest is to tell of packets that it sends by a vring. */
-int netvm_vhost_notify(int device, uint16_t vring, int enable);
-
 /** Copies packets out of a transmit ring into mbufs of the pool; at most NETVM_VHOST_BURST. */
 uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs,
 	uint16_t count);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use netvm_config::model::VhostDma;
 use netvm_engine::{Engine, Notice};
-use rogue::{Dice, Rogue, SET_VRING_ERR};
+use rogue::{Dice, ENTRIES, MEMORY, Rogue, SET_VRING_ERR};
 use rogues::{ANY, MERGEABLE, PACKED, VERSION_1, all_come_home, goes_on, rig, socket};
 
 #[test]
@@ -114,6 +114,22 @@ fn shrink(name: &str, dma: VhostDma) {
     }
     let told = rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count();
     assert_eq!(told, 6);
+    all_come_home(&mut rig);
+}
+
+#[test]
+fn a_guest_that_replaces_its_memory_while_it_is_sent_to_stays() {
+    let path = socket("replacing");
+    let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
+    let rogue = Rogue::connect(&path, VERSION_1 | MERGEABLE);
+    for turn in 1..=250u16 {
+        // A page less, or as much as before.
+        rogue.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
+        rogue.offer(0, turn);
+        let all = rig.until(Duration::from_secs(30), |_| rogue.used(0) == turn * ENTRIES as u16);
+        assert!(all, "turn {turn}: {}", rig.story());
+    }
+    drop(rogue);
     all_come_home(&mut rig);
 }
 

@@ -35,7 +35,7 @@ pub(super) const CALLBACKS: sys::netvm_vhost_callbacks = sys::netvm_vhost_callba
 const SET_MEM_TABLE: u32 = 5;
 /// The one that brings a descriptor by which the guest is told.
 const SET_VRING_CALL: u32 = 13;
-/// Looks for which a message that takes memory away waits for those who use it: some 5 ms.
+/// Looks for which a message waits for those who may wait for it: some 5 ms.
 const PATIENCE: u32 = 1250;
 
 /// The sockets that are served.
@@ -51,7 +51,7 @@ struct Device {
     shrunk: bool,
     /// It has had a thread wait where the guest is told of packets.
     blocking: bool,
-    /// Its memory is being replaced.
+    /// A message about its memory or rings is being handled.
     suspended: bool,
     accepts: u8,
     /// Queue pairs to which the copier may copy, a bit each.
@@ -293,7 +293,7 @@ fn of(device: c_int) -> Option<Arc<Guests>> {
 
 extern "C" fn met(device: c_int) -> c_int {
     // Nobody says that a connection is gone which ends with its port.
-    shrunk::forget(device);
+    forget(device);
     protocol::met(device);
     let Some(guests) = of(device) else { return -1 };
     let served = lock(&SERVED).clone();
@@ -313,6 +313,8 @@ extern "C" fn arrived(number: c_int) -> c_int {
     let Some(guests) = of(number) else { return -1 };
     // SAFETY: the device is there, as the library calls for it.
     let accepts = unsafe { sys::netvm_vhost_accepts(number) } as u8;
+    // SAFETY: the same, and nobody is inside yet.
+    unsafe { sys::netvm_vring_learn(number) };
     guests.change(number, |devices, place| {
         // Vrings have been switched on before; it becomes the newest.
         let mut device = devices.remove(place);
@@ -351,8 +353,15 @@ extern "C" fn gone(device: c_int) {
         lock(&guests.connections).retain(|connection| connection.device != device);
     }
     shrunk::handled();
+    forget(device);
+}
+
+/// The device's memory is gone; nobody is inside any more.
+fn forget(device: c_int) {
     shrunk::forget(device);
     protocol::forget(device);
+    // SAFETY: nobody fills its rings.
+    unsafe { sys::netvm_vring_forget(device) };
 }
 
 extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u32, locked: c_int) -> c_int {
@@ -373,7 +382,7 @@ extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u3
         }
     }
     shrunk::message(device, request == SET_MEM_TABLE);
-    if request == SET_MEM_TABLE && !suspend(device) {
+    if locked != 0 && !suspend(device) && request == SET_MEM_TABLE {
         return -1;
     }
     if locked != 0 && flights::ends(request) {
@@ -382,17 +391,22 @@ extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u3
     0
 }
 
-/// Keeps everybody out of a device whose memory is about to be replaced. When the library fails to do so, it takes the memory
-/// away, leaves the vrings as they were, and gives back their locks before it tells that the device is gone (DPDK 22.11 to
-/// 25.11): whoever then sends would write to what is not there. `false`: somebody waits inside for a lock that this thread
-/// has, and would be let in afterwards.
+/// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks.
+///
+/// `false`: with a copier, somebody may wait inside for a lock that this thread has. Should the library fail to replace
+/// memory, it takes the old away, leaves the vrings as they were, and gives back their locks before it tells that the device
+/// is gone (DPDK 22.11 to 25.11): whoever waited would write to what is not there.
 fn suspend(device: c_int) -> bool {
     let Some(guests) = of(device) else { return true };
     guests.change(device, |devices, place| devices[place].suspended = true);
-    quiesce_within(&guests.gates, PATIENCE)
+    if guests.flights.is_some() {
+        return quiesce_within(&guests.gates, PATIENCE);
+    }
+    quiesce(&guests.gates);
+    true
 }
 
-/// The memory has been replaced.
+/// The message has been handled.
 fn resume(device: c_int) {
     if let Some(guests) = of(device) {
         guests.change(device, |devices, place| devices[place].suspended = false);
@@ -402,10 +416,14 @@ fn resume(device: c_int) {
 extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
     if request == SET_MEM_TABLE {
         shrunk::brought(device);
-        resume(device);
+        // SAFETY: nobody is inside, and the library has just mapped the memory.
+        unsafe { sys::netvm_vring_learn(device) };
     }
-    if locked != 0 && flights::ends(request) {
-        set_copied(device, true);
+    if locked != 0 {
+        if flights::ends(request) {
+            set_copied(device, true);
+        }
+        resume(device);
     }
     shrunk::handled();
 }

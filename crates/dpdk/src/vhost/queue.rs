@@ -240,7 +240,7 @@ impl VhostQueue {
         let asked = self.gate().enter(self.fenced, |pass, pairs| {
             for vring in vrings(pairs) {
                 // SAFETY: the device is there until the gate is left.
-                unsafe { sys::netvm_vhost_notify(pass.device, vring, 1) };
+                unsafe { sys::netvm_vring_notify(pass.device, vring, 1) };
             }
             pairs
         });
@@ -270,7 +270,7 @@ impl VhostQueue {
 fn hush(pass: Pass, pairs: u64) {
     for vring in vrings(pairs).flat_map(|vring| [vring - 1, vring]) {
         // SAFETY: the device is there until the gate is left.
-        unsafe { sys::netvm_vhost_notify(pass.device, vring, 0) };
+        unsafe { sys::netvm_vring_notify(pass.device, vring, 0) };
     }
 }
 

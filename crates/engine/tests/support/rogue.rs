@@ -40,8 +40,8 @@ const USER: u64 = 0x10_0000_0000;
 pub const ENTRIES: u32 = 256;
 /// Bytes between the rings of two queues; each has descriptors, then the available ring, then the used one.
 const RING: u64 = 0x1_0000;
-const AVAILABLE: u64 = 0x4000;
-const USED: u64 = 0x8000;
+pub const AVAILABLE: u64 = 0x4000;
+pub const USED: u64 = 0x8000;
 
 /// A stream of numbers (splitmix64).
 pub struct Dice(pub u64);
@@ -247,6 +247,12 @@ impl Rogue {
         let at = (at as usize).min(MEMORY - N);
         // SAFETY: within the mapping, which others map as well: nothing else refers to it here.
         unsafe { self.memory.add(at).cast::<[u8; N]>().write_volatile(bytes) };
+    }
+
+    pub fn read<const N: usize>(&self, at: u64) -> [u8; N] {
+        let at = (at as usize).min(MEMORY - N);
+        // SAFETY: within the mapping; others write there.
+        unsafe { self.memory.add(at).cast::<[u8; N]>().read_volatile() }
     }
 
     /// Offers a ring full of buffers, for the `turn`th time from 1 on: empty ones, or frames to all in its transmit ring. Asks
