@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvm_config::model::VhostDma;
-use netvm_engine::{Engine, Notice};
+use netvm_engine::{DropReason, Engine, Notice};
 use rogue::{Dice, ENTRIES, MEMORY, Rogue, SET_VRING_ERR};
 use rogues::{ANY, MERGEABLE, PACKED, VERSION_1, all_come_home, goes_on, rig, socket};
 
@@ -122,13 +122,21 @@ fn a_guest_that_replaces_its_memory_while_it_is_sent_to_stays() {
     let path = socket("replacing");
     let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
     let rogue = Rogue::connect(&path, VERSION_1 | MERGEABLE);
-    for turn in 1..=250u16 {
+    rogue.offer(0, 1);
+    let turned_away = |engine: &Engine| {
+        let port = engine.ports().into_iter().find(|port| port.id.0 == 2).unwrap();
+        port.drops.iter().find(|(why, _)| *why == DropReason::NoPeer).map_or(0, |(_, count)| *count)
+    };
+    assert!(rig.until(Duration::from_secs(30), |_| rogue.used(0) == ENTRIES as u16));
+    let before = turned_away(&rig.engine);
+    for turn in 2..=250u16 {
         // A page less, or as much as before.
         rogue.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
         rogue.offer(0, turn);
         let all = rig.until(Duration::from_secs(30), |_| rogue.used(0) == turn * ENTRIES as u16);
         assert!(all, "turn {turn}: {}", rig.story());
     }
+    assert_eq!(turned_away(&rig.engine), before);
     drop(rogue);
     all_come_home(&mut rig);
 }

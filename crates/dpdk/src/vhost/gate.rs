@@ -54,6 +54,9 @@ impl Pass {
     }
 }
 
+/// What stands in place of a device's number in a word while a gate is closed for a moment only.
+const PAUSED: u64 = 1 << 8;
+
 /// The gate of one queue.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -69,6 +72,18 @@ impl Gate {
     #[inline(always)]
     pub(super) fn glance(&self) -> Option<Pass> {
         Pass::from_word(self.state.load(Ordering::Relaxed))
+    }
+
+    /// What the guest takes, also while the gate is closed for a moment; `None` if no guest is there.
+    #[inline(always)]
+    pub(super) fn accepts(&self) -> Option<u8> {
+        let word = self.state.load(Ordering::Relaxed);
+        (word != 0).then_some(word as u8)
+    }
+
+    /// Whether it will be open again soon.
+    pub(super) fn is_paused(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & !0xff == PAUSED
     }
 
     /// Does something with the device if the gate is open: its pass and the pairs to receive by. For the owner of the queue.
@@ -91,6 +106,11 @@ impl Gate {
     pub(super) fn set(&self, pass: Option<Pass>, receive_pairs: u64) {
         self.receive_pairs.store(receive_pairs, Ordering::Relaxed);
         self.state.store(pass.map_or(0, Pass::to_word), Ordering::Release);
+    }
+
+    /// For the server: closes the gate for a moment.
+    pub(super) fn pause(&self, accepts: u8) {
+        self.state.store(PAUSED | u64::from(accepts), Ordering::Release);
     }
 }
 

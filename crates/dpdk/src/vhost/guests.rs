@@ -63,7 +63,7 @@ struct Device {
 
 impl Device {
     const fn usable(&self) -> bool {
-        self.ready && !self.shrunk && !self.blocking && !self.suspended
+        self.ready && !self.shrunk && !self.blocking
     }
 }
 
@@ -175,6 +175,10 @@ impl Guests {
         change(&mut devices, place);
         let current = devices.iter().rev().find(|device| device.usable());
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
+        if let Some(device) = current.filter(|device| device.suspended) {
+            self.gates.iter().for_each(|gate| gate.pause(device.accepts));
+            return;
+        }
         for ((n, gate), known) in (0u16..).zip(&self.gates).zip(&self.kicks) {
             let pairs = current.map_or(0, |device| device.sending & share(n, self.gates.len()));
             *lock(known) = current.map_or_else(Arc::default, |device| kicks_of(device.number, pairs));

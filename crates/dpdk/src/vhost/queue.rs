@@ -136,13 +136,13 @@ impl VhostQueue {
     }
 
     /// Copies packets from the front of the batch to the guest and frees them; returns how many these are, and their bytes.
-    /// The others stay in the batch: the guest's ring is full, or the first of them longer than what it has room for.
-    /// `None` if no guest is there.
+    /// The others stay in the batch: the guest's ring is full, the first of them longer than what it has room for, or the guest
+    /// is just changing its memory or rings ([`VhostQueue::is_paused`]). `None` if no guest is there.
     ///
     /// With a copier, packets are only handed to it, and freed by [`VhostQueue::reap`] once they are copied.
     #[inline]
     pub fn send(&mut self, batch: &mut Batch) -> Option<(usize, u64)> {
-        self.gate().glance()?;
+        self.gate().accepts()?;
         let (mut sent, mut bytes) = (0, 0);
         while !batch.is_empty() {
             let count = batch.len().min(BURST) as u16;
@@ -168,7 +168,11 @@ impl VhostQueue {
                 unsafe {
                     sys::netvm_vhost_send(pass.device, vring, batch.as_mut_ptr(), count, &raw mut bytes)
                 }
-            })?;
+            });
+            let Some(gone) = gone else {
+                // Closed for a moment, or for good.
+                return (sent > 0 || self.gate().accepts().is_some()).then_some((sent, bytes));
+            };
             self.copying |= pair;
             // SAFETY: so many were freed or handed over, which is at most `count`.
             unsafe { batch.forget_front(gone.into()) };
@@ -201,7 +205,10 @@ impl VhostQueue {
             };
             (0..64).filter(under_way).fold(0, |left, pair| left | 1 << pair)
         });
-        self.copying = left.unwrap_or(0);
+        // Closed for a moment: they are under way still.
+        if left.is_some() || self.gate().accepts().is_none() {
+            self.copying = left.unwrap_or(0);
+        }
     }
 
     /// Whether packets may be under way by the copier.
@@ -215,7 +222,13 @@ impl VhostQueue {
     #[inline(always)]
     #[must_use]
     pub fn accepts(&self) -> Option<Accepts> {
-        self.gate().glance().map(|pass| Accepts::from_bits(pass.accepts))
+        self.gate().accepts().map(Accepts::from_bits)
+    }
+
+    /// Whether the guest is just changing its memory or rings.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.gate().is_paused()
     }
 
     /// Asks the guest to tell when it sends, until packets are received; whether packets may be waiting already, so that one

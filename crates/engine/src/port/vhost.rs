@@ -62,8 +62,9 @@ impl Device for VhostDevice {
         };
         counters.tx_packets.add(sent as u64);
         counters.tx_bytes.add(bytes);
-        // What a DMA engine has under way must go first.
-        self.refused = if sent == 0 && !self.queue.is_copying() { self.refused + 1 } else { 0 };
+        // What a DMA engine has under way must go first, and a guest that changes its rings is back soon.
+        let is_refused = sent == 0 && !self.queue.is_copying() && !self.queue.is_paused();
+        self.refused = if is_refused { self.refused + 1 } else { 0 };
         if self.refused > PATIENCE {
             counters.drops.add(DropReason::TxFull, self.unsent.len() as u64);
             self.unsent.clear();
