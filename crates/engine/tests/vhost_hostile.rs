@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use netvm_config::model::VhostDma;
 use netvm_engine::{DropReason, Engine, Notice};
 use rogue::{Dice, ENTRIES, MEMORY, Rogue, SET_VRING_ERR};
-use rogues::{ANY, MERGEABLE, PACKED, VERSION_1, all_come_home, goes_on, rig, socket};
+use rogues::{ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, VERSION_1, all_come_home, goes_on, rig, socket};
 
 #[test]
 fn nothing_that_a_guest_writes_harms_others() {
@@ -39,18 +39,30 @@ fn noise(name: &str, dma: VhostDma) {
             let mut dice = Dice(u64::from(std::process::id()));
             let mut visits = 0u32;
             while !stop.load(Ordering::Relaxed) {
-                let features = match visits % 4 {
+                let features = match visits % 3 {
                     0 => ANY & !PACKED,
                     1 => ANY,
-                    _ => ANY & dice.roll(),
+                    _ => (ANY | MULTIQUEUE | PROTOCOL) & dice.roll(),
                 };
                 let mut rogue = Rogue::connect(&path, features);
+                if visits.is_multiple_of(3) {
+                    // Some packets that are right, so that a worker is at its rings.
+                    rogue.offer(1, 1);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 for _ in 0..200 {
                     rogue.scribble(&mut dice);
                     std::thread::sleep(Duration::from_micros(500));
                 }
-                if visits % 2 == 1 {
-                    (0..20).for_each(|_| rogue.babble(&mut dice));
+                match visits % 4 {
+                    1 => (0..20).for_each(|_| rogue.babble(&mut dice)),
+                    2 | 3 => {
+                        for _ in 0..60 {
+                            rogue.rearrange(&mut dice, features);
+                            rogue.scribble(&mut dice);
+                        }
+                    }
+                    _ => {}
                 }
                 visits += 1;
             }

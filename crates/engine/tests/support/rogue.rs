@@ -217,6 +217,58 @@ impl Rogue {
         let _ = self.socket.read(&mut [0; 512]);
     }
 
+    /// What guests say, in an order in which none does, or nearly right: most of it right, as that gets furthest.
+    pub fn rearrange(&mut self, dice: &mut Dice, features: u64) {
+        let ring = dice.below(3);
+        let entries = [32, 64, 256, 256, 256, 1024, 1 << 15][dice.below(7) as usize];
+        let at = (ring & 1) * RING;
+        let mut place = [at, at + AVAILABLE, at + USED];
+        match dice.below(6) {
+            0 => {
+                let part = dice.below(3) as usize;
+                place[part] = MEMORY as u64 - [4, 32, 2052, 4096, 4096][dice.below(5) as usize];
+            }
+            1 => place[dice.below(3) as usize] = dice.below(2 * MEMORY as u64) & !15,
+            _ => {}
+        }
+        let [descriptors, available, used] = place;
+        let base = if dice.below(6) == 0 { dice.roll() as u32 } else { dice.below(64) as u32 | 1 << 15 };
+        let again = |rogue: &Self| {
+            rogue.stop(ring);
+            rogue.size(ring, entries);
+            rogue.base(ring, base);
+            rogue.place(ring, descriptors, available, used);
+            rogue.call(ring);
+            rogue.run(ring);
+            rogue.enable(ring);
+        };
+        match dice.below(24) {
+            0 => self.size(ring, dice.below(300) as u32),
+            1 => self.size(ring, entries),
+            2 => self.base(ring, base),
+            3 => self.place(ring, descriptors, available, used),
+            4 => self.run(ring),
+            5 => self.stop(ring),
+            6 => self.memory([MEMORY as u64, MEMORY as u64 / 2, dice.roll()][dice.below(3) as usize]),
+            7 => self.features(features ^ 1 << [15, 22, 28, 29, 34][dice.below(5) as usize]),
+            8 => {
+                let words = [ring | dice.below(1 << 16) << 32, dice.roll(), 0, 0, 0];
+                self.ask(dice.below(24) as u32, &words[..1 + dice.below(5) as usize], None);
+            }
+            9 => {
+                // Another driver takes over.
+                (0..3).for_each(|ring| self.stop(ring));
+                self.features(features ^ 1 << [15, 22, 29, 34][dice.below(4) as usize]);
+                again(self);
+            }
+            10..12 => self.call(ring),
+            12..14 => self.send(SET_VRING_ENABLE, &[ring | dice.below(2) << 32], None),
+            _ => again(self),
+        }
+        self.socket.set_nonblocking(true).unwrap();
+        let _ = self.socket.read(&mut [0; 512]);
+    }
+
     /// Takes pages back that it shares: nothing may be written from here on.
     pub fn shrink(&self, bytes: u64) {
         ftruncate(&self.memfd, bytes).unwrap();
