@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <linux/virtio_config.h>
 #include <linux/virtio_net.h>
 
 #include <rte_config.h>
@@ -292,7 +293,8 @@ netvm_copier_end(int device, int copier, int locked)
 
 /*
  * The library notes the buffers that a call has used in a list as long as the ring. With mergeable ones a guest may have one
- * packet use a whole ring of empty ones (DPDK 22.11 to 25.11): the next would be written behind the list.
+ * packet use a whole ring of empty ones (DPDK 22.11 to 25.11): the next would be written behind the list. And in packed rings
+ * chains of such buffers lead it out of the ring, so that these are left to the processor.
  */
 static uint16_t
 hand_over(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count)
@@ -300,7 +302,7 @@ hand_over(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint1
 	uint64_t features = 0;
 	uint16_t step = count, taken, handed = 0;
 
-	if (rte_vhost_get_negotiated_features(device, &features) != 0)
+	if (rte_vhost_get_negotiated_features(device, &features) != 0 || (features & (1ULL << VIRTIO_F_RING_PACKED)))
 		return 0;
 	if (features & (1ULL << VIRTIO_NET_F_MRG_RXBUF))
 		step = 1;

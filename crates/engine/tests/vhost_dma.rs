@@ -63,14 +63,16 @@ fn what_the_device_copies_is_what_was_sent() {
     assert_eq!(view(&rig.engine, 1).driver, format!("vhost-user, copies by {DEVICE}"));
     assert_eq!(view(&rig.engine, 0).copies, None);
     let sent = frames(200);
-    for ring in ["", ",packed_vq=1", ",queues=2"] {
+    // Packed rings are left to the processor.
+    for (ring, copied) in [("", 200), (",packed_vq=1", 0), (",queues=2", 200)] {
         let before = copies(&rig);
         let expected = rig.sent(1) + 200;
         let mut receiver = Guest::new(&b);
         receiver.device = ring;
         let got = transfer(&mut rig, &scratch, Guest::new(&a), receiver, &sent, expected);
         assert!(got == sent, "{} of {} frames, or others: {}", got.len(), sent.len(), rig.story());
-        assert!(copies(&rig) >= before + 200, "{}", rig.story());
+        assert!(copies(&rig) >= before + copied, "{}", rig.story());
+        assert!(copied > 0 || copies(&rig) == before, "{}", rig.story());
         assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.story());
     }
     no_cell_is_lost(&mut rig);
