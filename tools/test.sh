@@ -7,7 +7,7 @@ miri_packages=(netvm-ring)
 
 # A test that hangs must not hang CI; at a terminal there is Ctrl-C.
 limit=()
-[[ ${CI:-} != true ]] || limit=(timeout -k 10 1200)
+[[ ${CI:-} != true ]] || limit=(timeout -k 10 2400)
 
 test_log=
 test_failures=()
