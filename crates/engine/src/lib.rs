@@ -4,6 +4,7 @@
 //! ([`Engine::admit`]) and takes back what they had when they are gone. The packet path itself is in `worker`: one file
 //! for each stage.
 
+mod bell;
 mod counters;
 mod drop_reason;
 mod ids;

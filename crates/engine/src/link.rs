@@ -1,11 +1,12 @@
 //! A link: one worker's two rings with one thread of an NF.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvm_region::{Control, clock};
 use netvm_ring::{Consumer, Producer};
 
+use crate::bell::Ringer;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
 
 /// Links that an engine can have at a time.
@@ -113,11 +114,11 @@ impl Link {
 
     /// Wakes the NF if it sleeps and was not woken just now; called once a turn.
     #[inline(always)]
-    pub(crate) fn wake_if_pending(&mut self, now: u64) {
+    pub(crate) fn wake_if_pending(&mut self, ringer: &Ringer, now: u64) {
         if self.wake_pending && now.wrapping_sub(self.woken_at) >= self.wake_every {
             self.wake_pending = false;
             self.woken_at = now;
-            wake(&self.wake);
+            ringer.ring(&self.wake);
         }
     }
 
@@ -125,9 +126,4 @@ impl Link {
     pub(crate) const fn owes_wake(&self) -> bool {
         self.wake_pending
     }
-}
-
-/// Wakes whoever sleeps on an eventfd. A full count (EAGAIN) wakes as well; any other error means that there is nobody.
-pub(crate) fn wake(fd: &impl AsFd) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

@@ -1,4 +1,4 @@
-//! An NF that has the eventfd by which it wakes a worker block whoever reads it: the worker does not wait.
+//! NFs that have those wait who use the eventfds that they share with them: nobody does, but NFs of their own trust group.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -7,12 +7,18 @@ mod rogue;
 mod support;
 
 use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
-use netvm_config::model::{EngineConfig, Forward, Idle, PortKind, VhostDma, VhostMode};
+use netvm_attach::Hello;
+use netvm_config::model::{EngineConfig, Forward, Host, Idle, OnFailure, PortKind, VhostDma, VhostMode};
+use netvm_engine::InstanceId;
+use netvm_region::LAYOUT_VERSION;
+use netvm_ring::Descriptor;
 use rogue::Rogue;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use support::{Rig, line, port};
+use support::{Rig, chain, group, line, nf, port, rule, source};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -23,6 +29,56 @@ fn nf_process() {
 
 fn adaptive() -> EngineConfig {
     EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() }
+}
+
+/// Runs in a thread of its own what may be kept for ever.
+fn in_time(body: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = channel();
+    let thread = thread::spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    match is_done.recv_timeout(SOON * 3) {
+        Ok(()) => thread.join().unwrap(),
+        Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
+        Err(RecvTimeoutError::Timeout) => panic!("somebody waits for an eventfd"),
+    }
+}
+
+/// An NF without a process: this one has what it shares.
+fn admit(rig: &mut Rig, role: &str) -> InstanceId {
+    let (role, name) = (role.to_owned(), "by hand".to_owned());
+    let hello = Hello { layout: LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new() };
+    let id = rig.engine.admit(&hello, false).unwrap();
+    rig.engine.activate(id);
+    id
+}
+
+/// Nobody can write to it from here on without waiting, as long as it is not read.
+fn fill(bell: BorrowedFd<'_>) {
+    while rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes()).is_err() {
+        let _ = rustix::io::read(bell, &mut [0; 8]);
+    }
+    make_blocking(bell);
+}
+
+/// Two groups with an NF each, in chains of their own: from port 0 by `a` to port 1, and from port 2 by `b` to port 3.
+fn two_groups(first: Option<u64>, second: Option<u64>) -> Host {
+    let mut other_sink = port(3, "other-out", PortKind::Sink);
+    other_sink.group = Some(netvm_engine::GroupId(1));
+    Host {
+        groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)],
+        ports: vec![
+            port(0, "in", source(60, first, false)),
+            port(1, "out", PortKind::Sink),
+            port(2, "other-in", source(60, second, true)),
+            other_sink,
+        ],
+        nfs: vec![nf(0, "a", 0), nf(1, "b", 1)],
+        chains: vec![chain(0, &[0], OnFailure::Drop, 1), chain(1, &[1], OnFailure::Drop, 3)],
+        rules: vec![rule(0, 0), rule(2, 1)],
+        ..Host::default()
+    }
 }
 
 /// As any process can that shares the descriptor.
@@ -56,4 +112,52 @@ fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
     rogue.offer(1, 1);
     rogue.kick();
     assert!(rig.until(SOON, |_| rogue.used(1) > 0), "{}", rig.story());
+}
+
+#[test]
+fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
+    in_time(|| {
+        let mut rig = Rig::new(&EngineConfig::default());
+        rig.engine.apply(&two_groups(None, None)).unwrap();
+        rig.attach("b", "forward", false);
+        let id = admit(&mut rig, "a");
+        let station = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].station;
+        fill(rig.engine.descriptors(id).unwrap().stations[station.index()]);
+        let control = rig.control_of(id);
+        // SAFETY: the only other end of this ring, as nothing else plays this NF.
+        let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+        // It says that it sleeps, and makes room for packets, for which it is to be woken.
+        for _ in 0..3 {
+            assert!(rig.until(SOON, |_| consumer.available() > 100), "{}", rig.story());
+            let _ = consumer.prepare_wait();
+            while consumer.pop(&mut [Descriptor::default(); 64]) > 0 {}
+            let before = rig.sent(3);
+            rig.until(Duration::from_millis(20), |_| false);
+            let more = |engine: &netvm_engine::Engine| engine.ports()[3].tx_packets > before + 10_000;
+            assert!(rig.until(SOON, more), "{}", rig.story());
+        }
+    });
+}
+
+#[test]
+fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
+    in_time(|| {
+        let mut rig = Rig::new(&EngineConfig::default());
+        let host = two_groups(Some(0), Some(0));
+        rig.engine.apply(&host).unwrap();
+        let id = admit(&mut rig, "a");
+        for bell in rig.engine.descriptors(id).unwrap().stations {
+            fill(bell);
+        }
+        // A table that differs is told of to all that sleep.
+        let mut other = host.clone();
+        other.nfs.push(nf(2, "c", 0));
+        other.chains[0] = chain(0, &[0, 2], OnFailure::Drop, 1);
+        rig.engine.apply(&other).unwrap();
+        rig.engine.dismiss(id);
+        rig.until(Duration::from_millis(100), |_| false);
+        rig.engine.departed(id);
+        assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.story());
+        rig.engine.apply(&host).unwrap();
+    });
 }

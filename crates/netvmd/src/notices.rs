@@ -59,6 +59,12 @@ impl Reclaims {
             Notice::StandbyTookOver { instance, role } => {
                 tracing::info!("nf {}: standby instance {instance} takes packets now", nf(role));
             }
+            Notice::WakesMayWait { error } => {
+                tracing::warn!(
+                    "NFs are woken by writing to eventfds, as io_setup(2) fails: {} (is fs.aio-max-nr used up, or a system call filter in the way?); a hostile NF can make workers wait",
+                    std::io::Error::from_raw_os_error(error)
+                );
+            }
             Notice::PortFault { port, fault } => {
                 let name = host.port(port).map_or_else(|| port.to_string(), |port| port.name.clone());
                 tracing::error!("port {name}: {fault}");

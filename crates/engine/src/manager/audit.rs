@@ -130,7 +130,7 @@ impl Engine {
             {
                 let Some(group) = self.groups.get_mut(&audit.group) else { return true };
                 let epoch = group.publisher.publish(&group.table);
-                group.wake_all();
+                group.wake_all(&self.ringer);
                 audit.phase = Phase::Meeting { epoch, rounds: *rounds };
             }
             Phase::Meeting { epoch, rounds } if self.all_have_seen(audit.group, *epoch) => {

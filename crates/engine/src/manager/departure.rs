@@ -19,7 +19,6 @@ use netvm_config::model::NfStart;
 use super::instance::{Instance, InstanceState};
 use super::{Engine, Notice};
 use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId};
-use crate::link::wake;
 use crate::worker::Command;
 use crate::worker::sweep::{SweepOrder, Swept, What};
 
@@ -267,7 +266,7 @@ impl Engine {
         let Some(instance) = self.instances.get(&id) else { return };
         let Some(group) = self.groups.get(&instance.group) else { return };
         for station in &instance.stations {
-            wake(&group.wakes[station.index()]);
+            self.ringer.ring(&group.wakes[station.index()]);
         }
     }
 }

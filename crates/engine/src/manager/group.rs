@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::GroupError;
 use super::totals::RoleTotals;
+use crate::bell::Ringer;
 use crate::ids::{GroupId, MemoryId, StationId};
 use crate::memory::Memory;
 
@@ -150,8 +151,8 @@ impl GroupState {
     }
 
     /// Wakes every NF thread that sleeps.
-    pub(super) fn wake_all(&self) {
-        self.wakes.iter().for_each(crate::link::wake);
+    pub(super) fn wake_all(&self, ringer: &Ringer) {
+        self.wakes.iter().for_each(|wake| ringer.ring(wake));
     }
 
     pub(super) const fn id(&self) -> GroupId {

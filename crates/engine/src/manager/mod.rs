@@ -28,6 +28,7 @@ mod shortened;
 mod totals;
 mod view;
 
+use crate::bell::Ringer;
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, RoleId, WorkerId};
 use crate::link::MAX_LINKS;
 use crate::memory::Memory;
@@ -191,6 +192,12 @@ pub enum Notice {
         /// What happened.
         fault: String,
     },
+    /// The kernel does not signal eventfds for this process: NFs are woken in a way in which a hostile one can make others
+    /// wait. Told once, at start.
+    WakesMayWait {
+        /// The kernel's answer, an errno.
+        error: i32,
+    },
     /// A standby replica takes packets now.
     StandbyTookOver {
         /// The NF.
@@ -214,6 +221,8 @@ pub struct Engine {
     /// For each worker, which of a group's regions is its own.
     worker_regions: Vec<u8>,
     workers: Vec<WorkerHandle>,
+    /// Wakes NFs.
+    ringer: Ringer,
     groups: BTreeMap<GroupId, GroupState>,
     /// Groups that are to go once nothing of theirs is out.
     retiring: Vec<GroupState>,
@@ -263,13 +272,29 @@ impl Engine {
         nodes.dedup();
         let region_of = |node: &u32| nodes.iter().position(|other| other == node).unwrap_or(0) as u8;
         let worker_regions = worker_nodes.iter().map(region_of).collect();
+        let mut cannot_signal = None;
+        let mut new_ringer = || {
+            Ringer::new().unwrap_or_else(|error| {
+                cannot_signal = Some(error);
+                Ringer::that_writes()
+            })
+        };
+        let ringer = new_ringer();
         let mut workers = Vec::new();
         for ((n, core), handoff) in (0u8..).zip(&cores).zip(Handoff::mesh(cores.len())) {
             let wake: Arc<OwnedFd> = Arc::new(
                 eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
             );
             let flows = Flows::new(&config.flow_cache)?;
-            let setup = Setup { id: WorkerId(n), core: *core, idle: config.idle, handoff, wake, flows };
+            let setup = Setup {
+                id: WorkerId(n),
+                core: *core,
+                idle: config.idle,
+                handoff,
+                wake,
+                ringer: new_ringer(),
+                flows,
+            };
             workers.push(WorkerHandle::start(eal, setup)?);
         }
         let pages = if config.huge_pages { Pages::HugeIfFree } else { Pages::Normal };
@@ -284,6 +309,7 @@ impl Engine {
             plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
+            ringer,
             groups: BTreeMap::new(),
             retiring: Vec::new(),
             own: Vec::new(),
@@ -291,7 +317,10 @@ impl Engine {
             instances: BTreeMap::new(),
             departures: Vec::new(),
             audits: Vec::new(),
-            notices: VecDeque::new(),
+            notices: cannot_signal
+                .map(|error| Notice::WakesMayWait { error: error.raw_os_error() })
+                .into_iter()
+                .collect(),
             reclaimed: 0,
             next_memory: 0,
             next_instance: 1,
@@ -385,7 +414,7 @@ impl Engine {
             view.fill_table(group);
             if *group.table != *before || group.publisher.epoch() == 0 {
                 published.push((*id, group.publisher.publish(&group.table)));
-                group.wake_all();
+                group.wake_all(&self.ringer);
             }
         }
         published
@@ -450,8 +479,12 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        // All at once: the kernel takes 30 ms to end what each wakes NFs with.
         for worker in &mut self.workers {
-            worker.stop();
+            worker.order(Command::Stop);
+        }
+        for worker in &mut self.workers {
+            worker.join();
         }
         // Queues and links go before the memory that they point into.
         for worker in &mut self.workers {

@@ -37,9 +37,9 @@ pub(crate) mod sweep;
 mod switching;
 pub(crate) mod transmit;
 
+use crate::bell::{Ringer, write};
 use crate::counters::{Stage, WorkerCounters};
 use crate::ids::{PortId, WorkerId};
-use crate::link::wake;
 use crate::snapshot::Snapshot;
 pub use flow_page::FlowCounts;
 pub(crate) use flow_page::FlowPage;
@@ -63,7 +63,10 @@ pub(crate) struct Setup {
     pub(crate) core: u32,
     pub(crate) idle: Idle,
     pub(crate) handoff: Handoff,
+    /// Wakes the worker.
     pub(crate) wake: Arc<OwnedFd>,
+    /// Wakes others.
+    pub(crate) ringer: Ringer,
     pub(crate) flows: Flows,
 }
 
@@ -100,20 +103,19 @@ impl WorkerHandle {
         let mut command = command;
         while let Err(rtrb::PushError::Full(back)) = self.orders.push(command) {
             command = back;
-            wake(&self.wake);
+            write(&self.wake);
             std::thread::yield_now();
         }
-        wake(&self.wake);
+        write(&self.wake);
     }
 
     pub(crate) fn event(&mut self) -> Option<Event> {
         self.events.pop().ok()
     }
 
-    /// Ends the worker and waits for it.
-    pub(crate) fn stop(&mut self) {
+    /// Waits for the worker, which has been told to stop.
+    pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.order(Command::Stop);
             // A worker does not panic; if it did, the process is about to end anyway.
             let _ = thread.join();
         }
@@ -155,7 +157,7 @@ impl Worker {
         outbox: Producer<Event>,
     ) -> Self {
         Self {
-            path: Path::new(setup.id, counters, setup.handoff, setup.flows),
+            path: Path::new(setup.id, counters, setup.ringer, setup.handoff, setup.flows),
             snapshot: Arc::default(),
             inputs: Vec::new(),
             inbox,

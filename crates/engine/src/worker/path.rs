@@ -7,6 +7,7 @@ use dpdk::Batch;
 use netvm_region::{MAX_PORTS, clock};
 use netvm_switch::{Policer, TICKS_PER_SECOND};
 
+use crate::bell::Ringer;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId, WorkerId};
@@ -26,6 +27,8 @@ pub(crate) const BURST: usize = Batch::CAPACITY;
 pub(crate) struct Path {
     pub(crate) id: WorkerId,
     pub(crate) counters: Arc<WorkerCounters>,
+    /// Wakes NFs.
+    pub(crate) ringer: Ringer,
     /// By [`MemoryId`].
     pub(crate) memories: Vec<Option<Arc<Memory>>>,
     /// By [`GroupId`]: the memory of that group on this worker's node.
@@ -56,11 +59,18 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(id: WorkerId, counters: Arc<WorkerCounters>, handoff: Handoff, flows: Flows) -> Self {
+    pub(crate) fn new(
+        id: WorkerId,
+        counters: Arc<WorkerCounters>,
+        ringer: Ringer,
+        handoff: Handoff,
+        flows: Flows,
+    ) -> Self {
         let hz = clock::cycles_in_micros(1_000_000);
         Self {
             id,
             counters,
+            ringer,
             memories: Vec::new(),
             home: Vec::new(),
             links: (0..MAX_LINKS).map(|_| None).collect(),
@@ -135,7 +145,11 @@ impl Path {
         self.each_link(|link| owed |= link.owes_wake());
         if owed {
             let now = clock::cycles();
-            self.each_link(|link| link.wake_if_pending(now));
+            for id in &self.active {
+                if let Some(link) = self.links[id.index()].as_deref_mut() {
+                    link.wake_if_pending(&self.ringer, now);
+                }
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use netvm_config::model::MAX_WORKERS;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Check;
@@ -28,7 +29,7 @@ const XDP_LINK: (u32, u32) = (5, 9);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
-    vec![engine(), capabilities(root), af_xdp(), xdp_link(root), routers(root)]
+    vec![engine(), capabilities(root), af_xdp(), xdp_link(root), routers(root), asynchronous(root)]
 }
 
 /// The effective capabilities of this process, a bit each.
@@ -120,6 +121,23 @@ fn routers(root: &Root) -> Check {
     };
     Check::note("virtual routers", missing, "configurations with [[router]] fail when they are applied")
         .command("modinfo veth  # CONFIG_NET_NS and CONFIG_VETH in the kernel; Debian: linux-image-amd64")
+}
+
+/// Requests of asynchronous I/O (`io_setup`), by which netvmd wakes NFs: one for each worker, one for its manager.
+fn asynchronous(root: &Root) -> Check {
+    const NAME: &str = "asynchronous I/O";
+    let danger = "netvmd wakes NFs in a way in which a hostile one can make workers wait";
+    let number = |file: &str| root.number(&format!("proc/sys/fs/{file}"));
+    let (Some(used), Some(most)) = (number("aio-nr"), number("aio-max-nr")) else {
+        return Check::note(NAME, "not in this kernel (CONFIG_AIO)", danger);
+    };
+    let found = format!("{used} of {most} requests in use");
+    let wanted = used + MAX_WORKERS as u64 + 1;
+    if wanted > most {
+        Check::note(NAME, found, danger).command(format!("sudo sysctl fs.aio-max-nr={}", 2 * wanted))
+    } else {
+        Check::ok(NAME, found, "NFs are woken in a way in which none can make others wait")
+    }
 }
 
 /// netvmd says which DPDK it runs with.
@@ -217,6 +235,16 @@ mod tests {
         ] {
             assert_eq!(routers(&Tree::new(&files).root()).level, level, "{files:?}");
         }
+    }
+
+    #[test]
+    fn requests_of_asynchronous_io_run_out() {
+        let of = |used, most| Tree::new(&[("proc/sys/fs/aio-nr", used), ("proc/sys/fs/aio-max-nr", most)]);
+        assert_eq!(asynchronous(&of("0", "65536").root()).level, Level::Ok);
+        let scarce = asynchronous(&of("65520", "65536").root());
+        assert_eq!(scarce.level, Level::Note);
+        assert_eq!(scarce.command.as_deref(), Some("sudo sysctl fs.aio-max-nr=131106"));
+        assert_eq!(asynchronous(&Tree::new(&[]).root()).level, Level::Note);
     }
 
     #[test]

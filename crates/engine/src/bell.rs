@@ -1,0 +1,191 @@
+//! Waking NFs by eventfds that they share, without ever waiting for them.
+//!
+//! Whoever shares an eventfd can fill its count and put it into blocking mode, at any time. A write then waits until
+//! somebody reads it, and no write to an eventfd can be told not to. The kernel's own way to signal one cannot wait: it takes
+//! the spinlock of the eventfd, adds one if there is room, and wakes those who sleep in either case. It signals so when an
+//! asynchronous request is done that asks for it (`IOCB_FLAG_RESFD`, io_submit(2)), and this one is done at once:
+//!
+//! ```text
+//!  io_submit: read nothing from /dev/null ──▶ done ──▶ event in the context's ring, taken out when that is full
+//!                                              └─────▶ the eventfd is signalled
+//! ```
+//!
+//! Beside a write, in a virtual machine on an AMD EPYC, without a sleeper: 0.80 against 0.28 µs, or 2.9 times as much.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use libc::c_ulong;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+/// `linux/aio_abi.h`.
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_FLAG_RESFD: u32 = 1;
+/// Requests that are under way at a time. The kernel makes room for the events of a hundred at least.
+const REQUESTS: u32 = 1;
+/// Events that are taken out of the ring at a time.
+const EVENTS: usize = 128;
+
+/// `struct io_event`, which nobody looks into.
+type Event = [u64; 4];
+
+/// What one thread wakes NFs with.
+#[derive(Debug)]
+pub(crate) struct Ringer(Option<Requests>);
+
+impl Ringer {
+    /// Has the kernel signal eventfds.
+    ///
+    /// # Errors
+    /// The kernel's answer where it does not do that, or not for this process.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let requests = Requests::new()?;
+        let trial = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        requests.signal(trial.as_fd())?;
+        // Nothing to read, EAGAIN, where the kernel has taken the request and signalled nothing.
+        rustix::io::read(&trial, &mut [0; 8])?;
+        Ok(Self(Some(requests)))
+    }
+
+    /// Writes to eventfds, and waits if an NF will have it so: for want of [`Ringer::new`].
+    pub(crate) const fn that_writes() -> Self {
+        Self(None)
+    }
+
+    /// Wakes whoever sleeps on an eventfd. If it cannot be done, nobody is there, or they look by themselves before long.
+    #[cold]
+    pub(crate) fn ring(&self, bell: &impl AsFd) {
+        match &self.0 {
+            Some(requests) => {
+                let _ = requests.signal(bell.as_fd());
+            }
+            None => write(bell),
+        }
+    }
+}
+
+/// Wakes whoever sleeps on an eventfd that no NF has. A full count (EAGAIN) wakes as well; any other error means that there
+/// is nobody.
+pub(crate) fn write(bell: &impl AsFd) {
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+#[derive(Debug)]
+struct Requests {
+    /// The kernel's name of the context.
+    context: c_ulong,
+    nothing: File,
+}
+
+impl Requests {
+    fn new() -> Result<Self, Errno> {
+        let nothing = File::open("/dev/null").map_err(|error| errno(&error))?;
+        let mut context: c_ulong = 0;
+        // SAFETY: takes a number and the address of another, which is ours and 0, as it must be.
+        check(unsafe { libc::syscall(libc::SYS_io_setup, REQUESTS, &raw mut context) })?;
+        Ok(Self { context, nothing })
+    }
+
+    fn signal(&self, bell: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self.submit(bell) {
+            // The ring is full.
+            Err(Errno::AGAIN) => {
+                self.take_events();
+                self.submit(bell)
+            }
+            result => result,
+        }
+    }
+
+    fn submit(&self, bell: BorrowedFd<'_>) -> Result<(), Errno> {
+        // SAFETY: of integers only, for which zero is a value.
+        let mut request: libc::iocb = unsafe { core::mem::zeroed() };
+        request.aio_lio_opcode = IOCB_CMD_PREAD;
+        request.aio_fildes = self.nothing.as_raw_fd().cast_unsigned();
+        request.aio_flags = IOCB_FLAG_RESFD;
+        request.aio_resfd = bell.as_raw_fd().cast_unsigned();
+        let mut list = [&raw mut request];
+        // SAFETY: the context is ours; the list has one pointer, to a request that lives until the call returns and has no
+        // buffer. The kernel copies it, and writes to it only during the call.
+        check(unsafe {
+            libc::syscall(libc::SYS_io_submit, self.context, 1 as libc::c_long, list.as_mut_ptr())
+        })
+    }
+
+    /// Takes events out of the ring, so that there is room again.
+    fn take_events(&self) {
+        let mut events: [Event; EVENTS] = [[0; 4]; EVENTS];
+        let mut at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let (least, most) = (0 as libc::c_long, EVENTS as libc::c_long);
+        // SAFETY: the context is ours; there is room for `most` events; the time is zero, so that nothing is waited for.
+        unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.context,
+                least,
+                most,
+                events.as_mut_ptr(),
+                &raw mut at_once,
+            )
+        };
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        // SAFETY: the context is ours, and not used afterwards.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}
+
+fn check(result: libc::c_long) -> Result<(), Errno> {
+    if result < 0 { Err(errno(&std::io::Error::last_os_error())) } else { Ok(()) }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn count(bell: &impl AsFd) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(bell, &mut count).unwrap();
+        u64::from_ne_bytes(count)
+    }
+
+    #[test]
+    fn every_ring_counts_however_many_events_there_are() {
+        let ringer = Ringer::new().unwrap();
+        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        // More than the rings of a machine with a thousand processors hold.
+        (0..20_000).for_each(|_| ringer.ring(&bell));
+        assert_eq!(count(&bell), 20_000);
+    }
+
+    #[test]
+    fn a_full_count_in_blocking_mode_is_not_waited_for() {
+        let ringer = Ringer::new().unwrap();
+        let bell = eventfd(0, EventfdFlags::empty()).unwrap();
+        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        (0..3).for_each(|_| ringer.ring(&bell));
+        assert_eq!(count(&bell), u64::MAX);
+    }
+
+    #[test]
+    fn what_is_no_eventfd_is_refused() {
+        let file = File::open("/dev/null").unwrap();
+        assert_eq!(Requests::new().unwrap().signal(file.as_fd()), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn writing_wakes_as_well() {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        Ringer::that_writes().ring(&bell);
+        assert_eq!(count(&bell), 1);
+    }
+}
