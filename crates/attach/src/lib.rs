@@ -91,7 +91,7 @@ pub struct Fds<F> {
     pub table: F,
     /// The group's regions.
     pub regions: Vec<F>,
-    /// For each worker, the eventfd that wakes it.
+    /// For each worker, the eventfd by which NFs of this group wake it.
     pub workers: Vec<F>,
     /// For each station number, the eventfd that wakes it.
     pub stations: Vec<F>,

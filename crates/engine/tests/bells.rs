@@ -6,10 +6,10 @@
 mod rogue;
 mod support;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, Forward, Host, Idle, OnFailure, PortKind, VhostDma, VhostMode};
@@ -54,6 +54,48 @@ fn admit(rig: &mut Rig, role: &str) -> InstanceId {
     id
 }
 
+/// How many packets an NF that is played here sends back, one at a time.
+const ROUNDS: usize = 31;
+
+/// Takes `ROUNDS` packets as this NF, and gives them back one by one to a worker that sleeps. A quarter of them left by the
+/// port in the time that it returns: others may have waited for a core.
+fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
+    let control = rig.control_of(id);
+    // SAFETY: the only other ends of these rings, as nothing else plays this NF.
+    let (mut consumer, mut producer) =
+        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    assert!(rig.until(SOON, |_| consumer.available() as usize == ROUNDS), "{}", rig.story());
+    let mut packets = [Descriptor::default(); ROUNDS];
+    assert_eq!(consumer.pop(&mut packets), ROUNDS);
+    let mut times = packets.map(|packet| {
+        rig.until(Duration::from_millis(5), |_| false);
+        let (before, start) = (rig.sent(port), Instant::now());
+        assert_eq!(producer.push(&[packet]), 1);
+        if producer.wants_wake() {
+            let bell = rig.engine.descriptors(id).unwrap().workers[0];
+            rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+        }
+        while rig.sent(port) == before {
+            assert!(start.elapsed() < SOON, "{}", rig.story());
+            thread::yield_now();
+        }
+        start.elapsed()
+    });
+    times.sort_unstable();
+    times[ROUNDS / 4]
+}
+
+/// Descriptors of this process of the same eventfd as this one.
+fn holders(bell: &OwnedFd) -> usize {
+    let number = |fd: &str| {
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("eventfd-id:")).map(str::to_owned)
+    };
+    let own = number(&bell.as_raw_fd().to_string()).unwrap();
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|fd| number(fd.as_ref().unwrap().file_name().to_str().unwrap()).as_ref() == Some(&own)).count()
+}
+
 /// Nobody can write to it from here on without waiting, as long as it is not read.
 fn fill(bell: BorrowedFd<'_>) {
     while rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes()).is_err() {
@@ -69,7 +111,7 @@ fn two_groups(first: Option<u64>, second: Option<u64>) -> Host {
     Host {
         groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)],
         ports: vec![
-            port(0, "in", source(60, first, false)),
+            port(0, "in", source(60, first, true)),
             port(1, "out", PortKind::Sink),
             port(2, "other-in", source(60, second, true)),
             other_sink,
@@ -160,4 +202,54 @@ fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
         assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.story());
         rig.engine.apply(&host).unwrap();
     });
+}
+#[test]
+fn an_nf_does_not_wait_for_a_bell_that_another_group_has_filled() {
+    let busy = EngineConfig { idle: Idle::Poll, ..EngineConfig::default() };
+    let mut rig = Rig::new(&busy);
+    let mut host = two_groups(Some(0), Some(0));
+    host.engine = busy;
+    rig.engine.apply(&host).unwrap();
+    let (hostile, honest) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
+    rig.engine.descriptors(hostile).unwrap().workers.into_iter().for_each(fill);
+    let fds = rig.engine.descriptors(honest).unwrap().workers;
+    let bells: Vec<OwnedFd> = fds.into_iter().map(|bell| bell.try_clone_to_owned().unwrap()).collect();
+    in_time(move || {
+        for bell in bells {
+            rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn each_group_wakes_a_worker_that_sleeps() {
+    let mut rig = Rig::new(&adaptive());
+    rig.engine.apply(&two_groups(Some(ROUNDS as u64), Some(ROUNDS as u64))).unwrap();
+    let nfs = [("a", 1), ("b", 3)].map(|(role, out)| (role, admit(&mut rig, role), out));
+    for (role, id, out) in nfs {
+        let time = time_to_be_heard(&mut rig, id, out);
+        // A worker that nobody wakes sleeps for 20 ms.
+        assert!(time < Duration::from_millis(5), "{role}: {time:?}");
+    }
+}
+
+#[test]
+fn bells_go_with_their_group() {
+    let mut rig = Rig::new(&adaptive());
+    let host = two_groups(Some(0), Some(ROUNDS as u64));
+    rig.engine.apply(&host).unwrap();
+    let (first, second) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
+    let bell = rig.engine.descriptors(first).unwrap().workers[0].try_clone_to_owned().unwrap();
+    assert!(holders(&bell) > 1);
+    rig.engine.departed(first);
+    let mut without = host.clone();
+    without.groups.remove(0);
+    without.ports.drain(..2);
+    without.nfs.remove(0);
+    without.chains.remove(0);
+    without.rules.remove(0);
+    rig.engine.apply(&without).unwrap();
+    assert!(rig.until(SOON, |_| holders(&bell) == 1), "{}", holders(&bell));
+    let time = time_to_be_heard(&mut rig, second, 3);
+    assert!(time < Duration::from_millis(5), "{time:?}");
 }

@@ -36,6 +36,8 @@ pub(super) struct GroupState {
     pub(super) table: Box<Table>,
     /// By station number: what wakes it.
     pub(super) wakes: Vec<Arc<OwnedFd>>,
+    /// By worker: what this group's NFs wake it by. One of them can have those wait who write to it, so no other group has it.
+    pub(super) bells: Vec<Arc<OwnedFd>>,
     /// By station number: in use, or not yet free again.
     taken: u64,
     /// By station number: its process is gone, its number not free yet.
@@ -50,8 +52,13 @@ pub(super) struct GroupState {
 }
 
 impl GroupState {
-    /// Makes the group's memory; numbers of memories are taken from `next`.
-    pub(super) fn create(config: Group, plan: &MemoryPlan, next: &mut u16) -> Result<Self, GroupError> {
+    /// Makes the group's memory, and what its NFs wake so many workers by; numbers of memories are taken from `next`.
+    pub(super) fn create(
+        config: Group,
+        plan: &MemoryPlan,
+        workers: usize,
+        next: &mut u16,
+    ) -> Result<Self, GroupError> {
         let mut memories = Vec::new();
         for number in 0..plan.nodes.len() as u16 {
             let id = MemoryId(*next);
@@ -59,8 +66,9 @@ impl GroupState {
             memories.push(Arc::new(create_memory(&config, id, plan, number)?));
         }
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
-        let wakes = (0..MAX_STATIONS).map(|_| event()).collect::<Result<_, _>>();
-        let wakes = wakes
+        let events = |count| (0..count).map(|_| event()).collect::<Result<Vec<_>, _>>();
+        let (wakes, bells) = events(MAX_STATIONS)
+            .and_then(|wakes| Ok((wakes, events(workers)?)))
             .map_err(|error| GroupError::Descriptors { name: config.name.clone(), source: error.into() })?;
         let publisher = TablePublisher::create(&config.name).map_err(RegionError::Map)?;
         let free_rings = memories.iter().map(|_| (0..RINGS).rev().collect()).collect();
@@ -70,6 +78,7 @@ impl GroupState {
             publisher,
             table: Table::new_boxed(),
             wakes,
+            bells,
             taken: 1,
             gone: 0,
             silent: 0,

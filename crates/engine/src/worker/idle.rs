@@ -1,7 +1,10 @@
 //! What a worker does when a turn moved nothing: spin for some microseconds, then sleep, longer and longer.
 //!
-//! It is woken early by whatever can wake it: the descriptors of ports that have one, and NFs that return packets. Ports
-//! that can only be asked, and NFs in VMs that poll, bound the sleep.
+//! It is woken early by whatever can wake it: the descriptors of ports that have one, and NFs that return packets, by an
+//! eventfd for each trust group. Ports that can only be asked, and NFs in VMs that poll, bound the sleep, and so do
+//! descriptors for which there is no place.
+//!
+//! Eventfds are asked by level and emptied, not watched for edges: a count that somebody keeps full wakes as well.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use netvm_config::model::Idle;
+use netvm_config::model::{Idle, MAX_GROUPS};
 use netvm_region::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ReadWriteFlags;
@@ -25,19 +28,42 @@ const NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// Descriptors that a sleep can be ended by.
+const MOST: usize = 64;
 
 pub(super) struct Rest {
     idle: Idle,
     since: Option<u64>,
     spin: u64,
     nap: Duration,
-    /// Wakes this worker.
+    /// Wakes this worker: the manager's.
     wake: Arc<OwnedFd>,
+    /// The same, of each group that this worker has links to NFs of.
+    bells: Vec<Arc<OwnedFd>>,
 }
 
 impl Rest {
     pub(super) fn new(idle: Idle, wake: Arc<OwnedFd>) -> Self {
-        Self { idle, since: None, spin: clock::cycles_in_micros(SPIN_MICROS), nap: NAP, wake }
+        Self {
+            idle,
+            since: None,
+            spin: clock::cycles_in_micros(SPIN_MICROS),
+            nap: NAP,
+            wake,
+            bells: Vec::with_capacity(MAX_GROUPS),
+        }
+    }
+
+    /// Takes note of whose NFs can wake this worker, by the links that there are now.
+    #[cold]
+    pub(super) fn follow(&mut self, path: &Path) {
+        self.bells.clear();
+        let links = path.active.iter().filter_map(|id| path.links[id.index()].as_deref());
+        for link in links.filter(|link| !link.is_silent()) {
+            if !self.bells.iter().any(|bell| Arc::ptr_eq(bell, &link.bell)) {
+                self.bells.push(Arc::clone(&link.bell));
+            }
+        }
     }
 
     pub(super) fn busy(&mut self) {
@@ -81,9 +107,14 @@ impl Rest {
     }
 
     fn sleep(&mut self, path: &Path, inputs: &[PortId], mut longest: Duration) {
-        let wake = self.wake.as_fd();
-        let mut fds: ArrayVec<PollFd<'_>, 64> = ArrayVec::new();
-        fds.push(PollFd::from_borrowed_fd(wake, PollFlags::IN));
+        let mut fds: ArrayVec<PollFd<'_>, MOST> = ArrayVec::new();
+        // First, so that their places say which of them are to be emptied.
+        let bells = core::iter::once(&self.wake).chain(&self.bells);
+        for bell in bells.clone() {
+            if fds.try_push(PollFd::new(bell, PollFlags::IN)).is_err() {
+                longest = longest.min(self.nap);
+            }
+        }
         let devices = inputs.iter().filter_map(|port| path.ports[port.index()].as_ref());
         for device in devices.flat_map(|queue| queue.devices()) {
             let asked = match device.arrival() {
@@ -109,7 +140,9 @@ impl Rest {
         self.nap = (self.nap * 2).min(LONGEST_NAP);
         nap(&mut fds, longest);
         forget_errors(&fds);
-        drain(wake);
+        for (bell, _) in bells.zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()) {
+            drain(bell.as_fd());
+        }
     }
 }
 

@@ -119,6 +119,7 @@ impl Worker {
                 let id = link.id;
                 path.links[id.index()] = Some(link);
                 path.active.push(id);
+                self.rest.follow(path);
             }
             Command::RemoveLink(id) => {
                 path.drain(&self.snapshot, id);
@@ -126,6 +127,7 @@ impl Worker {
                 path.flows.words.withdraw(id);
                 path.active.retain(|active| *active != id);
                 if let Some(old) = path.links[id.index()].take() {
+                    self.rest.follow(path);
                     self.tell(Event::Retired(Retired::Link(old)));
                 }
             }

@@ -63,7 +63,7 @@ pub(crate) struct Setup {
     pub(crate) core: u32,
     pub(crate) idle: Idle,
     pub(crate) handoff: Handoff,
-    /// Wakes the worker.
+    /// Wakes the worker; no NF has it.
     pub(crate) wake: Arc<OwnedFd>,
     /// Wakes others.
     pub(crate) ringer: Ringer,
@@ -75,7 +75,7 @@ pub(crate) struct WorkerHandle {
     pub(crate) id: WorkerId,
     pub(crate) core: u32,
     pub(crate) counters: Arc<WorkerCounters>,
-    pub(crate) wake: Arc<OwnedFd>,
+    wake: Arc<OwnedFd>,
     orders: Producer<Command>,
     events: Consumer<Event>,
     thread: Option<JoinHandle<()>>,
