@@ -186,6 +186,12 @@ impl Outlets {
         if replicas.is_empty() {
             return self.hand_to_worker(run, round);
         }
+        let share = run.len().div_ceil(replicas.len()) as u32;
+        for station in replicas {
+            if let Some(Some(outlet)) = self.stations.get(usize::from(*station)) {
+                outlet.prefetch(share);
+            }
+        }
         for descriptor in run {
             let station = match replicas {
                 [only] => *only,

@@ -6,8 +6,11 @@
 //! consumer is the one place that needs more (store, then load, on both sides): see [`Producer::wants_wake`].
 
 use crate::descriptor::Descriptor;
-use crate::memory::RingMemory;
+use crate::memory::{RingMemory, SLOT_BYTES};
 use crate::sync::{Ordering, fence};
+
+/// Slots that are fetched together.
+const SLOTS_OF_A_LINE: u32 = 64 / SLOT_BYTES as u32;
 
 /// The end that writes descriptors.
 #[derive(Debug)]
@@ -116,11 +119,17 @@ impl Producer {
         wanted
     }
 
-    /// Asks for the slots of the next burst to be brought into this core's cache, to be written.
+    /// Asks for the slots of `descriptors` to be brought into this core's cache, to be written soon, the first of them the `n`th
+    /// after the last published one. Slots that may not have been read yet, as far as is known, are left alone: taking them from
+    /// the consumer would have each of their lines cross twice more.
     #[inline(always)]
-    pub fn prefetch(&self, descriptors: u32) {
-        for line in 0..descriptors.div_ceil(4) {
-            prefetch_write(self.memory.slot(self.tail.wrapping_add(line * 4)));
+    pub fn prefetch(&self, n: u32, descriptors: u32) {
+        let room = self.memory.capacity() - self.tail.wrapping_sub(self.head);
+        let end = n.saturating_add(descriptors).min(room);
+        let mut slot = n;
+        while slot < end {
+            prefetch_write(self.memory.slot(self.tail.wrapping_add(slot)));
+            slot += SLOTS_OF_A_LINE;
         }
     }
 
@@ -237,8 +246,8 @@ impl Consumer {
         if known < descriptors {
             known = self.refresh().max(known);
         }
-        for line in 0..known.min(descriptors).div_ceil(4) {
-            prefetch_read(self.memory.slot(self.head.wrapping_add(line * 4)));
+        for line in 0..known.min(descriptors).div_ceil(SLOTS_OF_A_LINE) {
+            prefetch_read(self.memory.slot(self.head.wrapping_add(line * SLOTS_OF_A_LINE)));
         }
     }
 

@@ -37,6 +37,12 @@ impl Outlet {
         self.room - self.pending
     }
 
+    /// So many more are about to be written.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, descriptors: u32) {
+        self.producer.prefetch(self.pending, descriptors);
+    }
+
     #[inline(always)]
     pub(super) fn write(&mut self, descriptor: Descriptor) {
         self.producer.write(self.pending, descriptor);
@@ -53,6 +59,7 @@ impl Outlet {
         let wanted = run.len() as u32;
         let count = self.room_for(wanted).min(wanted);
         self.producer.prefetch_index();
+        self.prefetch(count);
         self.producer.write_each(self.pending, &run[..count as usize], |descriptor| told(*descriptor));
         self.pending += count;
         count as usize
@@ -65,7 +72,6 @@ impl Outlet {
             return false;
         }
         self.producer.publish(self.pending);
-        self.producer.prefetch(self.pending);
         self.room -= self.pending;
         self.pending = 0;
         self.producer.wants_wake()
