@@ -10,7 +10,7 @@ use netvm_region::{
     Admission, Balance, Control, Destination, Geometry, Pages, Region, RegionSpec, RingRef, Table,
     TablePublisher,
 };
-use netvm_ring::{Consumer, Descriptor, HEADER_BYTES, Producer, SLOT_BYTES};
+use netvm_ring::{Consumer, Descriptor, HEADER_BYTES, Producer, SLOT_BYTES, place_of};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::input::Input;
@@ -97,7 +97,7 @@ impl Host {
         let (head, _) = ring.claims();
         let base = self.ring_at(INTO);
         for (n, descriptor) in (0..).zip(descriptors) {
-            let slot = u64::from(head.wrapping_add(n) % RING) * SLOT_BYTES as u64;
+            let slot = (place_of(head.wrapping_add(n), RING) * SLOT_BYTES) as u64;
             for (word, at) in descriptor.to_words().into_iter().zip([0, 8]) {
                 self.word(base + HEADER_BYTES as u64 + slot + at).store(word, Ordering::Relaxed);
             }
@@ -121,7 +121,7 @@ impl Host {
     }
 
     fn slot(&self, index: u32) -> Descriptor {
-        let at = self.ring_at(INTO) + HEADER_BYTES as u64 + u64::from(index % RING) * SLOT_BYTES as u64;
+        let at = self.ring_at(INTO) + (HEADER_BYTES + place_of(index, RING) * SLOT_BYTES) as u64;
         Descriptor::from_words([at, at + 8].map(|at| self.word(at).load(Ordering::Relaxed)))
     }
 

@@ -4,7 +4,9 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use netvm_ring::{Consumer, Descriptor, HEADER_BYTES, Producer, RingMemory, SLOT_BYTES, ring_bytes};
+use netvm_ring::{
+    Consumer, Descriptor, HEADER_BYTES, Producer, RingMemory, SLOT_BYTES, place_of, ring_bytes,
+};
 
 use crate::input::Input;
 
@@ -70,7 +72,7 @@ impl Memory {
     }
 
     fn slot(&self, index: u32) -> [&AtomicU64; 2] {
-        let at = HEADER_BYTES + (index % self.capacity) as usize * SLOT_BYTES;
+        let at = HEADER_BYTES + place_of(index, self.capacity) * SLOT_BYTES;
         [self.at(at), self.at(at + 8)]
     }
 
