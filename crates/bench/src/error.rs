@@ -53,6 +53,15 @@ pub enum BenchError {
         /// What it, or who makes it, said.
         problem: String,
     },
+    /// The machine did not stay as it was for long enough to compare two cases.
+    #[error(
+        "{case}: the distance between the two cores was another one in each run that could be compared: the host moves \
+         virtual processors; ask for more --runs of fewer --seconds, or have them pinned"
+    )]
+    Unsteady {
+        /// The comparison.
+        case: String,
+    },
     /// Nothing came through.
     #[error("{what}: no packet came through in {seconds:.1} s; a benchmark of nothing has no result")]
     Nothing {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::BenchError;
 use crate::report::{Row, Unit};
-use crate::stats::{Summary, pairwise};
+use crate::stats::Summary;
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +76,72 @@ impl Comparison {
     }
 }
 
+/// Something about the machine that changes by itself, and must be alike for figures that are compared.
+pub struct Condition<'a> {
+    /// The case under which it is reported.
+    pub case: &'static str,
+    /// What its figures count.
+    pub unit: Unit,
+    /// Measures it.
+    pub measure: Box<dyn FnMut() -> Result<f64, BenchError> + 'a>,
+}
+
+/// Figures are compared if the condition before and after each of them differed by less than this factor.
+const ALIKE: f64 = 2.0;
+/// Rounds in which comparisons are sought that can be made, as a multiple of the runs that are wanted.
+const MOST_ROUNDS: usize = 3;
+
+/// A figure, and the condition before and after it was taken.
+#[derive(Clone, Copy)]
+struct Taken {
+    figure: f64,
+    under: [f64; 2],
+}
+
 /// All figures of one case, one for each run.
 struct Series {
     case: String,
     unit: Unit,
-    figures: Vec<f64>,
+    taken: Vec<Taken>,
+}
+
+impl Series {
+    fn row(self) -> Option<Row> {
+        let figures: Vec<f64> = self.taken.iter().map(|taken| taken.figure).collect();
+        Some(Row { case: self.case, unit: self.unit, summary: Summary::of(&figures)? })
+    }
+}
+
+/// What has been measured so far.
+#[derive(Default)]
+struct Record(Vec<Series>);
+
+impl Record {
+    fn add(&mut self, figure: Figure, under: [f64; 2]) {
+        let taken = Taken { figure: figure.value, under };
+        match self.0.iter_mut().find(|series| series.case == figure.case) {
+            Some(series) => series.taken.push(taken),
+            None => self.0.push(Series { case: figure.case, unit: figure.unit, taken: vec![taken] }),
+        }
+    }
+
+    /// The ratios of the runs in which both figures were taken under like conditions; `None` if a case was not measured.
+    fn ratios(&self, comparison: &Comparison) -> Option<Vec<f64>> {
+        let find = |case: &str| self.0.iter().find(|series| series.case == case);
+        let (ours, other) = (find(&comparison.ours)?, find(&comparison.other)?);
+        let pairs = ours.taken.iter().zip(&other.taken);
+        let like = pairs.filter(|(ours, other)| are_alike([ours.under, other.under].as_flattened()));
+        Some(like.map(|(ours, other)| ours.figure / other.figure).collect())
+    }
+
+    fn fewest_ratios(&self, comparisons: &[Comparison]) -> Option<usize> {
+        comparisons.iter().filter_map(|comparison| Some(self.ratios(comparison)?.len())).min()
+    }
+}
+
+fn are_alike(conditions: &[f64]) -> bool {
+    let (least, most) = conditions.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), c| (a.min(*c), b.max(*c)));
+    most < least * ALIKE
 }
 
 /// Measures every subject in turn, `plan.runs` times over, and summarises; comparisons are computed from the figures of
@@ -93,38 +154,63 @@ pub fn alternate(
     subjects: &mut [Subject<'_>],
     comparisons: &[Comparison],
 ) -> Result<Vec<Row>, BenchError> {
-    let mut all: Vec<Series> = Vec::new();
-    for run in 1..=plan.runs {
+    take_turns(plan, subjects, comparisons, None)
+}
+
+/// As [`alternate`], and compares only what was measured under like conditions; goes on until there are `plan.runs` ratios of
+/// each comparison, but not for more than three times as many rounds.
+///
+/// # Errors
+/// As [`alternate`]; and [`BenchError::Unsteady`] if a comparison could not be made in any of them.
+pub fn alternate_under(
+    condition: Condition<'_>,
+    plan: &Plan,
+    subjects: &mut [Subject<'_>],
+    comparisons: &[Comparison],
+) -> Result<Vec<Row>, BenchError> {
+    take_turns(plan, subjects, comparisons, Some(condition))
+}
+
+fn take_turns(
+    plan: &Plan,
+    subjects: &mut [Subject<'_>],
+    comparisons: &[Comparison],
+    mut condition: Option<Condition<'_>>,
+) -> Result<Vec<Row>, BenchError> {
+    let mut look = || condition.as_mut().map_or(Ok(1.0), |condition| (condition.measure)());
+    let (mut record, mut conditions) = (Record::default(), Vec::new());
+    let mut before = look()?;
+    for run in 1..=plan.runs * MOST_ROUNDS {
+        if run > plan.runs && record.fewest_ratios(comparisons).is_none_or(|ratios| ratios >= plan.runs) {
+            break;
+        }
         for subject in &mut *subjects {
             let figures = (subject.measure)(plan)?;
             eprintln!("run {run}/{}: {}: {}", plan.runs, subject.name, brief(&figures));
-            for figure in figures {
-                match all.iter_mut().find(|series| series.case == figure.case) {
-                    Some(series) => series.figures.push(figure.value),
-                    None => {
-                        all.push(Series {
-                            case: figure.case,
-                            unit: figure.unit,
-                            figures: vec![figure.value],
-                        });
-                    }
-                }
-            }
+            let under = [before, look()?];
+            figures.into_iter().for_each(|figure| record.add(figure, under));
+            conditions.push(Taken { figure: under[1], under });
+            before = under[1];
         }
     }
-    let find = |case: &str| all.iter().find(|series| series.case == case);
     let mut ratios = Vec::new();
-    for Comparison { ours, other } in comparisons {
-        if let (Some(a), Some(b)) = (find(ours), find(other)) {
-            let figures = pairwise(&a.figures, &b.figures);
-            ratios.push(Series { case: format!("{ours}/{other}"), unit: Unit::Ratio, figures });
+    for comparison in comparisons {
+        let case = format!("{}/{}", comparison.ours, comparison.other);
+        match record.ratios(comparison) {
+            Some(pairs) if pairs.is_empty() => return Err(BenchError::Unsteady { case }),
+            Some(pairs) => {
+                let taken = pairs.into_iter().map(|figure| Taken { figure, under: [1.0; 2] }).collect();
+                ratios.push(Series { case, unit: Unit::Ratio, taken });
+            }
+            None => {}
         }
     }
-    let row = |series: Series| {
-        let summary = Summary::of(&series.figures)?;
-        Some(Row { case: series.case, unit: series.unit, summary })
-    };
-    Ok(all.into_iter().chain(ratios).filter_map(row).collect())
+    let condition = condition.map(|Condition { case, unit, .. }| Series {
+        case: case.to_owned(),
+        unit,
+        taken: conditions,
+    });
+    Ok(record.0.into_iter().chain(condition).chain(ratios).filter_map(Series::row).collect())
 }
 
 fn brief(figures: &[Figure]) -> String {
@@ -176,6 +262,37 @@ mod tests {
         let ratio = rows[3].summary;
         assert_eq!((ratio.min, ratio.median, ratio.max, ratio.runs), (2.0, 2.0, 2.0, 3));
         assert_eq!(rows[3].unit, Unit::Ratio);
+    }
+
+    /// Figures of 1, 2, 3 ... against figures of 1, with this condition before, between and after them.
+    fn under(conditions: &[f64]) -> Result<Vec<Row>, BenchError> {
+        let (mut next, mut figure) = (conditions.iter(), 0.0);
+        let mut subjects = [
+            Subject::new("ours", |_| {
+                figure += 1.0;
+                Ok(vec![Figure::new("ours", Unit::Mpps, figure)])
+            }),
+            Subject::new("peer", |_| Ok(vec![Figure::new("peer", Unit::Mpps, 1.0)])),
+        ];
+        let measure = Box::new(|| Ok(next.next().copied().unwrap_or(1.0)));
+        let condition = Condition { case: "weather", unit: Unit::Cycles, measure };
+        alternate_under(condition, &PLAN, &mut subjects, &[Comparison::new("ours", "peer")])
+    }
+
+    #[test]
+    fn only_what_was_measured_under_like_conditions_is_compared() {
+        let rows = under(&[1.0, 1.5, 1.9, /* run 2 */ 2.1, 1.0, /* run 3 */ 1.0, 4.0]).unwrap();
+        let [ours, _, weather, ratio] = rows.as_slice() else { panic!("{rows:?}") };
+        assert_eq!((ours.summary.runs, weather.summary.runs, weather.summary.max), (6, 12, 4.0));
+        // Run 1, and 5 and 6 in place of 2 and 3; what was before run 4 was not like it.
+        assert_eq!((ratio.summary.min, ratio.summary.median, ratio.summary.max), (1.0, 5.0, 6.0));
+        assert_eq!(ratio.summary.runs, PLAN.runs);
+    }
+
+    #[test]
+    fn what_could_not_be_compared_at_all_is_an_error() {
+        let restless: Vec<f64> = (0..100).map(|n| f64::from(n % 2) * 9.0 + 1.0).collect();
+        assert!(matches!(under(&restless), Err(BenchError::Unsteady { case }) if case == "ours/peer"));
     }
 
     #[test]

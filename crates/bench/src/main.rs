@@ -4,6 +4,7 @@
 
 mod cases;
 mod cli;
+mod distance;
 mod error;
 mod guest;
 mod harness;

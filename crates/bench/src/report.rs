@@ -16,6 +16,9 @@ pub enum Unit {
     /// Cycles of the processor's time-stamp counter per packet.
     #[serde(rename = "cycles/packet")]
     CyclesPerPacket,
+    /// Cycles of the same counter.
+    #[serde(rename = "cycles")]
+    Cycles,
     /// Ours divided by another's.
     #[serde(rename = "ratio")]
     Ratio,
@@ -47,6 +50,7 @@ impl Unit {
         match self {
             Self::Mpps => "Mpps",
             Self::CyclesPerPacket => "cycles/packet",
+            Self::Cycles => "cycles",
             Self::Ratio => "ratio",
             Self::Micros => "us",
             Self::Percent => "percent",

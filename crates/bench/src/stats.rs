@@ -31,11 +31,6 @@ impl Summary {
     }
 }
 
-/// The ratio of each run's two figures.
-pub fn pairwise(ours: &[f64], others: &[f64]) -> Vec<f64> {
-    ours.iter().zip(others).map(|(ours, other)| ours / other).collect()
-}
-
 /// The middle one of unsorted figures; 0 without any.
 pub fn median(figures: &[f64]) -> f64 {
     Summary::of(figures).map_or(0.0, |summary| summary.median)
@@ -58,13 +53,6 @@ mod tests {
         assert_eq!(even, Summary { median: 3.0, min: 1.0, max: 10.0, runs: 4 });
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(median(&[]), 0.0);
-    }
-
-    #[test]
-    fn ratios_are_of_the_same_run() {
-        // Of medians the ratio would be 1: the pairs tell that ours was twice as fast in every run.
-        let ratios = pairwise(&[2.0, 4.0, 8.0], &[1.0, 2.0, 4.0]);
-        assert_eq!(ratios, [2.0, 2.0, 2.0]);
     }
 
     #[test]

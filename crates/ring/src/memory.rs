@@ -30,7 +30,7 @@ pub const fn place_of(index: u32, capacity: u32) -> usize {
     // 32 less the bits of a block's number; with one block there are none, and 0 is 0 however far it is moved.
     let unused = capacity.leading_zeros() + 1 + BLOCK.trailing_zeros();
     let turned = (first / BLOCK).reverse_bits().wrapping_shr(unused);
-    (turned * BLOCK | first % BLOCK) as usize
+    (turned * BLOCK + first % BLOCK) as usize
 }
 
 /// Bytes that a ring of `capacity` slots takes.

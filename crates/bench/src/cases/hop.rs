@@ -20,8 +20,9 @@ use netvm_config::model::{Idle, Output, PortKind};
 use netvm_region::StandardCounter;
 
 use crate::cli::{BenchArgs, Cores};
+use crate::distance;
 use crate::error::BenchError;
-use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
+use crate::harness::{Comparison, Figure, Plan, Subject, alternate_under};
 use crate::layout::Layout;
 use crate::nf::{Kind, NfSpec};
 use crate::peers::{ring, testpmd};
@@ -67,7 +68,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         }));
         comparisons.push(Comparison::new("hop", "testpmd-macswap"));
     }
-    alternate(&args.plan(), &mut subjects, &comparisons)
+    alternate_under(distance::condition(cores), &args.plan(), &mut subjects, &comparisons)
 }
 
 fn hop(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
