@@ -74,7 +74,8 @@ fn look(word: &AtomicU32) -> f64 {
     let (start, mut trips) = (clock::cycles(), 0u32);
     loop {
         for _ in 0..TRIPS {
-            let odd = word.load(Ordering::Relaxed).wrapping_add(1);
+            // The number before may have had no answer.
+            let odd = word.load(Ordering::Relaxed).wrapping_add(1) | 1;
             word.store(odd, Ordering::Release);
             if (0..PATIENCE).all(|_| word.load(Ordering::Acquire) == odd) {
                 return f64::INFINITY;
