@@ -158,9 +158,20 @@ mod tests {
         u64::from_ne_bytes(count)
     }
 
+    /// `None` where this process gets no context.
+    fn ringer() -> Option<Ringer> {
+        match Requests::new() {
+            Ok(_) => Some(Ringer::new().unwrap()),
+            Err(error) => {
+                println!("SKIP: io_setup(2): {error}");
+                None
+            }
+        }
+    }
+
     #[test]
     fn every_ring_counts_however_many_events_there_are() {
-        let ringer = Ringer::new().unwrap();
+        let Some(ringer) = ringer() else { return };
         let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         // More than the rings of a machine with a thousand processors hold.
         (0..20_000).for_each(|_| ringer.ring(&bell));
@@ -169,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_full_count_in_blocking_mode_is_not_waited_for() {
-        let ringer = Ringer::new().unwrap();
+        let Some(ringer) = ringer() else { return };
         let bell = eventfd(0, EventfdFlags::empty()).unwrap();
         rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         (0..3).for_each(|_| ringer.ring(&bell));
@@ -178,8 +189,9 @@ mod tests {
 
     #[test]
     fn what_is_no_eventfd_is_refused() {
+        let Some(Ringer(Some(requests))) = ringer() else { return };
         let file = File::open("/dev/null").unwrap();
-        assert_eq!(Requests::new().unwrap().signal(file.as_fd()), Err(Errno::INVAL));
+        assert_eq!(requests.signal(file.as_fd()), Err(Errno::INVAL));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, Forward, Host, Idle, OnFailure, PortKind, VhostDma, VhostMode};
-use netvm_engine::InstanceId;
+use netvm_engine::{InstanceId, Notice};
 use netvm_region::LAYOUT_VERSION;
 use netvm_ring::Descriptor;
 use rogue::Rogue;
@@ -43,6 +43,15 @@ fn in_time(body: impl FnOnce() + Send + 'static) {
         Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
         Err(RecvTimeoutError::Timeout) => panic!("somebody waits for an eventfd"),
     }
+}
+
+/// Whether the kernel does not signal eventfds for this process, so that nothing is promised.
+fn may_wait(rig: &mut Rig) -> bool {
+    let told = rig.engine.notices().any(|notice| matches!(notice, Notice::WakesMayWait { .. }));
+    if told {
+        println!("SKIP: io_setup(2) fails here");
+    }
+    told
 }
 
 /// An NF without a process: this one has what it shares.
@@ -160,6 +169,9 @@ fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
 fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
     in_time(|| {
         let mut rig = Rig::new(&EngineConfig::default());
+        if may_wait(&mut rig) {
+            return;
+        }
         rig.engine.apply(&two_groups(None, None)).unwrap();
         rig.attach("b", "forward", false);
         let id = admit(&mut rig, "a");
@@ -185,6 +197,9 @@ fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
 fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
     in_time(|| {
         let mut rig = Rig::new(&EngineConfig::default());
+        if may_wait(&mut rig) {
+            return;
+        }
         let host = two_groups(Some(0), Some(0));
         rig.engine.apply(&host).unwrap();
         let id = admit(&mut rig, "a");
