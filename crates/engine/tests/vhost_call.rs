@@ -4,46 +4,22 @@
 
 #[path = "support/rogue.rs"]
 mod rogue;
+#[path = "support/rogues.rs"]
+mod rogues;
 mod support;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
-use netvm_engine::{Engine, Notice};
+use netvm_config::model::VhostDma;
+use netvm_engine::Engine;
 use rogue::{Rogue, SET_VRING_CALL};
+use rogues::{ROGUE, SOON, VERSION_1, fault, is_up, rig, socket, told, view};
 use rustix::event::{EventfdFlags, eventfd};
-use support::{Rig, group, port, source};
-
-const VERSION_1: u64 = 1 << 32;
-const SOON: Duration = Duration::from_secs(30);
-
-fn socket(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()))
-}
-
-/// Source, sink, and a port for a rogue, which gets what is flooded.
-fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
-    let mut rig = Rig::new(&EngineConfig::default());
-    let kind = PortKind::VhostUser { path: path.to_owned(), mode: VhostMode::Server, dma };
-    let mut ports =
-        vec![port(0, "in", source(60, None, false)), port(1, "out", PortKind::Sink), port(2, "rogue", kind)];
-    for port in &mut ports {
-        port.policy.forward = Forward::Normal;
-        port.group = Some(netvm_engine::GroupId(0));
-    }
-    match rig.engine.apply(&Host { groups: vec![group(0, 4096, 2048)], ports, ..Host::default() }) {
-        Ok(_) => Some(rig),
-        Err(error) if error.to_string().contains("no DMA device") => {
-            println!("SKIP: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
+use support::Rig;
 
 /// An eventfd whose count has no room, in blocking mode.
 fn full_eventfd() -> OwnedFd {
@@ -75,20 +51,12 @@ fn fill(mut file: std::fs::File) {
     rustix::io::ioctl_fionbio(&file, false).unwrap();
 }
 
-fn fault(engine: &Engine) -> Option<String> {
-    engine.ports().into_iter().find(|port| port.id.0 == 2).unwrap().fault
-}
-
-fn is_up(engine: &Engine) -> bool {
-    engine.ports().iter().any(|port| port.id.0 == 2 && port.link == Some(true))
-}
-
 /// Longest time in which nothing left by the sink, until `done` and a little longer.
 fn longest_silence(rig: &mut Rig, mut done: impl FnMut(&Engine) -> bool) -> Duration {
     let (mut sent, mut since, mut longest) = (rig.sent(1), Instant::now(), Duration::ZERO);
     let mut end = None;
     let over = rig.until(SOON, |engine| {
-        let now = engine.ports().iter().find(|port| port.id.0 == 1).unwrap().tx_packets;
+        let now = view(engine, 1).tx_packets;
         if now != sent {
             (sent, since) = (now, Instant::now());
         }
@@ -119,13 +87,13 @@ fn full_count(name: &str, dma: VhostDma, ring: u64) {
     let fd = full_eventfd();
     let rogue = connect(&path, ring, &fd);
     let silence = longest_silence(&mut rig, |engine| fault(engine).is_some());
-    let told = Instant::now();
+    let since = Instant::now();
     println!("{name}: nothing was sent for {silence:?}");
     assert!(silence < Duration::from_secs(1), "{silence:?}");
     assert!(fault(&rig.engine).unwrap().contains("made netvm wait"), "{}", rig.story());
     // Nobody looks at its rings any more.
     let used = rogue.used(ring);
-    assert!(used > 0 && !is_up(&rig.engine));
+    assert!(used > 0 && !is_up(&rig.engine, ROGUE));
     rogue.offer(ring, 2);
     longest_silence(&mut rig, |_| true);
     assert_eq!(rogue.used(ring), used);
@@ -135,16 +103,15 @@ fn full_count(name: &str, dma: VhostDma, ring: u64) {
     let in_again = rig.until(SOON, |engine| {
         let mut rogue = connect(&path, 1 - ring, &own_eventfd());
         let start = Instant::now();
-        while !rogue.is_alone() && start.elapsed() < Duration::from_secs(1) && !is_up(engine) {
+        while !rogue.is_alone() && start.elapsed() < Duration::from_secs(1) && !is_up(engine, ROGUE) {
             std::thread::sleep(Duration::from_millis(5));
         }
         tries += 1;
-        is_up(engine) && rogue.used(1 - ring) > 0
+        is_up(engine, ROGUE) && rogue.used(1 - ring) > 0
     });
-    assert!(in_again && tries > 1 && told.elapsed() > Duration::from_secs(8), "{tries} {}", rig.story());
+    assert!(in_again && tries > 1 && since.elapsed() > Duration::from_secs(8), "{tries} {}", rig.story());
     assert_eq!(fault(&rig.engine), None);
-    let notices = rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count();
-    assert!((1..=most).contains(&notices), "{notices}");
+    assert!((1..=most).contains(&told(&rig)), "{}", told(&rig));
 }
 
 #[test]
@@ -170,11 +137,11 @@ fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
         let mut rogue = connect(&path, ring, fd);
         let silence = longest_silence(&mut rig, |_| rogue.is_alone());
         assert!(silence < Duration::from_secs(1), "{silence:?}");
-        assert!(rig.until(SOON, |engine| !is_up(engine)), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE)), "{}", rig.story());
         assert_eq!(fault(&rig.engine), None);
         // It comes in as soon as it has a better one.
         let _rogue = connect(&path, ring, &own_eventfd());
-        assert!(rig.until(SOON, is_up), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
     }
 }
 

@@ -14,9 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvm_config::model::VhostDma;
-use netvm_engine::{DropReason, Engine, Notice};
+use netvm_engine::{DropReason, Engine};
 use rogue::{Dice, ENTRIES, MEMORY, Rogue, SET_VRING_ERR};
-use rogues::{ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, VERSION_1, all_come_home, goes_on, rig, socket};
+use rogues::{
+    ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, all_come_home, fault, goes_on,
+    is_up, rig, socket, told, view,
+};
 
 #[test]
 fn nothing_that_a_guest_writes_harms_others() {
@@ -74,7 +77,7 @@ fn noise(name: &str, dma: VhostDma) {
                 stop.store(true, Ordering::Relaxed);
                 panic!("{}", rig.story());
             }
-            taken = rig.engine.ports().iter().find(|port| port.id.0 == 2).unwrap().rx_packets;
+            taken = view(&rig.engine, ROGUE).rx_packets;
         }
         stop.store(true, Ordering::Relaxed);
         let visits = rogue.join().unwrap();
@@ -99,7 +102,6 @@ fn shrink(name: &str, dma: VhostDma) {
     let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
     let mut dice = Dice(u64::from(std::process::id()));
-    let fault = |engine: &Engine| engine.ports().into_iter().find(|port| port.id.0 == 2).unwrap().fault;
     for visit in 0..6 {
         let packed = if visit % 2 == 0 { 0 } else { PACKED };
         let rogue = Rogue::connect(&path, VERSION_1 | MERGEABLE | packed);
@@ -113,19 +115,14 @@ fn shrink(name: &str, dma: VhostDma) {
         } else {
             rogue.shrink(0);
         }
-        assert!(
-            rig.until(Duration::from_secs(30), |engine| fault(engine).is_some()),
-            "visit {visit}: {}",
-            rig.story()
-        );
+        assert!(rig.until(SOON, |engine| fault(engine).is_some()), "visit {visit}: {}", rig.story());
         assert!(fault(&rig.engine).unwrap().contains("took back memory"), "{}", rig.story());
-        assert!(rig.engine.ports().iter().any(|port| port.id.0 == 2 && port.link == Some(false)));
+        assert!(!is_up(&rig.engine, ROGUE));
         assert!(goes_on(&mut rig), "{}", rig.story());
         drop(rogue);
-        assert!(rig.until(Duration::from_secs(30), |engine| fault(engine).is_none()), "{}", rig.story());
+        assert!(rig.until(SOON, |engine| fault(engine).is_none()), "{}", rig.story());
     }
-    let told = rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count();
-    assert_eq!(told, 6);
+    assert_eq!(told(&rig), 6);
     all_come_home(&mut rig);
 }
 
@@ -136,16 +133,16 @@ fn a_guest_that_replaces_its_memory_while_it_is_sent_to_stays() {
     let rogue = Rogue::connect(&path, VERSION_1 | MERGEABLE);
     rogue.offer(0, 1);
     let turned_away = |engine: &Engine| {
-        let port = engine.ports().into_iter().find(|port| port.id.0 == 2).unwrap();
+        let port = view(engine, ROGUE);
         port.drops.iter().find(|(why, _)| *why == DropReason::NoPeer).map_or(0, |(_, count)| *count)
     };
-    assert!(rig.until(Duration::from_secs(30), |_| rogue.used(0) == ENTRIES as u16));
+    assert!(rig.until(SOON, |_| rogue.used(0) == ENTRIES as u16));
     let before = turned_away(&rig.engine);
     for turn in 2..=250u16 {
         // A page less, or as much as before.
         rogue.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
         rogue.offer(0, turn);
-        let all = rig.until(Duration::from_secs(30), |_| rogue.used(0) == turn * ENTRIES as u16);
+        let all = rig.until(SOON, |_| rogue.used(0) == turn * ENTRIES as u16);
         assert!(all, "turn {turn}: {}", rig.story());
     }
     assert_eq!(turned_away(&rig.engine), before);
@@ -218,10 +215,7 @@ fn chains(name: &str, dma: VhostDma) {
         rogue.call(0);
         rogue.run(0);
         rogue.start(1);
-        let up = rig.until(Duration::from_secs(30), |engine| {
-            engine.ports().iter().any(|port| port.id.0 == 2 && port.link == Some(true))
-        });
-        assert!(up, "{}", rig.story());
+        assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
         std::thread::sleep(Duration::from_millis(100));
         assert!(goes_on(&mut rig), "{}", rig.story());
     }

@@ -15,12 +15,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use netvm_config::model::VhostDma;
-use netvm_engine::{Engine, Notice};
+use netvm_engine::Engine;
 use rogue::{MEMORY, Rogue};
 use rogues::{
-    EVENT_INDEX, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, VERSION_1, all_come_home, goes_on, rig, socket,
+    EVENT_INDEX, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, all_come_home, fault,
+    goes_on, is_up, rig, socket, told,
 };
-use support::Rig;
 
 const END: u64 = MEMORY as u64;
 const SPLIT: u64 = VERSION_1;
@@ -48,25 +48,22 @@ fn refused(name: &str, says: impl Fn(&mut Rogue)) {
 fn the_port_says_so_once_until_another_guest_comes() {
     let path = socket("says");
     let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
-    let port = |engine: &Engine| engine.ports().into_iter().find(|port| port.id.0 == 2).unwrap();
-    let told =
-        |rig: &Rig| rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count();
     for round in 1..3 {
         for _ in 0..5 {
             let mut rogue = Rogue::reach(&path);
             rogue.begin(SPLIT);
             rogue.run(0);
             assert!(rogue.is_hung_up_on(), "{}", rig.story());
-            let says = |engine: &Engine| port(engine).fault.is_some_and(|fault| fault.contains("hung up on"));
-            assert!(rig.until(Duration::from_secs(30), says), "{}", rig.story());
+            let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("hung up on"));
+            assert!(rig.until(SOON, says), "{}", rig.story());
         }
         let guest = Rogue::connect(&path, SPLIT);
-        let is_well = |engine: &Engine| port(engine).link == Some(true) && port(engine).fault.is_none();
-        assert!(rig.until(Duration::from_secs(30), is_well), "{}", rig.story());
+        let is_well = |engine: &Engine| is_up(engine, ROGUE) && fault(engine).is_none();
+        assert!(rig.until(SOON, is_well), "{}", rig.story());
         assert_eq!(told(&rig), round);
         drop(guest);
-        assert!(rig.until(Duration::from_secs(30), |engine| port(engine).link == Some(false)));
-        assert_eq!(port(&rig.engine).fault, None);
+        assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE)));
+        assert_eq!(fault(&rig.engine), None);
     }
 }
 

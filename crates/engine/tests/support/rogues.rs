@@ -6,8 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netvm_config::model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
+use netvm_engine::{Engine, Notice, PortView};
 
 use super::support::{Rig, group, port, source};
+
+pub const SOON: Duration = Duration::from_secs(30);
+/// The port of a rogue, and of another guest if there is one.
+pub const ROGUE: u16 = 2;
+pub const OTHER: u16 = 3;
 
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
 pub const CSUM: u64 = 1 << 0 | 1 << 1;
@@ -28,17 +34,22 @@ pub fn socket(name: &str) -> PathBuf {
 
 /// Source, sink, and a port for a rogue, which gets what is flooded.
 pub fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
+    rig_of(vec![(path, dma)])
+}
+
+/// The same with ports for several guests.
+pub fn rig_of(guests: Vec<(&Path, VhostDma)>) -> Option<Rig> {
     let mut rig = Rig::new(&EngineConfig::default());
-    let mut rogue_port =
-        port(2, "rogue", PortKind::VhostUser { path: path.to_owned(), mode: VhostMode::Server, dma });
-    rogue_port.policy.forward = Forward::Normal;
-    // Broadcasts of the source go to the rogue as well: both of its rings are used.
-    let mut input = port(0, "in", source(60, None, false));
-    input.policy.forward = Forward::Normal;
-    let mut output = port(1, "out", PortKind::Sink);
-    output.policy.forward = Forward::Normal;
-    let mut ports = vec![input, output, rogue_port];
-    ports.iter_mut().for_each(|port| port.group = Some(netvm_engine::GroupId(0)));
+    let mut ports = vec![port(0, "in", source(60, None, false)), port(1, "out", PortKind::Sink)];
+    for (id, (path, dma)) in (ROGUE..).zip(guests) {
+        let kind = PortKind::VhostUser { path: path.to_owned(), mode: VhostMode::Server, dma };
+        ports.push(port(id, &format!("guest{id}"), kind));
+    }
+    for port in &mut ports {
+        // Broadcasts of the source go to guests as well: both of their rings are used.
+        port.policy.forward = Forward::Normal;
+        port.group = Some(netvm_engine::GroupId(0));
+    }
     match rig.engine.apply(&Host { groups: vec![group(0, 4096, 2048)], ports, ..Host::default() }) {
         Ok(_) => Some(rig),
         Err(error) if error.to_string().contains("no DMA device") => {
@@ -49,12 +60,28 @@ pub fn rig(path: &Path, dma: VhostDma) -> Option<Rig> {
     }
 }
 
+pub fn view(engine: &Engine, id: u16) -> PortView {
+    engine.ports().into_iter().find(|port| port.id.0 == id).unwrap()
+}
+
+pub fn is_up(engine: &Engine, id: u16) -> bool {
+    view(engine, id).link == Some(true)
+}
+
+/// What is said of the rogue's port.
+pub fn fault(engine: &Engine) -> Option<String> {
+    view(engine, ROGUE).fault
+}
+
+/// How often faults of ports have been told of.
+pub fn told(rig: &Rig) -> usize {
+    rig.notices.iter().filter(|notice| matches!(notice, Notice::PortFault { .. })).count()
+}
+
 /// More packets leave by the sink.
 pub fn goes_on(rig: &mut Rig) -> bool {
     let before = rig.sent(1);
-    rig.until(Duration::from_secs(30), |engine| {
-        engine.ports().iter().any(|port| port.id.0 == 1 && port.tx_packets > before + 1000)
-    })
+    rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000)
 }
 
 /// Nothing comes in any more, and every cell is back.
@@ -62,7 +89,7 @@ pub fn all_come_home(rig: &mut Rig) {
     let mut host = rig.engine.host().clone();
     host.ports.retain(|port| port.id.0 == 1);
     rig.engine.apply(&host).unwrap();
-    let home = rig.until(Duration::from_secs(30), |engine| {
+    let home = rig.until(SOON, |engine| {
         engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == 4096)
     });
     assert!(home, "{}", rig.story());
