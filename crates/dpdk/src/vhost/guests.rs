@@ -386,35 +386,47 @@ extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u3
         }
     }
     shrunk::message(device, request == SET_MEM_TABLE);
-    if locked != 0 && !suspend(device) && request == SET_MEM_TABLE {
-        return -1;
-    }
-    if locked != 0 && flights::ends(request) {
-        set_copied(device, false);
-    }
-    0
+    if locked != 0 && !suspend(device, request) { -1 } else { 0 }
 }
 
-/// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks.
+/// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks, and
+/// takes its rings from the copier.
 ///
 /// `false`: with a copier, somebody may wait inside for a lock that this thread has. Should the library fail to replace
 /// memory, it takes the old away, leaves the vrings as they were, and gives back their locks before it tells that the device
 /// is gone (DPDK 22.11 to 25.11): whoever waited would write to what is not there.
-fn suspend(device: c_int) -> bool {
+fn suspend(device: c_int, request: u32) -> bool {
     let Some(guests) = of(device) else { return true };
-    guests.change(device, |devices, place| devices[place].suspended = true);
-    if guests.flights.is_some() {
-        return quiesce_within(&guests.gates, PATIENCE);
+    let ends = flights::ends(request);
+    guests.change(device, |devices, place| {
+        devices[place].suspended = true;
+        if ends {
+            devices[place].copied = 0;
+        }
+    });
+    let Some(flights) = &guests.flights else {
+        quiesce(&guests.gates);
+        return true;
+    };
+    if !quiesce_within(&guests.gates, PATIENCE) && request == SET_MEM_TABLE {
+        return false;
     }
-    quiesce(&guests.gates);
+    if ends {
+        guests.visit(|| flights.end(device, true));
+    }
     true
 }
 
 /// The message has been handled.
-fn resume(device: c_int) {
-    if let Some(guests) = of(device) {
-        guests.change(device, |devices, place| devices[place].suspended = false);
-    }
+fn resume(device: c_int, request: u32) {
+    let Some(guests) = of(device) else { return };
+    guests.change(device, |devices, place| {
+        let known = &mut devices[place];
+        known.suspended = false;
+        if let Some(flights) = guests.flights.as_ref().filter(|_| known.ready && flights::ends(request)) {
+            known.copied = flights.begin(device, true);
+        }
+    });
 }
 
 extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
@@ -424,10 +436,7 @@ extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
         unsafe { sys::netvm_vring_learn(device) };
     }
     if locked != 0 {
-        if flights::ends(request) {
-            set_copied(device, true);
-        }
-        resume(device);
+        resume(device, request);
     }
     shrunk::handled();
 }
@@ -436,19 +445,6 @@ extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
 extern "C" fn refused(device: c_int, request: u32, word: u64) -> c_int {
     let is_refused = request == SET_VRING_CALL && !call::is_fit(device, word as u8);
     (is_refused || of(device).is_some_and(|guests| guests.is_barred())).into()
-}
-
-/// Within a message that locks the vrings: takes a device's rings from the copier, or gives them back.
-fn set_copied(device: c_int, copied: bool) {
-    let Some(guests) = of(device) else { return };
-    let Some(flights) = &guests.flights else { return };
-    if !copied {
-        guests.visit(|| flights.end(device, true));
-    }
-    guests.change(device, |devices, place| {
-        let known = &mut devices[place];
-        known.copied = if copied && known.ready { flights.begin(device, true) } else { 0 };
-    });
 }
 
 /// May be called with the library's locks: waits for nobody.
