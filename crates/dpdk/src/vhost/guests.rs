@@ -1,64 +1,43 @@
-//! What is known of the guests of each socket, and the calls by which the library tells.
+//! What is known of the guests of each socket.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use dpdk_sys as sys;
 
 use super::connection::Connection;
-use super::flights::{self, Flights};
-use super::gate::{Gate, Pass, quiesce, quiesce_within};
-use super::protocol::{self, Verdict};
+use super::flights::Flights;
+use super::gate::{Gate, Pass};
 use super::stall::{self, Stay};
-use super::{Accepts, BAR, VhostMode, VhostStatus, call, shrunk};
+use super::{Accepts, BAR, VhostMode, VhostStatus, call};
 use crate::Copier;
 
-const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
-
-/// What the library calls.
-pub(super) const CALLBACKS: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
-    met: Some(met),
-    arrived: Some(arrived),
-    left: Some(left),
-    gone: Some(gone),
-    vring: Some(vring),
-    message: Some(message),
-    handled: Some(handled),
-    refused: Some(refused),
-};
-
-/// The message that brings the guest's memory (vhost-user, "Front-end message types").
-const SET_MEM_TABLE: u32 = 5;
-/// The one that brings a descriptor by which the guest is told.
-const SET_VRING_CALL: u32 = 13;
-/// Looks for which a message waits for those who may wait for it: some 5 ms.
-const PATIENCE: u32 = 1250;
+pub(super) const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
 
 /// The sockets that are served.
 static SERVED: Mutex<Vec<Arc<Guests>>> = Mutex::new(Vec::new());
 
 /// A connection: a guest's device.
 #[derive(Debug)]
-struct Device {
+pub(super) struct Device {
     number: i32,
     /// Its driver is ready.
-    ready: bool,
+    pub(super) ready: bool,
     /// It has taken back memory that it shares.
-    shrunk: bool,
+    pub(super) shrunk: bool,
     /// It has had a thread wait where the guest is told of packets.
     blocking: bool,
     /// A message about its memory or rings is being handled.
-    suspended: bool,
-    accepts: u8,
+    pub(super) suspended: bool,
+    pub(super) accepts: u8,
     /// Queue pairs to which the copier may copy, a bit each.
-    copied: u64,
+    pub(super) copied: u64,
     /// Queue pairs whose receive ring, or transmit ring, is switched on, a bit each.
-    receiving: u64,
-    sending: u64,
+    pub(super) receiving: u64,
+    pub(super) sending: u64,
 }
 
 impl Device {
@@ -71,7 +50,7 @@ impl Device {
 #[derive(Debug)]
 pub(crate) struct Guests {
     pub(super) path: CString,
-    mode: VhostMode,
+    pub(super) mode: VhostMode,
     pub(super) gates: Box<[Gate]>,
     /// By queue: the eventfds by which the guest tells of packets that it sends; a new list for each change.
     kicks: Box<[Mutex<Arc<[OwnedFd]>>]>,
@@ -88,9 +67,9 @@ pub(crate) struct Guests {
     barred: Mutex<Option<Instant>>,
     /// Where threads are that tell guests of packets outside of the gates.
     visits: Mutex<Vec<Arc<Stay>>>,
-    connections: Mutex<Vec<Connection>>,
+    pub(super) connections: Mutex<Vec<Connection>>,
     /// One was hung up on for what it said, and none has become ready since; and how often this has become so.
-    refused: AtomicBool,
+    pub(super) refused: AtomicBool,
     pub(super) refusals: AtomicU32,
 }
 
@@ -156,7 +135,7 @@ impl Guests {
     }
 
     /// Changes what is known of a device, and opens the gates to what is there then.
-    fn change(&self, number: i32, change: impl FnOnce(&mut Vec<Device>, usize)) {
+    pub(super) fn change(&self, number: i32, change: impl FnOnce(&mut Vec<Device>, usize)) {
         let mut devices = lock(&self.devices);
         let place = devices.iter().position(|device| device.number == number).unwrap_or_else(|| {
             devices.push(Device {
@@ -192,7 +171,7 @@ impl Guests {
         stall::wake();
     }
 
-    fn refuse(&self) {
+    pub(super) fn refuse(&self) {
         if !self.refused.swap(true, Ordering::Relaxed) {
             self.refusals.fetch_add(1, Ordering::Relaxed);
         }
@@ -219,7 +198,7 @@ impl Guests {
         }
     }
 
-    fn is_barred(&self) -> bool {
+    pub(super) fn is_barred(&self) -> bool {
         lock(&self.barred).is_some_and(|end| Instant::now() < end)
     }
 
@@ -240,7 +219,7 @@ impl Guests {
     }
 
     /// Does what may tell guests of packets, outside of the gates.
-    fn visit<R>(&self, inside: impl FnOnce() -> R) -> R {
+    pub(super) fn visit<R>(&self, inside: impl FnOnce() -> R) -> R {
         let stay = Arc::new(Stay::default());
         lock(&self.visits).push(Arc::clone(&stay));
         stay.begin();
@@ -279,193 +258,24 @@ fn kicks_of(device: i32, pairs: u64) -> Arc<[OwnedFd]> {
     all.collect::<Option<Vec<_>>>().map_or_else(Arc::default, Arc::from)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The guests of the socket that a device has come by.
-fn of(device: c_int) -> Option<Arc<Guests>> {
-    let mut path = [0 as c_char; sys::NETVM_VHOST_PATH as usize];
-    // SAFETY: `path` is as long as the function wants it, and NUL-terminated afterwards.
-    if unsafe { sys::netvm_vhost_path(device, path.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: see above; the array lives for longer than the reference.
-    let path = unsafe { CStr::from_ptr(path.as_ptr()) };
+/// The guests of a socket.
+pub(super) fn by_path(path: &CStr) -> Option<Arc<Guests>> {
     lock(&SERVED).iter().find(|guests| guests.path.as_c_str() == path).cloned()
 }
 
-extern "C" fn met(device: c_int) -> c_int {
-    // Nobody says that a connection is gone which ends with its port.
-    forget(device);
-    protocol::met(device);
-    let Some(guests) = of(device) else { return -1 };
+/// Connections of all sockets, by inode.
+pub(super) fn known_connections() -> Vec<u64> {
     let served = lock(&SERVED).clone();
-    let known =
-        |guests: &Arc<Guests>| lock(&guests.connections).iter().map(|one| one.inode).collect::<Vec<_>>();
-    let known: Vec<u64> = served.iter().flat_map(known).collect();
-    match Connection::find(device, &guests.path, guests.mode, &known) {
-        Some(connection) => lock(&guests.connections).push(connection),
-        None if guests.mode == VhostMode::Server => return -1,
-        // The library would not connect again.
-        None => {}
-    }
-    0
-}
-
-extern "C" fn arrived(number: c_int) -> c_int {
-    let Some(guests) = of(number) else { return -1 };
-    // SAFETY: the device is there, as the library calls for it.
-    let accepts = unsafe { sys::netvm_vhost_accepts(number) } as u8;
-    // SAFETY: the same, and nobody is inside yet.
-    unsafe { sys::netvm_vring_learn(number) };
-    guests.change(number, |devices, place| {
-        // Vrings have been switched on before; it becomes the newest.
-        let mut device = devices.remove(place);
-        device.ready = true;
-        if shrunk::is_marked(number) && !device.shrunk {
-            device.shrunk = true;
-            guests.shrinks.fetch_add(1, Ordering::Relaxed);
-        }
-        device.accepts = accepts;
-        device.copied = guests.flights.as_ref().map_or(0, |flights| flights.begin(number, false));
-        devices.push(device);
-    });
-    guests.refused.store(false, Ordering::Relaxed);
-    0
-}
-
-/// Called without any of the library's locks, so that those who wait for one of these get it, and leave.
-extern "C" fn left(device: c_int) {
-    if let Some(guests) = of(device) {
-        guests.change(device, |devices, place| {
-            devices[place].ready = false;
-            devices[place].copied = 0;
-        });
-        quiesce(&guests.gates);
-        if let Some(flights) = &guests.flights {
-            guests.visit(|| flights.end(device, false));
-        }
-    }
-}
-
-extern "C" fn gone(device: c_int) {
-    if let Some(guests) = of(device) {
-        guests.change(device, |devices, place| {
-            devices.remove(place);
-        });
-        lock(&guests.connections).retain(|connection| connection.device != device);
-    }
-    shrunk::handled();
-    forget(device);
-}
-
-/// The device's memory is gone; nobody is inside any more.
-fn forget(device: c_int) {
-    shrunk::forget(device);
-    protocol::forget(device);
-    // SAFETY: nobody fills its rings.
-    unsafe { sys::netvm_vring_forget(device) };
-}
-
-extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u32, locked: c_int) -> c_int {
-    if let Some(guests) = of(device) {
-        let connections = lock(&guests.connections);
-        connections.iter().filter(|one| one.device == device).for_each(Connection::shut_if_full);
-    }
-    // SAFETY: the library has read so many bytes of the message, which nobody else has, and calls before it goes on with them.
-    let payload = unsafe { slice::from_raw_parts(payload, bytes as usize) };
-    match protocol::message(device, request, payload) {
-        Verdict::Handle => {}
-        Verdict::Ignore => return 1,
-        Verdict::HangUp => {
-            if let Some(guests) = of(device) {
-                guests.refuse();
-            }
-            return -1;
-        }
-    }
-    shrunk::message(device, request == SET_MEM_TABLE);
-    if locked != 0 && !suspend(device, request) { -1 } else { 0 }
-}
-
-/// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks, and
-/// takes its rings from the copier.
-///
-/// `false`: with a copier, somebody may wait inside for a lock that this thread has. Should the library fail to replace
-/// memory, it takes the old away, leaves the vrings as they were, and gives back their locks before it tells that the device
-/// is gone (DPDK 22.11 to 25.11): whoever waited would write to what is not there.
-fn suspend(device: c_int, request: u32) -> bool {
-    let Some(guests) = of(device) else { return true };
-    let ends = flights::ends(request);
-    guests.change(device, |devices, place| {
-        devices[place].suspended = true;
-        if ends {
-            devices[place].copied = 0;
-        }
-    });
-    let Some(flights) = &guests.flights else {
-        quiesce(&guests.gates);
-        return true;
-    };
-    if !quiesce_within(&guests.gates, PATIENCE) && request == SET_MEM_TABLE {
-        return false;
-    }
-    if ends {
-        guests.visit(|| flights.end(device, true));
-    }
-    true
-}
-
-/// The message has been handled.
-fn resume(device: c_int, request: u32) {
-    let Some(guests) = of(device) else { return };
-    guests.change(device, |devices, place| {
-        let known = &mut devices[place];
-        known.suspended = false;
-        if let Some(flights) = guests.flights.as_ref().filter(|_| known.ready && flights::ends(request)) {
-            known.copied = flights.begin(device, true);
-        }
-    });
-}
-
-extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
-    if request == SET_MEM_TABLE {
-        shrunk::brought(device);
-        // SAFETY: nobody is inside, and the library has just mapped the memory.
-        unsafe { sys::netvm_vring_learn(device) };
-    }
-    if locked != 0 {
-        resume(device, request);
-    }
-    shrunk::handled();
-}
-
-/// Whether to hang up after a message that has been handled, while nobody may use what it has brought yet.
-extern "C" fn refused(device: c_int, request: u32, word: u64) -> c_int {
-    let is_refused = request == SET_VRING_CALL && !call::is_fit(device, word as u8);
-    (is_refused || of(device).is_some_and(|guests| guests.is_barred())).into()
-}
-
-/// May be called with the library's locks: waits for nobody.
-extern "C" fn vring(device: c_int, vring: u16, enabled: c_int) -> c_int {
-    let pair = vring / 2;
-    if let Some(guests) = of(device).filter(|_| pair < MAX_PAIRS) {
-        guests.change(device, |devices, place| {
-            let device = &mut devices[place];
-            let pairs = if vring.is_multiple_of(2) { &mut device.receiving } else { &mut device.sending };
-            if enabled == 0 {
-                *pairs &= !(1 << pair);
-            } else {
-                *pairs |= 1 << pair;
-            }
-        });
-    }
-    0
+    let of = |guests: &Arc<Guests>| lock(&guests.connections).iter().map(|one| one.inode).collect::<Vec<_>>();
+    served.iter().flat_map(of).collect()
 }
 
 /// Closes the gates of a guest that has taken back memory which it shares, until it connects again.
-pub(super) fn close(device: c_int) {
+pub(super) fn close(device: i32) {
     for guests in lock(&SERVED).iter() {
         guests.cut_off(device);
     }

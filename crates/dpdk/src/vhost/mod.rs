@@ -9,6 +9,7 @@
 //! those that move packets keep out of each other's way is in `gate`.
 
 mod call;
+mod callbacks;
 mod connection;
 mod flights;
 mod forecast;
@@ -185,7 +186,7 @@ impl VhostPort {
         }
         let spec = sys::netvm_vhost_spec {
             path: name.as_ptr(),
-            callbacks: guests::CALLBACKS,
+            callbacks: callbacks::ALL,
             client: (options.mode == VhostMode::Client).into(),
             segmentation: options.segmentation.into(),
             copier: number.is_some().into(),

@@ -1,0 +1,210 @@
+//! What the library calls, to tell of guests.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dpdk_sys as sys;
+
+use super::connection::Connection;
+use super::gate::{quiesce, quiesce_within};
+use super::guests::{self, Guests, MAX_PAIRS, lock};
+use super::protocol::{self, Verdict};
+use super::{VhostMode, call, flights, shrunk};
+
+pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
+    met: Some(met),
+    arrived: Some(arrived),
+    left: Some(left),
+    gone: Some(gone),
+    vring: Some(vring),
+    message: Some(message),
+    handled: Some(handled),
+    refused: Some(refused),
+};
+
+/// The message that brings the guest's memory (vhost-user, "Front-end message types").
+const SET_MEM_TABLE: u32 = 5;
+/// The one that brings a descriptor by which the guest is told.
+const SET_VRING_CALL: u32 = 13;
+/// Looks for which a message waits for those who may wait for it: some 5 ms.
+const PATIENCE: u32 = 1250;
+
+/// The guests of the socket that a device has come by.
+fn of(device: c_int) -> Option<Arc<Guests>> {
+    let mut path = [0 as c_char; sys::NETVM_VHOST_PATH as usize];
+    // SAFETY: `path` is as long as the function wants it, and NUL-terminated afterwards.
+    if unsafe { sys::netvm_vhost_path(device, path.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: see above; the array lives for longer than the reference.
+    let path = unsafe { CStr::from_ptr(path.as_ptr()) };
+    guests::by_path(path)
+}
+
+extern "C" fn met(device: c_int) -> c_int {
+    // Nobody says that a connection is gone which ends with its port.
+    forget(device);
+    protocol::met(device);
+    let Some(guests) = of(device) else { return -1 };
+    let known = guests::known_connections();
+    match Connection::find(device, &guests.path, guests.mode, &known) {
+        Some(connection) => lock(&guests.connections).push(connection),
+        None if guests.mode == VhostMode::Server => return -1,
+        // The library would not connect again.
+        None => {}
+    }
+    0
+}
+
+extern "C" fn arrived(number: c_int) -> c_int {
+    let Some(guests) = of(number) else { return -1 };
+    // SAFETY: the device is there, as the library calls for it.
+    let accepts = unsafe { sys::netvm_vhost_accepts(number) } as u8;
+    // SAFETY: the same, and nobody is inside yet.
+    unsafe { sys::netvm_vring_learn(number) };
+    guests.change(number, |devices, place| {
+        // Vrings have been switched on before; it becomes the newest.
+        let mut device = devices.remove(place);
+        device.ready = true;
+        if shrunk::is_marked(number) && !device.shrunk {
+            device.shrunk = true;
+            guests.shrinks.fetch_add(1, Ordering::Relaxed);
+        }
+        device.accepts = accepts;
+        device.copied = guests.flights.as_ref().map_or(0, |flights| flights.begin(number, false));
+        devices.push(device);
+    });
+    guests.refused.store(false, Ordering::Relaxed);
+    0
+}
+
+/// Called without any of the library's locks, so that those who wait for one of these get it, and leave.
+extern "C" fn left(device: c_int) {
+    if let Some(guests) = of(device) {
+        guests.change(device, |devices, place| {
+            devices[place].ready = false;
+            devices[place].copied = 0;
+        });
+        quiesce(&guests.gates);
+        if let Some(flights) = &guests.flights {
+            guests.visit(|| flights.end(device, false));
+        }
+    }
+}
+
+extern "C" fn gone(device: c_int) {
+    if let Some(guests) = of(device) {
+        guests.change(device, |devices, place| {
+            devices.remove(place);
+        });
+        lock(&guests.connections).retain(|connection| connection.device != device);
+    }
+    shrunk::handled();
+    forget(device);
+}
+
+/// The device's memory is gone; nobody is inside any more.
+fn forget(device: c_int) {
+    shrunk::forget(device);
+    protocol::forget(device);
+    // SAFETY: nobody fills its rings.
+    unsafe { sys::netvm_vring_forget(device) };
+}
+
+extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u32, locked: c_int) -> c_int {
+    if let Some(guests) = of(device) {
+        let connections = lock(&guests.connections);
+        connections.iter().filter(|one| one.device == device).for_each(Connection::shut_if_full);
+    }
+    // SAFETY: the library has read so many bytes of the message, which nobody else has, and calls before it goes on with them.
+    let payload = unsafe { slice::from_raw_parts(payload, bytes as usize) };
+    match protocol::message(device, request, payload) {
+        Verdict::Handle => {}
+        Verdict::Ignore => return 1,
+        Verdict::HangUp => {
+            if let Some(guests) = of(device) {
+                guests.refuse();
+            }
+            return -1;
+        }
+    }
+    shrunk::message(device, request == SET_MEM_TABLE);
+    if locked != 0 && !suspend(device, request) { -1 } else { 0 }
+}
+
+/// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks, and
+/// takes its rings from the copier.
+///
+/// `false`: with a copier, somebody may wait inside for a lock that this thread has. Should the library fail to replace
+/// memory, it takes the old away, leaves the vrings as they were, and gives back their locks before it tells that the device
+/// is gone (DPDK 22.11 to 25.11): whoever waited would write to what is not there.
+fn suspend(device: c_int, request: u32) -> bool {
+    let Some(guests) = of(device) else { return true };
+    let ends = flights::ends(request);
+    guests.change(device, |devices, place| {
+        devices[place].suspended = true;
+        if ends {
+            devices[place].copied = 0;
+        }
+    });
+    let Some(flights) = &guests.flights else {
+        quiesce(&guests.gates);
+        return true;
+    };
+    if !quiesce_within(&guests.gates, PATIENCE) && request == SET_MEM_TABLE {
+        return false;
+    }
+    if ends {
+        guests.visit(|| flights.end(device, true));
+    }
+    true
+}
+
+/// The message has been handled.
+fn resume(device: c_int, request: u32) {
+    let Some(guests) = of(device) else { return };
+    guests.change(device, |devices, place| {
+        let known = &mut devices[place];
+        known.suspended = false;
+        if let Some(flights) = guests.flights.as_ref().filter(|_| known.ready && flights::ends(request)) {
+            known.copied = flights.begin(device, true);
+        }
+    });
+}
+
+extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
+    if request == SET_MEM_TABLE {
+        shrunk::brought(device);
+        // SAFETY: nobody is inside, and the library has just mapped the memory.
+        unsafe { sys::netvm_vring_learn(device) };
+    }
+    if locked != 0 {
+        resume(device, request);
+    }
+    shrunk::handled();
+}
+
+/// Whether to hang up after a message that has been handled, while nobody may use what it has brought yet.
+extern "C" fn refused(device: c_int, request: u32, word: u64) -> c_int {
+    let is_refused = request == SET_VRING_CALL && !call::is_fit(device, word as u8);
+    (is_refused || of(device).is_some_and(|guests| guests.is_barred())).into()
+}
+
+/// May be called with the library's locks: waits for nobody.
+extern "C" fn vring(device: c_int, vring: u16, enabled: c_int) -> c_int {
+    let pair = vring / 2;
+    if let Some(guests) = of(device).filter(|_| pair < MAX_PAIRS) {
+        guests.change(device, |devices, place| {
+            let device = &mut devices[place];
+            let pairs = if vring.is_multiple_of(2) { &mut device.receiving } else { &mut device.sending };
+            if enabled == 0 {
+                *pairs &= !(1 << pair);
+            } else {
+                *pairs |= 1 << pair;
+            }
+        });
+    }
+    0
+}
