@@ -52,11 +52,9 @@ struct netvm_vhost_callbacks {
 	 * A message is about to be handled, by this thread; with the device's vrings locked if `locked`. Negative: hang up
 	 * instead; positive: pass over it.
 	 */
-	int (*message)(int device, uint32_t request, const uint8_t *payload, uint32_t bytes, int locked);
+	int (*message)(int device, uint32_t request, int locked);
 	/** It has been, or passed over. Not called if it was refused, by whomever: the connection ends. */
 	void (*handled)(int device, uint32_t request, int locked);
-	/** Called before that, with the first word of what it says. Not 0: hang up afterwards. */
-	int (*refused)(int device, uint32_t request, uint64_t word);
 };
 
 /** Memory that a guest shares, where it is mapped here. */

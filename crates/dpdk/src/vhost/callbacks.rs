@@ -1,17 +1,14 @@
 //! What the library calls, to tell of guests.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dpdk_sys as sys;
 
-use super::connection::Connection;
 use super::gate::{quiesce, quiesce_within};
 use super::guests::{self, Guests, MAX_PAIRS, lock};
-use super::protocol::{self, Verdict};
-use super::{VhostMode, call, flights, shrunk};
+use super::{VhostMode, flights, shrunk};
 
 pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
     met: Some(met),
@@ -21,13 +18,12 @@ pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
     vring: Some(vring),
     message: Some(message),
     handled: Some(handled),
-    refused: Some(refused),
 };
 
-/// The message that brings the guest's memory (vhost-user, "Front-end message types").
+/// Once used to reset what only the front-end knows; to be ignored (vhost-user, "Front-end message types").
+const RESET_OWNER: u32 = 4;
+/// The message that brings the guest's memory.
 const SET_MEM_TABLE: u32 = 5;
-/// The one that brings a descriptor by which the guest is told.
-const SET_VRING_CALL: u32 = 13;
 /// Looks for which a message waits for those who may wait for it: some 5 ms.
 const PATIENCE: u32 = 1250;
 
@@ -46,16 +42,9 @@ fn of(device: c_int) -> Option<Arc<Guests>> {
 extern "C" fn met(device: c_int) -> c_int {
     // Nobody says that a connection is gone which ends with its port.
     forget(device);
-    protocol::met(device);
     let Some(guests) = of(device) else { return -1 };
-    let known = guests::known_connections();
-    match Connection::find(device, &guests.path, guests.mode, &known) {
-        Some(connection) => lock(&guests.connections).push(connection),
-        None if guests.mode == VhostMode::Server => return -1,
-        // The library would not connect again.
-        None => {}
-    }
-    0
+    // Where the guest made the socket, the library would not connect again: it hangs up with the first message.
+    if guests.relay(device) || guests.mode == VhostMode::Client { 0 } else { -1 }
 }
 
 extern "C" fn arrived(number: c_int) -> c_int {
@@ -76,7 +65,7 @@ extern "C" fn arrived(number: c_int) -> c_int {
         device.copied = guests.flights.as_ref().map_or(0, |flights| flights.begin(number, false));
         devices.push(device);
     });
-    guests.refused.store(false, Ordering::Relaxed);
+    lock(&guests.refused).holds = false;
     0
 }
 
@@ -99,7 +88,7 @@ extern "C" fn gone(device: c_int) {
         guests.change(device, |devices, place| {
             devices.remove(place);
         });
-        lock(&guests.connections).retain(|connection| connection.device != device);
+        lock(&guests.relayed).retain(|other| *other != device);
     }
     shrunk::handled();
     forget(device);
@@ -108,27 +97,16 @@ extern "C" fn gone(device: c_int) {
 /// The device's memory is gone; nobody is inside any more.
 fn forget(device: c_int) {
     shrunk::forget(device);
-    protocol::forget(device);
     // SAFETY: nobody fills its rings.
     unsafe { sys::netvm_vring_forget(device) };
 }
 
-extern "C" fn message(device: c_int, request: u32, payload: *const u8, bytes: u32, locked: c_int) -> c_int {
-    if let Some(guests) = of(device) {
-        let connections = lock(&guests.connections);
-        connections.iter().filter(|one| one.device == device).for_each(Connection::shut_if_full);
+extern "C" fn message(device: c_int, request: u32, locked: c_int) -> c_int {
+    if !of(device).is_some_and(|guests| lock(&guests.relayed).contains(&device)) {
+        return -1;
     }
-    // SAFETY: the library has read so many bytes of the message, which nobody else has, and calls before it goes on with them.
-    let payload = unsafe { slice::from_raw_parts(payload, bytes as usize) };
-    match protocol::message(device, request, payload) {
-        Verdict::Handle => {}
-        Verdict::Ignore => return 1,
-        Verdict::HangUp => {
-            if let Some(guests) = of(device) {
-                guests.refuse();
-            }
-            return -1;
-        }
+    if request == RESET_OWNER {
+        return 1;
     }
     shrunk::message(device, request == SET_MEM_TABLE);
     if locked != 0 && !suspend(device, request) { -1 } else { 0 }
@@ -184,12 +162,6 @@ extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
         resume(device, request);
     }
     shrunk::handled();
-}
-
-/// Whether to hang up after a message that has been handled, while nobody may use what it has brought yet.
-extern "C" fn refused(device: c_int, request: u32, word: u64) -> c_int {
-    let is_refused = request == SET_VRING_CALL && !call::is_fit(device, word as u8);
-    (is_refused || of(device).is_some_and(|guests| guests.is_barred())).into()
 }
 
 /// May be called with the library's locks: waits for nobody.

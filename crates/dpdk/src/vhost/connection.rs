@@ -1,69 +1,89 @@
-//! The connections by which guests speak to the library, which waits for them.
-//!
-//! It reads a message in two parts, and waits for the second; it waits for room to answer, for some messages with the locks of
-//! all rings, so that workers wait, too. Whoever says half a message, or reads no answers, would keep it for ever. So a
-//! connection gets a limit of time to read by, and one with little room for answers is shut down before another message is
-//! handled: a guest that reads its answers leaves the room empty.
+//! The connections by which guests come to the library, which are taken from it.
 //!
 //! The library does not tell which descriptor a connection has. When a guest has just been met, it is the one of the process
-//! that is not known yet and has the socket's address; or, if the guest made the socket, no address but a peer, and is open to
-//! programs that are started, as none but DPDK's are. A name that the guest chose is not asked for.
+//! that has the socket's address; or, if the guest made the socket, no address but a peer, and is open to programs that are
+//! started, as none but DPDK's are. A name that the guest chose is not asked for. One end of a pair takes its place (`relay`),
+//! so that the next guest's is the only one again. If there are two, as two threads of the library have connected at the same
+//! time, nobody can tell whose they are: both are shut down, and the library connects again.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::{fs, mem, ptr};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{fs, mem};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::VhostMode;
+use super::relay::Relay;
 
-/// For how long the rest of a message is waited for.
-const PATIENCE: libc::timeval = libc::timeval { tv_sec: 0, tv_usec: 200_000 };
+/// What looked like a connection of the library's before it had any: somebody else's, by inode.
+static FOREIGN: OnceLock<Vec<u64>> = OnceLock::new();
+/// Connections that were taken, by inode.
+static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// A descriptor of our own for a guest's connection.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) device: i32,
-    pub(super) inode: u64,
-    fd: OwnedFd,
+fn taken() -> MutexGuard<'static, Vec<u64>> {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Connection {
-    /// Finds the connection by which a guest has come just now, and sets its limit.
-    pub(super) fn find(device: i32, path: &CStr, mode: VhostMode, known: &[u64]) -> Option<Self> {
-        let numbers = fs::read_dir("/proc/self/fd").ok()?.flatten();
-        let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let is_it = |fd: &RawFd| match mode {
-            VhostMode::Server => *fd > 2 && is_accepted(*fd, path),
-            VhostMode::Client => *fd > 2 && is_made_by_dpdk(*fd),
-        };
-        let fd = numbers.filter(is_it).find(|fd| inode(*fd).is_some_and(|inode| !known.contains(&inode)))?;
-        // SAFETY: takes no pointer; a number without a descriptor gives an error.
-        let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-        // SAFETY: a new descriptor, which nobody else has.
-        let own = (own >= 0).then(|| unsafe { OwnedFd::from_raw_fd(own) })?;
-        let size = mem::size_of::<libc::timeval>() as u32;
-        // SAFETY: a timeval, as this option takes.
-        let set = unsafe {
-            libc::setsockopt(
-                own.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVTIMEO,
-                ptr::from_ref(&PATIENCE).cast(),
-                size,
-            )
-        };
-        (set == 0).then_some(Self { device, inode: inode(own.as_raw_fd())?, fd: own })
-    }
+/// Until this is dropped, which is after its descriptors are closed, a connection is known not to be the library's.
+#[derive(Debug)]
+pub(super) struct Taken(u64);
 
-    /// Ends it unless there is room for an answer.
-    pub(super) fn shut_if_full(&self) {
-        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one pollfd, as is said.
-        if unsafe { libc::poll(&raw mut poll, 1, 0) } == 0 {
+impl Drop for Taken {
+    fn drop(&mut self) {
+        taken().retain(|inode| *inode != self.0);
+    }
+}
+
+/// To be called before guests come.
+pub(super) fn prepare() {
+    FOREIGN.get_or_init(|| numbers().filter(|fd| is_made_by_dpdk(*fd)).filter_map(inode).collect());
+}
+
+/// Takes the connection by which a guest has come just now.
+pub(super) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Taken)> {
+    let foreign = FOREIGN.get().map_or(&[][..], Vec::as_slice);
+    let is_others = |inode| taken().contains(&inode) || foreign.contains(&inode);
+    let is_it = |fd: &RawFd| {
+        let is_like_it = match mode {
+            VhostMode::Server => is_accepted(*fd, path),
+            VhostMode::Client => is_made_by_dpdk(*fd),
+        };
+        is_like_it && !inode(*fd).is_none_or(is_others)
+    };
+    let found: Vec<RawFd> = numbers().filter(is_it).collect();
+    let relay = if let [fd] = found[..] { replace(fd) } else { None };
+    if relay.is_none() {
+        for fd in found {
             // SAFETY: takes no pointer.
-            unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_RDWR) };
+            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
         }
     }
+    relay
+}
+
+/// Puts one end of a pair in the place of a connection.
+fn replace(fd: RawFd) -> Option<(Relay, Taken)> {
+    let inode = inode(fd)?;
+    // SAFETY: takes no pointer; a number without a descriptor gives an error.
+    let front = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    // SAFETY: a new descriptor, which nobody else has.
+    let front = (front >= 0).then(|| unsafe { OwnedFd::from_raw_fd(front) })?;
+    let (back, library) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+    // SAFETY: takes no pointer. The number stays the library's, which does not know that it stands for something else.
+    let done = unsafe { libc::dup3(library.as_raw_fd(), fd, libc::O_CLOEXEC) };
+    (done == fd).then(|| {
+        taken().push(inode);
+        (Relay { front, back }, Taken(inode))
+    })
+}
+
+/// Descriptors of the process.
+fn numbers() -> impl Iterator<Item = RawFd> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2)
 }
 
 fn inode(fd: RawFd) -> Option<u64> {
@@ -91,6 +111,15 @@ fn address(
     (i32::from(address.sun_family) == libc::AF_UNIX).then(|| bytes.collect())
 }
 
+fn is_stream(fd: RawFd) -> bool {
+    let mut kind = 0i32;
+    let mut size = mem::size_of_val(&kind) as u32;
+    let place = (&raw mut kind).cast();
+    // SAFETY: writes a number, for which there is room.
+    let error = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, place, &raw mut size) };
+    error == 0 && kind == libc::SOCK_STREAM
+}
+
 /// It came by a socket that the library made.
 fn is_accepted(fd: RawFd, path: &CStr) -> bool {
     address(fd, libc::getpeername).is_some()
@@ -101,6 +130,7 @@ fn is_accepted(fd: RawFd, path: &CStr) -> bool {
 fn is_made_by_dpdk(fd: RawFd) -> bool {
     address(fd, libc::getpeername).is_some()
         && address(fd, libc::getsockname).is_some_and(|own| own.is_empty())
+        && is_stream(fd)
         // SAFETY: takes no pointer.
         && unsafe { libc::fcntl(fd, libc::F_GETFD) } & libc::FD_CLOEXEC == 0
 }
@@ -110,9 +140,18 @@ mod tests {
     use std::ffi::CString;
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::time::{Duration, Instant};
+    use std::sync::Mutex;
 
     use super::*;
+
+    /// Descriptors are all of the process's.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    /// As the library has them.
+    fn open_to_programs(fd: &UnixStream) {
+        // SAFETY: takes no pointer.
+        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0) }, 0);
+    }
 
     /// Both ends of a connection by a socket: who went to it, and who was.
     fn pair(name: &str) -> (CString, UnixStream, UnixStream) {
@@ -125,52 +164,42 @@ mod tests {
         (CString::new(path.to_str().unwrap()).unwrap(), there, here)
     }
 
-    #[test]
-    fn a_new_connection_is_found_from_either_side() {
-        let (path, there, here) = pair("found");
-        let inode_of = |fd: &UnixStream| inode(fd.as_raw_fd()).unwrap();
-        let find = |mode, known: &[u64]| Connection::find(7, &path, mode, known).map(|found| found.inode);
-        assert_eq!(find(VhostMode::Server, &[]), Some(inode_of(&here)));
-        assert_eq!(find(VhostMode::Server, &[inode_of(&here)]), None);
-        assert_eq!(Connection::find(7, c"/elsewhere", VhostMode::Server, &[]).map(|found| found.inode), None);
-        assert_eq!(find(VhostMode::Client, &[]), None);
-        // SAFETY: takes no pointer.
-        assert_eq!(unsafe { libc::fcntl(there.as_raw_fd(), libc::F_SETFD, 0) }, 0);
-        assert_eq!(find(VhostMode::Client, &[]), Some(inode_of(&there)));
-        assert_eq!(find(VhostMode::Client, &[inode_of(&there)]), None);
+    /// What is written at one end is read at the other.
+    fn leads(from: &OwnedFd, mut to: &UnixStream) -> bool {
+        let mut byte = [0];
+        rustix::io::write(from, &[7]).is_ok() && to.read_exact(&mut byte).is_ok() && byte == [7]
     }
 
     #[test]
-    fn half_a_message_is_waited_for_in_vain_and_not_for_long() {
-        let (path, mut there, mut here) = pair("half");
-        let _found = Connection::find(7, &path, VhostMode::Server, &[]).unwrap();
-        there.write_all(&[1; 12]).unwrap();
-        here.read_exact(&mut [0; 12]).unwrap();
-        let start = Instant::now();
-        assert_eq!(here.read(&mut [0; 8]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-        assert!(start.elapsed() > Duration::from_millis(100), "{:?}", start.elapsed());
-    }
-
-    #[test]
-    fn who_reads_no_answers_gets_no_more() {
-        let (path, mut there, mut here) = pair("answers");
-        let found = Connection::find(7, &path, VhostMode::Server, &[]).unwrap();
-        for _ in 0..1000 {
-            found.shut_if_full();
-            here.write_all(&[0; 20]).unwrap();
-            there.read_exact(&mut [0; 20]).unwrap();
-        }
-        let mut answers = 0;
-        loop {
-            found.shut_if_full();
-            // It would block if there was no room.
-            if here.write(&[0; 20]).is_err() {
-                break;
+    fn a_new_connection_is_taken_from_either_side() {
+        let _alone = ALONE.lock();
+        for mode in [VhostMode::Server, VhostMode::Client] {
+            let (path, there, here) = pair("taken");
+            let (guest, library) = if mode == VhostMode::Server { (there, here) } else { (here, there) };
+            if mode == VhostMode::Server {
+                assert!(take(c"/elsewhere", mode).is_none());
+            } else {
+                // Descriptors that programs do not get are others'.
+                assert!(take(&path, mode).is_none());
+                open_to_programs(&library);
             }
-            answers += 1;
+            let (relay, _taken) = take(&path, mode).unwrap();
+            assert!(leads(&relay.front, &guest) && leads(&relay.back, &library));
+            // It is nobody's any more.
+            assert!(take(&path, mode).is_none());
+            (&library).write_all(&[1]).unwrap();
         }
-        assert!(answers > 10, "{answers}");
-        let mut all = Vec::new();
-        assert_eq!(there.read_to_end(&mut all).unwrap(), answers * 20);
+    }
+
+    #[test]
+    fn nobody_gets_one_of_two_that_cannot_be_told_apart() {
+        let _alone = ALONE.lock();
+        let (path, first, _first) = pair("first");
+        let (_, second, _second) = pair("second");
+        open_to_programs(&first);
+        open_to_programs(&second);
+        assert!(take(&path, VhostMode::Client).is_none());
+        assert_eq!((&first).read(&mut [0]).unwrap(), 0);
+        assert_eq!((&second).read(&mut [0]).unwrap(), 0);
     }
 }

@@ -2,20 +2,21 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use dpdk_sys as sys;
 
-use super::connection::Connection;
 use super::flights::Flights;
 use super::gate::{Gate, Pass};
 use super::stall::{self, Stay};
-use super::{Accepts, BAR, VhostMode, VhostStatus, call};
+use super::{Accepts, BAR, Refusal, VhostMode, VhostStatus, connection};
 use crate::Copier;
 
 pub(super) const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
+/// Connections that a socket has at most, with those whose guests keep their relays.
+const MOST_RELAYS: usize = 16;
 
 /// The sockets that are served.
 static SERVED: Mutex<Vec<Arc<Guests>>> = Mutex::new(Vec::new());
@@ -67,10 +68,21 @@ pub(crate) struct Guests {
     barred: Mutex<Option<Instant>>,
     /// Where threads are that tell guests of packets outside of the gates.
     visits: Mutex<Vec<Arc<Stay>>>,
-    pub(super) connections: Mutex<Vec<Connection>>,
-    /// One was hung up on for what it said, and none has become ready since; and how often this has become so.
-    pub(super) refused: AtomicBool,
-    pub(super) refusals: AtomicU32,
+    /// Devices whose connection is not the library's any more.
+    pub(super) relayed: Mutex<Vec<i32>>,
+    /// How many threads stand between guests and the library.
+    relays: AtomicUsize,
+    pub(super) refused: Mutex<Refused>,
+}
+
+/// What guests were hung up on for.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    /// How often, not counting those that followed on another.
+    pub(super) count: u32,
+    pub(super) last: Option<Refusal>,
+    /// None has become ready since.
+    pub(super) holds: bool,
 }
 
 impl Guests {
@@ -97,9 +109,9 @@ impl Guests {
             stalls: AtomicU32::new(0),
             barred: Mutex::default(),
             visits: Mutex::default(),
-            connections: Mutex::default(),
-            refused: AtomicBool::new(false),
-            refusals: AtomicU32::new(0),
+            relayed: Mutex::default(),
+            relays: AtomicUsize::new(0),
+            refused: Mutex::default(),
         });
         served.push(Arc::clone(&guests));
         Some(guests)
@@ -112,10 +124,11 @@ impl Guests {
     pub(super) fn status(&self) -> VhostStatus {
         let devices = lock(&self.devices);
         let Some(device) = devices.iter().rev().find(|device| device.usable()) else {
+            let refused = lock(&self.refused);
             return VhostStatus {
                 shrunk: devices.iter().any(|device| device.shrunk),
                 blocking: self.is_barred() || devices.iter().any(|device| device.blocking),
-                refused: self.refused.load(Ordering::Relaxed),
+                refused: refused.last.clone().filter(|_| refused.holds),
                 ..VhostStatus::default()
             };
         };
@@ -123,7 +136,7 @@ impl Guests {
             connected: true,
             shrunk: false,
             blocking: false,
-            refused: false,
+            refused: None,
             queue_pairs: (device.receiving | device.sending).count_ones() as u16,
             accepts: Accepts::from_bits(device.accepts),
         }
@@ -171,10 +184,34 @@ impl Guests {
         stall::wake();
     }
 
-    pub(super) fn refuse(&self) {
-        if !self.refused.swap(true, Ordering::Relaxed) {
-            self.refusals.fetch_add(1, Ordering::Relaxed);
+    /// Takes a new device's connection from the library; whether that could be done.
+    pub(super) fn relay(self: &Arc<Self>, number: i32) -> bool {
+        let is_begun =
+            self.relays.fetch_add(1, Ordering::Relaxed) < MOST_RELAYS && self.begin_relay().is_some();
+        if is_begun {
+            lock(&self.relayed).push(number);
+        } else {
+            self.relays.fetch_sub(1, Ordering::Relaxed);
         }
+        is_begun
+    }
+
+    fn begin_relay(self: &Arc<Self>) -> Option<()> {
+        let (relay, taken) = connection::take(&self.path, self.mode)?;
+        let guests = Arc::clone(self);
+        let run = move || {
+            relay.run(|| guests.is_barred(), |why| guests.refuse(why));
+            drop(taken);
+            guests.relays.fetch_sub(1, Ordering::Relaxed);
+        };
+        // The library sees that the pair is closed if there is no thread.
+        std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).ok().map(drop)
+    }
+
+    fn refuse(&self, why: Refusal) {
+        let mut refused = lock(&self.refused);
+        refused.count += u32::from(!refused.holds);
+        (refused.last, refused.holds) = (Some(why), true);
     }
 
     /// Closes the gates if the device has them. Nothing is asked of the library, which handles messages at the same time.
@@ -198,7 +235,7 @@ impl Guests {
         }
     }
 
-    pub(super) fn is_barred(&self) -> bool {
+    fn is_barred(&self) -> bool {
         lock(&self.barred).is_some_and(|end| Instant::now() < end)
     }
 
@@ -242,8 +279,7 @@ fn send_pair(receiving: u64, queue: u16) -> u16 {
     (0..MAX_PAIRS).filter(|pair| receiving >> pair & 1 == 1).nth(wanted.into()).unwrap_or(0)
 }
 
-/// Duplicates of the descriptors by which a device's guest tells of packets, of all pairs or none. What is no eventfd does
-/// not count: whatever the guest has made of it could block who waits for it.
+/// Duplicates of the descriptors by which a device's guest tells of packets, of all pairs or none.
 fn kicks_of(device: i32, pairs: u64) -> Arc<[OwnedFd]> {
     let of = |pair: u16| {
         // SAFETY: the device is there, as the library calls for it.
@@ -251,8 +287,7 @@ fn kicks_of(device: i32, pairs: u64) -> Arc<[OwnedFd]> {
         // SAFETY: takes no pointer; a number without a descriptor gives an error.
         let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
         // SAFETY: a new descriptor, which nobody else has.
-        let own = (own >= 0).then(|| unsafe { OwnedFd::from_raw_fd(own) })?;
-        call::is_eventfd(&own).then_some(own)
+        (own >= 0).then(|| unsafe { OwnedFd::from_raw_fd(own) })
     };
     let all = (0..MAX_PAIRS).filter(|pair| pairs >> pair & 1 == 1).map(of);
     all.collect::<Option<Vec<_>>>().map_or_else(Arc::default, Arc::from)
@@ -265,13 +300,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The guests of a socket.
 pub(super) fn by_path(path: &CStr) -> Option<Arc<Guests>> {
     lock(&SERVED).iter().find(|guests| guests.path.as_c_str() == path).cloned()
-}
-
-/// Connections of all sockets, by inode.
-pub(super) fn known_connections() -> Vec<u64> {
-    let served = lock(&SERVED).clone();
-    let of = |guests: &Arc<Guests>| lock(&guests.connections).iter().map(|one| one.inode).collect::<Vec<_>>();
-    served.iter().flat_map(of).collect()
 }
 
 /// Closes the gates of a guest that has taken back memory which it shares, until it connects again.

@@ -6,17 +6,18 @@
 //! number of pairs the guest uses.
 //!
 //! The library serves the sockets in a thread of its own, which frees a device when its guest goes. How that thread and
-//! those that move packets keep out of each other's way is in `gate`.
+//! those that move packets keep out of each other's way is in `gate`; what it is told by guests has gone through `relay`.
 
-mod call;
 mod callbacks;
 mod connection;
+mod descriptors;
 mod flights;
 mod forecast;
 mod gate;
 mod guests;
 mod protocol;
 mod queue;
+mod relay;
 mod shrunk;
 mod stall;
 
@@ -125,8 +126,23 @@ pub enum VhostError {
 /// For how long no guest is let in after one has had netvm wait where it is told of packets.
 pub const BAR: Duration = Duration::from_secs(10);
 
+/// Why a guest was hung up on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It said what no guest does, or when none does.
+    Said,
+    /// It shared a file as memory whose pages others have to bring.
+    NoMemory {
+        /// The kernel's name for the file system that it is on; `None` if it is on none, or on one that is not mounted for
+        /// this process.
+        file_system: Option<String>,
+    },
+    /// It wants to tell of packets, or to be told, by what is no eventfd.
+    NoEventfd,
+}
+
 /// What is known of the guest of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VhostStatus {
     /// Its driver is ready, and it is not cut off.
     pub connected: bool,
@@ -136,8 +152,8 @@ pub struct VhostStatus {
     /// It has handed over a descriptor to be told of packets by that nobody can write to without waiting. It is cut off until
     /// it connects again, which it may after [`BAR`].
     pub blocking: bool,
-    /// Nobody is there, and who was there last was hung up on for what it said on the socket.
-    pub refused: bool,
+    /// Nobody is there, and who was there last was hung up on, for this.
+    pub refused: Option<Refusal>,
     /// Queue pairs that it uses.
     pub queue_pairs: u16,
     /// What it takes.
@@ -169,11 +185,11 @@ impl VhostPort {
             return Err(VhostError::Queues { path, queues: options.queues });
         }
         let watched = stall::Watched { is_used: guests::is_used, look: guests::look };
-        let watching =
-            shrunk::watch(guests::close).and_then(|()| call::prepare()).and_then(|()| stall::watch(watched));
+        let watching = shrunk::watch(guests::close).and_then(|()| stall::watch(watched));
         if let Err(errno) = watching {
             return Err(VhostError::Watch { path, errno });
         }
+        connection::prepare();
         let fenced = gate::prepare();
         let number = copier.as_ref().map(Copier::number);
         let Some(guests) = Guests::register(name.clone(), options.mode, options.queues, copier) else {
@@ -230,10 +246,11 @@ impl VhostPort {
         self.0.guests.stalls.load(Ordering::Relaxed)
     }
 
-    /// How often a guest has been hung up on for what it said, not counting those that followed on another.
+    /// How often a guest has been hung up on, not counting those that followed on another, and for what the last time.
     #[must_use]
-    pub fn refusals(&self) -> u32 {
-        self.0.guests.refusals.load(Ordering::Relaxed)
+    pub fn refusals(&self) -> (u32, Option<Refusal>) {
+        let refused = guests::lock(&self.0.guests.refused);
+        (refused.count, refused.last.clone())
     }
 }
 

@@ -14,9 +14,6 @@
 //! front-ends on rust-vmm's `vhost` keep to this. Messages that fail in the library end the connection, too, so that what is
 //! known here holds.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use dpdk_sys as sys;
 
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
@@ -31,19 +28,9 @@ const RINGS: u32 = 256;
 /// buffers than entries.
 const LONGEST: u32 = 1 << 15;
 const SHORTEST: u32 = sys::NETVM_VHOST_BURST;
-/// Most regions in one message.
-const REGIONS: u64 = 8;
-
-/// What becomes of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// The library handles it.
-    Handle,
-    /// Nobody does, and nothing is wrong.
-    Ignore,
-    /// The connection ends.
-    HangUp,
-}
+/// Most regions in one message, and bytes of the longest: one with so many.
+pub(super) const REGIONS: usize = 8;
+pub(super) const MOST_BYTES: usize = 8 + 32 * REGIONS;
 
 /// A piece of shared memory: where it is in the front-end's address space, and in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +113,7 @@ pub(super) struct Protocol {
 }
 
 impl Protocol {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { features: 0, memory: Vec::new(), rings: Vec::new() }
     }
 
@@ -138,21 +125,11 @@ impl Protocol {
         self.rings.get_mut(index)
     }
 
-    fn message(&mut self, request: u32, payload: &[u8]) -> Verdict {
-        // Once used to reset what only the front-end knows; the specification wants it ignored.
-        const RESET_OWNER: u32 = 4;
-
-        if request == RESET_OWNER {
-            return Verdict::Ignore;
-        }
-        if self.allows(request, payload).is_some() { Verdict::Handle } else { Verdict::HangUp }
-    }
-
-    /// `None` if it does not. Numbers are those of vhost-user, "Front-end message types".
-    fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
+    /// Whether a front-end may say it now; `None` if not. Numbers are those of vhost-user, "Front-end message types".
+    pub(super) fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
         match request {
-            // GET_FEATURES, SET_OWNER, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS
-            1 | 3 | 15 | 17 | 40 => Some(()),
+            // GET_FEATURES, SET_OWNER, RESET_OWNER (which is passed over), GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS
+            1 | 3 | 4 | 15 | 17 | 40 => Some(()),
             2 => self.set_features(word(payload, 0)?),
             5 => self.set_memory(payload),
             8 => self.set_size(state(payload)?),
@@ -194,9 +171,9 @@ impl Protocol {
     }
 
     fn set_memory(&mut self, payload: &[u8]) -> Option<()> {
-        let count = word(payload, 0)? & u64::from(u32::MAX);
-        let region = |n: u64| {
-            let field = |field| word(payload, 1 + 4 * n as usize + field);
+        let count = word(payload, 0)? as u32 as usize;
+        let region = |n: usize| {
+            let field = |field| word(payload, 1 + 4 * n + field);
             Some(Region { physical: field(0)?, bytes: field(1)?, start: field(2)?, offset: field(3)? })
         };
         let memory = (0..count.min(REGIONS + 1)).map(region).collect::<Option<Vec<_>>>()?;
@@ -243,7 +220,8 @@ impl Protocol {
     }
 }
 
-fn word(payload: &[u8], n: usize) -> Option<u64> {
+/// The `n`th of what a message says in words of 8 bytes.
+pub(super) fn word(payload: &[u8], n: usize) -> Option<u64> {
     payload.get(8 * n..8 * n + 8)?.try_into().ok().map(u64::from_ne_bytes)
 }
 
@@ -251,28 +229,6 @@ fn word(payload: &[u8], n: usize) -> Option<u64> {
 fn state(payload: &[u8]) -> Option<(u32, u32)> {
     let (index, number) = payload.get(..8)?.split_at(4);
     Some((u32::from_ne_bytes(index.try_into().ok()?), u32::from_ne_bytes(number.try_into().ok()?)))
-}
-
-/// By device.
-static SPOKEN: Mutex<BTreeMap<i32, Protocol>> = Mutex::new(BTreeMap::new());
-
-fn spoken() -> MutexGuard<'static, BTreeMap<i32, Protocol>> {
-    SPOKEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A front-end has connected.
-pub(super) fn met(device: i32) {
-    spoken().insert(device, Protocol::new());
-}
-
-/// It has said something.
-pub(super) fn message(device: i32, request: u32, payload: &[u8]) -> Verdict {
-    spoken().get_mut(&device).map_or(Verdict::HangUp, |protocol| protocol.message(request, payload))
-}
-
-/// It is gone.
-pub(super) fn forget(device: i32) {
-    spoken().remove(&device);
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dpdk::{Copier, Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
+use dpdk::{
+    Copier, Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue, VhostRefusal,
+};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
@@ -134,8 +136,8 @@ impl PortState {
         if guest.blocking {
             return Some(blocking());
         }
-        if guest.refused {
-            return Some(REFUSED.to_owned());
+        if let Some(why) = guest.refused {
+            return Some(refused(&why));
         }
         if let Some(name) = self.copier().filter(|copier| copier.stuck).map(|copier| copier.name) {
             return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
@@ -151,7 +153,8 @@ impl PortState {
     /// What a guest has done since the last call.
     pub(super) fn new_fault(&mut self) -> Option<String> {
         let port = self.vhost.as_ref()?;
-        let now = [port.shrinks(), port.stalls(), port.refusals()];
+        let (refused_guests, why) = port.refusals();
+        let now = [port.shrinks(), port.stalls(), refused_guests];
         let [shrinks, stalls, refusals] = std::mem::replace(&mut self.told, now);
         if stalls != now[1] {
             return Some(blocking());
@@ -159,7 +162,7 @@ impl PortState {
         if shrinks != now[0] {
             return Some(SHRUNK.to_owned());
         }
-        (refusals != now[2]).then(|| REFUSED.to_owned())
+        why.filter(|_| refusals != now[2]).map(|why| refused(&why))
     }
 
     /// Packets that its device dropped before a worker saw them, since it was opened.
@@ -184,8 +187,22 @@ impl PortState {
 }
 
 const SHRUNK: &str = "the guest took back memory that it shares; it is cut off until it connects again";
-const REFUSED: &str =
-    "the guest was hung up on: it said on the socket what no guest does (see docs/guests.md, Trust)";
+
+/// Why a guest was hung up on, and what to do about it.
+fn refused(why: &VhostRefusal) -> String {
+    let what = match why {
+        VhostRefusal::Said => "it said on the socket what no guest does".to_owned(),
+        VhostRefusal::NoEventfd => "it tells of packets, or is told, by what is no eventfd".to_owned(),
+        VhostRefusal::NoMemory { file_system } => {
+            let file_system = file_system.as_deref().unwrap_or("a file system that is not mounted here");
+            format!(
+                "it shares a file on {file_system} as its memory, whose pages netvm would wait for: give it a memfd, or a \
+                 file on hugetlbfs or tmpfs (QEMU: -object memory-backend-memfd,share=on)"
+            )
+        }
+    };
+    format!("the guest was hung up on: {what} (see docs/guests.md, Trust)")
+}
 
 fn blocking() -> String {
     format!(

@@ -12,7 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
@@ -23,7 +25,7 @@ const SET_VRING_NUM: u32 = 8;
 const SET_VRING_ADDR: u32 = 9;
 const SET_VRING_BASE: u32 = 10;
 const GET_VRING_BASE: u32 = 11;
-const SET_VRING_KICK: u32 = 12;
+pub const SET_VRING_KICK: u32 = 12;
 pub const SET_VRING_CALL: u32 = 13;
 pub const SET_VRING_ERR: u32 = 14;
 const SET_VRING_ENABLE: u32 = 18;
@@ -38,6 +40,8 @@ const GUARD: usize = 4 << 20;
 /// Where the guest says that its memory is in its own address space.
 const USER: u64 = 0x10_0000_0000;
 pub const ENTRIES: u32 = 256;
+/// Where the buffers of the first ring begin, and bytes to those of the next.
+pub const BUFFERS: u64 = 0x10_0000;
 /// Bytes between the rings of two queues; each has descriptors, then the available ring, then the used one.
 const RING: u64 = 0x1_0000;
 pub const AVAILABLE: u64 = 0x4000;
@@ -68,6 +72,9 @@ pub struct Rogue {
 }
 
 impl Rogue {
+    /// One region, which is not where the guest's memory was.
+    const ELSEWHERE: [u64; 5] = [1, 1 << 30, MEMORY as u64, USER, 0];
+
     /// Connects and is let in, with virtio features of its choice.
     pub fn connect(path: &Path, features: u64) -> Self {
         let rogue = Self::reach(path);
@@ -277,17 +284,22 @@ impl Rogue {
     /// Says that its memory is elsewhere, where there is nothing.
     pub fn move_to_nothing(&self) {
         self.shrink(0);
-        self.send(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.memfd.as_fd()));
+        self.replace_by(self.memfd.as_fd());
     }
 
     /// Says that its memory is a file that nobody can map.
     pub fn replace_by_unmappable(&self) {
-        self.send(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.kick.as_fd()));
+        self.send(SET_MEM_TABLE, &Self::ELSEWHERE, Some(unmappable().as_fd()));
     }
 
     /// The same, and wants to be told.
     pub fn ask_for_unmappable(&self) {
-        self.ask(SET_MEM_TABLE, &[1, 1 << 30, MEMORY as u64, USER, 0], Some(self.kick.as_fd()));
+        self.ask(SET_MEM_TABLE, &Self::ELSEWHERE, Some(unmappable().as_fd()));
+    }
+
+    /// Says that its memory is such a file.
+    pub fn replace_by(&self, file: BorrowedFd<'_>) {
+        self.send(SET_MEM_TABLE, &Self::ELSEWHERE, Some(file));
     }
 
     /// A message with its memory.
@@ -313,10 +325,12 @@ impl Rogue {
         const BYTES: u64 = 2048;
         let at = ring * RING;
         for n in 0..u64::from(ENTRIES) {
-            let buffer = 0x10_0000 * (1 + ring) + n * BYTES;
+            let buffer = BUFFERS * (1 + ring) + n * BYTES;
             let (length, flags) = if ring == 0 { (BYTES, 2u16) } else { (72, 0) };
-            // Behind the virtio-net header.
-            self.write(buffer + 12, [0xff; 6]);
+            if ring != 0 {
+                // Behind the virtio-net header.
+                self.write(buffer + 12, [0xff; 6]);
+            }
             self.write(at + n * 16, buffer.to_ne_bytes());
             self.write(at + n * 16 + 8, (length as u32).to_ne_bytes());
             self.write(at + n * 16 + 12, flags.to_ne_bytes());
@@ -324,6 +338,17 @@ impl Rogue {
         }
         self.write(at + AVAILABLE, [0; 2]);
         self.write(at + AVAILABLE + 2, (turn * ENTRIES as u16).to_ne_bytes());
+    }
+
+    /// Where the buffers of a ring are mapped, and their bytes.
+    pub fn buffers(&self, ring: u64) -> (*mut u8, usize) {
+        // SAFETY: within the mapping.
+        (unsafe { self.memory.add((BUFFERS * (1 + ring)) as usize) }, BUFFERS as usize)
+    }
+
+    /// Takes pages out of its memory, which nobody else notices.
+    pub fn punch(&self, at: u64, bytes: u64) {
+        fallocate(&self.memfd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes).unwrap();
     }
 
     /// Tells of them.
@@ -380,6 +405,14 @@ impl Rogue {
             let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
         }
     }
+}
+
+/// Memory that may not be written to, which the other side wants.
+fn unmappable() -> OwnedFd {
+    let file = memfd_create("sealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, MEMORY as u64).unwrap();
+    fcntl_add_seals(&file, SealFlags::WRITE).unwrap();
+    file
 }
 
 impl Drop for Rogue {

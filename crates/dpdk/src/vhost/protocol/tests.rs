@@ -16,7 +16,7 @@ impl Talk {
 
     fn say(&mut self, request: u32, words: &[u64]) -> bool {
         let payload: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.0.message(request, &payload) != Verdict::HangUp
+        self.0.allows(request, &payload).is_some()
     }
 
     fn features(&mut self, features: u64) -> bool {
@@ -102,7 +102,7 @@ fn so_are_others() {
         assert!(talk.place(ring, [0, 0x4000, 0x8000]) && talk.base(ring, 7) && talk.call(ring));
         assert!(talk.kick(ring) && talk.enable(ring));
     }
-    assert_eq!(talk.0.message(4, &[]), Verdict::Ignore);
+    assert_eq!(talk.0.allows(4, &[]), Some(()));
     assert!(talk.0.rings[0].started);
 }
 
@@ -216,7 +216,7 @@ fn other_messages_end_the_connection_and_so_do_short_ones() {
         assert!(!talk.say(request, &[0; 40]), "{request}");
     }
     for request in [2, 5, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 39] {
-        assert_eq!(talk.0.message(request, &[0; 7]), Verdict::HangUp, "{request}");
+        assert_eq!(talk.0.allows(request, &[0; 7]), None, "{request}");
     }
     assert!(talk.size(0, 256) && !talk.say(9, &[0; 4]) && talk.say(9, &[0; 5]));
     assert!(!talk.say(5, &[1, 0, 0, 0]) && !talk.say(5, &[9; 40]) && !talk.say(5, &[u64::MAX; 40]));

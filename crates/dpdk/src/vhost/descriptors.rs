@@ -1,0 +1,120 @@
+//! The descriptors that guests hand over: those that nobody waits for.
+//!
+//! A worker takes a page fault where a page of a guest's memory is not there. If that memory is a file whose pages somebody
+//! has to bring (the server of a FUSE file system, of the guest's own; a machine across the network; a disk), the worker
+//! waits for as long as that one likes to, and everybody's traffic with it. Who only asks such a file for its size, or for
+//! its file system (fstat, fstatfs), waits as well, and so does who closes it. So nothing is asked but what the kernel
+//! knows of itself: whether the file has seals (`F_GET_SEALS`). Memory has, and nothing else: memfds, and files of tmpfs and
+//! hugetlbfs. A list of more file systems would let in what may lie on a device that a process serves (loop over FUSE,
+//! nbd, ublk), and at the best waits for a disk and a journal.
+//!
+//! What tells, or is told, of packets is an eventfd: of others nothing is known that holds for all.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::fcntl_get_seals;
+
+use super::Refusal;
+use super::protocol::word;
+
+/// Beside the index of a ring: there is no descriptor (vhost-user, "Front-end message types").
+const NO_FD: u64 = 1 << 8;
+
+/// Whether a message has the descriptors that belong to it, and these are what they should be.
+pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
+    let is_memory = request == 5;
+    let first = word(payload, 0).unwrap_or(0);
+    let wanted = match request {
+        // SET_MEM_TABLE: one for each region.
+        5 => first as u32 as usize,
+        // SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR
+        12..=14 => usize::from(first & NO_FD == 0),
+        _ => 0,
+    };
+    if fds.len() != wanted {
+        return Err(Refusal::Said);
+    }
+    if !is_memory {
+        return if fds.iter().all(is_eventfd) { Ok(()) } else { Err(Refusal::NoEventfd) };
+    }
+    fds.iter()
+        .find(|fd| !is_memory_file(fd))
+        .map_or(Ok(()), |fd| Err(Refusal::NoMemory { file_system: file_system(fd) }))
+}
+
+/// Whether its pages are the kernel's to bring.
+fn is_memory_file(fd: impl AsFd) -> bool {
+    fcntl_get_seals(fd).is_ok()
+}
+
+fn is_eventfd(fd: &OwnedFd) -> bool {
+    let kind = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// What the kernel calls the file system that a file is on; `None` if it is not mounted where this process can see it.
+fn file_system(fd: &OwnedFd) -> Option<String> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().to_owned();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&mount))?;
+    Some(line.split_once(" - ")?.1.split(' ').next()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    fn memory(fds: &[OwnedFd]) -> Result<(), Refusal> {
+        check(5, &[fds.len() as u8, 0, 0, 0, 0, 0, 0, 0], fds)
+    }
+
+    fn memfd() -> OwnedFd {
+        memfd_create("memory", MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    /// A new file, which nobody finds any more.
+    fn file_in(folder: &std::path::Path) -> OwnedFd {
+        let path = folder.join(format!("netvm-memory-{}", std::process::id()));
+        let mut file = fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        fs::remove_file(path).unwrap();
+        file.write_all(&[0; 4096]).unwrap();
+        file.into()
+    }
+
+    #[test]
+    fn memory_is_memory() {
+        assert_eq!(memory(&[memfd(), memfd(), file_in("/dev/shm".as_ref())]), Ok(()));
+        let nothing = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        assert_eq!(memory(&[nothing]), Err(Refusal::NoMemory { file_system: None }));
+        let on_disk = file_in(env!("CARGO_MANIFEST_DIR").as_ref());
+        let kind = file_system(&on_disk).unwrap();
+        if kind == "tmpfs" {
+            println!("SKIP: the sources are in memory");
+            return;
+        }
+        assert_eq!(memory(&[memfd(), on_disk]), Err(Refusal::NoMemory { file_system: Some(kind) }));
+    }
+
+    #[test]
+    fn every_message_has_its_descriptors_and_no_others() {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let [with, without] = [[7, 0], [7, 1]].map(|[ring, flags]| [ring, flags, 0, 0, 0, 0, 0, 0]);
+        for request in [12, 13, 14] {
+            assert_eq!(check(request, &with, &[event()]), Ok(()));
+            assert_eq!(check(request, &without, &[]), Ok(()));
+            assert_eq!(check(request, &with, &[]), Err(Refusal::Said));
+            assert_eq!(check(request, &without, &[event()]), Err(Refusal::Said));
+            assert_eq!(check(request, &with, &[memfd()]), Err(Refusal::NoEventfd));
+        }
+        assert_eq!(check(5, &[2, 0, 0, 0, 0, 0, 0, 0], &[memfd()]), Err(Refusal::Said));
+        assert_eq!(check(2, &with, &[]), Ok(()));
+        assert_eq!(check(2, &with, &[event()]), Err(Refusal::Said));
+    }
+}

@@ -1,0 +1,227 @@
+//! What stands between a guest's front-end and the library.
+//!
+//! ```text
+//!   front-end ══ socket ══▶ relay ══ pair ══▶ library
+//!             ◀════════════       ◀══════════
+//! ```
+//!
+//! The library reads a message in two parts, and waits for the second. It waits for room to answer, for some messages with the
+//! locks of all rings. It keeps the descriptors of messages that it does not handle, and asks files for their size, and closes
+//! them, which a file of somebody's FUSE file system answers when it likes to. All of its guests wait meanwhile, and it has one
+//! thread for them. So what it reads has been read here before: messages that are whole and right (`protocol`), with descriptors
+//! that need nobody's help (`descriptors`). Each connection has a thread, which waits for nobody but its own guest.
+//!
+//! Answers are passed on as they come. Who does not read them is hung up on.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, recv, recvmsg, send, sendmsg, shutdown,
+};
+
+use super::Refusal;
+use super::descriptors;
+use super::protocol::{MOST_BYTES, Protocol, REGIONS};
+
+/// For how long the rest of a message is waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Request, flags and bytes of payload (vhost-user, "Message Specification").
+const HEADER: usize = 12;
+/// Descriptors that a message can have: one for each region of memory.
+const MOST_FDS: usize = REGIONS;
+
+/// Why a relay ends.
+#[derive(Debug)]
+enum End {
+    /// One of the sides has hung up, or does not read.
+    Closed,
+    Refused(Refusal),
+}
+
+impl From<Errno> for End {
+    fn from(_: Errno) -> Self {
+        Self::Closed
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Relay {
+    /// To the guest.
+    pub(super) front: OwnedFd,
+    /// To the library.
+    pub(super) back: OwnedFd,
+}
+
+impl Relay {
+    /// Until one of the sides hangs up, or both have to be hung up on. `is_barred`: nobody may say anything just now.
+    ///
+    /// Why the guest was refused is told once the library has handled what was said before, and has hung up. What it has sent
+    /// last is closed after everything else: whoever serves a file may keep this thread there, and nothing waits for it.
+    pub(super) fn run(self, is_barred: impl Fn() -> bool, refuse: impl FnOnce(Refusal)) {
+        let mut message = Message::new();
+        let end = self.pass_on(&mut message, is_barred);
+        if let Err(End::Refused(why)) = end {
+            let _ = shutdown(&self.back, Shutdown::Write);
+            while recv(&self.back, &mut [0; 512], RecvFlags::empty()).is_ok_and(|(bytes, _)| bytes > 0) {}
+            refuse(why);
+        }
+        drop(self);
+        drop(message);
+    }
+
+    fn pass_on(&self, message: &mut Message, is_barred: impl Fn() -> bool) -> Result<(), End> {
+        let mut protocol = Protocol::new();
+        loop {
+            let is_whole = message.is_whole();
+            let to_library = if is_whole { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            let mut both = [PollFd::new(&self.back, to_library), PollFd::new(&self.front, PollFlags::IN)];
+            // Of a guest whose message waits for room nothing is read.
+            let asked = if is_whole { &mut both[..1] } else { &mut both[..] };
+            if !wait(asked, message.end)? {
+                return Err(End::Closed);
+            }
+            let [back, front] = both.map(|one| one.revents());
+            if back.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                self.answer()?;
+            }
+            if is_whole {
+                if back.contains(PollFlags::OUT) {
+                    message.send(&self.back)?;
+                    message.clear();
+                }
+            } else if !front.is_empty() && message.read(&self.front)? {
+                if is_barred() {
+                    return Err(End::Closed);
+                }
+                let fits = protocol.allows(message.request(), message.payload()).is_some();
+                fits.then_some(()).ok_or(End::Refused(Refusal::Said))?;
+                descriptors::check(message.request(), message.payload(), &message.fds)
+                    .map_err(End::Refused)?;
+            }
+        }
+    }
+
+    /// Passes on what the library has answered, if there is room for it.
+    fn answer(&self) -> Result<(), End> {
+        let mut answer = [0; 512];
+        let (bytes, _) = recv(&self.back, &mut answer, RecvFlags::DONTWAIT)?;
+        let answer = answer.get(..bytes).filter(|answer| !answer.is_empty()).ok_or(End::Closed)?;
+        let sent = send(&self.front, answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        (sent == bytes).then_some(()).ok_or(End::Closed)
+    }
+}
+
+/// Waits until there is something to do; `false`: not until the end.
+fn wait(fds: &mut [PollFd<'_>], end: Option<Instant>) -> Result<bool, End> {
+    loop {
+        let left = end.map(|end| Timespec::try_from(end.saturating_duration_since(Instant::now())));
+        match poll(fds, left.transpose().map_err(|_| End::Closed)?.as_ref()) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A message that is read, or has been.
+#[derive(Debug)]
+struct Message {
+    bytes: [u8; HEADER + MOST_BYTES],
+    have: usize,
+    fds: Vec<OwnedFd>,
+    /// Until when the rest is waited for.
+    end: Option<Instant>,
+}
+
+impl Message {
+    const fn new() -> Self {
+        Self { bytes: [0; HEADER + MOST_BYTES], have: 0, fds: Vec::new(), end: None }
+    }
+
+    fn clear(&mut self) {
+        self.have = 0;
+        self.fds.clear();
+    }
+
+    fn word(&self, n: usize) -> u32 {
+        let bytes = self.bytes.get(4 * n..4 * n + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_ne_bytes)
+    }
+
+    fn request(&self) -> u32 {
+        self.word(0)
+    }
+
+    fn payload(&self) -> &[u8] {
+        self.bytes.get(HEADER..self.have).unwrap_or_default()
+    }
+
+    /// Bytes that are to be there, as far as is known.
+    fn wanted(&self) -> usize {
+        if self.have < HEADER { HEADER } else { HEADER.saturating_add(self.word(2) as usize) }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.have >= HEADER && self.have == self.wanted()
+    }
+
+    /// Reads what is there of this message; whether it is whole.
+    fn read(&mut self, from: impl AsFd) -> Result<bool, End> {
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let wanted = self.wanted();
+            // Longer than any that there is.
+            let Some(rest) = self.bytes.get_mut(self.have..wanted) else {
+                return Err(End::Refused(Refusal::Said));
+            };
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received = match recvmsg(&from, &mut [IoSliceMut::new(rest)], &mut control, flags) {
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for part in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = part {
+                    self.fds.extend(fds);
+                }
+            }
+            if received.bytes == 0 {
+                return Err(End::Closed);
+            }
+            if received.flags.contains(ReturnFlags::CTRUNC) || self.fds.len() > MOST_FDS {
+                return Err(End::Refused(Refusal::Said));
+            }
+            self.have += received.bytes;
+            self.end = if self.is_whole() { None } else { self.end.or(Some(Instant::now() + PATIENCE)) };
+            if self.is_whole() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// To where there is room for it.
+    fn send(&self, to: impl AsFd) -> Result<(), End> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<_> = self.fds.iter().map(AsFd::as_fd).collect();
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(End::Closed);
+        }
+        let bytes = self.bytes.get(..self.have).unwrap_or_default();
+        let sent =
+            sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        (sent == bytes.len()).then_some(()).ok_or(End::Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::*;
+
+const SET_FEATURES: u32 = 2;
+const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_CALL: u32 = 13;
+
+/// A relay with both of its neighbours.
+struct Line {
+    guest: UnixStream,
+    library: UnixStream,
+    refused: Receiver<Refusal>,
+    thread: JoinHandle<()>,
+}
+
+fn line() -> Line {
+    let ((guest, front), (back, library)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+    let (tell, refused) = channel();
+    let relay = Relay { front: front.into(), back: back.into() };
+    let thread = std::thread::spawn(move || relay.run(|| false, move |why| tell.send(why).unwrap()));
+    for end in [&guest, &library] {
+        end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
+    Line { guest, library, refused, thread }
+}
+
+fn bytes(request: u32, payload: &[u8]) -> Vec<u8> {
+    let header = [request, 1, payload.len() as u32];
+    header.iter().flat_map(|word| word.to_ne_bytes()).chain(payload.iter().copied()).collect()
+}
+
+fn say(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
+    assert_eq!(sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()), Ok(bytes.len()));
+}
+
+/// What the library gets at once, as it reads a header.
+fn heard(from: &UnixStream, most: usize) -> (Vec<u8>, Vec<OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = vec![0; most];
+    let count = recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    bytes.truncate(count.unwrap().bytes);
+    let rights = |part| match part {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),
+        _ => Vec::new(),
+    };
+    (bytes, control.drain().flat_map(rights).collect())
+}
+
+fn is_over(mut end: &UnixStream) -> bool {
+    match end.read(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        // What it had said was not read to the end.
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC).unwrap()
+}
+
+fn memfd() -> OwnedFd {
+    memfd_create("relayed", MemfdFlags::CLOEXEC).unwrap()
+}
+
+/// A region of a page.
+fn memory(regions: u64) -> Vec<u8> {
+    let region = |n: u64| [n << 12, 4096, n << 12, 0];
+    let words = std::iter::once(regions).chain((0..regions).flat_map(region));
+    bytes(SET_MEM_TABLE, &words.flat_map(u64::to_ne_bytes).collect::<Vec<_>>())
+}
+
+#[test]
+fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
+    let mut line = line();
+    let features = bytes(SET_FEATURES, &(1u64 << 32).to_ne_bytes());
+    // Byte by byte.
+    for byte in &features {
+        line.guest.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(heard(&line.library, 100).0, features);
+    let fds: Vec<OwnedFd> = (0..8).map(|_| memfd()).collect();
+    say(&line.guest, &memory(8), &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    let (message, got) = heard(&line.library, 1000);
+    assert_eq!((message, got.len()), (memory(8), 8));
+    // Many at once stay in order and apart, in both directions.
+    for ring in 0..100u64 {
+        let call = event();
+        rustix::io::write(&call, &(ring + 1).to_ne_bytes()).unwrap();
+        say(&line.guest, &bytes(SET_VRING_CALL, &ring.to_ne_bytes()), &[call.as_fd()]);
+    }
+    for ring in 0..100u64 {
+        let (message, fds) = heard(&line.library, 20);
+        let mut count = [0; 8];
+        rustix::io::read(&fds[0], &mut count).unwrap();
+        assert_eq!(
+            (message, u64::from_ne_bytes(count)),
+            (bytes(SET_VRING_CALL, &ring.to_ne_bytes()), ring + 1)
+        );
+        line.library.write_all(&ring.to_ne_bytes()).unwrap();
+        let mut answer = [0; 8];
+        line.guest.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, ring.to_ne_bytes());
+    }
+    // Who hangs up is heard on the other side.
+    drop(line.guest);
+    line.thread.join().unwrap();
+    assert!(is_over(&line.library) && line.refused.try_recv().is_err());
+}
+
+#[test]
+fn what_is_wrong_goes_no_further_and_is_told_once_the_library_has_heard_the_rest() {
+    let [event, memfd] = [event(), memfd()];
+    let call = bytes(SET_VRING_CALL, &0u64.to_ne_bytes());
+    let many = vec![event.as_fd(); 9];
+    let wrong: [(Vec<u8>, &[BorrowedFd<'_>], Refusal); 7] = [
+        (bytes(SET_FEATURES, &[0; 7]), &[], Refusal::Said),
+        (bytes(99, &[0; 8]), &[], Refusal::Said),
+        (bytes(SET_FEATURES, &[0; 8]), &[event.as_fd()], Refusal::Said),
+        (call.clone(), &many, Refusal::Said),
+        (call, &[memfd.as_fd()], Refusal::NoEventfd),
+        (memory(1), &[event.as_fd()], Refusal::NoMemory { file_system: None }),
+        // Longer than any.
+        (
+            [SET_FEATURES, 1, u32::MAX].iter().flat_map(|word| word.to_ne_bytes()).collect(),
+            &[],
+            Refusal::Said,
+        ),
+    ];
+    for (message, fds, why) in wrong {
+        let line = line();
+        let right = bytes(SET_FEATURES, &(1u64 << 32).to_ne_bytes());
+        say(&line.guest, &right, &[]);
+        say(&line.guest, &message, fds);
+        assert_eq!(heard(&line.library, 1000).0, right);
+        assert!(is_over(&line.library));
+        assert!(line.refused.recv_timeout(Duration::from_millis(50)).is_err());
+        drop(line.library);
+        assert_eq!(line.refused.recv().unwrap(), why);
+        assert!(is_over(&line.guest));
+        line.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn half_a_message_is_waited_for_in_vain_and_not_for_long() {
+    let mut line = line();
+    std::thread::sleep(2 * PATIENCE);
+    let start = Instant::now();
+    line.guest.write_all(&bytes(SET_FEATURES, &[0; 8])[..13]).unwrap();
+    assert!(is_over(&line.library) && is_over(&line.guest));
+    assert!(start.elapsed() >= PATIENCE, "{:?}", start.elapsed());
+    line.thread.join().unwrap();
+}
+
+#[test]
+fn who_reads_no_answers_keeps_nobody() {
+    let mut line = line();
+    // It would block if nobody read.
+    while line.library.write_all(&[0; 20]).is_ok() {}
+    line.thread.join().unwrap();
+    let mut answers = Vec::new();
+    line.guest.read_to_end(&mut answers).unwrap();
+    assert!(answers.len() > 200, "{}", answers.len());
+}
+
+/// What is left in nobody's hands is closed.
+#[test]
+fn descriptors_that_go_no_further_are_closed() {
+    let memfd = memfd();
+    let inode = rustix::fs::fstat(&memfd).unwrap().st_ino;
+    let open = || {
+        let numbers = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let stats = numbers.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+        stats.filter(|stat| std::os::unix::fs::MetadataExt::ino(stat) == inode).count()
+    };
+    let other = std::fs::File::open(format!("/proc/self/fd/{}", memfd.as_raw_fd())).unwrap();
+    for request in [SET_FEATURES, SET_VRING_CALL, 99] {
+        let line = line();
+        say(&line.guest, &bytes(request, &[0; 8]), &[other.as_fd(); 8]);
+        assert!(is_over(&line.library));
+        drop(line.library);
+        line.thread.join().unwrap();
+        assert_eq!(open(), 2);
+    }
+}
