@@ -64,6 +64,9 @@ fn main() -> ExitCode {
         "vhost.h",
         "vring.c",
         "vring.h",
+        "vring_memory.h",
+        "vring_packed.h",
+        "vring_split.h",
     ] {
         println!("cargo:rerun-if-changed=src/{part}");
     }

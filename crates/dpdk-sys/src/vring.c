@@ -21,10 +21,9 @@
 #include <rte_vhost.h>
 
 #include "vhost.h"
+#include "vring_packed.h"
+#include "vring_split.h"
 
-#define BIT(feature) (1ULL << (feature))
-/* Pieces of memory that the buffers of one packet may have: more than 64 KB in pages takes. */
-#define PIECES 256
 /* Packets whose buffers are looked at before the first is copied. */
 #define AHEAD 32
 /* Looks at a lock that another worker has, for a burst. */
@@ -41,48 +40,6 @@ struct lane {
 /* Where guests' memory is, by device. */
 static struct rte_vhost_memory *memories[NETVM_VHOST_MAX_DEVICES];
 static struct lane lanes[NETVM_VHOST_MAX_DEVICES][NETVM_VHOST_MAX_PAIRS];
-
-/* A ring for as long as a burst takes. */
-struct ring {
-	struct rte_vhost_vring at;
-	struct rte_vhost_memory *memory;
-	/* Where the last buffer was. */
-	const struct rte_vhost_mem_region *region;
-	uint64_t features;
-	/* Bytes of a virtio-net header. */
-	uint16_t header;
-	/* Most buffers that a packet may take. */
-	uint16_t most;
-	/* Positions: of the next buffer, and of the next that is given back. Those of packed rings wrap at their size. */
-	uint16_t avail, used;
-	bool avail_wrap, used_wrap;
-	/* Split: buffers that wait. Packed: unused. */
-	uint16_t waiting;
-	/* Packed: the first of the burst that is given back, whose flags are written last. */
-	struct vring_packed_desc *first;
-	uint16_t first_flags;
-};
-
-struct piece {
-	char *at;
-	uint64_t bytes;
-};
-
-/* A buffer that is given back. */
-struct buffer {
-	uint32_t bytes;
-	uint16_t id;
-	/* Packed: descriptors of the ring. */
-	uint16_t descriptors;
-};
-
-/* Buffers for a packet. */
-struct room {
-	uint64_t bytes;
-	uint32_t pieces, buffers;
-	struct piece piece[PIECES];
-	struct buffer buffer[PIECES];
-};
 
 static bool
 is_known(int device)
@@ -111,42 +68,13 @@ netvm_vring_learn(int device)
 		memories[device] = NULL;
 }
 
-/* Whether so many bytes from an address of ours are the guest's, and aligned. */
-static bool
-is_guests(const struct rte_vhost_memory *memory, const void *at, uint64_t bytes, uint64_t alignment)
-{
-	uint64_t offset;
-	uint32_t i;
-
-	for (i = 0; i < memory->nregions; i++) {
-		offset = (uintptr_t)at - memory->regions[i].host_user_addr;
-		if (offset < memory->regions[i].size)
-			return bytes <= memory->regions[i].size - offset && (uintptr_t)at % alignment == 0;
-	}
-	return false;
-}
-
 /* The library tells where a ring is also when it has found that not all of it is the guest's. */
 static bool
 is_sound(const struct ring *ring)
 {
-	const struct rte_vhost_memory *memory = ring->memory;
-	uint64_t size = ring->at.size;
-	/* Behind the split rings: what is wanted to be told of. */
-	uint64_t event = ring->features & BIT(VIRTIO_RING_F_EVENT_IDX) ? sizeof(uint16_t) : 0;
-
-	if (size == 0 || size > 32768 || memory->nregions == 0)
+	if (ring->at.size == 0 || ring->at.size > 32768 || ring->memory->nregions == 0)
 		return false;
-	if (ring->features & BIT(VIRTIO_F_RING_PACKED))
-		return ring->avail < size && ring->used < size &&
-			is_guests(memory, ring->at.desc_packed, size * sizeof(*ring->at.desc_packed), 16) &&
-			is_guests(memory, ring->at.driver_event, sizeof(*ring->at.driver_event), 4) &&
-			is_guests(memory, ring->at.device_event, sizeof(*ring->at.device_event), 4);
-	return (size & (size - 1)) == 0 &&
-		is_guests(memory, ring->at.desc, size * sizeof(*ring->at.desc), 16) &&
-		is_guests(memory, ring->at.avail, sizeof(*ring->at.avail) + size * sizeof(uint16_t) + event, 2) &&
-		is_guests(memory, ring->at.used, sizeof(*ring->at.used) + size * sizeof(struct vring_used_elem) +
-			event, 4);
+	return ring->features & BIT(VIRTIO_F_RING_PACKED) ? is_sound_packed(ring) : is_sound_split(ring);
 }
 
 static bool
@@ -178,189 +106,6 @@ prefetch_to_write(const void *at)
 #else
 	__builtin_prefetch(at, 1);
 #endif
-}
-
-/* What guests may write at the same time is read once. */
-#define READ(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
-
-static inline struct vring_desc
-read_split(const struct vring_desc *at)
-{
-	return (struct vring_desc){ READ(at->addr), READ(at->len), READ(at->flags), READ(at->next) };
-}
-
-static inline struct vring_packed_desc
-read_packed(const struct vring_packed_desc *at)
-{
-	return (struct vring_packed_desc){ READ(at->addr), READ(at->len), READ(at->id), READ(at->flags) };
-}
-
-/* Where a buffer is that is in one piece, or NULL. Most are where the last one was. */
-static inline char *
-whole(struct ring *ring, uint64_t address, uint64_t bytes)
-{
-	const struct rte_vhost_mem_region *region = ring->region;
-	uint64_t offset = address - region->guest_phys_addr;
-	uint32_t i;
-
-	for (i = 0; offset >= region->size || region->size - offset < bytes; i++) {
-		if (i == ring->memory->nregions)
-			return NULL;
-		region = &ring->memory->regions[i];
-		offset = address - region->guest_phys_addr;
-	}
-	ring->region = region;
-	return (char *)(uintptr_t)(region->host_user_addr + offset);
-}
-
-/* Adds a descriptor's memory. One without any is refused: a guest could offer so many that others wait. */
-static bool
-add(const struct ring *ring, struct room *room, uint64_t address, uint32_t bytes)
-{
-	struct piece *piece;
-
-	if (bytes == 0)
-		return false;
-	while (bytes > 0) {
-		if (room->pieces == PIECES)
-			return false;
-		piece = &room->piece[room->pieces++];
-		piece->bytes = bytes;
-		piece->at = (char *)(uintptr_t)rte_vhost_va_from_guest_pa(ring->memory, address, &piece->bytes);
-		if (piece->at == NULL)
-			return false;
-		room->bytes += piece->bytes;
-		address += piece->bytes;
-		bytes -= piece->bytes;
-	}
-	return true;
-}
-
-/* Where an entry of an indirect table is, or NULL. */
-static const void *
-entry(const struct ring *ring, uint64_t table, uint32_t number)
-{
-	uint64_t bytes = sizeof(struct vring_desc);
-	uint64_t at = rte_vhost_va_from_guest_pa(ring->memory, table + number * bytes, &bytes);
-
-	return bytes == sizeof(struct vring_desc) && at % __alignof__(uint64_t) == 0 ? (const void *)(uintptr_t)at : NULL;
-}
-
-static bool
-add_split_table(const struct ring *ring, struct room *room, uint64_t table, uint32_t bytes)
-{
-	uint32_t entries = bytes / sizeof(struct vring_desc);
-	const struct vring_desc *at;
-	struct vring_desc descriptor = { .flags = VRING_DESC_F_NEXT };
-
-	/* Each adds a piece, of which there is an end. */
-	while (descriptor.flags & VRING_DESC_F_NEXT) {
-		at = descriptor.next < entries ? entry(ring, table, descriptor.next) : NULL;
-		if (at == NULL)
-			return false;
-		descriptor = read_split(at);
-		if ((descriptor.flags & VRING_DESC_F_INDIRECT) || !add(ring, room, descriptor.addr, descriptor.len))
-			return false;
-	}
-	return true;
-}
-
-static bool
-add_packed_table(const struct ring *ring, struct room *room, uint64_t table, uint32_t bytes)
-{
-	uint32_t i, entries = bytes / sizeof(struct vring_packed_desc);
-	const struct vring_packed_desc *at;
-	struct vring_packed_desc descriptor;
-
-	for (i = 0; i < entries; i++) {
-		at = entry(ring, table, i);
-		if (at == NULL)
-			return false;
-		descriptor = read_packed(at);
-		if ((descriptor.flags & VRING_DESC_F_INDIRECT) || !add(ring, room, descriptor.addr, descriptor.len))
-			return false;
-	}
-	return entries > 0;
-}
-
-static inline uint16_t
-split_head(const struct ring *ring, uint16_t ahead)
-{
-	return READ(ring->at.avail->ring[(uint16_t)(ring->avail + ahead) & (ring->at.size - 1)]);
-}
-
-/* Adds the buffer that is `*ahead` buffers ahead of the ring's position. */
-static bool
-add_split(const struct ring *ring, struct room *room, uint16_t *ahead)
-{
-	struct vring_desc descriptor = { .flags = VRING_DESC_F_NEXT };
-	struct buffer *buffer = &room->buffer[room->buffers];
-
-	if (*ahead >= ring->waiting)
-		return false;
-	descriptor.next = buffer->id = split_head(ring, (*ahead)++);
-	while (descriptor.flags & VRING_DESC_F_NEXT) {
-		if (descriptor.next >= ring->at.size)
-			return false;
-		descriptor = read_split(&ring->at.desc[descriptor.next]);
-		if (descriptor.flags & VRING_DESC_F_INDIRECT)
-			return add_split_table(ring, room, descriptor.addr, descriptor.len);
-		if (!add(ring, room, descriptor.addr, descriptor.len))
-			return false;
-	}
-	return true;
-}
-
-/* A position of a packed ring so many descriptors ahead; how often it wraps then. */
-static inline uint32_t
-packed_place(const struct ring *ring, uint16_t position, uint32_t ahead, bool *wrap)
-{
-	uint32_t place = (uint32_t)position + ahead;
-
-	if (place < ring->at.size)
-		return place;
-	*wrap = !*wrap;
-	return place - ring->at.size;
-}
-
-static inline bool
-packed_is_there(const struct vring_packed_desc *at, bool wrap)
-{
-	uint16_t flags = __atomic_load_n(&at->flags, __ATOMIC_ACQUIRE);
-
-	return !!(flags & 1 << VRING_PACKED_DESC_F_AVAIL) == wrap && !!(flags & 1 << VRING_PACKED_DESC_F_USED) != wrap;
-}
-
-/* The same for packed rings: `*ahead` descriptors. */
-static bool
-add_packed(const struct ring *ring, struct room *room, uint16_t *ahead)
-{
-	struct buffer *buffer = &room->buffer[room->buffers];
-	struct vring_packed_desc descriptor;
-	bool wrap = ring->avail_wrap;
-	uint32_t place;
-
-	/* No chain can be all there that is longer than the ring. */
-	if (*ahead >= ring->at.size)
-		return false;
-	place = packed_place(ring, ring->avail, *ahead, &wrap);
-	if (!packed_is_there(&ring->at.desc_packed[place], wrap))
-		return false;
-	buffer->descriptors = 0;
-	do {
-		if (*ahead >= ring->at.size)
-			return false;
-		wrap = ring->avail_wrap;
-		place = packed_place(ring, ring->avail, (*ahead)++, &wrap);
-		descriptor = read_packed(&ring->at.desc_packed[place]);
-		buffer->descriptors++;
-		buffer->id = descriptor.id;
-		if (descriptor.flags & VRING_DESC_F_INDIRECT)
-			return add_packed_table(ring, room, descriptor.addr, descriptor.len);
-		if (!add(ring, room, descriptor.addr, descriptor.len))
-			return false;
-	} while (descriptor.flags & VRING_DESC_F_NEXT);
-	return true;
 }
 
 /* Finds buffers for so many bytes. */
@@ -452,32 +197,10 @@ copy(const struct ring *ring, struct room *room, struct rte_mbuf *mbuf)
 static inline void
 give_back(struct ring *ring, const struct buffer *buffer, bool packed)
 {
-	struct vring_packed_desc *at;
-	uint16_t flags;
-
-	if (!packed) {
-		struct vring_used_elem *element = &ring->at.used->ring[ring->used & (ring->at.size - 1)];
-
-		element->id = buffer->id;
-		element->len = buffer->bytes;
-		ring->used++;
-		ring->avail++;
-		ring->waiting--;
-		return;
-	}
-	at = &ring->at.desc_packed[ring->used];
-	at->id = buffer->id;
-	at->len = buffer->bytes;
-	flags = VRING_DESC_F_WRITE |
-		(ring->used_wrap ? 1 << VRING_PACKED_DESC_F_AVAIL | 1 << VRING_PACKED_DESC_F_USED : 0);
-	if (ring->first == NULL) {
-		ring->first = at;
-		ring->first_flags = flags;
-	} else {
-		__atomic_store_n(&at->flags, flags, __ATOMIC_RELEASE);
-	}
-	ring->used = packed_place(ring, ring->used, buffer->descriptors, &ring->used_wrap);
-	ring->avail = packed_place(ring, ring->avail, buffer->descriptors, &ring->avail_wrap);
+	if (packed)
+		give_back_packed(ring, buffer);
+	else
+		give_back_split(ring, buffer);
 }
 
 /* A packet of any shape. */
@@ -583,39 +306,6 @@ fill(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool pack
 	return done;
 }
 
-/* Whether `now` has reached a position that the guest wants to be told of, since `before` (section 2.7.10.1). */
-static inline bool
-has_passed(uint16_t wanted, uint16_t now, uint16_t before)
-{
-	return (uint16_t)(now - wanted - 1) < (uint16_t)(now - before);
-}
-
-static bool
-wants_to_be_told_split(const struct ring *ring, uint16_t before, bool is_told)
-{
-	if (ring->features & BIT(VIRTIO_RING_F_EVENT_IDX))
-		return !is_told || has_passed(READ(ring->at.avail->ring[ring->at.size]), ring->used, before);
-	return !(READ(ring->at.avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
-}
-
-static bool
-wants_to_be_told_packed(const struct ring *ring, uint16_t before, bool is_told)
-{
-	uint16_t flags = READ(ring->at.driver_event->flags), wanted;
-
-	if (flags != VRING_PACKED_EVENT_FLAG_DESC || !(ring->features & BIT(VIRTIO_RING_F_EVENT_IDX)))
-		return flags != VRING_PACKED_EVENT_FLAG_DISABLE;
-	if (!is_told)
-		return true;
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	wanted = READ(ring->at.driver_event->off_wrap);
-	if (ring->used <= before)
-		before -= ring->at.size;
-	if (ring->used_wrap != wanted >> 15)
-		return has_passed((wanted & 0x7fff) - ring->at.size, ring->used, before);
-	return has_passed(wanted & 0x7fff, ring->used, before);
-}
-
 /* Lets the guest see what has been given back, and tells it if it wants to be told. */
 static void
 publish(struct ring *ring, struct lane *lane, bool packed)
@@ -701,18 +391,8 @@ netvm_vring_notify(int device, uint16_t vring, int enable)
 
 	if (!find(&ring, device, vring))
 		return;
-	if (ring.features & BIT(VIRTIO_F_RING_PACKED)) {
-		bool by_position = enable && (ring.features & BIT(VIRTIO_RING_F_EVENT_IDX));
-		uint16_t flags = by_position ? VRING_PACKED_EVENT_FLAG_DESC : VRING_PACKED_EVENT_FLAG_ENABLE;
-
-		if (by_position)
-			ring.at.device_event->off_wrap = ring.avail | ring.avail_wrap << 15;
-		__atomic_store_n(&ring.at.device_event->flags, enable ? flags : VRING_PACKED_EVENT_FLAG_DISABLE,
-			__ATOMIC_RELEASE);
-	} else if (!(ring.features & BIT(VIRTIO_RING_F_EVENT_IDX))) {
-		ring.at.used->flags = enable ? 0 : VRING_USED_F_NO_NOTIFY;
-	} else if (enable) {
-		/* Behind the ring: avail_event. */
-		memcpy(ring.at.used->ring + ring.at.size, &ring.avail, sizeof(ring.avail));
-	}
+	if (ring.features & BIT(VIRTIO_F_RING_PACKED))
+		notify_packed(&ring, enable);
+	else
+		notify_split(&ring, enable);
 }
