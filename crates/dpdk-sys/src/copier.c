@@ -313,13 +313,13 @@ hand_over(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint1
 	return handed;
 }
 
-uint16_t
-netvm_copier_send(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+/* At most NETVM_VHOST_BURST packets. */
+static uint16_t
+send_some(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
 {
 	uint32_t lengths[NETVM_VHOST_BURST];
 	uint16_t i, handed;
 
-	count = RTE_MIN(count, (uint16_t)NETVM_VHOST_BURST);
 	for (i = 0; i < count; i++) {
 		lengths[i] = mbufs[i]->pkt_len;
 		*mark(mbufs[i]) = copier + 1;
@@ -333,6 +333,19 @@ netvm_copier_send(int device, uint16_t vring, int copier, struct rte_mbuf **mbuf
 	if (handed < count && rte_vhost_async_get_inflight(device, vring) == 0)
 		handed += netvm_vhost_send(device, vring, mbufs + handed, count - handed, bytes);
 	return handed;
+}
+
+uint16_t
+netvm_copier_send(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+{
+	uint16_t some, gone, sent = 0;
+
+	do {
+		some = RTE_MIN(count - sent, NETVM_VHOST_BURST);
+		gone = send_some(device, vring, copier, mbufs + sent, some, bytes);
+		sent += gone;
+	} while (gone == some && sent < count);
+	return sent;
 }
 
 int

@@ -13,8 +13,6 @@ use super::forecast::Forecast;
 use super::gate::{Gate, Pass};
 use crate::{Batch, Pool};
 
-const BURST: usize = sys::NETVM_VHOST_BURST as usize;
-
 /// What a guest takes besides plain packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepts {
@@ -143,45 +141,28 @@ impl VhostQueue {
     #[inline]
     pub fn send(&mut self, batch: &mut Batch) -> Option<(usize, u64)> {
         self.gate().accepts()?;
-        let (mut sent, mut bytes) = (0, 0);
-        while !batch.is_empty() {
-            let count = batch.len().min(BURST) as u16;
-            let mut pair = 0;
-            let gone = self.gate().enter(self.fenced, |pass, _| {
-                let vring = 2 * pass.send_pair;
-                if let Some(copier) = self.copier.filter(|_| pass.copied()) {
-                    pair = 1u64.checked_shl(pass.send_pair.into()).unwrap_or(0);
-                    // SAFETY: as below; what is handed over is the library's until it is reaped, or the device is gone.
-                    return unsafe {
-                        sys::netvm_copier_send(
-                            pass.device,
-                            vring,
-                            copier,
-                            batch.as_mut_ptr(),
-                            count,
-                            &raw mut bytes,
-                        )
-                    };
-                }
-                // SAFETY: the device is there until the gate is left; the first `count` pointers are mbufs that the batch
-                // owns, each within its buffer.
-                unsafe {
-                    sys::netvm_vhost_send(pass.device, vring, batch.as_mut_ptr(), count, &raw mut bytes)
-                }
-            });
-            let Some(gone) = gone else {
-                // Closed for a moment, or for good.
-                return (sent > 0 || self.gate().accepts().is_some()).then_some((sent, bytes));
-            };
-            self.copying |= pair;
-            // SAFETY: so many were freed or handed over, which is at most `count`.
-            unsafe { batch.forget_front(gone.into()) };
-            sent += usize::from(gone);
-            if gone < count {
-                break;
+        let (count, mut bytes, mut copying) = (batch.len() as u16, 0, 0);
+        let sent = self.gate().enter(self.fenced, |pass, _| {
+            let (vring, mbufs) = (2 * pass.send_pair, batch.as_mut_ptr());
+            if let Some(copier) = self.copier.filter(|_| pass.copied()) {
+                copying = 1u64.checked_shl(pass.send_pair.into()).unwrap_or(0);
+                // SAFETY: as below; what is handed over is the library's until it is reaped, or the device is gone.
+                return unsafe {
+                    sys::netvm_copier_send(pass.device, vring, copier, mbufs, count, &raw mut bytes)
+                };
             }
-        }
-        Some((sent, bytes))
+            // SAFETY: the device is there until the gate is left; the first `count` pointers are mbufs that the batch owns,
+            // each within its buffer.
+            unsafe { sys::netvm_vhost_send(pass.device, vring, mbufs, count, &raw mut bytes) }
+        });
+        let Some(sent) = sent else {
+            // Closed for a moment, or for good.
+            return self.gate().accepts().map(|_| (0, 0));
+        };
+        self.copying |= copying;
+        // SAFETY: so many were freed or handed over, which is at most `count`.
+        unsafe { batch.forget_front(sent.into()) };
+        Some((sent.into(), bytes))
     }
 
     /// Tells the guest of packets that the copier has copied, and frees them; once a turn.
