@@ -106,6 +106,11 @@ impl Endpoint {
                 // So that a chain is open again as soon as there is room in it.
                 self.outlets.under_pressure();
             }
+            // After a sleep too, but not before the packets that it was woken for.
+            if self.look_around() {
+                idle(self);
+                continue;
+            }
             let left = match until.map(|until| until.checked_sub(clock::cycles())) {
                 None => LONGEST_SLEEP,
                 Some(Some(cycles)) => Duration::from_micros(cycles / clock::cycles_in_micros(1).max(1)),
@@ -118,9 +123,6 @@ impl Endpoint {
                     idle(self);
                     self.sleep(left);
                 }
-            }
-            if self.look_around() {
-                idle(self);
             }
         }
     }

@@ -1,5 +1,9 @@
 //! What a worker does when a turn moved nothing: spin for some microseconds, then sleep, longer and longer.
 //!
+//! To sleep and be woken costs tens of microseconds, most of all in a VM whose core halts. So a worker spins for as long as
+//! packets are likely to come: those that NFs have, and more from ports where the last ones came at a short interval. Else it
+//! soon sleeps, also because those whom it has just sent packets may be waiting for its core.
+//!
 //! It is woken early by whatever can wake it: the descriptors of ports that have one, and NFs that return packets, by an
 //! eventfd for each trust group. Ports that can only be asked, and NFs in VMs that poll, bound the sleep, and so do
 //! descriptors for which there is no place.
@@ -17,12 +21,16 @@ use netvm_region::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ReadWriteFlags;
 
-use super::path::Path;
+use super::path::{Awaited, Path};
 use crate::ids::PortId;
 use crate::port::Arrival;
 
-/// How long a worker spins before it sleeps.
+/// How long a worker spins before it sleeps, ...
 const SPIN_MICROS: u64 = 50;
+/// ... when nothing is awaited of NFs and the last packets came in further apart than that, ...
+const SHORT_SPIN_MICROS: u64 = 10;
+/// ... and when an NF was woken, which may first have to wake others that it hands packets on to.
+const SPIN_FOR_WOKEN_MICROS: u64 = 200;
 /// First sleep, and longest sleep while a port or an NF can only be asked.
 const NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(400);
@@ -34,7 +42,9 @@ const MOST: usize = 64;
 pub(super) struct Rest {
     idle: Idle,
     since: Option<u64>,
-    spin: u64,
+    /// When packets last came in, and how long after those before.
+    arrived: u64,
+    interval: u64,
     nap: Duration,
     /// Wakes this worker: the manager's.
     wake: Arc<OwnedFd>,
@@ -47,7 +57,8 @@ impl Rest {
         Self {
             idle,
             since: None,
-            spin: clock::cycles_in_micros(SPIN_MICROS),
+            arrived: 0,
+            interval: u64::MAX,
             nap: NAP,
             wake,
             bells: Vec::with_capacity(MAX_GROUPS),
@@ -66,18 +77,35 @@ impl Rest {
         }
     }
 
+    /// Packets came in by a port in the turn that began at `now`.
+    #[inline(always)]
+    pub(super) const fn arrived(&mut self, now: u64) {
+        self.interval = now.wrapping_sub(self.arrived);
+        self.arrived = now;
+    }
+
     pub(super) fn busy(&mut self) {
         self.since = None;
         self.nap = NAP;
     }
 
+    fn spin(&self, awaited: Awaited) -> u64 {
+        let usual = clock::cycles_in_micros(SPIN_MICROS);
+        match awaited {
+            Awaited::OfWoken => clock::cycles_in_micros(SPIN_FOR_WOKEN_MICROS),
+            Awaited::Nothing if self.interval >= usual => clock::cycles_in_micros(SHORT_SPIN_MICROS),
+            Awaited::Nothing | Awaited::OfAwake => usual,
+        }
+    }
+
     /// Spends the time until there may be something to do; returns whether it slept.
     pub(super) fn rest(&mut self, path: &mut Path, inputs: &[PortId], now: u64) -> bool {
         let since = *self.since.get_or_insert(now);
-        if self.idle == Idle::Poll || now.wrapping_sub(since) < self.spin {
+        if self.idle == Idle::Poll || now.wrapping_sub(since) < self.spin(path.awaited) {
             core::hint::spin_loop();
             return false;
         }
+        path.awaited = Awaited::Nothing;
         let mut longest = LONGEST_SLEEP;
         let mut empty = true;
         for link in &path.active {

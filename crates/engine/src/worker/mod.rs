@@ -48,7 +48,7 @@ use idle::Rest;
 pub(crate) use lookup::Flows;
 use lookup::Found;
 pub(crate) use mailbox::{Command, Event};
-use path::Path;
+use path::{Awaited, Path};
 pub(crate) use route::{Class, Head, V4, V6, flow_hash};
 use sweep::Sweeps;
 
@@ -230,11 +230,15 @@ impl Worker {
             path.steer(snapshot, from, &mut self.found, &mut self.batch);
             clock.note(path, Stage::Deliver, count);
         }
+        if moved > 0 {
+            self.rest.arrived(path.now);
+        }
         for n in 0..path.active.len() {
             let clock = Stopwatch::<TIMED>::start();
             let count = path.collect(snapshot, path.active[n]);
             if count > 0 {
                 moved += count;
+                path.awaited = Awaited::Nothing;
                 clock.note(path, Stage::Collect, count);
             }
         }

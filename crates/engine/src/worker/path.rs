@@ -23,12 +23,24 @@ use crate::worker::route::Routing;
 /// indexes that cross from core to core) is shared by all of them: twice as many as DPDK's usual 32 made a hop 14 % faster.
 pub(crate) const BURST: usize = Batch::CAPACITY;
 
+/// What NFs were given since they last returned something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Awaited {
+    Nothing,
+    /// Packets, all of them while they were awake.
+    OfAwake,
+    /// Packets and a wake-up.
+    OfWoken,
+}
+
 /// One worker's possessions.
 pub(crate) struct Path {
     pub(crate) id: WorkerId,
     pub(crate) counters: Arc<WorkerCounters>,
     /// Wakes NFs.
     pub(crate) ringer: Ringer,
+    /// What is awaited of them.
+    pub(crate) awaited: Awaited,
     /// By [`MemoryId`].
     pub(crate) memories: Vec<Option<Arc<Memory>>>,
     /// By [`GroupId`]: the memory of that group on this worker's node.
@@ -71,6 +83,7 @@ impl Path {
             id,
             counters,
             ringer,
+            awaited: Awaited::Nothing,
             memories: Vec::new(),
             home: Vec::new(),
             links: (0..MAX_LINKS).map(|_| None).collect(),
@@ -138,12 +151,14 @@ impl Path {
         let mut published = false;
         self.each_link(|link| published |= link.has_published());
         if published {
+            self.awaited = self.awaited.max(Awaited::OfAwake);
             fence(Ordering::SeqCst);
             self.each_link(Link::look_for_sleeper);
         }
         let mut owed = false;
         self.each_link(|link| owed |= link.owes_wake());
         if owed {
+            self.awaited = Awaited::OfWoken;
             let now = clock::cycles();
             for id in &self.active {
                 if let Some(link) = self.links[id.index()].as_deref_mut() {
