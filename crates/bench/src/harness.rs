@@ -91,56 +91,51 @@ const ALIKE: f64 = 2.0;
 /// Rounds in which comparisons are sought that can be made, as a multiple of the runs that are wanted.
 const MOST_ROUNDS: usize = 3;
 
-/// A figure, and the condition before and after it was taken.
-#[derive(Clone, Copy)]
-struct Taken {
-    figure: f64,
-    under: [f64; 2],
-}
-
-/// All figures of one case, one for each run.
+/// Figures of one case, each with the number of the measurement that gave it.
 struct Series {
     case: String,
     unit: Unit,
-    taken: Vec<Taken>,
-}
-
-impl Series {
-    fn row(self) -> Option<Row> {
-        let figures: Vec<f64> = self.taken.iter().map(|taken| taken.figure).collect();
-        Some(Row { case: self.case, unit: self.unit, summary: Summary::of(&figures)? })
-    }
+    figures: Vec<(usize, f64)>,
 }
 
 /// What has been measured so far.
 #[derive(Default)]
-struct Record(Vec<Series>);
+struct Record {
+    series: Vec<Series>,
+    measurements: usize,
+    /// The condition, if there is one: before the first measurement, and after each.
+    looks: Vec<f64>,
+}
 
 impl Record {
-    fn add(&mut self, figure: Figure, under: [f64; 2]) {
-        let taken = Taken { figure: figure.value, under };
-        match self.0.iter_mut().find(|series| series.case == figure.case) {
-            Some(series) => series.taken.push(taken),
-            None => self.0.push(Series { case: figure.case, unit: figure.unit, taken: vec![taken] }),
+    fn add(&mut self, figures: Vec<Figure>) {
+        for Figure { case, unit, value } in figures {
+            let figure = (self.measurements, value);
+            match self.series.iter_mut().find(|series| series.case == case) {
+                Some(series) => series.figures.push(figure),
+                None => self.series.push(Series { case, unit, figures: vec![figure] }),
+            }
         }
+        self.measurements += 1;
     }
 
     /// The ratios of the runs in which both figures were taken under like conditions; `None` if a case was not measured.
     fn ratios(&self, comparison: &Comparison) -> Option<Vec<f64>> {
-        let find = |case: &str| self.0.iter().find(|series| series.case == case);
+        let find = |case: &str| self.series.iter().find(|series| series.case == case);
         let (ours, other) = (find(&comparison.ours)?, find(&comparison.other)?);
-        let pairs = ours.taken.iter().zip(&other.taken);
-        let like = pairs.filter(|(ours, other)| are_alike([ours.under, other.under].as_flattened()));
-        Some(like.map(|(ours, other)| ours.figure / other.figure).collect())
+        let pairs = ours.figures.iter().zip(&other.figures);
+        let like = pairs.filter(|((n, _), (m, _))| are_alike(self.around(*n).chain(self.around(*m))));
+        Some(like.map(|((_, ours), (_, other))| ours / other).collect())
     }
 
-    fn fewest_ratios(&self, comparisons: &[Comparison]) -> Option<usize> {
-        comparisons.iter().filter_map(|comparison| Some(self.ratios(comparison)?.len())).min()
+    /// The condition before and after a measurement.
+    fn around(&self, measurement: usize) -> impl Iterator<Item = f64> {
+        self.looks.iter().skip(measurement).take(2).copied()
     }
 }
 
-fn are_alike(conditions: &[f64]) -> bool {
-    let (least, most) = conditions.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), c| (a.min(*c), b.max(*c)));
+fn are_alike(conditions: impl Iterator<Item = f64>) -> bool {
+    let (least, most) = conditions.fold((f64::INFINITY, 0.0_f64), |(a, b), c| (a.min(c), b.max(c)));
     most < least * ALIKE
 }
 
@@ -154,63 +149,52 @@ pub fn alternate(
     subjects: &mut [Subject<'_>],
     comparisons: &[Comparison],
 ) -> Result<Vec<Row>, BenchError> {
-    take_turns(plan, subjects, comparisons, None)
+    alternate_under(None, plan, subjects, comparisons)
 }
 
-/// As [`alternate`], and compares only what was measured under like conditions; goes on until there are `plan.runs` ratios of
-/// each comparison, but not for more than three times as many rounds.
+/// As [`alternate`]; with a condition, compares only what was measured while that was alike, and goes on until there are
+/// `plan.runs` ratios of each comparison, but not for more than three times as many rounds.
 ///
 /// # Errors
 /// As [`alternate`]; and [`BenchError::Unsteady`] if a comparison could not be made in any of them.
 pub fn alternate_under(
-    condition: Condition<'_>,
-    plan: &Plan,
-    subjects: &mut [Subject<'_>],
-    comparisons: &[Comparison],
-) -> Result<Vec<Row>, BenchError> {
-    take_turns(plan, subjects, comparisons, Some(condition))
-}
-
-fn take_turns(
-    plan: &Plan,
-    subjects: &mut [Subject<'_>],
-    comparisons: &[Comparison],
     mut condition: Option<Condition<'_>>,
+    plan: &Plan,
+    subjects: &mut [Subject<'_>],
+    comparisons: &[Comparison],
 ) -> Result<Vec<Row>, BenchError> {
-    let mut look = || condition.as_mut().map_or(Ok(1.0), |condition| (condition.measure)());
-    let (mut record, mut conditions) = (Record::default(), Vec::new());
-    let mut before = look()?;
+    let mut look = || condition.as_mut().map(|condition| (condition.measure)()).transpose();
+    let mut record = Record { looks: look()?.into_iter().collect(), ..Record::default() };
     for run in 1..=plan.runs * MOST_ROUNDS {
-        if run > plan.runs && record.fewest_ratios(comparisons).is_none_or(|ratios| ratios >= plan.runs) {
+        let mut ratios = comparisons.iter().filter_map(|comparison| record.ratios(comparison));
+        if run > plan.runs && ratios.all(|ratios| ratios.len() >= plan.runs) {
             break;
         }
         for subject in &mut *subjects {
             let figures = (subject.measure)(plan)?;
             eprintln!("run {run}/{}: {}: {}", plan.runs, subject.name, brief(&figures));
-            let under = [before, look()?];
-            figures.into_iter().for_each(|figure| record.add(figure, under));
-            conditions.push(Taken { figure: under[1], under });
-            before = under[1];
+            record.add(figures);
+            record.looks.extend(look()?);
         }
     }
-    let mut ratios = Vec::new();
+    let row = |case: &str, unit, figures: &[f64]| {
+        Some(Row { case: case.to_owned(), unit, summary: Summary::of(figures)? })
+    };
+    let mut rows = Vec::new();
+    for Series { case, unit, figures } in &record.series {
+        let figures: Vec<f64> = figures.iter().map(|(_, figure)| *figure).collect();
+        rows.extend(row(case, *unit, &figures));
+    }
+    if let Some(Condition { case, unit, .. }) = condition {
+        rows.extend(row(case, unit, &record.looks));
+    }
     for comparison in comparisons {
-        let case = format!("{}/{}", comparison.ours, comparison.other);
-        match record.ratios(comparison) {
-            Some(pairs) if pairs.is_empty() => return Err(BenchError::Unsteady { case }),
-            Some(pairs) => {
-                let taken = pairs.into_iter().map(|figure| Taken { figure, under: [1.0; 2] }).collect();
-                ratios.push(Series { case, unit: Unit::Ratio, taken });
-            }
-            None => {}
+        if let Some(ratios) = record.ratios(comparison) {
+            let case = format!("{}/{}", comparison.ours, comparison.other);
+            rows.push(row(&case, Unit::Ratio, &ratios).ok_or(BenchError::Unsteady { case })?);
         }
     }
-    let condition = condition.map(|Condition { case, unit, .. }| Series {
-        case: case.to_owned(),
-        unit,
-        taken: conditions,
-    });
-    Ok(record.0.into_iter().chain(condition).chain(ratios).filter_map(Series::row).collect())
+    Ok(rows)
 }
 
 fn brief(figures: &[Figure]) -> String {
@@ -276,14 +260,14 @@ mod tests {
         ];
         let measure = Box::new(|| Ok(next.next().copied().unwrap_or(1.0)));
         let condition = Condition { case: "weather", unit: Unit::Cycles, measure };
-        alternate_under(condition, &PLAN, &mut subjects, &[Comparison::new("ours", "peer")])
+        alternate_under(Some(condition), &PLAN, &mut subjects, &[Comparison::new("ours", "peer")])
     }
 
     #[test]
     fn only_what_was_measured_under_like_conditions_is_compared() {
         let rows = under(&[1.0, 1.5, 1.9, /* run 2 */ 2.1, 1.0, /* run 3 */ 1.0, 4.0]).unwrap();
         let [ours, _, weather, ratio] = rows.as_slice() else { panic!("{rows:?}") };
-        assert_eq!((ours.summary.runs, weather.summary.runs, weather.summary.max), (6, 12, 4.0));
+        assert_eq!((ours.summary.runs, weather.summary.runs, weather.summary.max), (6, 13, 4.0));
         // Run 1, and 5 and 6 in place of 2 and 3; what was before run 4 was not like it.
         assert_eq!((ratio.summary.min, ratio.summary.median, ratio.summary.max), (1.0, 5.0, 6.0));
         assert_eq!(ratio.summary.runs, PLAN.runs);

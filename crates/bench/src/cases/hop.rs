@@ -68,7 +68,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         }));
         comparisons.push(Comparison::new("hop", "testpmd-macswap"));
     }
-    alternate_under(distance::condition(cores), &args.plan(), &mut subjects, &comparisons)
+    alternate_under(Some(distance::condition(cores)), &args.plan(), &mut subjects, &comparisons)
 }
 
 fn hop(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
