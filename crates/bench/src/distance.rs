@@ -20,8 +20,10 @@ const LOOKS: usize = 5;
 const LOOK_MICROS: u64 = 2000;
 /// Ways there and back between two looks at the clock.
 const TRIPS: u32 = 16;
-/// How often a number is looked at before the other thread counts as one that has no core.
-const PATIENCE: u32 = 1 << 24;
+/// Looks at a number that has no answer yet between two at the clock.
+const GLANCES: u32 = 1000;
+/// After so long the other thread counts as one that has no core.
+const PATIENCE_MICROS: u64 = 20_000;
 
 /// That as what must be alike for figures that are compared.
 pub fn condition<'a>(cores: Cores) -> Condition<'a> {
@@ -71,19 +73,23 @@ fn answer(core: u32, word: &AtomicU32, stop: &AtomicBool) -> std::io::Result<()>
 
 /// Makes numbers odd, and waits for each to be made even.
 fn look(word: &AtomicU32) -> f64 {
+    let [enough, patience] = [LOOK_MICROS, PATIENCE_MICROS].map(clock::cycles_in_micros);
     let (start, mut trips) = (clock::cycles(), 0u32);
+    let passed = || clock::cycles().wrapping_sub(start);
     loop {
         for _ in 0..TRIPS {
             // The number before may have had no answer.
             let odd = word.load(Ordering::Relaxed).wrapping_add(1) | 1;
             word.store(odd, Ordering::Release);
-            if (0..PATIENCE).all(|_| word.load(Ordering::Acquire) == odd) {
-                return f64::INFINITY;
+            while (0..GLANCES).all(|_| word.load(Ordering::Acquire) == odd) {
+                if passed() > patience {
+                    return f64::INFINITY;
+                }
             }
         }
         trips += TRIPS;
-        let cycles = clock::cycles().wrapping_sub(start);
-        if cycles > clock::cycles_in_micros(LOOK_MICROS) {
+        let cycles = passed();
+        if cycles > enough {
             return cycles as f64 / f64::from(trips) / 2.0;
         }
     }
@@ -91,6 +97,8 @@ fn look(word: &AtomicU32) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::machine::allowed_cores;
 
@@ -101,5 +109,14 @@ mod tests {
         let cycles = between(Cores { engine: *engine, nf: *nf }).unwrap();
         assert!(cycles > 1.0, "{cycles}");
         assert!(between(Cores { engine: u32::MAX, nf: *nf }).is_err());
+    }
+    #[test]
+    fn who_does_not_answer_is_not_waited_for_for_long() {
+        let (word, start) = (AtomicU32::new(0), Instant::now());
+        for _ in 0..2 {
+            assert_eq!(look(&word), f64::INFINITY);
+        }
+        let most = Duration::from_micros(200 * PATIENCE_MICROS);
+        assert!(start.elapsed() < most, "{:?}", start.elapsed());
     }
 }
