@@ -221,8 +221,9 @@ impl RingMemory {
     /// The slots from a free-running index on that stand in one row, which is in one block and so in one lap; at most `most`.
     #[inline(always)]
     pub(crate) fn row(&self, index: u32, most: u32) -> &[Slot] {
+        // A power of two, which the compiler cannot know: for a remainder it would divide.
         let block = BLOCK.min(self.capacity);
-        let count = most.min(block - index % block);
+        let count = most.min(block - (index & (block - 1)));
         // SAFETY: the slots of a block stand side by side, so that all of the row are below the capacity, for which `from_raw`'s
         // caller keeps slots mapped; all of their fields are atomics.
         unsafe {
