@@ -37,6 +37,8 @@ pub struct Endpoint {
     backoff: Backoff,
     next_look: u64,
     look_every: u64,
+    /// What wakes this thread has a count that was not taken yet.
+    rung: bool,
     /// To end once the rings are empty.
     stopping: bool,
     /// To end now.
@@ -59,6 +61,7 @@ impl Endpoint {
             backoff: Backoff::new(waiting),
             next_look: 0,
             look_every: clock::cycles_in_micros(LOOK_AROUND_MICROS),
+            rung: false,
             stopping: false,
             leaving: false,
             counters: [0; StandardCounter::COUNT],
@@ -274,11 +277,16 @@ impl Endpoint {
         if now < self.next_look {
             return false;
         }
+        let gone = self.shared.engine_has_gone();
+        self.heed(now, gone);
+        true
+    }
+
+    /// Sees at `now` whether the NF is to end, which it is once the engine has gone.
+    fn heed(&mut self, now: u64, engine_has_gone: bool) {
         self.next_look = now + self.look_every;
         self.leaving = self.shared.stop.is_requested();
-        self.stopping =
-            self.leaving || self.shared.control.command() == Command::Stop || self.shared.engine_has_gone();
-        true
+        self.stopping = self.leaving || engine_has_gone || self.shared.control.command() == Command::Stop;
     }
 
     fn sleep(&mut self, longest: Duration) {
@@ -288,13 +296,16 @@ impl Endpoint {
         // Some packets may come without a wake-up: then nothing but its own clock wakes this thread in time.
         let unwoken = self.inlets.has_silent();
         let longest = if unwoken { longest.min(self.backoff.nap()) } else { longest };
+        if core::mem::take(&mut self.rung) {
+            // Takes the count back to zero, now and not when it woke: then packets waited. The descriptor does not block.
+            let _ = rustix::io::read(wake, &mut [0; 8]);
+        }
         if self.inlets.prepare_wait() && !self.table.is_stale() {
             self.counters[StandardCounter::Sleeps as usize] += 1;
             self.show_counters();
-            self.shared.sleep(wake, longest);
-            if !unwoken {
-                self.next_look = 0;
-            }
+            let (rung, gone) = self.shared.sleep(wake, longest);
+            self.rung = rung;
+            self.heed(clock::cycles(), gone);
         }
         self.inlets.end_wait();
         if !unwoken {
@@ -408,21 +419,20 @@ impl Shared {
     pub(crate) fn engine_has_gone(&self) -> bool {
         let Some(socket) = &self.socket else { return false };
         let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
-        let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-            && fds[0].revents().intersects(gone)
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && is_closed(&fds[0])
     }
 
-    /// Sleeps until woken, until the engine goes, or for `longest`.
-    fn sleep(&self, wake: &OwnedFd, longest: Duration) {
+    /// Sleeps until woken, until the engine goes, or for `longest`; returns whether it was woken, and whether the engine has gone.
+    fn sleep(&self, wake: &OwnedFd, longest: Duration) -> (bool, bool) {
         let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
         let socket = self.socket.as_ref().map_or(wake.as_fd(), AsFd::as_fd);
         let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&socket, PollFlags::RDHUP)];
         // An error (a signal) ends the sleep early, which is always right.
         let _ = poll(&mut fds, Some(&timeout));
-        if fds[0].revents().contains(PollFlags::IN) {
-            // Takes the count back to zero; the descriptor does not block.
-            let _ = rustix::io::read(wake, &mut [0; 8]);
-        }
+        (fds[0].revents().contains(PollFlags::IN), self.socket.is_some() && is_closed(&fds[1]))
     }
+}
+
+fn is_closed(socket: &PollFd<'_>) -> bool {
+    socket.revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
 }
