@@ -33,16 +33,6 @@
 static struct rte_vhost_device_ops callbacks;
 static struct netvm_vhost_callbacks ours;
 
-/* The messages for which the library holds the locks of all vrings; the same from DPDK 22.11 to 25.11. */
-static int
-is_locked(uint32_t request)
-{
-	const uint32_t locked = 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12 |
-		1 << 13 | 1 << 14 | 1 << 16 | 1 << 18 | 1 << 19 | 1 << 20 | 1 << 21;
-
-	return request < 32 && (locked >> request & 1);
-}
-
 /* What a message begins with (vhost-user, "Message Specification"); the library has seen to it that the payload is there. */
 struct heading {
 	uint32_t request;
@@ -51,7 +41,6 @@ struct heading {
 	uint8_t payload[];
 };
 
-#define SET_MEM_TABLE 5
 #define IS_REPLY (1u << 2)
 #define NEED_REPLY (1u << 3)
 
@@ -66,18 +55,23 @@ static enum rte_vhost_msg_result
 before(int device, void *message)
 {
 	struct heading *heading = message;
-	int error = ours.message(device, heading->request, is_locked(heading->request));
+	enum netvm_vhost_verdict verdict = ours.message(device, heading->request);
 	uint32_t regions = UINT32_MAX;
 
 	wish = heading->flags & NEED_REPLY;
 	heading->flags &= ~NEED_REPLY;
-	if (error < 0 && heading->request == SET_MEM_TABLE) {
+	switch (verdict) {
+	case NETVM_VHOST_PASS_OVER:
+		return RTE_VHOST_MSG_RESULT_OK;
+	case NETVM_VHOST_REFUSE:
+		return RTE_VHOST_MSG_RESULT_ERR;
+	case NETVM_VHOST_REFUSE_MEMORY:
 		/* The library closes descriptors of messages that it refuses itself, as one with more regions than descriptors. */
 		memcpy(heading->payload, &regions, sizeof(regions));
-		return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+		break;
+	case NETVM_VHOST_HANDLE:
+		break;
 	}
-	if (error != 0)
-		return error < 0 ? RTE_VHOST_MSG_RESULT_ERR : RTE_VHOST_MSG_RESULT_OK;
 	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
 }
 
@@ -86,7 +80,7 @@ after(int device, void *message)
 {
 	struct heading *heading = message;
 
-	ours.handled(device, heading->request, is_locked(heading->request));
+	ours.handled(device, heading->request);
 	if (!(heading->flags & IS_REPLY))
 		heading->flags |= wish;
 	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;

@@ -36,6 +36,18 @@ enum netvm_vhost_accepts {
 	NETVM_VHOST_COPIER = 8,
 };
 
+/** What becomes of a message. */
+enum netvm_vhost_verdict {
+	/** The library handles it. */
+	NETVM_VHOST_HANDLE,
+	/** Nobody handles it. */
+	NETVM_VHOST_PASS_OVER,
+	/** Its connection ends. */
+	NETVM_VHOST_REFUSE,
+	/** The same, of one that brings memory (SET_MEM_TABLE): its descriptors are closed. */
+	NETVM_VHOST_REFUSE_MEMORY,
+};
+
 /** Called by the thread that serves the sockets, or by the one that closes a port. */
 struct netvm_vhost_callbacks {
 	/** A guest has connected. Not 0: hang up. */
@@ -48,13 +60,10 @@ struct netvm_vhost_callbacks {
 	void (*gone)(int device);
 	/** A vring was switched on or off. */
 	int (*vring)(int device, uint16_t vring, int enabled);
-	/**
-	 * A message is about to be handled, by this thread; with the device's vrings locked if `locked`. Negative: hang up
-	 * instead; positive: pass over it.
-	 */
-	int (*message)(int device, uint32_t request, int locked);
+	/** A message is about to be handled, by this thread. */
+	enum netvm_vhost_verdict (*message)(int device, uint32_t request);
 	/** It has been, or passed over. Not called if it was refused, by whomever: the connection ends. */
-	void (*handled)(int device, uint32_t request, int locked);
+	void (*handled)(int device, uint32_t request);
 };
 
 /** Memory that a guest shares, where it is mapped here. */

@@ -11,6 +11,7 @@
 //! | `builder`, `port`, `queue` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
 //! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
 //! | `vhost` | [`VhostPort`] serves a vhost-user socket; [`VhostQueue`] moves batches from and to the guest |
+//! | [`vhost_user`] | numbers of its messages |
 //! | `copier` | [`Copier`]: a DMA engine that copies to a port's guest |
 //! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
 //! | `cycles` | [`cycles()`], the time stamp counter |
@@ -44,6 +45,7 @@ mod port;
 mod queue;
 mod ring;
 mod vhost;
+pub mod vhost_user;
 
 pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use batch::{Batch, Drain};

@@ -14,9 +14,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use dpdk::vhost_user::SET_VRING_CALL;
 use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
-use rogue::{Rogue, SET_VRING_CALL};
+use rogue::Rogue;
 use rogues::{ROGUE, SOON, VERSION_1, fault, is_up, rig, socket, told, view};
 use rustix::event::{EventfdFlags, eventfd};
 use support::Rig;

@@ -13,9 +13,10 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dpdk::vhost_user::SET_VRING_ERR;
 use netvm_config::model::VhostDma;
 use netvm_engine::{DropReason, Engine};
-use rogue::{Dice, ENTRIES, MEMORY, Rogue, SET_VRING_ERR};
+use rogue::{Dice, ENTRIES, MEMORY, Rogue};
 use rogues::{
     ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, all_come_home, fault, goes_on,
     is_up, rig, socket, told, view,

@@ -15,16 +15,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use dpdk::vhost_user::{
+    SET_BACKEND_REQ_FD, SET_FEATURES, SET_LOG_BASE, SET_PROTOCOL_FEATURES, SET_VRING_CALL, SET_VRING_ERR,
+    SET_VRING_KICK,
+};
 use fuse::Deaf;
 use netvm_config::model::VhostDma;
-use rogue::{BUFFERS, ENTRIES, MEMORY, Rogue, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
+use rogue::{BUFFERS, ENTRIES, MEMORY, Rogue};
 use rogues::{OTHER, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, rig_of, socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-const SET_FEATURES: u32 = 2;
-const SET_LOG_BASE: u32 = 6;
-const SET_PROTOCOL_FEATURES: u32 = 16;
-const SET_BACKEND_REQ_FD: u32 = 21;
 
 /// Descriptors are all of the process's, and counted.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -14,6 +14,10 @@ mod support;
 use std::thread::sleep;
 use std::time::Duration;
 
+use dpdk::vhost_user::{
+    GET_STATUS, SEND_RARP, SET_BACKEND_REQ_FD, SET_INFLIGHT_FD, SET_LOG_BASE, SET_LOG_FD, SET_STATUS,
+    SET_VRING_NUM,
+};
 use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
 use rogue::{MEMORY, Rogue};
@@ -107,7 +111,7 @@ fn a_size_that_is_refused_does_not_count() {
         rogue.call(1);
         rogue.run(1);
         pause();
-        rogue.ask(8, &[1 | 32_767 << 32], None);
+        rogue.ask(SET_VRING_NUM, &[1 | 32_767 << 32], None);
         offer(rogue, 30_000, 100);
     });
 }
@@ -280,7 +284,7 @@ fn memory_that_cannot_be_mapped_ends_it_even_if_an_answer_is_wanted() {
 fn there_is_no_memory_for_what_is_under_way() {
     refused("inflight", |rogue| {
         rogue.begin(SPLIT);
-        rogue.share(32, &[4096, 0, 200 | 0xffff << 16]);
+        rogue.share(SET_INFLIGHT_FD, &[4096, 0, 200 | 0xffff << 16]);
     });
 }
 
@@ -313,7 +317,7 @@ fn nobody_announces_a_guest() {
         rogue.start(1);
         pause();
         for _ in 0..100 {
-            rogue.send(19, &[1], None);
+            rogue.send(SEND_RARP, &[1], None);
             sleep(Duration::from_millis(1));
         }
     });
@@ -346,7 +350,8 @@ fn a_ring_is_no_shorter_than_a_burst() {
 fn nothing_is_heard_of_what_is_not_offered() {
     let path = socket("other");
     let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
-    for request in [6, 7, 19].into_iter().chain(21..39).chain(41..60) {
+    let first = [SET_LOG_BASE, SET_LOG_FD, SEND_RARP].into_iter().chain(SET_BACKEND_REQ_FD..SET_STATUS);
+    for request in first.chain(GET_STATUS + 1..60) {
         let mut rogue = Rogue::reach(&path);
         rogue.begin(SPLIT);
         rogue.send(request, &[0; 3], None);

@@ -10,8 +10,9 @@ mod support;
 
 use std::path::Path;
 
+use dpdk::vhost_user::SET_VRING_ERR;
 use netvm_config::model::VhostDma;
-use rogue::{Rogue, SET_VRING_ERR};
+use rogue::Rogue;
 use rogues::{OTHER, ROGUE, SOON, VERSION_1, goes_on, is_up, rig_of, socket};
 use support::Rig;
 

@@ -9,6 +9,10 @@ use dpdk_sys as sys;
 use super::gate::{quiesce, quiesce_within};
 use super::guests::{self, Guests, MAX_PAIRS, lock};
 use super::{VhostMode, flights, shrunk};
+use crate::vhost_user::{
+    NET_SET_MTU, RESET_OWNER, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_VRING_ADDR,
+    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
+};
 
 pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
     met: Some(met),
@@ -20,10 +24,6 @@ pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
     handled: Some(handled),
 };
 
-/// Once used to reset what only the front-end knows; to be ignored (vhost-user, "Front-end message types").
-const RESET_OWNER: u32 = 4;
-/// The message that brings the guest's memory.
-const SET_MEM_TABLE: u32 = 5;
 /// Looks for which a message waits for those who may wait for it: some 5 ms.
 const PATIENCE: u32 = 1250;
 
@@ -101,15 +101,37 @@ fn forget(device: c_int) {
     unsafe { sys::netvm_vring_forget(device) };
 }
 
-extern "C" fn message(device: c_int, request: u32, locked: c_int) -> c_int {
+/// Those messages that go through relays for which the library holds the locks of all vrings: the same from DPDK 22.11 to 25.11.
+const fn is_locked(request: u32) -> bool {
+    matches!(
+        request,
+        SET_FEATURES
+            | SET_OWNER
+            | SET_MEM_TABLE
+            | SET_VRING_NUM
+            | SET_VRING_ADDR
+            | SET_VRING_BASE
+            | SET_VRING_KICK
+            | SET_VRING_CALL
+            | SET_VRING_ERR
+            | SET_PROTOCOL_FEATURES
+            | SET_VRING_ENABLE
+            | NET_SET_MTU
+    )
+}
+
+extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
+    let is_memory = request == SET_MEM_TABLE;
+    let refused = if is_memory { sys::NETVM_VHOST_REFUSE_MEMORY } else { sys::NETVM_VHOST_REFUSE };
     if !of(device).is_some_and(|guests| lock(&guests.relayed).contains(&device)) {
-        return -1;
+        return refused;
     }
+    // Once used to reset what only the front-end knows; to be ignored (vhost-user, "Front-end message types").
     if request == RESET_OWNER {
-        return 1;
+        return sys::NETVM_VHOST_PASS_OVER;
     }
-    shrunk::message(device, request == SET_MEM_TABLE);
-    if locked != 0 && !suspend(device, request) { -1 } else { 0 }
+    shrunk::message(device, is_memory);
+    if is_locked(request) && !suspend(device, request) { refused } else { sys::NETVM_VHOST_HANDLE }
 }
 
 /// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks, and
@@ -152,13 +174,13 @@ fn resume(device: c_int, request: u32) {
     });
 }
 
-extern "C" fn handled(device: c_int, request: u32, locked: c_int) {
+extern "C" fn handled(device: c_int, request: u32) {
     if request == SET_MEM_TABLE {
         shrunk::brought(device);
         // SAFETY: nobody is inside, and the library has just mapped the memory.
         unsafe { sys::netvm_vring_learn(device) };
     }
-    if locked != 0 {
+    if is_locked(request) {
         resume(device, request);
     }
     shrunk::handled();

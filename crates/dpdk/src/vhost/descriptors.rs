@@ -17,25 +17,24 @@ use rustix::fs::fcntl_get_seals;
 
 use super::Refusal;
 use super::protocol::word;
+use crate::vhost_user::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
 
 /// Beside the index of a ring: there is no descriptor (vhost-user, "Front-end message types").
 const NO_FD: u64 = 1 << 8;
 
 /// Whether a message has the descriptors that belong to it, and these are what they should be.
 pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
-    let is_memory = request == 5;
     let first = word(payload, 0).unwrap_or(0);
     let wanted = match request {
-        // SET_MEM_TABLE: one for each region.
-        5 => first as u32 as usize,
-        // SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR
-        12..=14 => usize::from(first & NO_FD == 0),
+        // One for each region.
+        SET_MEM_TABLE => first as u32 as usize,
+        SET_VRING_KICK | SET_VRING_CALL | SET_VRING_ERR => usize::from(first & NO_FD == 0),
         _ => 0,
     };
     if fds.len() != wanted {
         return Err(Refusal::Said);
     }
-    if !is_memory {
+    if request != SET_MEM_TABLE {
         return if fds.iter().all(is_eventfd) { Ok(()) } else { Err(Refusal::NoEventfd) };
     }
     fds.iter()
@@ -70,9 +69,10 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     use super::*;
+    use crate::vhost_user::SET_FEATURES;
 
     fn memory(fds: &[OwnedFd]) -> Result<(), Refusal> {
-        check(5, &[fds.len() as u8, 0, 0, 0, 0, 0, 0, 0], fds)
+        check(SET_MEM_TABLE, &[fds.len() as u8, 0, 0, 0, 0, 0, 0, 0], fds)
     }
 
     fn memfd() -> OwnedFd {
@@ -106,15 +106,15 @@ mod tests {
     fn every_message_has_its_descriptors_and_no_others() {
         let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let [with, without] = [[7, 0], [7, 1]].map(|[ring, flags]| [ring, flags, 0, 0, 0, 0, 0, 0]);
-        for request in [12, 13, 14] {
+        for request in [SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR] {
             assert_eq!(check(request, &with, &[event()]), Ok(()));
             assert_eq!(check(request, &without, &[]), Ok(()));
             assert_eq!(check(request, &with, &[]), Err(Refusal::Said));
             assert_eq!(check(request, &without, &[event()]), Err(Refusal::Said));
             assert_eq!(check(request, &with, &[memfd()]), Err(Refusal::NoEventfd));
         }
-        assert_eq!(check(5, &[2, 0, 0, 0, 0, 0, 0, 0], &[memfd()]), Err(Refusal::Said));
-        assert_eq!(check(2, &with, &[]), Ok(()));
-        assert_eq!(check(2, &with, &[event()]), Err(Refusal::Said));
+        assert_eq!(check(SET_MEM_TABLE, &[2, 0, 0, 0, 0, 0, 0, 0], &[memfd()]), Err(Refusal::Said));
+        assert_eq!(check(SET_FEATURES, &with, &[]), Ok(()));
+        assert_eq!(check(SET_FEATURES, &with, &[event()]), Err(Refusal::Said));
     }
 }

@@ -10,12 +10,24 @@ use dpdk_sys as sys;
 
 use super::CopierStatus;
 use crate::Copier;
+use crate::vhost_user::{
+    SET_FEATURES, SET_MEM_TABLE, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_ENABLE, SET_VRING_KICK,
+    SET_VRING_NUM,
+};
 
-/// Messages that change features, memory or rings (vhost-user, "Front-end message types"): `SET_FEATURES`, `SET_MEM_TABLE`,
-/// `SET_VRING_NUM`, `SET_VRING_ADDR`, `SET_VRING_BASE`, `SET_VRING_KICK` and `SET_VRING_ENABLE`. The library handles all of
-/// them with the vrings locked. Others that do so tell that the guest has gone first.
+/// Messages that change features, memory or rings. The library handles all of them with the vrings locked. Others that do so
+/// tell that the guest has gone first.
 pub(super) const fn ends(request: u32) -> bool {
-    matches!(request, 2 | 5 | 8 | 9 | 10 | 12 | 18)
+    matches!(
+        request,
+        SET_FEATURES
+            | SET_MEM_TABLE
+            | SET_VRING_NUM
+            | SET_VRING_ADDR
+            | SET_VRING_BASE
+            | SET_VRING_KICK
+            | SET_VRING_ENABLE
+    )
 }
 
 /// A port's copier.

@@ -16,6 +16,12 @@
 
 use dpdk_sys as sys;
 
+use crate::vhost_user::{
+    GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, NET_SET_MTU, RESET_OWNER,
+    SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_ADDR,
+    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
+};
+
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
 const MULTIQUEUE: u64 = 1 << 22;
 const EVENT_INDEX: u64 = 1 << 29;
@@ -125,28 +131,33 @@ impl Protocol {
         self.rings.get_mut(index)
     }
 
-    /// Whether a front-end may say it now; `None` if not. Numbers are those of vhost-user, "Front-end message types".
+    /// Whether a front-end may say it now; `None` if not.
     pub(super) fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
         match request {
-            // GET_FEATURES, SET_OWNER, RESET_OWNER (which is passed over), GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS
-            1 | 3 | 4 | 15 | 17 | 40 => Some(()),
-            2 => self.set_features(word(payload, 0)?),
-            5 => self.set_memory(payload),
-            8 => self.set_size(state(payload)?),
-            9 => self.set_place(payload),
-            10 => {
+            GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS => Some(()),
+            // Passed over.
+            RESET_OWNER => Some(()),
+            SET_FEATURES => self.set_features(word(payload, 0)?),
+            SET_MEM_TABLE => self.set_memory(payload),
+            SET_VRING_NUM => self.set_size(state(payload)?),
+            SET_VRING_ADDR => self.set_place(payload),
+            SET_VRING_BASE => {
                 let (index, base) = state(payload)?;
                 let ring = self.ring(index).filter(|ring| !ring.started)?;
                 ring.base = Some(base);
                 Some(())
             }
-            11 => {
+            GET_VRING_BASE => {
                 *self.ring(state(payload)?.0)? = Ring::UNKNOWN;
                 Some(())
             }
-            12 => self.start(word(payload, 0)? as u32 & 0xff),
-            // SET_VRING_CALL, SET_VRING_ERR, SET_PROTOCOL_FEATURES, SET_VRING_ENABLE, NET_SET_MTU, SET_STATUS
-            13 | 14 | 16 | 18 | 20 | 39 => word(payload, 0).map(|_| ()),
+            SET_VRING_KICK => self.start(word(payload, 0)? as u32 & 0xff),
+            SET_VRING_CALL
+            | SET_VRING_ERR
+            | SET_PROTOCOL_FEATURES
+            | SET_VRING_ENABLE
+            | NET_SET_MTU
+            | SET_STATUS => word(payload, 0).map(|_| ()),
             // Logs of migrations, in-flight descriptors, IOMMUs, postcopy, RARP and other devices' messages: not offered.
             _ => None,
         }

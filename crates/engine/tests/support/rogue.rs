@@ -11,24 +11,16 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use dpdk::vhost_user::{
+    GET_VRING_BASE, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_CALL,
+    SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
+};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
-const SET_FEATURES: u32 = 2;
-const SET_OWNER: u32 = 3;
-const SET_MEM_TABLE: u32 = 5;
-const SET_VRING_NUM: u32 = 8;
-const SET_VRING_ADDR: u32 = 9;
-const SET_VRING_BASE: u32 = 10;
-const GET_VRING_BASE: u32 = 11;
-pub const SET_VRING_KICK: u32 = 12;
-pub const SET_VRING_CALL: u32 = 13;
-pub const SET_VRING_ERR: u32 = 14;
-const SET_VRING_ENABLE: u32 = 18;
 
 /// Version 1, and the same for a message whose success is to be told.
 const VERSION: u32 = 1;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::vhost_user::{SEND_RARP, SET_BACKEND_REQ_FD, SET_LOG_BASE, SET_LOG_FD};
 
 const START: u64 = 0x7f00_0000_0000;
 const BYTES: u64 = 1 << 20;
@@ -20,42 +21,42 @@ impl Talk {
     }
 
     fn features(&mut self, features: u64) -> bool {
-        self.say(2, &[features])
+        self.say(SET_FEATURES, &[features])
     }
 
     fn memory(&mut self, regions: &[(u64, u64)]) -> bool {
         let mut words = vec![regions.len() as u64];
         words.extend(regions.iter().flat_map(|(start, bytes)| [0, *bytes, *start, 0]));
-        self.say(5, &words)
+        self.say(SET_MEM_TABLE, &words)
     }
 
     fn size(&mut self, ring: u32, size: u32) -> bool {
-        self.say(8, &[u64::from(size) << 32 | u64::from(ring)])
+        self.say(SET_VRING_NUM, &[u64::from(size) << 32 | u64::from(ring)])
     }
 
     fn place(&mut self, ring: u32, [descriptors, driver, device]: [u64; 3]) -> bool {
         let at = |place| START.wrapping_add(place);
-        self.say(9, &[ring.into(), at(descriptors), at(device), at(driver), 0])
+        self.say(SET_VRING_ADDR, &[ring.into(), at(descriptors), at(device), at(driver), 0])
     }
 
     fn base(&mut self, ring: u32, base: u32) -> bool {
-        self.say(10, &[u64::from(base) << 32 | u64::from(ring)])
+        self.say(SET_VRING_BASE, &[u64::from(base) << 32 | u64::from(ring)])
     }
 
     fn stop(&mut self, ring: u32) -> bool {
-        self.say(11, &[ring.into()])
+        self.say(GET_VRING_BASE, &[ring.into()])
     }
 
     fn kick(&mut self, ring: u32) -> bool {
-        self.say(12, &[ring.into()])
+        self.say(SET_VRING_KICK, &[ring.into()])
     }
 
     fn call(&mut self, ring: u32) -> bool {
-        self.say(13, &[ring.into()])
+        self.say(SET_VRING_CALL, &[ring.into()])
     }
 
     fn enable(&mut self, ring: u32) -> bool {
-        self.say(18, &[1 << 32 | u64::from(ring)])
+        self.say(SET_VRING_ENABLE, &[1 << 32 | u64::from(ring)])
     }
 
     /// A ring of 256 entries where there is room for it.
@@ -88,8 +89,9 @@ fn qemu_is_heard_out() {
 #[test]
 fn so_are_others() {
     let mut talk = Talk(Protocol::new());
-    assert!(talk.say(3, &[]) && talk.say(1, &[]) && talk.say(15, &[]) && talk.say(16, &[1]));
-    assert!(talk.say(17, &[]) && talk.say(39, &[1]) && talk.say(40, &[]) && talk.say(20, &[1500]));
+    assert!([SET_OWNER, GET_FEATURES, GET_PROTOCOL_FEATURES].iter().all(|request| talk.say(*request, &[])));
+    assert!(talk.say(SET_PROTOCOL_FEATURES, &[1]) && talk.say(GET_QUEUE_NUM, &[]));
+    assert!(talk.say(SET_STATUS, &[1]) && talk.say(GET_STATUS, &[]) && talk.say(NET_SET_MTU, &[1500]));
     assert!((0..4).all(|ring| talk.call(ring)) && talk.features(SPLIT | PACKED));
     assert!(talk.memory(&[(START, BYTES)]));
     for ring in [0, 2, 1, 3] {
@@ -102,7 +104,7 @@ fn so_are_others() {
         assert!(talk.place(ring, [0, 0x4000, 0x8000]) && talk.base(ring, 7) && talk.call(ring));
         assert!(talk.kick(ring) && talk.enable(ring));
     }
-    assert_eq!(talk.0.allows(4, &[]), Some(()));
+    assert_eq!(talk.0.allows(RESET_OWNER, &[]), Some(()));
     assert!(talk.0.rings[0].started);
 }
 
@@ -212,12 +214,29 @@ fn all_parts_of_a_ring_are_in_the_memory() {
 #[test]
 fn other_messages_end_the_connection_and_so_do_short_ones() {
     let mut talk = Talk::new(SPLIT);
-    for request in [0, 6, 7, 19].into_iter().chain(21..39).chain(41..100) {
+    let unserved = [0, SET_LOG_BASE, SET_LOG_FD, SEND_RARP].into_iter().chain(SET_BACKEND_REQ_FD..SET_STATUS);
+    for request in unserved.chain(GET_STATUS + 1..100) {
         assert!(!talk.say(request, &[0; 40]), "{request}");
     }
-    for request in [2, 5, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 39] {
+    for request in [
+        SET_FEATURES,
+        SET_MEM_TABLE,
+        SET_VRING_NUM,
+        SET_VRING_ADDR,
+        SET_VRING_BASE,
+        GET_VRING_BASE,
+        SET_VRING_KICK,
+        SET_VRING_CALL,
+        SET_VRING_ERR,
+        SET_PROTOCOL_FEATURES,
+        SET_VRING_ENABLE,
+        NET_SET_MTU,
+        SET_STATUS,
+    ] {
         assert_eq!(talk.0.allows(request, &[0; 7]), None, "{request}");
     }
-    assert!(talk.size(0, 256) && !talk.say(9, &[0; 4]) && talk.say(9, &[0; 5]));
-    assert!(!talk.say(5, &[1, 0, 0, 0]) && !talk.say(5, &[9; 40]) && !talk.say(5, &[u64::MAX; 40]));
+    assert!(talk.size(0, 256) && !talk.say(SET_VRING_ADDR, &[0; 4]) && talk.say(SET_VRING_ADDR, &[0; 5]));
+    for memory in [&[1, 0, 0, 0][..], &[9; 40], &[u64::MAX; 40]] {
+        assert!(!talk.say(SET_MEM_TABLE, memory));
+    }
 }

@@ -8,10 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::*;
-
-const SET_FEATURES: u32 = 2;
-const SET_MEM_TABLE: u32 = 5;
-const SET_VRING_CALL: u32 = 13;
+use crate::vhost_user::{SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL};
 
 /// A relay with both of its neighbours.
 struct Line {
