@@ -7,12 +7,18 @@
 //! time, nobody can tell whose they are: both are shut down, and the library connects again.
 
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::{fs, mem};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::fs::fstat;
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
+use rustix::net::addr::SocketAddrArg;
+use rustix::net::sockopt::socket_type;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, getpeername,
+    getsockname, shutdown, socketpair,
+};
 
 use super::VhostMode;
 use super::relay::Relay;
@@ -38,109 +44,86 @@ impl Drop for Taken {
 
 /// To be called before guests come.
 pub(super) fn prepare() {
-    FOREIGN.get_or_init(|| numbers().filter(|fd| is_made_by_dpdk(*fd)).filter_map(inode).collect());
+    FOREIGN.get_or_init(|| descriptors().filter(|fd| is_made_by_dpdk(*fd)).filter_map(inode).collect());
 }
 
 /// Takes the connection by which a guest has come just now.
 pub(super) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Taken)> {
     let foreign = FOREIGN.get().map_or(&[][..], Vec::as_slice);
     let is_others = |inode| taken().contains(&inode) || foreign.contains(&inode);
-    let is_it = |fd: &RawFd| {
+    let is_it = |fd: &BorrowedFd<'_>| {
         let is_like_it = match mode {
             VhostMode::Server => is_accepted(*fd, path),
             VhostMode::Client => is_made_by_dpdk(*fd),
         };
         is_like_it && !inode(*fd).is_none_or(is_others)
     };
-    let found: Vec<RawFd> = numbers().filter(is_it).collect();
+    let found: Vec<BorrowedFd<'_>> = descriptors().filter(is_it).collect();
     let relay = if let [fd] = found[..] { replace(fd) } else { None };
     if relay.is_none() {
         for fd in found {
-            // SAFETY: takes no pointer.
-            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+            let _ = shutdown(fd, Shutdown::Both);
         }
     }
     relay
 }
 
 /// Puts one end of a pair in the place of a connection.
-fn replace(fd: RawFd) -> Option<(Relay, Taken)> {
+fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
     let inode = inode(fd)?;
-    // SAFETY: takes no pointer; a number without a descriptor gives an error.
-    let front = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-    // SAFETY: a new descriptor, which nobody else has.
-    let front = (front >= 0).then(|| unsafe { OwnedFd::from_raw_fd(front) })?;
+    let front = fcntl_dupfd_cloexec(fd, 3).ok()?;
     let (back, library) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
     // SAFETY: takes no pointer. The number stays the library's, which does not know that it stands for something else.
-    let done = unsafe { libc::dup3(library.as_raw_fd(), fd, libc::O_CLOEXEC) };
-    (done == fd).then(|| {
+    let done = unsafe { libc::dup3(library.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
+    (done == fd.as_raw_fd()).then(|| {
         taken().push(inode);
         (Relay { front, back }, Taken(inode))
     })
 }
 
 /// Descriptors of the process.
-fn numbers() -> impl Iterator<Item = RawFd> {
+fn descriptors() -> impl Iterator<Item = BorrowedFd<'static>> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2)
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // SAFETY: not -1. Others may close theirs meanwhile: they are only asked what they are, and whatever takes their number
+    // may be asked as well. The library does not close a connection while it says that a guest has come.
+    numbers.filter(|number| *number > 2).map(|number| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-fn inode(fd: RawFd) -> Option<u64> {
-    let mut stat = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: writes a stat if it succeeds.
-    let known = unsafe { libc::fstat(fd, stat.as_mut_ptr()) } == 0;
-    // SAFETY: all zeroes is a stat, too.
-    known.then(|| unsafe { stat.assume_init() }.st_ino)
+fn inode(fd: BorrowedFd<'_>) -> Option<u64> {
+    fstat(fd).ok().map(|stat| stat.st_ino)
 }
 
-/// The address of a socket, without its family: empty if it has none. `None` for others than Unix sockets.
-fn address(
-    fd: RawFd,
-    of: unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut u32) -> i32,
-) -> Option<Vec<u8>> {
-    let mut address = MaybeUninit::<libc::sockaddr_un>::zeroed();
-    let mut size = mem::size_of::<libc::sockaddr_un>() as u32;
-    // SAFETY: writes as many bytes of the address as it is said to have room for.
-    if unsafe { of(fd, address.as_mut_ptr().cast(), &raw mut size) } != 0 {
-        return None;
-    }
-    // SAFETY: all zeroes is an address, too.
-    let address = unsafe { address.assume_init() };
-    let bytes = address.sun_path.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
-    (i32::from(address.sun_family) == libc::AF_UNIX).then(|| bytes.collect())
-}
-
-fn is_stream(fd: RawFd) -> bool {
-    let mut kind = 0i32;
-    let mut size = mem::size_of_val(&kind) as u32;
-    let place = (&raw mut kind).cast();
-    // SAFETY: writes a number, for which there is room.
-    let error = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, place, &raw mut size) };
-    error == 0 && kind == libc::SOCK_STREAM
+/// Whether a socket has this address, and is connected to another. Of the other's address, which a guest may have chosen,
+/// nothing but the family is looked at.
+fn is_connected(fd: BorrowedFd<'_>, own: &SocketAddrUnix) -> bool {
+    let is_unix =
+        |peer: Option<SocketAddrAny>| peer.is_some_and(|it| it.address_family() == AddressFamily::UNIX);
+    getpeername(fd).is_ok_and(is_unix) && getsockname(fd) == Ok(own.as_any())
 }
 
 /// It came by a socket that the library made.
-fn is_accepted(fd: RawFd, path: &CStr) -> bool {
-    address(fd, libc::getpeername).is_some()
-        && address(fd, libc::getsockname).is_some_and(|own| own == path.to_bytes())
+fn is_accepted(fd: BorrowedFd<'_>, path: &CStr) -> bool {
+    SocketAddrUnix::new(path).is_ok_and(|own| is_connected(fd, &own))
 }
 
 /// It went to a socket that somebody else made.
-fn is_made_by_dpdk(fd: RawFd) -> bool {
-    address(fd, libc::getpeername).is_some()
-        && address(fd, libc::getsockname).is_some_and(|own| own.is_empty())
-        && is_stream(fd)
-        // SAFETY: takes no pointer.
-        && unsafe { libc::fcntl(fd, libc::F_GETFD) } & libc::FD_CLOEXEC == 0
+fn is_made_by_dpdk(fd: BorrowedFd<'_>) -> bool {
+    is_connected(fd, &SocketAddrUnix::new_unnamed())
+        && socket_type(fd) == Ok(SocketType::STREAM)
+        && fcntl_getfd(fd).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::CString;
     use std::io::{Read, Write};
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::Mutex;
+
+    use rustix::io::fcntl_setfd;
 
     use super::*;
 
@@ -149,8 +132,7 @@ mod tests {
 
     /// As the library has them.
     fn open_to_programs(fd: &UnixStream) {
-        // SAFETY: takes no pointer.
-        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0) }, 0);
+        fcntl_setfd(fd, FdFlags::empty()).unwrap();
     }
 
     /// Both ends of a connection by a socket: who went to it, and who was.
