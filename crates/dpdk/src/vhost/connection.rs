@@ -4,7 +4,7 @@
 //! that has the socket's address; or, if the guest made the socket, no address but a peer, and is open to programs that are
 //! started, as none but DPDK's are. A name that the guest chose is not asked for. One end of a pair takes its place (`relay`),
 //! so that the next guest's is the only one again. If there are two, as two threads of the library have connected at the same
-//! time, nobody can tell whose they are: both are shut down, and the library connects again.
+//! time, nobody can tell whose they are: both are hung up on, and the library connects again.
 
 use std::ffi::CStr;
 use std::fs;
@@ -16,8 +16,8 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
 use rustix::net::addr::SocketAddrArg;
 use rustix::net::sockopt::socket_type;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, getpeername,
-    getsockname, shutdown, socketpair,
+    AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, getpeername,
+    getsockname, recv, shutdown, socketpair,
 };
 
 use super::VhostMode;
@@ -47,7 +47,7 @@ pub(super) fn prepare() {
     FOREIGN.get_or_init(|| descriptors().filter(|fd| is_made_by_dpdk(*fd)).filter_map(inode).collect());
 }
 
-/// Takes the connection by which a guest has come just now.
+/// Takes the connection by which a guest has come just now. If that cannot be done, it is hung up on.
 pub(super) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Taken)> {
     let foreign = FOREIGN.get().map_or(&[][..], Vec::as_slice);
     let is_others = |inode| taken().contains(&inode) || foreign.contains(&inode);
@@ -61,9 +61,7 @@ pub(super) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Taken)> {
     let found: Vec<BorrowedFd<'_>> = descriptors().filter(is_it).collect();
     let relay = if let [fd] = found[..] { replace(fd) } else { None };
     if relay.is_none() {
-        for fd in found {
-            let _ = shutdown(fd, Shutdown::Both);
-        }
+        found.into_iter().for_each(hang_up);
     }
     relay
 }
@@ -80,6 +78,12 @@ fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
         taken().push(inode);
         (Relay { front, back }, Taken(inode))
     })
+}
+
+/// The library does not hear what has been said on it: the kernel closes descriptors that come where none are asked for.
+fn hang_up(fd: BorrowedFd<'_>) {
+    let _ = shutdown(fd, Shutdown::Both);
+    while recv(fd, &mut [0; 512], RecvFlags::DONTWAIT).is_ok_and(|(bytes, _)| bytes > 0) {}
 }
 
 /// Descriptors of the process.
@@ -116,27 +120,30 @@ fn is_made_by_dpdk(fd: BorrowedFd<'_>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::ffi::CString;
-    use std::io::{Read, Write};
-    use std::os::fd::OwnedFd;
+    use std::io::{IoSlice, Read, Write};
+    use std::mem::MaybeUninit;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::Mutex;
 
     use rustix::io::fcntl_setfd;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use rustix::pipe::{PipeFlags, pipe_with};
 
     use super::*;
 
     /// Descriptors are all of the process's.
-    static ALONE: Mutex<()> = Mutex::new(());
+    pub(in super::super) static ALONE: Mutex<()> = Mutex::new(());
 
     /// As the library has them.
-    fn open_to_programs(fd: &UnixStream) {
+    pub(in super::super) fn open_to_programs(fd: &UnixStream) {
         fcntl_setfd(fd, FdFlags::empty()).unwrap();
     }
 
     /// Both ends of a connection by a socket: who went to it, and who was.
-    fn pair(name: &str) -> (CString, UnixStream, UnixStream) {
+    pub(in super::super) fn pair(name: &str) -> (CString, UnixStream, UnixStream) {
         let path = std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()));
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
@@ -150,6 +157,13 @@ mod tests {
     fn leads(from: &OwnedFd, mut to: &UnixStream) -> bool {
         let mut byte = [0];
         rustix::io::write(from, &[7]).is_ok() && to.read_exact(&mut byte).is_ok() && byte == [7]
+    }
+
+    fn say(to: &UnixStream, fds: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+        assert_eq!(sendmsg(to, &[IoSlice::new(&[1; 600])], &mut control, SendFlags::empty()), Ok(600));
     }
 
     #[test]
@@ -176,12 +190,18 @@ mod tests {
     #[test]
     fn nobody_gets_one_of_two_that_cannot_be_told_apart() {
         let _alone = ALONE.lock();
-        let (path, first, _first) = pair("first");
-        let (_, second, _second) = pair("second");
+        let (path, first, guest) = pair("first");
+        let (_, second, _guest) = pair("second");
         open_to_programs(&first);
         open_to_programs(&second);
+        // What has been said is lost, and nobody has what came with it.
+        let (end, given) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        say(&guest, &[given.as_fd()]);
+        drop(given);
+        assert!(rustix::io::read(&end, &mut [0]).is_err());
         assert!(take(&path, VhostMode::Client).is_none());
         assert_eq!((&first).read(&mut [0]).unwrap(), 0);
         assert_eq!((&second).read(&mut [0]).unwrap(), 0);
+        assert_eq!(rustix::io::read(&end, &mut [0]), Ok(0));
     }
 }

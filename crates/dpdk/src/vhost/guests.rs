@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use dpdk_sys as sys;
 
+use super::connection::Taken;
 use super::flights::Flights;
 use super::gate::{Gate, Pass};
+use super::relay::Relay;
 use super::stall::{self, Stay};
 use super::{Accepts, BAR, Refusal, VhostMode, VhostStatus, connection};
 use crate::Copier;
@@ -184,10 +186,11 @@ impl Guests {
         stall::wake();
     }
 
-    /// Takes a new device's connection from the library; whether that could be done.
+    /// Takes a new device's connection from the library; whether that could be done. If not, it is hung up on.
     pub(super) fn relay(self: &Arc<Self>, number: i32) -> bool {
-        let is_begun =
-            self.relays.fetch_add(1, Ordering::Relaxed) < MOST_RELAYS && self.begin_relay().is_some();
+        let connection = connection::take(&self.path, self.mode);
+        let has_room = self.relays.fetch_add(1, Ordering::Relaxed) < MOST_RELAYS;
+        let is_begun = connection.filter(|_| has_room).is_some_and(|connection| self.begin_relay(connection));
         if is_begun {
             lock(&self.relayed).push(number);
         } else {
@@ -196,16 +199,15 @@ impl Guests {
         is_begun
     }
 
-    fn begin_relay(self: &Arc<Self>) -> Option<()> {
-        let (relay, taken) = connection::take(&self.path, self.mode)?;
+    fn begin_relay(self: &Arc<Self>, (relay, taken): (Relay, Taken)) -> bool {
         let guests = Arc::clone(self);
         let run = move || {
             relay.run(|| guests.is_barred(), |why| guests.refuse(why));
             drop(taken);
             guests.relays.fetch_sub(1, Ordering::Relaxed);
         };
-        // The library sees that the pair is closed if there is no thread.
-        std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).ok().map(drop)
+        // Without a thread both ends are closed.
+        std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).is_ok()
     }
 
     fn refuse(&self, why: Refusal) {
@@ -333,6 +335,9 @@ pub(super) fn look() {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use super::connection::tests::{ALONE, open_to_programs, pair};
     use super::*;
 
     #[test]
@@ -349,5 +354,21 @@ mod tests {
         assert_eq!(send_pair(0, 3), 0);
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b1, n)), [0; 4]);
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b101, n)), [0, 2, 0, 2]);
+    }
+    #[test]
+    fn who_is_one_too_many_is_hung_up_on() {
+        let _alone = ALONE.lock();
+        let path = CString::new("/many").unwrap();
+        let guests = Guests::register(path, VhostMode::Client, 1, None).unwrap();
+        let mut connections = Vec::new();
+        for number in 0..=MOST_RELAYS {
+            let (_, library, guest) = pair("many");
+            open_to_programs(&library);
+            assert_eq!(guests.relay(number as i32), number < MOST_RELAYS);
+            connections.push((library, guest));
+        }
+        let (mut library, mut guest) = connections.pop().unwrap();
+        assert_eq!((library.read(&mut [0]).unwrap(), guest.read(&mut [0]).unwrap()), (0, 0));
+        guests.unregister();
     }
 }
