@@ -18,7 +18,7 @@ use netvm_region::LAYOUT_VERSION;
 use netvm_ring::Descriptor;
 use rogue::Rogue;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use support::{Rig, chain, group, line, nf, port, rule, source};
+use support::{Rig, chain, line, nf, port, source, two_lines};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -43,15 +43,6 @@ fn in_time(body: impl FnOnce() + Send + 'static) {
         Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
         Err(RecvTimeoutError::Timeout) => panic!("somebody waits for an eventfd"),
     }
-}
-
-/// Whether the kernel does not signal eventfds for this process, so that nothing is promised.
-fn may_wait(rig: &mut Rig) -> bool {
-    let told = rig.engine.notices().any(|notice| matches!(notice, Notice::WakesMayWait { .. }));
-    if told {
-        println!("SKIP: io_setup(2) fails here");
-    }
-    told
 }
 
 /// An NF without a process: this one has what it shares.
@@ -113,23 +104,23 @@ fn fill(bell: BorrowedFd<'_>) {
     make_blocking(bell);
 }
 
-/// Two groups with an NF each, in chains of their own: from port 0 by `a` to port 1, and from port 2 by `b` to port 3.
-fn two_groups(first: Option<u64>, second: Option<u64>) -> Host {
-    let mut other_sink = port(3, "other-out", PortKind::Sink);
-    other_sink.group = Some(netvm_engine::GroupId(1));
-    Host {
-        groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)],
-        ports: vec![
-            port(0, "in", source(60, first, true)),
-            port(1, "out", PortKind::Sink),
-            port(2, "other-in", source(60, second, true)),
-            other_sink,
-        ],
-        nfs: vec![nf(0, "a", 0), nf(1, "b", 1)],
-        chains: vec![chain(0, &[0], OnFailure::Drop, 1), chain(1, &[1], OnFailure::Drop, 3)],
-        rules: vec![rule(0, 0), rule(2, 1)],
-        ..Host::default()
-    }
+/// Two groups with an NF each, `a` and `b`, whose sources have so many packets.
+fn two_groups(count: [Option<u64>; 2]) -> Host {
+    two_lines([&["a"], &["b"]], count.map(|count| source(60, count, true)))
+}
+
+/// Does something to an engine with an NF of role `a` that is played here. Not where the kernel does not signal eventfds for
+/// this process, so that nothing is promised.
+fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static) {
+    in_time(move || {
+        let mut rig = Rig::new(&EngineConfig::default());
+        if rig.engine.notices().any(|notice| matches!(notice, Notice::WakesMayWait { .. })) {
+            return println!("SKIP: io_setup(2) fails here");
+        }
+        rig.engine.apply(&host).unwrap();
+        let id = admit(&mut rig, "a");
+        body(rig, id);
+    });
 }
 
 /// As any process can that shares the descriptor.
@@ -167,14 +158,8 @@ fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
 
 #[test]
 fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
-    in_time(|| {
-        let mut rig = Rig::new(&EngineConfig::default());
-        if may_wait(&mut rig) {
-            return;
-        }
-        rig.engine.apply(&two_groups(None, None)).unwrap();
+    beside_an_nf(two_groups([None; 2]), |mut rig, id| {
         rig.attach("b", "forward", false);
-        let id = admit(&mut rig, "a");
         let station = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].station;
         fill(rig.engine.descriptors(id).unwrap().stations[station.index()]);
         let control = rig.control_of(id);
@@ -195,14 +180,8 @@ fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
 
 #[test]
 fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
-    in_time(|| {
-        let mut rig = Rig::new(&EngineConfig::default());
-        if may_wait(&mut rig) {
-            return;
-        }
-        let host = two_groups(Some(0), Some(0));
-        rig.engine.apply(&host).unwrap();
-        let id = admit(&mut rig, "a");
+    let host = two_groups([Some(0); 2]);
+    beside_an_nf(host.clone(), move |mut rig, id| {
         for bell in rig.engine.descriptors(id).unwrap().stations {
             fill(bell);
         }
@@ -218,11 +197,12 @@ fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
         rig.engine.apply(&host).unwrap();
     });
 }
+
 #[test]
 fn an_nf_does_not_wait_for_a_bell_that_another_group_has_filled() {
     let busy = EngineConfig { idle: Idle::Poll, ..EngineConfig::default() };
     let mut rig = Rig::new(&busy);
-    let mut host = two_groups(Some(0), Some(0));
+    let mut host = two_groups([Some(0); 2]);
     host.engine = busy;
     rig.engine.apply(&host).unwrap();
     let (hostile, honest) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
@@ -239,7 +219,7 @@ fn an_nf_does_not_wait_for_a_bell_that_another_group_has_filled() {
 #[test]
 fn each_group_wakes_a_worker_that_sleeps() {
     let mut rig = Rig::new(&adaptive());
-    rig.engine.apply(&two_groups(Some(ROUNDS as u64), Some(ROUNDS as u64))).unwrap();
+    rig.engine.apply(&two_groups([Some(ROUNDS as u64); 2])).unwrap();
     let nfs = [("a", 1), ("b", 3)].map(|(role, out)| (role, admit(&mut rig, role), out));
     for (role, id, out) in nfs {
         let time = time_to_be_heard(&mut rig, id, out);
@@ -251,7 +231,7 @@ fn each_group_wakes_a_worker_that_sleeps() {
 #[test]
 fn bells_go_with_their_group() {
     let mut rig = Rig::new(&adaptive());
-    let host = two_groups(Some(0), Some(ROUNDS as u64));
+    let host = two_groups([Some(0), Some(ROUNDS as u64)]);
     rig.engine.apply(&host).unwrap();
     let (first, second) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
     let bell = rig.engine.descriptors(first).unwrap().workers[0].try_clone_to_owned().unwrap();

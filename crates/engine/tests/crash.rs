@@ -6,9 +6,9 @@ mod support;
 
 use std::time::Duration;
 
-use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
+use netvm_config::model::{EngineConfig, Host, OnFailure};
 use netvm_engine::{DropReason, Notice};
-use support::{Rig, chain, group, line, nf, port, rule, source};
+use support::{Rig, line, source, two_lines};
 
 #[test]
 fn nf_process() {
@@ -19,21 +19,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// Two chains of two NFs each, in two groups, at full load.
 fn two_chains() -> Host {
-    let mut other = port(2, "in2", source(60, None, false));
-    other.group = None;
-    Host {
-        groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)],
-        ports: vec![
-            port(0, "in", source(60, None, false)),
-            port(1, "out", PortKind::Sink),
-            other,
-            port(3, "out2", PortKind::Sink),
-        ],
-        nfs: vec![nf(0, "a", 0), nf(1, "b", 0), nf(2, "c", 1), nf(3, "d", 1)],
-        chains: vec![chain(0, &[0, 1], OnFailure::Drop, 1), chain(1, &[2, 3], OnFailure::Drop, 3)],
-        rules: vec![rule(0, 0), rule(2, 1)],
-        ..Host::default()
-    }
+    two_lines([&["a", "b"], &["c", "d"]], [source(60, None, false), source(60, None, false)])
 }
 
 #[test]

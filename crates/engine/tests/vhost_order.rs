@@ -22,8 +22,8 @@ use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
 use rogue::{MEMORY, Rogue};
 use rogues::{
-    EVENT_INDEX, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, all_come_home, fault,
-    goes_on, is_up, rig, socket, told,
+    EVENT_INDEX, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up,
+    told, with_rig,
 };
 
 const END: u64 = MEMORY as u64;
@@ -36,39 +36,38 @@ const USED: u64 = 0x30_0000;
 
 /// Somebody who says this is hung up on, and nobody else suffers.
 fn refused(name: &str, says: impl Fn(&mut Rogue)) {
-    let path = socket(name);
-    let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
-    for visit in 0..5 {
-        let mut rogue = Rogue::reach(&path);
-        says(&mut rogue);
-        assert!(rogue.is_hung_up_on(), "visit {visit}: {}", rig.story());
-    }
-    assert!(goes_on(&mut rig), "{}", rig.story());
-    all_come_home(&mut rig);
+    with_rig(name, VhostDma::Off, |rig, path| {
+        for visit in 0..5 {
+            let mut rogue = Rogue::reach(path);
+            says(&mut rogue);
+            assert!(rogue.is_hung_up_on(), "visit {visit}: {}", rig.story());
+        }
+        assert!(goes_on(rig), "{}", rig.story());
+    });
 }
 
 /// What is said of a port whose guest was hung up on.
 #[test]
 fn the_port_says_so_once_until_another_guest_comes() {
-    let path = socket("says");
-    let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
-    for round in 1..3 {
-        for _ in 0..5 {
-            let mut rogue = Rogue::reach(&path);
-            rogue.begin(SPLIT);
-            rogue.run(0);
-            assert!(rogue.is_hung_up_on(), "{}", rig.story());
-            let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("hung up on"));
-            assert!(rig.until(SOON, says), "{}", rig.story());
+    with_rig("says", VhostDma::Off, |rig, path| {
+        for round in 1..3 {
+            for _ in 0..5 {
+                let mut rogue = Rogue::reach(path);
+                rogue.begin(SPLIT);
+                rogue.run(0);
+                assert!(rogue.is_hung_up_on(), "{}", rig.story());
+                let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("hung up on"));
+                assert!(rig.until(SOON, says), "{}", rig.story());
+            }
+            let guest = Rogue::connect(path, SPLIT);
+            let is_well = |engine: &Engine| is_up(engine, ROGUE) && fault(engine).is_none();
+            assert!(rig.until(SOON, is_well), "{}", rig.story());
+            assert_eq!(told(rig), round);
+            drop(guest);
+            assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE)));
+            assert_eq!(fault(&rig.engine), None);
         }
-        let guest = Rogue::connect(&path, SPLIT);
-        let is_well = |engine: &Engine| is_up(engine, ROGUE) && fault(engine).is_none();
-        assert!(rig.until(SOON, is_well), "{}", rig.story());
-        assert_eq!(told(&rig), round);
-        drop(guest);
-        assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE)));
-        assert_eq!(fault(&rig.engine), None);
-    }
+    });
 }
 
 /// Lets a worker get hold of what was started.
@@ -348,15 +347,14 @@ fn a_ring_is_no_shorter_than_a_burst() {
 /// Files are mapped, memory is allocated, or another message is waited for.
 #[test]
 fn nothing_is_heard_of_what_is_not_offered() {
-    let path = socket("other");
-    let Some(mut rig) = rig(&path, VhostDma::Off) else { return };
-    let first = [SET_LOG_BASE, SET_LOG_FD, SEND_RARP].into_iter().chain(SET_BACKEND_REQ_FD..SET_STATUS);
-    for request in first.chain(GET_STATUS + 1..60) {
-        let mut rogue = Rogue::reach(&path);
-        rogue.begin(SPLIT);
-        rogue.send(request, &[0; 3], None);
-        assert!(rogue.is_hung_up_on(), "message {request}: {}", rig.story());
-    }
-    assert!(goes_on(&mut rig), "{}", rig.story());
-    all_come_home(&mut rig);
+    with_rig("other", VhostDma::Off, |rig, path| {
+        let first = [SET_LOG_BASE, SET_LOG_FD, SEND_RARP].into_iter().chain(SET_BACKEND_REQ_FD..SET_STATUS);
+        for request in first.chain(GET_STATUS + 1..60) {
+            let mut rogue = Rogue::reach(path);
+            rogue.begin(SPLIT);
+            rogue.send(request, &[0; 3], None);
+            assert!(rogue.is_hung_up_on(), "message {request}: {}", rig.story());
+        }
+        assert!(goes_on(rig), "{}", rig.story());
+    });
 }

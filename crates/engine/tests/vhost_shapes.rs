@@ -8,12 +8,14 @@ mod rogue;
 mod rogues;
 mod support;
 
+use std::path::Path;
 use std::time::Duration;
 
 use netvm_config::model::VhostDma;
 use netvm_wire::{checksum, parse};
-use rogue::{AVAILABLE, Rogue, USED};
-use rogues::{INDIRECT, MERGEABLE, PACKED, VERSION_1, all_come_home, rig, socket};
+use rogue::{AVAILABLE, Rogue, USED, descriptor};
+use rogues::{INDIRECT, MERGEABLE, PACKED, VERSION_1, with_rig};
+use support::Rig;
 
 /// Where buffers are, behind the rings, and how far apart.
 const BUFFERS: u64 = 0x4_0000;
@@ -59,16 +61,6 @@ const SMALL: [Buffer; 4] = [direct(&[20]), indirect(&[13, 7]), direct(&[20]), di
 
 fn place(buffer: usize, piece: usize) -> u64 {
     BUFFERS + buffer as u64 * STRIDE + if piece == 0 { 0 } else { 0x100 * piece as u64 }
-}
-
-/// Descriptors of 16 bytes, the field behind the length first that a layout has there.
-fn descriptor(address: u64, bytes: u32, third: u16, fourth: u16) -> [u8; 16] {
-    let mut descriptor = [0; 16];
-    descriptor[..8].copy_from_slice(&address.to_ne_bytes());
-    descriptor[8..12].copy_from_slice(&bytes.to_ne_bytes());
-    descriptor[12..14].copy_from_slice(&third.to_ne_bytes());
-    descriptor[14..].copy_from_slice(&fourth.to_ne_bytes());
-    descriptor
 }
 
 /// Puts a buffer's descriptors into a table that begins there: `first` is the number of the first.
@@ -149,12 +141,10 @@ fn given(rogue: &Rogue, n: usize, slot: usize, packed: bool) -> (u32, u32) {
     if packed { (number(high) & 0xffff, number(low)) } else { (number(low), number(high)) }
 }
 
-fn packets_come_whole(name: &str, features: u64) {
+fn packets_come_whole(rig: &mut Rig, path: &Path, features: u64) {
     let packed = features & PACKED != 0;
     let mergeable = features & MERGEABLE != 0;
-    let path = socket(name);
-    let mut rig = rig(&path, VhostDma::Off).unwrap();
-    let rogue = Rogue::connect(&path, features);
+    let rogue = Rogue::connect(path, features);
     let mut buffers: Vec<&Buffer> = SHAPES.iter().collect();
     if mergeable {
         buffers.splice(3..3, SMALL.iter());
@@ -186,18 +176,24 @@ fn packets_come_whole(name: &str, features: u64) {
         let headers = parse(frame).unwrap();
         checksum::verify(frame, &headers).unwrap();
     }
-    drop(rogue);
-    all_come_home(&mut rig);
+}
+
+/// Without mergeable buffers, and with them.
+fn in_rings(name: &str, features: u64) {
+    for (kind, merged) in [("whole", 0), ("merged", MERGEABLE)] {
+        let features = VERSION_1 | INDIRECT | features | merged;
+        with_rig(&format!("{name}-{kind}"), VhostDma::Off, |rig, path| {
+            packets_come_whole(rig, path, features);
+        });
+    }
 }
 
 #[test]
 fn in_split_rings() {
-    packets_come_whole("split", VERSION_1 | INDIRECT);
-    packets_come_whole("split-merged", VERSION_1 | INDIRECT | MERGEABLE);
+    in_rings("split", 0);
 }
 
 #[test]
 fn in_packed_rings() {
-    packets_come_whole("packed", VERSION_1 | INDIRECT | PACKED);
-    packets_come_whole("packed-merged", VERSION_1 | INDIRECT | PACKED | MERGEABLE);
+    in_rings("packed", PACKED);
 }

@@ -17,7 +17,7 @@ use netvm_config::model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortK
 use netvm_engine::{Engine, Greeting, Notice, Notify};
 use netvm_region::StandardCounter;
 use pcap::Scratch;
-use support::{Rig, chain, group, line, nf, port, rule, source};
+use support::{Rig, chain, group, line, nf, port, rule, source, two_lines};
 use vm::Image;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -105,19 +105,9 @@ fn every_capture_passes_a_vm_between_two_processes() {
 
 /// Two chains in two groups: `a`, then the VM `b`; and `c` for itself.
 fn two_chains() -> Host {
-    Host {
-        groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)],
-        ports: vec![
-            port(0, "in", source(60, None, false)),
-            port(1, "out", PortKind::Sink),
-            port(2, "in2", source(60, None, true)),
-            port(3, "out2", PortKind::Sink),
-        ],
-        nfs: vec![nf(0, "a", 0), nf(1, "b", 0), nf(2, "c", 1)],
-        chains: vec![chain(0, &[0, 1], OnFailure::Standby, 1), chain(1, &[2], OnFailure::Drop, 3)],
-        rules: vec![rule(0, 0), rule(2, 1)],
-        ..Host::default()
-    }
+    let mut host = two_lines([&["a", "b"], &["c"]], [source(60, None, false), source(60, None, true)]);
+    host.chains[0].on_failure = OnFailure::Standby;
+    host
 }
 
 fn nothing_is_out(engine: &Engine) -> bool {

@@ -235,6 +235,21 @@ pub fn line(roles: &[&str], count: Option<u64>, lossless: bool) -> Host {
     }
 }
 
+/// The same twice, each in a group of its own: from port 0 to port 1, and from port 2 to port 3.
+pub fn two_lines(roles: [&[&str]; 2], sources: [PortKind; 2]) -> Host {
+    let mut host = Host { groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)], ..Host::default() };
+    for ((n, roles), source) in (0..).zip(roles).zip(sources) {
+        let (from, to) = (2 * n, 2 * n + 1);
+        let ends = [port(from, &format!("in{n}"), source), port(to, &format!("out{n}"), PortKind::Sink)];
+        host.ports.extend(ends.map(|port| PortConfig { group: Some(GroupId(n)), ..port }));
+        let hops: Vec<u16> = (host.nfs.len() as u16..).take(roles.len()).collect();
+        host.nfs.extend(hops.iter().zip(roles).map(|(id, role)| nf(*id, role, n)));
+        host.chains.push(chain(n, &hops, OnFailure::Drop, to));
+        host.rules.push(rule(from, n));
+    }
+    host
+}
+
 /// The host with one NF, `fw`, in a chain that ends like this; what leads there is the caller's to say.
 pub fn behind_nf(host: Host, output: Output) -> Host {
     Host {

@@ -174,11 +174,7 @@ impl Rogue {
     }
 
     fn send_flagged(&self, request: u32, flags: u32, words: &[u64], fd: Option<BorrowedFd<'_>>) {
-        let mut bytes = Vec::new();
-        for field in [request, flags, words.len() as u32 * 8] {
-            bytes.extend(field.to_ne_bytes());
-        }
-        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        let bytes = message(request, flags, words);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
@@ -190,21 +186,15 @@ impl Rogue {
 
     /// Asks for an answer to a message again and again, and reads none, until nobody listens any more.
     pub fn ask_and_read_nothing(&mut self, request: u32, word: u64) {
-        const NEED_REPLY: u32 = 1 << 3;
-        let mut bytes = Vec::new();
-        for field in [request, 1 | NEED_REPLY, 8] {
-            bytes.extend(field.to_ne_bytes());
-        }
-        bytes.extend(word.to_ne_bytes());
+        let bytes = message(request, NEED_REPLY, &[word]);
         self.socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
         while self.socket.write_all(&bytes).is_ok() {}
     }
 
     /// The beginning of a message that says no more.
     pub fn begin_to_speak(&mut self) {
-        for field in [SET_FEATURES, 1, 8] {
-            self.socket.write_all(&field.to_ne_bytes()).unwrap();
-        }
+        let bytes = message(SET_FEATURES, VERSION, &[0]);
+        self.socket.write_all(&bytes[..bytes.len() - 8]).unwrap();
     }
 
     /// What no guest would say.
@@ -318,14 +308,12 @@ impl Rogue {
         let at = ring * RING;
         for n in 0..u64::from(ENTRIES) {
             let buffer = BUFFERS * (1 + ring) + n * BYTES;
-            let (length, flags) = if ring == 0 { (BYTES, 2u16) } else { (72, 0) };
+            let (length, flags) = if ring == 0 { (BYTES as u32, 2) } else { (72, 0) };
             if ring != 0 {
                 // Behind the virtio-net header.
                 self.write(buffer + 12, [0xff; 6]);
             }
-            self.write(at + n * 16, buffer.to_ne_bytes());
-            self.write(at + n * 16 + 8, (length as u32).to_ne_bytes());
-            self.write(at + n * 16 + 12, flags.to_ne_bytes());
+            self.write(at + n * 16, descriptor(buffer, length, flags, 0));
             self.write(at + AVAILABLE + 4 + n * 2, (n as u16).to_ne_bytes());
         }
         self.write(at + AVAILABLE, [0; 2]);
@@ -376,11 +364,7 @@ impl Rogue {
                         if dice.below(6) == 0 { dice.roll() as u32 } else { dice.below(4096) as u32 };
                     let flags = if dice.below(6) == 0 { dice.roll() as u16 } else { dice.below(8) as u16 };
                     let next = if dice.below(6) == 0 { dice.roll() as u16 } else { dice.below(256) as u16 };
-                    let mut descriptor = [0; 16];
-                    descriptor[..8].copy_from_slice(&address.to_ne_bytes());
-                    descriptor[8..12].copy_from_slice(&length.to_ne_bytes());
-                    descriptor[12..14].copy_from_slice(&flags.to_ne_bytes());
-                    descriptor[14..].copy_from_slice(&next.to_ne_bytes());
+                    let descriptor = descriptor(address, length, flags, next);
                     self.write(ring + dice.below(u64::from(ENTRIES)) * 16, descriptor);
                 }
                 4 => {
@@ -397,6 +381,22 @@ impl Rogue {
             let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
         }
     }
+}
+
+fn message(request: u32, flags: u32, words: &[u64]) -> Vec<u8> {
+    let header = [request, flags, words.len() as u32 * 8];
+    let payload = words.iter().flat_map(|word| word.to_ne_bytes());
+    header.iter().flat_map(|field| field.to_ne_bytes()).chain(payload).collect()
+}
+
+/// A descriptor, with the two fields behind the length in the order of its layout.
+pub fn descriptor(address: u64, bytes: u32, third: u16, fourth: u16) -> [u8; 16] {
+    let mut descriptor = [0; 16];
+    descriptor[..8].copy_from_slice(&address.to_ne_bytes());
+    descriptor[8..12].copy_from_slice(&bytes.to_ne_bytes());
+    descriptor[12..14].copy_from_slice(&third.to_ne_bytes());
+    descriptor[14..].copy_from_slice(&fourth.to_ne_bytes());
+    descriptor
 }
 
 /// Memory that may not be written to, which the other side wants.

@@ -60,6 +60,14 @@ pub fn rig_of(guests: Vec<(&Path, VhostDma)>) -> Option<Rig> {
     }
 }
 
+/// Does something to an engine with a port for a rogue by this socket. Every cell comes home afterwards.
+pub fn with_rig(name: &str, dma: VhostDma, body: impl FnOnce(&mut Rig, &Path)) {
+    let path = socket(name);
+    let Some(mut rig) = rig(&path, dma) else { return };
+    body(&mut rig, &path);
+    all_come_home(&mut rig);
+}
+
 pub fn view(engine: &Engine, id: u16) -> PortView {
     engine.ports().into_iter().find(|port| port.id.0 == id).unwrap()
 }
