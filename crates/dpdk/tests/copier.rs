@@ -113,7 +113,7 @@ impl Bench {
     fn check(self) {
         std::thread::sleep(Duration::from_millis(300));
         let Self { guest, folder, made, .. } = self;
-        guest.quit();
+        guest::quit(vec![guest]);
         let bytes = std::fs::read(folder.join("got.pcap")).unwrap();
         let mut rest = &bytes[24..];
         let mut got = 0u32;

@@ -9,7 +9,7 @@ use netvm_config::model::{Forward, Host, PortConfig, PortKind, VhostDma, VhostMo
 use netvm_engine::{Engine, PortView};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
-use super::guest::{Guest, Running};
+use super::guest::{Guest, Running, quit};
 use super::pcap::{Scratch, read, write};
 use super::support::{Rig, group, port};
 
@@ -79,8 +79,7 @@ pub fn transfer(
     assert!(came, "{}", rig.story());
     // What is in the guest's ring is taken within a few milliseconds.
     std::thread::sleep(Duration::from_millis(300));
-    sender.quit();
-    receiver.quit();
+    quit(vec![sender, receiver]);
     read(&output)
 }
 
