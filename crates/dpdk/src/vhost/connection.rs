@@ -127,6 +127,7 @@ pub(super) mod tests {
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use rustix::io::fcntl_setfd;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -150,6 +151,9 @@ pub(super) mod tests {
         let there = UnixStream::connect(&path).unwrap();
         let here = listener.accept().unwrap().0;
         fs::remove_file(&path).unwrap();
+        for end in [&there, &here] {
+            end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        }
         (CString::new(path.to_str().unwrap()).unwrap(), there, here)
     }
 
