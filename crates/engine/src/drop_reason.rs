@@ -162,11 +162,13 @@ pub enum Violation {
     CellNotOut,
     /// A ring index that cannot be.
     RingIndex,
+    /// Waking it took so long as if thousands waited for its eventfd, which any NF of its group can have them do.
+    CostlyWake,
 }
 
 impl Violation {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::CellOutOfRange, Self::CellNotOut, Self::RingIndex];
+    pub const ALL: [Self; 4] = [Self::CellOutOfRange, Self::CellNotOut, Self::RingIndex, Self::CostlyWake];
 
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -178,6 +180,7 @@ impl Violation {
             Self::CellOutOfRange => "cell-out-of-range",
             Self::CellNotOut => "cell-not-out",
             Self::RingIndex => "ring-index",
+            Self::CostlyWake => "costly-wake",
         }
     }
 }

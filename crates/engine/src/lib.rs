@@ -12,6 +12,7 @@ mod limits;
 mod link;
 mod manager;
 mod memory;
+mod pace;
 mod policy;
 mod port;
 mod router;

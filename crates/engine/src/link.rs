@@ -8,6 +8,7 @@ use netvm_ring::{Consumer, Producer};
 
 use crate::bell::Ringer;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
+use crate::pace::{Pace, Wake};
 
 /// Links that an engine can have at a time.
 pub const MAX_LINKS: usize = 512;
@@ -116,14 +117,17 @@ impl Link {
         }
     }
 
-    /// Wakes the NF if it sleeps and was not woken just now; called once a turn.
+    /// Wakes the NF if it sleeps, was not woken just now, and its group has the time for it; called once a turn. Returns
+    /// whether that took what no honest group's wake does.
     #[inline(always)]
-    pub(crate) fn wake_if_pending(&mut self, ringer: &Ringer, now: u64) {
-        if self.wake_pending && now.wrapping_sub(self.woken_at) >= self.wake_every {
-            self.wake_pending = false;
-            self.woken_at = now;
-            ringer.ring(&self.wake);
+    pub(crate) fn wake_if_pending(&mut self, ringer: &Ringer, pace: &mut Pace, now: u64) -> bool {
+        if !self.wake_pending || now.wrapping_sub(self.woken_at) < self.wake_every {
+            return false;
         }
+        self.woken_at = now;
+        let wake = pace.ring(ringer, &self.wake);
+        self.wake_pending = wake == Wake::Later;
+        wake == Wake::Costly
     }
 
     /// Whether a wake-up is owed: the worker must not sleep for long.

@@ -6,18 +6,20 @@
 mod rogue;
 mod support;
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, Forward, Host, Idle, OnFailure, PortKind, VhostDma, VhostMode};
-use netvm_engine::{InstanceId, Notice};
+use netvm_engine::{InstanceId, Notice, Violation};
 use netvm_region::LAYOUT_VERSION;
 use netvm_ring::Descriptor;
 use rogue::Rogue;
+use rustix::event::epoll;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::time::{ClockId, clock_gettime};
 use support::{Rig, chain, line, nf, port, source, two_lines};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -196,6 +198,73 @@ fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
         assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.story());
         rig.engine.apply(&host).unwrap();
     });
+}
+
+/// Has so many wait for an eventfd.
+fn crowd(bell: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<OwnedFd> {
+    let others: Vec<OwnedFd> = (0..descriptors).map(|_| bell.try_clone_to_owned().unwrap()).collect();
+    let watch = |_| {
+        let watcher = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        for other in &others {
+            epoll::add(&watcher, other, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+        }
+        watcher
+    };
+    // An entry goes with the last descriptor of its own that is open.
+    (0..watchers).map(watch).collect::<Vec<_>>().into_iter().chain(others).collect()
+}
+
+/// CPU time that this thread takes to signal an eventfd.
+fn cost_of(bell: BorrowedFd<'_>) -> Duration {
+    let start = clock_gettime(ClockId::ThreadCPUTime);
+    rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+    let time = clock_gettime(ClockId::ThreadCPUTime) - start;
+    rustix::io::read(bell, &mut [0; 8]).unwrap();
+    time.try_into().unwrap()
+}
+
+#[test]
+fn a_bell_that_thousands_wait_for_is_rung_seldom() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&two_groups([None; 2])).unwrap();
+    rig.attach("b", "forward", false);
+    let id = admit(&mut rig, "a");
+    let station = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].station;
+    let bell = rig.engine.descriptors(id).unwrap().stations[station.index()].try_clone_to_owned().unwrap();
+    let control = rig.control_of(id);
+    // SAFETY: the only other ends of these rings, as nothing else plays this NF.
+    let (mut consumer, mut producer) =
+        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    // It says that it sleeps whenever it has taken its packets.
+    let mut rings_in = |rig: &mut Rig, time: Duration, enough: u64| {
+        let (start, before, mut rings) = (Instant::now(), rig.sent(3), 0);
+        while start.elapsed() < time && rings < enough {
+            let mut packets = [Descriptor::default(); 64];
+            let count = consumer.pop(&mut packets);
+            producer.push(&packets[..count]);
+            let _ = consumer.prepare_wait();
+            rig.engine.service();
+            let mut count = [0; 8];
+            if rustix::io::read(&bell, &mut count).is_ok() {
+                rings += u64::from_ne_bytes(count);
+            }
+        }
+        let others = (rig.sent(3) - before) as f64 / start.elapsed().as_secs_f64();
+        println!("{rings} wakes, {others:.0} packets of others in a second");
+        rings
+    };
+    assert!(rings_in(&mut rig, SOON, 1000) >= 1000);
+    let crowd = crowd(bell.as_fd(), 100, 200);
+    let cost = (0..5).map(|_| cost_of(bell.as_fd())).min().unwrap();
+    let time = Duration::from_secs(3);
+    let rings = rings_in(&mut rig, time, u64::MAX);
+    println!("{cost:?} each");
+    assert!(rings > 0 && cost * (rings as u32) < time / 20, "{rings} wakes of {cost:?}");
+    let view = rig.engine.instances().into_iter().find(|view| view.id == id).unwrap();
+    assert!(view.threads[0].violations.iter().any(|(violation, _)| *violation == Violation::CostlyWake));
+    // As before, soon after they have gone.
+    drop(crowd);
+    assert!(rings_in(&mut rig, SOON, 1000) >= 1000);
 }
 
 #[test]

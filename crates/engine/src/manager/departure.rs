@@ -262,11 +262,11 @@ impl Engine {
         all_know && !instance.stations.iter().any(holds)
     }
 
-    fn wake_stations(&self, id: InstanceId) {
+    fn wake_stations(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get(&id) else { return };
-        let Some(group) = self.groups.get(&instance.group) else { return };
+        let Some(group) = self.groups.get_mut(&instance.group) else { return };
         for station in &instance.stations {
-            self.ringer.ring(&group.wakes[station.index()]);
+            group.wake(&self.ringer, *station);
         }
     }
 }

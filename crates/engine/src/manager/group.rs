@@ -13,6 +13,7 @@ use super::totals::RoleTotals;
 use crate::bell::Ringer;
 use crate::ids::{GroupId, MemoryId, StationId};
 use crate::memory::Memory;
+use crate::pace::Pace;
 
 /// Direct rings that a region has room for.
 const RINGS: u16 = 256;
@@ -36,6 +37,8 @@ pub(super) struct GroupState {
     pub(super) table: Box<Table>,
     /// By station number: what wakes it.
     pub(super) wakes: Vec<Arc<OwnedFd>>,
+    /// When the manager may wake them.
+    pace: Pace,
     /// By worker: what this group's NFs wake it by. One of them can have those wait who write to it, so no other group has it.
     pub(super) bells: Vec<Arc<OwnedFd>>,
     /// By station number: in use, or not yet free again.
@@ -78,6 +81,7 @@ impl GroupState {
             publisher,
             table: Table::new_boxed(),
             wakes,
+            pace: Pace::new(),
             bells,
             taken: 1,
             gone: 0,
@@ -160,8 +164,16 @@ impl GroupState {
     }
 
     /// Wakes every NF thread that sleeps.
-    pub(super) fn wake_all(&self, ringer: &Ringer) {
-        self.wakes.iter().for_each(|wake| ringer.ring(wake));
+    pub(super) fn wake_all(&mut self, ringer: &Ringer) {
+        for wake in &self.wakes {
+            self.pace.ring(ringer, wake);
+        }
+    }
+
+    /// Wakes a thread if it sleeps. Where that, or [`GroupState::wake_all`], would take too much of the manager's time, it looks
+    /// by itself soon.
+    pub(super) fn wake(&mut self, ringer: &Ringer, station: StationId) {
+        self.pace.ring(ringer, &self.wakes[station.index()]);
     }
 
     pub(super) const fn id(&self) -> GroupId {

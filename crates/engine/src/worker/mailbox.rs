@@ -9,6 +9,7 @@ use super::sweep::{SweepOrder, Swept};
 use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::Link;
 use crate::memory::Memory;
+use crate::pace::Pace;
 use crate::port::PortQueue;
 use crate::snapshot::{Snapshot, put};
 
@@ -86,6 +87,7 @@ impl Worker {
                 put(&mut path.memories, id.index(), memory);
                 if let Some(group) = home {
                     put(&mut path.home, group.index(), id);
+                    put(&mut path.paces, group.index(), Pace::new());
                 }
             }
             Command::RemoveMemory(id) => {

@@ -9,10 +9,11 @@ use netvm_switch::{Policer, TICKS_PER_SECOND};
 
 use crate::bell::Ringer;
 use crate::counters::WorkerCounters;
-use crate::drop_reason::DropReason;
+use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::{Link, MAX_LINKS};
 use crate::memory::Memory;
+use crate::pace::Pace;
 use crate::port::PortQueue;
 use crate::worker::handoff::Handoff;
 use crate::worker::lookup::Flows;
@@ -45,6 +46,8 @@ pub(crate) struct Path {
     pub(crate) memories: Vec<Option<Arc<Memory>>>,
     /// By [`GroupId`]: the memory of that group on this worker's node.
     pub(crate) home: Vec<Option<MemoryId>>,
+    /// By [`GroupId`]: when this worker may wake its NFs.
+    pub(crate) paces: Vec<Option<Pace>>,
     /// By [`LinkId`].
     pub(crate) links: Vec<Option<Box<Link>>>,
     /// The links that there are.
@@ -86,6 +89,7 @@ impl Path {
             awaited: Awaited::Nothing,
             memories: Vec::new(),
             home: Vec::new(),
+            paces: Vec::new(),
             links: (0..MAX_LINKS).map(|_| None).collect(),
             active: Vec::with_capacity(MAX_LINKS),
             ports: (0..MAX_PORTS).map(|_| None).collect(),
@@ -161,8 +165,11 @@ impl Path {
             self.awaited = Awaited::OfWoken;
             let now = clock::cycles();
             for id in &self.active {
-                if let Some(link) = self.links[id.index()].as_deref_mut() {
-                    link.wake_if_pending(&self.ringer, now);
+                if let Some(link) = self.links[id.index()].as_deref_mut()
+                    && let Some(Some(pace)) = self.paces.get_mut(link.group.index())
+                    && link.wake_if_pending(&self.ringer, pace, now)
+                {
+                    self.counters.links[id.index()].violations[Violation::CostlyWake as usize].add(1);
                 }
             }
         }

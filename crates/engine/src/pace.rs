@@ -1,0 +1,230 @@
+//! What waking the NFs of a trust group may cost the thread that does it.
+//!
+//! Signalling an eventfd takes the kernel as long as there are who wait for it, and whoever shares one can wait for it with
+//! every descriptor and every epoll instance that it has: for 50 ms with a thousand. All NFs of a group share the group's
+//! eventfds, so wakes are charged to the group. Each is paid for with time before the next, the more of it the longer it
+//! took, so that they take no more than this of the thread's time:
+//!
+//! ```text
+//!   one takes, in µs    up to 16     32    100    400   800 and more
+//!   share of the time     25 %    12.5 %   4 %    1 %      0.5 %
+//! ```
+//!
+//! Wakes of an honest group take some µs. [`CREDIT_MICROS`] let it have many at once, and bear an interrupt now and then.
+//!
+//! The clock says how long a wake took, or others used the core meanwhile, such as who was woken. So one that seems long is
+//! not charged, but for a while those after it are measured by the thread's own CPU time, which is a system call. That while
+//! is long enough for what is not charged to take no more than 0.5 % either.
+
+use std::os::fd::AsFd;
+
+use netvm_region::clock;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::bell::Ringer;
+
+/// How many times as long as it took a wake is paid for: at least, and at most.
+const LEAST: u64 = 4;
+const MOST: u64 = 200;
+/// Once more for so many microseconds of it.
+const MICROS_PER_TIME: u64 = 4;
+/// What seems to take longer is not charged, and measured the next time.
+const SHORT_MICROS: u64 = LEAST * MICROS_PER_TIME;
+/// What no honest group's wake takes of a thread's own time.
+const COSTLY_MICROS: u64 = 100;
+/// A group may be so far behind with paying. An NF that sleeps looks by itself after as long.
+const CREDIT_MICROS: u64 = 100_000;
+/// Longest time that one wake is paid for.
+const LONGEST_MICROS: u64 = 60_000_000;
+
+/// What became of a wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    Made,
+    /// Made, and it took what no honest group's does.
+    Costly,
+    /// Not made; it can be before the NF looks by itself.
+    Later,
+    /// Not made: the NF looks by itself before it could be.
+    Omitted,
+}
+
+/// When one thread may wake NFs of one group. Times are in cycles.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    micro: u64,
+    /// When everything is paid for.
+    paid: u64,
+    /// CPU time is measured until then.
+    measured: u64,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        Self { micro: clock::cycles_in_micros(1).max(1), paid: 0, measured: 0 }
+    }
+
+    /// Wakes who sleeps on one of the group's eventfds, if it may be done now.
+    #[cold]
+    pub(crate) fn ring(&mut self, ringer: &Ringer, bell: &impl AsFd) -> Wake {
+        let start = clock::cycles();
+        if let Some(refusal) = self.refusal(start) {
+            return refusal;
+        }
+        let before = (start < self.measured).then(cpu_nanos);
+        ringer.ring(bell);
+        let own = before.map(|before| cpu_nanos().saturating_sub(before) * self.micro / 1000);
+        let end = clock::cycles();
+        match own {
+            Some(cost) => self.charge(end, cost),
+            None => self.look_at(end, end.saturating_sub(start)),
+        }
+    }
+
+    fn refusal(&self, now: u64) -> Option<Wake> {
+        let credit = CREDIT_MICROS * self.micro;
+        match self.paid.saturating_sub(now) {
+            debt if debt <= credit => None,
+            debt if debt <= 2 * credit => Some(Wake::Later),
+            _ => Some(Wake::Omitted),
+        }
+    }
+
+    /// A wake has taken so long by the clock.
+    fn look_at(&mut self, now: u64, time: u64) -> Wake {
+        if time <= SHORT_MICROS * self.micro {
+            return self.charge(now, time);
+        }
+        self.measured = self.measured.max(now + self.bounded(time * MOST));
+        Wake::Made
+    }
+
+    /// A wake has taken so much of the thread's time.
+    fn charge(&mut self, now: u64, cost: u64) -> Wake {
+        let times = (cost / (MICROS_PER_TIME * self.micro)).clamp(LEAST, MOST);
+        let price = self.bounded(cost * times);
+        self.paid = self.paid.max(now) + price;
+        if cost > SHORT_MICROS * self.micro {
+            // The next is measured, too, if it comes before as much time again has passed.
+            self.measured = self.measured.max(self.paid + price);
+        }
+        if cost > COSTLY_MICROS * self.micro { Wake::Costly } else { Wake::Made }
+    }
+
+    fn bounded(&self, time: u64) -> u64 {
+        time.min(LONGEST_MICROS * self.micro)
+    }
+}
+
+/// CPU time of the calling thread.
+fn cpu_nanos() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pace on a clock of a cycle in a nanosecond, at some time.
+    fn pace() -> (Pace, u64) {
+        (Pace { micro: 1000, paid: 0, measured: 0 }, 1_000_000_000_000)
+    }
+
+    /// Has wakes made that take so many nanoseconds, in turns, whenever they may be, for so long; returns how many were made,
+    /// and the part of the time that they took, in thousandths.
+    fn share(costs: &[u64], nanos: u64) -> (u64, u64) {
+        let (mut pace, start) = pace();
+        let (mut now, mut made, mut taken) = (start, 0, 0);
+        for cost in costs.iter().cycle() {
+            while pace.refusal(now).is_some() {
+                now += 20_000;
+            }
+            if now >= start + nanos {
+                break;
+            }
+            let measured = now < pace.measured;
+            now += cost;
+            if measured {
+                pace.charge(now, *cost)
+            } else {
+                pace.look_at(now, *cost)
+            };
+            now += 1000;
+            made += 1;
+            taken += cost;
+        }
+        (made, taken * 1000 / nanos)
+    }
+
+    const MINUTE: u64 = 60_000_000_000;
+
+    #[test]
+    fn the_longer_wakes_take_the_less_of_the_time_they_have() {
+        // What the first take that are not charged, or on credit, is little of a minute.
+        for (cost, most) in [(1_000, 251), (16_000, 251), (32_000, 127), (100_000, 41), (400_000, 12)] {
+            let (_, part) = share(&[cost], MINUTE);
+            assert!(part <= most && part >= most * 9 / 10 - 1, "{cost}: {part}");
+        }
+        for cost in [800_000, 5_000_000, 50_000_000] {
+            let (_, part) = share(&[cost], 10 * MINUTE);
+            assert!((4..=6).contains(&part), "{cost}: {part}");
+        }
+    }
+
+    #[test]
+    fn costly_wakes_are_not_hidden_among_cheap_ones() {
+        for cheap in 1..50 {
+            let mut costs = vec![1_000; cheap];
+            costs.push(50_000_000);
+            let (_, part) = share(&costs, 10 * MINUTE);
+            assert!(part <= 12, "{cheap}: {part}");
+        }
+    }
+
+    #[test]
+    fn an_honest_group_is_woken_whenever_it_sleeps() {
+        let (mut pace, mut now) = pace();
+        for _ in 0..1_000_000 {
+            // Four threads that each have a packet 60 µs after they had one before.
+            now += 15_000;
+            assert_eq!(pace.refusal(now), None);
+            assert_eq!(pace.look_at(now, 3_000), Wake::Made);
+        }
+    }
+
+    #[test]
+    fn who_loses_its_core_is_not_charged_for_it() {
+        let (mut pace, now) = pace();
+        assert_eq!(pace.look_at(now, 20_000_000), Wake::Made);
+        assert_eq!(pace.refusal(now), None);
+        // But the next are measured: it has been lost again.
+        assert!(now + 3_999_000_000 < pace.measured);
+        assert_eq!(pace.charge(now, 3_000), Wake::Made);
+        assert_eq!(pace.refusal(now), None);
+    }
+
+    #[test]
+    fn interrupts_are_borne() {
+        let (mut pace, mut now) = pace();
+        for _ in 0..1000 {
+            assert_eq!(pace.charge(now, 50_000), Wake::Made);
+            assert_eq!(pace.refusal(now), None);
+            now += 1_000_000;
+        }
+    }
+
+    #[test]
+    fn a_wake_that_an_nf_does_not_wait_for_is_omitted() {
+        let (mut pace, now) = pace();
+        pace.measured = now + 1;
+        assert_eq!(pace.charge(now, 800_000), Wake::Costly);
+        assert_eq!(pace.refusal(now), Some(Wake::Later));
+        assert_eq!(pace.refusal(now + 60_000_000), None);
+        assert_eq!(pace.charge(now, 800_000), Wake::Costly);
+        assert_eq!(pace.refusal(now), Some(Wake::Omitted));
+        // However long one takes.
+        assert_eq!(pace.charge(now, u64::MAX / MOST), Wake::Costly);
+        assert_eq!(pace.refusal(now + 61_000_000_000), None);
+    }
+}
