@@ -7,6 +7,7 @@
 mod bell;
 mod counters;
 mod drop_reason;
+mod hearing;
 mod ids;
 mod limits;
 mod link;

@@ -29,8 +29,6 @@ pub(crate) struct Link {
     pub(crate) to_nf: Producer,
     pub(crate) from_nf: Consumer,
     wake: Arc<OwnedFd>,
-    /// What the NF wakes the worker by, as all of its group do.
-    pub(crate) bell: Arc<OwnedFd>,
     published: bool,
     wake_pending: bool,
     woken_at: u64,
@@ -52,7 +50,6 @@ impl Link {
         to_nf: Producer,
         from_nf: Consumer,
         wake: Arc<OwnedFd>,
-        bell: Arc<OwnedFd>,
         control: Arc<Control>,
     ) -> Self {
         let wake_every = clock::cycles_in_micros(WAKE_EVERY_MICROS);
@@ -66,7 +63,6 @@ impl Link {
             to_nf,
             from_nf,
             wake,
-            bell,
             published,
             wake_pending,
             woken_at,

@@ -132,8 +132,8 @@ impl Engine {
     fn make_groups(&mut self, host: &Host) -> Result<Vec<GroupState>, ApplyError> {
         let mut made = Vec::new();
         for config in host.groups.iter().filter(|config| !self.groups.contains_key(&config.id)) {
-            let workers = self.workers.len();
-            made.push(GroupState::create(config.clone(), &self.plan, workers, &mut self.next_memory)?);
+            let (workers, next) = (&self.workers, &mut self.next_memory);
+            made.push(GroupState::create(config.clone(), &self.plan, workers, next)?);
         }
         Ok(made)
     }

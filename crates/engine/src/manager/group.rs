@@ -11,9 +11,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::GroupError;
 use super::totals::RoleTotals;
 use crate::bell::Ringer;
+use crate::hearing::Call;
 use crate::ids::{GroupId, MemoryId, StationId};
 use crate::memory::Memory;
 use crate::pace::Pace;
+use crate::worker::WorkerHandle;
 
 /// Direct rings that a region has room for.
 const RINGS: u16 = 256;
@@ -40,7 +42,7 @@ pub(super) struct GroupState {
     /// When the manager may wake them.
     pace: Pace,
     /// By worker: what this group's NFs wake it by. One of them can have those wait who write to it, so no other group has it.
-    pub(super) bells: Vec<Arc<OwnedFd>>,
+    pub(super) calls: Vec<Call>,
     /// By station number: in use, or not yet free again.
     taken: u64,
     /// By station number: its process is gone, its number not free yet.
@@ -55,11 +57,11 @@ pub(super) struct GroupState {
 }
 
 impl GroupState {
-    /// Makes the group's memory, and what its NFs wake so many workers by; numbers of memories are taken from `next`.
+    /// Makes the group's memory, and what its NFs wake workers by; numbers of memories are taken from `next`.
     pub(super) fn create(
         config: Group,
         plan: &MemoryPlan,
-        workers: usize,
+        workers: &[WorkerHandle],
         next: &mut u16,
     ) -> Result<Self, GroupError> {
         let mut memories = Vec::new();
@@ -69,9 +71,10 @@ impl GroupState {
             memories.push(Arc::new(create_memory(&config, id, plan, number)?));
         }
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
-        let events = |count| (0..count).map(|_| event()).collect::<Result<Vec<_>, _>>();
-        let (wakes, bells) = events(MAX_STATIONS)
-            .and_then(|wakes| Ok((wakes, events(workers)?)))
+        let wakes = (0..MAX_STATIONS).map(|_| event()).collect::<Result<_, _>>();
+        let calls = workers.iter().map(|worker| Call::new(&worker.ear)).collect::<Result<_, _>>();
+        let (wakes, calls) = wakes
+            .and_then(|wakes| Ok((wakes, calls?)))
             .map_err(|error| GroupError::Descriptors { name: config.name.clone(), source: error.into() })?;
         let publisher = TablePublisher::create(&config.name).map_err(RegionError::Map)?;
         let free_rings = memories.iter().map(|_| (0..RINGS).rev().collect()).collect();
@@ -82,7 +85,7 @@ impl GroupState {
             table: Table::new_boxed(),
             wakes,
             pace: Pace::new(),
-            bells,
+            calls,
             taken: 1,
             gone: 0,
             silent: 0,

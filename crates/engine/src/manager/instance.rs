@@ -121,7 +121,7 @@ impl Engine {
     #[must_use]
     pub fn guest_shape(&self, role: &str) -> Option<GuestShape> {
         let group = self.groups.get(&self.host.nf_named(role)?.group)?;
-        Some(GuestShape { regions: group.memories.len(), vectors: group.bells.len() + group.wakes.len() })
+        Some(GuestShape { regions: group.memories.len(), vectors: group.calls.len() + group.wakes.len() })
     }
 
     /// What an NF in a VM says of itself, if it has: heard once, and packets may come when it is ready. To be asked every
@@ -222,7 +222,7 @@ impl Engine {
             control: instance.control.as_fd(),
             table: instance.table.as_ref().map_or(group.publisher.as_fd(), |table| table.as_fd()),
             regions: group.memories.iter().map(|memory| memory.region().mapping().as_fd()).collect(),
-            workers: group.bells.iter().map(|bell| bell.as_fd()).collect(),
+            workers: group.calls.iter().map(AsFd::as_fd).collect(),
             stations: group.wakes.iter().map(|wake| wake.as_fd()).collect(),
         })
     }
@@ -271,7 +271,6 @@ fn make_link(
     let (to_nf, from_nf) = unsafe {
         (control.ring_to_nf(thread, number).producer(), control.ring_from_nf(thread, number).consumer())
     };
-    let (wake, bell) = (&group.wakes[station.index()], &group.bells[worker.index()]);
-    let (wake, bell) = (Arc::clone(wake), Arc::clone(bell));
-    Link::new(id, group.id(), role, station, memory.id, to_nf, from_nf, wake, bell, Arc::clone(control))
+    let wake = Arc::clone(&group.wakes[station.index()]);
+    Link::new(id, group.id(), role, station, memory.id, to_nf, from_nf, wake, Arc::clone(control))
 }

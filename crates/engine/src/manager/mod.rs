@@ -29,6 +29,7 @@ mod totals;
 mod view;
 
 use crate::bell::Ringer;
+use crate::hearing::Ear;
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, RoleId, WorkerId};
 use crate::link::MAX_LINKS;
 use crate::memory::Memory;
@@ -292,6 +293,7 @@ impl Engine {
                 idle: config.idle,
                 handoff,
                 wake,
+                ear: Ear::new().map_err(std::io::Error::from)?,
                 ringer: new_ringer(),
                 flows,
             };

@@ -4,24 +4,21 @@
 //! packets are likely to come: those that NFs have, and more from ports where the last ones came at a short interval. Else it
 //! soon sleeps, also because those whom it has just sent packets may be waiting for its core.
 //!
-//! It is woken early by whatever can wake it: the descriptors of ports that have one, and NFs that return packets, by an
-//! eventfd for each trust group. Ports that can only be asked, and NFs in VMs that poll, bound the sleep, and so do
-//! descriptors for which there is no place.
-//!
-//! Eventfds are asked by level and emptied, not watched for edges: a count that somebody keeps full wakes as well.
+//! It is woken early by whatever can wake it: the descriptors of ports that have one, the manager, and NFs that return
+//! packets. Ports that can only be asked, and NFs in VMs that poll, bound the sleep, and so do descriptors for which there is
+//! no place.
 
-use std::io::IoSliceMut;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use netvm_config::model::{Idle, MAX_GROUPS};
+use netvm_config::model::Idle;
 use netvm_region::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::ReadWriteFlags;
 
 use super::path::{Awaited, Path};
+use crate::hearing::Ear;
 use crate::ids::PortId;
 use crate::port::Arrival;
 
@@ -48,33 +45,13 @@ pub(super) struct Rest {
     nap: Duration,
     /// Wakes this worker: the manager's.
     wake: Arc<OwnedFd>,
-    /// The same, of each group that this worker has links to NFs of.
-    bells: Vec<Arc<OwnedFd>>,
+    /// NFs do.
+    ear: Ear,
 }
 
 impl Rest {
-    pub(super) fn new(idle: Idle, wake: Arc<OwnedFd>) -> Self {
-        Self {
-            idle,
-            since: None,
-            arrived: 0,
-            interval: u64::MAX,
-            nap: NAP,
-            wake,
-            bells: Vec::with_capacity(MAX_GROUPS),
-        }
-    }
-
-    /// Takes note of whose NFs can wake this worker, by the links that there are now.
-    #[cold]
-    pub(super) fn follow(&mut self, path: &Path) {
-        self.bells.clear();
-        let links = path.active.iter().filter_map(|id| path.links[id.index()].as_deref());
-        for link in links.filter(|link| !link.is_silent()) {
-            if !self.bells.iter().any(|bell| Arc::ptr_eq(bell, &link.bell)) {
-                self.bells.push(Arc::clone(&link.bell));
-            }
-        }
+    pub(super) fn new(idle: Idle, wake: Arc<OwnedFd>, ear: Ear) -> Self {
+        Self { idle, since: None, arrived: 0, interval: u64::MAX, nap: NAP, wake, ear }
     }
 
     /// Packets came in by a port in the turn that began at `now`.
@@ -136,13 +113,8 @@ impl Rest {
 
     fn sleep(&mut self, path: &Path, inputs: &[PortId], mut longest: Duration) {
         let mut fds: ArrayVec<PollFd<'_>, MOST> = ArrayVec::new();
-        // First, so that their places say which of them are to be emptied.
-        let bells = core::iter::once(&self.wake).chain(&self.bells);
-        for bell in bells.clone() {
-            if fds.try_push(PollFd::new(bell, PollFlags::IN)).is_err() {
-                longest = longest.min(self.nap);
-            }
-        }
+        fds.push(PollFd::new(&self.wake, PollFlags::IN));
+        fds.push(PollFd::new(&self.ear, PollFlags::IN));
         let devices = inputs.iter().filter_map(|port| path.ports[port.index()].as_ref());
         for device in devices.flat_map(|queue| queue.devices()) {
             let asked = match device.arrival() {
@@ -168,8 +140,13 @@ impl Rest {
         self.nap = (self.nap * 2).min(LONGEST_NAP);
         nap(&mut fds, longest);
         forget_errors(&fds);
-        for (bell, _) in bells.zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()) {
-            drain(bell.as_fd());
+        let [woken, called] = [0, 1].map(|n| fds.get(n).is_some_and(|fd| !fd.revents().is_empty()));
+        if woken {
+            // Back to zero.
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+        if called {
+            self.ear.heed();
         }
     }
 }
@@ -186,10 +163,4 @@ fn forget_errors(fds: &[PollFd<'_>]) {
         // Taking the error clears it. The port's link shows what happened.
         let _ = rustix::net::sockopt::socket_error(fd);
     }
-}
-
-/// Takes the wake-up count back to zero. NFs share the descriptor, and may have it in blocking mode, which must not hold here.
-fn drain(wake: BorrowedFd<'_>) {
-    let mut count = [0; 8];
-    let _ = rustix::io::preadv2(wake, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT);
 }

@@ -121,7 +121,6 @@ impl Worker {
                 let id = link.id;
                 path.links[id.index()] = Some(link);
                 path.active.push(id);
-                self.rest.follow(path);
             }
             Command::RemoveLink(id) => {
                 path.drain(&self.snapshot, id);
@@ -129,7 +128,6 @@ impl Worker {
                 path.flows.words.withdraw(id);
                 path.active.retain(|active| *active != id);
                 if let Some(old) = path.links[id.index()].take() {
-                    self.rest.follow(path);
                     self.tell(Event::Retired(Retired::Link(old)));
                 }
             }

@@ -39,6 +39,7 @@ pub(crate) mod transmit;
 
 use crate::bell::{Ringer, write};
 use crate::counters::{Stage, WorkerCounters};
+use crate::hearing::Ear;
 use crate::ids::{PortId, WorkerId};
 use crate::snapshot::Snapshot;
 pub use flow_page::FlowCounts;
@@ -65,6 +66,8 @@ pub(crate) struct Setup {
     pub(crate) handoff: Handoff,
     /// Wakes the worker; no NF has it.
     pub(crate) wake: Arc<OwnedFd>,
+    /// NFs wake it by this.
+    pub(crate) ear: Ear,
     /// Wakes others.
     pub(crate) ringer: Ringer,
     pub(crate) flows: Flows,
@@ -75,6 +78,7 @@ pub(crate) struct WorkerHandle {
     pub(crate) id: WorkerId,
     pub(crate) core: u32,
     pub(crate) counters: Arc<WorkerCounters>,
+    pub(crate) ear: Ear,
     wake: Arc<OwnedFd>,
     orders: Producer<Command>,
     events: Consumer<Event>,
@@ -87,7 +91,7 @@ impl WorkerHandle {
         let (orders, inbox) = RingBuffer::new(MAILBOX);
         let (outbox, events) = RingBuffer::new(MAILBOX);
         let counters = Arc::new(WorkerCounters::new());
-        let (id, core, wake) = (setup.id, setup.core, Arc::clone(&setup.wake));
+        let (id, core, wake, ear) = (setup.id, setup.core, Arc::clone(&setup.wake), setup.ear.clone());
         let shared = Arc::clone(&counters);
         let thread = Builder::new().name(format!("netvm-worker-{id}")).spawn(move || {
             settle_on(setup.core);
@@ -95,7 +99,7 @@ impl WorkerHandle {
             let _registered = eal.register_thread();
             Worker::new(setup, shared, inbox, outbox).run();
         })?;
-        Ok(Self { id, core, counters, wake, orders, events, thread: Some(thread) })
+        Ok(Self { id, core, counters, ear, wake, orders, events, thread: Some(thread) })
     }
 
     /// Sends an order; waits when the worker has a thousand to do already.
@@ -162,7 +166,7 @@ impl Worker {
             inputs: Vec::new(),
             inbox,
             outbox,
-            rest: Rest::new(setup.idle, setup.wake),
+            rest: Rest::new(setup.idle, setup.wake, setup.ear),
             sweeps: Sweeps::default(),
             batch: Batch::new(),
             found: Box::new(Found::new()),
