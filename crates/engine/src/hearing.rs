@@ -73,11 +73,11 @@ impl Drop for Call {
 mod tests {
     use std::time::Duration;
 
+    use netvm_bell::write;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
-    use crate::bell::write;
 
     fn is_called(ear: &Ear) -> bool {
         let mut fds = [PollFd::new(ear, PollFlags::IN)];

@@ -4,7 +4,6 @@
 //! ([`Engine::admit`]) and takes back what they had when they are gone. The packet path itself is in `worker`: one file
 //! for each stage.
 
-mod bell;
 mod counters;
 mod drop_reason;
 mod hearing;
@@ -13,7 +12,6 @@ mod limits;
 mod link;
 mod manager;
 mod memory;
-mod pace;
 mod policy;
 mod port;
 mod router;

@@ -3,12 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use netvm_bell::{Pace, Ringer, Wake};
 use netvm_region::{Control, clock};
 use netvm_ring::{Consumer, Producer};
 
-use crate::bell::Ringer;
 use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
-use crate::pace::{Pace, Wake};
 
 /// Links that an engine can have at a time.
 pub const MAX_LINKS: usize = 512;

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use netvm_bell::{Pace, Ringer};
 use netvm_config::model::Group;
 use netvm_region::{MAX_STATIONS, Pages, Region, RegionError, RegionSpec, RingRef, Table, TablePublisher};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::GroupError;
 use super::totals::RoleTotals;
-use crate::bell::Ringer;
 use crate::hearing::Call;
 use crate::ids::{GroupId, MemoryId, StationId};
 use crate::memory::Memory;
-use crate::pace::Pace;
 use crate::worker::WorkerHandle;
 
 /// Direct rings that a region has room for.

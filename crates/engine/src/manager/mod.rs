@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvm_bell::Ringer;
 use netvm_config::model::{Balance, EngineConfig, Host, NfConfig};
 use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Pages, RegionError, Sticky};
 use netvm_switch::TICKS_PER_SECOND;
@@ -28,7 +29,6 @@ mod shortened;
 mod totals;
 mod view;
 
-use crate::bell::Ringer;
 use crate::hearing::Ear;
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, RoleId, WorkerId};
 use crate::link::MAX_LINKS;
@@ -186,15 +186,15 @@ pub enum Notice {
         cells: u64,
     },
     /// A capture could not be read or written to its end; told when its port is closed. Or a guest was cut off: it has
-    /// taken back memory that it shares, or made netvm wait.
+    /// taken back memory that it shares, or was hung up on.
     PortFault {
         /// The port.
         port: PortId,
         /// What happened.
         fault: String,
     },
-    /// The kernel does not signal eventfds for this process: NFs are woken in a way in which a hostile one can make others
-    /// wait. Told once, at start.
+    /// The kernel does not signal eventfds for this process: NFs and guests are woken in a way in which a hostile one can make
+    /// others wait. Told once, at start.
     WakesMayWait {
         /// The kernel's answer, an errno.
         error: i32,

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use netvm_bell::Pace;
+
 use super::Worker;
 use super::flow_page::FlowPage;
 use super::sweep::{SweepOrder, Swept};
 use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::Link;
 use crate::memory::Memory;
-use crate::pace::Pace;
 use crate::port::PortQueue;
 use crate::snapshot::{Snapshot, put};
 

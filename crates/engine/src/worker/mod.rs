@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use dpdk::Batch;
+use netvm_bell::{Ringer, write};
 use netvm_config::model::Idle;
 use netvm_region::clock;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -37,7 +38,6 @@ pub(crate) mod sweep;
 mod switching;
 pub(crate) mod transmit;
 
-use crate::bell::{Ringer, write};
 use crate::counters::{Stage, WorkerCounters};
 use crate::hearing::Ear;
 use crate::ids::{PortId, WorkerId};

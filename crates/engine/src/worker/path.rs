@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use dpdk::Batch;
+use netvm_bell::{Pace, Ringer};
 use netvm_region::{MAX_PORTS, clock};
 use netvm_switch::{Policer, TICKS_PER_SECOND};
 
-use crate::bell::Ringer;
 use crate::counters::WorkerCounters;
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::{Link, MAX_LINKS};
 use crate::memory::Memory;
-use crate::pace::Pace;
 use crate::port::PortQueue;
 use crate::worker::handoff::Handoff;
 use crate::worker::lookup::Flows;

@@ -1,16 +1,16 @@
-//! What waking the NFs of a trust group may cost the thread that does it.
+//! What waking others may cost the thread that does it.
 //!
 //! Signalling an eventfd takes the kernel as long as there are who wait for it, and whoever shares one can wait for it with
-//! every descriptor and every epoll instance that it has: for 50 ms with a thousand. All NFs of a group share the group's
-//! eventfds, so wakes are charged to the group. Each is paid for with time before the next, the more of it the longer it
-//! took, so that they take no more than this of the thread's time:
+//! every descriptor and every epoll instance that it has: for 50 ms with a thousand. So wakes are charged to those who share
+//! the eventfds: the NFs of a trust group, or a guest. Each is paid for with time before the next, the more of it the longer
+//! it took, so that they take no more than this of the thread's time:
 //!
 //! ```text
 //!   one takes, in µs    up to 16     32    100    400   800 and more
 //!   share of the time     25 %    12.5 %   4 %    1 %      0.5 %
 //! ```
 //!
-//! Wakes of an honest group take some µs. [`CREDIT_MICROS`] let it have many at once, and bear an interrupt now and then.
+//! Wakes of honest ones take some µs. [`CREDIT_MICROS`] let them have many at once, and bear an interrupt now and then.
 //!
 //! The clock says how long a wake took, or others used the core meanwhile, such as who was woken. So one that seems long is
 //! not charged, but for a while those after it are measured by the thread's own CPU time, which is a system call. That while
@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use netvm_region::clock;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bell::Ringer;
+use crate::ringer::Ringer;
 
 /// How many times as long as it took a wake is paid for: at least, and at most.
 const LEAST: u64 = 4;
@@ -30,28 +30,29 @@ const MOST: u64 = 200;
 const MICROS_PER_TIME: u64 = 4;
 /// What seems to take longer is not charged, and measured the next time.
 const SHORT_MICROS: u64 = LEAST * MICROS_PER_TIME;
-/// What no honest group's wake takes of a thread's own time.
+/// What waking honest ones does not take of a thread's own time.
 const COSTLY_MICROS: u64 = 100;
-/// A group may be so far behind with paying. An NF that sleeps looks by itself after as long.
+/// They may be so far behind with paying. An NF that sleeps looks by itself after as long.
 const CREDIT_MICROS: u64 = 100_000;
 /// Longest time that one wake is paid for.
 const LONGEST_MICROS: u64 = 60_000_000;
 
 /// What became of a wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub enum Wake {
+    /// Made.
     Made,
-    /// Made, and it took what no honest group's does.
+    /// Made, and it took what waking honest ones does not.
     Costly,
-    /// Not made; it can be before the NF looks by itself.
+    /// Not made; it can be before an NF looks by itself.
     Later,
-    /// Not made: the NF looks by itself before it could be.
+    /// Not made: an NF looks by itself before it could be.
     Omitted,
 }
 
-/// When one thread may wake NFs of one group. Times are in cycles.
+/// When one thread may wake those who share some eventfds. Times are in cycles.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     micro: u64,
     /// When everything is paid for.
     paid: u64,
@@ -59,14 +60,22 @@ pub(crate) struct Pace {
     measured: u64,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Pace {
-    pub(crate) fn new() -> Self {
+    /// They may be woken at once.
+    #[must_use]
+    pub fn new() -> Self {
         Self { micro: clock::cycles_in_micros(1).max(1), paid: 0, measured: 0 }
     }
 
-    /// Wakes who sleeps on one of the group's eventfds, if it may be done now.
+    /// Wakes whoever sleeps on one of them, if it may be done now.
     #[cold]
-    pub(crate) fn ring(&mut self, ringer: &Ringer, bell: &impl AsFd) -> Wake {
+    pub fn ring(&mut self, ringer: &Ringer, bell: &impl AsFd) -> Wake {
         let start = clock::cycles();
         if let Some(refusal) = self.refusal(start) {
             return refusal;

@@ -1,4 +1,4 @@
-//! Waking NFs by eventfds that they share, without ever waiting for them.
+//! Signalling eventfds that others share, without ever waiting for them.
 //!
 //! Whoever shares an eventfd can fill its count and put it into blocking mode, at any time. A write then waits until
 //! somebody reads it, and no write to an eventfd can be told not to. The kernel's own way to signal one cannot wait: it takes
@@ -30,16 +30,16 @@ const EVENTS: usize = 128;
 /// `struct io_event`, which nobody looks into.
 type Event = [u64; 4];
 
-/// What one thread wakes NFs with.
+/// What one thread wakes others with.
 #[derive(Debug)]
-pub(crate) struct Ringer(Option<Requests>);
+pub struct Ringer(Option<Requests>);
 
 impl Ringer {
     /// Has the kernel signal eventfds.
     ///
     /// # Errors
     /// The kernel's answer where it does not do that, or not for this process.
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub fn new() -> Result<Self, Errno> {
         let requests = Requests::new()?;
         let trial = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         requests.signal(trial.as_fd())?;
@@ -48,14 +48,15 @@ impl Ringer {
         Ok(Self(Some(requests)))
     }
 
-    /// Writes to eventfds, and waits if an NF will have it so: for want of [`Ringer::new`].
-    pub(crate) const fn that_writes() -> Self {
+    /// Writes to eventfds, and waits if those who share them will have it so: for want of [`Ringer::new`].
+    #[must_use]
+    pub const fn that_writes() -> Self {
         Self(None)
     }
 
     /// Wakes whoever sleeps on an eventfd. If it cannot be done, nobody is there, or they look by themselves before long.
     #[cold]
-    pub(crate) fn ring(&self, bell: &impl AsFd) {
+    pub fn ring(&self, bell: &impl AsFd) {
         match &self.0 {
             Some(requests) => {
                 let _ = requests.signal(bell.as_fd());
@@ -65,9 +66,9 @@ impl Ringer {
     }
 }
 
-/// Wakes whoever sleeps on an eventfd that no NF has. A full count (EAGAIN) wakes as well; any other error means that there
+/// Wakes whoever sleeps on an eventfd that nobody else has. A full count (EAGAIN) wakes as well; any other error means that there
 /// is nobody.
-pub(crate) fn write(bell: &impl AsFd) {
+pub fn write(bell: &impl AsFd) {
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
