@@ -130,8 +130,15 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     if request == RESET_OWNER {
         return sys::NETVM_VHOST_PASS_OVER;
     }
-    shrunk::message(device, is_memory);
-    if is_locked(request) && !suspend(device, request) { refused } else { sys::NETVM_VHOST_HANDLE }
+    shrunk::message(device);
+    if is_locked(request) && !suspend(device, request) {
+        return refused;
+    }
+    if is_memory {
+        // Until now somebody may have been inside, and found a page missing.
+        shrunk::forget_pieces(device);
+    }
+    sys::NETVM_VHOST_HANDLE
 }
 
 /// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks, and

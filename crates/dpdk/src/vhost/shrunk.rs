@@ -125,10 +125,14 @@ fn interrupted() -> bool {
     io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
 }
 
-/// This thread begins to handle a message of a device. If it brings new memory, the old is gone afterwards.
-pub(super) fn message(device: i32, brings_memory: bool) {
+/// This thread begins to handle a message of a device.
+pub(super) fn message(device: i32) {
     HANDLED.set(device);
-    if let Some(memory) = memory(device).filter(|_| brings_memory) {
+}
+
+/// The message takes the device's memory away, which nobody uses any more.
+pub(super) fn forget_pieces(device: i32) {
+    if let Some(memory) = memory(device) {
         memory.forget();
     }
 }
@@ -253,7 +257,7 @@ mod tests {
         assert!(!CLOSED.lock().unwrap().contains(&1001));
         // Memory that is known to nobody yet, met while a message is handled.
         let start = missing(1 << 20);
-        message(1001, true);
+        message(1001);
         // SAFETY: as above.
         assert_eq!(unsafe { start.read_volatile() }, 0);
         handled();
