@@ -21,6 +21,7 @@
 #include <rte_vhost_async.h>
 
 #include "lane.h"
+#include "vring.h"
 
 #define CHANNEL 0
 #define REAPED 64
@@ -267,11 +268,13 @@ now_ns(void)
 }
 
 int
-netvm_copier_end(int device, int copier, int locked)
+netvm_copier_end(int device, int copier, int locked, uint64_t *told)
 {
 	int vring, vrings = rte_vhost_get_vring_num(device);
 	int64_t end = now_ns() + PATIENCE_NS;
 
+	*told = 0;
+	netvm_vring_takes_told();
 	for (vring = 0; vring < vrings; vring += 2) {
 		while (under_way(device, vring, locked) > 0) {
 			clear(device, vring, copier, locked);
@@ -282,10 +285,11 @@ netvm_copier_end(int device, int copier, int locked)
 				rte_mempool_walk(reclaim_pool, &own);
 				return -ETIMEDOUT;
 			}
-			/* Not asleep: a thread that sleeps while it clears is taken for one that a guest keeps. */
 			if (under_way(device, vring, locked) > 0)
 				sched_yield();
 		}
+		if (netvm_vring_takes_told() && vring / 2 < NETVM_VHOST_MAX_PAIRS)
+			*told |= 1ULL << (vring / 2);
 		unregister(device, vring, locked);
 	}
 	return 0;

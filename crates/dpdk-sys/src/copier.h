@@ -52,9 +52,10 @@ uint64_t netvm_copier_begin(int device, int locked);
 
 /**
  * Ends that, after what is under way; frees its mbufs. -ETIMEDOUT if that takes longer than a second: the copier has been
- * stopped then, all its mbufs are back, and it must not be used any more.
+ * stopped then, all its mbufs are back, and it must not be used any more. Sets a bit of `told` for each queue pair whose
+ * guest wants to be told of what has been copied.
  */
-int netvm_copier_end(int device, int copier, int locked);
+int netvm_copier_end(int device, int copier, int locked, uint64_t *told);
 
 /**
  * As netvm_vhost_send, but the packets are copied later, in order; those that the device has no room for are copied at

@@ -101,9 +101,6 @@ uint32_t netvm_vhost_memory(int device, struct netvm_vhost_piece pieces[NETVM_VH
 /** The eventfd by which a guest tells of a vring, or a negative number. */
 int netvm_vhost_kick(int device, uint16_t vring);
 
-/** The descriptor by which a guest is told of a vring, or a negative number. */
-int netvm_vhost_call(int device, uint16_t vring);
-
 /** Copies packets out of a transmit ring into mbufs of the pool; at most NETVM_VHOST_BURST. */
 uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs,
 	uint16_t count);

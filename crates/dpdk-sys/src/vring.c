@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 
 #include <linux/virtio_config.h>
 #include <linux/virtio_net.h>
@@ -36,6 +35,8 @@ struct lane {
 	uint16_t told;
 	bool is_told;
 };
+
+static __thread int to_be_told;
 
 /* Where guests' memory is, by device. */
 static struct rte_vhost_memory *memories[NETVM_VHOST_MAX_DEVICES];
@@ -306,7 +307,22 @@ fill(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool pack
 	return done;
 }
 
-/* Lets the guest see what has been given back, and tells it if it wants to be told. */
+void
+netvm_vring_tell(void)
+{
+	to_be_told = 1;
+}
+
+int
+netvm_vring_takes_told(void)
+{
+	int told = to_be_told;
+
+	to_be_told = 0;
+	return told;
+}
+
+/* Lets the guest see what has been given back, and finds out whether it wants to be told. */
 static void
 publish(struct ring *ring, struct lane *lane, bool packed)
 {
@@ -323,7 +339,7 @@ publish(struct ring *ring, struct lane *lane, bool packed)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	wanted = packed ? wants_to_be_told_packed(ring, before, is_told) : wants_to_be_told_split(ring, before, is_told);
 	if (wanted && ring->at.callfd >= 0)
-		eventfd_write(ring->at.callfd, 1);
+		netvm_vring_tell();
 }
 
 static bool

@@ -28,6 +28,15 @@ void netvm_vring_forget(int device);
  */
 uint16_t netvm_vring_fill(int device, uint16_t vring, struct rte_mbuf *const *mbufs, uint16_t count);
 
+/**
+ * The guest of a ring wants to be told of what this thread has just done there: by netvm_vring_fill, or by a call of the
+ * library. Nobody has told it.
+ */
+void netvm_vring_tell(void);
+
+/** Whether that was so since the last call of this, by this thread. */
+int netvm_vring_takes_told(void);
+
 /** Whether a guest is to tell of what it puts into a ring, of either kind. */
 void netvm_vring_notify(int device, uint16_t vring, int enable);
 

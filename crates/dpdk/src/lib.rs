@@ -65,6 +65,6 @@ pub use port::{Link, Port, PortInfo, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ring::{RingConsumer, RingError, RingProducer, ring};
 pub use vhost::{
-    Accepts, BAR as VHOST_BAR, CopierStatus, Refusal as VhostRefusal, VhostError, VhostMode, VhostOptions,
-    VhostPort, VhostQueue, VhostStatus,
+    Accepts, CopierStatus, Refusal as VhostRefusal, VhostError, VhostMode, VhostOptions, VhostPort,
+    VhostQueue, VhostStatus,
 };

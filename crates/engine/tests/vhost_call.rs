@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/crowd.rs"]
+mod crowd;
 #[path = "support/rogue.rs"]
 mod rogue;
 #[path = "support/rogues.rs"]
@@ -14,11 +16,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crowd::{cost_of, crowd};
 use dpdk::vhost_user::SET_VRING_CALL;
 use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
 use rogue::Rogue;
-use rogues::{ROGUE, SOON, VERSION_1, fault, is_up, rig, socket, told, view};
+use rogues::{ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, socket, told, view};
 use rustix::event::{EventfdFlags, eventfd};
 use support::Rig;
 
@@ -79,41 +82,22 @@ fn connect(path: &Path, ring: u64, fd: &OwnedFd) -> Rogue {
     rogue
 }
 
-/// What a full eventfd for a ring does to others.
+/// What a full eventfd for a ring does to anybody.
 fn full_count(name: &str, dma: VhostDma, ring: u64) {
     let path = socket(name);
-    // Where an engine copies, what is under way when the rogue leaves is told of, too.
-    let most = if dma == VhostDma::Off { 1 } else { 2 };
     let Some(mut rig) = rig(&path, dma) else { return };
     let fd = full_eventfd();
     let rogue = connect(&path, ring, &fd);
-    let silence = longest_silence(&mut rig, |engine| fault(engine).is_some());
-    let since = Instant::now();
-    println!("{name}: nothing was sent for {silence:?}");
-    assert!(silence < Duration::from_secs(1), "{silence:?}");
-    assert!(fault(&rig.engine).unwrap().contains("made netvm wait"), "{}", rig.story());
-    // Nobody looks at its rings any more.
-    let used = rogue.used(ring);
-    assert!(used > 0 && !is_up(&rig.engine, ROGUE));
-    rogue.offer(ring, 2);
-    longest_silence(&mut rig, |_| true);
-    assert_eq!(rogue.used(ring), used);
-    drop(rogue);
-    // Nor can it do the same again at once, and others come in after a while.
-    let mut tries = 0;
-    let in_again = rig.until(SOON, |engine| {
-        let mut rogue = connect(&path, 1 - ring, &own_eventfd());
-        let start = Instant::now();
-        let is_in = |rogue: &Rogue| is_up(engine, ROGUE) && rogue.used(1 - ring) > 0;
-        while !rogue.is_alone() && start.elapsed() < Duration::from_secs(1) && !is_in(&rogue) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        tries += 1;
-        is_in(&rogue)
-    });
-    assert!(in_again && tries > 1 && since.elapsed() > Duration::from_secs(8), "{tries} {}", rig.story());
-    assert_eq!(fault(&rig.engine), None);
-    assert!((1..=most).contains(&told(&rig)), "{}", told(&rig));
+    for turn in 1..=9 {
+        assert!(rig.until(SOON, |_| rogue.used(ring) == 256 * turn), "{}", rig.story());
+        rogue.offer(ring, turn + 1);
+        assert!(goes_on(&mut rig));
+    }
+    assert!(is_up(&rig.engine, ROGUE) && fault(&rig.engine).is_none() && told(&rig) == 0, "{}", rig.story());
+    // It was told.
+    let mut count = [0; 8];
+    rustix::io::read(&fd, &mut count).unwrap();
+    assert_eq!(u64::from_ne_bytes(count), u64::MAX);
 }
 
 #[test]
@@ -129,6 +113,41 @@ fn nor_when_packets_are_taken() {
 #[test]
 fn nor_when_a_dma_engine_has_copied() {
     full_count("call-dma", VhostDma::Device("dma_skeleton0".to_owned()), 0);
+}
+
+#[test]
+fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
+    let path = socket("call-crowd");
+    let mut rig = rig(&path, VhostDma::Off).unwrap();
+    let fd = own_eventfd();
+    let rogue = connect(&path, 0, &fd);
+    let mut turn = 1u16;
+    let mut tell = |rig: &mut Rig, time: Duration, enough: u64| {
+        let (start, before, mut calls) = (Instant::now(), rig.sent(1), 0);
+        while start.elapsed() < time && calls < enough {
+            let offered = turn.wrapping_mul(256);
+            if rogue.used(0) == offered {
+                turn = turn.wrapping_add(1);
+                rogue.offer(0, turn % 256);
+            }
+            rig.engine.service();
+            let mut count = [0; 8];
+            if rustix::io::read(&fd, &mut count).is_ok() {
+                calls += u64::from_ne_bytes(count);
+            }
+        }
+        let others = (rig.sent(1) - before) as f64 / start.elapsed().as_secs_f64();
+        println!("{calls} calls, {others:.0} packets in a second");
+        calls
+    };
+    assert!(tell(&mut rig, SOON, 100) >= 100, "{}", rig.story());
+    let crowd = crowd(fd.as_fd(), 100, 200);
+    let cost = cost_of(fd.as_fd());
+    let time = Duration::from_secs(3);
+    let calls = tell(&mut rig, time, u64::MAX);
+    assert!(calls > 0 && cost * (calls as u32) < time / 20, "{calls} calls of {cost:?}");
+    drop(crowd);
+    assert!(tell(&mut rig, SOON, 100) >= 100, "{}", rig.story());
 }
 
 /// A guest that is to be told by what is no eventfd.

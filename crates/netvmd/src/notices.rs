@@ -61,7 +61,7 @@ impl Reclaims {
             }
             Notice::WakesMayWait { error } => {
                 tracing::warn!(
-                    "NFs are woken by writing to eventfds, as io_setup(2) fails: {} (is fs.aio-max-nr used up, or a system call filter in the way?); a hostile NF can make workers wait",
+                    "NFs and guests are woken by writing to eventfds, as io_setup(2) fails: {} (is fs.aio-max-nr used up, or a system call filter in the way?); a hostile one can make workers wait",
                     std::io::Error::from_raw_os_error(error)
                 );
             }

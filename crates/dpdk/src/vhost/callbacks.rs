@@ -8,7 +8,7 @@ use dpdk_sys as sys;
 
 use super::gate::{quiesce, quiesce_within};
 use super::guests::{self, Guests, MAX_PAIRS, lock};
-use super::{VhostMode, flights, shrunk};
+use super::{VhostMode, calls, flights, shrunk};
 use crate::vhost_user::{
     NET_SET_MTU, RESET_OWNER, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_VRING_ADDR,
     SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
@@ -78,7 +78,7 @@ extern "C" fn left(device: c_int) {
         });
         quiesce(&guests.gates);
         if let Some(flights) = &guests.flights {
-            guests.visit(|| flights.end(device, false));
+            flights.end(device, false);
         }
     }
 }
@@ -88,7 +88,7 @@ extern "C" fn gone(device: c_int) {
         guests.change(device, |devices, place| {
             devices.remove(place);
         });
-        lock(&guests.relayed).retain(|other| *other != device);
+        lock(&guests.relayed).retain(|(other, _)| *other != device);
     }
     shrunk::handled();
     forget(device);
@@ -97,6 +97,7 @@ extern "C" fn gone(device: c_int) {
 /// The device's memory is gone; nobody is inside any more.
 fn forget(device: c_int) {
     shrunk::forget(device);
+    calls::forget(device);
     // SAFETY: nobody fills its rings.
     unsafe { sys::netvm_vring_forget(device) };
 }
@@ -123,9 +124,11 @@ const fn is_locked(request: u32) -> bool {
 extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     let is_memory = request == SET_MEM_TABLE;
     let refused = if is_memory { sys::NETVM_VHOST_REFUSE_MEMORY } else { sys::NETVM_VHOST_REFUSE };
-    if !of(device).is_some_and(|guests| lock(&guests.relayed).contains(&device)) {
-        return refused;
-    }
+    let coming = of(device).and_then(|guests| {
+        let relayed = lock(&guests.relayed);
+        relayed.iter().find(|(other, _)| *other == device).map(|(_, coming)| Arc::clone(coming))
+    });
+    let Some(coming) = coming else { return refused };
     // Once used to reset what only the front-end knows; to be ignored (vhost-user, "Front-end message types").
     if request == RESET_OWNER {
         return sys::NETVM_VHOST_PASS_OVER;
@@ -137,6 +140,9 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     if is_memory {
         // Until now somebody may have been inside, and found a page missing.
         shrunk::forget_pieces(device);
+    }
+    if request == SET_VRING_CALL {
+        coming.install(device);
     }
     sys::NETVM_VHOST_HANDLE
 }
@@ -164,7 +170,7 @@ fn suspend(device: c_int, request: u32) -> bool {
         return false;
     }
     if ends {
-        guests.visit(|| flights.end(device, true));
+        flights.end(device, true);
     }
     true
 }

@@ -9,7 +9,7 @@
 use std::ffi::CStr;
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::fstat;
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
@@ -76,7 +76,7 @@ fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
     let done = unsafe { libc::dup3(library.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
     (done == fd.as_raw_fd()).then(|| {
         taken().push(inode);
-        (Relay { front, back }, Taken(inode))
+        (Relay { front, back, coming: Arc::default() }, Taken(inode))
     })
 }
 

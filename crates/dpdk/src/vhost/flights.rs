@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dpdk_sys as sys;
 
-use super::CopierStatus;
+use netvm_bell::Ringer;
+
+use super::{CopierStatus, calls};
 use crate::Copier;
 use crate::vhost_user::{
     SET_FEATURES, SET_MEM_TABLE, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_ENABLE, SET_VRING_KICK,
@@ -36,11 +38,12 @@ pub(super) struct Flights {
     copier: Copier,
     /// It has not finished in time, and was stopped.
     stuck: AtomicBool,
+    ringer: Ringer,
 }
 
 impl Flights {
-    pub(super) const fn new(copier: Copier) -> Self {
-        Self { copier, stuck: AtomicBool::new(false) }
+    pub(super) fn new(copier: Copier) -> Self {
+        Self { copier, stuck: AtomicBool::new(false), ringer: calls::ringer() }
     }
 
     pub(super) fn status(&self) -> CopierStatus {
@@ -60,14 +63,18 @@ impl Flights {
         unsafe { sys::netvm_copier_begin(device, locked.into()) }
     }
 
-    /// Waits for what is under way, and sends the copier away. If not `locked`, nobody moves packets.
+    /// Waits for what is under way, tells the guest of it, and sends the copier away. If not `locked`, nobody moves packets.
     pub(super) fn end(&self, device: i32, locked: bool) {
         if self.stuck.load(Ordering::Relaxed) {
             return;
         }
+        let mut told = 0;
         // SAFETY: as above.
-        if unsafe { sys::netvm_copier_end(device, self.copier.number(), locked.into()) } != 0 {
+        if unsafe { sys::netvm_copier_end(device, self.copier.number(), locked.into(), &raw mut told) } != 0 {
             self.stuck.store(true, Ordering::Relaxed);
+        }
+        for pair in (0..64).filter(|pair| told >> pair & 1 == 1) {
+            calls::tell(&self.ringer, device, 2 * pair);
         }
     }
 }

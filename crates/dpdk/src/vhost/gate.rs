@@ -11,15 +11,11 @@
 //! both sides. The server's is `membarrier(2)`, which makes every thread of the process pass a full fence, so that the
 //! owner's can be one for the compiler alone: an entry costs two stores and a load of lines that nobody else writes. Where
 //! the kernel has no `membarrier`, the owner's is a real one.
-//!
-//! `busy` is more than a flag: see `stall`.
 
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use dpdk_sys as sys;
-
-use super::stall::Stay;
 
 /// What an owner needs to know to move packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +57,7 @@ const PAUSED: u64 = 1 << 8;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Gate {
-    pub(super) busy: Stay,
+    busy: AtomicBool,
     state: AtomicU64,
     /// The queue pairs to receive by, a bit each. The library refuses those that the device does not have.
     receive_pairs: AtomicU64,
@@ -89,7 +85,7 @@ impl Gate {
     /// Does something with the device if the gate is open: its pass and the pairs to receive by. For the owner of the queue.
     #[inline(always)]
     pub(super) fn enter<R>(&self, fenced: bool, inside: impl FnOnce(Pass, u64) -> R) -> Option<R> {
-        self.busy.begin();
+        self.busy.store(true, Ordering::Relaxed);
         if fenced {
             fence(Ordering::SeqCst);
         } else {
@@ -97,7 +93,7 @@ impl Gate {
         }
         let pass = Pass::from_word(self.state.load(Ordering::Acquire));
         let result = pass.map(|pass| inside(pass, self.receive_pairs.load(Ordering::Relaxed)));
-        self.busy.end();
+        self.busy.store(false, Ordering::Release);
         result
     }
 
@@ -125,7 +121,7 @@ pub(super) fn quiesce_within(gates: &[Gate], looks: u32) -> bool {
     heavy_fence();
     for gate in gates {
         let mut tries = 0;
-        while gate.busy.is_inside() {
+        while gate.busy.load(Ordering::Acquire) {
             if tries == looks {
                 return false;
             }

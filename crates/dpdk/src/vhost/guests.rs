@@ -4,16 +4,15 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use dpdk_sys as sys;
 
+use super::calls::Coming;
 use super::connection::Taken;
 use super::flights::Flights;
 use super::gate::{Gate, Pass};
 use super::relay::Relay;
-use super::stall::{self, Stay};
-use super::{Accepts, BAR, Refusal, VhostMode, VhostStatus, connection};
+use super::{Accepts, Refusal, VhostMode, VhostStatus, connection};
 use crate::Copier;
 
 pub(super) const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
@@ -31,8 +30,6 @@ pub(super) struct Device {
     pub(super) ready: bool,
     /// It has taken back memory that it shares.
     pub(super) shrunk: bool,
-    /// It has had a thread wait where the guest is told of packets.
-    blocking: bool,
     /// A message about its memory or rings is being handled.
     pub(super) suspended: bool,
     pub(super) accepts: u8,
@@ -45,7 +42,7 @@ pub(super) struct Device {
 
 impl Device {
     const fn usable(&self) -> bool {
-        self.ready && !self.shrunk && !self.blocking
+        self.ready && !self.shrunk
     }
 }
 
@@ -64,14 +61,8 @@ pub(crate) struct Guests {
     pub(super) flights: Option<Flights>,
     /// How often a guest has shrunk its memory.
     pub(super) shrinks: AtomicU32,
-    /// How often a guest has had a thread wait.
-    pub(super) stalls: AtomicU32,
-    /// Until when no guest is let in after one has.
-    barred: Mutex<Option<Instant>>,
-    /// Where threads are that tell guests of packets outside of the gates.
-    visits: Mutex<Vec<Arc<Stay>>>,
-    /// Devices whose connection is not the library's any more.
-    pub(super) relayed: Mutex<Vec<i32>>,
+    /// Devices whose connection is not the library's any more, with what their guests are to be told by.
+    pub(super) relayed: Mutex<Vec<(i32, Arc<Coming>)>>,
     /// How many threads stand between guests and the library.
     relays: AtomicUsize,
     pub(super) refused: Mutex<Refused>,
@@ -108,9 +99,6 @@ impl Guests {
             epoch: AtomicU16::new(0),
             flights: copier.map(Flights::new),
             shrinks: AtomicU32::new(0),
-            stalls: AtomicU32::new(0),
-            barred: Mutex::default(),
-            visits: Mutex::default(),
             relayed: Mutex::default(),
             relays: AtomicUsize::new(0),
             refused: Mutex::default(),
@@ -129,7 +117,6 @@ impl Guests {
             let refused = lock(&self.refused);
             return VhostStatus {
                 shrunk: devices.iter().any(|device| device.shrunk),
-                blocking: self.is_barred() || devices.iter().any(|device| device.blocking),
                 refused: refused.last.clone().filter(|_| refused.holds),
                 ..VhostStatus::default()
             };
@@ -137,7 +124,6 @@ impl Guests {
         VhostStatus {
             connected: true,
             shrunk: false,
-            blocking: false,
             refused: None,
             queue_pairs: (device.receiving | device.sending).count_ones() as u16,
             accepts: Accepts::from_bits(device.accepts),
@@ -157,7 +143,6 @@ impl Guests {
                 number,
                 ready: false,
                 shrunk: false,
-                blocking: self.is_barred(),
                 suspended: false,
                 accepts: 0,
                 copied: 0,
@@ -183,31 +168,31 @@ impl Guests {
             });
             gate.set(open, pairs);
         }
-        stall::wake();
     }
 
     /// Takes a new device's connection from the library; whether that could be done. If not, it is hung up on.
     pub(super) fn relay(self: &Arc<Self>, number: i32) -> bool {
         let connection = connection::take(&self.path, self.mode);
         let has_room = self.relays.fetch_add(1, Ordering::Relaxed) < MOST_RELAYS;
-        let is_begun = connection.filter(|_| has_room).is_some_and(|connection| self.begin_relay(connection));
-        if is_begun {
-            lock(&self.relayed).push(number);
+        let begun = connection.filter(|_| has_room).and_then(|connection| self.begin_relay(connection));
+        let is_begun = begun.is_some();
+        if let Some(coming) = begun {
+            lock(&self.relayed).push((number, coming));
         } else {
             self.relays.fetch_sub(1, Ordering::Relaxed);
         }
         is_begun
     }
 
-    fn begin_relay(self: &Arc<Self>, (relay, taken): (Relay, Taken)) -> bool {
-        let guests = Arc::clone(self);
+    fn begin_relay(self: &Arc<Self>, (relay, taken): (Relay, Taken)) -> Option<Arc<Coming>> {
+        let (guests, coming) = (Arc::clone(self), Arc::clone(&relay.coming));
         let run = move || {
-            relay.run(|| guests.is_barred(), |why| guests.refuse(why));
+            relay.run(|why| guests.refuse(why));
             drop(taken);
             guests.relays.fetch_sub(1, Ordering::Relaxed);
         };
         // Without a thread both ends are closed.
-        std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).is_ok()
+        std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).ok().map(|_| coming)
     }
 
     fn refuse(&self, why: Refusal) {
@@ -235,38 +220,6 @@ impl Guests {
             *lock(kicks) = Arc::default();
             gate.set(None, 0);
         }
-    }
-
-    fn is_barred(&self) -> bool {
-        lock(&self.barred).is_some_and(|end| Instant::now() < end)
-    }
-
-    /// Cuts off whoever is connected, and lets nobody in for a while: who may do again at once what it did could have
-    /// workers wait for most of the time.
-    fn bar(&self) {
-        let mut devices = lock(&self.devices);
-        *lock(&self.barred) = Some(Instant::now() + BAR);
-        devices.iter_mut().for_each(|device| device.blocking = true);
-        self.stalls.fetch_add(1, Ordering::Relaxed);
-        self.close_gates();
-    }
-
-    /// Where threads may be made to wait.
-    fn each_stay(&self, mut look: impl FnMut(&Stay)) {
-        self.gates.iter().for_each(|gate| look(&gate.busy));
-        lock(&self.visits).iter().for_each(|stay| look(stay));
-    }
-
-    /// Does what may tell guests of packets, outside of the gates.
-    pub(super) fn visit<R>(&self, inside: impl FnOnce() -> R) -> R {
-        let stay = Arc::new(Stay::default());
-        lock(&self.visits).push(Arc::clone(&stay));
-        stay.begin();
-        stall::wake();
-        let result = inside();
-        stay.end();
-        lock(&self.visits).retain(|other| !Arc::ptr_eq(other, &stay));
-        result
     }
 }
 
@@ -308,28 +261,6 @@ pub(super) fn by_path(path: &CStr) -> Option<Arc<Guests>> {
 pub(super) fn close(device: i32) {
     for guests in lock(&SERVED).iter() {
         guests.cut_off(device);
-    }
-}
-
-/// Whether anybody may be made to wait by a guest.
-pub(super) fn is_used() -> bool {
-    lock(&SERVED).iter().any(|guests| {
-        let mut used = guests.gates.iter().any(|gate| gate.glance().is_some());
-        guests.each_stay(|stay| used |= stay.is_inside());
-        used
-    })
-}
-
-/// Frees those who are, and bars their guests.
-pub(super) fn look() {
-    let served = lock(&SERVED).clone();
-    for guests in served {
-        let mut stalled = false;
-        guests.each_stay(|stay| stalled |= stay.is_stalled());
-        if stalled {
-            guests.bar();
-            guests.each_stay(Stay::free);
-        }
     }
 }
 

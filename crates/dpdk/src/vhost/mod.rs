@@ -9,6 +9,7 @@
 //! those that move packets keep out of each other's way is in `gate`; what it is told by guests has gone through `relay`.
 
 mod callbacks;
+mod calls;
 mod connection;
 mod descriptors;
 mod flights;
@@ -19,7 +20,6 @@ mod protocol;
 mod queue;
 mod relay;
 mod shrunk;
-mod stall;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use dpdk_sys as sys;
 
@@ -123,9 +122,6 @@ pub enum VhostError {
     },
 }
 
-/// For how long no guest is let in after one has had netvm wait where it is told of packets.
-pub const BAR: Duration = Duration::from_secs(10);
-
 /// Why a guest was hung up on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -149,9 +145,6 @@ pub struct VhostStatus {
     /// It has taken back memory that it shares (its file is shorter than what was mapped). It is cut off until it connects
     /// again.
     pub shrunk: bool,
-    /// It has handed over a descriptor to be told of packets by that nobody can write to without waiting. It is cut off until
-    /// it connects again, which it may after [`BAR`].
-    pub blocking: bool,
     /// Nobody is there, and who was there last was hung up on, for this.
     pub refused: Option<Refusal>,
     /// Queue pairs that it uses.
@@ -184,9 +177,7 @@ impl VhostPort {
         if options.queues == 0 || u32::from(options.queues) > sys::NETVM_VHOST_MAX_PAIRS {
             return Err(VhostError::Queues { path, queues: options.queues });
         }
-        let watched = stall::Watched { is_used: guests::is_used, look: guests::look };
-        let watching = shrunk::watch(guests::close).and_then(|()| stall::watch(watched));
-        if let Err(errno) = watching {
+        if let Err(errno) = shrunk::watch(guests::close) {
             return Err(VhostError::Watch { path, errno });
         }
         connection::prepare();
@@ -238,12 +229,6 @@ impl VhostPort {
     #[must_use]
     pub fn shrinks(&self) -> u32 {
         self.0.guests.shrinks.load(Ordering::Relaxed)
-    }
-
-    /// How often one has had netvm wait where it is told of packets.
-    #[must_use]
-    pub fn stalls(&self) -> u32 {
-        self.0.guests.stalls.load(Ordering::Relaxed)
     }
 
     /// How often a guest has been hung up on, not counting those that followed on another, and for what the last time.

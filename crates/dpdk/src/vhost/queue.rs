@@ -9,6 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use dpdk_sys as sys;
 
 use super::Served;
+use super::calls::Caller;
 use super::forecast::Forecast;
 use super::gate::{Gate, Pass};
 use crate::{Batch, Pool};
@@ -55,6 +56,7 @@ pub struct VhostQueue {
     telling: bool,
     /// Between being asked and being waited for: the pairs that have not been found empty since, a bit each.
     unseen: Option<u64>,
+    caller: Caller,
     copier: Option<i32>,
     /// The pairs to which packets may be under way by the copier, a bit each.
     copying: u64,
@@ -74,6 +76,7 @@ impl VhostQueue {
             kicks: Arc::default(),
             telling: false,
             unseen: None,
+            caller: Caller::new(),
             copier,
             copying: 0,
             _one_thread: PhantomData,
@@ -97,10 +100,13 @@ impl VhostQueue {
         let most = most.min(room) as u16;
         let (turn, quiet) = (self.turn, self.quiet);
         let (mut known, mut telling) = (quiet, self.telling);
-        let forecast = &mut self.forecast;
+        let (forecast, caller) = (&mut self.forecast, &mut self.caller);
         // As many gates as queues have been made.
         let gate = &self.served.guests.gates[usize::from(self.number)];
         let received = gate.enter(self.fenced, |pass, pairs| {
+            if caller.owes() {
+                caller.pay(pass.device);
+            }
             if quiet != Some(pass) {
                 hush(pass, pairs);
                 (known, telling) = (Some(pass), false);
@@ -113,6 +119,7 @@ impl VhostQueue {
                 // the pool is alive.
                 unsafe { sys::netvm_vhost_receive(pass.device, vring, pool.mempool(), spare, more) }
             });
+            caller.after_burst(pass.device, vring);
             if count > 0 && telling {
                 hush(pass, pairs);
                 telling = false;
@@ -142,18 +149,22 @@ impl VhostQueue {
     pub fn send(&mut self, batch: &mut Batch) -> Option<(usize, u64)> {
         self.gate().accepts()?;
         let (count, mut bytes, mut copying) = (batch.len() as u16, 0, 0);
-        let sent = self.gate().enter(self.fenced, |pass, _| {
+        let (copier, caller) = (self.copier, &mut self.caller);
+        // As many gates as queues have been made.
+        let gate = &self.served.guests.gates[usize::from(self.number)];
+        let sent = gate.enter(self.fenced, |pass, _| {
             let (vring, mbufs) = (2 * pass.send_pair, batch.as_mut_ptr());
-            if let Some(copier) = self.copier.filter(|_| pass.copied()) {
+            let sent = if let Some(copier) = copier.filter(|_| pass.copied()) {
                 copying = 1u64.checked_shl(pass.send_pair.into()).unwrap_or(0);
                 // SAFETY: as below; what is handed over is the library's until it is reaped, or the device is gone.
-                return unsafe {
-                    sys::netvm_copier_send(pass.device, vring, copier, mbufs, count, &raw mut bytes)
-                };
-            }
-            // SAFETY: the device is there until the gate is left; the first `count` pointers are mbufs that the batch owns,
-            // each within its buffer.
-            unsafe { sys::netvm_vhost_send(pass.device, vring, mbufs, count, &raw mut bytes) }
+                unsafe { sys::netvm_copier_send(pass.device, vring, copier, mbufs, count, &raw mut bytes) }
+            } else {
+                // SAFETY: the device is there until the gate is left; the first `count` pointers are mbufs that the batch
+                // owns, each within its buffer.
+                unsafe { sys::netvm_vhost_send(pass.device, vring, mbufs, count, &raw mut bytes) }
+            };
+            caller.after_burst(pass.device, vring);
+            sent
         });
         let Some(sent) = sent else {
             // Closed for a moment, or for good.
@@ -175,16 +186,22 @@ impl VhostQueue {
 
     #[cold]
     fn reap_copied(&mut self) {
-        let (copier, copying) = (self.copier, self.copying);
-        let left = self.gate().enter(self.fenced, |pass, _| {
+        let (copier, copying, caller) = (self.copier, self.copying, &mut self.caller);
+        // As many gates as queues have been made.
+        let gate = &self.served.guests.gates[usize::from(self.number)];
+        let left = gate.enter(self.fenced, |pass, _| {
             // What was under way has been taken back when the copier was told to stop.
             let Some(copier) = copier.filter(|_| pass.copied()) else { return 0 };
-            let under_way = |pair: &u16| {
-                copying >> pair & 1 == 1
-                    // SAFETY: the device is there until the gate is left, and its rings are the copier's.
-                    && unsafe { sys::netvm_copier_reap(pass.device, 2 * pair, copier) } != 0
+            let mut under_way = |pair: &u16| {
+                if copying >> pair & 1 == 0 {
+                    return false;
+                }
+                // SAFETY: the device is there until the gate is left, and its rings are the copier's.
+                let left = unsafe { sys::netvm_copier_reap(pass.device, 2 * pair, copier) };
+                caller.after_burst(pass.device, 2 * pair);
+                left != 0
             };
-            (0..64).filter(under_way).fold(0, |left, pair| left | 1 << pair)
+            (0..64).filter(|pair| under_way(pair)).fold(0, |left, pair| left | 1 << pair)
         });
         // Closed for a moment: they are under way still.
         if left.is_some() || self.gate().accepts().is_none() {
@@ -197,6 +214,14 @@ impl VhostQueue {
     #[must_use]
     pub const fn is_copying(&self) -> bool {
         self.copying != 0
+    }
+
+    /// Whether the guest has not been told yet of what it wants to be told of, as that takes too much time: it is, by
+    /// [`VhostQueue::receive`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn owes_call(&self) -> bool {
+        self.caller.owes()
     }
 
     /// What the guest takes; `None` if none is there. It may be another by the time that packets are sent.

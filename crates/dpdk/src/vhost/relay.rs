@@ -16,6 +16,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,8 +27,10 @@ use rustix::net::{
 };
 
 use super::Refusal;
+use super::calls::{self, Coming};
 use super::descriptors;
 use super::protocol::{MOST_BYTES, Protocol, REGIONS};
+use crate::vhost_user::SET_VRING_CALL;
 
 /// For how long the rest of a message is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -57,16 +60,18 @@ pub(super) struct Relay {
     pub(super) front: OwnedFd,
     /// To the library.
     pub(super) back: OwnedFd,
+    /// What the library does not get.
+    pub(super) coming: Arc<Coming>,
 }
 
 impl Relay {
-    /// Until one of the sides hangs up, or both have to be hung up on. `is_barred`: nobody may say anything just now.
+    /// Until one of the sides hangs up, or both have to be hung up on.
     ///
     /// Why the guest was refused is told once the library has handled what was said before, and has hung up. What it has sent
     /// last is closed after everything else: whoever serves a file may keep this thread there, and nothing waits for it.
-    pub(super) fn run(self, is_barred: impl Fn() -> bool, refuse: impl FnOnce(Refusal)) {
+    pub(super) fn run(self, refuse: impl FnOnce(Refusal)) {
         let mut message = Message::new();
-        let end = self.pass_on(&mut message, is_barred);
+        let end = self.pass_on(&mut message);
         if let Err(End::Refused(why)) = end {
             let _ = shutdown(&self.back, Shutdown::Write);
             while recv(&self.back, &mut [0; 512], RecvFlags::empty()).is_ok_and(|(bytes, _)| bytes > 0) {}
@@ -76,7 +81,7 @@ impl Relay {
         drop(message);
     }
 
-    fn pass_on(&self, message: &mut Message, is_barred: impl Fn() -> bool) -> Result<(), End> {
+    fn pass_on(&self, message: &mut Message) -> Result<(), End> {
         let mut protocol = Protocol::new();
         loop {
             let is_whole = message.is_whole();
@@ -97,15 +102,24 @@ impl Relay {
                     message.clear();
                 }
             } else if !front.is_empty() && message.read(&self.front)? {
-                if is_barred() {
-                    return Err(End::Closed);
-                }
                 let fits = protocol.allows(message.request(), message.payload()).is_some();
                 fits.then_some(()).ok_or(End::Refused(Refusal::Said))?;
                 descriptors::check(message.request(), message.payload(), &message.fds)
                     .map_err(End::Refused)?;
+                if message.request() == SET_VRING_CALL {
+                    self.keep_call(message)?;
+                }
             }
         }
+    }
+
+    /// Keeps what the guest is to be told of packets by, and has the library have another.
+    fn keep_call(&self, message: &mut Message) -> Result<(), End> {
+        let vring = message.payload().first().copied().unwrap_or(0);
+        let own = calls::own()?;
+        let fd = if let Some(fd) = message.fds.first_mut() { std::mem::replace(fd, own) } else { own };
+        self.coming.add(vring.into(), fd);
+        Ok(())
     }
 
     /// Passes on what the library has answered, if there is room for it.

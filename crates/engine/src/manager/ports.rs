@@ -102,8 +102,8 @@ pub(super) struct PortState {
     pub(super) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
     vhost: Option<VhostPort>,
-    /// Faults of its guests that were told of: memory taken back, threads that were made to wait, messages refused.
-    told: [u32; 3],
+    /// Faults of its guests that were told of: memory taken back, messages refused.
+    told: [u32; 2],
     missed: Vec<Missed>,
 }
 
@@ -133,9 +133,6 @@ impl PortState {
         if guest.shrunk {
             return Some(SHRUNK.to_owned());
         }
-        if guest.blocking {
-            return Some(blocking());
-        }
         if let Some(why) = guest.refused {
             return Some(refused(&why));
         }
@@ -154,15 +151,12 @@ impl PortState {
     pub(super) fn new_fault(&mut self) -> Option<String> {
         let port = self.vhost.as_ref()?;
         let (refused_guests, why) = port.refusals();
-        let now = [port.shrinks(), port.stalls(), refused_guests];
-        let [shrinks, stalls, refusals] = std::mem::replace(&mut self.told, now);
-        if stalls != now[1] {
-            return Some(blocking());
-        }
+        let now = [port.shrinks(), refused_guests];
+        let [shrinks, refusals] = std::mem::replace(&mut self.told, now);
         if shrinks != now[0] {
             return Some(SHRUNK.to_owned());
         }
-        why.filter(|_| refusals != now[2]).map(|why| refused(&why))
+        why.filter(|_| refusals != now[1]).map(|why| refused(&why))
     }
 
     /// Packets that its device dropped before a worker saw them, since it was opened.
@@ -202,14 +196,6 @@ fn refused(why: &VhostRefusal) -> String {
         }
     };
     format!("the guest was hung up on: {what} (see docs/guests.md, Trust)")
-}
-
-fn blocking() -> String {
-    format!(
-        "the guest is to be told of packets by a descriptor that made netvm wait; it is cut off until it connects again, \
-         after {} s at the earliest",
-        dpdk::VHOST_BAR.as_secs()
-    )
 }
 
 /// Entries of the rings of a port to a router's kernel, which gets thousands of packets a second and not millions.
@@ -278,7 +264,7 @@ pub(super) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
-        told: [0; 3],
+        told: [0; 2],
         missed: opened.missed,
     };
     let queue = |(worker, devices): (WorkerId, _)| {

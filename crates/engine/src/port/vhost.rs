@@ -74,7 +74,7 @@ impl Device for VhostDevice {
     }
 
     fn is_flushed(&self) -> bool {
-        self.unsent.is_empty() && !self.queue.is_copying()
+        self.unsent.is_empty() && !self.queue.is_copying() && !self.queue.owes_call()
     }
 
     fn prepare_wait(&mut self) {

@@ -123,20 +123,23 @@ fn routers(root: &Root) -> Check {
         .command("modinfo veth  # CONFIG_NET_NS and CONFIG_VETH in the kernel; Debian: linux-image-amd64")
 }
 
-/// Requests of asynchronous I/O (`io_setup`), by which netvmd wakes NFs: one for each worker, one for its manager.
+/// Requests of asynchronous I/O (`io_setup`), by which netvmd wakes NFs and tells guests of packets: one for each worker, one
+/// for its manager, and one for each queue of a port for a guest, of which this many are plenty.
+const GUESTS: u64 = 1024;
+
 fn asynchronous(root: &Root) -> Check {
     const NAME: &str = "asynchronous I/O";
-    let danger = "netvmd wakes NFs in a way in which a hostile one can make workers wait";
+    let danger = "netvmd wakes NFs and guests in a way in which a hostile one can make workers wait";
     let number = |file: &str| root.number(&format!("proc/sys/fs/{file}"));
     let (Some(used), Some(most)) = (number("aio-nr"), number("aio-max-nr")) else {
         return Check::note(NAME, "not in this kernel (CONFIG_AIO)", danger);
     };
     let found = format!("{used} of {most} requests in use");
-    let wanted = used + MAX_WORKERS as u64 + 1;
+    let wanted = used + MAX_WORKERS as u64 + 1 + GUESTS;
     if wanted > most {
         Check::note(NAME, found, danger).command(format!("sudo sysctl fs.aio-max-nr={}", 2 * wanted))
     } else {
-        Check::ok(NAME, found, "NFs are woken in a way in which none can make others wait")
+        Check::ok(NAME, found, "NFs and guests are woken in a way in which none can make others wait")
     }
 }
 
@@ -243,7 +246,7 @@ mod tests {
         assert_eq!(asynchronous(&of("0", "65536").root()).level, Level::Ok);
         let scarce = asynchronous(&of("65520", "65536").root());
         assert_eq!(scarce.level, Level::Note);
-        assert_eq!(scarce.command.as_deref(), Some("sudo sysctl fs.aio-max-nr=131106"));
+        assert_eq!(scarce.command.as_deref(), Some("sudo sysctl fs.aio-max-nr=133154"));
         assert_eq!(asynchronous(&Tree::new(&[]).root()).level, Level::Note);
     }
 

@@ -8,12 +8,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::*;
-use crate::vhost_user::{SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL};
+use crate::vhost_user::{SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR};
 
 /// A relay with both of its neighbours.
 struct Line {
     guest: UnixStream,
     library: UnixStream,
+    coming: Arc<Coming>,
     refused: Receiver<Refusal>,
     thread: JoinHandle<()>,
 }
@@ -21,12 +22,13 @@ struct Line {
 fn line() -> Line {
     let ((guest, front), (back, library)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
     let (tell, refused) = channel();
-    let relay = Relay { front: front.into(), back: back.into() };
-    let thread = std::thread::spawn(move || relay.run(|| false, move |why| tell.send(why).unwrap()));
+    let coming = Arc::default();
+    let relay = Relay { front: front.into(), back: back.into(), coming: Arc::clone(&coming) };
+    let thread = std::thread::spawn(move || relay.run(move |why| tell.send(why).unwrap()));
     for end in [&guest, &library] {
         end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     }
-    Line { guest, library, refused, thread }
+    Line { guest, library, coming, refused, thread }
 }
 
 fn bytes(request: u32, payload: &[u8]) -> Vec<u8> {
@@ -93,9 +95,9 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
     assert_eq!((message, got.len()), (memory(8), 8));
     // Many at once stay in order and apart, in both directions.
     for ring in 0..100u64 {
-        let call = event();
-        rustix::io::write(&call, &(ring + 1).to_ne_bytes()).unwrap();
-        say(&line.guest, &bytes(SET_VRING_CALL, &ring.to_ne_bytes()), &[call.as_fd()]);
+        let error = event();
+        rustix::io::write(&error, &(ring + 1).to_ne_bytes()).unwrap();
+        say(&line.guest, &bytes(SET_VRING_ERR, &ring.to_ne_bytes()), &[error.as_fd()]);
     }
     for ring in 0..100u64 {
         let (message, fds) = heard(&line.library, 20);
@@ -103,7 +105,7 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
         rustix::io::read(&fds[0], &mut count).unwrap();
         assert_eq!(
             (message, u64::from_ne_bytes(count)),
-            (bytes(SET_VRING_CALL, &ring.to_ne_bytes()), ring + 1)
+            (bytes(SET_VRING_ERR, &ring.to_ne_bytes()), ring + 1)
         );
         line.library.write_all(&ring.to_ne_bytes()).unwrap();
         let mut answer = [0; 8];
@@ -114,6 +116,32 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
     drop(line.guest);
     line.thread.join().unwrap();
     assert!(is_over(&line.library) && line.refused.try_recv().is_err());
+}
+
+#[test]
+fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
+    // The library never has as many devices.
+    let (line, device) = (line(), dpdk_sys::NETVM_VHOST_MAX_DEVICES as i32 - 2);
+    let call = calls::own().unwrap();
+    let (own, none) = (3u64, 4u64 | 1 << 8);
+    say(&line.guest, &bytes(SET_VRING_CALL, &own.to_ne_bytes()), &[call.as_fd()]);
+    say(&line.guest, &bytes(SET_VRING_CALL, &none.to_ne_bytes()), &[]);
+    let (message, fds) = heard(&line.library, 20);
+    assert_eq!((message, fds.len()), (bytes(SET_VRING_CALL, &own.to_ne_bytes()), 1));
+    let (message, no_fds) = heard(&line.library, 20);
+    assert_eq!((message, no_fds.len()), (bytes(SET_VRING_CALL, &none.to_ne_bytes()), 0));
+    rustix::io::write(&fds[0], &1u64.to_ne_bytes()).unwrap();
+    assert_eq!(rustix::io::read(&call, &mut [0; 8]), Err(Errno::AGAIN));
+    for _ in 0..2 {
+        line.coming.install(device);
+    }
+    [3, 4].map(|vring| calls::tell(&calls::ringer(), device, vring));
+    let mut count = [0; 8];
+    rustix::io::read(&call, &mut count).unwrap();
+    assert_eq!(u64::from_ne_bytes(count), 1);
+    calls::forget(device);
+    drop(line.guest);
+    line.thread.join().unwrap();
 }
 
 #[test]
