@@ -1,8 +1,10 @@
 //! Waking NFs and guests by eventfds that they share: without ever waiting for them ([`Ringer`]), and at a cost that is
-//! bounded, whatever they make of what they share ([`Pace`]).
+//! bounded, whatever they make of what they share ([`Pace`]); and hearing them in the same way ([`Ear`]).
 
+mod ear;
 mod pace;
 mod ringer;
 
+pub use ear::Ear;
 pub use pace::{Pace, Wake};
 pub use ringer::{Ringer, write};

@@ -4,9 +4,9 @@
 //! ([`Engine::admit`]) and takes back what they had when they are gone. The packet path itself is in `worker`: one file
 //! for each stage.
 
+mod call;
 mod counters;
 mod drop_reason;
-mod hearing;
 mod ids;
 mod limits;
 mod link;

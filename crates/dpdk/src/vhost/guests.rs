@@ -2,10 +2,12 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dpdk_sys as sys;
+use netvm_bell::Ear;
+use rustix::io::Errno;
 
 use super::calls::Coming;
 use super::connection::Taken;
@@ -46,14 +48,44 @@ impl Device {
     }
 }
 
+/// How a guest tells of packets that it sends by a queue.
+#[derive(Debug)]
+pub(super) struct Kicks {
+    pub(super) ear: Ear,
+    /// What it hears.
+    heard: Mutex<Vec<OwnedFd>>,
+    are_heard: AtomicBool,
+}
+
+impl Kicks {
+    fn new() -> Result<Self, Errno> {
+        Ok(Self { ear: Ear::new()?, heard: Mutex::default(), are_heard: AtomicBool::new(false) })
+    }
+
+    /// Whether the guest can tell of all packets.
+    pub(super) fn are_heard(&self) -> bool {
+        self.are_heard.load(Ordering::Acquire)
+    }
+
+    /// Hears these from now on, in place of others.
+    fn set(&self, kicks: Vec<OwnedFd>) {
+        let mut heard = lock(&self.heard);
+        self.are_heard.store(false, Ordering::Release);
+        heard.drain(..).for_each(|kick| self.ear.close_to(&kick));
+        let are_heard = !kicks.is_empty() && kicks.iter().all(|kick| self.ear.open_to(kick).is_ok());
+        *heard = kicks;
+        self.are_heard.store(are_heard, Ordering::Release);
+    }
+}
+
 /// What a port knows of its guest.
 #[derive(Debug)]
 pub(crate) struct Guests {
     pub(super) path: CString,
     pub(super) mode: VhostMode,
     pub(super) gates: Box<[Gate]>,
-    /// By queue: the eventfds by which the guest tells of packets that it sends; a new list for each change.
-    kicks: Box<[Mutex<Arc<[OwnedFd]>>]>,
+    /// By queue: how the guest tells of packets that it sends.
+    pub(super) kicks: Box<[Kicks]>,
     /// Connections, the newest last. It is the newest that is ready which has the port.
     devices: Mutex<Vec<Device>>,
     epoch: AtomicU16,
@@ -79,22 +111,23 @@ pub(super) struct Refused {
 }
 
 impl Guests {
-    /// `None` if the socket is served already.
+    /// `None` if the socket is served already; an error if there are no more descriptors.
     pub(super) fn register(
         path: CString,
         mode: VhostMode,
         queues: u16,
         copier: Option<Copier>,
-    ) -> Option<Arc<Self>> {
+    ) -> Result<Option<Arc<Self>>, Errno> {
+        let kicks = (0..queues).map(|_| Kicks::new()).collect::<Result<_, _>>()?;
         let mut served = lock(&SERVED);
         if served.iter().any(|guests| guests.path == path) {
-            return None;
+            return Ok(None);
         }
         let guests = Arc::new(Self {
             path,
             mode,
             gates: (0..queues).map(|_| Gate::default()).collect(),
-            kicks: (0..queues).map(|_| Mutex::new(Arc::default())).collect(),
+            kicks,
             devices: Mutex::default(),
             epoch: AtomicU16::new(0),
             flights: copier.map(Flights::new),
@@ -104,7 +137,7 @@ impl Guests {
             refused: Mutex::default(),
         });
         served.push(Arc::clone(&guests));
-        Some(guests)
+        Ok(Some(guests))
     }
 
     pub(super) fn unregister(&self) {
@@ -130,11 +163,6 @@ impl Guests {
         }
     }
 
-    /// How the guest tells of packets for a queue.
-    pub(super) fn kicks(&self, queue: usize) -> Arc<[OwnedFd]> {
-        self.kicks.get(queue).map_or_else(Arc::default, |kicks| Arc::clone(&lock(kicks)))
-    }
-
     /// Changes what is known of a device, and opens the gates to what is there then.
     pub(super) fn change(&self, number: i32, change: impl FnOnce(&mut Vec<Device>, usize)) {
         let mut devices = lock(&self.devices);
@@ -158,9 +186,9 @@ impl Guests {
             self.gates.iter().for_each(|gate| gate.pause(device.accepts));
             return;
         }
-        for ((n, gate), known) in (0u16..).zip(&self.gates).zip(&self.kicks) {
+        for ((n, gate), kicks) in (0u16..).zip(&self.gates).zip(&self.kicks) {
             let pairs = current.map_or(0, |device| device.sending & share(n, self.gates.len()));
-            *lock(known) = current.map_or_else(Arc::default, |device| kicks_of(device.number, pairs));
+            kicks.set(current.map_or_else(Vec::new, |device| kicks_of(device.number, pairs)));
             let open = current.map(|device| {
                 let send_pair = send_pair(device.receiving, n);
                 let copier = (device.copied >> send_pair & 1) as u8 * sys::NETVM_VHOST_COPIER as u8;
@@ -217,7 +245,7 @@ impl Guests {
 
     fn close_gates(&self) {
         for (gate, kicks) in self.gates.iter().zip(&self.kicks) {
-            *lock(kicks) = Arc::default();
+            kicks.set(Vec::new());
             gate.set(None, 0);
         }
     }
@@ -235,7 +263,7 @@ fn send_pair(receiving: u64, queue: u16) -> u16 {
 }
 
 /// Duplicates of the descriptors by which a device's guest tells of packets, of all pairs or none.
-fn kicks_of(device: i32, pairs: u64) -> Arc<[OwnedFd]> {
+fn kicks_of(device: i32, pairs: u64) -> Vec<OwnedFd> {
     let of = |pair: u16| {
         // SAFETY: the device is there, as the library calls for it.
         let fd = unsafe { sys::netvm_vhost_kick(device, 2 * pair + 1) };
@@ -245,7 +273,7 @@ fn kicks_of(device: i32, pairs: u64) -> Arc<[OwnedFd]> {
         (own >= 0).then(|| unsafe { OwnedFd::from_raw_fd(own) })
     };
     let all = (0..MAX_PAIRS).filter(|pair| pairs >> pair & 1 == 1).map(of);
-    all.collect::<Option<Vec<_>>>().map_or_else(Arc::default, Arc::from)
+    all.collect::<Option<_>>().unwrap_or_default()
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -286,11 +314,12 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b1, n)), [0; 4]);
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b101, n)), [0, 2, 0, 2]);
     }
+
     #[test]
     fn who_is_one_too_many_is_hung_up_on() {
         let _alone = ALONE.lock();
         let path = CString::new("/many").unwrap();
-        let guests = Guests::register(path, VhostMode::Client, 1, None).unwrap();
+        let guests = Guests::register(path, VhostMode::Client, 1, None).unwrap().unwrap();
         let mut connections = Vec::new();
         for number in 0..=MOST_RELAYS {
             let (_, library, guest) = pair("many");

@@ -183,8 +183,10 @@ impl VhostPort {
         connection::prepare();
         let fenced = gate::prepare();
         let number = copier.as_ref().map(Copier::number);
-        let Some(guests) = Guests::register(name.clone(), options.mode, options.queues, copier) else {
-            return Err(VhostError::InUse { path });
+        let guests = match Guests::register(name.clone(), options.mode, options.queues, copier) {
+            Ok(Some(guests)) => guests,
+            Ok(None) => return Err(VhostError::InUse { path }),
+            Err(error) => return Err(VhostError::Watch { path, errno: error.raw_os_error() }),
         };
         // Ends the registration when it fails further on.
         let mut served = Served { guests, open: false };

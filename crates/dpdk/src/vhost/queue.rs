@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -12,6 +12,7 @@ use super::Served;
 use super::calls::Caller;
 use super::forecast::Forecast;
 use super::gate::{Gate, Pass};
+use super::guests::Kicks;
 use crate::{Batch, Pool};
 
 /// What a guest takes besides plain packets.
@@ -50,8 +51,6 @@ pub struct VhostQueue {
     forecast: Forecast,
     /// What was known of the guest when it was last told that it need not tell of packets.
     quiet: Option<Pass>,
-    /// What tells of packets, while the guest has been asked to.
-    kicks: Arc<[OwnedFd]>,
     /// The guest has been asked to tell of packets.
     telling: bool,
     /// Between being asked and being waited for: the pairs that have not been found empty since, a bit each.
@@ -73,7 +72,6 @@ impl VhostQueue {
             turn: 0,
             forecast: Forecast::new(),
             quiet: None,
-            kicks: Arc::default(),
             telling: false,
             unseen: None,
             caller: Caller::new(),
@@ -252,10 +250,7 @@ impl VhostQueue {
     }
 
     fn ask(&mut self) {
-        self.kicks = self.served.guests.kicks(self.number.into());
-        for kick in self.kicks.iter() {
-            take_kick(kick.as_fd());
-        }
+        self.kicks().ear.heed();
         let asked = self.gate().enter(self.fenced, |pass, pairs| {
             for vring in vrings(pairs) {
                 // SAFETY: the device is there until the gate is left.
@@ -269,17 +264,22 @@ impl VhostQueue {
         fence(Ordering::SeqCst);
     }
 
-    /// What becomes readable when a guest sends that has been asked to tell, to be polled and not to be read; none if it
+    /// What becomes readable when a guest sends that has been asked to tell, to be polled and not to be read; `None` if it
     /// cannot tell.
     #[must_use]
-    pub fn arrivals(&self) -> &[OwnedFd] {
-        &self.kicks
+    pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
+        let kicks = self.kicks();
+        (self.telling && kicks.are_heard()).then(|| kicks.ear.as_fd())
+    }
+
+    fn kicks(&self) -> &Kicks {
+        // As many as queues have been made.
+        &self.served.guests.kicks[usize::from(self.number)]
     }
 
     /// The guest does not tell any more.
     #[cold]
     fn end_wait(&mut self) {
-        self.kicks = Arc::default();
         (self.telling, self.unseen) = (false, None);
     }
 }
@@ -304,14 +304,6 @@ fn next_pair(pairs: u64, turn: u32) -> Option<u32> {
     let after = pairs & u64::MAX.checked_shl(turn + 1).unwrap_or(0);
     let from = if after == 0 { pairs } else { after };
     (from != 0).then(|| from.trailing_zeros())
-}
-
-/// Takes the count of an eventfd back to zero. The guest's side may have it in blocking mode, which must not hold here.
-fn take_kick(fd: BorrowedFd<'_>) {
-    let mut count = [0u8; 8];
-    let place = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
-    // SAFETY: one place of 8 bytes, as is said. An error (nothing there) is as good.
-    unsafe { libc::preadv2(fd.as_raw_fd(), &raw const place, 1, -1, libc::RWF_NOWAIT) };
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::GroupError;
 use super::totals::RoleTotals;
-use crate::hearing::Call;
+use crate::call::Call;
 use crate::ids::{GroupId, MemoryId, StationId};
 use crate::memory::Memory;
 use crate::worker::WorkerHandle;

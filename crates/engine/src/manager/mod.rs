@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_bell::Ringer;
+use netvm_bell::{Ear, Ringer};
 use netvm_config::model::{Balance, EngineConfig, Host, NfConfig};
 use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Pages, RegionError, Sticky};
 use netvm_switch::TICKS_PER_SECOND;
@@ -29,7 +29,6 @@ mod shortened;
 mod totals;
 mod view;
 
-use crate::hearing::Ear;
 use crate::ids::{GroupId, InstanceId, MemoryId, PortId, RoleId, WorkerId};
 use crate::link::MAX_LINKS;
 use crate::memory::Memory;

@@ -1,6 +1,6 @@
 //! Ports: one trait, a file for each kind of device.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use dpdk::{Accepts, Batch};
 
@@ -21,8 +21,6 @@ pub(crate) mod xsk;
 pub(crate) enum Arrival<'a> {
     /// The descriptor becomes readable.
     Readable(BorrowedFd<'a>),
-    /// One of the descriptors does.
-    AnyReadable(&'a [OwnedFd]),
     /// They are there.
     Waiting,
     /// Only by asking the device.

@@ -82,11 +82,10 @@ impl Device for VhostDevice {
     }
 
     fn arrival(&self) -> Arrival<'_> {
-        let tellers = self.queue.arrivals();
         if self.ready {
             Arrival::Waiting
-        } else if !tellers.is_empty() {
-            Arrival::AnyReadable(tellers)
+        } else if let Some(teller) = self.queue.arrival() {
+            Arrival::Readable(teller)
         } else if self.queue.accepts().is_some() {
             Arrival::Ask
         } else {

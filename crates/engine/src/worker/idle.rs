@@ -8,17 +8,17 @@
 //! packets. Ports that can only be asked, and NFs in VMs that poll, bound the sleep, and so do descriptors for which there is
 //! no place.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use netvm_bell::Ear;
 use netvm_config::model::Idle;
 use netvm_region::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::path::{Awaited, Path};
-use crate::hearing::Ear;
 use crate::ids::PortId;
 use crate::port::Arrival;
 
@@ -119,9 +119,6 @@ impl Rest {
         for device in devices.flat_map(|queue| queue.devices()) {
             let asked = match device.arrival() {
                 Arrival::Readable(fd) => fds.try_push(PollFd::from_borrowed_fd(fd, PollFlags::IN)).is_err(),
-                Arrival::AnyReadable(any) => any
-                    .iter()
-                    .any(|fd| fds.try_push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).is_err()),
                 Arrival::Waiting => {
                     longest = Duration::ZERO;
                     false

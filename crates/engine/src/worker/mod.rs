@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use dpdk::Batch;
-use netvm_bell::{Ringer, write};
+use netvm_bell::{Ear, Ringer, write};
 use netvm_config::model::Idle;
 use netvm_region::clock;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -39,7 +39,6 @@ mod switching;
 pub(crate) mod transmit;
 
 use crate::counters::{Stage, WorkerCounters};
-use crate::hearing::Ear;
 use crate::ids::{PortId, WorkerId};
 use crate::snapshot::Snapshot;
 pub use flow_page::FlowCounts;

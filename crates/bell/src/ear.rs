@@ -1,32 +1,51 @@
-//! How a worker that sleeps hears NFs.
+//! How a thread that sleeps hears those who share eventfds with it.
 //!
-//! NFs share the eventfds by which they wake a worker, and can have thousands wait for one. The kernel then takes as long to
-//! read it, and its lock is kept for as long by whoever writes to it; poll(2) takes that lock twice. So a worker has an
-//! epoll instance for all of them, added by the manager before any NF has them, which tells of each write, whatever the count
-//! is (`EPOLLET`). To ask it takes neither, and nobody but the worker has it.
+//! They can have thousands wait for one. The kernel then takes as long to read it, and its lock is kept for as long by whoever
+//! writes to it; poll(2) takes that lock twice. So a worker has epoll instances, to which others add eventfds, and which tell
+//! of each write, whatever the count is (`EPOLLET`). To ask one takes neither, and nobody but the worker has it.
 //!
-//! Who keeps a count full so that writes to it fail has NFs of its own group unheard, until the worker looks by itself.
+//! Who keeps a count full so that writes to it fail is not heard, nor are others who share it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use netvm_config::model::MAX_GROUPS;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-/// What one worker hears NFs with: readable once one has called.
+/// Eventfds that are taken note of at a time; of others the next time.
+const MOST: usize = 64;
+
+/// What a thread hears others with: readable once one has called.
 #[derive(Clone, Debug)]
-pub(crate) struct Ear(Arc<OwnedFd>);
+pub struct Ear(Arc<OwnedFd>);
 
 impl Ear {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// Hears nobody yet.
+    ///
+    /// # Errors
+    /// No more descriptors.
+    pub fn new() -> Result<Self, Errno> {
         epoll::create(epoll::CreateFlags::CLOEXEC).map(|fd| Self(Arc::new(fd)))
     }
 
+    /// Hears those who write to an eventfd, from now on, or if something is in it now.
+    ///
+    /// # Errors
+    /// The kernel's answer where there are too many, or this is none.
+    pub fn open_to(&self, fd: &impl AsFd) -> Result<(), Errno> {
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.0, fd, epoll::EventData::new_u64(0), edges)
+    }
+
+    /// Hears them no more. To be said before the descriptor is closed, as others have it.
+    pub fn close_to(&self, fd: &impl AsFd) {
+        let _ = epoll::delete(&self.0, fd);
+    }
+
     /// Takes note of those who have called until now.
-    pub(crate) fn heed(&self) {
-        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; MAX_GROUPS];
+    pub fn heed(&self) {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; MOST];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // No error is possible but a signal, after which the next sleep is short.
         let _ = epoll::wait(&self.0, &mut events[..], Some(&at_once));
@@ -39,45 +58,22 @@ impl AsFd for Ear {
     }
 }
 
-/// An eventfd by which the NFs of a group wake a worker.
-#[derive(Debug)]
-pub(crate) struct Call {
-    fd: OwnedFd,
-    ear: Ear,
-}
-
-impl Call {
-    pub(crate) fn new(ear: &Ear) -> Result<Self, Errno> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(ear, &fd, epoll::EventData::new_u64(0), edges)?;
-        Ok(Self { fd, ear: ear.clone() })
-    }
-}
-
-impl AsFd for Call {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        // Processes that live on may have it still.
-        let _ = epoll::delete(&self.ear, &self.fd);
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::time::Duration;
 
-    use netvm_bell::write;
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
+    use crate::write;
+
+    fn call(ear: &Ear) -> OwnedFd {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        ear.open_to(&fd).unwrap();
+        fd
+    }
 
     fn is_called(ear: &Ear) -> bool {
         let mut fds = [PollFd::new(ear, PollFlags::IN)];
@@ -87,7 +83,7 @@ mod tests {
     #[test]
     fn every_call_is_heard_once_though_nobody_reads_it() {
         let ear = Ear::new().unwrap();
-        let calls: Vec<Call> = (0..MAX_GROUPS).map(|_| Call::new(&ear).unwrap()).collect();
+        let calls: Vec<OwnedFd> = (0..MOST).map(|_| call(&ear)).collect();
         for round in 0..3 {
             assert!(!is_called(&ear), "{round}");
             calls.iter().for_each(write);
@@ -109,7 +105,7 @@ mod tests {
     #[test]
     fn hearing_takes_no_longer_where_thousands_wait() {
         let ear = Ear::new().unwrap();
-        let call = Call::new(&ear).unwrap();
+        let call = call(&ear);
         let copies: Vec<OwnedFd> = (0..100).map(|_| call.as_fd().try_clone_to_owned().unwrap()).collect();
         let crowd: Vec<Ear> = (0..100).map(|_| Ear::new().unwrap()).collect();
         for (copy, ear) in copies.iter().flat_map(|copy| crowd.iter().map(move |ear| (copy, ear))) {
@@ -130,10 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_the_eventfd_of_a_group_that_has_gone_is_not_heard() {
+    fn who_keeps_an_eventfd_that_is_not_heard_any_more_is_not() {
         let ear = Ear::new().unwrap();
-        let call = Call::new(&ear).unwrap();
+        let call = call(&ear);
         let kept = call.as_fd().try_clone_to_owned().unwrap();
+        ear.close_to(&call);
         drop(call);
         write(&kept);
         assert!(!is_called(&ear));
