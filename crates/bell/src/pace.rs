@@ -14,7 +14,8 @@
 //!
 //! The clock says how long a wake took, or others used the core meanwhile, such as who was woken. So one that seems long is
 //! not charged, but for a while those after it are measured by the thread's own CPU time, which is a system call. That while
-//! is long enough for what is not charged to take no more than 0.5 % either.
+//! is long enough for what is not charged to take no more than 0.5 % either. And one that is long by that, too, is made once
+//! more: the shorter of the two says how much time is to pass for each of both.
 
 use std::os::fd::AsFd;
 
@@ -80,14 +81,26 @@ impl Pace {
         if let Some(refusal) = self.refusal(start) {
             return refusal;
         }
-        let before = (start < self.measured).then(cpu_nanos);
-        ringer.ring(bell);
-        let own = before.map(|before| cpu_nanos().saturating_sub(before) * self.micro / 1000);
-        let end = clock::cycles();
-        match own {
-            Some(cost) => self.charge(end, cost),
-            None => self.look_at(end, end.saturating_sub(start)),
+        if start >= self.measured {
+            ringer.ring(bell);
+            let end = clock::cycles();
+            return self.look_at(end, end.saturating_sub(start));
         }
+        let micro = self.micro;
+        let cost = || {
+            let before = cpu_nanos();
+            ringer.ring(bell);
+            cpu_nanos().saturating_sub(before) * micro / 1000
+        };
+        let first = cost();
+        // Who else had the core, below a virtual machine, is in the CPU time too; but hardly twice in a row.
+        let (taken, least) = if self.is_short(first) {
+            (first, first)
+        } else {
+            let second = cost();
+            (first + second, first.min(second))
+        };
+        self.charge(clock::cycles(), taken, least)
     }
 
     fn refusal(&self, now: u64) -> Option<Wake> {
@@ -101,23 +114,27 @@ impl Pace {
 
     /// A wake has taken so long by the clock.
     fn look_at(&mut self, now: u64, time: u64) -> Wake {
-        if time <= SHORT_MICROS * self.micro {
-            return self.charge(now, time);
+        if self.is_short(time) {
+            return self.charge(now, time, time);
         }
         self.measured = self.measured.max(now + self.bounded(time * MOST));
         Wake::Made
     }
 
-    /// A wake has taken so much of the thread's time.
-    fn charge(&mut self, now: u64, cost: u64) -> Wake {
+    /// Wakes have taken so much of the thread's time, of which one takes `cost` at least.
+    fn charge(&mut self, now: u64, taken: u64, cost: u64) -> Wake {
         let times = (cost / (MICROS_PER_TIME * self.micro)).clamp(LEAST, MOST);
-        let price = self.bounded(cost * times);
+        let price = self.bounded(taken.saturating_mul(times));
         self.paid = self.paid.max(now) + price;
-        if cost > SHORT_MICROS * self.micro {
+        if !self.is_short(cost) {
             // The next is measured, too, if it comes before as much time again has passed.
             self.measured = self.measured.max(self.paid + price);
         }
         if cost > COSTLY_MICROS * self.micro { Wake::Costly } else { Wake::Made }
+    }
+
+    const fn is_short(&self, time: u64) -> bool {
+        time <= SHORT_MICROS * self.micro
     }
 
     fn bounded(&self, time: u64) -> u64 {
@@ -153,15 +170,16 @@ mod tests {
                 break;
             }
             let measured = now < pace.measured;
-            now += cost;
+            let time = if measured && !pace.is_short(*cost) { 2 * cost } else { *cost };
+            now += time;
             if measured {
-                pace.charge(now, *cost)
+                pace.charge(now, time, *cost)
             } else {
-                pace.look_at(now, *cost)
+                pace.look_at(now, time)
             };
             now += 1000;
             made += 1;
-            taken += cost;
+            taken += time;
         }
         (made, taken * 1000 / nanos)
     }
@@ -209,7 +227,7 @@ mod tests {
         assert_eq!(pace.refusal(now), None);
         // But the next are measured: it has been lost again.
         assert!(now + 3_999_000_000 < pace.measured);
-        assert_eq!(pace.charge(now, 3_000), Wake::Made);
+        assert_eq!(pace.charge(now, 3_000, 3_000), Wake::Made);
         assert_eq!(pace.refusal(now), None);
     }
 
@@ -217,9 +235,20 @@ mod tests {
     fn interrupts_are_borne() {
         let (mut pace, mut now) = pace();
         for _ in 0..1000 {
-            assert_eq!(pace.charge(now, 50_000), Wake::Made);
+            assert_eq!(pace.charge(now, 50_000, 50_000), Wake::Made);
             assert_eq!(pace.refusal(now), None);
             now += 1_000_000;
+        }
+    }
+
+    #[test]
+    fn a_core_that_is_lost_below_a_virtual_machine_is_borne() {
+        let (mut pace, mut now) = pace();
+        for _ in 0..1000 {
+            // Of two in a row one only.
+            assert_eq!(pace.charge(now, 4_003_000, 3_000), Wake::Made);
+            assert_eq!(pace.refusal(now), None);
+            now += 20_000_000;
         }
     }
 
@@ -227,13 +256,13 @@ mod tests {
     fn a_wake_that_an_nf_does_not_wait_for_is_omitted() {
         let (mut pace, now) = pace();
         pace.measured = now + 1;
-        assert_eq!(pace.charge(now, 800_000), Wake::Costly);
+        assert_eq!(pace.charge(now, 800_000, 800_000), Wake::Costly);
         assert_eq!(pace.refusal(now), Some(Wake::Later));
         assert_eq!(pace.refusal(now + 60_000_000), None);
-        assert_eq!(pace.charge(now, 800_000), Wake::Costly);
+        assert_eq!(pace.charge(now, 800_000, 800_000), Wake::Costly);
         assert_eq!(pace.refusal(now), Some(Wake::Omitted));
         // However long one takes.
-        assert_eq!(pace.charge(now, u64::MAX / MOST), Wake::Costly);
+        assert_eq!(pace.charge(now, u64::MAX / MOST, u64::MAX / MOST), Wake::Costly);
         assert_eq!(pace.refusal(now + 61_000_000_000), None);
     }
 }
