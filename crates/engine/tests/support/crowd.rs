@@ -7,8 +7,19 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Has so many wait for an eventfd.
-pub fn crowd(bell: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<OwnedFd> {
+/// Has so many wait for an eventfd that to signal it takes as long; returns how long that is.
+pub fn crowd(bell: BorrowedFd<'_>, least: Duration) -> (Vec<OwnedFd>, Duration) {
+    let mut all = Vec::new();
+    loop {
+        all.extend(more(bell, 100, 200));
+        let cost = cost_of(bell);
+        if cost >= least {
+            return (all, cost);
+        }
+    }
+}
+
+fn more(bell: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<OwnedFd> {
     let others: Vec<OwnedFd> = (0..descriptors).map(|_| bell.try_clone_to_owned().unwrap()).collect();
     let watch = |_| {
         let watcher = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
@@ -22,7 +33,7 @@ pub fn crowd(bell: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<O
 }
 
 /// CPU time that this thread takes to signal an eventfd, as a rule.
-pub fn cost_of(bell: BorrowedFd<'_>) -> Duration {
+fn cost_of(bell: BorrowedFd<'_>) -> Duration {
     let mut times = [(); 5].map(|()| {
         let start = clock_gettime(ClockId::ThreadCPUTime);
         rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
