@@ -234,7 +234,7 @@ fn a_bell_that_thousands_wait_for_is_rung_seldom() {
         println!("{rings} wakes, {others:.0} packets of others in a second");
         rings
     };
-    assert!(rings_in(&mut rig, SOON, 1000) >= 1000);
+    assert!(rings_in(&mut rig, SOON, 100) >= 100);
     let (crowd, cost) = crowd(bell.as_fd(), COSTLY);
     let time = Duration::from_secs(3);
     let rings = rings_in(&mut rig, time, u64::MAX);
@@ -244,7 +244,7 @@ fn a_bell_that_thousands_wait_for_is_rung_seldom() {
     assert!(view.threads[0].violations.iter().any(|(violation, _)| *violation == Violation::CostlyWake));
     // As before, some time after they have gone.
     drop(crowd);
-    assert!(rings_in(&mut rig, Duration::from_secs(60), 1000) >= 1000);
+    assert!(rings_in(&mut rig, Duration::from_secs(60), 100) >= 100);
 }
 
 #[test]
