@@ -10,7 +10,7 @@ use netvm_region::{
     Admission, Balance, Control, Destination, Geometry, Pages, Region, RegionSpec, RingRef, Table,
     TablePublisher,
 };
-use netvm_ring::{Consumer, Descriptor, HEADER_BYTES, Producer, SLOT_BYTES, place_of};
+use netvm_ring::{Consumer, Descriptor, Producer, words_at};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::input::Input;
@@ -97,9 +97,8 @@ impl Host {
         let (head, _) = ring.claims();
         let base = self.ring_at(INTO);
         for (n, descriptor) in (0..).zip(descriptors) {
-            let slot = (place_of(head.wrapping_add(n), RING) * SLOT_BYTES) as u64;
-            for (word, at) in descriptor.to_words().into_iter().zip([0, 8]) {
-                self.word(base + HEADER_BYTES as u64 + slot + at).store(word, Ordering::Relaxed);
+            for (word, at) in descriptor.to_words().into_iter().zip(words_at(head.wrapping_add(n), RING)) {
+                self.word(base + at as u64).store(word, Ordering::Relaxed);
             }
         }
         let choice = input.u8();
@@ -121,8 +120,8 @@ impl Host {
     }
 
     fn slot(&self, index: u32) -> Descriptor {
-        let at = self.ring_at(INTO) + (HEADER_BYTES + place_of(index, RING) * SLOT_BYTES) as u64;
-        Descriptor::from_words([at, at + 8].map(|at| self.word(at).load(Ordering::Relaxed)))
+        let words = words_at(index, RING).map(|at| self.word(self.ring_at(INTO) + at as u64));
+        Descriptor::from_words(words.map(|word| word.load(Ordering::Relaxed)))
     }
 
     fn ring_at(&self, index: u16) -> u64 {

@@ -4,9 +4,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use netvm_ring::{
-    Consumer, Descriptor, HEADER_BYTES, Producer, RingMemory, SLOT_BYTES, place_of, ring_bytes,
-};
+use netvm_ring::{Consumer, Descriptor, Producer, RingMemory, ring_bytes, words_at};
 
 use crate::input::Input;
 
@@ -72,8 +70,7 @@ impl Memory {
     }
 
     fn slot(&self, index: u32) -> [&AtomicU64; 2] {
-        let at = HEADER_BYTES + place_of(index, self.capacity) * SLOT_BYTES;
-        [self.at(at), self.at(at + 8)]
+        words_at(index, self.capacity).map(|at| self.at(at))
     }
 
     fn words(&self, index: u32) -> [u64; 2] {

@@ -11,7 +11,8 @@
 //!       128   tail            next index that the producer writes; written by the producer only
 //!       256   head            next index that the consumer reads; written by the consumer only
 //!       384   waiting         1 while the consumer sleeps and wants to be woken; written by the consumer only
-//!       512   slots           capacity x 16 bytes, in blocks of 8, these in bit-reversed order: [`place_of`]
+//!       512   low words       capacity x 8 bytes, in blocks of 16, these in bit-reversed order: [`words_at`]
+//!             high words      the same again
 //! ```
 //!
 //! Indexes run freely through `u32`. Bit 31 of a slot's cell is its lap bit: it differs between one lap of the ring and
@@ -29,5 +30,6 @@ mod model;
 pub use descriptor::{Action, CommonBits, Descriptor};
 #[cfg(any(test, loom))]
 pub use memory::HeapRing;
-pub use memory::{CapacityError, HEADER_BYTES, LAYOUT_VERSION, RingMemory, SLOT_BYTES, place_of, ring_bytes};
+pub use memory::{CapacityError, HEADER_BYTES, LAYOUT_VERSION, RingMemory, ring_bytes, words_at};
 pub use ring::{Consumer, Producer};
+pub use sync::full_fence;

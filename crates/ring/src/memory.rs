@@ -7,36 +7,56 @@ use crate::ring::{Consumer, Producer};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Version of the layout that this crate reads and writes; both ends of a ring must agree on it.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Bytes before the first slot.
 pub const HEADER_BYTES: usize = 512;
 
-/// Bytes of one slot.
-pub const SLOT_BYTES: usize = 16;
+/// Bytes of one of the two words of a slot.
+const WORD_BYTES: usize = 8;
 
-/// Slots that stand side by side: two lines, as processors fetch lines in pairs.
-const BLOCK: u32 = 128 / SLOT_BYTES as u32;
+/// Low words that stand side by side: two lines, as processors fetch lines in pairs.
+const BLOCK: u32 = 128 / WORD_BYTES as u32;
 
-/// The place of an index's slot among the slots, for any free-running index.
+/// Where the two words of an index's slot are, in bytes from the beginning of a ring of `capacity` slots; for any free-running
+/// index.
+#[must_use]
+pub const fn words_at(index: u32, capacity: u32) -> [usize; 2] {
+    let low = HEADER_BYTES + place_of(index, capacity) * WORD_BYTES;
+    [low, low + capacity as usize * WORD_BYTES]
+}
+
+/// The place of an index's word among the low words, and among the high ones, for any free-running index.
 ///
 /// Blocks stand in bit-reversed order, so that what follows a block in memory is a quarter of the ring later for seven blocks
 /// of eight. In order of their indexes, a consumer that is close behind has its processor fetch, of itself, the lines behind those
 /// that it reads, which are those that the producer is about to write, and each crosses twice more.
 #[inline(always)]
-#[must_use]
-pub const fn place_of(index: u32, capacity: u32) -> usize {
+const fn place_of(index: u32, capacity: u32) -> usize {
     let first = index & (capacity - 1);
-    // 32 less the bits of a block's number; with one block there are none, and 0 is 0 however far it is moved.
-    let unused = capacity.leading_zeros() + 1 + BLOCK.trailing_zeros();
-    let turned = (first / BLOCK).reverse_bits().wrapping_shr(unused);
-    (turned * BLOCK + first % BLOCK) as usize
+    let block = first / BLOCK;
+    let turned =
+        (REVERSED[(block & 0xff) as usize] as u32) << 8 | REVERSED[(block >> 8 & 0xff) as usize] as u32;
+    // 16 less the bits of a block's number; with one block there are none, and 0 is 0 however far it is moved.
+    let unused = capacity.leading_zeros() + 1 + BLOCK.trailing_zeros() - 16;
+    (turned.wrapping_shr(unused) * BLOCK + first % BLOCK) as usize
 }
+
+/// Bytes with their bits in reverse order: two look-ups, where turning a word around takes some 25 instructions.
+const REVERSED: [u8; 256] = {
+    let mut reversed = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        reversed[byte] = (byte as u8).reverse_bits();
+        byte += 1;
+    }
+    reversed
+};
 
 /// Bytes that a ring of `capacity` slots takes.
 #[must_use]
 pub const fn ring_bytes(capacity: u32) -> usize {
-    HEADER_BYTES + capacity as usize * SLOT_BYTES
+    HEADER_BYTES + 2 * capacity as usize * WORD_BYTES
 }
 
 /// The header as it lies in shared memory; each index has 128 bytes to itself, as processors fetch lines in pairs.
@@ -52,26 +72,50 @@ pub(crate) struct Header {
 #[repr(C, align(128))]
 pub(crate) struct Line(pub(crate) AtomicU32);
 
-#[repr(C)]
-pub(crate) struct Slot {
-    low: AtomicU64,
-    high: AtomicU64,
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES && size_of::<AtomicU64>() == WORD_BYTES);
+
+/// The two words of a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot<'a> {
+    pub(crate) low: &'a AtomicU64,
+    high: &'a AtomicU64,
 }
 
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == HEADER_BYTES && size_of::<Slot>() == SLOT_BYTES);
-
-impl Slot {
+impl Slot<'_> {
     /// Two relaxed loads: a peer that writes meanwhile yields a torn descriptor, which is as hostile as any other.
     #[inline(always)]
-    pub(crate) fn load(&self) -> (u64, u64) {
+    pub(crate) fn load(self) -> (u64, u64) {
         (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
     }
 
+    /// The high word, which is that of most packets of a flow and of a chain, is mostly there already from the lap before. What is
+    /// not written does not have to cross: its line stays in the caches of both sides.
     #[inline(always)]
-    pub(crate) fn store(&self, descriptor: Descriptor, lap: u64) {
+    pub(crate) fn store(self, descriptor: Descriptor, lap: u64) {
+        if self.high.load(Ordering::Relaxed) != descriptor.high {
+            self.high.store(descriptor.high, Ordering::Relaxed);
+        }
         self.low.store(descriptor.low | lap, Ordering::Relaxed);
-        self.high.store(descriptor.high, Ordering::Relaxed);
+    }
+}
+
+/// Slots whose words stand side by side.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a> {
+    pub(crate) lows: &'a [AtomicU64],
+    highs: &'a [AtomicU64],
+}
+
+impl<'a> Row<'a> {
+    #[inline(always)]
+    pub(crate) const fn len(self) -> usize {
+        self.lows.len()
+    }
+
+    #[inline(always)]
+    pub(crate) fn slots(self) -> impl Iterator<Item = Slot<'a>> {
+        self.lows.iter().zip(self.highs).map(|(low, high)| Slot { low, high })
     }
 }
 
@@ -94,7 +138,8 @@ impl core::error::Error for CapacityError {}
 #[derive(Clone, Copy, Debug)]
 pub struct RingMemory {
     header: NonNull<Header>,
-    slots: NonNull<Slot>,
+    /// The low words, then the high ones.
+    words: NonNull<AtomicU64>,
     capacity: u32,
 }
 
@@ -133,7 +178,7 @@ impl RingMemory {
             Ok(()) => Ok(Self {
                 header: base.cast(),
                 // SAFETY: the caller maps at least the header and the slots from `base`.
-                slots: unsafe { base.add(HEADER_BYTES) }.cast(),
+                words: unsafe { base.add(HEADER_BYTES) }.cast(),
                 capacity,
             }),
             Err(error) => Err(error),
@@ -211,24 +256,27 @@ impl RingMemory {
         unsafe { self.header.as_ref() }
     }
 
-    /// The slot of a free-running index. In bounds for every index, as a place is below a capacity that no peer can set.
+    /// The slot of a free-running index.
     #[inline(always)]
-    pub(crate) fn slot(&self, index: u32) -> &Slot {
-        // SAFETY: the place is below the capacity, for which `from_raw`'s caller keeps slots mapped.
-        unsafe { self.slots.add(place_of(index, self.capacity)).as_ref() }
+    pub(crate) fn slot(&self, index: u32) -> Slot<'_> {
+        let Row { lows, highs } = self.row(index, 1);
+        Slot { low: &lows[0], high: &highs[0] }
     }
 
-    /// The slots from a free-running index on that stand in one row, which is in one block and so in one lap; at most `most`.
+    /// The slots from a free-running index on that stand in one row, which is in one block and so in one lap; at most `most`. In
+    /// bounds for every index, as a place is below a capacity that no peer can set.
     #[inline(always)]
-    pub(crate) fn row(&self, index: u32, most: u32) -> &[Slot] {
+    pub(crate) fn row(&self, index: u32, most: u32) -> Row<'_> {
         // A power of two, which the compiler cannot know: for a remainder it would divide.
         let block = BLOCK.min(self.capacity);
-        let count = most.min(block - (index & (block - 1)));
-        // SAFETY: the slots of a block stand side by side, so that all of the row are below the capacity, for which `from_raw`'s
-        // caller keeps slots mapped; all of their fields are atomics.
+        let count = most.min(block - (index & (block - 1))) as usize;
+        // SAFETY: the words of a block stand side by side, so that the places of all of the row are below the capacity, for twice
+        // which `from_raw`'s caller keeps words mapped; they are atomics.
         unsafe {
-            let first = self.slots.add(place_of(index, self.capacity));
-            core::slice::from_raw_parts(first.as_ptr(), count as usize)
+            let low = self.words.add(place_of(index, self.capacity));
+            let high = low.add(self.capacity as usize);
+            let words = |first: NonNull<AtomicU64>| core::slice::from_raw_parts(first.as_ptr(), count);
+            Row { lows: words(low), highs: words(high) }
         }
     }
 
@@ -244,7 +292,7 @@ impl RingMemory {
 #[derive(Debug)]
 pub struct HeapRing {
     header: NonNull<Header>,
-    slots: NonNull<[Slot]>,
+    words: NonNull<[AtomicU64]>,
 }
 
 #[cfg(any(test, loom))]
@@ -260,8 +308,8 @@ impl HeapRing {
             head: line(first),
             waiting: line(0),
         });
-        let slots = (0..capacity).map(|_| Slot { low: AtomicU64::new(0), high: AtomicU64::new(0) }).collect();
-        let ring = Self { header: Box::leak(header).into(), slots: Box::leak::<'static>(slots).into() };
+        let words = (0..2 * capacity).map(|_| AtomicU64::new(0)).collect();
+        let ring = Self { header: Box::leak(header).into(), words: Box::leak::<'static>(words).into() };
         let memory = ring.memory();
         for n in 0..capacity {
             // As a ring that has come this far would hold it: every slot in the lap before.
@@ -274,7 +322,7 @@ impl HeapRing {
     /// The ring's place, valid while `self` lives.
     #[must_use]
     pub fn memory(&self) -> RingMemory {
-        RingMemory { header: self.header, slots: self.slots.cast(), capacity: self.slots.len() as u32 }
+        RingMemory { header: self.header, words: self.words.cast(), capacity: (self.words.len() / 2) as u32 }
     }
 
     /// Sets what the producer claims to have written up to, as a hostile producer may.
@@ -294,7 +342,7 @@ impl Drop for HeapRing {
         // SAFETY: both came from Box::leak in `new` and are freed only here.
         unsafe {
             drop(Box::from_raw(self.header.as_ptr()));
-            drop(Box::from_raw(self.slots.as_ptr()));
+            drop(Box::from_raw(self.words.as_ptr()));
         }
     }
 }
@@ -325,8 +373,9 @@ mod tests {
         for index in 0..64 {
             let row = memory.row(index, 64);
             assert_eq!(row.len() as u32, BLOCK - index % BLOCK);
-            for (n, slot) in (0..).zip(row) {
-                assert!(core::ptr::eq(slot, memory.slot(index + n)));
+            for (n, slot) in (0..).zip(row.slots()) {
+                let same = memory.slot(index + n);
+                assert!(core::ptr::eq(slot.low, same.low) && core::ptr::eq(slot.high, same.high));
             }
         }
     }

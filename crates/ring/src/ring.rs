@@ -6,11 +6,8 @@
 //! consumer is the one place that needs more (store, then load, on both sides): see [`Producer::wants_wake`].
 
 use crate::descriptor::Descriptor;
-use crate::memory::{RingMemory, SLOT_BYTES};
-use crate::sync::{Ordering, fence};
-
-/// Slots that are fetched together.
-const SLOTS_OF_A_LINE: u32 = 64 / SLOT_BYTES as u32;
+use crate::memory::RingMemory;
+use crate::sync::{AtomicU64, Ordering, full_fence};
 
 /// The end that writes descriptors.
 #[derive(Debug)]
@@ -64,7 +61,7 @@ impl Producer {
         let (memory, mut index, mut rest) = (self.memory, self.tail.wrapping_add(n), items);
         while !rest.is_empty() {
             let (row, lap) = (memory.row(index, rest.len() as u32), memory.lap(index));
-            for (slot, item) in row.iter().zip(rest) {
+            for (slot, item) in row.slots().zip(rest) {
                 slot.store(descriptor(item), lap);
             }
             index = index.wrapping_add(row.len() as u32);
@@ -102,11 +99,11 @@ impl Producer {
     #[inline]
     #[must_use]
     pub fn wants_wake(&self) -> bool {
-        fence(Ordering::SeqCst);
+        full_fence();
         self.wants_wake_fenced()
     }
 
-    /// As [`Producer::wants_wake`], for who has made a sequentially consistent fence since the burst was published: one
+    /// As [`Producer::wants_wake`], for who has made a [`full_fence`] since the burst was published: one
     /// for many rings, made late, does not wait for the published index to reach the other core.
     #[inline]
     #[must_use]
@@ -119,18 +116,13 @@ impl Producer {
         wanted
     }
 
-    /// Asks for the slots of `descriptors` to be brought into this core's cache, to be written soon, the first of them the `n`th
-    /// after the last published one. Slots that may not have been read yet, as far as is known, are left alone: taking them from
-    /// the consumer would have each of their lines cross twice more.
+    /// Asks for the slots of the next `descriptors` after the last published one to be brought into this core's cache, to be written
+    /// soon. Slots that may not have been read yet, as far as is known, are left alone:
+    /// taking them from the consumer would have each of their lines cross twice more.
     #[inline(always)]
-    pub fn prefetch(&self, n: u32, descriptors: u32) {
+    pub fn prefetch(&self, descriptors: u32) {
         let room = self.memory.capacity() - self.tail.wrapping_sub(self.head);
-        let end = n.saturating_add(descriptors).min(room);
-        let mut slot = n;
-        while slot < end {
-            prefetch_write(self.memory.slot(self.tail.wrapping_add(slot)));
-            slot += SLOTS_OF_A_LINE;
-        }
+        each_line(self.memory, self.tail, descriptors.min(room), prefetch_write);
     }
 
     /// Asks for the published index to be brought into this core's cache, to be written once a burst is: the consumer has
@@ -207,6 +199,14 @@ impl Consumer {
         self.take_known(most, |descriptor| out.next().map(|place| *place = descriptor).is_some())
     }
 
+    /// The descriptor that is read next, of those that are known of; it may say something else when it is taken.
+    #[inline(always)]
+    #[must_use]
+    pub fn peek_known(&self) -> Option<Descriptor> {
+        let (low, high) = (self.tail != self.head).then(|| self.memory.slot(self.head).load())?;
+        Some(Descriptor::from_words([low, high]))
+    }
+
     /// Reads descriptors, oldest first and at most `most`, up to the first that `takes` does not take, and gives the slots
     /// of those that it took back; returns how many. Only those are read that [`Consumer::prefetch`] has asked for, or
     /// another look has found: without a wait for what the producer is just writing.
@@ -217,7 +217,7 @@ impl Consumer {
         let known = self.tail.wrapping_sub(self.head).min(most as u32);
         let (memory, mut taken) = (self.memory, 0);
         'rows: while taken < known {
-            for slot in memory.row(self.head.wrapping_add(taken), known - taken) {
+            for slot in memory.row(self.head.wrapping_add(taken), known - taken).slots() {
                 let (low, high) = slot.load();
                 if !takes(Descriptor::from_words([low, high])) {
                     break 'rows;
@@ -242,13 +242,17 @@ impl Consumer {
     /// cache. Slots that are not written yet are left alone: fetching them would take them from the producer.
     #[inline(always)]
     pub fn prefetch(&mut self, descriptors: u32) {
-        let mut known = self.tail.wrapping_sub(self.head);
-        if known < descriptors {
-            known = self.refresh().max(known);
+        if self.tail.wrapping_sub(self.head) < descriptors {
+            self.refresh();
         }
-        for line in 0..known.min(descriptors).div_ceil(SLOTS_OF_A_LINE) {
-            prefetch_read(self.memory.slot(self.head.wrapping_add(line * SLOTS_OF_A_LINE)));
-        }
+        self.prefetch_known(descriptors);
+    }
+
+    /// As [`Consumer::prefetch`], without a look at the producer's index.
+    #[inline(always)]
+    pub fn prefetch_known(&self, descriptors: u32) {
+        let known = self.tail.wrapping_sub(self.head);
+        each_line(self.memory, self.head, known.min(descriptors), prefetch_read);
     }
 
     /// Announces that the consumer is about to sleep. Returns whether it may: `false` when descriptors came meanwhile.
@@ -256,7 +260,7 @@ impl Consumer {
     #[must_use]
     pub fn prepare_wait(&mut self) -> bool {
         self.memory.header().waiting.0.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        full_fence();
         self.available() == 0
     }
 
@@ -275,6 +279,21 @@ impl Consumer {
     #[must_use]
     pub const fn memory(&self) -> RingMemory {
         self.memory
+    }
+}
+
+/// A word in each line that the low words of `count` slots from `index` on take; some lines twice. Their high words mostly stay
+/// in the caches of both sides.
+#[inline(always)]
+fn each_line(memory: RingMemory, index: u32, count: u32, mut each: impl FnMut(&AtomicU64)) {
+    let mut done = 0;
+    while done < count {
+        // A row lies in two lines at most.
+        let lows = memory.row(index.wrapping_add(done), count - done).lows;
+        let [first, ..] = lows else { break };
+        each(first);
+        each(&lows[lows.len() - 1]);
+        done += lows.len() as u32;
     }
 }
 

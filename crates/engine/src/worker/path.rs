@@ -1,11 +1,11 @@
 //! What the stages of the packet path share: memories, links, outlets, counters of one worker.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use dpdk::Batch;
 use netvm_bell::{Pace, Ringer};
 use netvm_region::{MAX_PORTS, clock};
+use netvm_ring::full_fence;
 use netvm_switch::{Policer, TICKS_PER_SECOND};
 
 use crate::counters::WorkerCounters;
@@ -155,7 +155,7 @@ impl Path {
         self.each_link(|link| published |= link.has_published());
         if published {
             self.awaited = self.awaited.max(Awaited::OfAwake);
-            fence(Ordering::SeqCst);
+            full_fence();
             self.each_link(Link::look_for_sleeper);
         }
         let mut owed = false;
