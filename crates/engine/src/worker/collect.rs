@@ -4,7 +4,7 @@
 //! order), the account's byte, the mbuf's address and its first line: about 15 cycles a packet.
 
 use dpdk::Batch;
-use netvm_ring::{Action, CommonBits, Descriptor};
+use netvm_ring::{Action, Descriptor};
 
 use super::deliver::Way;
 use super::heed::Said;
@@ -15,6 +15,8 @@ use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
 use crate::snapshot::{ChainPath, Snapshot, Target};
 
+/// Descriptors that are taken from one NF thread in a turn, or a burst less one more.
+const MOST: usize = 4 * BURST;
 /// Shortest packet that an NF may send: an Ethernet header.
 const MIN_LENGTH: u16 = 14;
 
@@ -44,16 +46,18 @@ struct Sender {
 }
 
 impl Path {
-    /// Takes a burst from one NF thread, of what was prefetched, and does what it says; returns how many descriptors there
-    /// were.
+    /// Takes what one NF thread has returned, as far as is known, and does what it says; returns how many descriptors there were.
+    ///
+    /// That is more than what a port gives in a turn: otherwise rings that have filled up once, while either side stood still, stay
+    /// full, as nothing takes more out of them than what comes in.
     #[inline]
     pub(crate) fn collect(&mut self, snapshot: &Snapshot, link: LinkId) -> usize {
         let Some(end) = self.links[link.index()].as_ref() else { return 0 };
         let sender = Sender { link, group: end.group, memory: end.memory };
         let mut count = 0;
-        while count < BURST {
+        while count < MOST {
             let mut packets = Batch::new();
-            let (taken, verdict) = self.take_run(sender, BURST - count, &mut packets);
+            let (taken, verdict) = self.take_run(sender, &mut packets);
             if taken == 0 {
                 break;
             }
@@ -64,43 +68,59 @@ impl Path {
         count
     }
 
-    /// Takes the packets of descriptors that say the same, of cells that were out and at the places that the NF claims, into a
-    /// batch that has room for all; returns how many descriptors there were, and what they say.
+    /// Takes the packets of descriptors that say the same into a batch that has room for all; returns how many descriptors there
+    /// were, and what they say.
     #[inline(always)]
-    fn take_run(&mut self, sender: Sender, most: usize, run: &mut Batch) -> (usize, Verdict) {
+    fn take_run(&mut self, sender: Sender, run: &mut Batch) -> (usize, Verdict) {
         let nothing = (0, Verdict::of(Descriptor::default()));
-        let Self { links, memories, counters, flows, .. } = self;
+        let Self { links, memories, .. } = self;
         let Some(end) = links[sender.link.index()].as_deref_mut() else { return nothing };
         let Some(memory) = memories[sender.memory.index()].as_deref() else { return nothing };
-        let counters = &counters.links[sender.link.index()];
-        let stride = memory.region().geometry().stride;
+        let Some(first) = end.from_nf.peek_known() else { return nothing };
+        let (bits, stride) = (first.verdict_bits(), memory.region().geometry().stride);
         let taking_back = memory.taking_back(self.id);
         let (places, room) = run.spare();
-        let (mut taken, mut first) = (0, None::<(Descriptor, CommonBits)>);
-        let count = end.from_nf.take_known(most.min(room), |descriptor| {
-            match first {
-                None => first = Some((descriptor, descriptor.verdict_bits())),
-                Some((_, bits)) if bits.are_of(descriptor) => {}
-                Some(_) => return false,
-            }
+        let mut taken = 0;
+        // What is out of the ordinary is left where it is: so this loop has few values to keep.
+        end.from_nf.take_known(room, |descriptor| {
             let (offset, length) = (descriptor.offset(), descriptor.length());
             let is_within = u32::from(offset) + u32::from(length) <= stride;
+            if !(bits.are_of(descriptor) & is_within & (length >= MIN_LENGTH)) {
+                return false;
+            }
+            let Ok(mut mbuf) = taking_back.cell(descriptor.cell()) else { return false };
+            // SAFETY: the span lies in the cell, which is the mbuf's buffer; a packet that was handed out has one segment.
+            unsafe { mbuf.set_bounds_unchecked(offset, length) };
+            // SAFETY: fewer than `room` have been taken before this one.
+            unsafe { places.add(taken).write(mbuf.into_raw().as_ptr()) };
+            taken += 1;
+            true
+        });
+        if taken == 0 {
+            return (self.refuse(sender), Verdict::of(first));
+        }
+        // What comes next crosses while this is acted on.
+        end.from_nf.prefetch_known(BURST as u32);
+        // SAFETY: so many were written, which nobody else owns.
+        unsafe { run.assume_added(taken) };
+        (taken, Verdict::of(first))
+    }
+
+    /// Takes a descriptor that names no packet of the sender's, or one that is not where it says; returns how many were taken.
+    #[cold]
+    fn refuse(&mut self, sender: Sender) -> usize {
+        let Self { links, memories, counters, flows, .. } = self;
+        let Some(end) = links[sender.link.index()].as_deref_mut() else { return 0 };
+        let Some(memory) = memories[sender.memory.index()].as_deref() else { return 0 };
+        let counters = &counters.links[sender.link.index()];
+        let taking_back = memory.taking_back(self.id);
+        end.from_nf.take_known(1, |descriptor| {
             match taking_back.cell(descriptor.cell()) {
-                Ok(mut mbuf) if is_within && length >= MIN_LENGTH => {
-                    // SAFETY: the span lies in the cell, which is the mbuf's buffer; a packet that was handed out has one segment.
-                    unsafe { mbuf.set_bounds_unchecked(offset, length) };
-                    // SAFETY: fewer than `room` have been taken before this one.
-                    unsafe { places.add(taken).write(mbuf.into_raw().as_ptr()) };
-                    taken += 1;
-                }
                 Ok(_) => counters.drops.add(DropReason::BadSpan, 1),
                 Err(violation) => without_packet(counters, flows, sender.link, descriptor, violation),
             }
             true
-        });
-        // SAFETY: so many were written, which nobody else owns.
-        unsafe { run.assume_added(taken) };
-        (count, first.map_or(nothing.1, |(first, _)| Verdict::of(first)))
+        })
     }
 
     #[inline]
