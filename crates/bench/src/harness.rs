@@ -153,10 +153,11 @@ pub fn alternate(
 }
 
 /// As [`alternate`]; with a condition, compares only what was measured while that was alike, and goes on until there are
-/// `plan.runs` ratios of each comparison, but not for more than three times as many rounds.
+/// `plan.runs` ratios of each comparison, but not for more than three times as many rounds. A comparison that could not be
+/// made in any of them is left out, and a line on standard error says so.
 ///
 /// # Errors
-/// As [`alternate`]; and [`BenchError::Unsteady`] if a comparison could not be made in any of them.
+/// As [`alternate`]; and [`BenchError::Unsteady`] if no comparison could be made.
 pub fn alternate_under(
     mut condition: Option<Condition<'_>>,
     plan: &Plan,
@@ -188,12 +189,21 @@ pub fn alternate_under(
     if let Some(Condition { case, unit, .. }) = condition {
         rows.extend(row(case, unit, &record.looks));
     }
+    let (mut compared, mut unsteady) = (Vec::new(), Vec::new());
     for comparison in comparisons {
         if let Some(ratios) = record.ratios(comparison) {
             let case = format!("{}/{}", comparison.ours, comparison.other);
-            rows.push(row(&case, Unit::Ratio, &ratios).ok_or(BenchError::Unsteady { case })?);
+            match row(&case, Unit::Ratio, &ratios) {
+                Some(row) => compared.push(row),
+                None => unsteady.push(BenchError::Unsteady { case }),
+            }
         }
     }
+    if compared.is_empty() && !unsteady.is_empty() {
+        return Err(unsteady.remove(0));
+    }
+    unsteady.iter().for_each(|left_out| eprintln!("left out: {left_out}"));
+    rows.extend(compared);
     Ok(rows)
 }
 
@@ -248,24 +258,26 @@ mod tests {
         assert_eq!(rows[3].unit, Unit::Ratio);
     }
 
-    /// Figures of 1, 2, 3 ... against figures of 1, with this condition before, between and after them.
-    fn under(conditions: &[f64]) -> Result<Vec<Row>, BenchError> {
+    /// Figures of 1, 2, 3 ... against figures of 1 by each of these peers, with this condition before, between and after them.
+    fn under(conditions: &[f64], peers: &[&str]) -> Result<Vec<Row>, BenchError> {
         let (mut next, mut figure) = (conditions.iter(), 0.0);
-        let mut subjects = [
-            Subject::new("ours", |_| {
-                figure += 1.0;
-                Ok(vec![Figure::new("ours", Unit::Mpps, figure)])
-            }),
-            Subject::new("peer", |_| Ok(vec![Figure::new("peer", Unit::Mpps, 1.0)])),
-        ];
+        let mut subjects = vec![Subject::new("ours", |_| {
+            figure += 1.0;
+            Ok(vec![Figure::new("ours", Unit::Mpps, figure)])
+        })];
+        subjects.extend(
+            peers.iter().map(|peer| Subject::new(*peer, |_| Ok(vec![Figure::new(*peer, Unit::Mpps, 1.0)]))),
+        );
+        let comparisons: Vec<_> = peers.iter().map(|peer| Comparison::new("ours", *peer)).collect();
         let measure = Box::new(|| Ok(next.next().copied().unwrap_or(1.0)));
         let condition = Condition { case: "weather", unit: Unit::Cycles, measure };
-        alternate_under(Some(condition), &PLAN, &mut subjects, &[Comparison::new("ours", "peer")])
+        alternate_under(Some(condition), &PLAN, &mut subjects, &comparisons)
     }
 
     #[test]
     fn only_what_was_measured_under_like_conditions_is_compared() {
-        let rows = under(&[1.0, 1.5, 1.9, /* run 2 */ 2.1, 1.0, /* run 3 */ 1.0, 4.0]).unwrap();
+        let conditions = [1.0, 1.5, 1.9, /* run 2 */ 2.1, 1.0, /* run 3 */ 1.0, 4.0];
+        let rows = under(&conditions, &["peer"]).unwrap();
         let [ours, _, weather, ratio] = rows.as_slice() else { panic!("{rows:?}") };
         assert_eq!((ours.summary.runs, weather.summary.runs, weather.summary.max), (6, 13, 4.0));
         // Run 1, and 5 and 6 in place of 2 and 3; what was before run 4 was not like it.
@@ -274,9 +286,19 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_compared_at_all_is_an_error() {
+    fn a_comparison_that_could_not_be_made_is_left_out_and_nothing_else() {
+        // Of three cases in each run the last alone meets another condition.
+        let late: Vec<f64> = (0..100).map(|n| if n > 0 && n % 3 == 0 { 10.0 } else { 1.0 }).collect();
+        let rows = under(&late, &["first", "second"]).unwrap();
+        let cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
+        assert_eq!(cases, ["ours", "first", "second", "weather", "ours/first"]);
+    }
+
+    #[test]
+    fn if_no_comparison_could_be_made_that_is_an_error() {
         let restless: Vec<f64> = (0..100).map(|n| f64::from(n % 2) * 9.0 + 1.0).collect();
-        assert!(matches!(under(&restless), Err(BenchError::Unsteady { case }) if case == "ours/peer"));
+        let result = under(&restless, &["peer", "other"]);
+        assert!(matches!(result, Err(BenchError::Unsteady { case }) if case == "ours/peer"));
     }
 
     #[test]
