@@ -116,14 +116,15 @@ impl Pace {
 
     /// Wakes have taken so much of the thread's time, of which one takes `cost` at least.
     fn charge(&mut self, now: u64, taken: u64, cost: u64) -> Wake {
-        let times = if self.is_costly(cost) { FOR_COSTLY } else { USUAL };
+        let (wake, times) =
+            if self.is_costly(cost) { (Wake::Costly, FOR_COSTLY) } else { (Wake::Made, USUAL) };
         let price = self.bounded(taken.saturating_mul(times));
         self.paid = self.paid.max(now) + price;
         if !self.is_short(cost) {
             // The next is measured, too, if it comes before as much time again has passed.
             self.measured = self.measured.max(self.paid + price);
         }
-        if self.is_costly(cost) { Wake::Costly } else { Wake::Made }
+        wake
     }
 
     const fn is_costly(&self, time: u64) -> bool {

@@ -303,9 +303,9 @@ impl Endpoint {
         if self.inlets.prepare_wait() && !self.table.is_stale() {
             self.counters[StandardCounter::Sleeps as usize] += 1;
             self.show_counters();
-            let (rung, gone) = self.shared.sleep(wake, longest);
-            self.rung = rung;
-            self.heed(clock::cycles(), gone);
+            let end = self.shared.sleep(wake, longest);
+            self.rung = end.rung;
+            self.heed(clock::cycles(), end.engine_has_gone);
         }
         self.inlets.end_wait();
         if !unwoken {
@@ -414,6 +414,12 @@ impl Drop for Burst<'_> {
     }
 }
 
+/// How a sleep ended, if not by the time alone.
+struct Waking {
+    rung: bool,
+    engine_has_gone: bool,
+}
+
 impl Shared {
     /// Whether the other end of the socket is closed.
     pub(crate) fn engine_has_gone(&self) -> bool {
@@ -422,14 +428,15 @@ impl Shared {
         poll(&mut fds, Some(&Timespec::default())).is_ok() && is_closed(&fds[0])
     }
 
-    /// Sleeps until woken, until the engine goes, or for `longest`; returns whether it was woken, and whether the engine has gone.
-    fn sleep(&self, wake: &OwnedFd, longest: Duration) -> (bool, bool) {
+    /// Sleeps until woken, until the engine goes, or for `longest`.
+    fn sleep(&self, wake: &OwnedFd, longest: Duration) -> Waking {
         let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
         let socket = self.socket.as_ref().map_or(wake.as_fd(), AsFd::as_fd);
         let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&socket, PollFlags::RDHUP)];
         // An error (a signal) ends the sleep early, which is always right.
         let _ = poll(&mut fds, Some(&timeout));
-        (fds[0].revents().contains(PollFlags::IN), self.socket.is_some() && is_closed(&fds[1]))
+        let rung = fds[0].revents().contains(PollFlags::IN);
+        Waking { rung, engine_has_gone: self.socket.is_some() && is_closed(&fds[1]) }
     }
 }
 

@@ -134,9 +134,10 @@ impl Protocol {
     /// Whether a front-end may say it now; `None` if not.
     pub(super) fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
         match request {
-            GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS => Some(()),
-            // Passed over.
-            RESET_OWNER => Some(()),
+            // The last is passed over.
+            GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS | RESET_OWNER => {
+                Some(())
+            }
             SET_FEATURES => self.set_features(word(payload, 0)?),
             SET_MEM_TABLE => self.set_memory(payload),
             SET_VRING_NUM => self.set_size(state(payload)?),
