@@ -63,14 +63,14 @@ impl AsFd for Ear {
 mod tests {
     use std::time::Duration;
 
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
-    use crate::write;
+    use crate::{new_bell, write};
 
     fn call(ear: &Ear) -> OwnedFd {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let fd = new_bell().unwrap();
         ear.open_to(&fd).unwrap();
         fd
     }

@@ -7,4 +7,4 @@ mod ringer;
 
 pub use ear::Ear;
 pub use pace::{Pace, Wake};
-pub use ringer::{Ringer, write};
+pub use ringer::{Ringer, new_bell, write};

@@ -13,7 +13,7 @@
 //! Beside a write, in a virtual machine on an AMD EPYC, without a sleeper: 0.80 against 0.28 µs, or 2.9 times as much.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::c_ulong;
 use rustix::event::{EventfdFlags, eventfd};
@@ -41,7 +41,7 @@ impl Ringer {
     /// The kernel's answer where it does not do that, or not for this process.
     pub fn new() -> Result<Self, Errno> {
         let requests = Requests::new()?;
-        let trial = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let trial = new_bell()?;
         requests.signal(trial.as_fd())?;
         // Nothing to read, EAGAIN, where the kernel has taken the request and signalled nothing.
         rustix::io::read(&trial, &mut [0; 8])?;
@@ -64,6 +64,14 @@ impl Ringer {
             None => write(bell),
         }
     }
+}
+
+/// A new eventfd with nothing in it, in non-blocking mode, which programs that are started do not inherit.
+///
+/// # Errors
+/// No more descriptors.
+pub fn new_bell() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
 /// Wakes whoever sleeps on an eventfd that nobody else has. A full count (EAGAIN) wakes as well; any other error means that there
@@ -173,7 +181,7 @@ mod tests {
     #[test]
     fn every_ring_counts_however_many_events_there_are() {
         let Some(ringer) = ringer() else { return };
-        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let bell = new_bell().unwrap();
         // More than the rings of a machine with a thousand processors hold.
         (0..20_000).for_each(|_| ringer.ring(&bell));
         assert_eq!(count(&bell), 20_000);
@@ -197,7 +205,7 @@ mod tests {
 
     #[test]
     fn writing_wakes_as_well() {
-        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let bell = new_bell().unwrap();
         Ringer::that_writes().ring(&bell);
         assert_eq!(count(&bell), 1);
     }

@@ -2,8 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netvm_bell::Ear;
-use rustix::event::{EventfdFlags, eventfd};
+use netvm_bell::{Ear, new_bell};
 use rustix::io::Errno;
 
 /// Heard by the worker from before any NF has it until this is dropped. Processes that live on may have it still.
@@ -15,7 +14,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(ear: &Ear) -> Result<Self, Errno> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let fd = new_bell()?;
         ear.open_to(&fd)?;
         Ok(Self { fd, ear: ear.clone() })
     }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use crowd::crowd;
 use dpdk::vhost_user::SET_VRING_CALL;
+use netvm_bell::new_bell;
 use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
 use rogue::Rogue;
@@ -30,10 +31,6 @@ fn full_eventfd() -> OwnedFd {
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     fd
-}
-
-fn own_eventfd() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
 /// Others with no room, and their other ends.
@@ -119,7 +116,7 @@ fn nor_when_a_dma_engine_has_copied() {
 fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
     let path = socket("call-crowd");
     let mut rig = rig(&path, VhostDma::Off).unwrap();
-    let fd = own_eventfd();
+    let fd = new_bell().unwrap();
     let rogue = connect(&path, 0, &fd);
     let mut turn = 1u16;
     let mut tell = |rig: &mut Rig, time: Duration, enough: u64| {
@@ -160,7 +157,7 @@ fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
         let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("no eventfd"));
         assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE) && says(engine)), "{}", rig.story());
         // It comes in as soon as it has a better one.
-        let _rogue = connect(&path, ring, &own_eventfd());
+        let _rogue = connect(&path, ring, &new_bell().unwrap());
         assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
         assert_eq!(fault(&rig.engine), None);
     }

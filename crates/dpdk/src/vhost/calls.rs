@@ -22,8 +22,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use dpdk_sys as sys;
 use netvm_bell::{Pace, Ringer, Wake};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 
 use super::guests::lock;
 
@@ -35,11 +33,6 @@ static LIST: [[AtomicI32; VRINGS]; DEVICES] = [const { [const { AtomicI32::new(0
 
 fn place(device: i32, vring: usize) -> Option<&'static AtomicI32> {
     LIST.get(usize::try_from(device).ok()?)?.get(vring)
-}
-
-/// An eventfd that nobody else has.
-pub(super) fn own() -> Result<OwnedFd, Errno> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
 /// The eventfds of messages that the library has not handled yet, with their vrings.
@@ -146,6 +139,8 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
+    use netvm_bell::new_bell;
+
     use super::*;
 
     fn count(fd: &OwnedFd) -> u64 {
@@ -158,7 +153,7 @@ mod tests {
     fn a_guest_is_told_by_what_it_said_last() {
         // The library never has as many.
         let device = DEVICES as i32 - 1;
-        let (coming, fds) = (Coming::default(), [(); 3].map(|()| own().unwrap()));
+        let (coming, fds) = (Coming::default(), [(); 3].map(|()| new_bell().unwrap()));
         let mut caller = Caller::new();
         for (fd, vring) in fds.iter().zip([3, 3, 4]) {
             coming.add(vring, fd.try_clone().unwrap());
@@ -176,7 +171,7 @@ mod tests {
         assert_eq!(numbers[0], numbers[1]);
         // More than there are messages, and vrings that no device has.
         coming.install(device);
-        coming.add(VRINGS, own().unwrap());
+        coming.add(VRINGS, new_bell().unwrap());
         coming.install(device);
         forget(device);
         assert!(of(device, 3).is_none() && of(device, 4).is_none());

@@ -27,7 +27,7 @@ use rustix::net::{
 };
 
 use super::Refusal;
-use super::calls::{self, Coming};
+use super::calls::Coming;
 use super::descriptors;
 use super::protocol::{MOST_BYTES, Protocol, REGIONS};
 use crate::vhost_user::SET_VRING_CALL;
@@ -116,7 +116,7 @@ impl Relay {
     /// Keeps what the guest is to be told of packets by, and has the library have another.
     fn keep_call(&self, message: &mut Message) -> Result<(), End> {
         let vring = message.payload().first().copied().unwrap_or(0);
-        let own = calls::own()?;
+        let own = netvm_bell::new_bell()?;
         let fd = if let Some(fd) = message.fds.first_mut() { std::mem::replace(fd, own) } else { own };
         self.coming.add(vring.into(), fd);
         Ok(())

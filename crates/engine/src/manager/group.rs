@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvm_bell::{Pace, Ringer};
+use netvm_bell::{Pace, Ringer, new_bell};
 use netvm_config::model::Group;
 use netvm_region::{MAX_STATIONS, Pages, Region, RegionError, RegionSpec, RingRef, Table, TablePublisher};
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::GroupError;
 use super::totals::RoleTotals;
@@ -69,8 +68,7 @@ impl GroupState {
             *next += 1;
             memories.push(Arc::new(create_memory(&config, id, plan, number)?));
         }
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
-        let wakes = (0..MAX_STATIONS).map(|_| event()).collect::<Result<_, _>>();
+        let wakes = (0..MAX_STATIONS).map(|_| new_bell().map(Arc::new)).collect::<Result<_, _>>();
         let calls = workers.iter().map(|worker| Call::new(&worker.ear)).collect::<Result<_, _>>();
         let (wakes, calls) = wakes
             .and_then(|wakes| Ok((wakes, calls?)))

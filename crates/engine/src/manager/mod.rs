@@ -4,15 +4,13 @@
 //! (cells of a dead NF, a port that is being closed) moves on in [`Engine::service`], to be called every few milliseconds.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_bell::{Ear, Ringer};
+use netvm_bell::{Ear, Ringer, new_bell};
 use netvm_config::model::{Balance, EngineConfig, Host, NfConfig};
 use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Pages, RegionError, Sticky};
 use netvm_switch::TICKS_PER_SECOND;
-use rustix::event::{EventfdFlags, eventfd};
 
 mod apply;
 mod audit;
@@ -282,9 +280,7 @@ impl Engine {
         let ringer = new_ringer();
         let mut workers = Vec::new();
         for ((n, core), handoff) in (0u8..).zip(&cores).zip(Handoff::mesh(cores.len())) {
-            let wake: Arc<OwnedFd> = Arc::new(
-                eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
-            );
+            let wake = Arc::new(new_bell().map_err(std::io::Error::from)?);
             let flows = Flows::new(&config.flow_cache)?;
             let setup = Setup {
                 id: WorkerId(n),

@@ -15,7 +15,6 @@ use dpdk::vhost_user::{
     GET_VRING_BASE, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_CALL,
     SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
 };
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
@@ -87,7 +86,7 @@ impl Rogue {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             mmap(guard.add(GUARD), MEMORY, protection, MapFlags::SHARED | MapFlags::FIXED, &memfd, 0).unwrap()
         };
-        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let kick = netvm_bell::new_bell().unwrap();
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self { socket, memory: memory.cast(), kick, memfd }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::super::calls;
 use super::*;
 use crate::vhost_user::{SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR};
 
@@ -122,7 +123,7 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
 fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
     // The library never has as many devices.
     let (line, device) = (line(), dpdk_sys::NETVM_VHOST_MAX_DEVICES as i32 - 2);
-    let call = calls::own().unwrap();
+    let call = netvm_bell::new_bell().unwrap();
     let (own, none) = (3u64, 4u64 | 1 << 8);
     say(&line.guest, &bytes(SET_VRING_CALL, &own.to_ne_bytes()), &[call.as_fd()]);
     say(&line.guest, &bytes(SET_VRING_CALL, &none.to_ne_bytes()), &[]);
