@@ -14,6 +14,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::c_ulong;
 use rustix::event::{EventfdFlags, eventfd};
@@ -30,28 +31,32 @@ const EVENTS: usize = 128;
 /// `struct io_event`, which nobody looks into.
 type Event = [u64; 4];
 
+/// Why a ringer of this process writes to eventfds: the kernel's error number, or 0.
+static REFUSAL: AtomicI32 = AtomicI32::new(0);
+
 /// What one thread wakes others with.
 #[derive(Debug)]
 pub struct Ringer(Option<Requests>);
 
+impl Default for Ringer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Ringer {
-    /// Has the kernel signal eventfds.
-    ///
-    /// # Errors
-    /// The kernel's answer where it does not do that, or not for this process.
-    pub fn new() -> Result<Self, Errno> {
-        let requests = Requests::new()?;
-        let trial = new_bell()?;
-        requests.signal(trial.as_fd())?;
-        // Nothing to read, EAGAIN, where the kernel has taken the request and signalled nothing.
-        rustix::io::read(&trial, &mut [0; 8])?;
-        Ok(Self(Some(requests)))
+    /// Has the kernel signal eventfds. Where it does not do that, or not for this process, the ringer writes to them, and waits
+    /// if those who share them will have it so; [`Ringer::refusal`] tells of it.
+    #[must_use]
+    pub fn new() -> Self {
+        let refused = |error: &Errno| REFUSAL.store(error.raw_os_error(), Ordering::Relaxed);
+        Self(Requests::tried().inspect_err(refused).ok())
     }
 
-    /// Writes to eventfds, and waits if those who share them will have it so: for want of [`Ringer::new`].
-    #[must_use]
-    pub const fn that_writes() -> Self {
-        Self(None)
+    /// Why ringers of this process write, if one does: what the kernel said the last time.
+    pub fn refusal() -> Option<Errno> {
+        let error = REFUSAL.load(Ordering::Relaxed);
+        (error != 0).then(|| Errno::from_raw_os_error(error))
     }
 
     /// Wakes whoever sleeps on an eventfd. If it cannot be done, nobody is there, or they look by themselves before long.
@@ -88,6 +93,16 @@ struct Requests {
 }
 
 impl Requests {
+    /// With a request that has signalled an eventfd.
+    fn tried() -> Result<Self, Errno> {
+        let requests = Self::new()?;
+        let trial = new_bell()?;
+        requests.signal(trial.as_fd())?;
+        // Nothing to read, EAGAIN, where the kernel has taken the request and signalled nothing.
+        rustix::io::read(&trial, &mut [0; 8])?;
+        Ok(requests)
+    }
+
     fn new() -> Result<Self, Errno> {
         let nothing = File::open("/dev/null").map_err(|error| errno(&error))?;
         let mut context: c_ulong = 0;
@@ -170,7 +185,7 @@ mod tests {
     /// `None` where this process gets no context.
     fn ringer() -> Option<Ringer> {
         match Requests::new() {
-            Ok(_) => Some(Ringer::new().unwrap()),
+            Ok(_) => Some(Ringer(Some(Requests::tried().unwrap()))),
             Err(error) => {
                 println!("SKIP: io_setup(2): {error}");
                 None
@@ -206,7 +221,7 @@ mod tests {
     #[test]
     fn writing_wakes_as_well() {
         let bell = new_bell().unwrap();
-        Ringer::that_writes().ring(&bell);
+        Ringer(None).ring(&bell);
         assert_eq!(count(&bell), 1);
     }
 }

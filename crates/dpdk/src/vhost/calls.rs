@@ -77,11 +77,6 @@ fn of<'a>(device: i32, vring: u16) -> Option<BorrowedFd<'a>> {
     (known != 0).then(|| unsafe { BorrowedFd::borrow_raw(known - 1) })
 }
 
-/// Tells guests, in a way that never waits if the kernel can.
-pub(super) fn ringer() -> Ringer {
-    Ringer::new().unwrap_or_else(|_| Ringer::that_writes())
-}
-
 /// Tells a guest of a vring, by a thread that may take its time; while the device is there.
 pub(super) fn tell(ringer: &Ringer, device: i32, vring: u16) {
     if let Some(call) = of(device, vring) {
@@ -100,7 +95,7 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new() -> Self {
-        Self { ringer: ringer(), pace: Pace::new(), owed: [0; 2] }
+        Self { ringer: Ringer::new(), pace: Pace::new(), owed: [0; 2] }
     }
 
     /// After each burst, inside of the gate: the guest is told if it wants to be.

@@ -43,7 +43,7 @@ pub(super) struct Flights {
 
 impl Flights {
     pub(super) fn new(copier: Copier) -> Self {
-        Self { copier, stuck: AtomicBool::new(false), ringer: calls::ringer() }
+        Self { copier, stuck: AtomicBool::new(false), ringer: Ringer::new() }
     }
 
     pub(super) fn status(&self) -> CopierStatus {

@@ -191,7 +191,7 @@ pub enum Notice {
         fault: String,
     },
     /// The kernel does not signal eventfds for this process: NFs and guests are woken in a way in which a hostile one can make
-    /// others wait. Told once, at start.
+    /// others wait. Told once.
     WakesMayWait {
         /// The kernel's answer, an errno.
         error: i32,
@@ -231,6 +231,8 @@ pub struct Engine {
     departures: Vec<Departure>,
     audits: Vec<Audit>,
     notices: VecDeque<Notice>,
+    /// It has been told of.
+    wakes_may_wait: bool,
     reclaimed: u64,
     next_memory: u16,
     next_instance: u32,
@@ -270,14 +272,6 @@ impl Engine {
         nodes.dedup();
         let region_of = |node: &u32| nodes.iter().position(|other| other == node).unwrap_or(0) as u8;
         let worker_regions = worker_nodes.iter().map(region_of).collect();
-        let mut cannot_signal = None;
-        let mut new_ringer = || {
-            Ringer::new().unwrap_or_else(|error| {
-                cannot_signal = Some(error);
-                Ringer::that_writes()
-            })
-        };
-        let ringer = new_ringer();
         let mut workers = Vec::new();
         for ((n, core), handoff) in (0u8..).zip(&cores).zip(Handoff::mesh(cores.len())) {
             let wake = Arc::new(new_bell().map_err(std::io::Error::from)?);
@@ -289,7 +283,7 @@ impl Engine {
                 handoff,
                 wake,
                 ear: Ear::new().map_err(std::io::Error::from)?,
-                ringer: new_ringer(),
+                ringer: Ringer::new(),
                 flows,
             };
             workers.push(WorkerHandle::start(eal, setup)?);
@@ -306,7 +300,7 @@ impl Engine {
             plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
-            ringer,
+            ringer: Ringer::new(),
             groups: BTreeMap::new(),
             retiring: Vec::new(),
             own: Vec::new(),
@@ -314,10 +308,8 @@ impl Engine {
             instances: BTreeMap::new(),
             departures: Vec::new(),
             audits: Vec::new(),
-            notices: cannot_signal
-                .map(|error| Notice::WakesMayWait { error: error.raw_os_error() })
-                .into_iter()
-                .collect(),
+            notices: VecDeque::new(),
+            wakes_may_wait: false,
             reclaimed: 0,
             next_memory: 0,
             next_instance: 1,
@@ -370,6 +362,11 @@ impl Engine {
 
     /// What happened since the last call.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
+        // That of a queue of a guest may be made at any time.
+        if let Some(error) = Ringer::refusal().filter(|_| !self.wakes_may_wait) {
+            self.wakes_may_wait = true;
+            self.notices.push_back(Notice::WakesMayWait { error: error.raw_os_error() });
+        }
         self.notices.drain(..)
     }
 

@@ -137,7 +137,7 @@ fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
         line.coming.install(device);
     }
     for vring in [3, 4] {
-        calls::tell(&calls::ringer(), device, vring);
+        calls::tell(&netvm_bell::Ringer::new(), device, vring);
     }
     let mut count = [0; 8];
     rustix::io::read(&call, &mut count).unwrap();
