@@ -6,5 +6,5 @@ mod pace;
 mod ringer;
 
 pub use ear::Ear;
-pub use pace::{Pace, Wake};
+pub use pace::{Pace, Wake, cpu_nanos};
 pub use ringer::{Ringer, new_bell, write};

@@ -140,8 +140,9 @@ impl Pace {
     }
 }
 
-/// CPU time of the calling thread.
-fn cpu_nanos() -> u64 {
+/// CPU time that the calling thread has had, in nanoseconds.
+#[must_use]
+pub fn cpu_nanos() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

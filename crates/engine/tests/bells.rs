@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "support/crowd.rs"]
+#[path = "../../bell/tests/support/crowd.rs"]
 mod crowd;
 #[path = "support/rogue.rs"]
 mod rogue;
 mod support;
+#[path = "support/wakes.rs"]
+mod wakes;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -22,6 +24,7 @@ use netvm_ring::Descriptor;
 use rogue::Rogue;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use support::{Rig, chain, line, nf, port, source, two_lines};
+use wakes::wakes;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -217,34 +220,23 @@ fn a_bell_that_thousands_wait_for_is_rung_seldom() {
     let (mut consumer, mut producer) =
         unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
     // It says that it sleeps whenever it has taken its packets.
-    let mut rings_in = |rig: &mut Rig, time: Duration, enough: u64| {
-        let (start, before, mut rings) = (Instant::now(), rig.sent(3), 0);
-        while start.elapsed() < time && rings < enough {
-            let mut packets = [Descriptor::default(); 64];
-            let count = consumer.pop(&mut packets);
-            producer.push(&packets[..count]);
-            let _ = consumer.prepare_wait();
-            rig.engine.service();
-            let mut count = [0; 8];
-            if rustix::io::read(&bell, &mut count).is_ok() {
-                rings += u64::from_ne_bytes(count);
-            }
-        }
-        let others = (rig.sent(3) - before) as f64 / start.elapsed().as_secs_f64();
-        println!("{rings} wakes, {others:.0} packets of others in a second");
-        rings
+    let mut sleep = || {
+        let mut packets = [Descriptor::default(); 64];
+        let count = consumer.pop(&mut packets);
+        producer.push(&packets[..count]);
+        let _ = consumer.prepare_wait();
     };
-    assert!(rings_in(&mut rig, SOON, 100) >= 100);
+    assert!(wakes(&mut rig, (&bell, 3), (SOON, 100), &mut sleep) >= 100);
     let (crowd, cost) = crowd(bell.as_fd(), COSTLY);
     let time = Duration::from_secs(3);
-    let rings = rings_in(&mut rig, time, u64::MAX);
+    let count = wakes(&mut rig, (&bell, 3), (time, u64::MAX), &mut sleep);
     println!("{cost:?} each");
-    assert!(rings > 0 && cost * (rings as u32) < time / 20, "{rings} wakes of {cost:?}");
+    assert!(count > 0 && cost * (count as u32) < time / 20, "{count} wakes of {cost:?}");
     let view = rig.engine.instances().into_iter().find(|view| view.id == id).unwrap();
     assert!(view.threads[0].violations.iter().any(|(violation, _)| *violation == Violation::CostlyWake));
     // As before, some time after they have gone.
     drop(crowd);
-    assert!(rings_in(&mut rig, Duration::from_secs(60), 100) >= 100);
+    assert!(wakes(&mut rig, (&bell, 3), (Duration::from_secs(60), 100), &mut sleep) >= 100);
 }
 
 #[test]

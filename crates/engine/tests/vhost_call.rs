@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "support/crowd.rs"]
+#[path = "../../bell/tests/support/crowd.rs"]
 mod crowd;
 #[path = "support/rogue.rs"]
 mod rogue;
 #[path = "support/rogues.rs"]
 mod rogues;
 mod support;
+#[path = "support/wakes.rs"]
+mod wakes;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,6 +27,7 @@ use rogue::Rogue;
 use rogues::{ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, socket, told, view};
 use rustix::event::{EventfdFlags, eventfd};
 use support::Rig;
+use wakes::wakes;
 
 /// An eventfd whose count has no room, in blocking mode.
 fn full_eventfd() -> OwnedFd {
@@ -119,31 +122,20 @@ fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
     let fd = new_bell().unwrap();
     let rogue = connect(&path, 0, &fd);
     let mut turn = 1u16;
-    let mut tell = |rig: &mut Rig, time: Duration, enough: u64| {
-        let (start, before, mut calls) = (Instant::now(), rig.sent(1), 0);
-        while start.elapsed() < time && calls < enough {
-            let offered = turn.wrapping_mul(256);
-            if rogue.used(0) == offered {
-                turn = turn.wrapping_add(1);
-                rogue.offer(0, turn % 256);
-            }
-            rig.engine.service();
-            let mut count = [0; 8];
-            if rustix::io::read(&fd, &mut count).is_ok() {
-                calls += u64::from_ne_bytes(count);
-            }
+    let mut take = || {
+        let offered = turn.wrapping_mul(256);
+        if rogue.used(0) == offered {
+            turn = turn.wrapping_add(1);
+            rogue.offer(0, turn % 256);
         }
-        let others = (rig.sent(1) - before) as f64 / start.elapsed().as_secs_f64();
-        println!("{calls} calls, {others:.0} packets in a second");
-        calls
     };
-    assert!(tell(&mut rig, SOON, 100) >= 100, "{}", rig.story());
+    assert!(wakes(&mut rig, (&fd, 1), (SOON, 100), &mut take) >= 100, "{}", rig.story());
     let (crowd, cost) = crowd(fd.as_fd(), Duration::from_millis(8));
     let time = Duration::from_secs(3);
-    let calls = tell(&mut rig, time, u64::MAX);
+    let calls = wakes(&mut rig, (&fd, 1), (time, u64::MAX), &mut take);
     assert!(calls > 0 && cost * (calls as u32) < time / 20, "{calls} calls of {cost:?}");
     drop(crowd);
-    assert!(tell(&mut rig, Duration::from_secs(60), 100) >= 100, "{}", rig.story());
+    assert!(wakes(&mut rig, (&fd, 1), (Duration::from_secs(60), 100), &mut take) >= 100, "{}", rig.story());
 }
 
 /// A guest that is to be told by what is no eventfd.

@@ -4,15 +4,15 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use netvm_bell::cpu_nanos;
 use rustix::event::epoll;
-use rustix::time::{ClockId, clock_gettime};
 
 /// Has so many wait for an eventfd that to signal it takes as long; returns how long that is.
 pub fn crowd(bell: BorrowedFd<'_>, least: Duration) -> (Vec<OwnedFd>, Duration) {
     let mut all = Vec::new();
     loop {
         all.extend(more(bell, 100, 200));
-        let cost = cost_of(bell);
+        let cost = cost_of_signal(bell);
         if cost >= least {
             return (all, cost);
         }
@@ -32,15 +32,20 @@ fn more(bell: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<OwnedF
     (0..watchers).map(watch).collect::<Vec<_>>().into_iter().chain(others).collect()
 }
 
-/// CPU time that this thread takes to signal an eventfd, as a rule.
-fn cost_of(bell: BorrowedFd<'_>) -> Duration {
+/// As a rule.
+fn cost_of_signal(bell: BorrowedFd<'_>) -> Duration {
     let mut times = [(); 5].map(|()| {
-        let start = clock_gettime(ClockId::ThreadCPUTime);
-        rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
-        let time = clock_gettime(ClockId::ThreadCPUTime) - start;
+        let time = cost(|| netvm_bell::write(&bell));
         rustix::io::read(bell, &mut [0; 8]).unwrap();
-        Duration::try_from(time).unwrap()
+        time
     });
     times.sort_unstable();
     times[2]
+}
+
+/// CPU time that this thread takes for something.
+pub fn cost(of: impl FnOnce()) -> Duration {
+    let start = cpu_nanos();
+    of();
+    Duration::from_nanos(cpu_nanos() - start)
 }
