@@ -88,6 +88,7 @@ fn full_count(name: &str, dma: VhostDma, ring: u64) {
     let Some(mut rig) = rig(&path, dma) else { return };
     let fd = full_eventfd();
     let rogue = connect(&path, ring, &fd);
+    rogue.wait_to_be_heard();
     for turn in 1..=9 {
         assert!(rig.until(SOON, |_| rogue.used(ring) == 256 * turn), "{}", rig.story());
         rogue.offer(ring, turn + 1);

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use dpdk::vhost_user::{
-    GET_VRING_BASE, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_CALL,
-    SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
+    GET_FEATURES, GET_VRING_BASE, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_VRING_ADDR, SET_VRING_BASE,
+    SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
 };
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
@@ -160,6 +160,12 @@ impl Rogue {
                 Err(error) => return error.kind() == ErrorKind::ConnectionReset,
             }
         }
+    }
+
+    /// Waits until the other side has handled all that was said.
+    pub fn wait_to_be_heard(&self) {
+        self.send(GET_FEATURES, &[], None);
+        let _ = (&self.socket).read(&mut [0; 20]);
     }
 
     /// A message; the other side may have hung up.
