@@ -125,24 +125,31 @@ fn shrink(rig: &mut Rig, path: &Path) {
 
 #[test]
 fn a_guest_that_replaces_its_memory_while_it_is_sent_to_stays() {
-    with_rig("replacing", VhostDma::Off, |rig, path| {
-        let rogue = Rogue::connect(path, VERSION_1 | MERGEABLE);
-        rogue.offer(0, 1);
-        let turned_away = |engine: &Engine| {
-            let port = view(engine, ROGUE);
-            port.drops.iter().find(|(why, _)| *why == DropReason::NoPeer).map_or(0, |(_, count)| *count)
-        };
-        assert!(rig.until(SOON, |_| rogue.used(0) == ENTRIES as u16));
-        let before = turned_away(&rig.engine);
-        for turn in 2..=250u16 {
-            // A page less, or as much as before.
-            rogue.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
-            rogue.offer(0, turn);
-            let all = rig.until(SOON, |_| rogue.used(0) == turn * ENTRIES as u16);
-            assert!(all, "turn {turn}: {}", rig.story());
-        }
-        assert_eq!(turned_away(&rig.engine), before);
-    });
+    with_rig("replacing", VhostDma::Off, replace);
+}
+
+#[test]
+fn so_does_one_to_which_a_dma_engine_copies() {
+    with_rig("replacing-dma", VhostDma::Device("dma_skeleton3".to_owned()), replace);
+}
+
+fn replace(rig: &mut Rig, path: &Path) {
+    let rogue = Rogue::connect(path, VERSION_1 | MERGEABLE);
+    rogue.offer(0, 1);
+    let turned_away = |engine: &Engine| {
+        let port = view(engine, ROGUE);
+        port.drops.iter().find(|(why, _)| *why == DropReason::NoPeer).map_or(0, |(_, count)| *count)
+    };
+    assert!(rig.until(SOON, |_| rogue.used(0) == ENTRIES as u16));
+    let before = turned_away(&rig.engine);
+    for turn in 2..=250u16 {
+        // A page less, or as much as before.
+        rogue.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
+        rogue.offer(0, turn);
+        let all = rig.until(SOON, |_| rogue.used(0) == turn * ENTRIES as u16);
+        assert!(all, "turn {turn}: {}", rig.story());
+    }
+    assert_eq!(turned_away(&rig.engine), before);
 }
 
 #[test]

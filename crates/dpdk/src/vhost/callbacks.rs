@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use dpdk_sys as sys;
 
-use super::gate::{quiesce, quiesce_within};
+use super::gate::quiesce;
 use super::guests::{self, Guests, MAX_PAIRS, lock};
 use super::{VhostMode, calls, flights, shrunk};
 use crate::vhost_user::{
@@ -23,9 +23,6 @@ pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
     message: Some(message),
     handled: Some(handled),
 };
-
-/// Looks for which a message waits for those who may wait for it: some 5 ms.
-const PATIENCE: u32 = 1250;
 
 /// The guests of the socket that a device has come by.
 fn of(device: c_int) -> Option<Arc<Guests>> {
@@ -85,10 +82,11 @@ extern "C" fn left(device: c_int) {
 
 extern "C" fn gone(device: c_int) {
     if let Some(guests) = of(device) {
+        // From here on its relay does not add it to the devices again.
+        lock(&guests.relayed).retain(|(other, _)| *other != device);
         guests.change(device, |devices, place| {
             devices.remove(place);
         });
-        lock(&guests.relayed).retain(|(other, _)| *other != device);
     }
     shrunk::handled();
     forget(device);
@@ -103,7 +101,8 @@ fn forget(device: c_int) {
 }
 
 /// Those messages that go through relays for which the library holds the locks of all vrings: the same from DPDK 22.11 to 25.11.
-const fn is_locked(request: u32) -> bool {
+/// They change memory or rings, and relays keep everybody out before they pass them on ([`Guests::keep_out`]).
+pub(super) const fn is_locked(request: u32) -> bool {
     matches!(
         request,
         SET_FEATURES
@@ -123,22 +122,23 @@ const fn is_locked(request: u32) -> bool {
 
 extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     let is_memory = request == SET_MEM_TABLE;
-    let refused = if is_memory { sys::NETVM_VHOST_REFUSE_MEMORY } else { sys::NETVM_VHOST_REFUSE };
     let coming = of(device).and_then(|guests| {
         let relayed = lock(&guests.relayed);
         relayed.iter().find(|(other, _)| *other == device).map(|(_, coming)| Arc::clone(coming))
     });
-    let Some(coming) = coming else { return refused };
+    let Some(coming) = coming else {
+        return if is_memory { sys::NETVM_VHOST_REFUSE_MEMORY } else { sys::NETVM_VHOST_REFUSE };
+    };
     // Once used to reset what only the front-end knows; to be ignored (vhost-user, "Front-end message types").
     if request == RESET_OWNER {
         return sys::NETVM_VHOST_PASS_OVER;
     }
     shrunk::message(device);
-    if is_locked(request) && !suspend(device, request) {
-        return refused;
+    if flights::ends(request) {
+        end_flights(device);
     }
     if is_memory {
-        // Until now somebody may have been inside, and found a page missing.
+        // Until it was said somebody may have been inside, and found a page missing.
         shrunk::forget_pieces(device);
     }
     if request == SET_VRING_CALL {
@@ -147,32 +147,12 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     sys::NETVM_VHOST_HANDLE
 }
 
-/// Keeps everybody out of a device whose memory or rings are about to change, as nobody inside has the library's locks, and
-/// takes its rings from the copier.
-///
-/// `false`: with a copier, somebody may wait inside for a lock that this thread has. Should the library fail to replace
-/// memory, it takes the old away, leaves the vrings as they were, and gives back their locks before it tells that the device
-/// is gone (DPDK 22.11 to 25.11): whoever waited would write to what is not there.
-fn suspend(device: c_int, request: u32) -> bool {
-    let Some(guests) = of(device) else { return true };
-    let ends = flights::ends(request);
-    guests.change(device, |devices, place| {
-        devices[place].suspended = true;
-        if ends {
-            devices[place].copied = 0;
-        }
-    });
-    let Some(flights) = &guests.flights else {
-        quiesce(&guests.gates);
-        return true;
-    };
-    if !quiesce_within(&guests.gates, PATIENCE) && request == SET_MEM_TABLE {
-        return false;
-    }
-    if ends {
-        flights.end(device, true);
-    }
-    true
+/// Takes a device's rings from the copier before they change. Nobody is inside.
+fn end_flights(device: c_int) {
+    let Some(guests) = of(device) else { return };
+    let Some(flights) = &guests.flights else { return };
+    guests.change(device, |devices, place| devices[place].copied = 0);
+    flights.end(device, true);
 }
 
 /// The message has been handled.
@@ -180,7 +160,7 @@ fn resume(device: c_int, request: u32) {
     let Some(guests) = of(device) else { return };
     guests.change(device, |devices, place| {
         let known = &mut devices[place];
-        known.suspended = false;
+        known.messages = known.messages.saturating_sub(1);
         if let Some(flights) = guests.flights.as_ref().filter(|_| known.ready && flights::ends(request)) {
             known.copied = flights.begin(device, true);
         }

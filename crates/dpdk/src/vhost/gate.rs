@@ -1,6 +1,6 @@
 //! Who may use a guest's device, and when nobody does any more.
 //!
-//! The thread that serves sockets opens and closes gates; the owner of a queue enters its gate for each burst:
+//! Those who serve sockets open and close gates; the owner of a queue enters its gate for each burst:
 //!
 //! ```text
 //!   owner:  busy = 1;  light fence;  pass = state;  ... burst, if pass is open ...;  busy = 0
@@ -113,27 +113,18 @@ impl Gate {
 /// Waits until nobody is inside of a gate with what was open before. An owner stays for one burst, or until it has its core
 /// back.
 pub(super) fn quiesce(gates: &[Gate]) {
-    while !quiesce_within(gates, u32::MAX) {}
-}
-
-/// The same for so many looks, of which those after a thousand are 20 microseconds apart; whether nobody is inside any more.
-pub(super) fn quiesce_within(gates: &[Gate], looks: u32) -> bool {
     heavy_fence();
     for gate in gates {
         let mut tries = 0;
         while gate.busy.load(Ordering::Acquire) {
-            if tries == looks {
-                return false;
-            }
-            tries += 1;
             if tries < 1000 {
+                tries += 1;
                 std::hint::spin_loop();
             } else {
                 std::thread::sleep(Duration::from_micros(20));
             }
         }
     }
-    true
 }
 
 const MEMBARRIER_PRIVATE_EXPEDITED: i32 = 1 << 3;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::calls::Coming;
 use super::connection::Taken;
 use super::flights::Flights;
-use super::gate::{Gate, Pass};
+use super::gate::{Gate, Pass, quiesce};
 use super::relay::Relay;
 use super::{Accepts, Refusal, VhostMode, VhostStatus, connection};
 use crate::Copier;
@@ -32,8 +32,8 @@ pub(super) struct Device {
     pub(super) ready: bool,
     /// It has taken back memory that it shares.
     pub(super) shrunk: bool,
-    /// A message about its memory or rings is being handled.
-    pub(super) suspended: bool,
+    /// Messages about its memory or rings that have been said, and not handled yet.
+    pub(super) messages: u32,
     pub(super) accepts: u8,
     /// Queue pairs to which the copier may copy, a bit each.
     pub(super) copied: u64,
@@ -43,6 +43,19 @@ pub(super) struct Device {
 }
 
 impl Device {
+    const fn new(number: i32) -> Self {
+        Self {
+            number,
+            ready: false,
+            shrunk: false,
+            messages: 0,
+            accepts: 0,
+            copied: 0,
+            receiving: 0,
+            sending: 0,
+        }
+    }
+
     const fn usable(&self) -> bool {
         self.ready && !self.shrunk
     }
@@ -146,7 +159,7 @@ impl Guests {
 
     pub(super) fn status(&self) -> VhostStatus {
         let devices = lock(&self.devices);
-        let Some(device) = devices.iter().rev().find(|device| device.usable()) else {
+        let Some(device) = current(&devices) else {
             let refused = lock(&self.refused);
             return VhostStatus {
                 shrunk: devices.iter().any(|device| device.shrunk),
@@ -166,23 +179,11 @@ impl Guests {
     /// Changes what is known of a device, and opens the gates to what is there then.
     pub(super) fn change(&self, number: i32, change: impl FnOnce(&mut Vec<Device>, usize)) {
         let mut devices = lock(&self.devices);
-        let place = devices.iter().position(|device| device.number == number).unwrap_or_else(|| {
-            devices.push(Device {
-                number,
-                ready: false,
-                shrunk: false,
-                suspended: false,
-                accepts: 0,
-                copied: 0,
-                receiving: 0,
-                sending: 0,
-            });
-            devices.len() - 1
-        });
+        let place = place_of(&mut devices, number);
         change(&mut devices, place);
-        let current = devices.iter().rev().find(|device| device.usable());
+        let current = current(&devices);
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
-        if let Some(device) = current.filter(|device| device.suspended) {
+        if let Some(device) = current.filter(|device| device.messages > 0) {
             self.gates.iter().for_each(|gate| gate.pause(device.accepts));
             return;
         }
@@ -198,24 +199,52 @@ impl Guests {
         }
     }
 
+    /// Keeps everybody out of a device before the library is told about its memory or rings, until it has handled that and all
+    /// that is said meanwhile. For the device's relay, which is known by this list.
+    ///
+    /// Once the library has the message, it has locked the rings: who waits inside for such a lock, as one does to hand packets to
+    /// a copier, would never leave, and looks like one who has lost its core. Nor may it get the lock afterwards: should the library
+    /// fail to replace memory, it takes the old away, leaves the rings as they were, and gives back their locks before it tells
+    /// that the device is gone (DPDK 22.11 to 25.11).
+    ///
+    /// Nothing is asked of the library, which handles other messages at the same time.
+    fn keep_out(&self, number: i32, coming: &Arc<Coming>) {
+        let relayed = lock(&self.relayed);
+        if !relayed.iter().any(|(other, its)| *other == number && Arc::ptr_eq(its, coming)) {
+            // It has gone, and another may have its number.
+            return;
+        }
+        let mut devices = lock(&self.devices);
+        let place = place_of(&mut devices, number);
+        devices[place].messages += 1;
+        if let Some(device) = current(&devices).filter(|device| device.number == number) {
+            self.gates.iter().for_each(|gate| gate.pause(device.accepts));
+        }
+        drop((devices, relayed));
+        quiesce(&self.gates);
+    }
+
     /// Takes a new device's connection from the library; whether that could be done. If not, it is hung up on.
     pub(super) fn relay(self: &Arc<Self>, number: i32) -> bool {
         let connection = connection::take(&self.path, self.mode);
         let has_room = self.relays.fetch_add(1, Ordering::Relaxed) < MOST_RELAYS;
-        let begun = connection.filter(|_| has_room).and_then(|connection| self.begin_relay(connection));
+        // The relay finds itself in the list.
+        let mut relayed = lock(&self.relayed);
+        let begun =
+            connection.filter(|_| has_room).and_then(|connection| self.begin_relay(number, connection));
         let is_begun = begun.is_some();
         if let Some(coming) = begun {
-            lock(&self.relayed).push((number, coming));
+            relayed.push((number, coming));
         } else {
             self.relays.fetch_sub(1, Ordering::Relaxed);
         }
         is_begun
     }
 
-    fn begin_relay(self: &Arc<Self>, (relay, taken): (Relay, Taken)) -> Option<Arc<Coming>> {
+    fn begin_relay(self: &Arc<Self>, number: i32, (relay, taken): (Relay, Taken)) -> Option<Arc<Coming>> {
         let (guests, coming) = (Arc::clone(self), Arc::clone(&relay.coming));
         let run = move || {
-            relay.run(|why| guests.refuse(why));
+            relay.run(|coming| guests.keep_out(number, coming), |why| guests.refuse(why));
             drop(taken);
             guests.relays.fetch_sub(1, Ordering::Relaxed);
         };
@@ -232,7 +261,7 @@ impl Guests {
     /// Closes the gates if the device has them. Nothing is asked of the library, which handles messages at the same time.
     fn cut_off(&self, number: i32) {
         let mut devices = lock(&self.devices);
-        let current = devices.iter().rev().find(|device| device.usable()).map(|device| device.number);
+        let current = current(&devices).map(|device| device.number);
         let Some(device) = devices.iter_mut().find(|device| device.number == number && !device.shrunk) else {
             return;
         };
@@ -249,6 +278,19 @@ impl Guests {
             gate.set(None, 0);
         }
     }
+}
+
+/// The device that has the port.
+fn current(devices: &[Device]) -> Option<&Device> {
+    devices.iter().rev().find(|device| device.usable())
+}
+
+/// Where a device is in the list, from now on if it was not.
+fn place_of(devices: &mut Vec<Device>, number: i32) -> usize {
+    devices.iter().position(|device| device.number == number).unwrap_or_else(|| {
+        devices.push(Device::new(number));
+        devices.len() - 1
+    })
 }
 
 /// The queue pairs that fall to a queue of so many.
@@ -295,6 +337,8 @@ pub(super) fn close(device: i32) {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::sync::Barrier;
+    use std::time::Duration;
 
     use super::connection::tests::{ALONE, open_to_programs, pair};
     use super::*;
@@ -313,6 +357,48 @@ mod tests {
         assert_eq!(send_pair(0, 3), 0);
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b1, n)), [0; 4]);
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b101, n)), [0, 2, 0, 2]);
+    }
+
+    #[test]
+    fn who_is_kept_out_of_a_device_has_left_it_and_stays_out_until_all_is_handled() {
+        const DEVICE: i32 = 3;
+        let path = CString::new("/kept").unwrap();
+        let guests = Guests::register(path, VhostMode::Client, 1, None).unwrap().unwrap();
+        let (coming, gate) = (Arc::<Coming>::default(), &guests.gates[0]);
+        lock(&guests.relayed).push((DEVICE, Arc::clone(&coming)));
+        guests.change(DEVICE, |devices, place| devices[place].ready = true);
+        let (is_inside, is_done, leave) = (Barrier::new(2), AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let stay = |pass: Pass, _| {
+                    is_inside.wait();
+                    while !leave.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                    pass.device
+                };
+                assert_eq!(gate.enter(true, stay), Some(DEVICE));
+            });
+            is_inside.wait();
+            scope.spawn(|| {
+                guests.keep_out(DEVICE, &coming);
+                is_done.store(true, Ordering::Relaxed);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!is_done.load(Ordering::Relaxed));
+            leave.store(true, Ordering::Relaxed);
+        });
+        // A second message, before the first is handled.
+        guests.keep_out(DEVICE, &coming);
+        for is_open in [false, true] {
+            assert!(gate.is_paused() && gate.enter(true, |_, _| ()).is_none());
+            guests.change(DEVICE, |devices, place| devices[place].messages -= 1);
+            assert_eq!(gate.enter(true, |_, _| ()).is_some(), is_open);
+        }
+        // Of a connection that has gone.
+        guests.keep_out(DEVICE, &Arc::default());
+        assert!(gate.enter(true, |_, _| ()).is_some());
+        guests.unregister();
     }
 
     #[test]

@@ -27,6 +27,7 @@ use rustix::net::{
 };
 
 use super::Refusal;
+use super::callbacks::is_locked;
 use super::calls::Coming;
 use super::descriptors;
 use super::protocol::{MOST_BYTES, Protocol, REGIONS};
@@ -65,13 +66,14 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Until one of the sides hangs up, or both have to be hung up on.
+    /// Until one of the sides hangs up, or both have to be hung up on. `keep_out` is called before the library gets a message about
+    /// memory or rings.
     ///
     /// Why the guest was refused is told once the library has handled what was said before, and has hung up. What it has sent
     /// last is closed after everything else: whoever serves a file may keep this thread there, and nothing waits for it.
-    pub(super) fn run(self, refuse: impl FnOnce(Refusal)) {
+    pub(super) fn run(self, keep_out: impl Fn(&Arc<Coming>), refuse: impl FnOnce(Refusal)) {
         let mut message = Message::new();
-        let end = self.pass_on(&mut message);
+        let end = self.pass_on(&mut message, keep_out);
         if let Err(End::Refused(why)) = end {
             let _ = shutdown(&self.back, Shutdown::Write);
             while recv(&self.back, &mut [0; 512], RecvFlags::empty()).is_ok_and(|(bytes, _)| bytes > 0) {}
@@ -81,7 +83,7 @@ impl Relay {
         drop(message);
     }
 
-    fn pass_on(&self, message: &mut Message) -> Result<(), End> {
+    fn pass_on(&self, message: &mut Message, keep_out: impl Fn(&Arc<Coming>)) -> Result<(), End> {
         let mut protocol = Protocol::new();
         loop {
             let is_whole = message.is_whole();
@@ -108,6 +110,9 @@ impl Relay {
                     .map_err(End::Refused)?;
                 if message.request() == SET_VRING_CALL {
                     self.keep_call(message)?;
+                }
+                if is_locked(message.request()) {
+                    keep_out(&self.coming);
                 }
             }
         }

@@ -1,7 +1,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::super::calls;
 use super::*;
-use crate::vhost_user::{SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR};
+use crate::vhost_user::{GET_FEATURES, SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR};
 
 /// A relay with both of its neighbours.
 struct Line {
@@ -21,11 +21,15 @@ struct Line {
 }
 
 fn line() -> Line {
+    line_kept(|_| ())
+}
+
+fn line_kept(keep_out: impl Fn(&Arc<Coming>) + Send + 'static) -> Line {
     let ((guest, front), (back, library)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
     let (tell, refused) = channel();
     let coming = Arc::default();
     let relay = Relay { front: front.into(), back: back.into(), coming: Arc::clone(&coming) };
-    let thread = std::thread::spawn(move || relay.run(move |why| tell.send(why).unwrap()));
+    let thread = std::thread::spawn(move || relay.run(keep_out, move |why| tell.send(why).unwrap()));
     for end in [&guest, &library] {
         end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     }
@@ -117,6 +121,24 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
     drop(line.guest);
     line.thread.join().unwrap();
     assert!(is_over(&line.library) && line.refused.try_recv().is_err());
+}
+
+#[test]
+fn everybody_is_kept_out_before_the_library_hears_of_rings() {
+    let (keep, kept) = sync_channel(0);
+    let line = line_kept(move |_| keep.send(()).unwrap());
+    let features = bytes(SET_FEATURES, &(1u64 << 32).to_ne_bytes());
+    for _ in 0..3 {
+        say(&line.guest, &bytes(GET_FEATURES, &[]), &[]);
+        assert_eq!(heard(&line.library, 12).0, bytes(GET_FEATURES, &[]));
+        say(&line.guest, &features, &[]);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(recv(&line.library, &mut [0; 1], RecvFlags::DONTWAIT), Err(Errno::AGAIN));
+        kept.recv().unwrap();
+        assert_eq!(heard(&line.library, 100).0, features);
+    }
+    drop(line.guest);
+    line.thread.join().unwrap();
 }
 
 #[test]
