@@ -11,7 +11,7 @@ mod rogues;
 mod support;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dpdk::vhost_user::SET_VRING_ERR;
@@ -37,12 +37,12 @@ fn nor_does_it_if_a_dma_engine_copies() {
 /// A guest that writes and says nonsense.
 fn noise(rig: &mut Rig, path: &Path) {
     let seconds = std::env::var("NETVM_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
-    let stop = AtomicBool::new(false);
+    let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
-        let rogue = scope.spawn(|| {
+        scope.spawn(|| {
             let mut dice = Dice(u64::from(std::process::id()));
-            let mut visits = 0u32;
             while !stop.load(Ordering::Relaxed) {
+                let visits = done.load(Ordering::Relaxed);
                 let features = match visits % 3 {
                     0 => ANY & !PACKED,
                     1 => ANY,
@@ -68,12 +68,13 @@ fn noise(rig: &mut Rig, path: &Path) {
                     }
                     _ => {}
                 }
-                visits += 1;
+                done.fetch_add(1, Ordering::Relaxed);
             }
-            visits
         });
         let (start, mut taken) = (Instant::now(), 0);
-        while start.elapsed() < Duration::from_secs(seconds) {
+        let has_tried = |taken| taken > 0 && done.load(Ordering::Relaxed) > 1;
+        // Longer where others have the cores.
+        while start.elapsed() < Duration::from_secs(seconds) || !has_tried(taken) && start.elapsed() < SOON {
             if !goes_on(rig) {
                 stop.store(true, Ordering::Relaxed);
                 panic!("{}", rig.story());
@@ -81,9 +82,8 @@ fn noise(rig: &mut Rig, path: &Path) {
             taken = view(&rig.engine, ROGUE).rx_packets;
         }
         stop.store(true, Ordering::Relaxed);
-        let visits = rogue.join().unwrap();
-        println!("{visits} visits, {taken} packets taken from the rogue");
-        assert!(visits > 1 && taken > 0, "{}", rig.story());
+        println!("{} visits, {taken} packets taken from the rogue", done.load(Ordering::Relaxed));
+        assert!(has_tried(taken), "{}", rig.story());
     });
 }
 
