@@ -381,6 +381,21 @@ mod tests {
     }
 
     #[test]
+    fn a_high_word_that_the_peer_has_changed_is_written_again() {
+        let ring = HeapRing::new(4, 0);
+        // SAFETY: the only ends of a ring made for this test.
+        let (mut producer, mut consumer) = unsafe { (ring.memory().producer(), ring.memory().consumer()) };
+        let sent = [Descriptor::new(1, 2, 64).on_path(3, 4, 5, 6); 4];
+        for lap in 0..3 {
+            assert_eq!(producer.push(&sent), 4);
+            let mut got = [Descriptor::default(); 4];
+            assert_eq!(consumer.pop(&mut got), 4);
+            assert_eq!(got, sent, "lap {lap}");
+            (0..4).for_each(|index| ring.memory().slot(index).high.store(!0, Ordering::Relaxed));
+        }
+    }
+
+    #[test]
     fn what_follows_a_block_in_memory_comes_much_later() {
         let blocks = 512 / BLOCK;
         let at = |block: u32| place_of(block * BLOCK, 512) as u32 / BLOCK;
