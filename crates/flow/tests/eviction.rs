@@ -171,7 +171,10 @@ fn beside_the_paper(flows: u32) -> (f64, f64) {
 #[test]
 fn sets_of_eight_come_near_the_paper() {
     for (flows, most) in [(256, 0.005), (512, 0.02), (900, 0.08), (1500, 0.08), (4000, 0.06)] {
-        let (ours, theirs) = beside_the_paper(flows);
+        // Which flows share a set is another matter each time.
+        let runs = [(); 8].map(|()| beside_the_paper(flows));
+        let mean = |of: fn(&(f64, f64)) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+        let (ours, theirs) = (mean(|run| run.0), mean(|run| run.1));
         println!("{flows} flows: {:.1} % hit, {:.1} % with one set of 1024", ours * 100.0, theirs * 100.0);
         assert!(theirs - ours < most, "{flows} flows: {ours} and {theirs}");
     }
