@@ -116,13 +116,14 @@ impl Producer {
         wanted
     }
 
-    /// Asks for the slots of the next `descriptors` after the last published one to be brought into this core's cache, to be written
-    /// soon. Slots that may not have been read yet, as far as is known, are left alone:
-    /// taking them from the consumer would have each of their lines cross twice more.
+    /// Asks for the slots of `descriptors` to be brought into this core's cache, to be written soon, the first of them the `n`th
+    /// after the last published one. Slots that may not have been read yet, as far as is known, are left alone: taking them from
+    /// the consumer would have each of their lines cross twice more.
     #[inline(always)]
-    pub fn prefetch(&self, descriptors: u32) {
+    pub fn prefetch(&self, n: u32, descriptors: u32) {
         let room = self.memory.capacity() - self.tail.wrapping_sub(self.head);
-        each_line(self.memory, self.tail, descriptors.min(room), prefetch_write);
+        let end = n.saturating_add(descriptors).min(room);
+        each_line(self.memory, self.tail.wrapping_add(n), end.saturating_sub(n), prefetch_write);
     }
 
     /// Asks for the published index to be brought into this core's cache, to be written once a burst is: the consumer has

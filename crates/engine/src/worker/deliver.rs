@@ -293,7 +293,7 @@ impl Path {
             return 0;
         }
         link.to_nf.prefetch_index();
-        link.to_nf.prefetch(count);
+        link.to_nf.prefetch(0, count);
         let (cells, handing_out) = (memory.pool.cell_index(), memory.handing_out(worker, link.station));
         link.to_nf.write_each(0, &batch.as_slice()[..count as usize], |mbuf| {
             let cell = cells.of_packet(mbuf);
@@ -306,7 +306,7 @@ impl Path {
         unsafe { batch.forget_front(count as usize) };
         link.to_nf.publish(count);
         // The next burst is probably as long; its slots cross while others are being served.
-        link.to_nf.prefetch(count);
+        link.to_nf.prefetch(0, count);
         link.note_published();
         if let Some(counters) = self.counters.links.get(link.id.index()) {
             counters.delivered.add(count.into());

@@ -40,7 +40,7 @@ impl Outlet {
     /// So many more are about to be written.
     #[inline(always)]
     pub(super) fn prefetch(&self, descriptors: u32) {
-        self.producer.prefetch(self.pending + descriptors);
+        self.producer.prefetch(self.pending, descriptors);
     }
 
     #[inline(always)]
