@@ -30,6 +30,6 @@ mod model;
 pub use descriptor::{Action, CommonBits, Descriptor};
 #[cfg(any(test, loom))]
 pub use memory::HeapRing;
-pub use memory::{CapacityError, HEADER_BYTES, LAYOUT_VERSION, RingMemory, ring_bytes, words_at};
+pub use memory::{CapacityError, LAYOUT_VERSION, RingMemory, ring_bytes, words_at};
 pub use ring::{Consumer, Producer};
 pub use sync::full_fence;

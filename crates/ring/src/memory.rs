@@ -10,7 +10,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub const LAYOUT_VERSION: u32 = 3;
 
 /// Bytes before the first slot.
-pub const HEADER_BYTES: usize = 512;
+const HEADER_BYTES: usize = 512;
 
 /// Bytes of one of the two words of a slot.
 const WORD_BYTES: usize = 8;
