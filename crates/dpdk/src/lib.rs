@@ -57,7 +57,7 @@ pub use device::{Device, PciAddress, PciAddressError};
 pub use dma::DmaError;
 pub use eal::{Eal, EalError, EalOptions, HugePages, LogLevel, ThreadError, ThreadGuard, version};
 pub use ids::{NumaNode, PortNumber, QueueId};
-pub use mbuf::{BoundsError, Mbuf, MbufPtr};
+pub use mbuf::{BoundsError, Mbuf, MbufPtr, RawMbuf};
 pub use memory::{HeapMemory, PacketMemory};
 pub use offload::Oversized;
 pub use pool::{Pool, PoolError, PoolOptions, Store};

@@ -21,7 +21,13 @@ unsafe impl Send for MbufPtr {}
 // SAFETY: as above.
 unsafe impl Sync for MbufPtr {}
 
+/// What [`MbufPtr`] points to: DPDK's own type.
+pub type RawMbuf = sys::rte_mbuf;
+
 impl MbufPtr {
+    /// Addresses of mbufs are multiples of this: of a cache line's bytes.
+    pub const ALIGNMENT: usize = 64;
+
     /// The mbuf at an address.
     #[inline(always)]
     #[must_use]
