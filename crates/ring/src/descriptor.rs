@@ -44,6 +44,40 @@ impl Action {
     }
 }
 
+/// Where a packet's bytes are: in which cell, from where, how many. The low word of its [`Descriptor`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Span(u64);
+
+impl Span {
+    /// `length` bytes at `offset` in `cell`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(cell: u32, offset: u16, length: u16) -> Self {
+        Self((cell as u64 & CELL) | (offset as u64) << 32 | (length as u64) << 48)
+    }
+
+    /// Number of the cell that holds the packet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cell(self) -> u32 {
+        (self.0 & CELL) as u32
+    }
+
+    /// First byte of the packet, counted from the start of its cell.
+    #[inline(always)]
+    #[must_use]
+    pub const fn offset(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    /// Length of the packet in bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn length(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+}
+
 /// One packet: where its bytes are (cell, offset, length), where it is on its way (chain, hop, worker), and what is to
 /// become of it (action, argument).
 ///
@@ -67,7 +101,28 @@ impl Descriptor {
     #[inline]
     #[must_use]
     pub const fn new(cell: u32, offset: u16, length: u16) -> Self {
-        Self { low: (cell as u64 & CELL) | (offset as u64) << 32 | (length as u64) << 48, high: 0 }
+        Self::of(Span::new(cell, offset, length))
+    }
+
+    /// A descriptor of the packet that is there, on its way to nowhere yet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(span: Span) -> Self {
+        Self { low: span.0, high: 0 }
+    }
+
+    /// Where the packet is.
+    #[inline(always)]
+    #[must_use]
+    pub const fn span(self) -> Span {
+        Span(self.low)
+    }
+
+    /// What this one says of a packet, of another one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_packet(self, span: Span) -> Self {
+        Self { low: span.0, high: self.high }
     }
 
     /// The same packet at `hop` of `chain`, with `argument` (the ingress port on the way to an NF), answering to `worker`.
@@ -91,21 +146,21 @@ impl Descriptor {
     #[inline]
     #[must_use]
     pub const fn cell(self) -> u32 {
-        (self.low & CELL) as u32
+        self.span().cell()
     }
 
     /// First byte of the packet, counted from the start of its cell.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> u16 {
-        (self.low >> 32) as u16
+        self.span().offset()
     }
 
     /// Length of the packet in bytes.
     #[inline]
     #[must_use]
     pub const fn length(self) -> u16 {
-        (self.low >> 48) as u16
+        self.span().length()
     }
 
     /// Number of the chain.
