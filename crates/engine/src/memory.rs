@@ -4,73 +4,82 @@
 //! says so ([`HandingOut`]), and only the account brings it back ([`TakingBack`], [`Memory::sweep`]). What
 //! the NF writes decides which cell it means, never whether it had it.
 //!
-//! The account has a byte for each cell: 0 in the engine, else the number of the worker that handed it out, plus 1, and
-//! in the upper two bits the generation in which it did (see `manager/audit.rs`). Only that worker changes a byte that is
-//! not 0, and only the worker that holds the mbuf changes one that is: so every byte has one writer at any time, and
-//! relaxed loads and stores are enough.
+//! The account has a word for each cell: 0 while the engine has the packet, else the address of its mbuf, which nobody has. Above the
+//! address is the number of the worker that handed the cell out, plus 1; below it, in bits that are 0 as mbufs fill whole cache
+//! lines, the generation in which it did (see `manager/audit.rs`). Only that worker changes a word that is not 0, and only the
+//! worker that holds the mbuf changes one that is: so every word has one writer at any time, and relaxed loads and stores are
+//! enough.
 
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use dpdk::{
-    CellLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, MbufPtr, NumaNode, PacketMemory, Pool, PoolError,
-    PoolOptions,
+    CellIndex, CellLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, MbufPtr, NumaNode, PacketMemory, Pool,
+    PoolError, PoolOptions, RawMbuf,
 };
 use netvm_region::Region;
 
 use crate::drop_reason::Violation;
 use crate::ids::{MemoryId, PortId, StationId, WorkerId};
 
-/// A byte of the account: worker in the lower bits, generation in the upper ones.
-const GENERATION_SHIFT: u32 = 6;
+/// The worker is above this bit of a word of the account: addresses of processes are below 2^47.
+const WORKER_SHIFT: u32 = 56;
 const GENERATIONS: u8 = 4;
-const WORKER_MASK: u8 = (1 << GENERATION_SHIFT) - 1;
-const _: () = assert!(netvm_region::MAX_WORKERS < WORKER_MASK as usize);
+/// The bits of an mbuf's address that may be set.
+const ADDRESS: usize = (1 << WORKER_SHIFT) - MbufPtr::ALIGNMENT;
+const _: () =
+    assert!(netvm_region::MAX_WORKERS < u8::MAX as usize && GENERATIONS as usize <= MbufPtr::ALIGNMENT);
 
-/// What the account says of a cell that is out.
-#[derive(Clone, Copy, Debug)]
-struct Mark(u8);
+/// A word of the account.
+type Entry = AtomicPtr<RawMbuf>;
 
 /// Gives cells to a station. By value, as what lies behind a reference would be loaded anew for each cell: the compiler takes
 /// every store to shared memory for one that may have changed it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandingOut<'a> {
-    out: &'a [AtomicU8],
+    cells: CellIndex,
+    out: &'a [Entry],
     ledger: &'a [AtomicU8],
-    mark: Mark,
+    /// Worker and generation.
+    mark: usize,
     station: u8,
 }
 
 impl HandingOut<'_> {
-    /// Gives a cell, whose mbuf the caller forgets now without freeing it.
+    /// Gives the cell of a packet of this memory, whose mbuf the caller forgets now without freeing it; returns its number.
     #[inline(always)]
-    pub(crate) fn cell(self, cell: u32) {
-        self.out[cell as usize].store(self.mark.0, Ordering::Relaxed);
+    pub(crate) fn cell_of(self, mbuf: &Mbuf) -> u32 {
+        let cell = self.cells.of_packet(mbuf);
+        let entry = mbuf.as_ptr().as_ptr().map_addr(|address| address | self.mark);
+        self.out[cell as usize].store(entry, Ordering::Relaxed);
         self.ledger[cell as usize].store(self.station, Ordering::Relaxed);
+        cell
     }
 }
 
 /// Takes cells back that a worker handed out; by value as [`HandingOut`] is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakingBack<'a> {
-    out: &'a [AtomicU8],
-    mbufs: &'a [MbufPtr],
-    /// Of the worker, without a generation.
-    mark: u8,
+    out: &'a [Entry],
+    worker: usize,
 }
 
 impl TakingBack<'_> {
     /// Takes a cell back that a station of the memory's group returns; the caller owns the mbuf from then.
     #[inline(always)]
     pub(crate) fn cell(self, cell: u32) -> Result<Mbuf, Violation> {
-        let byte = self.out.get(cell as usize).ok_or(Violation::CellOutOfRange)?;
-        if byte.load(Ordering::Relaxed) & WORKER_MASK != self.mark {
+        let place = self.out.get(cell as usize).ok_or(Violation::CellOutOfRange)?;
+        let entry = place.load(Ordering::Relaxed);
+        if entry.addr() >> WORKER_SHIFT != self.worker {
             return Err(Violation::CellNotOut);
         }
-        byte.store(0, Ordering::Relaxed);
-        // SAFETY: whoever handed the cell out forgot its mbuf (`HandingOut::cell`), the account gives it back only here, and only
-        // once: the byte is 0 now.
-        Ok(unsafe { self.mbufs[cell as usize].own() })
+        place.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: a word with a worker has the address of an mbuf, which is not null.
+        let mbuf = unsafe { NonNull::new_unchecked(entry.map_addr(|address| address & ADDRESS)) };
+        // SAFETY: whoever handed the cell out forgot its mbuf (`HandingOut::cell_of`), the account gives it back only here, and only
+        // once: the word is 0 now.
+        Ok(unsafe { MbufPtr::new(mbuf).own() })
     }
 }
 
@@ -82,7 +91,7 @@ pub struct Memory {
     /// The mbufs.
     pub pool: Arc<Pool>,
     region: Arc<Region>,
-    out: Box<[AtomicU8]>,
+    out: Box<[Entry]>,
     /// The generation in which cells are handed out now.
     generation: AtomicU8,
     /// For captures: time stamp of the packet in each cell; and its original length, with the number of the port that it was
@@ -93,7 +102,7 @@ pub struct Memory {
 impl Memory {
     pub(crate) fn new(id: MemoryId, region: Arc<Region>, pool: Pool) -> Self {
         let cells = region.geometry().cells as usize;
-        let out = (0..cells).map(|_| AtomicU8::new(0)).collect();
+        let out = (0..cells).map(|_| Entry::default()).collect();
         let stamps = (0..cells).map(|_| Default::default()).collect();
         Self { id, pool: Arc::new(pool), region, out, generation: AtomicU8::new(0), stamps }
     }
@@ -104,24 +113,19 @@ impl Memory {
         &self.region
     }
 
-    /// What the account says of cells that a worker hands out now.
-    #[inline(always)]
-    fn mark_of(&self, worker: WorkerId) -> Mark {
-        Mark((worker.0 + 1) | (self.generation.load(Ordering::Relaxed) << GENERATION_SHIFT))
-    }
-
     /// What is needed to give cells to a station, for a burst.
     #[inline(always)]
     pub(crate) fn handing_out(&self, worker: WorkerId, station: StationId) -> HandingOut<'_> {
         let ledger = self.region.ledger();
-        HandingOut { out: &self.out[..ledger.len()], ledger, mark: self.mark_of(worker), station: station.0 }
+        let mark = of_worker(worker) << WORKER_SHIFT | usize::from(self.generation.load(Ordering::Relaxed));
+        let cells = self.pool.cell_index();
+        HandingOut { cells, out: &self.out[..ledger.len()], ledger, mark, station: station.0 }
     }
 
     /// What is needed to take cells back that `worker` handed out, for a burst.
     #[inline(always)]
     pub(crate) fn taking_back(&self, worker: WorkerId) -> TakingBack<'_> {
-        let mbufs = self.pool.mbufs();
-        TakingBack { out: &self.out[..mbufs.len()], mbufs, mark: worker.0 + 1 }
+        TakingBack { out: &self.out, worker: of_worker(worker) }
     }
 
     /// Begins the next generation; returns it.
@@ -153,8 +157,8 @@ impl Memory {
     /// says has them, and frees them; returns how many.
     pub(crate) fn sweep_older(&self, range: core::ops::Range<u32>, worker: WorkerId, current: u8) -> u64 {
         let is_older = |cell: u32| {
-            let byte = self.out.get(cell as usize).map_or(0, |byte| byte.load(Ordering::Relaxed));
-            byte != 0 && byte >> GENERATION_SHIFT != current
+            let entry = self.entry(cell);
+            entry != 0 && entry % MbufPtr::ALIGNMENT != usize::from(current)
         };
         range.filter(|cell| is_older(*cell) && self.take_back(*cell, worker).is_ok()).count() as u64
     }
@@ -170,16 +174,23 @@ impl Memory {
     /// How many cells are out.
     #[must_use]
     pub fn cells_out(&self) -> u32 {
-        self.out.iter().filter(|byte| byte.load(Ordering::Relaxed) != 0).count() as u32
+        self.cells().filter(|cell| self.entry(*cell) != 0).count() as u32
     }
 
     /// How many cells are out and, by the ledger, with `station`.
     #[must_use]
     pub fn cells_with(&self, station: StationId) -> u32 {
-        let with = |(cell, byte): (u32, &AtomicU8)| {
-            byte.load(Ordering::Relaxed) != 0 && self.region.owner(cell) == Some(station.0)
-        };
-        (0..).zip(&self.out).filter(|pair| with(*pair)).count() as u32
+        let with = |cell: &u32| self.entry(*cell) != 0 && self.region.owner(*cell) == Some(station.0);
+        self.cells().filter(with).count() as u32
+    }
+
+    fn cells(&self) -> core::ops::Range<u32> {
+        0..self.out.len() as u32
+    }
+
+    /// The word of the account for a cell; 0 for a number that is no cell's.
+    fn entry(&self, cell: u32) -> usize {
+        self.out.get(cell as usize).map_or(0, |entry| entry.load(Ordering::Relaxed).addr())
     }
 
     /// Notes a packet's time stamp (nanoseconds since 1970) and original length; they hold for a packet of its port.
@@ -206,6 +217,11 @@ impl Memory {
             }
         }
     }
+}
+
+/// The worker's part of a word of the account.
+const fn of_worker(worker: WorkerId) -> usize {
+    worker.0 as usize + 1
 }
 
 /// The port's part of a stamp.

@@ -10,14 +10,15 @@
 use core::sync::atomic::Ordering;
 
 use dpdk::{Accepts, Batch, Mbuf};
-use netvm_ring::Descriptor;
+use netvm_ring::{Descriptor, Span};
 
 use super::act::Origin;
 use super::lookup::key_of;
 use super::offload::all_plain;
-use super::path::Path;
+use super::path::{BURST, Path};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
+use crate::memory::HandingOut;
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 
 /// Which chain packets are in, and how it wants them.
@@ -282,8 +283,9 @@ impl Path {
     #[inline]
     fn push(&mut self, link: LinkId, place: Place, memory: MemoryId, batch: &mut Batch) -> usize {
         let worker = self.id;
+        let Self { links, memories, spans, .. } = self;
         let (Some(link), Some(memory)) =
-            (self.links[link.index()].as_deref_mut(), self.memories[memory.index()].as_deref())
+            (links[link.index()].as_deref_mut(), memories[memory.index()].as_deref())
         else {
             return 0;
         };
@@ -294,14 +296,20 @@ impl Path {
         }
         link.to_nf.prefetch_index();
         link.to_nf.prefetch(0, count);
-        let (cells, handing_out) = (memory.pool.cell_index(), memory.handing_out(worker, link.station));
-        link.to_nf.write_each(0, &batch.as_slice()[..count as usize], |mbuf| {
-            let cell = cells.of_packet(mbuf);
-            handing_out.cell(cell);
-            let descriptor = Descriptor::new(cell, mbuf.data_off(), mbuf.data_len());
-            let descriptor = descriptor.on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
-            if place.hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor }
-        });
+        let packets = &batch.as_slice()[..count as usize];
+        let is_alike = hand_out(memory.handing_out(worker, link.station), packets, spans);
+        let on_path =
+            |mbuf: &Mbuf| Descriptor::default().on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
+        if is_alike && !place.hashed {
+            let like = on_path(&packets[0]);
+            link.to_nf.write_each(0, &spans[..packets.len()], |span| like.with_packet(*span));
+        } else {
+            for ((n, mbuf), span) in (0..).zip(packets).zip(&*spans) {
+                let descriptor = on_path(mbuf).with_packet(*span);
+                link.to_nf
+                    .write(n, if place.hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor });
+            }
+        }
         // SAFETY: the memory's account has these packets now, and gives each back once.
         unsafe { batch.forget_front(count as usize) };
         link.to_nf.publish(count);
@@ -313,6 +321,20 @@ impl Path {
         }
         count as usize
     }
+}
+
+/// Gives the cells of packets to a station and notes where the packets are; returns whether all came in by one port. By itself, so
+/// that what it needs stays in registers.
+#[inline(never)]
+fn hand_out(handing_out: HandingOut<'_>, packets: &[Mbuf], spans: &mut [Span; BURST]) -> bool {
+    let [first, ..] = packets else { return true };
+    let port = first.port().0;
+    let mut others = 0;
+    for (mbuf, span) in packets.iter().zip(spans) {
+        *span = Span::new(handing_out.cell_of(mbuf), mbuf.data_off(), mbuf.data_len());
+        others |= mbuf.port().0 ^ port;
+    }
+    others == 0
 }
 
 /// Splits a batch into runs of packets with the same key, in order, and gives each to `each`, which empties it.

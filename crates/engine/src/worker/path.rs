@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dpdk::Batch;
 use netvm_bell::{Pace, Ringer};
 use netvm_region::{MAX_PORTS, clock};
-use netvm_ring::full_fence;
+use netvm_ring::{Span, full_fence};
 use netvm_switch::{Policer, TICKS_PER_SECOND};
 
 use crate::counters::WorkerCounters;
@@ -53,6 +53,8 @@ pub(crate) struct Path {
     pub(crate) active: Vec<LinkId>,
     /// By [`PortId`]: the queues that this worker has of it.
     pub(crate) ports: Vec<Option<Box<PortQueue>>>,
+    /// Where the packets of a burst are.
+    pub(crate) spans: [Span; BURST],
     /// Ports with packets that are not sent yet, a bit each.
     pub(crate) unsent: [u64; MAX_PORTS / 64],
     /// The way to ports of which this worker has no queue.
@@ -92,6 +94,7 @@ impl Path {
             links: (0..MAX_LINKS).map(|_| None).collect(),
             active: Vec::with_capacity(MAX_LINKS),
             ports: (0..MAX_PORTS).map(|_| None).collect(),
+            spans: [Span::default(); BURST],
             unsent: [0; MAX_PORTS / 64],
             handoff,
             flows,
