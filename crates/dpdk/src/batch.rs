@@ -119,6 +119,20 @@ impl Batch {
         unsafe { std::slice::from_raw_parts(self.mbufs.as_ptr().cast(), len) }
     }
 
+    /// Takes packets over, as many as there is room for; returns how many.
+    ///
+    /// # Safety
+    /// As for [`MbufPtr::own`], of each of those that it takes.
+    #[inline(always)]
+    pub unsafe fn adopt(&mut self, mbufs: &[MbufPtr]) -> usize {
+        let count = mbufs.len().min(self.room());
+        for (slot, mbuf) in self.mbufs[self.len..].iter_mut().zip(mbufs) {
+            slot.write(*mbuf);
+        }
+        self.len += count;
+        count
+    }
+
     /// Moves packets from the front of `other` until this batch is full or that one empty; returns how many.
     #[inline]
     pub fn append(&mut self, other: &mut Self) -> usize {
