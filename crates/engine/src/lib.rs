@@ -7,6 +7,7 @@
 mod call;
 mod counters;
 mod drop_reason;
+mod expected;
 mod ids;
 mod limits;
 mod link;

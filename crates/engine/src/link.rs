@@ -34,6 +34,11 @@ pub(crate) struct Link {
     wake_every: u64,
     /// The NF wakes nobody: the worker must look.
     silent: bool,
+    /// Whose packets it returns, as far as these are expected in order: its own, or those of the first NF of a chain of which it is the
+    /// last.
+    pub(crate) source: LinkId,
+    /// How often that has changed in this tick.
+    pub(crate) changes: u8,
     // The rings' memory must outlive their ends.
     _control: Arc<Control>,
 }
@@ -67,6 +72,8 @@ impl Link {
             woken_at,
             wake_every,
             silent: false,
+            source: id,
+            changes: 0,
             _control: control,
         }
     }
@@ -75,6 +82,13 @@ impl Link {
     pub(crate) fn silent(mut self, silent: bool) -> Self {
         self.silent = silent;
         self
+    }
+
+    /// The other NF thread is gone, if this is it.
+    pub(crate) fn forget_source(&mut self, gone: LinkId) {
+        if self.source == gone {
+            self.source = self.id;
+        }
     }
 
     /// Whether the NF returns packets without a wake-up.

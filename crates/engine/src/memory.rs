@@ -1,10 +1,11 @@
 //! The engine's view of a region: DPDK's mbufs over its cells, and the private account of which cells are out.
 //!
 //! Every cell has an mbuf, whose header only the engine maps. While an NF has the cell, the mbuf is nobody's: the account
-//! says so ([`HandingOut`]), and only the account brings it back ([`TakingBack`], [`Memory::sweep`]). What
-//! the NF writes decides which cell it means, never whether it had it.
+//! says so ([`Memory::note_out`]), and only the account brings it back ([`TakingBack`], [`Memory::sweep`]). What
+//! the NF writes decides which cell it means, never whether it had it. Packets that come back in the order in which they were handed out
+//! need not be noted; they are kept by [`Expected`](crate::expected::Expected) meanwhile.
 //!
-//! The account has a word for each cell: 0 while the engine has the packet, else the address of its mbuf, which nobody has. Above the
+//! The account has a word for each cell: 0 while the engine has the packet or expects it, else the address of its mbuf, which nobody has. Above the
 //! address is the number of the worker that handed the cell out, plus 1; below it, in bits that are 0 as mbufs fill whole cache
 //! lines, the generation in which it did (see `manager/audit.rs`). Only that worker changes a word that is not 0, and only the
 //! worker that holds the mbuf changes one that is: so every word has one writer at any time, and relaxed loads and stores are
@@ -34,25 +35,25 @@ const _: () =
 /// A word of the account.
 type Entry = AtomicPtr<RawMbuf>;
 
+/// What the account says of a cell that is out, besides its mbuf: worker and generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark(usize);
+
 /// Gives cells to a station. By value, as what lies behind a reference would be loaded anew for each cell: the compiler takes
 /// every store to shared memory for one that may have changed it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandingOut<'a> {
     cells: CellIndex,
-    out: &'a [Entry],
     ledger: &'a [AtomicU8],
-    /// Worker and generation.
-    mark: usize,
     station: u8,
 }
 
 impl HandingOut<'_> {
-    /// Gives the cell of a packet of this memory, whose mbuf the caller forgets now without freeing it; returns its number.
+    /// Gives the cell of a packet of this memory; returns its number. The caller forgets the mbuf now without freeing it, and sees to it
+    /// that it is noted ([`Memory::note_out`]) before anybody asks for it.
     #[inline(always)]
     pub(crate) fn cell_of(self, mbuf: &Mbuf) -> u32 {
         let cell = self.cells.of_packet(mbuf);
-        let entry = mbuf.as_ptr().as_ptr().map_addr(|address| address | self.mark);
-        self.out[cell as usize].store(entry, Ordering::Relaxed);
         self.ledger[cell as usize].store(self.station, Ordering::Relaxed);
         cell
     }
@@ -66,18 +67,29 @@ pub(crate) struct TakingBack<'a> {
 }
 
 impl TakingBack<'_> {
+    /// Whether the account has a cell, handed out by the worker.
+    #[inline(always)]
+    pub(crate) fn has(self, cell: u32) -> bool {
+        self.out.get(cell as usize).is_some_and(|entry| self.is_worker_s(entry.load(Ordering::Relaxed)))
+    }
+
+    #[inline(always)]
+    fn is_worker_s(self, entry: *mut RawMbuf) -> bool {
+        entry.addr() >> WORKER_SHIFT == self.worker
+    }
+
     /// Takes a cell back that a station of the memory's group returns; the caller owns the mbuf from then.
     #[inline(always)]
     pub(crate) fn cell(self, cell: u32) -> Result<Mbuf, Violation> {
         let place = self.out.get(cell as usize).ok_or(Violation::CellOutOfRange)?;
         let entry = place.load(Ordering::Relaxed);
-        if entry.addr() >> WORKER_SHIFT != self.worker {
+        if !self.is_worker_s(entry) {
             return Err(Violation::CellNotOut);
         }
         place.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: a word with a worker has the address of an mbuf, which is not null.
         let mbuf = unsafe { NonNull::new_unchecked(entry.map_addr(|address| address & ADDRESS)) };
-        // SAFETY: whoever handed the cell out forgot its mbuf (`HandingOut::cell_of`), the account gives it back only here, and only
+        // SAFETY: whoever handed the cell out forgot its mbuf (`Memory::note_out`), the account gives it back only here, and only
         // once: the word is 0 now.
         Ok(unsafe { MbufPtr::new(mbuf).own() })
     }
@@ -115,11 +127,21 @@ impl Memory {
 
     /// What is needed to give cells to a station, for a burst.
     #[inline(always)]
-    pub(crate) fn handing_out(&self, worker: WorkerId, station: StationId) -> HandingOut<'_> {
-        let ledger = self.region.ledger();
-        let mark = of_worker(worker) << WORKER_SHIFT | usize::from(self.generation.load(Ordering::Relaxed));
-        let cells = self.pool.cell_index();
-        HandingOut { cells, out: &self.out[..ledger.len()], ledger, mark, station: station.0 }
+    pub(crate) fn handing_out(&self, station: StationId) -> HandingOut<'_> {
+        HandingOut { cells: self.pool.cell_index(), ledger: self.region.ledger(), station: station.0 }
+    }
+
+    /// What the account says of cells that `worker` hands out now.
+    #[inline(always)]
+    pub(crate) fn mark_of(&self, worker: WorkerId) -> Mark {
+        Mark(of_worker(worker) << WORKER_SHIFT | usize::from(self.generation.load(Ordering::Relaxed)))
+    }
+
+    /// The account has a packet that was handed out so, and gives it back once.
+    #[inline(always)]
+    pub(crate) fn note_out(&self, cell: u32, mbuf: MbufPtr, mark: Mark) {
+        let entry = mbuf.as_ptr().map_addr(|address| address | mark.0);
+        self.out[cell as usize].store(entry, Ordering::Relaxed);
     }
 
     /// What is needed to take cells back that `worker` handed out, for a burst.

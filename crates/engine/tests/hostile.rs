@@ -4,16 +4,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/raw.rs"]
+mod raw;
 mod support;
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use netvm_attach::{Hello, Ready};
 use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
 use netvm_engine::Notice;
-use netvm_region::{Control, Mapping, Region};
+use netvm_region::Mapping;
 use netvm_ring::Descriptor;
+use raw::{Attached, attach};
 use support::{Rig, chain, group, line, nf, port, rule, source};
 
 #[test]
@@ -51,37 +53,8 @@ fn scribble(random: &mut Random, mapping: &Mapping, from: usize, to: usize, word
     }
 }
 
-/// What an NF has that attached without netlib.
-struct Attached {
-    fds: Wakes,
-    control: Control,
-    region: Region,
-    _socket: OwnedFd,
-}
-
-struct Wakes {
-    workers: Vec<OwnedFd>,
-    stations: Vec<OwnedFd>,
-}
-
-fn attach(name: &str) -> Attached {
-    let number: i32 = std::env::var(netvm_attach::FD_VARIABLE).unwrap().parse().unwrap();
-    // SAFETY: passed to this process for this use.
-    let socket = unsafe { OwnedFd::from_raw_fd(number) };
-    let role = std::env::var(netvm_attach::ROLE_VARIABLE).unwrap();
-    let layout = netvm_region::LAYOUT_VERSION;
-    let hello = Hello { layout, role, name: name.into(), threads: 1, counters: vec![] };
-    let fds = netvm_attach::greet(&socket, &hello).unwrap();
-    let control = Control::open(fds.control).unwrap();
-    let geometry = control.header().geometries[0];
-    let region = Region::open(name, fds.regions.into_iter().next().unwrap(), geometry).unwrap();
-    assert!(Mapping::open("table", fds.table, 4096, true).is_err(), "the table must not be writable");
-    netvm_attach::send(&socket, &Ready { pid: std::process::id() }, &[]).unwrap();
-    Attached { fds: Wakes { workers: fds.workers, stations: fds.stations }, control, region, _socket: socket }
-}
-
 fn be_hostile() -> ! {
-    let Attached { fds, control, region, _socket } = attach("hostile");
+    let Attached { fds, control, region, socket: _socket } = attach("hostile");
     let geometry = *region.geometry();
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
     let (to, from) = (control.ring_to_nf(0, 0), control.ring_from_nf(0, 0));
@@ -206,7 +179,7 @@ fn a_hostile_nf_harms_nobody_else() {
 
 /// Writes into the ledger that another station has what it has itself.
 fn be_a_liar() -> ! {
-    let Attached { control, region, _socket, .. } = attach("liar");
+    let Attached { control, region, socket: _socket, .. } = attach("liar");
     // SAFETY: this process's end.
     let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
     loop {

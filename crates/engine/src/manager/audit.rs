@@ -55,20 +55,19 @@ impl Engine {
         }
         let Some(state) = self.groups.get(&group) else { return };
         let generations = state.memories.iter().map(|memory| memory.next_generation()).collect();
+        let (phase, tickets) = (Phase::Turning, self.order_barriers());
+        self.audits.push(Audit { group, phase, generations, tickets, cells: 0, again: false });
+    }
+
+    /// Asks every worker to say when it has done what it was told before; returns what they will answer.
+    pub(super) fn order_barriers(&mut self) -> Vec<u64> {
         let mut tickets = Vec::new();
         for worker in &mut self.workers {
             tickets.push(self.next_ticket);
             worker.order(Command::Barrier(self.next_ticket));
             self.next_ticket += 1;
         }
-        self.audits.push(Audit {
-            group,
-            phase: Phase::Turning,
-            generations,
-            tickets,
-            cells: 0,
-            again: false,
-        });
+        tickets
     }
 
     /// An NF of the group is gone: rings that it was to read are not waited for. The control memory that holds them lives
@@ -83,8 +82,10 @@ impl Engine {
 
     /// A worker has done everything that it was told before.
     pub(super) fn barrier_passed(&mut self, ticket: u64) {
-        for audit in &mut self.audits {
-            audit.tickets.retain(|other| *other != ticket);
+        let audits = self.audits.iter_mut().map(|audit| &mut audit.tickets);
+        let leaving = self.instances.values_mut().filter_map(|instance| instance.settling.as_mut());
+        for tickets in audits.chain(leaving) {
+            tickets.retain(|other| *other != ticket);
         }
     }
 

@@ -238,14 +238,11 @@ impl Engine {
 
     /// Tells NFs to stop that have sent on everything, or have had their time.
     fn stop_those_that_have_left(&mut self) {
-        let mut ready = Vec::new();
-        for instance in self.instances.values().filter(|instance| instance.state == InstanceState::Leaving) {
-            let age = instance.since.elapsed();
-            if age > GRACE || (age > SETTLE && self.holds_nothing(instance)) {
-                ready.push(instance.id);
+        let leaving = self.instances.values().filter(|instance| instance.state == InstanceState::Leaving);
+        for (id, age) in leaving.map(|instance| (instance.id, instance.since.elapsed())).collect::<Vec<_>>() {
+            if age <= GRACE && (age <= SETTLE || !self.holds_nothing(id)) {
+                continue;
             }
-        }
-        for id in ready {
             if let Some(instance) = self.instances.get(&id) {
                 instance.control.tell_stop();
             }
@@ -253,13 +250,22 @@ impl Engine {
         }
     }
 
-    fn holds_nothing(&self, instance: &Instance) -> bool {
+    /// Whether an NF to which nobody hands packets any more has none. The account tells once workers have noted in it what they handed
+    /// out before all others knew.
+    fn holds_nothing(&mut self, id: InstanceId) -> bool {
+        let Some(instance) = self.instances.get(&id) else { return true };
         let Some(group) = self.groups.get(&instance.group) else { return true };
-        let epoch = group.publisher.epoch();
-        let mut others = self.instances.values().filter(|other| other.group == instance.group);
-        let all_know = others.all(|other| other.has_seen(epoch));
+        let Some(unanswered) = &instance.settling else {
+            let epoch = group.publisher.epoch();
+            let mut others = self.instances.values().filter(|other| other.group == instance.group);
+            if others.all(|other| other.has_seen(epoch)) {
+                let tickets = self.order_barriers();
+                self.instances.entry(id).and_modify(|instance| instance.settling = Some(tickets));
+            }
+            return false;
+        };
         let holds = |station: &StationId| group.memories.iter().any(|memory| memory.cells_with(*station) > 0);
-        all_know && !instance.stations.iter().any(holds)
+        unanswered.is_empty() && !instance.stations.iter().any(holds)
     }
 
     fn wake_stations(&mut self, id: InstanceId) {

@@ -12,6 +12,7 @@ use netvm_region::{
 use super::group::GroupState;
 use super::view::LinkSums;
 use super::{AdmitError, Engine};
+use crate::expected::Expected;
 use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId, WorkerId};
 use crate::link::{Link, MAX_LINKS};
 use crate::worker::Command;
@@ -59,6 +60,8 @@ pub(super) struct Instance {
     pub(super) before: Vec<LinkSums>,
     pub(super) counters: Vec<String>,
     pub(super) since: Instant,
+    /// Workers that have not answered since everybody knew that it leaves; `None` until they were asked.
+    pub(super) settling: Option<Vec<u64>>,
 }
 
 impl Instance {
@@ -208,6 +211,7 @@ impl Engine {
             before,
             counters: hello.counters.clone(),
             since: Instant::now(),
+            settling: None,
         };
         self.instances.insert(id, instance);
         Ok(id)
@@ -239,7 +243,7 @@ impl Engine {
             for (worker, link) in self.workers.iter_mut().zip(links) {
                 let who = (role, thread, *station);
                 let made = make_link(group, &control, who, worker.id, *link, &self.worker_regions);
-                worker.order(Command::AddLink(Box::new(made.silent(silent))));
+                worker.order(Command::AddLink(Box::new(made.silent(silent)), Expected::new()));
             }
         }
         self.rebuild_in_order();

@@ -7,6 +7,8 @@ use std::time::Duration;
 use netvm_region::{PageKind, StandardCounter};
 
 use super::Engine;
+use super::departure::Departure;
+use super::group::GroupState;
 use super::instance::InstanceState;
 use crate::counters::{Drops, Stage, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
@@ -271,7 +273,10 @@ impl Engine {
             let now = self.link_sums(links);
             let drops = DropReason::ALL.into_iter().zip(now.drops).zip(before.drops);
             let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
-            let group = self.groups.get(&instance.group);
+            let groups = self.groups.get(&instance.group).map(|group| group.memories.as_slice());
+            let with = |(region, memory): (usize, &Arc<Memory>)| {
+                self.expected_back(region, links) + memory.cells_with(*station)
+            };
             threads.push(ThreadView {
                 station: *station,
                 delivered: now.delivered - before.delivered,
@@ -287,7 +292,7 @@ impl Engine {
                     .collect(),
                 flows_decided: now.flows[0] - before.flows[0],
                 flows_refused: now.flows[1] - before.flows[1],
-                cells: group.map_or(0, |g| g.memories.iter().map(|memory| memory.cells_with(*station)).sum()),
+                cells: groups.into_iter().flatten().enumerate().map(with).sum(),
             });
         }
         InstanceView {
@@ -303,21 +308,40 @@ impl Engine {
     /// The trust groups, and the engine's own memory if there is any.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupView> {
-        let memory = |(memory, node): (&Arc<Memory>, &u32)| MemoryView {
-            id: memory.id,
-            node: *node,
-            huge_pages: memory.region().mapping().pages() == PageKind::Huge,
-            cells: memory.region().geometry().cells,
-            cell_size: memory.region().geometry().stride,
-            out: memory.cells_out(),
-            free: memory.pool.available(),
+        let memories = |id: Option<GroupId>, list: &[Arc<Memory>]| {
+            let view = |(region, (memory, node)): (usize, (&Arc<Memory>, &u32))| MemoryView {
+                id: memory.id,
+                node: *node,
+                huge_pages: memory.region().mapping().pages() == PageKind::Huge,
+                cells: memory.region().geometry().cells,
+                cell_size: memory.region().geometry().stride,
+                out: self.expected_by(id, region) + memory.cells_out(),
+                free: memory.pool.available(),
+            };
+            list.iter().zip(&self.plan.nodes).enumerate().map(view).collect()
         };
-        let memories = |list: &[Arc<Memory>]| list.iter().zip(&self.plan.nodes).map(memory).collect();
-        let groups =
-            self.groups.values().map(|g| GroupView { id: Some(g.id()), memories: memories(&g.memories) });
-        let own = Some(GroupView { id: None, memories: memories(&self.own) })
+        let view = |group: &GroupState| {
+            let id = Some(group.id());
+            GroupView { id, memories: memories(id, &group.memories) }
+        };
+        let groups = self.groups.values().map(view);
+        let own = Some(GroupView { id: None, memories: memories(None, &self.own) })
             .filter(|own| !own.memories.is_empty());
         groups.chain(own).collect()
+    }
+
+    /// Packets of a region that are out with a group, and that its memory's account does not have yet.
+    fn expected_by(&self, group: Option<GroupId>, region: usize) -> u32 {
+        let gone = self.departures.iter().map(Departure::instance);
+        let of = self.instances.values().chain(gone).filter(|instance| Some(instance.group) == group);
+        of.flat_map(|instance| &instance.links).map(|links| self.expected_back(region, links)).sum()
+    }
+
+    /// The same of one NF thread, which was handed them.
+    fn expected_back(&self, region: usize, links: &[LinkId]) -> u32 {
+        let workers = self.workers.iter().zip(&self.worker_regions).zip(links);
+        let of = workers.filter(|((_, of), _)| usize::from(**of) == region);
+        of.map(|((worker, _), link)| worker.counters.links[link.index()].expected.get_first() as u32).sum()
     }
 
     /// Cycles of each stage, over all workers.

@@ -8,6 +8,7 @@ use netvm_bell::Pace;
 use super::Worker;
 use super::flow_page::FlowPage;
 use super::sweep::{SweepOrder, Swept};
+use crate::expected::Expected;
 use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::Link;
 use crate::memory::Memory;
@@ -31,7 +32,7 @@ pub(crate) enum Command {
     /// This worker sends for that port.
     SetOwner(PortId, Option<WorkerId>),
     /// Exchange packets with this NF thread.
-    AddLink(Box<Link>),
+    AddLink(Box<Link>, Box<Expected>),
     /// Take what it has returned, and give the link back.
     RemoveLink(LinkId),
     /// Take back the cells of NFs that are gone.
@@ -49,7 +50,7 @@ pub(crate) enum Command {
 pub(crate) enum Retired {
     Snapshot(Arc<Snapshot>),
     Memory(Arc<Memory>),
-    Link(Box<Link>),
+    Link(Box<Link>, Option<Box<Expected>>),
 }
 
 /// What happened.
@@ -67,9 +68,10 @@ pub(crate) enum Event {
 }
 
 impl Worker {
-    /// Carries out what is waiting.
+    /// Carries out what is waiting. Whoever reads the account after the answer finds in it all that was handed out before.
     #[cold]
     pub(super) fn obey(&mut self) {
+        self.path.note_expected();
         while let Ok(command) = self.inbox.pop() {
             self.carry_out(command);
         }
@@ -118,18 +120,13 @@ impl Worker {
                 }
                 owners[port.index()] = owner;
             }
-            Command::AddLink(link) => {
-                let id = link.id;
-                path.links[id.index()] = Some(link);
-                path.active.push(id);
-            }
+            Command::AddLink(link, expected) => path.add_link(link, expected),
             Command::RemoveLink(id) => {
                 path.drain(&self.snapshot, id);
                 path.note_faults(id);
                 path.flows.words.withdraw(id);
-                path.active.retain(|active| *active != id);
-                if let Some(old) = path.links[id.index()].take() {
-                    self.tell(Event::Retired(Retired::Link(old)));
+                if let Some((link, expected)) = path.remove_link(id) {
+                    self.tell(Event::Retired(Retired::Link(link, expected)));
                 }
             }
             Command::Sweep(order) => self.sweeps.add(order),

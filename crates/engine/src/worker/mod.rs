@@ -15,6 +15,7 @@ pub(crate) mod collect;
 mod copy;
 mod deliver;
 mod egress;
+mod expecting;
 pub(crate) mod flow_page;
 mod flow_words;
 mod frames;
@@ -272,7 +273,7 @@ impl Worker {
 
     #[cold]
     fn sweep(&mut self) {
-        if let Some(done) = self.sweeps.step(&self.path) {
+        if let Some(done) = self.sweeps.step(&mut self.path) {
             self.tell(Event::Swept(done));
         }
     }

@@ -10,6 +10,7 @@ use netvm_switch::{Policer, TICKS_PER_SECOND};
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::{DropReason, Violation};
+use crate::expected::Expected;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::{Link, MAX_LINKS};
 use crate::memory::Memory;
@@ -49,6 +50,8 @@ pub(crate) struct Path {
     pub(crate) paces: Vec<Option<Pace>>,
     /// By [`LinkId`].
     pub(crate) links: Vec<Option<Box<Link>>>,
+    /// By [`LinkId`]: what is expected back.
+    pub(crate) expected: Vec<Option<Box<Expected>>>,
     /// The links that there are.
     pub(crate) active: Vec<LinkId>,
     /// By [`PortId`]: the queues that this worker has of it.
@@ -92,6 +95,7 @@ impl Path {
             home: Vec::new(),
             paces: Vec::new(),
             links: (0..MAX_LINKS).map(|_| None).collect(),
+            expected: (0..MAX_LINKS).map(|_| None).collect(),
             active: Vec::with_capacity(MAX_LINKS),
             ports: (0..MAX_PORTS).map(|_| None).collect(),
             spans: [Span::default(); BURST],
@@ -121,6 +125,8 @@ impl Path {
         let cycles = clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1);
         self.tick = (self.now / cycles) as u32;
         self.next_tick = (self.now / cycles + 1) * cycles;
+        self.note_expected();
+        self.trust_order();
     }
 
     /// The memory with this number. The reference is counted, so that it can be held while the path is changed.

@@ -59,8 +59,9 @@ impl Sweeps {
     }
 
     /// Does a slice of the oldest order; returns its result when it is done.
-    pub(super) fn step(&mut self, path: &Path) -> Option<Swept> {
+    pub(super) fn step(&mut self, path: &mut Path) -> Option<Swept> {
         let (order, next, cells) = self.queue.front_mut()?;
+        path.note_expected();
         if let Some(memory) = path.memory(order.memory) {
             let total = memory.region().geometry().cells;
             let end = next.saturating_add(SLICE).min(total);

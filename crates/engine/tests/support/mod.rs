@@ -34,6 +34,8 @@ pub fn be_an_nf() {
     let result = netlib::run(&options, |context| TestNf {
         spin,
         nap,
+        drop_one_of: if kind.starts_with("third") { 3 } else { 0 },
+        seen: 0,
         out: reverse.then(|| context.port("out")).flatten(),
     });
     std::process::exit(i32::from(result.is_err()));
@@ -43,6 +45,9 @@ struct TestNf {
     spin: u64,
     /// Asleep for each packet, so that it keeps no other from its work.
     nap: Duration,
+    /// It drops the first of so many, if that is not 0.
+    drop_one_of: u64,
+    seen: u64,
     out: Option<NfPort>,
 }
 
@@ -54,6 +59,10 @@ impl NetworkFunction for TestNf {
         }
         if !self.nap.is_zero() {
             std::thread::sleep(self.nap);
+        }
+        self.seen += 1;
+        if self.drop_one_of != 0 && self.seen % self.drop_one_of == 1 {
+            return Verdict::Drop;
         }
         self.out.map_or(Verdict::Next, Verdict::Port)
     }

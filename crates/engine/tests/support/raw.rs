@@ -1,0 +1,37 @@
+//! An NF that attaches without netlib, and has its rings to itself.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use netvm_attach::{Hello, Ready};
+use netvm_region::{Control, Mapping, Region};
+
+/// What an NF has that attached without netlib.
+pub struct Attached {
+    pub fds: Wakes,
+    pub control: Control,
+    pub region: Region,
+    pub socket: OwnedFd,
+}
+
+pub struct Wakes {
+    pub workers: Vec<OwnedFd>,
+    pub stations: Vec<OwnedFd>,
+}
+
+pub fn attach(name: &str) -> Attached {
+    let number: i32 = std::env::var(netvm_attach::FD_VARIABLE).unwrap().parse().unwrap();
+    // SAFETY: passed to this process for this use.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    let role = std::env::var(netvm_attach::ROLE_VARIABLE).unwrap();
+    let layout = netvm_region::LAYOUT_VERSION;
+    let hello = Hello { layout, role, name: name.into(), threads: 1, counters: vec![] };
+    let fds = netvm_attach::greet(&socket, &hello).unwrap();
+    let control = Control::open(fds.control).unwrap();
+    let geometry = control.header().geometries[0];
+    let region = Region::open(name, fds.regions.into_iter().next().unwrap(), geometry).unwrap();
+    assert!(Mapping::open("table", fds.table, 4096, true).is_err(), "the table must not be writable");
+    netvm_attach::send(&socket, &Ready { pid: std::process::id() }, &[]).unwrap();
+    Attached { fds: Wakes { workers: fds.workers, stations: fds.stations }, control, region, socket }
+}
