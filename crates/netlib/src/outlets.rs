@@ -188,7 +188,7 @@ impl Outlets {
         }
         let share = run.len().div_ceil(replicas.len()) as u32;
         for station in replicas {
-            if let Some(Some(outlet)) = self.stations.get(usize::from(*station)) {
+            if let Some(Some(outlet)) = self.stations.get_mut(usize::from(*station)) {
                 outlet.prefetch(share);
             }
         }

@@ -15,13 +15,15 @@ pub struct Producer {
     memory: RingMemory,
     tail: u32,
     head: u32,
+    /// Slots up to this index have been asked for.
+    asked: u32,
     faults: u64,
 }
 
 impl Producer {
     pub(crate) fn new(memory: RingMemory) -> Self {
         let tail = memory.header().tail.0.load(Ordering::Acquire);
-        Self { memory, tail, head: tail.wrapping_sub(memory.capacity()), faults: 0 }
+        Self { memory, tail, head: tail.wrapping_sub(memory.capacity()), asked: tail, faults: 0 }
     }
 
     /// Room for at least `wanted` descriptors if there is, else what there is.
@@ -118,12 +120,17 @@ impl Producer {
 
     /// Asks for the slots of `descriptors` to be brought into this core's cache, to be written soon, the first of them the `n`th
     /// after the last published one. Slots that may not have been read yet, as far as is known, are left alone: taking them from
-    /// the consumer would have each of their lines cross twice more.
+    /// the consumer would have each of their lines cross twice more; so are those that were asked for before.
     #[inline(always)]
-    pub fn prefetch(&self, n: u32, descriptors: u32) {
+    pub fn prefetch(&mut self, n: u32, descriptors: u32) {
         let room = self.memory.capacity() - self.tail.wrapping_sub(self.head);
         let end = n.saturating_add(descriptors).min(room);
-        each_line(self.memory, self.tail.wrapping_add(n), end.saturating_sub(n), prefetch_write);
+        let asked = self.asked.wrapping_sub(self.tail);
+        let first = if asked <= self.memory.capacity() { n.max(asked) } else { n };
+        if first < end {
+            each_line(self.memory, self.tail.wrapping_add(first), end - first, prefetch_write);
+            self.asked = self.tail.wrapping_add(end);
+        }
     }
 
     /// Asks for the published index to be brought into this core's cache, to be written once a burst is: the consumer has

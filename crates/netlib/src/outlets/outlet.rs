@@ -39,7 +39,7 @@ impl Outlet {
 
     /// So many more are about to be written.
     #[inline(always)]
-    pub(super) fn prefetch(&self, descriptors: u32) {
+    pub(super) fn prefetch(&mut self, descriptors: u32) {
         self.producer.prefetch(self.pending, descriptors);
     }
 
