@@ -59,8 +59,10 @@ impl Expected {
         let rest = spans.len() - first;
         self.spans[at..at + first].copy_from_slice(&spans[..first]);
         self.mbufs[at..at + first].copy_from_slice(&mbufs[..first]);
-        self.spans[..rest].copy_from_slice(&spans[first..]);
-        self.mbufs[..rest].copy_from_slice(&mbufs[first..]);
+        if rest > 0 {
+            self.spans[..rest].copy_from_slice(&spans[first..]);
+            self.mbufs[..rest].copy_from_slice(&mbufs[first..]);
+        }
         self.mark = mark;
         self.tail = self.tail.wrapping_add(spans.len() as u32);
     }

@@ -152,7 +152,7 @@ impl Path {
         match decision.outcome.resolved(ingress.forward, ingress.undecided) {
             Outcome::Port(out) => self.send_out(snapshot, out, from.memory, batch),
             Outcome::Chain(chain) => match treatment.resolved.effect() {
-                None => self.enter_chain(snapshot, chain, from.admitted, from.memory, batch),
+                None => self.enter_chain(snapshot, chain, from, batch),
                 Some(effect) => self.enter_as_told(snapshot, chain, effect, from, batch),
             },
             Outcome::Normal => self.send_switched(snapshot, treatment.resolved, from, batch),

@@ -302,5 +302,5 @@ fn without_packet(
 
 /// The way of packets that an NF has sent on.
 const fn onwards(chain: ChainId, path: &ChainPath) -> Way {
-    Way { chain, hashed: path.hashed, full: DropReason::DownstreamFull }
+    Way { chain, hashed: path.hashed, port: None, full: DropReason::DownstreamFull }
 }

@@ -26,40 +26,38 @@ pub(crate) struct Way {
     pub(crate) chain: ChainId,
     /// Whether descriptors carry the flow's hash.
     pub(crate) hashed: bool,
+    /// The port that all of them came in by, where that is known.
+    pub(crate) port: Option<PortId>,
     /// The reason of drops for want of room.
     pub(crate) full: DropReason,
 }
 
-/// Where in which chain packets are delivered, and what it is called when there is no room.
+/// Where on their way packets are delivered.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    chain: ChainId,
+    way: Way,
     hop: u8,
-    /// Whether descriptors carry the flow's hash.
-    hashed: bool,
-    full: DropReason,
 }
 
 impl Path {
-    /// Packets of `memory` enter a chain. This is where its traffic is dropped when it has no room further down, unless
-    /// room was made sure of before they were received (`admitted`).
+    /// Packets enter a chain. This is where its traffic is dropped when it has no room further down, unless room was made sure of
+    /// before they were received.
     #[inline]
     pub(crate) fn enter_chain(
         &mut self,
         snapshot: &Snapshot,
         chain: ChainId,
-        admitted: bool,
-        memory: MemoryId,
+        from: Origin,
         batch: &mut Batch,
     ) {
         let Some(path) = snapshot.chain(chain) else {
             return self.drop_in_chain(chain, DropReason::NoRule, batch);
         };
-        if !admitted && self.is_full_inside(path, chain) {
+        if !from.admitted && self.is_full_inside(path, chain) {
             return self.drop_in_chain(chain, DropReason::ChainFull, batch);
         }
-        let way = Way { chain, hashed: path.hashed, full: DropReason::ChainFull };
-        let entered = self.deliver(snapshot, &path.entry, way, memory, batch);
+        let way = Way { chain, hashed: path.hashed, port: Some(from.port), full: DropReason::ChainFull };
+        let entered = self.deliver(snapshot, &path.entry, way, from.memory, batch);
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.entered.add(entered as u64);
         }
@@ -134,11 +132,10 @@ impl Path {
         memory: MemoryId,
         batch: &mut Batch,
     ) -> usize {
-        let Way { chain, hashed, full } = way;
+        let chain = way.chain;
         match target {
             Target::Links { group, hop, choice, links } => {
-                let place = Place { chain, hop: *hop, hashed, full };
-                self.deliver_to_group(*group, choice, links, place, memory, batch)
+                self.deliver_to_group(*group, choice, links, Place { way, hop: *hop }, memory, batch)
             }
             Target::Port(port) => self.leave(snapshot, chain, *port, memory, batch),
             Target::Ingress => self.leave_as(chain, batch, |path, port, run| {
@@ -207,8 +204,7 @@ impl Path {
         let Target::Links { group, choice, links, .. } = target else {
             return self.deliver(snapshot, target, way, memory, batch);
         };
-        let place = Place { chain: way.chain, hop, hashed: way.hashed, full: way.full };
-        self.deliver_to_group(*group, choice, links, place, memory, batch)
+        self.deliver_to_group(*group, choice, links, Place { way, hop }, memory, batch)
     }
 
     #[inline]
@@ -229,13 +225,13 @@ impl Path {
             return delivered;
         }
         let Some(home) = self.home_of(group) else {
-            self.drop_in_chain(place.chain, DropReason::NfDown, batch);
+            self.drop_in_chain(place.way.chain, DropReason::NfDown, batch);
             return 0;
         };
         if home != memory {
             let lost = self.copy_into(home, memory, batch);
             if lost > 0
-                && let Some(counters) = self.counters.chains.get(place.chain.index())
+                && let Some(counters) = self.counters.chains.get(place.way.chain.index())
             {
                 counters.drops.add(DropReason::NoCell, lost as u64);
             }
@@ -273,7 +269,7 @@ impl Path {
     ) -> usize {
         let delivered = self.push(link, place, memory, batch);
         if !batch.is_empty() {
-            self.drop_in_chain(place.chain, place.full, batch);
+            self.drop_in_chain(place.way.chain, place.way.full, batch);
         }
         delivered
     }
@@ -298,18 +294,17 @@ impl Path {
         link.to_nf.prefetch_index();
         link.to_nf.prefetch(0, count);
         let packets = &batch.as_slice()[..count as usize];
-        let is_alike = hand_out(memory.handing_out(link.station), packets, spans);
+        hand_out(memory.handing_out(link.station), packets, spans);
         let spans = &spans[..packets.len()];
-        let on_path =
-            |mbuf: &Mbuf| Descriptor::default().on_path(place.chain.0, place.hop, mbuf.port().0, worker.0);
-        if is_alike && !place.hashed {
-            let like = on_path(&packets[0]);
+        let Place { way: Way { chain, hashed, port, .. }, hop } = place;
+        let from = |port: u16| Descriptor::default().on_path(chain.0, hop, port, worker.0);
+        if !hashed && let Some(port) = port.or_else(|| port_of_all(packets)) {
+            let like = from(port.0);
             link.to_nf.write_each(0, spans, |span| like.with_packet(*span));
         } else {
             for ((n, mbuf), span) in (0..).zip(packets).zip(spans) {
-                let descriptor = on_path(mbuf).with_packet(*span);
-                link.to_nf
-                    .write(n, if place.hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor });
+                let descriptor = from(mbuf.port().0).with_packet(*span);
+                link.to_nf.write(n, if hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor });
             }
         }
         let (mbufs, mark) = (&batch.raw()[..spans.len()], memory.mark_of(worker));
@@ -334,18 +329,18 @@ impl Path {
     }
 }
 
-/// Gives the cells of packets to a station and notes where the packets are; returns whether all came in by one port. By itself, so
-/// that what it needs stays in registers.
+/// Gives the cells of packets to a station and notes where the packets are. By itself, so that what it needs stays in registers.
 #[inline(never)]
-fn hand_out(handing_out: HandingOut<'_>, packets: &[Mbuf], spans: &mut [Span; BURST]) -> bool {
-    let [first, ..] = packets else { return true };
-    let port = first.port().0;
-    let mut others = 0;
+fn hand_out(handing_out: HandingOut<'_>, packets: &[Mbuf], spans: &mut [Span; BURST]) {
     for (mbuf, span) in packets.iter().zip(spans) {
         *span = Span::new(handing_out.cell_of(mbuf), mbuf.data_off(), mbuf.data_len());
-        others |= mbuf.port().0 ^ port;
     }
-    others == 0
+}
+
+/// The port that all packets came in by, if it is one.
+fn port_of_all(packets: &[Mbuf]) -> Option<PortId> {
+    let port = packets.first()?.port();
+    packets.iter().all(|mbuf| mbuf.port() == port).then_some(PortId(port.0))
 }
 
 /// Splits a batch into runs of packets with the same key, in order, and gives each to `each`, which empties it.

@@ -77,12 +77,13 @@ impl Path {
         let later = skipped & u16::MAX.checked_shl(first as u32).unwrap_or(0);
         let (number, path) = self.without_hops(snapshot, chain, later).unwrap_or((chain, path));
         if matches!(path.entry, Target::Drop(_)) {
-            return self.enter_chain(snapshot, chain, from.admitted, from.memory, batch);
+            return self.enter_chain(snapshot, chain, from, batch);
         }
         if !from.admitted && self.is_full_inside(path, number) {
             return self.drop_in_chain(chain, DropReason::ChainFull, batch);
         }
-        let way = Way { chain: number, hashed: path.hashed, full: DropReason::ChainFull };
+        let port = Some(from.port);
+        let way = Way { chain: number, hashed: path.hashed, port, full: DropReason::ChainFull };
         let entered = self.deliver(snapshot, &path.targets[first], way, from.memory, batch);
         if let Some(counters) = self.counters.chains.get(chain.index()) {
             counters.entered.add(entered as u64);
