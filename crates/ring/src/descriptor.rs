@@ -56,6 +56,12 @@ impl Span {
         Self((cell as u64 & CELL) | (offset as u64) << 32 | (length as u64) << 48)
     }
 
+    /// Bits in which the low word of a slot says something else.
+    #[inline(always)]
+    pub(crate) const fn differs_from(self, low: u64) -> u64 {
+        (self.0 ^ low) & !LAP
+    }
+
     /// Number of the cell that holds the packet.
     #[inline(always)]
     #[must_use]
@@ -288,7 +294,13 @@ impl CommonBits {
     #[inline(always)]
     #[must_use]
     pub const fn are_of(self, descriptor: Descriptor) -> bool {
-        (self.bits ^ descriptor.high) & self.mask == 0
+        self.differs_from(descriptor.high) == 0
+    }
+
+    /// Those of the bits that a high word does not have.
+    #[inline(always)]
+    pub(crate) const fn differs_from(self, high: u64) -> u64 {
+        (self.bits ^ high) & self.mask
     }
 }
 

@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 512;
 const WORD_BYTES: usize = 8;
 
 /// Low words that stand side by side: two lines, as processors fetch lines in pairs.
-const BLOCK: u32 = 128 / WORD_BYTES as u32;
+pub(crate) const BLOCK: u32 = 128 / WORD_BYTES as u32;
 
 /// Where the two words of an index's slot are, in bytes from the beginning of a ring of `capacity` slots; for any free-running
 /// index.
