@@ -57,10 +57,10 @@ impl Path {
     pub(crate) fn collect(&mut self, snapshot: &Snapshot, link: LinkId) -> usize {
         let Some(end) = self.links[link.index()].as_ref() else { return 0 };
         let sender = Sender { link, group: end.group, memory: end.memory };
-        let mut count = 0;
+        let (mut count, mut alike) = (0, true);
         while count < MOST {
             let mut packets = Batch::new();
-            let (mut taken, mut verdict) = self.take_expected(sender, &mut packets);
+            let (mut taken, mut verdict) = self.take_expected(sender, &mut alike, &mut packets);
             if taken == 0 {
                 (taken, verdict) = self.take_noted(sender, &mut packets);
             }
@@ -81,9 +81,9 @@ impl Path {
     }
 
     /// Takes packets that come back in the order in which they were handed out, with descriptors that say the same, into a batch that
-    /// has room for all; returns how many there were, and what they say.
+    /// has room for all; returns how many there were, and what they say. As long as they are `alike`, row by row.
     #[inline(always)]
-    fn take_expected(&mut self, sender: Sender, run: &mut Batch) -> (usize, Verdict) {
+    fn take_expected(&mut self, sender: Sender, alike: &mut bool, run: &mut Batch) -> (usize, Verdict) {
         let nothing = (0, Verdict::of(Descriptor::default()));
         let Self { links, memories, expected, counters, .. } = self;
         let Some(end) = links[sender.link.index()].as_deref_mut() else { return nothing };
@@ -92,12 +92,17 @@ impl Path {
         let Some(first) = end.from_nf.peek_known() else { return nothing };
         let (bits, stride) = (first.verdict_bits(), memory.region().geometry().stride);
         let (spans, mbufs) = expected.front();
-        let mut next = spans.iter().zip(mbufs);
-        let taken = end.from_nf.take_known(spans.len().min(run.room()), |descriptor| {
-            let Some((handed, mbuf)) = next.next() else { return false };
-            let span = descriptor.span();
-            bits.are_of(descriptor) && (span == *handed || is_moved(*handed, span, *mbuf, stride))
-        });
+        let room = spans.len().min(run.room());
+        let mut taken = if *alike { end.from_nf.take_same(&spans[..room], bits) } else { 0 };
+        if taken == 0 {
+            *alike = false;
+            let mut next = spans.iter().zip(mbufs);
+            taken = end.from_nf.take_known(room, |descriptor| {
+                let Some((handed, mbuf)) = next.next() else { return false };
+                let span = descriptor.span();
+                bits.are_of(descriptor) && (span == *handed || is_moved(*handed, span, *mbuf, stride))
+            });
+        }
         // SAFETY: whoever handed these packets out forgot them, and they are expected once.
         unsafe { run.adopt(&mbufs[..taken]) };
         expected.forget_front(taken);
