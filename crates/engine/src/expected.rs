@@ -23,11 +23,13 @@ pub(crate) struct Expected {
     tail: u32,
     /// What the account is to say of all of them.
     mark: Mark,
-    /// They came back in another order: the account has them at once, until [`Expected::trust`].
+    /// The account has them at once, until [`Expected::trust`]: they came back in another order, or order was given up before the
+    /// NF came.
     refused: bool,
 }
 
 impl Expected {
+    /// Takes none before [`Expected::trust`].
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
             spans: [Span::default(); CAPACITY],
@@ -35,7 +37,7 @@ impl Expected {
             head: 0,
             tail: 0,
             mark: Mark::default(),
-            refused: false,
+            refused: true,
         })
     }
 
@@ -116,6 +118,8 @@ mod tests {
     #[test]
     fn packets_come_out_in_order_however_they_lie() {
         let mut expected = Expected::new();
+        assert!(!expected.takes(1, Mark::default()));
+        expected.trust();
         let (mut next, mut first) = (0, 0);
         for count in [64, 1, 63, 500, 7, 512, 40].into_iter().cycle().take(200) {
             let count = count.min(CAPACITY - expected.len());

@@ -273,7 +273,7 @@ impl Engine {
             let now = self.link_sums(links);
             let drops = DropReason::ALL.into_iter().zip(now.drops).zip(before.drops);
             let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
-            let groups = self.groups.get(&instance.group).map(|group| group.memories.as_slice());
+            let memories = self.groups.get(&instance.group).map(|group| group.memories.as_slice());
             let with = |(region, memory): (usize, &Arc<Memory>)| {
                 self.expected_back(region, links) + memory.cells_with(*station)
             };
@@ -292,7 +292,7 @@ impl Engine {
                     .collect(),
                 flows_decided: now.flows[0] - before.flows[0],
                 flows_refused: now.flows[1] - before.flows[1],
-                cells: groups.into_iter().flatten().enumerate().map(with).sum(),
+                cells: memories.into_iter().flatten().enumerate().map(with).sum(),
             });
         }
         InstanceView {

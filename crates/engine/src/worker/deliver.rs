@@ -2,7 +2,7 @@
 //!
 //! Predicted cost, in bursts of 64 to one replica: 8 bytes of descriptor that cross (the others are compared with what is there), 16
 //! bytes of what is expected back, a byte of the ledger, one load of the mbuf's first line: about 9 cycles a packet, in some 35
-//! instructions. Measured: 9 to 10 at 2.6 GHz where a line takes 120 cycles to the other core, 12 to 14 where it takes 430.
+//! instructions. Measured: 8 to 10 at 2.6 GHz where a line takes 120 cycles to the other core, 12 to 14 where it takes 430.
 //!
 //! Every function here takes over the packets of the batch that it is given, and leaves it empty.
 

@@ -7,6 +7,8 @@ use crate::link::Link;
 
 /// How often in a tick an NF thread may begin to return what another one was handed: more of it costs more than the account.
 const MOST_CHANGES: u8 = 16;
+/// Of an NF thread for which order was given up in this tick: nothing is expected in its memory until the next.
+const GIVEN_UP: u8 = u8::MAX;
 
 impl Path {
     pub(super) fn add_link(&mut self, link: Box<Link>, expected: Box<Expected>) {
@@ -51,9 +53,8 @@ impl Path {
         if !is_cell || memory.taking_back(self.id).has(next) {
             return false;
         }
-        let mut handed =
-            self.active.iter().copied().filter(|other| self.expects_first(*other, memory_id, next));
-        let source = handed.next();
+        let expects = |other: &LinkId| self.expects_first(*other, memory_id, next);
+        let source = self.active.iter().copied().find(expects);
         let Some(link) = self.links[id.index()].as_deref_mut() else { return false };
         match source {
             Some(source) if source != link.source && link.changes < MOST_CHANGES => {
@@ -61,13 +62,16 @@ impl Path {
                 link.changes += 1;
                 true
             }
-            _ => self.refuse_order(memory_id),
+            _ => {
+                link.changes = GIVEN_UP;
+                self.refuse_order(memory_id)
+            }
         }
     }
 
-    /// The cell that an NF thread returns next, as far as is known, and in which memory.
+    /// The cell that an NF thread returns next, as far as is known, and in which memory; `None` where order was given up, too.
     fn next_of(&self, id: LinkId) -> Option<(u32, MemoryId)> {
-        let link = self.links[id.index()].as_deref()?;
+        let link = self.links[id.index()].as_deref().filter(|link| link.changes != GIVEN_UP)?;
         Some((link.from_nf.peek_known()?.cell(), link.memory))
     }
 
