@@ -282,13 +282,6 @@ impl Pool {
         self.table.get(cell as usize).copied()
     }
 
-    /// The mbufs of all cells, by number.
-    #[inline(always)]
-    #[must_use]
-    pub const fn mbufs(&self) -> &[MbufPtr] {
-        &self.table
-    }
-
     /// What tells the cell of a packet.
     #[inline(always)]
     #[must_use]
