@@ -88,9 +88,7 @@ impl Expected {
         while self.len() > 0 {
             let (spans, mbufs) = self.front();
             let count = spans.len();
-            for (span, mbuf) in spans.iter().zip(mbufs) {
-                memory.note_out(span.cell(), *mbuf, self.mark);
-            }
+            memory.note_out(spans, mbufs, self.mark);
             self.forget_front(count);
         }
     }

@@ -5,11 +5,11 @@
 //! the NF writes decides which cell it means, never whether it had it. Packets that come back in the order in which they were handed out
 //! need not be noted; they are kept by [`Expected`](crate::expected::Expected) meanwhile.
 //!
-//! The account has a word for each cell: 0 while the engine has the packet or expects it, else the address of its mbuf, which nobody has. Above the
-//! address is the number of the worker that handed the cell out, plus 1; below it, in bits that are 0 as mbufs fill whole cache
-//! lines, the generation in which it did (see `manager/audit.rs`). Only that worker changes a word that is not 0, and only the
-//! worker that holds the mbuf changes one that is: so every word has one writer at any time, and relaxed loads and stores are
-//! enough.
+//! The account has a word for each cell: 0 while the engine has the packet or expects it, else the address of its mbuf, which
+//! nobody has. Above the address is the number of the worker that handed the cell out, plus 1; below it, in bits that are 0 as
+//! mbufs fill whole cache lines, the generation in which it did (see `manager/audit.rs`). Only that worker changes a word that is
+//! not 0, and only the worker that holds the mbuf changes one that is: so every word has one writer at any time, and relaxed
+//! loads and stores are enough.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use dpdk::{
     PoolError, PoolOptions, RawMbuf,
 };
 use netvm_region::Region;
+use netvm_ring::Span;
 
 use crate::drop_reason::Violation;
 use crate::ids::{MemoryId, PortId, StationId, WorkerId};
@@ -137,11 +138,13 @@ impl Memory {
         Mark(of_worker(worker) << WORKER_SHIFT | usize::from(self.generation.load(Ordering::Relaxed)))
     }
 
-    /// The account has a packet that was handed out so, and gives it back once.
+    /// The account has packets that were handed out so, and gives each back once.
     #[inline(always)]
-    pub(crate) fn note_out(&self, cell: u32, mbuf: MbufPtr, mark: Mark) {
-        let entry = mbuf.as_ptr().map_addr(|address| address | mark.0);
-        self.out[cell as usize].store(entry, Ordering::Relaxed);
+    pub(crate) fn note_out(&self, spans: &[Span], mbufs: &[MbufPtr], mark: Mark) {
+        for (span, mbuf) in spans.iter().zip(mbufs) {
+            let entry = mbuf.as_ptr().map_addr(|address| address | mark.0);
+            self.out[span.cell() as usize].store(entry, Ordering::Relaxed);
+        }
     }
 
     /// What is needed to take cells back that `worker` handed out, for a burst.

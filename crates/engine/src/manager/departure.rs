@@ -260,7 +260,9 @@ impl Engine {
             let mut others = self.instances.values().filter(|other| other.group == instance.group);
             if others.all(|other| other.has_seen(epoch)) {
                 let tickets = self.order_barriers();
-                self.instances.entry(id).and_modify(|instance| instance.settling = Some(tickets));
+                if let Some(instance) = self.instances.get_mut(&id) {
+                    instance.settling = Some(tickets);
+                }
             }
             return false;
         };

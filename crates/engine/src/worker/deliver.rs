@@ -311,9 +311,7 @@ impl Path {
         if expected.takes(spans.len(), mark) {
             expected.add(spans, mbufs, mark);
         } else {
-            for (span, mbuf) in spans.iter().zip(mbufs) {
-                memory.note_out(span.cell(), *mbuf, mark);
-            }
+            memory.note_out(spans, mbufs, mark);
         }
         // SAFETY: these packets are expected, or the memory's account has them; either gives each back once.
         unsafe { batch.forget_front(count as usize) };
