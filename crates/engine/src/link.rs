@@ -16,6 +16,10 @@ pub const MAX_LINKS: usize = 512;
 /// that only claims to sleep cannot make the engine call the kernel for every burst.
 const WAKE_EVERY_MICROS: u64 = 20;
 
+/// It is woken ahead of packets so many times more seldom (5 ms), as these may go elsewhere. A core that has slept for less wakes
+/// soon.
+const AHEAD_EVERY: u64 = 250;
+
 /// One worker's end of an NF thread. Made by the manager, owned by the worker.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -122,6 +126,13 @@ impl Link {
     #[inline(always)]
     pub(crate) fn look_for_sleeper(&mut self) {
         if core::mem::take(&mut self.published) {
+            self.wake_pending |= self.to_nf.wants_wake_fenced();
+        }
+    }
+
+    /// Packets are probably about to be handed to the NF: one that sleeps, and was not woken for long, is owed a wake-up already.
+    pub(crate) fn expect_packets(&mut self, now: u64) {
+        if now.wrapping_sub(self.woken_at) >= self.wake_every * AHEAD_EVERY {
             self.wake_pending |= self.to_nf.wants_wake_fenced();
         }
     }

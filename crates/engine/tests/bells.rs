@@ -11,6 +11,8 @@ mod support;
 mod wakes;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,8 +21,10 @@ use crowd::crowd;
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, Forward, Host, Idle, OnFailure, PortKind, VhostDma, VhostMode};
 use netvm_engine::{InstanceId, Notice, Violation};
+use netvm_policy::{Actions, ChainId, Match, PortId, Rule, RuleId, RuleParts, Verdict};
 use netvm_region::LAYOUT_VERSION;
 use netvm_ring::Descriptor;
+use netvm_wire::EtherType;
 use rogue::Rogue;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use support::{Rig, chain, line, nf, port, source, two_lines};
@@ -134,16 +138,23 @@ fn make_blocking(fd: BorrowedFd<'_>) {
     fcntl_setfl(fd, fcntl_getfl(fd).unwrap() - OFlags::NONBLOCK).unwrap();
 }
 
-#[test]
-fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
-    let path = std::env::temp_dir().join(format!("netvm-bell-{}.sock", std::process::id()));
-    let mut rig = Rig::new(&adaptive());
-    let mut host = line(&["fw"], Some(1000), true);
+/// With a guest's port, `2`, in the first group.
+fn with_guest(mut host: Host) -> (Host, PathBuf) {
+    static GUESTS: AtomicU32 = AtomicU32::new(0);
+    let number = GUESTS.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("netvm-bell-{}-{number}.sock", std::process::id()));
     let kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off };
     let mut guest = port(2, "guest", kind);
     guest.policy.forward = Forward::Normal;
     guest.group = Some(netvm_engine::GroupId(0));
     host.ports.push(guest);
+    (host, path)
+}
+
+#[test]
+fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
+    let mut rig = Rig::new(&adaptive());
+    let (host, path) = with_guest(line(&["fw"], Some(1000), true));
     rig.engine.apply(&host).unwrap();
     let id = rig.attach("fw", "spin=0", false);
     let rogue = Rogue::connect(&path, 1 << 32);
@@ -160,6 +171,43 @@ fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
     rogue.offer(1, 1);
     rogue.kick();
     assert!(rig.until(SOON, |_| rogue.used(1) > 0), "{}", rig.story());
+}
+
+#[test]
+fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
+    in_time(|| {
+        let mut rig = Rig::new(&adaptive());
+        let (mut host, path) = with_guest(line(&["fw"], Some(0), true));
+        // What the guest sends is not of this kind.
+        let matches = Match { from: vec![PortId(2)], ether_type: vec![EtherType::ARP], ..Match::default() };
+        let actions = Actions { verdict: Some(Verdict::Chain(ChainId(0))), ..Actions::default() };
+        host.rules.push(Rule::from(RuleParts { id: RuleId(1), name: String::new(), matches, actions }));
+        rig.engine.apply(&host).unwrap();
+        let id = admit(&mut rig, "fw");
+        let station = rig.engine.instances()[0].threads[0].station;
+        let bell =
+            rig.engine.descriptors(id).unwrap().stations[station.index()].try_clone_to_owned().unwrap();
+        let control = rig.control_of(id);
+        // SAFETY: the only other end of this ring, as nothing else plays this NF.
+        let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+        let rogue = Rogue::connect(&path, 1 << 32);
+        assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
+        let mut turn: u16 = 0;
+        let mut sends = || {
+            assert!(consumer.prepare_wait(), "it was handed a packet");
+            // The worker sleeps meanwhile.
+            thread::sleep(Duration::from_millis(1));
+            turn = (turn + 1) % 256;
+            rogue.offer(1, turn);
+            rogue.kick();
+            while rogue.used(1) != turn * 256 {
+                thread::yield_now();
+            }
+        };
+        let start = Instant::now();
+        assert!(wakes(&mut rig, (&bell, 1), (SOON, 11), &mut sends) >= 11, "{}", rig.story());
+        assert!(start.elapsed() > Duration::from_millis(50), "{:?}", start.elapsed());
+    });
 }
 
 #[test]

@@ -21,6 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::path::{Awaited, Path};
 use crate::ids::PortId;
 use crate::port::Arrival;
+use crate::snapshot::Snapshot;
 
 /// How long a worker spins before it sleeps, ...
 const SPIN_MICROS: u64 = 50;
@@ -70,13 +71,14 @@ impl Rest {
         let usual = clock::cycles_in_micros(SPIN_MICROS);
         match awaited {
             Awaited::OfWoken => clock::cycles_in_micros(SPIN_FOR_WOKEN_MICROS),
-            Awaited::Nothing if self.interval >= usual => clock::cycles_in_micros(SHORT_SPIN_MICROS),
-            Awaited::Nothing | Awaited::OfAwake => usual,
+            Awaited::OfAwake => usual,
+            Awaited::Nothing | Awaited::WokenAhead if self.interval < usual => usual,
+            Awaited::Nothing | Awaited::WokenAhead => clock::cycles_in_micros(SHORT_SPIN_MICROS),
         }
     }
 
     /// Spends the time until there may be something to do; returns whether it slept.
-    pub(super) fn rest(&mut self, path: &mut Path, inputs: &[PortId], now: u64) -> bool {
+    pub(super) fn rest(&mut self, path: &mut Path, snapshot: &Snapshot, inputs: &[PortId], now: u64) -> bool {
         let since = *self.since.get_or_insert(now);
         if self.idle == Idle::Poll || now.wrapping_sub(since) < self.spin(path.awaited) {
             core::hint::spin_loop();
@@ -85,6 +87,7 @@ impl Rest {
         path.awaited = Awaited::Nothing;
         let mut longest = LONGEST_SLEEP;
         let mut empty = true;
+        let mut called = ArrayVec::new();
         for link in &path.active {
             if let Some(link) = path.links[link.index()].as_mut() {
                 empty &= link.from_nf.prepare_wait();
@@ -101,24 +104,33 @@ impl Rest {
                     queue.prepare_wait();
                 }
             }
-            self.sleep(path, inputs, longest);
+            called = self.sleep(path, inputs, longest);
         }
         for link in &path.active {
             if let Some(link) = path.links[link.index()].as_mut() {
                 link.from_nf.end_wait();
             }
         }
+        for port in called {
+            path.wake_ahead(snapshot, port);
+        }
         empty
     }
 
-    fn sleep(&mut self, path: &Path, inputs: &[PortId], mut longest: Duration) {
+    /// Sleeps; returns the ports that have called.
+    fn sleep(&mut self, path: &Path, inputs: &[PortId], mut longest: Duration) -> ArrayVec<PortId, MOST> {
         let mut fds: ArrayVec<PollFd<'_>, MOST> = ArrayVec::new();
         fds.push(PollFd::new(&self.wake, PollFlags::IN));
         fds.push(PollFd::new(&self.ear, PollFlags::IN));
-        let devices = inputs.iter().filter_map(|port| path.ports[port.index()].as_ref());
-        for device in devices.flat_map(|queue| queue.devices()) {
+        let mut callers = ArrayVec::<PortId, MOST>::new();
+        let queues = inputs.iter().filter_map(|port| Some((*port, path.ports[port.index()].as_ref()?)));
+        for (port, device) in queues.flat_map(|(port, queue)| queue.devices().iter().map(move |d| (port, d)))
+        {
             let asked = match device.arrival() {
-                Arrival::Readable(fd) => fds.try_push(PollFd::from_borrowed_fd(fd, PollFlags::IN)).is_err(),
+                Arrival::Readable(fd) => {
+                    let asked = PollFd::from_borrowed_fd(fd, PollFlags::IN);
+                    fds.try_push(asked).map(|()| callers.push(port)).is_err()
+                }
                 Arrival::Waiting => {
                     longest = Duration::ZERO;
                     false
@@ -145,6 +157,9 @@ impl Rest {
         if called {
             self.ear.heed();
         }
+        let mut heard = fds.iter().skip(2).map(|fd| fd.revents().contains(PollFlags::IN));
+        callers.retain(|_| heard.next() == Some(true));
+        callers
     }
 }
 

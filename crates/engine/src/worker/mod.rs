@@ -38,6 +38,7 @@ mod sticky;
 pub(crate) mod sweep;
 mod switching;
 pub(crate) mod transmit;
+mod waking;
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::ids::{PortId, WorkerId};
@@ -197,7 +198,7 @@ impl Worker {
             self.account(moved, now.wrapping_sub(before));
             before = now;
             if moved == 0 && self.sweeps.is_empty() {
-                if self.rest.rest(&mut self.path, &self.inputs, now) {
+                if self.rest.rest(&mut self.path, &self.snapshot, &self.inputs, now) {
                     self.path.counters.sleeps.add(1);
                     before = clock::cycles();
                 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use dpdk::Batch;
 use netvm_bell::{Pace, Ringer};
 use netvm_region::{MAX_PORTS, clock};
-use netvm_ring::{Span, full_fence};
+use netvm_ring::Span;
 use netvm_switch::{Policer, TICKS_PER_SECOND};
 
 use crate::counters::WorkerCounters;
-use crate::drop_reason::{DropReason, Violation};
+use crate::drop_reason::DropReason;
 use crate::expected::Expected;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::link::{Link, MAX_LINKS};
@@ -25,9 +25,11 @@ use crate::worker::route::Routing;
 pub(crate) const BURST: usize = Batch::CAPACITY;
 
 /// What NFs were given since they last returned something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     Nothing,
+    /// A wake-up, for packets that may come.
+    WokenAhead,
     /// Packets, all of them while they were awake.
     OfAwake,
     /// Packets and a wake-up.
@@ -155,32 +157,6 @@ impl Path {
     #[inline(always)]
     pub(crate) fn prefetch_returned(&mut self) {
         self.each_link(|link| link.from_nf.prefetch(BURST as u32));
-    }
-
-    /// Wakes the NFs that sleep while they have packets; called once a turn, with one fence for all of them.
-    #[inline(always)]
-    pub(crate) fn wake_sleepers(&mut self) {
-        let mut published = false;
-        self.each_link(|link| published |= link.has_published());
-        if published {
-            self.awaited = self.awaited.max(Awaited::OfAwake);
-            full_fence();
-            self.each_link(Link::look_for_sleeper);
-        }
-        let mut owed = false;
-        self.each_link(|link| owed |= link.owes_wake());
-        if owed {
-            self.awaited = Awaited::OfWoken;
-            let now = clock::cycles();
-            for id in &self.active {
-                if let Some(link) = self.links[id.index()].as_deref_mut()
-                    && let Some(Some(pace)) = self.paces.get_mut(link.group.index())
-                    && link.wake_if_pending(&self.ringer, pace, now)
-                {
-                    self.counters.links[id.index()].violations[Violation::CostlyWake as usize].add(1);
-                }
-            }
-        }
     }
 
     /// Frees packets that did not enter a chain.
