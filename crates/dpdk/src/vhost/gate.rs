@@ -3,16 +3,18 @@
 //! Those who serve sockets open and close gates; the owner of a queue enters its gate for each burst:
 //!
 //! ```text
-//!   owner:  busy = 1;  light fence;  pass = state;  ... burst, if pass is open ...;  busy = 0
-//!   server: state = closed;  heavy fence;  wait until busy == 0
+//!   owner:  visit += 1;  light fence;  pass = state;  ... burst, if pass is open ...;  visit += 1
+//!   server: state = closed;  heavy fence;  if visit is odd: wait until it is another
 //! ```
+//!
+//! Visits are counted, as an owner that comes again at once may never be seen outside.
 //!
 //! Either the owner sees that the gate is closed, or the server sees that the owner is inside: that needs a full fence on
 //! both sides. The server's is `membarrier(2)`, which makes every thread of the process pass a full fence, so that the
 //! owner's can be one for the compiler alone: an entry costs two stores and a load of lines that nobody else writes. Where
 //! the kernel has no `membarrier`, the owner's is a real one.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use dpdk_sys as sys;
@@ -57,7 +59,8 @@ const PAUSED: u64 = 1 << 8;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Gate {
-    busy: AtomicBool,
+    /// Odd while the owner is inside.
+    visit: AtomicU64,
     state: AtomicU64,
     /// The queue pairs to receive by, a bit each. The library refuses those that the device does not have.
     receive_pairs: AtomicU64,
@@ -85,7 +88,8 @@ impl Gate {
     /// Does something with the device if the gate is open: its pass and the pairs to receive by. For the owner of the queue.
     #[inline(always)]
     pub(super) fn enter<R>(&self, fenced: bool, inside: impl FnOnce(Pass, u64) -> R) -> Option<R> {
-        self.busy.store(true, Ordering::Relaxed);
+        let visit = self.visit.load(Ordering::Relaxed) | 1;
+        self.visit.store(visit, Ordering::Relaxed);
         if fenced {
             fence(Ordering::SeqCst);
         } else {
@@ -93,7 +97,7 @@ impl Gate {
         }
         let pass = Pass::from_word(self.state.load(Ordering::Acquire));
         let result = pass.map(|pass| inside(pass, self.receive_pairs.load(Ordering::Relaxed)));
-        self.busy.store(false, Ordering::Release);
+        self.visit.store(visit.wrapping_add(1), Ordering::Release);
         result
     }
 
@@ -115,8 +119,9 @@ impl Gate {
 pub(super) fn quiesce(gates: &[Gate]) {
     heavy_fence();
     for gate in gates {
+        let visit = gate.visit.load(Ordering::Acquire);
         let mut tries = 0;
-        while gate.busy.load(Ordering::Acquire) {
+        while visit & 1 == 1 && gate.visit.load(Ordering::Acquire) == visit {
             if tries < 1000 {
                 tries += 1;
                 std::hint::spin_loop();
@@ -170,11 +175,11 @@ mod tests {
             let gates = [Gate::default()];
             let (alive, stop, entered) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU32::new(0));
             std::thread::scope(|scope| {
-                scope.spawn(|| {
+                let owner = scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
                         gates[0].enter(fenced, |pass, _| {
                             // What the server does to it after it has closed the gate must not be seen.
-                            for _ in 0..20 {
+                            for _ in 0..2000 {
                                 assert_eq!(alive.load(Ordering::Relaxed), pass.device.cast_unsigned());
                             }
                             entered.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +194,7 @@ mod tests {
                     );
                     if round % 100 == 0 {
                         let before = entered.load(Ordering::Relaxed);
-                        while entered.load(Ordering::Relaxed) == before {
+                        while entered.load(Ordering::Relaxed) == before && !owner.is_finished() {
                             std::thread::yield_now();
                         }
                     }
