@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,7 +23,10 @@ fn can_run() -> bool {
         println!("SKIP: not built: {} (a test of the whole workspace builds them)", missing.join(", "));
         return false;
     }
-    let namespace = format!("netvm-demo-test-{}", std::process::id());
+    // Tests run side by side: each has a name of its own.
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let (process, time) = (std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
+    let namespace = format!("netvm-demo-test-{process}-{time}");
     let ip =
         |words: &[&str]| Command::new("ip").args(words).output().is_ok_and(|output| output.status.success());
     let (added, removed) = (ip(&["netns", "add", &namespace]), ip(&["netns", "delete", &namespace]));
