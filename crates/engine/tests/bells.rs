@@ -64,6 +64,12 @@ fn admit(rig: &mut Rig, role: &str) -> InstanceId {
     id
 }
 
+/// What wakes the first thread of an NF.
+fn bell_of(rig: &Rig, id: InstanceId) -> OwnedFd {
+    let station = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].station;
+    rig.engine.descriptors(id).unwrap().stations[station.index()].try_clone_to_owned().unwrap()
+}
+
 /// How many packets an NF that is played here sends back, one at a time.
 const ROUNDS: usize = 31;
 
@@ -184,9 +190,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
         host.rules.push(Rule::from(RuleParts { id: RuleId(1), name: String::new(), matches, actions }));
         rig.engine.apply(&host).unwrap();
         let id = admit(&mut rig, "fw");
-        let station = rig.engine.instances()[0].threads[0].station;
-        let bell =
-            rig.engine.descriptors(id).unwrap().stations[station.index()].try_clone_to_owned().unwrap();
+        let bell = bell_of(&rig, id);
         let control = rig.control_of(id);
         // SAFETY: the only other end of this ring, as nothing else plays this NF.
         let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
@@ -214,8 +218,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
 fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
     beside_an_nf(two_groups([None; 2]), |mut rig, id| {
         rig.attach("b", "forward", false);
-        let station = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].station;
-        fill(rig.engine.descriptors(id).unwrap().stations[station.index()]);
+        fill(bell_of(&rig, id).as_fd());
         let control = rig.control_of(id);
         // SAFETY: the only other end of this ring, as nothing else plays this NF.
         let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
@@ -261,8 +264,7 @@ fn a_bell_that_thousands_wait_for_is_rung_seldom() {
     rig.engine.apply(&two_groups([None; 2])).unwrap();
     rig.attach("b", "forward", false);
     let id = admit(&mut rig, "a");
-    let station = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].station;
-    let bell = rig.engine.descriptors(id).unwrap().stations[station.index()].try_clone_to_owned().unwrap();
+    let bell = bell_of(&rig, id);
     let control = rig.control_of(id);
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
     let (mut consumer, mut producer) =

@@ -71,9 +71,10 @@ impl Rest {
         let usual = clock::cycles_in_micros(SPIN_MICROS);
         match awaited {
             Awaited::OfWoken => clock::cycles_in_micros(SPIN_FOR_WOKEN_MICROS),
-            Awaited::OfAwake => usual,
-            Awaited::Nothing | Awaited::WokenAhead if self.interval < usual => usual,
-            Awaited::Nothing | Awaited::WokenAhead => clock::cycles_in_micros(SHORT_SPIN_MICROS),
+            Awaited::Nothing | Awaited::WokenAhead if self.interval >= usual => {
+                clock::cycles_in_micros(SHORT_SPIN_MICROS)
+            }
+            Awaited::Nothing | Awaited::WokenAhead | Awaited::OfAwake => usual,
         }
     }
 
