@@ -88,8 +88,8 @@ pub struct NfInfo {
 /// One thread of an NF.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadInfo {
-    /// Its station number in the trust group.
-    pub station: u8,
+    /// Its NF thread number in the trust group.
+    pub nf_thread: u8,
     /// Packets it took.
     pub received: u64,
     /// Packets it passed to the next hop.
@@ -189,7 +189,7 @@ pub struct GroupInfo {
     pub regions: Vec<RegionInfo>,
     /// NF instances that have attached.
     pub instances: u32,
-    /// Cells taken back from NFs that died or left, since netvmd started.
+    /// Buffers taken back from NFs that died or left, since netvmd started.
     pub reclaimed_total: u64,
     /// The longest that taking them back took, in milliseconds.
     pub longest_reclaim_ms: f64,
@@ -204,15 +204,15 @@ pub struct RegionInfo {
     pub pages: String,
     /// Size of the whole region in bytes.
     pub bytes: u64,
-    /// Number of cells.
-    pub cells: u32,
-    /// Bytes of a cell.
-    pub cell_size: u32,
-    /// Cells with the engine: in its queues, caches and devices.
+    /// Number of buffers.
+    pub buffers: u32,
+    /// Bytes of a buffer.
+    pub buffer_size: u32,
+    /// Buffers with the engine: in its queues, caches and devices.
     pub in_engine: u32,
-    /// Cells with NFs.
+    /// Buffers with NFs.
     pub in_nfs: u32,
-    /// Cells that are free.
+    /// Buffers that are free.
     pub free: u32,
 }
 

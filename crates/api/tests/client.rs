@@ -96,7 +96,7 @@ fn stats() -> Stats {
         tx_dropped: 6,
     };
     let thread = ThreadInfo {
-        station: 3,
+        nf_thread: 3,
         received: 10,
         next: 5,
         dropped: 2,
@@ -122,7 +122,7 @@ fn stats() -> Stats {
         last_exit: Some("killed by signal 9".into()),
         uptime_s: None,
         counters: [("allowed".to_owned(), 8)].into(),
-        violations: [("cell-not-out".to_owned(), 1)].into(),
+        violations: [("buffer-not-out".to_owned(), 1)].into(),
     };
     let chain = ChainInfo {
         id: 0,
@@ -139,8 +139,8 @@ fn stats() -> Stats {
         node: 0,
         pages: "2 MiB pages".into(),
         bytes: 1 << 25,
-        cells: 16_384,
-        cell_size: 2048,
+        buffers: 16_384,
+        buffer_size: 2048,
         in_engine: 4,
         in_nfs: 3,
         free: 16_377,

@@ -7,7 +7,7 @@
 //!   ◀───── Welcome + descriptors ───────  or Refused {reason}
 //!   ── Ready ──────────────────────────▶  from now on packets come
 //!   ◀───── (socket closes) ─────────────  netvmd has gone: the NF ends
-//!   ── (socket closes) ────────────────▶  the NF has gone: netvmd takes its cells back
+//!   ── (socket closes) ────────────────▶  the NF has gone: netvmd takes its buffers back
 //! ```
 //!
 //! The kernel tells netvmd who the peer is (`SO_PEERCRED`); nothing in a message is believed about that.
@@ -65,8 +65,8 @@ pub enum Answer {
         regions: u16,
         /// How many are eventfds that wake a worker.
         workers: u16,
-        /// How many are eventfds that wake a station, by its number; the NF's own among them.
-        stations: u16,
+        /// How many are eventfds that wake an NF thread, by its number; the NF's own among them.
+        nf_threads: u16,
     },
     /// Not here.
     Refused {
@@ -93,8 +93,8 @@ pub struct Fds<F> {
     pub regions: Vec<F>,
     /// For each worker, the eventfd by which NFs of this group wake it.
     pub workers: Vec<F>,
-    /// For each station number, the eventfd that wakes it.
-    pub stations: Vec<F>,
+    /// For each NF thread number, the eventfd that wakes it.
+    pub nf_threads: Vec<F>,
 }
 
 /// Why a message could not be sent or received.
@@ -237,8 +237,8 @@ pub fn greet(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, AttachErr
     let (answer, fds) = receive::<Answer>(&socket)?;
     match answer {
         Answer::Refused { reason } => Err(AttachError::Refused(reason)),
-        Answer::Welcome { regions, workers, stations } => {
-            let wanted = 2 + usize::from(regions) + usize::from(workers) + usize::from(stations);
+        Answer::Welcome { regions, workers, nf_threads } => {
+            let wanted = 2 + usize::from(regions) + usize::from(workers) + usize::from(nf_threads);
             let count = fds.len();
             let short =
                 || AttachError::Protocol(format!("{count} descriptors came, {wanted} were announced"));
@@ -253,7 +253,7 @@ pub fn greet(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, AttachErr
                 table,
                 regions: take(regions),
                 workers: take(workers),
-                stations: take(stations),
+                nf_threads: take(nf_threads),
             })
         }
     }
@@ -267,10 +267,10 @@ pub fn welcome(socket: impl AsFd, fds: &Fds<BorrowedFd<'_>>) -> Result<(), Attac
     let answer = Answer::Welcome {
         regions: fds.regions.len() as u16,
         workers: fds.workers.len() as u16,
-        stations: fds.stations.len() as u16,
+        nf_threads: fds.nf_threads.len() as u16,
     };
     let mut all = vec![fds.control, fds.table];
-    all.extend(fds.regions.iter().chain(&fds.workers).chain(&fds.stations));
+    all.extend(fds.regions.iter().chain(&fds.workers).chain(&fds.nf_threads));
     send(socket, &answer, &all)
 }
 
@@ -297,7 +297,7 @@ mod tests {
                 table: fd(1),
                 regions: vec![fd(2)],
                 workers: vec![fd(3), fd(4)],
-                stations: vec![fd(5), fd(6), fd(7)],
+                nf_threads: vec![fd(5), fd(6), fd(7)],
             };
             welcome(&engine, &fds).unwrap();
             got
@@ -310,7 +310,7 @@ mod tests {
             u64::from_ne_bytes(count)
         };
         assert_eq!((value(&fds.table), value(&fds.regions[0])), (1, 2));
-        assert_eq!((value(&fds.workers[1]), value(&fds.stations[2]), fds.stations.len()), (4, 7, 3));
+        assert_eq!((value(&fds.workers[1]), value(&fds.nf_threads[2]), fds.nf_threads.len()), (4, 7, 3));
     }
 
     #[test]

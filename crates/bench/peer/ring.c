@@ -189,8 +189,8 @@ int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netv
 	error = options->huge_pages ? rte_eal_init(RTE_DIM(huge), huge) : rte_eal_init(RTE_DIM(normal), normal);
 	if (error < 0)
 		return -rte_errno;
-	pool = options->extbuf ? extbuf_pool(options->cells)
-			       : rte_pktmbuf_pool_create("peer", options->cells, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+	pool = options->extbuf ? extbuf_pool(options->buffers)
+			       : rte_pktmbuf_pool_create("peer", options->buffers, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
 							 SOCKET_ID_ANY);
 	paths.there = rte_ring_create("there", SLOTS, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	paths.back = rte_ring_create("back", SLOTS, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);

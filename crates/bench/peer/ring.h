@@ -9,7 +9,7 @@ struct netvm_bench_ring_options {
 	uint32_t core_b;
 	uint32_t packet_bytes;
 	/** Mbufs of the pool. */
-	uint32_t cells;
+	uint32_t buffers;
 	/** Packet data apart from the mbuf headers. */
 	uint32_t extbuf;
 	/** Look for room in the ring before receiving, in place of freeing what does not fit. */

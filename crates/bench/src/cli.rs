@@ -35,7 +35,7 @@ pub enum Command {
     Overload(BenchArgs),
     /// Processor time without traffic, and the delay of the first packet after that
     Idle(BenchArgs),
-    /// How fast the cells of a killed NF are back
+    /// How fast the buffers of a killed NF are back
     Reclaim(BenchArgs),
     /// Forwarding by policy on one core, against Open vSwitch with DPDK on the same flows
     Policy(PolicyArgs),

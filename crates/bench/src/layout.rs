@@ -27,10 +27,10 @@ impl Layout {
     }
 
     /// A trust group.
-    pub fn group(&mut self, name: &str, cells: u32, cell_size: u32) -> GroupId {
+    pub fn group(&mut self, name: &str, buffers: u32, buffer_size: u32) -> GroupId {
         let id = GroupId(self.host.groups.len() as u16);
         let name = name.to_owned();
-        self.host.groups.push(Group { id, name, cells, cell_size, headroom: 128, may_send_to: None });
+        self.host.groups.push(Group { id, name, buffers, buffer_size, headroom: 128, may_send_to: None });
         id
     }
 

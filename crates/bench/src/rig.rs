@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::{AttachError, FD_VARIABLE, Hello, Ready};
 use netvm_config::model::Host;
-use netvm_engine::{Engine, Greeting, InstanceId, Notify};
+use netvm_engine::{Engine, InstanceId, Notify, ReadyMessage};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -116,8 +116,8 @@ impl Rig {
         while start.elapsed() < BOOT {
             self.run(TICK)?;
             match self.engine.hear_guest(instance) {
-                Some(Greeting::Ready { .. }) => return Ok(()),
-                Some(Greeting::Failed { reason }) => return Err(fail(reason)),
+                Some(ReadyMessage::Ready { .. }) => return Ok(()),
+                Some(ReadyMessage::Failed { reason }) => return Err(fail(reason)),
                 None => {}
             }
         }

@@ -13,7 +13,7 @@ use crate::rig::NfProcess;
 
 /// Drops that are no NF's doing and that a benchmark may well provoke.
 const HARMLESS: [DropReason; 4] =
-    [DropReason::ChainFull, DropReason::DownstreamFull, DropReason::NoCell, DropReason::NfDown];
+    [DropReason::ChainFull, DropReason::DownstreamFull, DropReason::NoBuffer, DropReason::NfDown];
 
 /// Waiting for a core up to here is the kernel's own housekeeping.
 const DISTURBED_PERCENT: f64 = 2.0;

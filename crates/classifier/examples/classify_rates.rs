@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use dpdk::{Eal, EalOptions, HugePages};
 use netvm_classifier::{Classifier, Limits, Table};
-use netvm_policy::arbitrary::Dice;
+use netvm_policy::arbitrary::Generator;
 use netvm_policy::import::classbench::{self, Flags};
 use netvm_policy::{Actions, Cube};
 use netvm_wire::{Address, EtherType, FlowKey, IpProto};
@@ -79,19 +79,19 @@ fn main() {
 
 /// One in `drawn` is of a rule (0: none), the others are uniform.
 fn keys(cubes: &[Cube], drawn: u64) -> Vec<FlowKey> {
-    let mut dice = Dice::new(5);
+    let mut generator = Generator::new(5);
     let mut key = |_| {
-        if drawn > 0 && dice.once_in(drawn) {
-            return dice.key_in(dice.clone().pick(cubes).expect("rules"));
+        if drawn > 0 && generator.once_in(drawn) {
+            return generator.key_in(generator.clone().pick(cubes).expect("rules"));
         }
         FlowKey {
-            source: Address::from_v4_bits(dice.bits() as u32),
-            destination: Address::from_v4_bits(dice.bits() as u32),
-            source_port: dice.bits() as u16,
-            destination_port: dice.bits() as u16,
-            protocol: IpProto(dice.bits() as u8),
+            source: Address::from_v4_bits(generator.bits() as u32),
+            destination: Address::from_v4_bits(generator.bits() as u32),
+            source_port: generator.bits() as u16,
+            destination_port: generator.bits() as u16,
+            protocol: IpProto(generator.bits() as u8),
             ether_type: EtherType::IPV4,
-            ..dice.uniform_key()
+            ..generator.uniform_key()
         }
     };
     (0..KEYS).map(&mut key).collect()

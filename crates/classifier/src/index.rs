@@ -200,7 +200,7 @@ fn spanned(bounds: &[u128], (first, last): (u128, u128)) -> std::ops::Range<usiz
 
 #[cfg(test)]
 mod tests {
-    use netvm_policy::arbitrary::{Dice, rules_and_keys};
+    use netvm_policy::arbitrary::{Generator, rules_and_keys};
     use proptest::prelude::*;
 
     use super::*;
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn lists_are_cut_along_the_field_that_tells_cubes_apart() {
-        let mut dice = Dice::new(1);
+        let mut generator = Generator::new(1);
         let any = Cube { family: Family::V4, fields: netvm_policy::Fields::ANY };
         let hosts = (0..1000_u32).map(|n| {
             let mut cube = any;
@@ -233,7 +233,7 @@ mod tests {
         });
         let index = Index::new(hosts.chain([(any, 1000)]).collect());
         for n in [0, 7, 6993] {
-            let mut key = dice.uniform_key();
+            let mut key = generator.uniform_key();
             key.ether_type = netvm_wire::EtherType::IPV4;
             key.destination = netvm_wire::Address::from_v4_bits(n);
             let numbers: Vec<u32> = index.candidates(&key).map(|(_, number)| *number).collect();

@@ -250,7 +250,7 @@ fn mac_end(mac: MacAddr) -> u16 {
 #[cfg(test)]
 mod tests {
     use netvm_policy::Masked;
-    use netvm_policy::arbitrary::Dice;
+    use netvm_policy::arbitrary::Generator;
 
     use super::*;
 
@@ -270,13 +270,13 @@ mod tests {
 
     #[test]
     fn a_cube_contains_what_its_values_take() {
-        let mut dice = Dice::new(1);
+        let mut generator = Generator::new(1);
         let takes = |kind: AclKind, value: &AclValue, found: u32| match kind {
             AclKind::Masked => found & value.mask_or_last == value.value,
             AclKind::Range => (value.value..=value.mask_or_last).contains(&found),
         };
         for round in 0..2000 {
-            let (family, like) = (dice.uniform_key(), dice.uniform_key());
+            let (family, like) = (generator.uniform_key(), generator.uniform_key());
             let family = Family::of(&family);
             let mut cube = Cube { family, fields: Fields::ANY };
             let exact = |bits| Masked::<u128>::single(bits);
@@ -293,7 +293,7 @@ mod tests {
                 _ => cube.fields.arp_operation.last = like.arp_operation,
             }
             let layout = Layout::of(family, &[(cube, 0)]);
-            let key = if dice.once_in(2) { dice.key_in(&cube) } else { dice.uniform_key() };
+            let key = if generator.once_in(2) { generator.key_in(&cube) } else { generator.uniform_key() };
             if Family::of(&key) != family {
                 continue;
             }

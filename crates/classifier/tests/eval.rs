@@ -5,7 +5,7 @@ mod common;
 
 use common::{eal, entries, filter_sets, scan};
 use netvm_classifier::{EvalError, Limits, NONE, Summary, eval};
-use netvm_policy::arbitrary::Dice;
+use netvm_policy::arbitrary::Generator;
 
 const RULES: &str = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF 0x0000/0x0200
 @0.0.0.0/0\t10.0.0.1/32\t1 : 2\t0 : 65535\t0x00/0x00\t0x0000/0x0000\t
@@ -52,10 +52,10 @@ fn filter_sets_give_what_a_scan_gives() {
     let rules = std::fs::read_to_string(path).unwrap();
     let entries = entries(&rules);
     let cubes = entries.concat();
-    let mut dice = Dice::new(3);
+    let mut generator = Generator::new(3);
     let (mut headers, mut expected) = (String::new(), String::new());
     for _ in 0..5_000 {
-        let key = dice.key(&cubes);
+        let key = generator.key(&cubes);
         let Some((source, destination)) = key.source.v4_bits().zip(key.destination.v4_bits()) else {
             continue;
         };

@@ -10,7 +10,7 @@ use std::thread;
 use common::{eal, entries, filter_sets, scan};
 use netvm_classifier::{Classifier, Limits, NONE};
 use netvm_policy::Cube;
-use netvm_policy::arbitrary::Dice;
+use netvm_policy::arbitrary::Generator;
 use netvm_wire::{Address, EtherType, FlowKey, IpProto};
 
 fn headers() -> usize {
@@ -22,29 +22,29 @@ fn headers() -> usize {
 }
 
 /// Half drawn from the rules, half uniform; numbers as they come, whatever the protocol.
-fn header(dice: &mut Dice, cubes: &[Cube], n: usize) -> FlowKey {
+fn header(generator: &mut Generator, cubes: &[Cube], n: usize) -> FlowKey {
     if n.is_multiple_of(2) {
-        return dice.key_in(dice.clone().pick(cubes).unwrap());
+        return generator.key_in(generator.clone().pick(cubes).unwrap());
     }
     FlowKey {
-        source: Address::from_v4_bits(dice.bits() as u32),
-        destination: Address::from_v4_bits(dice.bits() as u32),
-        source_port: dice.bits() as u16,
-        destination_port: dice.bits() as u16,
-        protocol: IpProto(dice.bits() as u8),
+        source: Address::from_v4_bits(generator.bits() as u32),
+        destination: Address::from_v4_bits(generator.bits() as u32),
+        source_port: generator.bits() as u16,
+        destination_port: generator.bits() as u16,
+        protocol: IpProto(generator.bits() as u8),
         ether_type: EtherType::IPV4,
-        ..dice.uniform_key()
+        ..generator.uniform_key()
     }
 }
 
 fn check(classifier: &Classifier, entries: &[Vec<Cube>], count: usize, seed: u64) -> usize {
     let cubes: Vec<Cube> = entries.concat();
-    let mut dice = Dice::new(seed);
+    let mut generator = Generator::new(seed);
     let (mut keys, mut found, mut matched) = (Vec::new(), Vec::new(), 0);
     for start in (0..count).step_by(1024) {
         let end = count.min(start + 1024);
         keys.clear();
-        keys.extend((start..end).map(|n| header(&mut dice, &cubes, n)));
+        keys.extend((start..end).map(|n| header(&mut generator, &cubes, n)));
         found.resize(keys.len(), 0);
         // Bursts of all lengths.
         let length = 1 + start / 1024 % 64;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{entries, filter_sets, scan};
 use netvm_classifier::{NONE, Prefilter, Tuple};
-use netvm_policy::arbitrary::{Dice, rules, rules_and_keys};
+use netvm_policy::arbitrary::{Generator, rules, rules_and_keys};
 use netvm_policy::{Cube, Family, Fields, Masked, Rule, Span};
 use netvm_wire::{EtherType, FlowKey, Fragment, IpProto};
 use proptest::prelude::*;
@@ -32,17 +32,17 @@ fn tuple(key: &FlowKey) -> Option<Tuple> {
 fn plain_keys(entries: &[Vec<Cube>], count: usize, seed: u64) -> Vec<FlowKey> {
     let cubes: Vec<Cube> =
         entries.iter().flatten().filter(|cube| cube.family == Family::V4).copied().collect();
-    let mut dice = Dice::new(seed);
+    let mut generator = Generator::new(seed);
     let key = |_| {
-        let mut key = dice.key(&cubes);
+        let mut key = generator.key(&cubes);
         if key.ether_type != EtherType::IPV4 {
             let low = |bits: u64| netvm_wire::Address::from_v4_octets((bits as u32).to_be_bytes());
-            (key.source, key.destination) = (low(dice.bits()), low(dice.bits()));
-            (key.source_port, key.destination_port) = (dice.bits() as u16, dice.bits() as u16);
+            (key.source, key.destination) = (low(generator.bits()), low(generator.bits()));
+            (key.source_port, key.destination_port) = (generator.bits() as u16, generator.bits() as u16);
             (key.icmp_type, key.icmp_code, key.arp_operation) = (0, 0, 0);
         }
         if ![IpProto::TCP, IpProto::UDP].contains(&key.protocol) || key.ether_type != EtherType::IPV4 {
-            key.protocol = if dice.once_in(2) { IpProto::TCP } else { IpProto::UDP };
+            key.protocol = if generator.once_in(2) { IpProto::TCP } else { IpProto::UDP };
             (key.icmp_type, key.icmp_code) = (0, 0);
         }
         (key.ether_type, key.vlan, key.inner_vlan) = (EtherType::IPV4, None, None);

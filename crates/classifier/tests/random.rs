@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{eal, scan};
 use netvm_classifier::{BuildError, Classifier, Limits, Table};
-use netvm_policy::arbitrary::{Dice, rules, rules_and_keys};
+use netvm_policy::arbitrary::{Generator, rules, rules_and_keys};
 use netvm_policy::{Cube, Family, Fields, Masked, Rule, Span};
 use netvm_wire::FlowKey;
 use proptest::collection::vec;
@@ -58,9 +58,9 @@ proptest! {
         let mut fresh = shared(&cubes(&more));
         let mut table = Table::<[Cube]>::build(eal(), &entries[..], &WIDE).unwrap();
         let mut compiling: Option<Vec<Arc<[Cube]>>> = None;
-        let mut dice = Dice::new(seed);
+        let mut generator = Generator::new(seed);
         let all: Vec<Cube> = entries.iter().chain(&fresh).flat_map(|entry| entry.iter()).copied().collect();
-        let keys: Vec<FlowKey> = (0..100).map(|_| dice.key(&all)).collect();
+        let keys: Vec<FlowKey> = (0..100).map(|_| generator.key(&all)).collect();
         let mut found = vec![0; keys.len()];
         for (kind, at) in edits {
             let place = |length: usize| (at % length.max(1) as u64) as usize;
@@ -150,8 +150,8 @@ fn what_takes_everything_ends_the_list() {
     let long = Classifier::build(eal(), &list, &WIDE).unwrap();
     assert_eq!((short.tables(), long.tables()), (1, 1));
     assert!(long.bytes() < 2 * short.bytes(), "{} {}", long.bytes(), short.bytes());
-    let mut dice = Dice::new(1);
-    let keys: Vec<_> = (0..500).map(|_| dice.key(&list.concat())).collect();
+    let mut generator = Generator::new(1);
+    let keys: Vec<_> = (0..500).map(|_| generator.key(&list.concat())).collect();
     let mut found = vec![0; keys.len()];
     long.classify(&keys, &mut found);
     check(&found, &list, &keys).unwrap();

@@ -112,8 +112,8 @@ fn engine(host: &Host) -> Item {
 fn group(host: &Host, group: &Group) -> Item {
     let mut fields = vec![
         ("name", text(&group.name)),
-        ("cells", group.cells.into()),
-        ("cell_size", group.cell_size.into()),
+        ("buffers", group.buffers.into()),
+        ("buffer_size", group.buffer_size.into()),
         ("headroom", number(group.headroom)),
     ];
     if let Some(ports) = &group.may_send_to {

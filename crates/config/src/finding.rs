@@ -40,8 +40,8 @@ pub enum Kind {
     SameMatch,
     /// More of something than there can be.
     TooMany,
-    /// A port's longest frame does not fit a cell.
-    CellSize,
+    /// A port's longest frame does not fit a buffer.
+    BufferSize,
     /// `on_failure = "standby"` without a standby replica.
     NoStandby,
     /// A rule that never matches, since an earlier one takes all of its packets.
@@ -76,7 +76,7 @@ impl Kind {
         Self::Duplicate,
         Self::SameMatch,
         Self::TooMany,
-        Self::CellSize,
+        Self::BufferSize,
         Self::NoStandby,
         Self::Shadowed,
         Self::Overlap,
@@ -103,7 +103,7 @@ impl Kind {
             Self::Duplicate => "config::duplicate",
             Self::SameMatch => "config::same_match",
             Self::TooMany => "config::too_many",
-            Self::CellSize => "config::cell_size",
+            Self::BufferSize => "config::buffer_size",
             Self::NoStandby => "config::no_standby",
             Self::Shadowed => "config::shadowed",
             Self::Overlap => "config::overlap",

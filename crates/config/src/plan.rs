@@ -6,7 +6,7 @@
 //! | change | disturbs |
 //! |---|---|
 //! | `[engine]` | everything: netvmd must be restarted |
-//! | memory of a group (`cells`, `cell_size`, `headroom`) | everything: netvmd must be restarted |
+//! | memory of a group (`buffers`, `buffer_size`, `headroom`) | everything: netvmd must be restarted |
 //! | a port's device (`kind` and its keys, `queues`, `mtu`, `group`) | that port is reopened |
 //! | the group in whose memory a port's packets land | that port is reopened |
 //! | `macs` of `[switch]` | everything: netvmd must be restarted |

@@ -49,8 +49,8 @@ pub(crate) struct RawEngine {
 /// `[[group]]`.
 pub(crate) struct RawGroup {
     pub(crate) name: Name,
-    pub(crate) cells: u32,
-    pub(crate) cell_size: Spanned<u32>,
+    pub(crate) buffers: u32,
+    pub(crate) buffer_size: Spanned<u32>,
     pub(crate) headroom: Spanned<u16>,
     pub(crate) may_send_to: Option<Vec<Spanned<String>>>,
 }

@@ -43,8 +43,8 @@ pub(crate) fn resolve(findings: &Findings, raw: &RawHost) -> Host {
         host.groups.push(Group {
             id: GroupId(number),
             name: text(&item.name),
-            cells: item.cells,
-            cell_size: *item.cell_size.get_ref(),
+            buffers: item.buffers,
+            buffer_size: *item.buffer_size.get_ref(),
             headroom: *item.headroom.get_ref(),
             may_send_to: item.may_send_to.as_ref().map(|names| names.iter().filter_map(port).collect()),
         });

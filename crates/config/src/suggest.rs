@@ -20,7 +20,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> +
     slip.map(|(_, candidate)| candidate).or_else(part)
 }
 
-/// `Cell-Size` is as good as `cell_size`.
+/// `Buffer-Size` is as good as `buffer_size`.
 fn fold(word: &str) -> String {
     word.to_lowercase().replace('-', "_")
 }

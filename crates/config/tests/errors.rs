@@ -14,8 +14,8 @@ nodes = [[0], [1]]
 
 [[group]]
 name = "edge"
-cells = 16384
-cell_size = 2048
+buffers = 16384
+buffer_size = 2048
 headroom = 256
 
 [[group]]
@@ -132,7 +132,7 @@ fn every_wrong_line_is_named_with_a_remedy() {
         // Keys.
         ("ring_size = 512", "ringsize = 512", 0, Kind::UnknownKey, "did you mean `ring_size`?"),
         ("huge_pages = true", "colour = 1", 0, Kind::UnknownKey, "keys of [engine] are `cores`, `idle`"),
-        ("cell_size = 2048", "cell-size = 2048", 0, Kind::UnknownKey, "did you mean `cell_size`?"),
+        ("buffer_size = 2048", "buffer-size = 2048", 0, Kind::UnknownKey, "did you mean `buffer_size`?"),
         (
             "on_failure = \"standby\"",
             "onfailure = \"drop\"",
@@ -161,7 +161,7 @@ fn every_wrong_line_is_named_with_a_remedy() {
         ("drop = true", "drop = false", 0, Kind::BadValue, "`drop = true`"),
         // Types and values.
         ("huge_pages = true", "huge_pages = \"yes\"", 0, Kind::WrongType, "`true` or `false`"),
-        ("cells = 16384", "cells = 1.5", 0, Kind::WrongType, "a whole number"),
+        ("buffers = 16384", "buffers = 1.5", 0, Kind::WrongType, "a whole number"),
         ("cores = [0]", "cores = 0", 0, Kind::WrongType, "a list of whole numbers"),
         ("nodes = [[0], [1]]", "nodes = [0, 1]", 0, Kind::WrongType, "such as [[0], [1]]"),
         ("role = \"monitor\"", "role = 7", 0, Kind::WrongType, "a text in quotes"),
@@ -194,10 +194,10 @@ fn every_wrong_line_is_named_with_a_remedy() {
         ("mode = \"client\"", "dma = \"a b\"", 0, Kind::BadValue, "`off`, `auto`, or a DMA device"),
         ("ring_size = 512", "ring_size = 500", 0, Kind::BadValue, "256 and 512 are"),
         ("ring_size = 512", "ring_size = 8", 0, Kind::BadValue, "from 16 to 65536"),
-        ("cell_size = 2048", "cell_size = 2000", 0, Kind::BadValue, "1984 and 2048 are"),
-        ("cell_size = 2048", "cell_size = 65536", 0, Kind::BadValue, "from 256 to 65472"),
-        ("cells = 16384", "cells = 0", 0, Kind::BadValue, "from 1 to 16777216"),
-        ("cells = 16384", "cells = -1", 0, Kind::BadValue, "from 1 to 16777216"),
+        ("buffer_size = 2048", "buffer_size = 2000", 0, Kind::BadValue, "1984 and 2048 are"),
+        ("buffer_size = 2048", "buffer_size = 65536", 0, Kind::BadValue, "from 256 to 65472"),
+        ("buffers = 16384", "buffers = 0", 0, Kind::BadValue, "from 1 to 16777216"),
+        ("buffers = 16384", "buffers = -1", 0, Kind::BadValue, "from 1 to 16777216"),
         ("queues = 1", "queues = 33", 0, Kind::BadValue, "from 1 to 32"),
         (
             "output = \"out.pcap\"",
@@ -295,17 +295,17 @@ fn every_wrong_line_is_named_with_a_remedy() {
             "queues = 1",
             "mtu = 1779",
             0,
-            Kind::CellSize,
-            "`cell_size = 2112` of group edge or `mtu = 1778` of port client",
+            Kind::BufferSize,
+            "`buffer_size = 2112` of group edge or `mtu = 1778` of port client",
         ),
         (
             "address = \"3b:00.0\"",
             "address = \"3b:00.0\"\nmtu = 1779",
             1,
-            Kind::CellSize,
-            "set `group` of port nic to one with `cell_size = 2112` or more, or `mtu = 1778`",
+            Kind::BufferSize,
+            "set `group` of port nic to one with `buffer_size = 2112` or more, or `mtu = 1778`",
         ),
-        ("name = \"other\"", "name = \"other\"\nheadroom = 1025", 1, Kind::CellSize, "at most 1024"),
+        ("name = \"other\"", "name = \"other\"\nheadroom = 1025", 1, Kind::BufferSize, "at most 1024"),
         ("standby = 1", "standby = 0", 15, Kind::NoStandby, "add `standby = 1` to firewall"),
     ];
     let failures: Vec<String> = cases
@@ -396,7 +396,7 @@ fn what_is_not_toml_is_shown_where_it_breaks() {
         ("cores = [0]", "cores = [0"),
         ("role = \"monitor\"", "role = \"monitor"),
         ("[[group]]\nname = \"other\"", "[[group]\nname = \"other\""),
-        ("cells = 16384", "cells = 16384\ncells = 16384"),
+        ("buffers = 16384", "buffers = 16384\nbuffers = 16384"),
     ] {
         let text = GOOD.replace(from, to);
         let found = findings(&text);

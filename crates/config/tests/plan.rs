@@ -223,12 +223,12 @@ fn items_come_and_go() {
                 "[[nf]]\nrole = \"probe\"\ngroup = \"guest\"\n",
                 "[[nf]]\nrole = \"scan\"\ngroup = \"new\"\ncommand = [\"scan\", \"-v\"]\nreplicas = 2\n[[nf]]\nrole = \"self\"\ngroup = \"new\"\n"
             ),
-            ("name = \"guest\"", "name = \"new\"\ncell_size = 4096"),
+            ("name = \"guest\"", "name = \"new\"\nbuffer_size = 4096"),
             ("name = \"server\"\nkind = \"sink\"", "name = \"out\"\nkind = \"tap\"\ninterface = \"tap7\""),
             ("output = \"server\"", "output = \"out\""),
         ]),
-        "- group guest: 16384 cells of 2048 bytes\n\
-         + group new: 16384 cells of 4096 bytes\n\
+        "- group guest: 16384 buffers of 2048 bytes\n\
+         + group new: 16384 buffers of 4096 bytes\n\
          - port server: sink\n    closes port server\n\
          + port out: tap tap7\n    opens port out\n\
          - nf probe: attaches by itself\n    stops NF probe\n\
@@ -241,9 +241,9 @@ fn items_come_and_go() {
 #[test]
 fn memory_and_ports_disturb_who_uses_them() {
     assert_eq!(
-        changed(&[("name = \"edge\"", "name = \"edge\"\ncells = 1000\nmay_send_to = [\"server\"]")]),
-        "~ group edge: cells 16384 → 1000; may_send_to unset → server\n    \
-         netvmd must be restarted (memory of group edge: cells 16384 → 1000)\n"
+        changed(&[("name = \"edge\"", "name = \"edge\"\nbuffers = 1000\nmay_send_to = [\"server\"]")]),
+        "~ group edge: buffers 16384 → 1000; may_send_to unset → server\n    \
+         netvmd must be restarted (memory of group edge: buffers 16384 → 1000)\n"
     );
     assert_eq!(
         changed(&[("name = \"edge\"", "name = \"edge\"\nmay_send_to = []")]),

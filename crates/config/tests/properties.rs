@@ -93,7 +93,7 @@ proptest! {
         let count = |plan: &netvm_config::Plan, action| plan.changes.iter().filter(|change| change.action == action).count();
         prop_assert_eq!(count(&forth, Action::Add), count(&back, Action::Remove));
         prop_assert_eq!(count(&forth, Action::Change), count(&back, Action::Change));
-        let memory = |group: &Group| (group.cells, group.cell_size, group.headroom);
+        let memory = |group: &Group| (group.buffers, group.buffer_size, group.headroom);
         let same_memory =
             |group: &Group| new.group_named(&group.name).is_none_or(|other| memory(other) == memory(group));
         let same_whole = old.engine == new.engine && old.switch.macs == new.switch.macs;

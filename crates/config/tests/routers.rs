@@ -7,7 +7,7 @@ use netvm_config::{Kind, assign_ids, parse, parse_rules, plan};
 const GOOD: &str = r#"
 [[group]]
 name = "jumbo"
-cell_size = 9344
+buffer_size = 9344
 
 [[port]]
 name = "inside"
@@ -204,10 +204,10 @@ fn an_interface_that_gets_nothing_is_told() {
 #[test]
 fn frames_to_the_kernel_must_fit_too() {
     // AF_XDP wants more headroom than the group has.
-    let text = edited("cell_size = 9344", "cell_size = 9088\nheadroom = 64");
+    let text = edited("buffer_size = 9344", "buffer_size = 9088\nheadroom = 64");
     let error = parse("host.toml", &text).unwrap_err();
     let [finding] = error.findings() else { panic!("{}", error.render(false)) };
-    assert_eq!(finding.kind(), Kind::CellSize);
+    assert_eq!(finding.kind(), Kind::BufferSize);
     assert!(finding.remedy().unwrap().contains("of port inside"), "{}", finding.render(false));
 }
 

@@ -43,7 +43,7 @@ pub struct Crash {
     pub pings: Pings,
     /// Replies that came after the restart.
     pub replies_after: usize,
-    /// Cells that the dead process had.
+    /// Buffers that the dead process had.
     pub reclaimed: u64,
     /// Time until they were taken back.
     pub reclaim_ms: f64,

@@ -31,7 +31,7 @@ const LOG_LINES: usize = 15;
 /// How netvm takes the two interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortKind {
-    /// Packets land in the cells that NFs map.
+    /// Packets land in the buffers that NFs map.
     AfXdp,
     /// The kernel copies them once more.
     AfPacket,
@@ -238,7 +238,7 @@ impl Daemon {
             let next = self.stats()?;
             let quiet =
                 |stats: &Stats| stats.ports.iter().map(|port| port.rx_packets + port.tx_packets).sum::<u64>();
-            let rests = cells_in_nfs(&next) == 0 && quiet(&next) == quiet(&last);
+            let rests = buffers_in_nfs(&next) == 0 && quiet(&next) == quiet(&last);
             last = next;
             if rests {
                 break;
@@ -259,8 +259,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Cells that NFs have.
-pub fn cells_in_nfs(stats: &Stats) -> u32 {
+/// Buffers that NFs have.
+pub fn buffers_in_nfs(stats: &Stats) -> u32 {
     stats.groups.iter().flat_map(|group| &group.regions).map(|region| region.in_nfs).sum()
 }
 

@@ -4,11 +4,11 @@ use netvm_api::{NfInfo, Stats, Status};
 use serde::Serialize;
 
 use crate::crash::{Crash, VICTIM};
-use crate::daemon::{CHAIN, FORBIDDING, GROUP, cells_in_nfs, nf};
+use crate::daemon::{CHAIN, FORBIDDING, GROUP, buffers_in_nfs, nf};
 use crate::tables::{count, total};
 use crate::traffic::{Connection, Download, FORBIDDEN_PORT, Pings};
 
-/// Longest time in which the cells of a dead NF are to be back, in milliseconds.
+/// Longest time in which the buffers of a dead NF are to be back, in milliseconds.
 const RECLAIM_LIMIT_MS: f64 = 100.0;
 
 /// Everything that was found out.
@@ -170,22 +170,22 @@ fn after_a_crash(crash: &Crash) -> [Verdict; 2] {
         Verdict::new(
             "what a dead NF held is taken back within 100 ms",
             crash.reclaimed > 0 && crash.reclaim_ms <= RECLAIM_LIMIT_MS,
-            format!("{} cells in {:.1} ms", crash.reclaimed, crash.reclaim_ms),
+            format!("{} buffers in {:.1} ms", crash.reclaimed, crash.reclaim_ms),
         ),
     ]
 }
 
-/// What is neither free nor with an NF counts as the engine's: a lost cell would, too. The engine has most when its ports
+/// What is neither free nor with an NF counts as the engine's: a lost buffer would, too. The engine has most when its ports
 /// have just been filled, as at the start.
 fn no_leak(summary: &Summary) -> Verdict {
     let engine = |stats: &Stats| {
         let regions = stats.groups.iter().flat_map(|group| &group.regions);
         regions.map(|region| u64::from(region.in_engine)).sum::<u64>()
     };
-    let out = cells_in_nfs(&summary.at_end);
+    let out = buffers_in_nfs(&summary.at_end);
     let (start, end) = (engine(&summary.at_start), engine(&summary.at_end));
     Verdict::new(
-        "no cell is lost",
+        "no buffer is lost",
         out == 0 && end <= start,
         format!(
             "{out} with NFs at rest; with the engine and its ports {} at the start, {} at the end",

@@ -38,7 +38,7 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     for (title, table) in [
         (format!("Packets per hop, {until}"), tables::hops(&summary.before_crash)),
         ("Drops by reason (an NF's are its chain's, too)".to_owned(), tables::drops(&summary.at_end)),
-        ("Cells out and back".to_owned(), tables::cells(&summary.at_start, &summary.at_end)),
+        ("Buffers out and back".to_owned(), tables::buffers(&summary.at_start, &summary.at_end)),
         (
             format!("What each stage costs (as in NetVM's Table 1), {until}"),
             tables::stages(&summary.before_crash, summary.status.clock_hz),
@@ -115,7 +115,7 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
     let before_crash = daemon.stats_at_rest(interrupt)?;
     let crash = crash(names, daemon, folder, story, interrupt)?;
     story.add(&format!(
-        "netvmd took back {} cells in {:.1} ms and started process {}: ready after {:.0} ms",
+        "netvmd took back {} buffers in {:.1} ms and started process {}: ready after {:.0} ms",
         crash.reclaimed, crash.reclaim_ms, crash.pid_after, crash.restart_ms
     ));
     story.add(&format!("the ping went on: {}", in_words(&crash.pings)));

@@ -71,10 +71,10 @@ pub fn drops(stats: &Stats) -> String {
     drawn(table, 2)
 }
 
-/// Who has the cells, before and after.
-pub fn cells(before: &Stats, after: &Stats) -> String {
+/// Who has the buffers, before and after.
+pub fn buffers(before: &Stats, after: &Stats) -> String {
     let mut table =
-        table(&["cells of group", "memory", "when", "all", "free", "with the engine", "with NFs"]);
+        table(&["buffers of group", "memory", "when", "all", "free", "with the engine", "with NFs"]);
     for (when, stats) in [("at the start", before), ("at the end", after)] {
         for group in &stats.groups {
             for region in &group.regions {
@@ -82,7 +82,7 @@ pub fn cells(before: &Stats, after: &Stats) -> String {
                     group.name.clone(),
                     region.pages.clone(),
                     when.to_owned(),
-                    count(region.cells.into()),
+                    count(region.buffers.into()),
                     count(region.free.into()),
                     count(region.in_engine.into()),
                     count(region.in_nfs.into()),

@@ -212,7 +212,7 @@ netvm_pool_has_handler(const char *name)
 /*
  * Lets an mbuf pass for one whose buffer follows it. Freeing one that is marked as external reads two more of its cache
  * lines and writes one, to learn that its buffer stays with it for ever; that is so for every mbuf of the pool. What the
- * mark is needed for otherwise is attaching other mbufs to its buffer, which nobody does: NFs hand cells on, not mbufs.
+ * mark is needed for otherwise is attaching other mbufs to its buffer, which nobody does: NFs hand buffers on, not mbufs.
  * The pool itself stays marked as one of pinned buffers, which is what drivers go by that map its memory.
  */
 static void
@@ -230,8 +230,8 @@ int
 netvm_pool_create(const struct netvm_pool_spec *spec, struct rte_mempool **pool)
 {
 	const struct rte_pktmbuf_extmem memory = {
-		.buf_ptr = spec->cells,
-		.buf_iova = (uintptr_t)spec->cells,
+		.buf_ptr = spec->buffers,
+		.buf_iova = (uintptr_t)spec->buffers,
 		.buf_len = (size_t)spec->count * spec->stride,
 		.elt_size = (uint16_t)spec->stride,
 	};

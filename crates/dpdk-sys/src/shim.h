@@ -44,8 +44,8 @@ enum netvm_constant {
 	NETVM_HEADROOM = RTE_PKTMBUF_HEADROOM,
 	/** Largest per-thread cache of a pool. */
 	NETVM_CACHE_MAX = RTE_MEMPOOL_CACHE_MAX_SIZE,
-	/** Bytes of EAL memory that a pool takes for each cell, at most. */
-	NETVM_POOL_BYTES_PER_CELL = 448,
+	/** Bytes of EAL memory that a pool takes for each buffer, at most. */
+	NETVM_POOL_BYTES_PER_BUFFER = 448,
 	/** Bytes of EAL memory that a pool takes whatever its size, at most. */
 	NETVM_POOL_BYTES_FIXED =
 		sizeof(struct rte_mempool) + RTE_MAX_LCORE * sizeof(struct rte_mempool_cache) + (1 << 16),
@@ -80,8 +80,8 @@ struct netvm_pool_spec {
 	const char *name;
 	/** Name of the mempool handler. */
 	const char *handler;
-	/** Address of cell 0. */
-	void *cells;
+	/** Address of buffer 0. */
+	void *buffers;
 	uint32_t count;
 	uint32_t stride;
 	uint32_t cache;
@@ -92,10 +92,10 @@ struct netvm_pool_spec {
 /** Whether a mempool handler of that name is loaded. */
 int netvm_pool_has_handler(const char *name);
 
-/** Creates a pool whose mbufs' buffers are the cells. Not to be called by two threads at once. */
+/** Creates a pool whose mbufs' buffers are the buffers. Not to be called by two threads at once. */
 int netvm_pool_create(const struct netvm_pool_spec *spec, struct rte_mempool **pool);
 
-/** Writes the pool's mbufs to `table` in the order of their cells, at most `capacity`; returns how many there are. */
+/** Writes the pool's mbufs to `table` in the order of their buffers, at most `capacity`; returns how many there are. */
 uint32_t netvm_pool_table(struct rte_mempool *pool, struct rte_mbuf **table, uint32_t capacity);
 
 /** Makes caller's memory of `pages` pages known to the EAL, with the address that devices use for each page. */

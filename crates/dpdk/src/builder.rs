@@ -53,29 +53,29 @@ pub enum PortError {
         /// What was asked for.
         queues: u16,
     },
-    /// Frames that are longer than cells.
+    /// Frames that are longer than buffers.
     #[error(
-        "{device}: frames of {frame} bytes do not fit into cells with room for {room}: take larger cells or a smaller MTU"
+        "{device}: frames of {frame} bytes do not fit into buffers with room for {room}: take larger buffers or a smaller MTU"
     )]
     FrameTooLong {
         /// The port.
         device: String,
         /// Bytes of the longest frame.
         frame: u32,
-        /// Bytes that a cell has for a frame.
+        /// Bytes that a buffer has for a frame.
         room: u32,
     },
-    /// The device takes less of a cell than there is room for.
+    /// The device takes less of a buffer than there is room for.
     #[error(
-        "{device}: driver {driver} would split packets over cells with room for {room} bytes, as it rounds that down: \
-         take cells of 128 bytes more than a power of two (2176 for an MTU of 1500)"
+        "{device}: driver {driver} would split packets over buffers with room for {room} bytes, as it rounds that down: \
+         take buffers of 128 bytes more than a power of two (2176 for an MTU of 1500)"
     )]
     Splits {
         /// The port.
         device: String,
         /// Its driver.
         driver: String,
-        /// Bytes that a cell has for a frame.
+        /// Bytes that a buffer has for a frame.
         room: u32,
     },
     /// The kernel refused to tell or set the interface's MTU.
@@ -141,10 +141,10 @@ pub struct Started {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use dpdk::{Batch, CellLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder};
+/// use dpdk::{Batch, BufferLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder};
 ///
 /// let eal = Eal::init(&EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() })?;
-/// let layout = CellLayout { first: 0, stride: 2048, cells: 1024, headroom: 128 };
+/// let layout = BufferLayout { first: 0, stride: 2048, buffers: 1024, headroom: 128 };
 /// let memory = Arc::new(HeapMemory::new(1024 * 2048).ok_or("no memory")?);
 /// let pool = Arc::new(Pool::over_region(eal, "example", memory, layout, PoolOptions::default())?);
 ///

@@ -37,8 +37,8 @@ pub enum DmaError {
         "physical addresses cannot be read from /proc/self/pagemap: run with CAP_SYS_ADMIN, or enable the IOMMU"
     )]
     NoPhysical,
-    /// A cell that is not contiguous in physical memory.
-    #[error("cell {0} crosses from one page to another: choose a cell size that divides {1} bytes")]
+    /// A buffer that is not contiguous in physical memory.
+    #[error("buffer {0} crosses from one page to another: choose a buffer size that divides {1} bytes")]
     Split(usize, usize),
     /// The EAL refused the memory.
     #[error("DPDK does not take the packet memory: {}{}", reason(*.errno), quoted(.said))]
@@ -202,7 +202,7 @@ fn whole_pages(memory: &dyn PacketMemory) -> bool {
     page != 0 && (memory.base().as_ptr() as usize).is_multiple_of(page) && memory.len().is_multiple_of(page)
 }
 
-/// The physical address of each page; tells each mbuf that of its cell.
+/// The physical address of each page; tells each mbuf that of its buffer.
 fn physical(memory: &dyn PacketMemory, mbufs: &[MbufPtr]) -> Result<Vec<u64>, DmaError> {
     /// The smallest huge page of the architectures that DPDK has.
     const HUGE: usize = 2 << 20;
@@ -220,7 +220,7 @@ fn physical(memory: &dyn PacketMemory, mbufs: &[MbufPtr]) -> Result<Vec<u64>, Dm
         .collect::<Option<Vec<u64>>>()
         .ok_or(DmaError::NoPhysical)?;
     let iova = |offset: usize| pages.get(offset / page).map(|start| start + (offset % page) as u64);
-    for (cell, mbuf) in mbufs.iter().enumerate() {
+    for (buffer, mbuf) in mbufs.iter().enumerate() {
         // SAFETY: the pool is new and nobody else has it, so its mbufs may be looked at and changed.
         let packet = unsafe { mbuf.borrow() };
         let start = packet.buf_addr() as usize - base as usize;
@@ -230,7 +230,7 @@ fn physical(memory: &dyn PacketMemory, mbufs: &[MbufPtr]) -> Result<Vec<u64>, Dm
             (Some(from), Some(to)) if to == from + last as u64 => unsafe {
                 sys::netvm_mbuf_set_iova(mbuf.as_ptr(), from);
             },
-            _ => return Err(DmaError::Split(cell, page)),
+            _ => return Err(DmaError::Split(buffer, page)),
         }
     }
     Ok(pages)

@@ -26,8 +26,8 @@
 mod acl;
 mod arrival;
 mod batch;
+mod buffers;
 mod builder;
-mod cells;
 mod copier;
 mod cycles;
 mod device;
@@ -49,8 +49,8 @@ pub mod vhost_user;
 
 pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use batch::{Batch, Drain};
+pub use buffers::{BufferIndex, BufferLayout, HEADROOM};
 pub use builder::{PortBuilder, PortError, Started};
-pub use cells::{CellIndex, CellLayout, HEADROOM};
 pub use copier::{Copier, CopierError, CopierStats};
 pub use cycles::{cycles, tsc_hz};
 pub use device::{Device, PciAddress, PciAddressError};

@@ -155,7 +155,7 @@ impl Mbuf {
         self.0
     }
 
-    /// Start of the packet's buffer: of its cell.
+    /// Start of the packet's buffer: of its buffer.
     #[inline(always)]
     #[must_use]
     pub fn buf_addr(&self) -> *mut u8 {
@@ -225,7 +225,7 @@ impl Mbuf {
         unsafe { self.set::<[u32; 2], HASH>(note) };
     }
 
-    /// Buffers that the packet is spread over; 1 for all that fit into a cell.
+    /// Buffers that the packet is spread over; 1 for all that fit into a buffer.
     #[inline(always)]
     #[must_use]
     pub fn nb_segs(&self) -> u16 {
@@ -249,7 +249,7 @@ impl Mbuf {
         unsafe { self.get::<u64, OL_FLAGS>() }
     }
 
-    /// First byte of the packet. Who else maps the cell may change it at any time.
+    /// First byte of the packet. Who else maps the buffer may change it at any time.
     #[inline(always)]
     #[must_use]
     pub fn data(&self) -> *mut u8 {
@@ -303,7 +303,7 @@ impl Mbuf {
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let length = out.len().min(usize::from(self.data_len()));
         // SAFETY: the packet lies in its buffer: `set_bounds` keeps to that, and a driver has filled it. `out` is
-        // private memory. If another process that maps the cell writes meanwhile, the bytes are any mixture, and
+        // private memory. If another process that maps the buffer writes meanwhile, the bytes are any mixture, and
         // nothing here depends on them.
         unsafe { std::ptr::copy_nonoverlapping(self.data(), out.as_mut_ptr(), length) };
         length

@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-/// Memory that holds the cells of a [`crate::Pool`].
+/// Memory that holds the buffers of a [`crate::Pool`].
 ///
 /// # Safety
 /// As long as the value lives, `len` bytes from `base` stay mapped, readable and writable, at that address, and they

@@ -144,7 +144,7 @@ impl Mbuf {
             self.set_bounds(begin, before)?;
             return Err(error);
         }
-        // SAFETY: as above. Who else maps the cell may change the bytes: the sum is wrong then.
+        // SAFETY: as above. Who else maps the buffer may change the bytes: the sum is wrong then.
         Ok(unsafe { sys::netvm_raw_checksum(to.cast(), length.into()) })
     }
 }

@@ -1,8 +1,8 @@
 //! Pools of packets over memory that the caller maps and may share.
 //!
-//! The mbuf headers are in the EAL's memory, which is mapped by this process alone; the packets' bytes are in cells of
-//! the caller's memory (`rte_pktmbuf_pool_create_extbuf`). Cell i belongs to one mbuf for good, so that either names
-//! the other: a table gives the mbuf of a cell, and a subtraction, a shift and a multiplication give the cell of an
+//! The mbuf headers are in the EAL's memory, which is mapped by this process alone; the packets' bytes are in buffers of
+//! the caller's memory (`rte_pktmbuf_pool_create_extbuf`). Buffer i belongs to one mbuf for good, so that either names
+//! the other: a table gives the mbuf of a buffer, and a subtraction, a shift and a multiplication give the buffer of an
 //! mbuf.
 
 use std::mem::ManuallyDrop;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk_sys as sys;
 
-use crate::cells::{CellIndex, CellLayout, HEADROOM};
+use crate::buffers::{BufferIndex, BufferLayout, HEADROOM};
 use crate::dma::{Dma, DmaError, DmaPort};
 use crate::log::{Control, c_string, quoted, reason};
 use crate::{Batch, Eal, Mbuf, MbufPtr, NumaNode, PacketMemory};
@@ -19,12 +19,12 @@ use crate::{Batch, Eal, Mbuf, MbufPtr, NumaNode, PacketMemory};
 /// Where free packets are kept that are in no thread's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// Last in, first out (`stack`): recycles the cells that were used last, so that few stay in the processor's
+    /// Last in, first out (`stack`): recycles the buffers that were used last, so that few stay in the processor's
     /// caches even if packets are freed by another thread than takes them. One spinlock, taken when a thread's cache
     /// runs over or empty. [`Store::Ring`] where that handler is not installed.
     #[default]
     Stack,
-    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): goes round all cells when threads' caches run
+    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): goes round all buffers when threads' caches run
     /// over.
     Ring,
 }
@@ -43,7 +43,7 @@ impl Store {
 pub struct PoolOptions {
     /// NUMA node for the headers; any if there is none.
     pub node: Option<NumaNode>,
-    /// Packets that each registered thread may keep to itself: 0 to 512, and at most two thirds of the cells. The
+    /// Packets that each registered thread may keep to itself: 0 to 512, and at most two thirds of the buffers. The
     /// thread moves packets between its cache and the store when it holds more than 1.5 times as many.
     pub cache: u32,
     /// Where the other free packets are.
@@ -60,11 +60,11 @@ impl Default for PoolOptions {
 /// A pool could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// No cells.
-    #[error("pool {0}: no cells; give it one at least")]
+    /// No buffers.
+    #[error("pool {0}: no buffers; give it one at least")]
     Empty(String),
-    /// A cell that holds no packet, or is too large for an mbuf.
-    #[error("pool {name}: cells of {stride} bytes; from {} to 65535 are possible", HEADROOM + 64)]
+    /// A buffer that holds no packet, or is too large for an mbuf.
+    #[error("pool {name}: buffers of {stride} bytes; from {} to 65535 are possible", HEADROOM + 64)]
     Stride {
         /// The pool.
         name: String,
@@ -73,7 +73,7 @@ pub enum PoolError {
     },
     /// More headroom than drivers leave.
     #[error(
-        "pool {name}: a headroom of {headroom} bytes, but DPDK's drivers put packets {HEADROOM} bytes into a cell; \
+        "pool {name}: a headroom of {headroom} bytes, but DPDK's drivers put packets {HEADROOM} bytes into a buffer; \
          configure a headroom of at most {HEADROOM}"
     )]
     Headroom {
@@ -82,25 +82,25 @@ pub enum PoolError {
         /// What was asked for.
         headroom: u16,
     },
-    /// The cells do not fit into the memory.
-    #[error("pool {name}: its cells end at byte {end} of memory of {bytes} bytes")]
+    /// The buffers do not fit into the memory.
+    #[error("pool {name}: its buffers end at byte {end} of memory of {bytes} bytes")]
     Outside {
         /// The pool.
         name: String,
-        /// Where the last cell would end.
+        /// Where the last buffer would end.
         end: usize,
         /// Bytes of the memory.
         bytes: usize,
     },
     /// A cache that DPDK does not make.
-    #[error("pool {name}: caches of {cache} packets with {cells} cells; at most {} are possible", cache_limit(*.cells))]
+    #[error("pool {name}: caches of {cache} packets with {buffers} buffers; at most {} are possible", cache_limit(*.buffers))]
     Cache {
         /// The pool.
         name: String,
         /// What was asked for.
         cache: u32,
-        /// Cells of the pool.
-        cells: u32,
+        /// Buffers of the pool.
+        buffers: u32,
     },
     /// A NUL byte in the name.
     #[error("pool {0:?}: a name cannot hold a NUL byte")]
@@ -121,21 +121,21 @@ pub enum PoolError {
         /// EAL memory that the pool takes at most.
         bytes: u64,
     },
-    /// DPDK has not put mbuf i over cell i.
+    /// DPDK has not put mbuf i over buffer i.
     #[error(
-        "pool {name}: this DPDK put the buffer of mbuf {cell} elsewhere than at its cell; the release is not supported"
+        "pool {name}: this DPDK put the buffer of mbuf {buffer} elsewhere than at its buffer; the release is not supported"
     )]
     Order {
         /// The pool.
         name: String,
-        /// First cell that is elsewhere.
-        cell: u32,
+        /// First buffer that is elsewhere.
+        buffer: u32,
     },
 }
 
-/// Largest cache with so many cells: DPDK lets it run over to 1.5 times its size, which the pool must hold.
-const fn cache_limit(cells: u32) -> u32 {
-    let most = cells as u64 * 2 / 3;
+/// Largest cache with so many buffers: DPDK lets it run over to 1.5 times its size, which the pool must hold.
+const fn cache_limit(buffers: u32) -> u32 {
+    let most = buffers as u64 * 2 / 3;
     if most < sys::NETVM_CACHE_MAX as u64 { most as u32 } else { sys::NETVM_CACHE_MAX }
 }
 
@@ -157,18 +157,18 @@ pub(crate) fn flush_this_thread() {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use dpdk::{Batch, CellLayout, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions};
+/// use dpdk::{Batch, BufferLayout, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions};
 ///
 /// let eal = Eal::init(&EalOptions { huge_pages: HugePages::Off, ..EalOptions::default() })?;
-/// let layout = CellLayout { first: 0, stride: 2048, cells: 1024, headroom: 128 };
+/// let layout = BufferLayout { first: 0, stride: 2048, buffers: 1024, headroom: 128 };
 /// let memory = Arc::new(HeapMemory::new(1024 * 2048).ok_or("no memory")?);
 /// let pool = Pool::over_region(eal, "example", memory, layout, PoolOptions::default())?;
 ///
 /// let mut batch = Batch::new();
 /// assert_eq!(pool.alloc_into(&mut batch, 32), 32);
 /// let packet = &batch.as_slice()[0];
-/// let cell = pool.cell_of(packet);
-/// assert_eq!(pool.mbuf_of(cell), Some(packet.as_ptr()));
+/// let buffer = pool.buffer_of(packet);
+/// assert_eq!(pool.mbuf_of(buffer), Some(packet.as_ptr()));
 /// assert_eq!(pool.in_use(), 32);
 /// drop(batch);
 /// assert_eq!(pool.in_use(), 0);
@@ -177,10 +177,10 @@ pub(crate) fn flush_this_thread() {
 pub struct Pool {
     name: String,
     mempool: NonNull<sys::rte_mempool>,
-    /// The mbuf of each cell.
+    /// The mbuf of each buffer.
     table: Box<[MbufPtr]>,
-    index: CellIndex,
-    layout: CellLayout,
+    index: BufferIndex,
+    layout: BufferLayout,
     dma: Dma,
     /// Dropped after the mempool is freed, or never.
     memory: ManuallyDrop<Arc<dyn PacketMemory>>,
@@ -193,7 +193,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Makes a pool whose packets' bytes are the cells of `memory`.
+    /// Makes a pool whose packets' bytes are the buffers of `memory`.
     ///
     /// `name` appears in DPDK's own tools; it need not be unique and is cut to some 20 bytes there.
     ///
@@ -203,13 +203,13 @@ impl Pool {
         _eal: Eal,
         name: &str,
         memory: Arc<dyn PacketMemory>,
-        layout: CellLayout,
+        layout: BufferLayout,
         options: PoolOptions,
     ) -> Result<Self, PoolError> {
         check(name, memory.as_ref(), layout, options)?;
         let own = || name.to_owned();
         let unique = c_string(&unique_name(name)).map_err(|_| PoolError::Name(own()))?;
-        let cells = memory.base().as_ptr().wrapping_add(layout.first);
+        let buffers = memory.base().as_ptr().wrapping_add(layout.first);
 
         let control = Control::enter();
         let mut handler = options.store.handler();
@@ -220,23 +220,23 @@ impl Pool {
         let spec = sys::netvm_pool_spec {
             name: unique.as_ptr(),
             handler: handler.as_ptr(),
-            cells: cells.cast(),
-            count: layout.cells,
+            buffers: buffers.cast(),
+            count: layout.buffers,
             stride: layout.stride,
             cache: options.cache,
             node: NumaNode::to_signed(options.node),
         };
         let mut mempool = ptr::null_mut();
-        // SAFETY: the strings live until the call returns; `check` has made sure that the cells lie in the memory,
+        // SAFETY: the strings live until the call returns; `check` has made sure that the buffers lie in the memory,
         // which PacketMemory keeps mapped; `control` keeps others out.
         let error = unsafe { sys::netvm_pool_create(&raw const spec, &raw mut mempool) };
         let Some(mempool) = NonNull::new(mempool).filter(|_| error == 0) else {
-            let bytes = Self::eal_bytes(layout.cells);
+            let bytes = Self::eal_bytes(layout.buffers);
             return Err(PoolError::Refused { name: own(), errno: -error, said: control.said(), bytes });
         };
         drop(control);
 
-        let index = CellIndex::new(cells as usize, layout.stride);
+        let index = BufferIndex::new(buffers as usize, layout.stride);
         let mut pool = Self {
             name: own(),
             mempool,
@@ -247,18 +247,18 @@ impl Pool {
             memory: ManuallyDrop::new(memory),
         };
         LIVE.lock().unwrap_or_else(PoisonError::into_inner).push(mempool.as_ptr() as usize);
-        pool.table = table(mempool, layout.cells);
-        if let Some(cell) = pool.first_misplaced() {
-            return Err(PoolError::Order { name: own(), cell });
+        pool.table = table(mempool, layout.buffers);
+        if let Some(buffer) = pool.first_misplaced() {
+            return Err(PoolError::Order { name: own(), buffer });
         }
         pool.dma = Dma::place(pool.memory.as_ref(), &pool.table);
         Ok(pool)
     }
 
-    /// EAL memory that the headers of a pool of so many cells take at most, for [`crate::EalOptions::memory_mib`].
+    /// EAL memory that the headers of a pool of so many buffers take at most, for [`crate::EalOptions::memory_mib`].
     #[must_use]
-    pub const fn eal_bytes(cells: u32) -> u64 {
-        sys::NETVM_POOL_BYTES_FIXED as u64 + cells as u64 * sys::NETVM_POOL_BYTES_PER_CELL as u64
+    pub const fn eal_bytes(buffers: u32) -> u64 {
+        sys::NETVM_POOL_BYTES_FIXED as u64 + buffers as u64 * sys::NETVM_POOL_BYTES_PER_BUFFER as u64
     }
 
     /// The name that it was made with.
@@ -269,30 +269,30 @@ impl Pool {
 
     /// How its memory is cut.
     #[must_use]
-    pub const fn layout(&self) -> CellLayout {
+    pub const fn layout(&self) -> BufferLayout {
         self.layout
     }
 
-    /// The mbuf of a cell; none for a number that is no cell's.
+    /// The mbuf of a buffer; none for a number that is no buffer's.
     ///
     /// That it is returned says nothing of who owns it.
     #[inline(always)]
     #[must_use]
-    pub fn mbuf_of(&self, cell: u32) -> Option<MbufPtr> {
-        self.table.get(cell as usize).copied()
+    pub fn mbuf_of(&self, buffer: u32) -> Option<MbufPtr> {
+        self.table.get(buffer as usize).copied()
     }
 
-    /// What tells the cell of a packet.
+    /// What tells the buffer of a packet.
     #[inline(always)]
     #[must_use]
-    pub const fn cell_index(&self) -> CellIndex {
+    pub const fn buffer_index(&self) -> BufferIndex {
         self.index
     }
 
-    /// The cell of a packet of this pool; any number for a packet of another.
+    /// The buffer of a packet of this pool; any number for a packet of another.
     #[inline(always)]
     #[must_use]
-    pub fn cell_of(&self, packet: &Mbuf) -> u32 {
+    pub fn buffer_of(&self, packet: &Mbuf) -> u32 {
         self.index.of_packet(packet)
     }
 
@@ -300,7 +300,7 @@ impl Pool {
     #[inline(always)]
     #[must_use]
     pub fn owns(&self, packet: &Mbuf) -> bool {
-        self.mbuf_of(self.cell_of(packet)) == Some(packet.as_ptr())
+        self.mbuf_of(self.buffer_of(packet)) == Some(packet.as_ptr())
     }
 
     /// Adds `count` packets to the batch, or as many as it has room for, and returns how many; 0 if the pool has not
@@ -310,7 +310,7 @@ impl Pool {
         self.alloc_frames_into(batch, count, HEADROOM, 0)
     }
 
-    /// [`Pool::alloc_into`] of packets of `length` bytes, which are whatever the cells hold, from `offset` in the cell;
+    /// [`Pool::alloc_into`] of packets of `length` bytes, which are whatever the buffers hold, from `offset` in the buffer;
     /// none if that reaches out of it.
     #[inline]
     pub fn alloc_frames_into(&self, batch: &mut Batch, count: usize, offset: u16, length: u16) -> usize {
@@ -320,7 +320,7 @@ impl Pool {
             return 0;
         }
         let mempool = self.mempool.as_ptr();
-        // SAFETY: there is room for `count` pointers; the pool is alive; the packets lie in their cells.
+        // SAFETY: there is room for `count` pointers; the pool is alive; the packets lie in their buffers.
         if unsafe { sys::netvm_pool_alloc(mempool, spare, count as u32, offset, length) } != 0 {
             return 0;
         }
@@ -340,14 +340,14 @@ impl Pool {
     /// Packets that are out: with drivers, batches, or NFs.
     #[must_use]
     pub fn in_use(&self) -> u32 {
-        self.layout.cells.saturating_sub(self.available())
+        self.layout.buffers.saturating_sub(self.available())
     }
 
     pub(crate) fn mempool(&self) -> *mut sys::rte_mempool {
         self.mempool.as_ptr()
     }
 
-    /// Lets a port's device reach the cells.
+    /// Lets a port's device reach the buffers.
     pub(crate) fn map_for(&self, port: DmaPort) -> Result<(), DmaError> {
         self.dma.map_for(self.memory.as_ref(), port)
     }
@@ -357,14 +357,14 @@ impl Pool {
         self.dma.unmap_for(self.memory.as_ref(), port);
     }
 
-    /// The first cell that is not its mbuf's buffer.
+    /// The first buffer that is not its mbuf's buffer.
     fn first_misplaced(&self) -> Option<u32> {
         let first = self.memory.base().as_ptr() as usize + self.layout.first;
-        (0..self.layout.cells).find(|&cell| {
-            self.mbuf_of(cell).is_none_or(|mbuf| {
+        (0..self.layout.buffers).find(|&buffer| {
+            self.mbuf_of(buffer).is_none_or(|mbuf| {
                 // SAFETY: the pool is new and nobody else has it, so its mbufs, though in the pool, may be looked at.
                 let packet = unsafe { mbuf.borrow() };
-                packet.buf_addr() as usize != first + cell as usize * self.layout.stride as usize
+                packet.buf_addr() as usize != first + buffer as usize * self.layout.stride as usize
                     || u32::from(packet.buf_len()) != self.layout.stride
             })
         })
@@ -409,12 +409,12 @@ impl std::fmt::Debug for Pool {
 fn check(
     name: &str,
     memory: &dyn PacketMemory,
-    layout: CellLayout,
+    layout: BufferLayout,
     options: PoolOptions,
 ) -> Result<(), PoolError> {
-    let CellLayout { stride, cells, headroom, .. } = layout;
+    let BufferLayout { stride, buffers, headroom, .. } = layout;
     let own = || name.to_owned();
-    if cells == 0 {
+    if buffers == 0 {
         return Err(PoolError::Empty(own()));
     }
     if stride < u32::from(HEADROOM) + 64 || stride > u32::from(u16::MAX) {
@@ -427,8 +427,8 @@ fn check(
     if end > memory.len() {
         return Err(PoolError::Outside { name: own(), end, bytes: memory.len() });
     }
-    if options.cache > cache_limit(cells) {
-        return Err(PoolError::Cache { name: own(), cache: options.cache, cells });
+    if options.cache > cache_limit(buffers) {
+        return Err(PoolError::Cache { name: own(), cache: options.cache, buffers });
     }
     Ok(())
 }
@@ -442,10 +442,10 @@ fn unique_name(name: &str) -> String {
     unique
 }
 
-/// The pool's mbufs in the order of their cells; fewer than `cells` if DPDK made fewer.
-fn table(mempool: NonNull<sys::rte_mempool>, cells: u32) -> Box<[MbufPtr]> {
-    let mut table = vec![ptr::null_mut(); cells as usize];
+/// The pool's mbufs in the order of their buffers; fewer than `buffers` if DPDK made fewer.
+fn table(mempool: NonNull<sys::rte_mempool>, buffers: u32) -> Box<[MbufPtr]> {
+    let mut table = vec![ptr::null_mut(); buffers as usize];
     // SAFETY: the pool is alive and the table has as many places as is said.
-    unsafe { sys::netvm_pool_table(mempool.as_ptr(), table.as_mut_ptr(), cells) };
+    unsafe { sys::netvm_pool_table(mempool.as_ptr(), table.as_mut_ptr(), buffers) };
     table.into_iter().map_while(NonNull::new).map(MbufPtr::new).collect()
 }

@@ -17,7 +17,7 @@ use guest::{Guest, Running, turn};
 const DEVICE: &str = "dma_skeleton0";
 /// The device's number: it is the only one.
 const NUMBER: i32 = 0;
-const CELLS: u32 = 1024;
+const BUFFERS: u32 = 1024;
 const SOON: Duration = Duration::from_secs(60);
 
 fn soon(what: &str, mut done: impl FnMut() -> bool) {
@@ -70,7 +70,7 @@ impl Bench {
         std::fs::write(folder.join("hello.pcap"), capture).unwrap();
         let guest = start(&folder);
         let queue = queues.remove(0);
-        let mut bench = Self { pool: pool(CELLS), port, queue, guest, folder, made: 0, _turn: turn };
+        let mut bench = Self { pool: pool(BUFFERS), port, queue, guest, folder, made: 0, _turn: turn };
         bench.wait_for_guest();
         Some(bench)
     }
@@ -137,7 +137,7 @@ fn a_ring_shorter_than_a_burst_loses_nothing_and_keeps_the_order() {
         bench.queue.reap();
         !bench.queue.is_copying()
     });
-    assert_eq!(bench.pool.available(), CELLS);
+    assert_eq!(bench.pool.available(), BUFFERS);
     let copier = bench.port.copier().unwrap();
     assert!(copier.stats.completed > 1600 && copier.stats.completed == copier.stats.submitted, "{copier:?}");
     bench.check();
@@ -156,12 +156,12 @@ fn the_processor_copies_what_a_device_refuses() {
     unsafe { dpdk_sys::netvm_copier_close(NUMBER) };
     bench.send(320);
     assert_eq!(bench.port.copier().unwrap().stats, before);
-    assert_eq!(bench.pool.available(), CELLS);
+    assert_eq!(bench.pool.available(), BUFFERS);
     bench.check();
 }
 
 #[test]
-fn a_device_that_never_finishes_is_given_up_and_every_cell_is_back() {
+fn a_device_that_never_finishes_is_given_up_and_every_buffer_is_back() {
     let Some(mut bench) = Bench::new("stuck") else { return };
     bench.send(32);
     soon("copies do not end", || {
@@ -175,9 +175,9 @@ fn a_device_that_never_finishes_is_given_up_and_every_cell_is_back() {
     bench.queue.send(&mut batch);
     assert!(batch.is_empty() && bench.queue.is_copying());
     bench.queue.reap();
-    assert_eq!(bench.pool.available(), CELLS - 20);
+    assert_eq!(bench.pool.available(), BUFFERS - 20);
     bench.guest.kill();
-    soon("cells are kept", || bench.pool.available() == CELLS);
+    soon("buffers are kept", || bench.pool.available() == BUFFERS);
     assert!(bench.port.copier().unwrap().stuck);
     bench.queue.reap();
     assert!(!bench.queue.is_copying());
@@ -186,6 +186,6 @@ fn a_device_that_never_finishes_is_given_up_and_every_cell_is_back() {
     bench.wait_for_guest();
     bench.made = 0;
     bench.send(320);
-    assert_eq!(bench.pool.available(), CELLS);
+    assert_eq!(bench.pool.available(), BUFFERS);
     bench.check();
 }

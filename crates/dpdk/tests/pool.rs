@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{bytes, eal, layout, memory, null, packet, pool, ring_port};
-use dpdk::{Batch, CellLayout, HEADROOM, HeapMemory, PacketMemory, Pool, PoolError, PoolOptions, Store};
+use dpdk::{Batch, BufferLayout, HEADROOM, HeapMemory, PacketMemory, Pool, PoolError, PoolOptions, Store};
 use proptest::prelude::*;
 
-fn layouts() -> impl Strategy<Value = (CellLayout, PoolOptions)> {
+fn layouts() -> impl Strategy<Value = (BufferLayout, PoolOptions)> {
     let first = (0_usize..3).prop_flat_map(|kind| match kind {
         0 => Just(0).boxed(),
         1 => (0_usize..1 << 16).boxed(),
@@ -20,9 +20,9 @@ fn layouts() -> impl Strategy<Value = (CellLayout, PoolOptions)> {
     let stride = prop_oneof![192_u32..4096, Just(2048), Just(9344), Just(65_472)];
     let store = prop_oneof![Just(Store::Stack), Just(Store::Ring)];
     (first, stride, 1_u32..700, 0_u16..=HEADROOM, 0_u32..=512, store).prop_map(
-        |(first, stride, cells, headroom, cache, store)| {
-            let layout = CellLayout { first, stride, cells, headroom };
-            (layout, PoolOptions { node: None, cache: cache.min(cells * 2 / 3), store })
+        |(first, stride, buffers, headroom, cache, store)| {
+            let layout = BufferLayout { first, stride, buffers, headroom };
+            (layout, PoolOptions { node: None, cache: cache.min(buffers * 2 / 3), store })
         },
     )
 }
@@ -31,12 +31,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn every_cell_has_its_mbuf_and_every_mbuf_its_cell((layout, options) in layouts()) {
+    fn every_buffer_has_its_mbuf_and_every_mbuf_its_buffer((layout, options) in layouts()) {
         let memory = memory(layout);
         let base = memory.base().as_ptr() as usize + layout.first;
         let pool = Pool::over_region(eal(), "layout", memory, layout, options).unwrap();
-        prop_assert_eq!((pool.available(), pool.in_use()), (layout.cells, 0));
-        let mut seen = vec![false; layout.cells as usize];
+        prop_assert_eq!((pool.available(), pool.in_use()), (layout.buffers, 0));
+        let mut seen = vec![false; layout.buffers as usize];
         let mut held = Vec::new();
         loop {
             let mut batch = Batch::new();
@@ -45,18 +45,18 @@ proptest! {
                 break;
             }
             for packet in &batch {
-                let cell = pool.cell_of(packet);
-                prop_assert!(!std::mem::replace(&mut seen[cell as usize], true), "cell {} twice", cell);
-                prop_assert_eq!(packet.buf_addr() as usize, base + cell as usize * layout.stride as usize);
+                let buffer = pool.buffer_of(packet);
+                prop_assert!(!std::mem::replace(&mut seen[buffer as usize], true), "buffer {} twice", buffer);
+                prop_assert_eq!(packet.buf_addr() as usize, base + buffer as usize * layout.stride as usize);
                 prop_assert_eq!(u32::from(packet.buf_len()), layout.stride);
                 prop_assert_eq!((packet.data_off(), packet.data_len(), packet.nb_segs()), (HEADROOM, 0, 1));
-                prop_assert_eq!(pool.mbuf_of(cell), Some(packet.as_ptr()));
+                prop_assert_eq!(pool.mbuf_of(buffer), Some(packet.as_ptr()));
                 prop_assert!(pool.owns(packet));
             }
             held.push(batch);
         }
         prop_assert!(seen.into_iter().all(|seen| seen));
-        prop_assert_eq!((pool.available(), pool.mbuf_of(layout.cells)), (0, None));
+        prop_assert_eq!((pool.available(), pool.mbuf_of(layout.buffers)), (0, None));
         drop(held);
         prop_assert_eq!(pool.in_use(), 0);
     }
@@ -65,21 +65,24 @@ proptest! {
 #[test]
 fn pools_that_cannot_be_are_refused() {
     let good = layout(64);
-    let make = |layout: CellLayout, options| Pool::over_region(eal(), "bad", memory(good), layout, options);
+    let make = |layout: BufferLayout, options| Pool::over_region(eal(), "bad", memory(good), layout, options);
     let options = PoolOptions { cache: 32, ..PoolOptions::default() };
     assert!(make(good, options).is_ok());
     let refused = |layout, options| make(layout, options).unwrap_err();
-    assert!(matches!(refused(CellLayout { cells: 0, ..good }, options), PoolError::Empty(_)));
-    assert!(matches!(refused(CellLayout { stride: 191, ..good }, options), PoolError::Stride { .. }));
+    assert!(matches!(refused(BufferLayout { buffers: 0, ..good }, options), PoolError::Empty(_)));
+    assert!(matches!(refused(BufferLayout { stride: 191, ..good }, options), PoolError::Stride { .. }));
     assert!(matches!(
-        refused(CellLayout { stride: 65_536, cells: 1, ..good }, options),
+        refused(BufferLayout { stride: 65_536, buffers: 1, ..good }, options),
         PoolError::Stride { .. }
     ));
-    assert!(matches!(refused(CellLayout { headroom: 129, ..good }, options), PoolError::Headroom { .. }));
-    assert!(matches!(refused(CellLayout { cells: 65, ..good }, options), PoolError::Outside { .. }));
-    assert!(matches!(refused(CellLayout { first: usize::MAX, ..good }, options), PoolError::Outside { .. }));
+    assert!(matches!(refused(BufferLayout { headroom: 129, ..good }, options), PoolError::Headroom { .. }));
+    assert!(matches!(refused(BufferLayout { buffers: 65, ..good }, options), PoolError::Outside { .. }));
+    assert!(matches!(
+        refused(BufferLayout { first: usize::MAX, ..good }, options),
+        PoolError::Outside { .. }
+    ));
     let error = refused(good, PoolOptions { cache: 43, ..options });
-    assert_eq!(error.to_string(), "pool bad: caches of 43 packets with 64 cells; at most 42 are possible");
+    assert_eq!(error.to_string(), "pool bad: caches of 43 packets with 64 buffers; at most 42 are possible");
     let nul = Pool::over_region(eal(), "a\0b", memory(good), good, options).unwrap_err();
     assert!(matches!(nul, PoolError::Name(_)));
 }
@@ -96,7 +99,7 @@ fn too_little_eal_memory_is_said() {
             1 << 40
         }
     }
-    let many = CellLayout { first: 0, stride: 256, cells: 16 << 20, headroom: 0 };
+    let many = BufferLayout { first: 0, stride: 256, buffers: 16 << 20, headroom: 0 };
     let error =
         Pool::over_region(eal(), "huge", Arc::new(Claimed), many, PoolOptions::default()).unwrap_err();
     assert!(matches!(error, PoolError::Refused { errno: libc::ENOMEM, .. }), "{error}");
@@ -104,14 +107,14 @@ fn too_little_eal_memory_is_said() {
 }
 
 #[test]
-fn a_cell_keeps_its_bytes_and_nothing_else_is_written() {
-    let layout = CellLayout { first: 4096, stride: 320, cells: 8, headroom: 0 };
+fn a_buffer_keeps_its_bytes_and_nothing_else_is_written() {
+    let layout = BufferLayout { first: 4096, stride: 320, buffers: 8, headroom: 0 };
     let memory = memory(layout);
     let options = PoolOptions { cache: 0, ..PoolOptions::default() };
     let pool = Pool::over_region(eal(), "bytes", Arc::clone(&memory) as _, layout, options).unwrap();
     let written = packet(&pool, &[0xab; 192]);
     assert_eq!((written.pkt_len(), written.data_len()), (192, 192));
-    let at = layout.first + pool.cell_of(&written) as usize * 320 + usize::from(HEADROOM);
+    let at = layout.first + pool.buffer_of(&written) as usize * 320 + usize::from(HEADROOM);
     // SAFETY: the whole memory; nobody writes to it meanwhile.
     let all = unsafe { std::slice::from_raw_parts(memory.base().as_ptr(), memory.len()) };
     assert!(
@@ -121,7 +124,7 @@ fn a_cell_keeps_its_bytes_and_nothing_else_is_written() {
 }
 
 #[test]
-fn bounds_keep_to_the_cell() {
+fn bounds_keep_to_the_buffer() {
     let pool = pool(4);
     let mut packet = packet(&pool, b"hello");
     assert!(packet.copy_from(&[0; 1921]).is_err() && packet.copy_from(&[0; 70_000]).is_err());
@@ -195,7 +198,7 @@ fn a_batch_of_two_pools_goes_back_to_both() {
 }
 
 #[test]
-fn frames_are_where_they_were_asked_for_and_never_outside_their_cells() {
+fn frames_are_where_they_were_asked_for_and_never_outside_their_buffers() {
     let pool = pool(64);
     let mut batch = Batch::new();
     assert_eq!(pool.alloc_frames_into(&mut batch, 8, 256, 1792), 8);
@@ -210,7 +213,7 @@ fn frames_are_where_they_were_asked_for_and_never_outside_their_cells() {
 }
 
 #[test]
-fn a_stack_gives_the_cells_used_last() {
+fn a_stack_gives_the_buffers_used_last() {
     let options = PoolOptions { cache: 0, store: Store::Stack, ..PoolOptions::default() };
     let pool = Pool::over_region(eal(), "lifo", memory(layout(1024)), layout(1024), options).unwrap();
     let mut batch = Batch::new();

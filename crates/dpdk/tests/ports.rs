@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{bytes, eal, layout, memory, null, packet, pool, root_or_skip};
 use dpdk::{
-    Batch, CellLayout, Device, Mbuf, Pool, PoolOptions, PortBuilder, PortError, RxQueue, Started, TxQueue,
+    Batch, BufferLayout, Device, Mbuf, Pool, PoolOptions, PortBuilder, PortError, RxQueue, Started, TxQueue,
 };
 
 /// Local experimental EtherType 1 (IEEE 802): tells our frames from those of the kernel.
@@ -59,8 +59,8 @@ fn af_packet(interface: &str) -> PortBuilder {
     PortBuilder::new(Device::AfPacket { interface: interface.into() }).promiscuous(true)
 }
 
-fn pool_of(stride: u32, cells: u32) -> Arc<Pool> {
-    let layout = CellLayout { stride, ..layout(cells) };
+fn pool_of(stride: u32, buffers: u32) -> Arc<Pool> {
+    let layout = BufferLayout { stride, ..layout(buffers) };
     Arc::new(Pool::over_region(eal(), "ports", memory(layout), layout, PoolOptions::default()).unwrap())
 }
 
@@ -301,7 +301,7 @@ fn af_packet_can_be_waited_for_queue_by_queue() {
 }
 
 #[test]
-fn af_packet_takes_jumbo_frames_when_cells_hold_them() {
+fn af_packet_takes_jumbo_frames_when_buffers_hold_them() {
     if !root_or_skip("AF_PACKET") {
         return;
     }

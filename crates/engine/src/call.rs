@@ -2,21 +2,21 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netvm_bell::{Ear, new_bell};
+use netvm_notify::{EpollWaiter, new_eventfd};
 use rustix::io::Errno;
 
 /// Heard by the worker from before any NF has it until this is dropped. Processes that live on may have it still.
 #[derive(Debug)]
 pub(crate) struct Call {
     fd: OwnedFd,
-    ear: Ear,
+    waiter: EpollWaiter,
 }
 
 impl Call {
-    pub(crate) fn new(ear: &Ear) -> Result<Self, Errno> {
-        let fd = new_bell()?;
-        ear.open_to(&fd)?;
-        Ok(Self { fd, ear: ear.clone() })
+    pub(crate) fn new(waiter: &EpollWaiter) -> Result<Self, Errno> {
+        let fd = new_eventfd()?;
+        waiter.add(&fd)?;
+        Ok(Self { fd, waiter: waiter.clone() })
     }
 }
 
@@ -28,6 +28,6 @@ impl AsFd for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.ear.close_to(&self.fd);
+        self.waiter.remove(&self.fd);
     }
 }

@@ -181,7 +181,7 @@ pub struct WorkerCounters {
     pub copies: Counter,
     /// Bytes of these.
     pub copied_bytes: Counter,
-    /// Cells taken back from NFs that died or left.
+    /// Buffers taken back from NFs that died or left.
     pub reclaimed: Counter,
     /// For the manager: a chain without some hops that is wanted, as `1 << 32 | chain << 16 | hops`, or 0.
     pub(crate) wanted_chain: AtomicU64,

@@ -1,5 +1,5 @@
 //! Why a packet was dropped. Every drop has one of these, counted per port, chain and NF. What an NF had when it died is
-//! counted as reclaimed cells (`WorkerCounters::reclaimed`): which chains' packets they were is not known then.
+//! counted as reclaimed buffers (`WorkerCounters::reclaimed`): which chains' packets they were is not known then.
 
 /// The reasons. The numbers are places in counter arrays and mean nothing elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +23,7 @@ pub enum DropReason {
     WrongVlan,
     /// L2 switching sends it nowhere: it is where it belongs, or split horizon keeps it from there.
     Filtered,
-    /// The packet spans several buffers, or is longer than a cell: the port's MTU does not fit the group's cells.
+    /// The packet spans several buffers, or is longer than a buffer: the port's MTU does not fit the group's buffers.
     TooLong,
     /// A hop of the chain has no NF, and the chain's policy is to drop.
     NfDown,
@@ -31,8 +31,8 @@ pub enum DropReason {
     ChainFull,
     /// A ring in the middle of the chain is full.
     DownstreamFull,
-    /// No cell was free to copy the packet into another trust group, or for a port that needs its own memory.
-    NoCell,
+    /// No buffer was free to copy the packet into another trust group, or for a port that needs its own memory.
+    NoBuffer,
     /// The NF said drop.
     Verdict,
     /// An NF of the chain said to drop the rest of the flow: dropped at the entry.
@@ -49,7 +49,7 @@ pub enum DropReason {
     BadChain,
     /// The NF's verdict is no verdict.
     BadAction,
-    /// The NF's offset and length do not lie in the cell, or leave less than an Ethernet header.
+    /// The NF's offset and length do not lie in the buffer, or leave less than an Ethernet header.
     BadSpan,
     /// The chain ends and has no output, and the last NF named no port.
     NoOutput,
@@ -88,7 +88,7 @@ impl DropReason {
         Self::NfDown,
         Self::ChainFull,
         Self::DownstreamFull,
-        Self::NoCell,
+        Self::NoBuffer,
         Self::Verdict,
         Self::FlowVerdict,
         Self::UnknownPort,
@@ -129,7 +129,7 @@ impl DropReason {
             Self::NfDown => "nf-down",
             Self::ChainFull => "chain-full",
             Self::DownstreamFull => "downstream-full",
-            Self::NoCell => "no-cell",
+            Self::NoBuffer => "no-buffer",
             Self::Verdict => "verdict",
             Self::FlowVerdict => "flow-verdict",
             Self::UnknownPort => "unknown-port",
@@ -156,10 +156,10 @@ impl DropReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Violation {
-    /// A cell number that the region does not have.
-    CellOutOfRange,
-    /// A cell that is not out, or is out by another worker: made up, or returned twice.
-    CellNotOut,
+    /// A buffer number that the region does not have.
+    BufferOutOfRange,
+    /// A buffer that is not out, or is out by another worker: made up, or returned twice.
+    BufferNotOut,
     /// A ring index that cannot be.
     RingIndex,
     /// Waking it took so long as if thousands waited for its eventfd, which any NF of its group can have them do.
@@ -168,7 +168,8 @@ pub enum Violation {
 
 impl Violation {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::CellOutOfRange, Self::CellNotOut, Self::RingIndex, Self::CostlyWake];
+    pub const ALL: [Self; 4] =
+        [Self::BufferOutOfRange, Self::BufferNotOut, Self::RingIndex, Self::CostlyWake];
 
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -177,8 +178,8 @@ impl Violation {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::CellOutOfRange => "cell-out-of-range",
-            Self::CellNotOut => "cell-not-out",
+            Self::BufferOutOfRange => "buffer-out-of-range",
+            Self::BufferNotOut => "buffer-not-out",
             Self::RingIndex => "ring-index",
             Self::CostlyWake => "costly-wake",
         }

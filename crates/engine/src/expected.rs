@@ -2,7 +2,7 @@
 //!
 //! Most NFs return packets in the order in which they got them, and as they were. Those are recognised by one comparison of
 //! words that stand side by side, so that neither the account nor the mbufs need be looked at. The account is written ([`Expected::note`])
-//! only for packets that come back in another way, and before it is read by anybody: a cell is out if the account or one of
+//! only for packets that come back in another way, and before it is read by anybody: a buffer is out if the account or one of
 //! these has it, never both.
 
 use dpdk::MbufPtr;
@@ -129,7 +129,7 @@ mod tests {
             let (spans, mbufs) = expected.front();
             let some = spans.len().min(300);
             for n in 0..some {
-                assert_eq!((spans[n].cell() as usize, mbufs[n]), (first + n, mbuf(first + n)));
+                assert_eq!((spans[n].buffer() as usize, mbufs[n]), (first + n, mbuf(first + n)));
             }
             expected.forget_front(some);
             first += some;

@@ -30,9 +30,9 @@ macro_rules! id {
 id! {
     /// A worker.
     WorkerId(u8);
-    /// A station: an NF's thread, within its trust group. 0 is the engine.
-    StationId(u8);
-    /// A link: the engine's two rings with one NF thread. Unlike a station's, its number is unique in the whole engine.
+    /// An NF thread: an NF's thread, within its trust group. 0 is the engine.
+    NfThreadId(u8);
+    /// A link: the engine's two rings with one NF thread. Unlike an NF thread's, its number is unique in the whole engine.
     LinkId(u16);
     /// A memory: the region of one group on one NUMA node. Unique in the whole engine.
     MemoryId(u16);

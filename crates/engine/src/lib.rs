@@ -25,14 +25,14 @@ pub use counters::{
     WorkerCounters,
 };
 pub use drop_reason::{DropReason, Violation};
-pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
+pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
 pub use link::MAX_LINKS;
-pub use manager::{Address, FlowView, FlowWord};
+pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, GuestShape, InstanceState,
     InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, RouterView, StageView, StartError,
     ThreadView, UnknownRouter, WorkerView,
 };
-pub use netvm_region::{Greeting, Notify};
+pub use netvm_region::{Notify, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use worker::FlowCounts;

@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvm_bell::{Pace, Ringer, Wake};
+use netvm_notify::{RateLimit, Signaller, Wake};
 use netvm_region::{Control, clock};
 use netvm_ring::{Consumer, Producer};
 
-use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
+use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId};
 
 /// Links that an engine can have at a time.
 pub const MAX_LINKS: usize = 512;
@@ -26,8 +26,8 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) group: GroupId,
     pub(crate) role: RoleId,
-    pub(crate) station: StationId,
-    /// Where the cells of this worker's packets for this group are.
+    pub(crate) nf_thread: NfThreadId,
+    /// Where the buffers of this worker's packets for this group are.
     pub(crate) memory: MemoryId,
     pub(crate) to_nf: Producer,
     pub(crate) from_nf: Consumer,
@@ -53,7 +53,7 @@ impl Link {
         id: LinkId,
         group: GroupId,
         role: RoleId,
-        station: StationId,
+        nf_thread: NfThreadId,
         memory: MemoryId,
         to_nf: Producer,
         from_nf: Consumer,
@@ -66,7 +66,7 @@ impl Link {
             id,
             group,
             role,
-            station,
+            nf_thread,
             memory,
             to_nf,
             from_nf,
@@ -140,12 +140,17 @@ impl Link {
     /// Wakes the NF if it sleeps, was not woken just now, and its group has the time for it; called once a turn. Returns
     /// whether that took what no honest group's wake does.
     #[inline(always)]
-    pub(crate) fn wake_if_pending(&mut self, ringer: &Ringer, pace: &mut Pace, now: u64) -> bool {
+    pub(crate) fn wake_if_pending(
+        &mut self,
+        signaller: &Signaller,
+        rate_limit: &mut RateLimit,
+        now: u64,
+    ) -> bool {
         if !self.wake_pending || now.wrapping_sub(self.woken_at) < self.wake_every {
             return false;
         }
         self.woken_at = now;
-        let wake = pace.ring(ringer, &self.wake);
+        let wake = rate_limit.signal(signaller, &self.wake);
         self.wake_pending = wake == Wake::Later;
         wake == Wake::Costly
     }

@@ -60,14 +60,14 @@ fn what_cannot_be_leaves_everything_as_it_was() {
     let mut too_long = host.clone();
     too_long.ports[0].kind = source(2000, None, false);
     let error = rig.engine.apply(&too_long).unwrap_err().to_string();
-    assert!(error.contains("cell_size"), "{error}");
+    assert!(error.contains("buffer_size"), "{error}");
     let mut too_large = host.clone();
     too_large.groups.push(group(1, 16_000_000, 65_472));
     let error = rig.engine.apply(&too_large).unwrap_err().to_string();
     assert!(error.contains("MiB available"), "{error}");
-    let mut other_cells = host.clone();
-    other_cells.groups[0].cells = 8192;
-    assert!(matches!(rig.engine.apply(&other_cells), Err(ApplyError::NeedsRestart { .. })));
+    let mut other_buffers = host.clone();
+    other_buffers.groups[0].buffers = 8192;
+    assert!(matches!(rig.engine.apply(&other_buffers), Err(ApplyError::NeedsRestart { .. })));
     assert_eq!(*rig.engine.host(), host);
     let before = rig.sent(1);
     assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets > before + 1000), "{}", rig.story());

@@ -1,4 +1,4 @@
-//! NFs that die: no cell is lost, other chains go on, policies hold.
+//! NFs that die: no buffer is lost, other chains go on, policies hold.
 //!
 //! `NETVM_KILLS` says how often an NF is killed under load (10 by default).
 
@@ -23,7 +23,7 @@ fn two_chains() -> Host {
 }
 
 #[test]
-fn killed_nfs_lose_no_cell_and_stop_no_other_chain() {
+fn killed_nfs_lose_no_buffer_and_stop_no_other_chain() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&two_chains()).unwrap();
     for role in ["a", "b", "c", "d"] {
@@ -119,7 +119,10 @@ fn an_nf_that_is_asked_to_leave_loses_nothing() {
     assert!(rig.until(SOON, |_| leaver.child.try_wait().unwrap().is_some()), "{}", rig.story());
     rig.engine.departed(old);
     assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.story());
-    let reclaimed: u64 =
-        rig.notices.iter().map(|n| if let Notice::Reclaimed { cells, .. } = n { *cells } else { 0 }).sum();
+    let reclaimed: u64 = rig
+        .notices
+        .iter()
+        .map(|n| if let Notice::Reclaimed { buffers, .. } = n { *buffers } else { 0 })
+        .sum();
     assert_eq!(reclaimed, 0, "{:?}", rig.notices);
 }

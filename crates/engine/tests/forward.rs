@@ -23,7 +23,7 @@ fn passes_all(roles: &[&str]) {
     }
     let done = rig.until(Duration::from_secs(30), |engine| engine.ports()[1].tx_packets == COUNT);
     assert!(done, "{}", rig.story());
-    assert_eq!(rig.cells_out(), 0, "{}", rig.story());
+    assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
     for instance in rig.engine.instances() {
         assert_eq!(instance.threads[0].standard[0], COUNT, "{}", rig.story());
         assert!(instance.threads[0].violations.is_empty(), "{}", rig.story());

@@ -39,7 +39,7 @@ fn a_chain_through_two_groups_copies_every_packet_once() {
         let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
         let bytes: u64 = rig.engine.workers().map(|worker| worker.counters.copied_bytes.get()).sum();
         assert_eq!((copies, bytes), (COUNT, COUNT * u64::from(size)), "{}", rig.story());
-        assert_eq!(rig.cells_out(), 0, "{}", rig.story());
+        assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
     }
 }
 

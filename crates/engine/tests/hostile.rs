@@ -86,7 +86,7 @@ fn be_hostile() -> ! {
                 let made_up: Vec<Descriptor> = (0..32)
                     .map(|_| {
                         let place = Descriptor::new(
-                            random.next() as u32 % (geometry.cells * 2),
+                            random.next() as u32 % (geometry.buffers * 2),
                             random.next() as u16,
                             random.next() as u16,
                         );
@@ -102,20 +102,20 @@ fn be_hostile() -> ! {
                     .collect();
                 producer.push(&made_up);
             }
-            // Rings, indexes and counters; the ledger and the direct rings; the packets.
+            // Rings, indexes and counters; the owner table and the direct rings; the packets.
             4 => scribble(&mut random, control.mapping(), 0, control.mapping().len(), 256),
-            5 => scribble(&mut random, region.mapping(), 0, geometry.cells_at as usize, 256),
+            5 => scribble(&mut random, region.mapping(), 0, geometry.buffers_at as usize, 256),
             6 => scribble(
                 &mut random,
                 region.mapping(),
-                geometry.cells_at as usize,
+                geometry.buffers_at as usize,
                 geometry.bytes as usize,
                 256,
             ),
             _ => {
                 // Claims to sleep, wakes everybody, and starts over with its own idea of the indexes.
                 let _ = consumer.prepare_wait();
-                for fd in fds.workers.iter().chain(&fds.stations) {
+                for fd in fds.workers.iter().chain(&fds.nf_threads) {
                     let _ = rustix::io::write(fd.as_fd(), &u64::MAX.wrapping_sub(1).to_ne_bytes());
                 }
                 // SAFETY: as above; the old ends are not used again.
@@ -172,12 +172,12 @@ fn a_hostile_nf_harms_nobody_else() {
     assert_eq!(rig.sent(3), honest.left);
     // And the pools are whole again.
     let whole = |engine: &netvm_engine::Engine| {
-        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.cells)
+        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
     };
     assert!(rig.until(Duration::from_secs(5), whole), "{}", rig.story());
 }
 
-/// Writes into the ledger that another station has what it has itself.
+/// Writes into the owner table that another NF thread has what it has itself.
 fn be_a_liar() -> ! {
     let Attached { control, region, socket: _socket, .. } = attach("liar");
     // SAFETY: this process's end.
@@ -186,14 +186,14 @@ fn be_a_liar() -> ! {
         let mut burst = [Descriptor::default(); 32];
         let count = consumer.pop(&mut burst);
         for descriptor in &burst[..count] {
-            // The first that attached has station 1.
-            region.set_owner(descriptor.cell(), 1);
+            // The first that attached has NF thread 1.
+            region.set_owner(descriptor.buffer(), 1);
         }
     }
 }
 
 #[test]
-fn cells_of_a_liar_are_found_while_those_it_accuses_live_on() {
+fn buffers_of_a_liar_are_found_while_those_it_accuses_live_on() {
     let mut host = line(&["honest"], None, false);
     host.nfs.push(nf(1, "liar", 0));
     host.ports.push(port(2, "in2", source(60, Some(300), true)));
@@ -205,12 +205,12 @@ fn cells_of_a_liar_are_found_while_those_it_accuses_live_on() {
     let liar = rig.attach("liar", "liar", false);
     let all_lost = |engine: &netvm_engine::Engine| {
         let views = engine.instances();
-        views[1].threads[0].delivered == 300 && views[1].threads[0].cells == 0
+        views[1].threads[0].delivered == 300 && views[1].threads[0].buffers == 0
     };
     assert!(rig.until(Duration::from_secs(10), all_lost), "{}", rig.story());
     rig.kill(liar);
     assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.story());
-    let audited = |notice: &Notice| if let Notice::Audited { cells, .. } = notice { *cells } else { 0 };
+    let audited = |notice: &Notice| if let Notice::Audited { buffers, .. } = notice { *buffers } else { 0 };
     assert_eq!(rig.notices.iter().map(audited).sum::<u64>(), 300, "{:?}", rig.notices);
     // Nothing was taken from the honest NF, which works on.
     let honest = &rig.engine.instances()[0].threads[0];

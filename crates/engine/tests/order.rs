@@ -35,7 +35,7 @@ fn change_of(kind: &str) -> Option<Change> {
         "reversed" => |burst| burst.reverse(),
         // One of seven is overtaken by all others of its burst.
         "late" => |burst| {
-            let (late, rest): (Vec<_>, Vec<_>) = burst.iter().partition(|d| d.cell() % 7 == 0);
+            let (late, rest): (Vec<_>, Vec<_>) = burst.iter().partition(|d| d.buffer() % 7 == 0);
             *burst = [rest, late].concat();
         },
         "trimmed" => |burst| {
@@ -43,15 +43,15 @@ fn change_of(kind: &str) -> Option<Change> {
                 *descriptor = descriptor.with_span(descriptor.offset() + 4, descriptor.length() - 4);
             }
         },
-        // As a hostile one may: longer than its cell.
+        // As a hostile one may: longer than its buffer.
         "stretched" => |burst| {
-            for descriptor in burst.iter_mut().filter(|d| d.cell() % 3 == 0) {
+            for descriptor in burst.iter_mut().filter(|d| d.buffer() % 3 == 0) {
                 *descriptor = descriptor.with_span(descriptor.offset(), u16::MAX);
             }
         },
         "twice" => |burst| *burst = burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
         "dropping" => |burst| {
-            for descriptor in burst.iter_mut().filter(|d| d.cell() % 3 == 0) {
+            for descriptor in burst.iter_mut().filter(|d| d.buffer() % 3 == 0) {
                 *descriptor = descriptor.with_action(Action::Drop, 0);
             }
         },
@@ -91,7 +91,7 @@ fn is_whole(engine: &Engine) -> bool {
     groups
         .iter()
         .flat_map(|group| &group.memories)
-        .all(|memory| memory.out == 0 && memory.free == memory.cells)
+        .all(|memory| memory.out == 0 && memory.free == memory.buffers)
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn packets_leave_as_the_nf_left_them() {
 }
 
 #[test]
-fn what_would_reach_out_of_its_cell_is_dropped_and_counted() {
+fn what_would_reach_out_of_its_buffer_is_dropped_and_counted() {
     let rig = through("stretched");
     let view = &rig.engine.instances()[0].threads[0];
     let [(DropReason::BadSpan, dropped)] = view.drops[..] else { panic!("{}", rig.story()) };
@@ -126,7 +126,7 @@ fn what_is_returned_twice_leaves_once() {
     assert!(rig.until(SOON, all), "{}", rig.story());
     assert_eq!(rig.sent(1), COUNT, "{}", rig.story());
     let violations = &rig.engine.instances()[0].threads[0].violations;
-    assert_eq!(violations[..], [(Violation::CellNotOut, COUNT)], "{}", rig.story());
+    assert_eq!(violations[..], [(Violation::BufferNotOut, COUNT)], "{}", rig.story());
 }
 
 #[test]

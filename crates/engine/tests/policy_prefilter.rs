@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use netvm_config::model::{EngineConfig, Forward, Guard, Host, PortKind, SourceConfig};
 use netvm_engine::{DropReason, RuleCount};
-use netvm_policy::arbitrary::Dice;
+use netvm_policy::arbitrary::Generator;
 use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict, decide};
 use netvm_wire::{FlowKey, FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, parse as parse_frame};
 use pcap::{Scratch, finish, start};
@@ -48,13 +48,13 @@ fn rules(to: &[PortId]) -> Vec<Rule> {
 
 /// All kinds of frames, no two alike; one in sixteen cannot be parsed.
 fn frames(count: u32) -> Vec<Vec<u8>> {
-    let mut dice = Dice::new(5);
+    let mut generator = Generator::new(5);
     let frame = |number: u32| {
-        let to = if dice.once_in(3) { UNKNOWN } else { KNOWN };
-        let source = IpAddr::V4([10, 0, 0, [7, 8, 9][dice.below(3) as usize]].into());
+        let to = if generator.once_in(3) { UNKNOWN } else { KNOWN };
+        let source = IpAddr::V4([10, 0, 0, [7, 8, 9][generator.below(3) as usize]].into());
         let mut builder = FrameBuilder::new(FROM, to).ip(source, ip("10.0.0.2"));
-        let ports = (1000 + dice.below(4) as u16, [23, 80, 443, 8080][dice.below(4) as usize]);
-        builder = match dice.below(16) {
+        let ports = (1000 + generator.below(4) as u16, [23, 80, 443, 8080][generator.below(4) as usize]);
+        builder = match generator.below(16) {
             0 => builder.ip(ip("2001:db8::1"), ip("2001:db8::2")).tcp(ports.0, ports.1, TcpFlags::ACK),
             1 => builder.fragment(7, 0, true).udp(ports.0, ports.1),
             2 => builder.protocol(IpProto::ICMP),
@@ -63,7 +63,7 @@ fn frames(count: u32) -> Vec<Vec<u8>> {
         };
         let payload = [&[8, 0, 0, 0][..], &number.to_be_bytes()].concat();
         let mut frame = builder.payload(&payload).to_vec().unwrap();
-        if dice.once_in(16) {
+        if generator.once_in(16) {
             // Version 4, 15 words of header.
             frame[14] = 0x4f;
         }

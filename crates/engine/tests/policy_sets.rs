@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use netvm_config::model::{EngineConfig, Forward, Host};
 use netvm_engine::{DropReason, RuleCount};
-use netvm_policy::arbitrary::Dice;
+use netvm_policy::arbitrary::Generator;
 use netvm_policy::import::classbench::{Flags, parse};
 use netvm_policy::{Actions, PortId, Rule, RuleId, RuleParts, Verdict, decide};
 use netvm_wire::{EtherType, FlowKey, Fragment, FrameBuilder, IpProto, parse as parse_frame};
@@ -91,13 +91,13 @@ fn frame_of(key: &FlowKey, number: u32) -> Option<Vec<u8>> {
 /// Frames for the rules, each with the key that it has, `None` if it is malformed.
 fn frames(rules: &[Rule], count: usize) -> (Vec<Vec<u8>>, Vec<Option<FlowKey>>) {
     let cubes: Vec<_> = rules.iter().flat_map(|rule| rule.matches.cubes().unwrap()).collect();
-    let mut dice = Dice::new(rules.len() as u64);
+    let mut generator = Generator::new(rules.len() as u64);
     let (mut frames, mut keys) = (Vec::new(), Vec::new());
     let mut flows = Vec::new();
     while frames.len() < count {
         // One in four is of a flow that there was.
-        let again = if dice.once_in(4) { dice.pick(&flows).copied() } else { None };
-        let wanted = again.unwrap_or_else(|| dice.key(&cubes));
+        let again = if generator.once_in(4) { generator.pick(&flows).copied() } else { None };
+        let wanted = again.unwrap_or_else(|| generator.key(&cubes));
         let Some(frame) = frame_of(&wanted, frames.len() as u32) else { continue };
         keys.push(parse_frame(&frame).ok().map(|headers| *headers.key()));
         frames.push(frame);

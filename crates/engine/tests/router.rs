@@ -291,7 +291,7 @@ fn routes_change_under_load_without_a_loss() {
     rig.engine.apply(&Host { ports: host.ports[1..].to_vec(), ..host.clone() }).unwrap();
     rig.engine.update_router(RouterId(0), to(1, 0)).unwrap();
     assert!(rig.until(LIMIT, |engine| engine.routers()[0].routes.0 == 2), "{}", rig.story());
-    let free = rig.free_cells();
+    let free = rig.free_buffers();
     rig.engine.apply(&host).unwrap();
     let mut last = 0;
     for n in 1..60 {
@@ -318,8 +318,8 @@ fn routes_change_under_load_without_a_loss() {
     assert!(sent.iter().all(|sent| *sent > 1000), "{sent:?}");
     // What came before the interface had its route went to the kernel; none did.
     assert_eq!((received, rig.engine.routers()[0].punted), (sent[0] + sent[1], 0));
-    let home = |rig: &Rig| rig.free_cells() >= free;
-    assert!(home(&rig), "{:?} of {free:?}", rig.free_cells());
+    let home = |rig: &Rig| rig.free_buffers() >= free;
+    assert!(home(&rig), "{:?} of {free:?}", rig.free_buffers());
     // Without its routes everything goes to the kernel.
     let mut changed = host.clone();
     changed.routers[0].interfaces.swap(1, 2);

@@ -67,7 +67,7 @@ fn what_was_read_keeps_its_time_and_what_is_new_gets_the_present_one() {
 
     rig.engine.apply(&way(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
     assert!(rig.until(SOON, |engine| sent(engine) == FRAMES), "{}", rig.story());
-    // Cells keep the stamps of packets that go nowhere. (Another kind of port: one that has been read is left alone.)
+    // Buffers keep the stamps of packets that go nowhere. (Another kind of port: one that has been read is left alone.)
     let again = PortKind::Pcap { input: Some(given.clone()), output: None, paced: true };
     rig.engine.apply(&way(again, PortKind::Sink)).unwrap();
     assert!(rig.until(SOON, |engine| sent(engine) >= 2 * FRAMES), "{}", rig.story());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use guest::{Guest, Running, socket, turn};
 use guests::{
-    SOON, connected, flood, frames, goes_on, host, leaves_work, no_cell_is_lost, segments, swallow,
+    SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
     swallow_by, transfer, view,
 };
 use netvm_config::model::{
@@ -51,7 +51,7 @@ fn frames_pass_from_guest_to_guest_unchanged() {
     let counts = view(&rig.engine, 0);
     assert_eq!(counts.rx_packets, 200);
     assert_eq!(counts.rx_bytes, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn several_queues_serve_whatever_the_guest_uses() {
     let sent = frames(100);
     let got = transfer(&mut rig, &scratch, sender, receiver, &sent, 100);
     assert_eq!(got, sent);
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 /// Frames are sound, none is longer than the segments that were asked for, and the payloads are those that were sent.
@@ -130,7 +130,7 @@ fn what_a_guest_leaves_is_done_for_guests_and_ports_that_want_it_done() {
     let sent = segments();
     let got = transfer(&mut rig, &scratch, leaves_work(&a), Guest::new(&b), &sent, 18);
     check_cut(&got, &sent);
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
     rig.engine.apply(&Host::default()).unwrap();
     check_cut(&scratch.sent(2), &sent);
 }
@@ -150,7 +150,7 @@ fn what_a_guest_leaves_is_taken_over_by_guests_that_can() {
     let got = transfer(&mut rig, &scratch, leaves_work(&a), receiver, &sent, 4);
     let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(lengths(&got), lengths(&sent));
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 #[test]
@@ -168,11 +168,11 @@ fn what_a_guest_leaves_is_done_before_a_chain() {
     let sent = segments();
     let got = transfer(&mut rig, &scratch, leaves_work(&a), Guest::new(&b), &sent, 18);
     check_cut(&got, &sent);
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 #[test]
-fn guests_that_are_killed_under_load_lose_no_cell_and_come_back() {
+fn guests_that_are_killed_under_load_lose_no_buffer_and_come_back() {
     let Some(_turn) = turn() else { return };
     let scratch = Scratch::new();
     let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
@@ -192,12 +192,12 @@ fn guests_that_are_killed_under_load_lose_no_cell_and_come_back() {
         goes_on(&mut rig);
         sender.kill();
         assert!(rig.until(SOON, |engine| view(engine, 0).link == Some(false)), "{}", rig.story());
-        no_cell_is_lost(&mut rig);
+        no_buffer_is_lost(&mut rig);
         sender = flood(&a);
     }
     goes_on(&mut rig);
     drop((sender, receiver));
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn guests_that_make_their_socket_are_connected_to_whenever_it_is_there() {
             std::fs::remove_file(path).unwrap();
         }
         assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.story());
-        no_cell_is_lost(&mut rig);
+        no_buffer_is_lost(&mut rig);
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "../../bell/tests/support/crowd.rs"]
+#[path = "../../notify/tests/support/crowd.rs"]
 mod crowd;
 #[path = "support/rogue.rs"]
 mod rogue;
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use crowd::crowd;
 use dpdk::vhost_user::SET_VRING_CALL;
-use netvm_bell::new_bell;
 use netvm_config::model::VhostDma;
 use netvm_engine::Engine;
+use netvm_notify::new_eventfd;
 use rogue::Rogue;
 use rogues::{ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, socket, told, view};
 use rustix::event::{EventfdFlags, eventfd};
@@ -120,7 +120,7 @@ fn nor_when_a_dma_engine_has_copied() {
 fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
     let path = socket("call-crowd");
     let mut rig = rig(&path, VhostDma::Off).unwrap();
-    let fd = new_bell().unwrap();
+    let fd = new_eventfd().unwrap();
     let rogue = connect(&path, 0, &fd);
     let mut turn = 1u16;
     let mut take = || {
@@ -150,7 +150,7 @@ fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
         let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("no eventfd"));
         assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE) && says(engine)), "{}", rig.story());
         // It comes in as soon as it has a better one.
-        let _rogue = connect(&path, ring, &new_bell().unwrap());
+        let _rogue = connect(&path, ring, &new_eventfd().unwrap());
         assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
         assert_eq!(fault(&rig.engine), None);
     }

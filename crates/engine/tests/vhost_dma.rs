@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use guest::{Guest, socket, turn};
 use guests::{
-    SOON, connected, flood, frames, goes_on, host, leaves_work, no_cell_is_lost, segments, swallow, transfer,
-    view,
+    SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
+    transfer, view,
 };
 use netvm_config::model::{EngineConfig, Host, PortKind, VhostDma};
 use netvm_engine::DropReason;
@@ -75,11 +75,11 @@ fn what_the_device_copies_is_what_was_sent() {
         assert!(copied > 0 || copies(&rig) == before, "{}", rig.story());
         assert!(rig.until(SOON, |engine| view(engine, 1).link == Some(false)), "{}", rig.story());
     }
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 #[test]
-fn segments_in_several_cells_are_copied_whole() {
+fn segments_in_several_buffers_are_copied_whole() {
     let Some(_turn) = turn() else { return };
     let scratch = Scratch::new();
     let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
@@ -95,11 +95,11 @@ fn segments_in_several_cells_are_copied_whole() {
     assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), sent.iter().map(Vec::len).collect::<Vec<_>>());
     assert_eq!(got.iter().map(payload).collect::<Vec<_>>(), sent.iter().map(payload).collect::<Vec<_>>());
     assert!(copies(&rig) > 4, "{}", rig.story());
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 #[test]
-fn guests_and_ports_that_go_with_copies_under_way_lose_no_cell() {
+fn guests_and_ports_that_go_with_copies_under_way_lose_no_buffer() {
     let Some(_turn) = turn() else { return };
     let scratch = Scratch::new();
     let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
@@ -131,7 +131,7 @@ fn guests_and_ports_that_go_with_copies_under_way_lose_no_cell() {
     let receiver = swallow(&b);
     goes_on(&mut rig);
     drop((sender, receiver));
-    no_cell_is_lost(&mut rig);
+    no_buffer_is_lost(&mut rig);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use dpdk::vhost_user::SET_VRING_ERR;
 use netvm_config::model::VhostDma;
 use netvm_engine::{DropReason, Engine};
-use rogue::{Dice, ENTRIES, MEMORY, Rogue, descriptor};
+use rogue::{ENTRIES, Generator, MEMORY, Rogue, descriptor};
 use rogues::{
     ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, told, view,
     with_rig,
@@ -40,13 +40,13 @@ fn noise(rig: &mut Rig, path: &Path) {
     let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut dice = Dice(u64::from(std::process::id()));
+            let mut generator = Generator(u64::from(std::process::id()));
             while !stop.load(Ordering::Relaxed) {
                 let visits = done.load(Ordering::Relaxed);
                 let features = match visits % 3 {
                     0 => ANY & !PACKED,
                     1 => ANY,
-                    _ => (ANY | MULTIQUEUE | PROTOCOL) & dice.roll(),
+                    _ => (ANY | MULTIQUEUE | PROTOCOL) & generator.roll(),
                 };
                 let mut rogue = Rogue::connect(path, features);
                 if visits.is_multiple_of(3) {
@@ -55,15 +55,15 @@ fn noise(rig: &mut Rig, path: &Path) {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 for _ in 0..200 {
-                    rogue.scribble(&mut dice);
+                    rogue.scribble(&mut generator);
                     std::thread::sleep(Duration::from_micros(500));
                 }
                 match visits % 4 {
-                    1 => (0..20).for_each(|_| rogue.babble(&mut dice)),
+                    1 => (0..20).for_each(|_| rogue.babble(&mut generator)),
                     2 | 3 => {
                         for _ in 0..60 {
-                            rogue.rearrange(&mut dice, features);
-                            rogue.scribble(&mut dice);
+                            rogue.rearrange(&mut generator, features);
+                            rogue.scribble(&mut generator);
                         }
                     }
                     _ => {}
@@ -99,12 +99,12 @@ fn so_is_one_to_which_a_dma_engine_copies() {
 
 /// A guest that takes back memory, again and again.
 fn shrink(rig: &mut Rig, path: &Path) {
-    let mut dice = Dice(u64::from(std::process::id()));
+    let mut generator = Generator(u64::from(std::process::id()));
     for visit in 0..6 {
         let packed = if visit % 2 == 0 { 0 } else { PACKED };
         let rogue = Rogue::connect(path, VERSION_1 | MERGEABLE | packed);
         for _ in 0..50 {
-            rogue.scribble(&mut dice);
+            rogue.scribble(&mut generator);
             std::thread::sleep(Duration::from_micros(500));
         }
         // Pages vanish under a worker; or those of a new memory are not there when the library first looks.
@@ -155,10 +155,10 @@ fn replace(rig: &mut Rig, path: &Path) {
 #[test]
 fn a_guest_whose_new_memory_cannot_be_mapped_is_hung_up_on() {
     with_rig("unmappable", VhostDma::Off, |rig, path| {
-        let mut dice = Dice(u64::from(std::process::id()));
+        let mut generator = Generator(u64::from(std::process::id()));
         for visit in 0..400 {
             let rogue = Rogue::connect(path, if visit % 2 == 0 { ANY & !PACKED } else { ANY });
-            rogue.scribble(&mut dice);
+            rogue.scribble(&mut generator);
             std::thread::sleep(Duration::from_millis(2));
             rogue.replace_by_unmappable();
         }
@@ -169,16 +169,16 @@ fn a_guest_whose_new_memory_cannot_be_mapped_is_hung_up_on() {
 #[test]
 fn a_guest_that_says_it_has_more_buffers_than_its_ring_harms_nobody() {
     with_rig("more", VhostDma::Off, |rig, path| {
-        let mut dice = Dice(u64::from(std::process::id()));
+        let mut generator = Generator(u64::from(std::process::id()));
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(4) {
             let rogue = Rogue::connect(path, ANY & !PACKED);
-            rogue.scribble(&mut dice);
+            rogue.scribble(&mut generator);
             std::thread::sleep(Duration::from_millis(2));
             for _ in 0..8 {
                 // The worker waits while it is handled, and finds much that is new.
-                rogue.send(SET_VRING_ERR, &[dice.roll() & 1, dice.roll() & 3], None);
-                rogue.scribble(&mut dice);
+                rogue.send(SET_VRING_ERR, &[generator.roll() & 1, generator.roll() & 3], None);
+                rogue.scribble(&mut generator);
             }
         }
         assert!(goes_on(rig), "{}", rig.story());

@@ -34,19 +34,24 @@ fn what_a_device_lost_is_shown() {
 }
 
 #[test]
-fn threads_show_their_stations() {
+fn threads_show_their_nf_threads() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&line(&["a", "b"], None, false)).unwrap();
     let ids = [rig.attach("a", "forward", false), rig.attach("b", "forward", false)];
-    let stations = |rig: &Rig| -> Vec<u8> {
-        rig.engine.instances().iter().flat_map(|view| &view.threads).map(|thread| thread.station.0).collect()
+    let nf_threads = |rig: &Rig| -> Vec<u8> {
+        rig.engine
+            .instances()
+            .iter()
+            .flat_map(|view| &view.threads)
+            .map(|thread| thread.nf_thread.0)
+            .collect()
     };
-    assert_eq!(stations(&rig), [1, 2], "station 0 is the engine");
+    assert_eq!(nf_threads(&rig), [1, 2], "nf_thread 0 is the engine");
     rig.kill(ids[0]);
     assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
-    assert_eq!(stations(&rig), [2]);
+    assert_eq!(nf_threads(&rig), [2]);
     rig.attach("a", "forward", false);
-    assert_eq!(stations(&rig), [2, 1]);
+    assert_eq!(nf_threads(&rig), [2, 1]);
 }
 
 #[test]

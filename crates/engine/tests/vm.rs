@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use netvm_capture::CaptureReader;
 use netvm_config::model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
-use netvm_engine::{Engine, Greeting, Notice, Notify};
+use netvm_engine::{Engine, Notice, Notify, ReadyMessage};
 use netvm_region::StandardCounter;
 use pcap::Scratch;
 use support::{Rig, chain, group, line, nf, port, rule, source, two_lines};
@@ -67,9 +67,9 @@ fn every_capture_passes_a_vm_between_two_processes() {
     }
     let Some(image) = Image::of(FORWARD, &[]) else { return };
     let longest = captures.iter().flat_map(|(_, frames)| frames).map(|frame| frame.2.len()).max().unwrap();
-    let cell_size = (longest + 320).next_multiple_of(64).max(2048) as u32;
+    let buffer_size = (longest + 320).next_multiple_of(64).max(2048) as u32;
     let idle = Host {
-        groups: vec![group(0, 2048, cell_size)],
+        groups: vec![group(0, 2048, buffer_size)],
         nfs: vec![nf(0, "a", 0), nf(1, "b", 0), nf(2, "c", 0)],
         chains: vec![chain(0, &[0, 1, 2], OnFailure::Drop, 0)],
         ..Host::default()
@@ -115,11 +115,11 @@ fn nothing_is_out(engine: &Engine) -> bool {
 }
 
 fn all_is_free(engine: &Engine) -> bool {
-    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.cells)
+    engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
 }
 
 #[test]
-fn a_vm_that_is_killed_loses_no_cell_and_a_standby_takes_over() {
+fn a_vm_that_is_killed_loses_no_buffer_and_a_standby_takes_over() {
     let Some(image) = Image::of(FORWARD, &[]) else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&two_chains()).unwrap();
@@ -229,7 +229,7 @@ fn a_vm_with_one_possible_processor_is_told_what_to_change() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&line(&["a"], Some(1), true)).unwrap();
     let mut vm = rig.start_vm("a", &image, false);
-    let Greeting::Failed { reason } = rig.greeting(&mut vm) else { panic!("it attached") };
+    let ReadyMessage::Failed { reason } = rig.ready_message(&mut vm) else { panic!("it attached") };
     assert!(reason.contains("maxcpus=2"), "{reason}");
     rig.kill_vm(vm);
     assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());

@@ -1,8 +1,8 @@
 //! Cycles of a packet on the way from its headers to its decision: `cargo run --release -p netvm-flow --example flow_rates`.
 //!
-//! Bursts of 32 frames of 64 bytes, each of a flow drawn at random, lie in cells as those of a packet pool. Every step is
-//! timed over a burst; the table has the median of bursts. Arguments: entries of the cache (131072), bytes from one cell to the
-//! next (2048), cells in use (512), and `udp`, `tcp` (half of the flows, the others UDP) or `mixed` (half TCP, a quarter
+//! Bursts of 32 frames of 64 bytes, each of a flow drawn at random, lie in buffers as those of a packet pool. Every step is
+//! timed over a burst; the table has the median of bursts. Arguments: entries of the cache (131072), bytes from one buffer to the
+//! next (2048), buffers in use (512), and `udp`, `tcp` (half of the flows, the others UDP) or `mixed` (half TCP, a quarter
 //! tagged, an eighth IPv6).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on stops")]
 
@@ -99,20 +99,20 @@ mod measure {
     struct Pool {
         memory: Vec<u8>,
         stride: usize,
-        cells: usize,
+        buffers: usize,
         next: usize,
     }
 
     impl Pool {
-        fn new(stride: usize, cells: usize) -> Self {
-            Self { memory: vec![0; stride * (cells + 1)], stride, cells, next: 0 }
+        fn new(stride: usize, buffers: usize) -> Self {
+            Self { memory: vec![0; stride * (buffers + 1)], stride, buffers, next: 0 }
         }
 
-        /// Puts the next burst into cells.
+        /// Puts the next burst into buffers.
         fn receive(&mut self, frames: &[[u8; FRAME]], random: &mut Random) -> [usize; BURST] {
             std::array::from_fn(|_| {
                 let at = self.next * self.stride + 128;
-                self.next = (self.next + 1) % self.cells;
+                self.next = (self.next + 1) % self.buffers;
                 self.memory[at..at + FRAME].copy_from_slice(&frames[random.below(frames.len())]);
                 at
             })
@@ -140,7 +140,7 @@ mod measure {
         let mut arguments = std::env::args().skip(1);
         let mut number =
             |default: usize| arguments.next().map_or(default, |text| text.parse().expect("a number"));
-        let (entries, stride, cells) = (number(131_072), number(2048), number(512));
+        let (entries, stride, buffers) = (number(131_072), number(2048), number(512));
         let has = |word: &str| std::env::args().any(|argument| argument == word);
         let mix = if has("mixed") {
             Mix::All
@@ -151,10 +151,12 @@ mod measure {
         };
         let scale = cycles_per_tick();
         let options = Options { entries: entries as u32, ..Options::default() };
-        println!("{entries} entries, {cells} cells of {stride}, {scale:.2} cycles a tick; cycles a packet:");
+        println!(
+            "{entries} entries, {buffers} buffers of {stride}, {scale:.2} cycles a tick; cycles a packet:"
+        );
         println!("   flows  general     fast     hash     find      hit  parse to hit  hits %");
         for flows in [1, 1000, 10_000, 100_000, 1_000_000] {
-            row(flows, &options, mix, scale, Pool::new(stride, cells));
+            row(flows, &options, mix, scale, Pool::new(stride, buffers));
         }
     }
 

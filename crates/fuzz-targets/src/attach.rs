@@ -14,7 +14,7 @@ use crate::input::Input;
 /// As many as the kernel passes with one message.
 const MOST_FDS: usize = 253;
 
-/// Receives one datagram as each of the messages there are, and as the answer to an NF's greeting.
+/// Receives one datagram as each of the messages there are, and as the answer to an NF's ready_message.
 pub fn attach_message(data: &[u8]) {
     let mut input = Input::new(data);
     let (kind, count) = (input.u8(), usize::from(input.u8()));
@@ -79,12 +79,12 @@ fn as_greeting(body: &[u8], count: usize) {
     let (role, name) = ("fuzz".to_owned(), "fuzz".to_owned());
     let hello = Hello { layout: netvm_region::LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new() };
     match greet(&nf, &hello) {
-        Ok(fds) => assert_eq!(2 + fds.regions.len() + fds.workers.len() + fds.stations.len(), count),
+        Ok(fds) => assert_eq!(2 + fds.regions.len() + fds.workers.len() + fds.nf_threads.len(), count),
         Err(AttachError::Closed) => assert!(body.is_empty()),
         Err(error) => {
             assert!(matches!(error, AttachError::Protocol(_) | AttachError::Refused(_)), "{error}");
         }
     }
-    assert_eq!(receive::<Hello>(&engine).expect("the greeting").0, hello);
+    assert_eq!(receive::<Hello>(&engine).expect("the ready_message").0, hello);
     passed.assert_all_closed();
 }

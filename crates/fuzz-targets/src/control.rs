@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use netvm_region::{
-    Control, ControlError, ControlHeader, Geometry, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_REGIONS,
+    Control, ControlError, ControlHeader, Geometry, LAYOUT_VERSION, MAX_COUNTERS, MAX_REGIONS, ReadyMessage,
     RegionSpec,
 };
 use netvm_ring::{Descriptor, ring_bytes};
@@ -74,7 +74,7 @@ fn sound(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     for number in [input.u16(), threads, workers, regions] {
         header.extend(number.to_le_bytes());
     }
-    header.extend((0..16).map(|station| if station < threads { station as u8 + 1 } else { 0 }));
+    header.extend((0..16).map(|nf_thread| if nf_thread < threads { nf_thread as u8 + 1 } else { 0 }));
     header.extend((0..32u16).map(|worker| if worker < workers { (worker % regions) as u8 } else { 0 }));
     let geometry = Geometry::new(RegionSpec::default()).expect("the default");
     for region in 0..MAX_REGIONS {
@@ -109,23 +109,23 @@ fn use_all(control: &Control) {
         }
     }
     // A guest may have written anything where it says who it is.
-    match control.greeting() {
+    match control.ready_message() {
         None => {}
-        Some(Greeting::Ready { name, counters }) => {
+        Some(ReadyMessage::Ready { name, counters }) => {
             assert!(counters.len() <= MAX_COUNTERS);
             for text in counters.iter().chain([&name]) {
                 assert!(text.chars().count() <= 256 && !text.contains(char::is_control), "{text:?}");
             }
         }
-        Some(Greeting::Failed { reason }) => {
+        Some(ReadyMessage::Failed { reason }) => {
             assert!(reason.chars().count() <= 256 && !reason.contains(char::is_control), "{reason:?}");
         }
     }
     assert_eq!(control.command(), netvm_region::Command::Run);
     control.tell_stop();
     assert_eq!(control.command(), netvm_region::Command::Stop);
-    for station in &header.stations[..usize::from(header.threads)] {
-        assert!((1..netvm_region::MAX_STATIONS).contains(&usize::from(*station)));
+    for nf_thread in &header.nf_threads[..usize::from(header.threads)] {
+        assert!((1..netvm_region::MAX_STATIONS).contains(&usize::from(*nf_thread)));
     }
     for geometry in &header.geometries[..usize::from(header.regions)] {
         assert!(geometry.is_sound());

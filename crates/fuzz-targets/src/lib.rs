@@ -10,7 +10,7 @@
 //! | [`control_header`] | whoever passes an NF its control memory | refused, or every ring and counter lies within |
 //! | [`table`] | whoever passes an NF its table | every look-up has an answer that can be acted on |
 //! | [`attach_message`] | a stranger on the attach socket | an error or a message; no descriptor leaks |
-//! | [`nf_descriptors`] | NFs of the group, and a defective engine | what an NF sees stays in its cell; each packet leaves once |
+//! | [`nf_descriptors`] | NFs of the group, and a defective engine | what an NF sees stays in its buffer; each packet leaves once |
 //! | [`wire_parse`] | whoever sends packets | offsets in the frame; a prefix says what the frame says; changes can be undone |
 //! | [`capture_read`] | whoever made a capture | an error or frames, the same however the bytes arrive |
 //! | [`route_updates`] | whoever speaks to a routing daemon | every address leads where a linear search says |

@@ -17,7 +17,7 @@ use crate::input::Input;
 
 const WORKERS: u16 = 2;
 const RING: u32 = 64;
-/// The direct ring from the hostile station 2 to the NF, which is station 1, and the one back.
+/// The direct ring from the hostile NF thread 2 to the NF, which is NF thread 1, and the one back.
 const INTO: u16 = 0;
 const OUT_OF: u16 = 1;
 const TAIL_AT: u64 = 128;
@@ -46,8 +46,8 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let region = |stride, cells| {
-            let spec = RegionSpec { cells, stride, headroom: 64, rings: 2, ring_capacity: RING };
+        let region = |stride, buffers| {
+            let spec = RegionSpec { buffers, stride, headroom: 64, rings: 2, ring_capacity: RING };
             Region::create("fuzz", spec, Pages::Normal, None).expect("a few MiB")
         };
         let regions = vec![region(256, 8), region(512, 5)];
@@ -55,7 +55,7 @@ impl Host {
             group: 0,
             role: 0,
             ring_capacity: RING,
-            stations: vec![1],
+            nf_threads: vec![1],
             worker_regions: vec![0, 1],
             geometries: regions.iter().map(|region| *region.geometry()).collect(),
         };
@@ -91,7 +91,7 @@ impl Host {
         }
     }
 
-    /// As station 2: descriptors in slots, and a tail that may have nothing to do with them.
+    /// As NF thread 2: descriptors in slots, and a tail that may have nothing to do with them.
     fn claim(&mut self, descriptors: &[Descriptor], input: &mut Input<'_>) {
         let ring = self.regions[0].ring(INTO).expect("there are two");
         let (head, _) = ring.claims();
@@ -145,7 +145,7 @@ impl Host {
         sent.retain(|d| {
             geometries
                 .get(usize::from(d.worker()))
-                .is_some_and(|g| g.contains(d.cell(), d.offset(), d.length()))
+                .is_some_and(|g| g.contains(d.buffer(), d.offset(), d.length()))
         });
         let mut expected = sent.into_iter();
         // Whole bursts of unsound descriptors come as nothing, so nothing is no sign that there is no more.
@@ -172,7 +172,7 @@ impl Host {
             let popped = consumer.pop(&mut out);
             for d in &out[..popped] {
                 let geometry = self.regions[usize::from(d.worker())].geometry();
-                assert!(geometry.contains(d.cell(), d.offset(), d.length()), "{d:?} leaves the NF");
+                assert!(geometry.contains(d.buffer(), d.offset(), d.length()), "{d:?} leaves the NF");
             }
             assert_eq!(consumer.faults(), 0);
             count += popped;
@@ -180,27 +180,27 @@ impl Host {
         count
     }
 
-    /// What lies behind the last cell of each region.
+    /// What lies behind the last buffer of each region.
     fn assert_outside_untouched(&self) {
         for region in &self.regions {
             let geometry = region.geometry();
-            let end = geometry.cells_at + u64::from(geometry.cells) * u64::from(geometry.stride);
+            let end = geometry.buffers_at + u64::from(geometry.buffers) * u64::from(geometry.stride);
             for at in (end..end + 2048).step_by(8) {
-                // SAFETY: within the mapping, whose last page is not full of cells; one thread uses it.
+                // SAFETY: within the mapping, whose last page is not full of buffers; one thread uses it.
                 let word = unsafe { region.mapping().at::<u64>(at).read_volatile() };
-                assert_eq!(word, 0, "written behind the last cell");
+                assert_eq!(word, 0, "written behind the last buffer");
             }
         }
     }
 }
 
-/// Next hops by which verdicts lead to the engine, to station 2, and to stations that there are not.
+/// Next hops by which verdicts lead to the engine, to NF thread 2, and to NF threads that there are not.
 fn next_hops() -> Box<Table> {
     let mut table = Table::new_boxed();
-    table.hops[0][1] = Destination::stations(1, Balance::LeastOccupied, &[2]);
-    table.hops[1] = [Destination::stations(3, Balance::FlowHash, &[2, 3, 63]); 16];
-    table.hops[2] = [Destination::stations(0, Balance::LeastOccupied, &[63, 2, 1]); 16];
-    table.roles[1] = Destination::stations(0, Balance::LeastOccupied, &[2, 5]);
+    table.hops[0][1] = Destination::nf_threads(1, Balance::LeastOccupied, &[2]);
+    table.hops[1] = [Destination::nf_threads(3, Balance::FlowHash, &[2, 3, 63]); 16];
+    table.hops[2] = [Destination::nf_threads(0, Balance::LeastOccupied, &[63, 2, 1]); 16];
+    table.roles[1] = Destination::nf_threads(0, Balance::LeastOccupied, &[2, 5]);
     table.hop_roles[0][1] = 3;
     table.rings[2][1] = RingRef::new(0, INTO);
     table.rings[1][2] = RingRef::new(0, OUT_OF);
@@ -230,13 +230,13 @@ fn attach(regions: &[Region], control: &Control, table: &TablePublisher) -> (End
     };
     // Nobody else is to come; a path that is gone already is no error.
     let _ = std::fs::remove_file(&path);
-    netvm_attach::receive::<Hello>(&socket).expect("a greeting");
+    netvm_attach::receive::<Hello>(&socket).expect("a ready_message");
     let fds = Fds {
         control: control.as_fd(),
         table: table.as_fd(),
         regions: regions.iter().map(AsFd::as_fd).collect(),
         workers: wakes[..2].iter().map(AsFd::as_fd).collect(),
-        stations: wakes[2..].iter().map(AsFd::as_fd).collect(),
+        nf_threads: wakes[2..].iter().map(AsFd::as_fd).collect(),
     };
     netvm_attach::welcome(&socket, &fds).expect("let in");
     netvm_attach::receive::<Ready>(&socket).expect("ready");
@@ -259,7 +259,7 @@ fn descriptor(input: &mut Input<'_>) -> Descriptor {
     }
 }
 
-/// A packet is what its descriptor says, stays in its cell whatever is done to it, and gets a verdict.
+/// A packet is what its descriptor says, stays in its buffer whatever is done to it, and gets a verdict.
 fn check(
     burst: &mut Burst<'_>,
     n: usize,

@@ -10,7 +10,7 @@ use netvm_region::{
 };
 use netvm_ring::RingMemory;
 
-use crate::bells::Bells;
+use crate::eventfds::Eventfds;
 use crate::ivshmem::{self, IvshmemError};
 use crate::{Endpoint, Stop, Waiting};
 
@@ -104,7 +104,7 @@ fn configured_threads(text: Option<&str>) -> u16 {
 pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) regions: Vec<Region>,
-    pub(crate) bells: Bells,
+    pub(crate) eventfds: Eventfds,
     /// The connection; its end is the engine's end. `None` in the simulator, and in a VM, which ends with the engine.
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) stop: Stop,
@@ -150,8 +150,8 @@ impl Attachment {
         if fds.workers.len() != usize::from(control.header().workers) {
             return Err(ControlError::Unsound("numbers of descriptors").into());
         }
-        let bells = Bells::Events { workers: fds.workers, stations: fds.stations };
-        Self::over(control, &fds.table, fds.regions, bells, socket, waiting, stop)
+        let eventfds = Eventfds::Events { workers: fds.workers, nf_threads: fds.nf_threads };
+        Self::over(control, &fds.table, fds.regions, eventfds, socket, waiting, stop)
     }
 
     /// Maps regions and tables, however they came.
@@ -159,7 +159,7 @@ impl Attachment {
         control: Control,
         table: &OwnedFd,
         regions: Vec<OwnedFd>,
-        bells: Bells,
+        eventfds: Eventfds,
         socket: Option<OwnedFd>,
         waiting: Waiting,
         stop: Stop,
@@ -171,7 +171,7 @@ impl Attachment {
         let regions = regions.into_iter().zip(&header.geometries);
         let regions = regions.map(|(fd, geometry)| Region::open("region", fd, *geometry));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
-        let shared = Arc::new(Shared { control, regions, bells, socket, stop });
+        let shared = Arc::new(Shared { control, regions, eventfds, socket, stop });
         let mut endpoints = Vec::new();
         for thread in 0..header.threads {
             let table = table.try_clone().map_err(AttachError::from)?;

@@ -1,7 +1,7 @@
 //! The doorbell of a VM: the registers of its `ivshmem-doorbell` device (QEMU's `docs/specs/ivshmem-spec`, "Doorbell").
 //!
 //! Writing `peer << 16 | vector` to the register at byte 12 has QEMU, or KVM, signal an eventfd on the host. netvm is peer 0;
-//! its vectors are the workers, then the stations.
+//! its vectors are the workers, then the NF threads.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -48,7 +48,7 @@ impl Doorbell {
         Ok(Self { page, register, workers })
     }
 
-    /// How many vectors stand before those of the stations.
+    /// How many vectors stand before those of the NF threads.
     pub(crate) const fn workers(&self) -> usize {
         self.workers
     }

@@ -51,13 +51,13 @@ pub struct Endpoint {
 
 impl Endpoint {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, table: TableReader, waiting: Waiting) -> Self {
-        let station = shared.control.header().stations[usize::from(thread)];
+        let nf_thread = shared.control.header().nf_threads[usize::from(thread)];
         let mut this = Self {
             thread,
             table,
             unconfirmed: false,
-            inlets: Inlets::new(Arc::clone(&shared), thread, station),
-            outlets: Outlets::new(Arc::clone(&shared), thread, station),
+            inlets: Inlets::new(Arc::clone(&shared), thread, nf_thread),
+            outlets: Outlets::new(Arc::clone(&shared), thread, nf_thread),
             backoff: Backoff::new(waiting),
             next_look: 0,
             look_every: clock::cycles_in_micros(LOOK_AROUND_MICROS),
@@ -210,7 +210,7 @@ impl Endpoint {
         let sound = |d: &Descriptor| {
             shared
                 .region_of(d.worker())
-                .is_some_and(|r| r.geometry().contains(d.cell(), d.offset(), d.length()))
+                .is_some_and(|r| r.geometry().contains(d.buffer(), d.offset(), d.length()))
         };
         if self.descriptors[..received].iter().all(sound) {
             return received;
@@ -292,7 +292,9 @@ impl Endpoint {
     fn sleep(&mut self, longest: Duration) {
         let regulated = if self.outlets.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
         let longest = longest.min(regulated);
-        let Some(wake) = self.shared.bells.of_station(self.station()) else { return self.nap(longest) };
+        let Some(wake) = self.shared.eventfds.of_nf_thread(self.nf_thread()) else {
+            return self.nap(longest);
+        };
         // Some packets may come without a wake-up: then nothing but its own clock wakes this thread in time.
         let unwoken = self.inlets.has_silent();
         let longest = if unwoken { longest.min(self.backoff.nap()) } else { longest };
@@ -321,8 +323,8 @@ impl Endpoint {
         std::thread::sleep(nap);
     }
 
-    fn station(&self) -> u8 {
-        self.shared.control.header().stations[usize::from(self.thread)]
+    fn nf_thread(&self) -> u8 {
+        self.shared.control.header().nf_threads[usize::from(self.thread)]
     }
 }
 
@@ -368,7 +370,7 @@ impl Burst<'_> {
         let endpoint = &mut *self.endpoint;
         let descriptor = endpoint.descriptors[..self.count].get_mut(n)?;
         let region = endpoint.shared.region_of(descriptor.worker())?;
-        // SAFETY: `poll` kept only descriptors whose place the region contains, in private memory; the cell is this
+        // SAFETY: `poll` kept only descriptors whose place the region contains, in private memory; the buffer is this
         // process's until the burst is sent; the borrow of `self` keeps it the only Packet.
         Some(unsafe { Packet::new(region, descriptor) })
     }

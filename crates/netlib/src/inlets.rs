@@ -1,4 +1,4 @@
-//! The rings that packets come by: one from each worker, one from each station that precedes this one in a chain.
+//! The rings that packets come by: one from each worker, one from each NF thread that precedes this one in a chain.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::pressure::{chains_from_to, is_pressed, release};
 #[derive(Debug)]
 struct Inlet {
     consumer: Consumer,
-    /// The station it comes from and the ring; `None` for a worker.
+    /// The NF thread it comes from and the ring; `None` for a worker.
     origin: Option<(u8, RingRef)>,
     /// Chains that come this way.
     chains: Vec<u16>,
@@ -22,15 +22,15 @@ struct Inlet {
 #[derive(Debug)]
 pub(crate) struct Inlets {
     shared: Arc<Shared>,
-    station: u8,
+    nf_thread: u8,
     list: Vec<Inlet>,
     next: usize,
-    /// Whether a station that wakes nobody writes to this one.
+    /// Whether an NF thread that wakes nobody writes to this one.
     has_silent: bool,
 }
 
 impl Inlets {
-    pub(crate) fn new(shared: Arc<Shared>, thread: u16, station: u8) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, thread: u16, nf_thread: u8) -> Self {
         let workers = shared.control.header().workers;
         let list = (0..workers)
             .map(|worker| Inlet {
@@ -41,7 +41,7 @@ impl Inlets {
                 retired: false,
             })
             .collect();
-        Self { shared, station, list, next: 0, has_silent: false }
+        Self { shared, nf_thread, list, next: 0, has_silent: false }
     }
 
     /// Takes a burst from the next ring that has packets, beginning after the one that was read last.
@@ -79,13 +79,13 @@ impl Inlets {
         }
     }
 
-    /// Makes the direct rings into this station those of `table`. A ring that the table no longer has is still read
+    /// Makes the direct rings into this NF thread those of `table`. A ring that the table no longer has is still read
     /// until it is empty: its producer is gone or has confirmed that it does not use it.
     pub(crate) fn follow(&mut self, table: &Table) {
-        let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.station)].get();
+        let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.nf_thread)].get();
         for inlet in &mut self.list {
             if let Some((from, _)) = inlet.origin {
-                inlet.chains = chains_from_to(table, from, self.station);
+                inlet.chains = chains_from_to(table, from, self.nf_thread);
             }
             inlet.retired = inlet.origin.is_some_and(|(from, ring)| wanted(from) != Some(ring));
         }
@@ -95,9 +95,9 @@ impl Inlets {
                 continue;
             }
             let Some(memory) = self.shared.direct_ring(ring) else { continue };
-            // SAFETY: the only consumer: the engine gives each direct ring one consuming station, which is this one.
+            // SAFETY: the only consumer: the engine gives each direct ring one consuming NF thread, which is this one.
             let consumer = unsafe { memory.consumer() };
-            let chains = chains_from_to(table, from, self.station);
+            let chains = chains_from_to(table, from, self.nf_thread);
             self.list.push(Inlet { consumer, origin: Some((from, ring)), chains, retired: false });
         }
         let is_silent = |inlet: &Inlet| inlet.origin.is_some_and(|(from, _)| table.silent >> from & 1 == 1);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What a process hears and says on its socket stands in the control memory: who it is, in its header; that it is ready,
-//! or why it is not, in a [`Greeting`].
+//! or why it is not, in a [`ReadyMessage`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -17,11 +17,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use netvm_region::{Control, Greeting, Kind, LAYOUT_VERSION, Mapping, Notify};
+use netvm_region::{Control, Kind, LAYOUT_VERSION, Mapping, Notify, ReadyMessage};
 
 use crate::attach::{Attachment, Error, Options};
-use crate::bells::Bells;
 use crate::doorbell::Doorbell;
+use crate::eventfds::Eventfds;
 use crate::wake_line;
 
 /// In place of a socket's path: attach by the devices of this VM.
@@ -92,16 +92,16 @@ pub(crate) fn is_present() -> bool {
 pub(crate) fn attach(options: &Options) -> Result<Attachment, Error> {
     let mut found = Found::search()?;
     let control = found.control.take().ok_or(IvshmemError::Missing("control memory"))?;
-    // For the greeting, which has its place whatever the layout.
+    // For the ready_message, which has its place whatever the layout.
     let page =
         Mapping::open("control", control.try_clone().map_err(netvm_attach::AttachError::from)?, 4096, true)?;
-    if Greeting::is_said(&page) {
+    if ReadyMessage::is_said(&page) {
         return Err(IvshmemError::Again.into());
     }
     let outcome = check_processors().map_err(Error::from).and_then(|()| found.attach(control, options));
     match &outcome {
-        Ok(_) => Greeting::Ready { name: options.name.clone(), counters: options.counters.clone() },
-        Err(error) => Greeting::Failed { reason: error.to_string() },
+        Ok(_) => ReadyMessage::Ready { name: options.name.clone(), counters: options.counters.clone() },
+        Err(error) => ReadyMessage::Failed { reason: error.to_string() },
     }
     .say(&page);
     outcome
@@ -167,16 +167,16 @@ impl Found {
             let region = self.regions.remove(&(header.group, number));
             regions.push(region.ok_or(IvshmemError::Missing("every region of the NF's trust group"))?);
         }
-        let bells = match control.notify() {
-            Notify::Poll => Bells::Silent,
+        let eventfds = match control.notify() {
+            Notify::Poll => Eventfds::Silent,
             Notify::Doorbell => {
-                let stations = &header.stations[..usize::from(header.threads)];
+                let nf_threads = &header.nf_threads[..usize::from(header.threads)];
                 // Without the line the threads nap, and nothing is lost but some time.
-                let own = wake_line::listen(stations).unwrap_or_default();
-                Bells::Doorbell(self.doorbell(usize::from(header.workers))?, own)
+                let own = wake_line::listen(nf_threads).unwrap_or_default();
+                Eventfds::Doorbell(self.doorbell(usize::from(header.workers))?, own)
             }
         };
-        Attachment::over(control, &table, regions, bells, None, options.waiting, options.stop.clone())
+        Attachment::over(control, &table, regions, eventfds, None, options.waiting, options.stop.clone())
     }
 
     fn doorbell(&self, workers: usize) -> Result<Doorbell, IvshmemError> {

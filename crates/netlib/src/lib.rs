@@ -26,9 +26,9 @@
 //! with [`sim::Simulator`], its program with [`sim::Process`].
 
 mod attach;
-mod bells;
 mod doorbell;
 mod endpoint;
+mod eventfds;
 mod function;
 mod inlets;
 mod ivshmem;

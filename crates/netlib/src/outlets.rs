@@ -1,4 +1,4 @@
-//! The rings that packets leave by: one to each worker, one to each station that follows this one in a chain.
+//! The rings that packets leave by: one to each worker, one to each NF thread that follows this one in a chain.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -42,10 +42,10 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct Outlets {
     shared: Arc<Shared>,
-    /// This station, for the table and the backpressure words.
+    /// This NF thread, for the table and the backpressure words.
     me: u8,
     workers: Vec<Outlet>,
-    stations: Vec<Option<Outlet>>,
+    nf_threads: Vec<Option<Outlet>>,
     /// By number of the role, where flows stick to replicas.
     sticky: Vec<Option<Sticky>>,
     /// Ticks of [`STICKY_TICK`] cycles, for those.
@@ -64,13 +64,13 @@ impl Outlets {
             Outlet::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
         };
         let workers = (0..shared.control.header().workers).map(to_worker).collect();
-        let stations = (0..MAX_STATIONS).map(|_| None).collect();
+        let nf_threads = (0..MAX_STATIONS).map(|_| None).collect();
         let detour_after = clock::cycles_in_micros(DETOUR_AFTER_MICROS);
         Self {
             shared,
             me,
             workers,
-            stations,
+            nf_threads,
             sticky: Vec::new(),
             tick: 0,
             touched: 0,
@@ -80,7 +80,7 @@ impl Outlets {
         }
     }
 
-    /// Makes the direct rings out of this station those of `table`.
+    /// Makes the direct rings out of this NF thread those of `table`.
     pub(crate) fn follow(&mut self, table: &Table) {
         self.release_all();
         self.sticky.resize_with(MAX_ROLES, || None);
@@ -93,11 +93,11 @@ impl Outlets {
         }
         for to in 1..MAX_STATIONS as u8 {
             let ring = table.rings[usize::from(self.me)][usize::from(to)].get();
-            let slot = &mut self.stations[usize::from(to)];
+            let slot = &mut self.nf_threads[usize::from(to)];
             let wanted = ring.map(|ring| (to, ring));
-            if slot.as_ref().and_then(|outlet| outlet.station) != wanted {
+            if slot.as_ref().and_then(|outlet| outlet.nf_thread) != wanted {
                 let memory = ring.and_then(|ring| self.shared.direct_ring(ring));
-                // SAFETY: the only producer: the engine gives each direct ring one producing station, which is this one.
+                // SAFETY: the only producer: the engine gives each direct ring one producing NF thread, which is this one.
                 *slot = memory.map(|memory| Outlet::new(unsafe { memory.producer() }, wanted));
             }
             if let Some(outlet) = slot {
@@ -164,7 +164,7 @@ impl Outlets {
         tally
     }
 
-    /// Tells every worker that what this station has said of whole flows holds no more.
+    /// Tells every worker that what this NF thread has said of whole flows holds no more.
     #[cold]
     pub(crate) fn withdraw(&mut self) {
         for worker in 0..self.workers.len() as u8 {
@@ -187,17 +187,17 @@ impl Outlets {
             return self.hand_to_worker(run, round);
         }
         let share = run.len().div_ceil(replicas.len()) as u32;
-        for station in replicas {
-            if let Some(Some(outlet)) = self.stations.get_mut(usize::from(*station)) {
+        for nf_thread in replicas {
+            if let Some(Some(outlet)) = self.nf_threads.get_mut(usize::from(*nf_thread)) {
                 outlet.prefetch(share);
             }
         }
         for descriptor in run {
-            let station = match replicas {
+            let nf_thread = match replicas {
                 [only] => *only,
                 several => self.choose(several, way, descriptor.hash()),
             };
-            if !self.hand_to_station(reader, station, descriptor.with_hop(way.destination.hop)) {
+            if !self.hand_to_nf_thread(reader, nf_thread, descriptor.with_hop(way.destination.hop)) {
                 self.hand_to_worker(&[*descriptor], &round);
             }
         }
@@ -215,20 +215,20 @@ impl Outlets {
     fn held(&mut self, replicas: &[u8], role: u16, hash: u8) -> u8 {
         let least = self.least_occupied(replicas);
         let Some(Some(sticky)) = self.sticky.get(usize::from(role)) else { return least };
-        let is_there = |station: u16| replicas.iter().any(|replica| u16::from(*replica) == station);
+        let is_there = |nf_thread: u16| replicas.iter().any(|replica| u16::from(*replica) == nf_thread);
         sticky.choose(hash.into(), self.tick, is_there, || least.into()) as u8
     }
 
     fn least_occupied(&mut self, replicas: &[u8]) -> u8 {
-        let load = |outlets: &mut Self, station: u8| {
-            let outlet = outlets.stations[usize::from(station) % MAX_STATIONS].as_mut();
+        let load = |outlets: &mut Self, nf_thread: u8| {
+            let outlet = outlets.nf_threads[usize::from(nf_thread) % MAX_STATIONS].as_mut();
             outlet.map_or(u32::MAX, |outlet| outlet.producer.occupancy() + outlet.pending)
         };
         let mut best = (u32::MAX, replicas[0]);
-        for station in replicas {
-            let load = load(self, *station);
+        for nf_thread in replicas {
+            let load = load(self, *nf_thread);
             if load < best.0 {
-                best = (load, *station);
+                best = (load, *nf_thread);
             }
         }
         best.1
@@ -236,20 +236,20 @@ impl Outlets {
 
     /// Whether the packet could be handed on.
     #[inline(always)]
-    fn hand_to_station(&mut self, reader: &TableReader, station: u8, descriptor: Descriptor) -> bool {
-        let index = usize::from(station) % MAX_STATIONS;
-        let Some(outlet) = &mut self.stations[index] else { return false };
-        if !outlet.has_room() && !self.wait_for_station(reader, index) {
+    fn hand_to_nf_thread(&mut self, reader: &TableReader, nf_thread: u8, descriptor: Descriptor) -> bool {
+        let index = usize::from(nf_thread) % MAX_STATIONS;
+        let Some(outlet) = &mut self.nf_threads[index] else { return false };
+        if !outlet.has_room() && !self.wait_for_nf_thread(reader, index) {
             self.detoured += 1;
             return false;
         }
-        let Some(outlet) = &mut self.stations[index] else { return false };
+        let Some(outlet) = &mut self.nf_threads[index] else { return false };
         outlet.write(descriptor);
-        // The slot before the ledger, the ledger before the tail: if this process is killed in between, the engine finds
-        // the cell either with its old owner, or in an unpublished slot (RingMemory::unpublished).
+        // The slot before the owner table, the owner table before the tail: if this process is killed in between, the engine finds
+        // the buffer either with its old owner, or in an unpublished slot (RingMemory::unpublished).
         compiler_fence(Ordering::Release);
         if let Some(region) = self.shared.region_of(descriptor.worker()) {
-            region.set_owner(descriptor.cell(), station);
+            region.set_owner(descriptor.buffer(), nf_thread);
         }
         compiler_fence(Ordering::Release);
         self.touched |= 1 << index;
@@ -274,28 +274,28 @@ impl Outlets {
     fn publish(&mut self) {
         for (worker, outlet) in self.workers.iter_mut().enumerate() {
             if outlet.publish() {
-                self.shared.bells.ring_worker(worker);
+                self.shared.eventfds.ring_worker(worker);
             }
         }
         let mut rest = self.touched;
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            self.publish_station(index);
+            self.publish_nf_thread(index);
         }
     }
 
-    fn publish_station(&mut self, index: usize) {
-        let Some(outlet) = &mut self.stations[index] else { return };
+    fn publish_nf_thread(&mut self, index: usize) {
+        let Some(outlet) = &mut self.nf_threads[index] else { return };
         if outlet.publish() {
-            self.shared.bells.ring_station(index);
+            self.shared.eventfds.ring_nf_thread(index);
         }
         self.regulate(index);
     }
 
     /// Presses the chains of a ring that is three quarters full, releases them when half of it is free again.
     fn regulate(&mut self, index: usize) {
-        let (Some(outlet), Some(region)) = (&mut self.stations[index], self.shared.regions.first()) else {
+        let (Some(outlet), Some(region)) = (&mut self.nf_threads[index], self.shared.regions.first()) else {
             return;
         };
         let capacity = outlet.producer.memory().capacity();
@@ -333,7 +333,7 @@ impl Outlets {
 
     fn release_all(&mut self) {
         let Some(region) = self.shared.regions.first() else { return };
-        for outlet in self.stations.iter_mut().flatten() {
+        for outlet in self.nf_threads.iter_mut().flatten() {
             if core::mem::take(&mut outlet.pressed) {
                 release(region, &outlet.chains, self.me);
             }
@@ -341,15 +341,15 @@ impl Outlets {
         self.touched = 0;
     }
 
-    /// Waits for room; not when the table has moved on, as the station may be gone.
+    /// Waits for room; not when the table has moved on, as the NF thread may be gone.
     #[cold]
-    fn wait_for_station(&mut self, reader: &TableReader, index: usize) -> bool {
+    fn wait_for_nf_thread(&mut self, reader: &TableReader, index: usize) -> bool {
         self.publish();
         let looped = reader.table().looped != 0;
         let (start, mut turn) = (clock::cycles(), 0u32);
         while !reader.is_stale() && !self.gone {
             std::thread::yield_now();
-            if let Some(outlet) = &mut self.stations[index]
+            if let Some(outlet) = &mut self.nf_threads[index]
                 && outlet.has_room()
             {
                 return true;

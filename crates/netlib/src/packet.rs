@@ -47,7 +47,7 @@ pub enum Verdict {
     SkipFlow(Idle),
 }
 
-/// One packet, in its cell.
+/// One packet, in its buffer.
 ///
 /// The NF has the packet alone until it gives its verdict: nobody else of the trust group writes there. (NFs of one
 /// trust group trust each other with their packets; an NF that breaks this can spoil the bytes that another one is
@@ -62,7 +62,7 @@ impl<'a> Packet<'a> {
     /// The packet of a descriptor whose place was checked against the region.
     ///
     /// # Safety
-    /// The region's geometry contains the descriptor's cell, offset and length; the caller's process holds the cell and
+    /// The region's geometry contains the descriptor's buffer, offset and length; the caller's process holds the buffer and
     /// makes no second Packet of it.
     #[inline(always)]
     pub(crate) unsafe fn new(region: &'a Region, descriptor: &'a mut Descriptor) -> Self {
@@ -73,7 +73,7 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn data(&self) -> &[u8] {
-        // SAFETY: `new`'s caller, and the changes of place below, keep the span within the cell; the cell is held by
+        // SAFETY: `new`'s caller, and the changes of place below, keep the span within the buffer; the buffer is held by
         // this process until the verdict.
         unsafe { slice::from_raw_parts(self.start(), self.len()) }
     }
@@ -88,8 +88,8 @@ impl<'a> Packet<'a> {
 
     #[inline(always)]
     fn start(&self) -> *mut u8 {
-        // SAFETY: the cell number is below the number of cells (`new`), the offset within the cell.
-        unsafe { self.region.cell(self.descriptor.cell()).add(usize::from(self.descriptor.offset())) }
+        // SAFETY: the buffer number is below the number of buffers (`new`), the offset within the buffer.
+        unsafe { self.region.buffer(self.descriptor.buffer()).add(usize::from(self.descriptor.offset())) }
             .as_ptr()
     }
 

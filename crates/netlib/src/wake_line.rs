@@ -14,16 +14,16 @@ use rustix::termios::{OptionalActions, speed, tcgetattr, tcsetattr};
 
 const PORT: &str = "ttyS1";
 
-/// Listens for wake-ups of threads with these stations, in their order; returns what wakes each.
-pub(crate) fn listen(stations: &[u8]) -> io::Result<BTreeMap<u8, OwnedFd>> {
+/// Listens for wake-ups of threads with these NF threads, in their order; returns what wakes each.
+pub(crate) fn listen(nf_threads: &[u8]) -> io::Result<BTreeMap<u8, OwnedFd>> {
     let line = open()?;
-    let (mut own, mut bells) = (BTreeMap::new(), Vec::new());
-    for station in stations {
+    let (mut own, mut eventfds) = (BTreeMap::new(), Vec::new());
+    for nf_thread in nf_threads {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        bells.push(event.try_clone()?);
-        own.insert(*station, event);
+        eventfds.push(event.try_clone()?);
+        own.insert(*nf_thread, event);
     }
-    Builder::new().name("netlib-wake".to_owned()).spawn(move || pass_on(line, &bells))?;
+    Builder::new().name("netlib-wake".to_owned()).spawn(move || pass_on(line, &eventfds))?;
     Ok(own)
 }
 
@@ -45,13 +45,13 @@ fn open() -> io::Result<File> {
     Ok(line)
 }
 
-fn pass_on(mut line: File, bells: &[OwnedFd]) {
+fn pass_on(mut line: File, eventfds: &[OwnedFd]) {
     let mut bytes = [0; 64];
     // An end of the line is the end of the VM; an error leaves the threads to their own clocks.
     while let Ok(count @ 1..) = line.read(&mut bytes) {
-        for bell in bytes[..count].iter().filter_map(|thread| bells.get(usize::from(*thread))) {
+        for eventfd in bytes[..count].iter().filter_map(|thread| eventfds.get(usize::from(*thread))) {
             // A count that is full (EAGAIN) wakes as well.
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
         }
     }
 }

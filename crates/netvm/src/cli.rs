@@ -60,7 +60,7 @@ pub enum Command {
         /// Show this one only
         name: Option<String>,
     },
-    /// Show trust groups: their memory and who has its cells
+    /// Show trust groups: their memory and who has its buffers
     Group {
         /// Show this one only
         name: Option<String>,

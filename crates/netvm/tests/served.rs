@@ -73,7 +73,7 @@ fn stats(seconds: u64) -> Stats {
         tx_dropped: 0,
     };
     let thread = |cycles| ThreadInfo {
-        station: 1,
+        nf_thread: 1,
         received: packets / 2,
         next: packets / 2,
         dropped: 0,
@@ -116,8 +116,8 @@ fn stats(seconds: u64) -> Stats {
         node: 1,
         pages: "2 MiB pages".into(),
         bytes: 36 << 20,
-        cells: 16_384,
-        cell_size: 2048,
+        buffers: 16_384,
+        buffer_size: 2048,
         in_engine: 4,
         in_nfs: 380,
         free: 16_000,

@@ -9,8 +9,8 @@ use netvm_engine::{Engine, Notice};
 /// What was reclaimed from NFs of a trust group that are gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reclaim {
-    /// Cells, all together.
-    pub(crate) cells: u64,
+    /// Buffers, all together.
+    pub(crate) buffers: u64,
     /// The longest that it took until those were back that an NF held when it ended.
     pub(crate) longest: Duration,
 }
@@ -25,10 +25,10 @@ impl Reclaims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(group).copied().unwrap_or_default()
     }
 
-    fn add(&self, group: &str, cells: u64, time: Duration) {
+    fn add(&self, group: &str, buffers: u64, time: Duration) {
         let mut reclaims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reclaim = reclaims.entry(group.to_owned()).or_default();
-        reclaim.cells += cells;
+        reclaim.buffers += buffers;
         reclaim.longest = reclaim.longest.max(time);
     }
 
@@ -37,24 +37,24 @@ impl Reclaims {
         let host = engine.host();
         let nf = |role| host.nf(role).map_or_else(|| format!("(former role {role})"), |nf| nf.role.clone());
         match notice {
-            Notice::Reclaimed { instance, role, cells, first_sweep, total } => {
+            Notice::Reclaimed { instance, role, buffers, first_sweep, total } => {
                 tracing::info!(
-                    "nf {}: instance {instance} has gone, {cells} cells taken back (in {:.1} ms; all settled in {:.1} ms)",
+                    "nf {}: instance {instance} has gone, {buffers} buffers taken back (in {:.1} ms; all settled in {:.1} ms)",
                     nf(role),
                     millis(first_sweep),
                     millis(total)
                 );
                 if let Some(group) = host.nf(role).and_then(|nf| host.group(nf.group)) {
-                    self.add(&group.name, cells, first_sweep);
+                    self.add(&group.name, buffers, first_sweep);
                 }
             }
-            Notice::Audited { group, cells } => {
+            Notice::Audited { group, buffers } => {
                 let Some(group) = host.group(group) else { return };
                 tracing::warn!(
-                    "group {}: {cells} cells were with nobody and are back; an NF had lied about them",
+                    "group {}: {buffers} buffers were with nobody and are back; an NF had lied about them",
                     group.name
                 );
-                self.add(&group.name, cells, Duration::ZERO);
+                self.add(&group.name, buffers, Duration::ZERO);
             }
             Notice::StandbyTookOver { instance, role } => {
                 tracing::info!("nf {}: standby instance {instance} takes packets now", nf(role));

@@ -1,6 +1,6 @@
 //! A capture through a chain of real NF processes, to a capture: with no daemon, no configuration and no privileges.
 //!
-//! The capture is read twice: first to find its longest frame, for which the cells are made; then packet by packet, as
+//! The capture is read twice: first to find its longest frame, for which the buffers are made; then packet by packet, as
 //! fast as the chain takes them, none lost for want of room.
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ use serde::Serialize;
 use crate::engine_thread::{EngineHandle, EngineThread, EngineThreadError};
 use crate::supervisor::{Confinement, FilterError, RecipeError, Supervisor, allowed_cores};
 
-/// Cells of the replay's region; enough for every ring of a chain to be full.
-const CELLS: u32 = 8192;
+/// Buffers of the replay's region; enough for every ring of a chain to be full.
+const BUFFERS: u32 = 8192;
 const HEADROOM: u16 = 256;
-/// The largest cell, and the longest frame that fits behind its headroom.
-const LARGEST_CELL: u32 = 65_472;
+/// The largest buffer, and the longest frame that fits behind its headroom.
+const LARGEST_BUFFER: u32 = 65_472;
 /// How long NFs that are all there have for learning of each other.
 const SETTLE: Duration = Duration::from_millis(150);
 /// How often progress is looked at.
@@ -79,8 +79,8 @@ pub enum ReplayError {
     /// The capture is broken at some place.
     #[error(transparent)]
     Read(#[from] netvm_capture::ReadError),
-    /// A frame that no cell holds.
-    #[error("{}: a frame of {length} bytes; frames of at most {} can be replayed", .path.display(), LARGEST_CELL - u32::from(HEADROOM))]
+    /// A frame that no buffer holds.
+    #[error("{}: a frame of {length} bytes; frames of at most {} can be replayed", .path.display(), LARGEST_BUFFER - u32::from(HEADROOM))]
     TooLong {
         /// The capture.
         path: PathBuf,
@@ -276,7 +276,7 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
     if replay.chain.len() > netvm_config::model::MAX_HOPS {
         return Err(ReplayError::TooMany { count: replay.chain.len() });
     }
-    let cell_size = cell_size(&replay.input)?;
+    let buffer_size = buffer_size(&replay.input)?;
     if let (Ok(input), Ok(output)) = (replay.input.canonicalize(), replay.output.canonicalize())
         && input == output
     {
@@ -299,8 +299,8 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
     let group = Group {
         id: GroupId(0),
         name: "replay".to_owned(),
-        cells: CELLS,
-        cell_size,
+        buffers: BUFFERS,
+        buffer_size,
         headroom: HEADROOM,
         may_send_to: None,
     };
@@ -327,8 +327,8 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
     })
 }
 
-/// The smallest cell that holds the longest frame of a capture, with headroom before and behind it.
-fn cell_size(path: &Path) -> Result<u32, ReplayError> {
+/// The smallest buffer that holds the longest frame of a capture, with headroom before and behind it.
+fn buffer_size(path: &Path) -> Result<u32, ReplayError> {
     let mut reader = CaptureReader::open(path)?;
     let mut longest = 0;
     while let Some(frame) = reader.next_frame()? {
@@ -338,7 +338,7 @@ fn cell_size(path: &Path) -> Result<u32, ReplayError> {
     let size = (longest + around).next_multiple_of(64).max(2048);
     u32::try_from(size)
         .ok()
-        .filter(|size| *size <= LARGEST_CELL)
+        .filter(|size| *size <= LARGEST_BUFFER)
         .ok_or_else(|| ReplayError::TooLong { path: path.to_owned(), length: longest })
 }
 

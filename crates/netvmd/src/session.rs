@@ -55,7 +55,7 @@ impl From<io::Error> for SessionError {
 /// the engine's thread.
 pub type Policy = Box<dyn FnOnce(&Engine, &Hello) -> Result<bool, String> + Send>;
 
-/// An NF that has attached. Dropping it takes its place, its cells and its numbers back: to be done when its process has
+/// An NF that has attached. Dropping it takes its place, its buffers and its numbers back: to be done when its process has
 /// gone.
 #[derive(Debug)]
 pub struct Session {

@@ -79,7 +79,7 @@ fn packets_flow_and_the_daemon_ends_in_order() {
 }
 
 #[test]
-fn a_killed_nf_is_started_again_and_its_cells_come_back() {
+fn a_killed_nf_is_started_again_and_its_buffers_come_back() {
     let daemon = Daemon::start(&config(&["a"]));
     let first = daemon.until_running("a-nf");
     daemon.until_flowing("a");
@@ -91,13 +91,13 @@ fn a_killed_nf_is_started_again_and_its_cells_come_back() {
     let second = daemon.nf("a-nf");
     assert_eq!((second.restarts, second.last_exit.as_deref()), (1, Some("killed by signal 9")));
     daemon.until_flowing("a");
-    daemon.until("its cells are back", |daemon| daemon.log().contains("has gone"));
+    daemon.until("its buffers are back", |daemon| daemon.log().contains("has gone"));
     let group: GroupInfo = daemon.get::<Vec<GroupInfo>>(path::GROUPS).remove(0);
     assert!(group.longest_reclaim_ms < 100.0 && group.instances == 1, "{group:?}");
 }
 
 #[test]
-fn no_cell_is_lost_however_often_an_nf_is_killed() {
+fn no_buffer_is_lost_however_often_an_nf_is_killed() {
     let daemon = Daemon::start(&config(&["a"]));
     for _ in 0..4 {
         let pid = daemon.until_running("a-nf").pid.unwrap();
@@ -109,9 +109,9 @@ fn no_cell_is_lost_however_often_an_nf_is_killed() {
     daemon.until_flowing("a");
     let quiet = config(&["a"]).replace("chain = \"a\"", "drop = true");
     let _: ApplyReply = daemon.post(path::APPLY, &quiet);
-    daemon.until("every cell is free", |daemon| {
+    daemon.until("every buffer is free", |daemon| {
         let region = daemon.stats().groups.remove(0).regions.remove(0);
-        (region.free, region.in_nfs, region.in_engine) == (region.cells, 0, 0)
+        (region.free, region.in_nfs, region.in_engine) == (region.buffers, 0, 0)
     });
 }
 
@@ -292,7 +292,7 @@ fn a_new_version_of_an_nf_takes_over_without_a_gap() {
 fn an_nf_changes_its_trust_group() {
     let daemon = Daemon::start(&config(&["a"]));
     let before = daemon.until_running("a-nf").pid;
-    let other = "\n[[group]]\nname = \"other\"\ncells = 2048\n";
+    let other = "\n[[group]]\nname = \"other\"\nbuffers = 2048\n";
     let text = config(&["a"]).replace("group = \"edge\"", "group = \"other\"") + other;
     let _: ApplyReply = daemon.post(path::APPLY, &text);
     let nf = daemon.nf("a-nf");
@@ -332,8 +332,8 @@ fn a_bad_configuration_changes_nothing() {
     assert!(status == 500 && error.message.contains("nonexistent0"), "{status} {error}");
 
     let (status, error) =
-        daemon.post_failing(path::APPLY, config(&["a"]).replace("cells = 2048", "cells = 4096"));
-    assert!(status == 409 && error.message.contains("cells"), "{status} {error}");
+        daemon.post_failing(path::APPLY, config(&["a"]).replace("buffers = 2048", "buffers = 4096"));
+    assert!(status == 409 && error.message.contains("buffers"), "{status} {error}");
 
     assert_eq!(daemon.request("GET", path::CONFIG, "").1, running);
     let after = daemon.nf("a-nf");

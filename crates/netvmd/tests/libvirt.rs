@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::guest::{Image, Reaper};
 use common::libvirt::Libvirt;
-use common::vm_nf::{config, no_cell_is_out, until_flowing};
+use common::vm_nf::{config, no_buffer_is_out, until_flowing};
 use common::{Daemon, ENGINE, Forward, PROGRAM};
 use netlib::Options;
 use netvm_api::{NfState, VmState};
@@ -46,16 +46,16 @@ fn an_nf_that_libvirt_starts_comes_and_goes() {
     let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
     assert_eq!((vm.state, nf.state, nf.pid), (VmState::Running, NfState::Running, vm.pid));
 
-    // Killed: its cells come back, and libvirt can start it again.
+    // Killed: its buffers come back, and libvirt can start it again.
     rustix::process::kill_process(process_of_libvirt(&daemon, "box"), Signal::KILL).unwrap();
     until_awaited(&daemon, "box");
-    no_cell_is_out(&daemon);
+    no_buffer_is_out(&daemon);
     libvirt.until_off(&daemon, "box");
     libvirt.virsh(&["start", "box"]);
     until_flowing(&daemon);
     libvirt.virsh(&["destroy", "box"]);
     until_awaited(&daemon, "box");
-    no_cell_is_out(&daemon);
+    no_buffer_is_out(&daemon);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::by_hand::ByHand;
 use common::guest::{Image, Reaper};
-use common::vm_nf::{config, no_cell_is_out, until_flowing};
+use common::vm_nf::{config, no_buffer_is_out, until_flowing};
 use common::{Daemon, Forward, PROGRAM};
 use netlib::Options;
 use netvm_api::{ApplyReply, Done, NfState, VmState, path};
@@ -36,7 +36,7 @@ fn an_nf_in_a_vm_is_started_and_started_again() {
     assert_eq!((nf.state, nf.pid, vm.role.as_deref()), (NfState::Running, vm.pid, Some("a-nf")));
     assert!(nf.threads[0].received > 0, "{nf:?}");
 
-    // Killed: its cells come back, and another takes its place.
+    // Killed: its buffers come back, and another takes its place.
     let pid = rustix::process::Pid::from_raw(vm.pid.unwrap() as i32).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     daemon.until_slowly("it is started again", |daemon| daemon.vm("box").restarts == 1);
@@ -53,7 +53,7 @@ fn an_nf_in_a_vm_is_started_and_started_again() {
     // Stopped in order, and started by hand.
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
     assert_eq!(daemon.vm("box").state, VmState::Stopped);
-    no_cell_is_out(&daemon);
+    no_buffer_is_out(&daemon);
     let _: Done = daemon.post(&path::VM_START.replace("{vm}", "box"), "");
     assert_eq!(daemon.vm("box").state, VmState::Running);
 
@@ -96,18 +96,18 @@ fn an_nf_in_a_vm_that_others_start_comes_and_goes() {
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").pid, Some(qemu.pid()));
 
-    // Killed: its cells come back, and another can take its place. That one resets.
+    // Killed: its buffers come back, and another can take its place. That one resets.
     qemu.child.kill().unwrap();
     daemon.until_slowly("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("ended"));
-    no_cell_is_out(&daemon);
+    no_buffer_is_out(&daemon);
     qemu = ByHand::shell(&daemon, "box");
     until_flowing(&daemon);
     qemu.type_in(b"\x01csystem_reset\n");
     assert!(qemu.until_ended(&daemon).success());
     daemon.until_slowly("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("its NF has ended, or the guest has reset"));
-    no_cell_is_out(&daemon);
+    no_buffer_is_out(&daemon);
 
     // Its memory goes with netvmd: the next one tells it to end.
     qemu = ByHand::shell(&daemon, "box");
@@ -126,5 +126,5 @@ fn an_nf_in_a_vm_that_others_start_comes_and_goes() {
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
     assert_eq!(daemon.vm("box").state, VmState::Awaited);
     qemu.until_ended(&daemon);
-    no_cell_is_out(&daemon);
+    no_buffer_is_out(&daemon);
 }

@@ -44,7 +44,7 @@ huge_pages = false
 
 [[group]]
 name = \"edge\"
-cells = 8192
+buffers = 8192
 ";
 
 /// Within which guests are back on the network once netvmd is up again.
@@ -89,13 +89,13 @@ fn transfer(from: &mut Shell, to: &mut Shell, address: &str, sent: &str) {
     assert_eq!(sum(&to.must("cat /tmp/got; rm /tmp/got")), sent);
 }
 
-fn no_cell_is_lost(daemon: &Daemon) {
-    daemon.until_slowly("every cell is free or with the engine", |daemon| {
+fn no_buffer_is_lost(daemon: &Daemon) {
+    daemon.until_slowly("every buffer is free or with the engine", |daemon| {
         let stats = daemon.stats();
         stats.groups.iter().flat_map(|group| &group.regions).all(|region| {
             region.in_nfs == 0 && {
                 // A guest's port holds none when nothing is on its way.
-                region.free + region.in_engine == region.cells
+                region.free + region.in_engine == region.buffers
             }
         })
     });
@@ -149,7 +149,7 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
     b.must("(nc -l -p 23 >/dev/null) & sleep 1");
     assert_ne!(a.run("echo x | nc -w 3 10.9.0.2 23").1, 0, "telnet gets through the firewall");
     assert!(daemon.nf("firewall").threads[0].dropped > 0);
-    no_cell_is_lost(&daemon);
+    no_buffer_is_lost(&daemon);
     for name in ["a", "b"] {
         let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", name), "{\"force\": true}");
         assert_eq!(daemon.vm(name).state, VmState::Stopped);
@@ -241,7 +241,7 @@ fn whoever_ends_nobody_else_is_disturbed() {
     a.must("true");
     assert_eq!(daemon.vm("a").pid, pids[0], "nothing of this was a's");
     assert_eq!((daemon.vm("a").restarts, daemon.vm("a").resets), (0, 0));
-    no_cell_is_lost(&daemon);
+    no_buffer_is_lost(&daemon);
 
     // The guest shuts itself down: nobody starts it again.
     b.type_in("poweroff -f");

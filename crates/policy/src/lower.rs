@@ -278,7 +278,7 @@ mod tests {
             source: nets(source),
             ..Match::default()
         };
-        let mut key = arbitrary::Dice::new(1).uniform_key();
+        let mut key = arbitrary::Generator::new(1).uniform_key();
         key.ether_type = EtherType::ARP;
         for address in [Address::UNSPECIFIED, Address::from_v4_bits(0)] {
             key.source = address;
@@ -331,9 +331,9 @@ mod tests {
 
         #[test]
         fn a_key_of_a_cube_is_in_it((rules, seed) in (arbitrary::rules(1), any::<u64>())) {
-            let mut dice = arbitrary::Dice::new(seed);
+            let mut generator = arbitrary::Generator::new(seed);
             for cube in rules[0].matches.cubes().unwrap() {
-                let key = dice.key_in(&cube);
+                let key = generator.key_in(&cube);
                 prop_assert!(cube.contains(&key), "{:?} {:?}", cube, key);
                 prop_assert!(rules[0].matches.fits_key(&key));
             }

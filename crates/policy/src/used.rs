@@ -83,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::arbitrary::{Dice, rules_and_keys};
+    use crate::arbitrary::{Generator, rules_and_keys};
     use crate::ids::PortId;
     use crate::matching::Match;
     use crate::reference::decide;
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn only_what_rules_look_at_stays() {
-        let mut key = Dice::new(3).uniform_key();
+        let mut key = Generator::new(3).uniform_key();
         (key.tcp_flags, key.dscp, key.icmp_type, key.icmp_code, key.arp_operation) =
             (TcpFlags::SYN | TcpFlags::ACK, 46, 8, 1, 2);
         let masked = UsedFields::default().mask(key);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use netvm_policy::analyse::{Kind, analyse};
-use netvm_policy::arbitrary::Dice;
+use netvm_policy::arbitrary::Generator;
 use netvm_policy::import::classbench::{Flags, parse};
 use netvm_policy::{
     Actions, Cube, PortId, Rule, RuleId, RuleParts, Side, UsedFields, Verdict, decide, flatten,
@@ -57,10 +57,10 @@ fn flattened_sets_decide_as_a_linear_scan() {
         println!("{name}: {} rules, {} flats, {count} cubes, {took:.1?}", rules.len(), flats.len());
         let cubes = cubes(&rules).concat();
         let used = UsedFields::of(&rules);
-        let mut dice = Dice::new(rules.len() as u64);
+        let mut generator = Generator::new(rules.len() as u64);
         let mut matched = 0;
         for _ in 0..2_000 {
-            let key = used.mask(dice.key(&cubes));
+            let key = used.mask(generator.key(&cubes));
             let first = flats.iter().find(|flat| flat.cubes.iter().any(|cube| cube.contains(&key)));
             let decision = first.map(|flat| flat.decision.clone()).unwrap_or_default();
             matched += usize::from(first.is_some());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use netvm_ring::{RingMemory, ring_bytes};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::greeting::{self, Greeting};
+use crate::ready_message::{self, ReadyMessage};
 use crate::{Geometry, LAYOUT_VERSION, MAX_STATIONS, MapError, Mapping, Pages, kind};
 
 /// Threads that an NF can have.
@@ -28,7 +28,7 @@ const COMMAND_AT: u64 = 2048;
 ///  0            ControlHeader
 ///  2048         command           the engine's word to the NF
 ///  2052         notify            how an NF in a VM wakes others; see [`Notify`]
-///  2560         greeting          what an NF in a VM says when it attaches; see [`Greeting`]
+///  2560         ready_message          what an NF in a VM says when it attaches; see [`ReadyMessage`]
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
 ///  rings_at     rings             for each thread, for each worker: the ring to the NF, then the ring from it
 /// ```
@@ -53,8 +53,8 @@ pub struct ControlHeader {
     pub workers: u16,
     /// Regions of the group.
     pub regions: u16,
-    /// The station of each thread.
-    pub stations: [u8; MAX_THREADS],
+    /// The NF thread of each thread.
+    pub nf_threads: [u8; MAX_THREADS],
     /// The region in which each worker's packets are.
     pub worker_regions: [u8; MAX_WORKERS],
     /// The layout of each region.
@@ -97,7 +97,7 @@ pub enum Notify {
     #[default]
     Poll,
     /// By a register of its `ivshmem-doorbell` device: what it writes there is the number of an eventfd. Workers come first,
-    /// by their numbers, then stations by theirs.
+    /// by their numbers, then NF threads by theirs.
     Doorbell,
 }
 
@@ -165,8 +165,8 @@ pub struct Admission {
     pub role: u16,
     /// Slots of the NF's rings, a power of two.
     pub ring_capacity: u32,
-    /// A station for each thread.
-    pub stations: Vec<u8>,
+    /// An NF thread for each thread.
+    pub nf_threads: Vec<u8>,
     /// For each worker, the region in which its packets are.
     pub worker_regions: Vec<u8>,
     /// The layout of each region.
@@ -185,10 +185,10 @@ impl Control {
         header.group = admission.group;
         header.role = admission.role;
         header.ring_capacity = admission.ring_capacity;
-        header.threads = admission.stations.len() as u16;
+        header.threads = admission.nf_threads.len() as u16;
         header.workers = admission.worker_regions.len() as u16;
         header.regions = admission.geometries.len() as u16;
-        fill(&mut header.stations, &admission.stations)?;
+        fill(&mut header.nf_threads, &admission.nf_threads)?;
         fill(&mut header.worker_regions, &admission.worker_regions)?;
         fill(&mut header.geometries, &admission.geometries)?;
         RingMemory::check_capacity(admission.ring_capacity)
@@ -300,8 +300,8 @@ impl Control {
 
     /// What an NF in a VM has said, if it has; any number of times.
     #[must_use]
-    pub fn greeting(&self) -> Option<Greeting> {
-        greeting::read(&self.mapping)
+    pub fn ready_message(&self) -> Option<ReadyMessage> {
+        ready_message::read(&self.mapping)
     }
 
     /// Says how the VM that is to have this memory wakes others. For the engine, before the VM is started.
@@ -362,9 +362,9 @@ impl ControlHeader {
         if placed != *self {
             return Err(ControlError::Unsound("places"));
         }
-        let used = &self.stations[..usize::from(self.threads)];
-        if used.iter().any(|station| *station == 0 || usize::from(*station) >= MAX_STATIONS) {
-            return Err(ControlError::Unsound("stations"));
+        let used = &self.nf_threads[..usize::from(self.threads)];
+        if used.iter().any(|nf_thread| *nf_thread == 0 || usize::from(*nf_thread) >= MAX_STATIONS) {
+            return Err(ControlError::Unsound("nf_threads"));
         }
         if self.worker_regions[..usize::from(self.workers)].iter().any(|r| u16::from(*r) >= self.regions) {
             return Err(ControlError::Unsound("regions of workers"));
@@ -387,7 +387,7 @@ mod tests {
             group: 3,
             role: 9,
             ring_capacity: 64,
-            stations: vec![1, 2],
+            nf_threads: vec![1, 2],
             worker_regions: vec![0, 1, 0],
             geometries: vec![Geometry::new(RegionSpec::default()).unwrap(); 2],
         }
@@ -421,8 +421,8 @@ mod tests {
                     (nf.ring_to_nf(thread, worker).consumer(), engine.ring_from_nf(thread, worker).consumer())
                 };
                 let mut out = [Descriptor::default(); 2];
-                assert_eq!((to.pop(&mut out), out[0].cell()), (1, number));
-                assert_eq!((from.pop(&mut out), out[0].cell()), (1, number + 100));
+                assert_eq!((to.pop(&mut out), out[0].buffer()), (1, number));
+                assert_eq!((from.pop(&mut out), out[0].buffer()), (1, number + 100));
             }
         }
         nf.thread(1).own[31].store(5, Ordering::Relaxed);
@@ -465,9 +465,9 @@ mod tests {
     #[test]
     fn too_many_of_anything_is_refused() {
         let wrong = [
-            Admission { stations: vec![1; 17], ..admission() },
-            Admission { stations: vec![], ..admission() },
-            Admission { stations: vec![0], ..admission() },
+            Admission { nf_threads: vec![1; 17], ..admission() },
+            Admission { nf_threads: vec![], ..admission() },
+            Admission { nf_threads: vec![0], ..admission() },
             Admission { worker_regions: vec![2], ..admission() },
             Admission { ring_capacity: 63, ..admission() },
         ];

@@ -1,4 +1,4 @@
-//! How a region is cut into cells, ledger and rings. Pure arithmetic, checked once; see [`Geometry`].
+//! How a region is cut into buffers, owner table and rings. Pure arithmetic, checked once; see [`Geometry`].
 
 use netvm_ring::{CapacityError, RingMemory, ring_bytes};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -11,11 +11,11 @@ const APART: u64 = 128;
 /// What a region shall hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
-    /// Number of cells.
-    pub cells: u32,
-    /// Bytes of a cell: headroom, packet and tailroom together. A multiple of 64 from 256 to 65,472.
+    /// Number of buffers.
+    pub buffers: u32,
+    /// Bytes of a buffer: headroom, packet and tailroom together. A multiple of 64 from 256 to 65,472.
     pub stride: u32,
-    /// Bytes left free before a received packet, for headers that an NF puts in front. At most half a cell.
+    /// Bytes left free before a received packet, for headers that an NF puts in front. At most half a buffer.
     pub headroom: u16,
     /// How many direct rings between NFs there is room for.
     pub rings: u16,
@@ -24,27 +24,27 @@ pub struct RegionSpec {
 }
 
 impl Default for RegionSpec {
-    /// 16,384 cells of 2 KiB (an Ethernet frame of 1,518 bytes with a headroom of 256), 256 direct rings of 512 slots.
+    /// 16,384 buffers of 2 KiB (an Ethernet frame of 1,518 bytes with a headroom of 256), 256 direct rings of 512 slots.
     fn default() -> Self {
-        Self { cells: 16_384, stride: 2048, headroom: 256, rings: 256, ring_capacity: 512 }
+        Self { buffers: 16_384, stride: 2048, headroom: 256, rings: 256, ring_capacity: 512 }
     }
 }
 
 /// A region that cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
-    /// No cells, or more than a descriptor can number.
-    #[error("a region of {0} cells: from 1 to 16777216 are possible")]
-    Cells(u32),
-    /// A cell size that is not possible.
-    #[error("cells of {0} bytes: a multiple of 64 from 256 to 65472 is possible")]
+    /// No buffers, or more than a descriptor can number.
+    #[error("a region of {0} buffers: from 1 to 16777216 are possible")]
+    Buffers(u32),
+    /// A buffer size that is not possible.
+    #[error("buffers of {0} bytes: a multiple of 64 from 256 to 65472 is possible")]
     Stride(u32),
-    /// More headroom than half of the cell.
-    #[error("a headroom of {headroom} bytes in cells of {stride}: at most half of a cell is possible")]
+    /// More headroom than half of the buffer.
+    #[error("a headroom of {headroom} bytes in buffers of {stride}: at most half of a buffer is possible")]
     Headroom {
         /// What was asked for.
         headroom: u16,
-        /// Bytes of a cell.
+        /// Bytes of a buffer.
         stride: u32,
     },
     /// A ring capacity that is not possible.
@@ -56,10 +56,10 @@ pub enum GeometryError {
 ///
 /// ```text
 ///  0              magic, layout version, label (for VMs, which see it as a PCI device: see `Kind`)
-///  4096           backpressure   one u64 per chain: bit s set while station s finds the chain's next ring full
-///  ledger_at      ledger         one byte per cell: the station that has it, 0 for the engine
+///  4096           backpressure   one u64 per chain: bit s set while NF thread s finds the chain's next ring full
+///  owner table_at      owner table         one byte per buffer: the NF thread that has it, 0 for the engine
 ///  rings_at       direct rings   rings x ring_stride
-///  cells_at       cells          cells x stride, from a 2 MiB boundary
+///  buffers_at       buffers          buffers x stride, from a 2 MiB boundary
 ///  bytes          end, a multiple of 2 MiB
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -67,15 +67,15 @@ pub enum GeometryError {
 pub struct Geometry {
     /// Size of the whole region.
     pub bytes: u64,
-    /// Start of the ledger.
-    pub ledger_at: u64,
+    /// Start of the owner table.
+    pub owner_table_at: u64,
     /// Start of the direct rings.
     pub rings_at: u64,
-    /// Start of cell 0.
-    pub cells_at: u64,
-    /// Number of cells.
-    pub cells: u32,
-    /// Bytes of a cell.
+    /// Start of buffer 0.
+    pub buffers_at: u64,
+    /// Number of buffers.
+    pub buffers: u32,
+    /// Bytes of a buffer.
     pub stride: u32,
     /// Number of direct rings.
     pub rings: u32,
@@ -96,9 +96,9 @@ impl Geometry {
     /// # Errors
     /// [`GeometryError`] names the value that is not possible and what is.
     pub fn new(spec: RegionSpec) -> Result<Self, GeometryError> {
-        let RegionSpec { cells, stride, headroom, rings, ring_capacity } = spec;
-        if cells == 0 || cells > 1 << 24 {
-            return Err(GeometryError::Cells(cells));
+        let RegionSpec { buffers, stride, headroom, rings, ring_capacity } = spec;
+        if buffers == 0 || buffers > 1 << 24 {
+            return Err(GeometryError::Buffers(buffers));
         }
         if !stride.is_multiple_of(64) || !(256..=65_472).contains(&stride) {
             return Err(GeometryError::Stride(stride));
@@ -108,16 +108,16 @@ impl Geometry {
         }
         RingMemory::check_capacity(ring_capacity)?;
         let ring_stride = (ring_bytes(ring_capacity) as u64).next_multiple_of(APART);
-        let ledger_at = Self::BACKPRESSURE_AT + (crate::MAX_CHAINS as u64 * 8).next_multiple_of(PAGE);
-        let rings_at = ledger_at + u64::from(cells).next_multiple_of(PAGE);
-        let cells_at = (rings_at + u64::from(rings) * ring_stride).next_multiple_of(HUGE_PAGE);
-        let bytes = (cells_at + u64::from(cells) * u64::from(stride)).next_multiple_of(HUGE_PAGE);
+        let owner_table_at = Self::BACKPRESSURE_AT + (crate::MAX_CHAINS as u64 * 8).next_multiple_of(PAGE);
+        let rings_at = owner_table_at + u64::from(buffers).next_multiple_of(PAGE);
+        let buffers_at = (rings_at + u64::from(rings) * ring_stride).next_multiple_of(HUGE_PAGE);
+        let bytes = (buffers_at + u64::from(buffers) * u64::from(stride)).next_multiple_of(HUGE_PAGE);
         Ok(Self {
             bytes,
-            ledger_at,
+            owner_table_at,
             rings_at,
-            cells_at,
-            cells,
+            buffers_at,
+            buffers,
             stride,
             rings: u32::from(rings),
             ring_capacity,
@@ -133,7 +133,7 @@ impl Geometry {
             return false;
         };
         let spec = RegionSpec {
-            cells: self.cells,
+            buffers: self.buffers,
             stride: self.stride,
             headroom,
             rings,
@@ -142,17 +142,17 @@ impl Geometry {
         Self::new(spec).as_ref() == Ok(self)
     }
 
-    /// Longest packet that a cell holds behind its headroom.
+    /// Longest packet that a buffer holds behind its headroom.
     #[must_use]
     pub const fn room(&self) -> u32 {
         self.stride - self.headroom
     }
 
-    /// Whether a descriptor's claim lies within one cell: cell, offset and length.
+    /// Whether a descriptor's claim lies within one buffer: buffer, offset and length.
     #[inline(always)]
     #[must_use]
-    pub const fn contains(&self, cell: u32, offset: u16, length: u16) -> bool {
-        cell < self.cells && offset as u32 + length as u32 <= self.stride
+    pub const fn contains(&self, buffer: u32, offset: u16, length: u16) -> bool {
+        buffer < self.buffers && offset as u32 + length as u32 <= self.stride
     }
 }
 
@@ -163,25 +163,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_follow_each_other_and_fit(cells in 1u32..100_000, stride in 4u32..1023, rings: u16, log in 1u32..12) {
-            let spec = RegionSpec { cells, stride: stride * 64, headroom: 128, rings, ring_capacity: 1 << log };
+        fn parts_follow_each_other_and_fit(buffers in 1u32..100_000, stride in 4u32..1023, rings: u16, log in 1u32..12) {
+            let spec = RegionSpec { buffers, stride: stride * 64, headroom: 128, rings, ring_capacity: 1 << log };
             let g = Geometry::new(spec).unwrap();
-            prop_assert!(Geometry::BACKPRESSURE_AT + 8 * crate::MAX_CHAINS as u64 <= g.ledger_at);
-            prop_assert!(g.ledger_at + u64::from(cells) <= g.rings_at);
-            prop_assert!(g.rings_at + u64::from(g.rings) * u64::from(g.ring_stride) <= g.cells_at);
-            prop_assert!(g.cells_at + u64::from(cells) * u64::from(g.stride) <= g.bytes);
+            prop_assert!(Geometry::BACKPRESSURE_AT + 8 * crate::MAX_CHAINS as u64 <= g.owner_table_at);
+            prop_assert!(g.owner_table_at + u64::from(buffers) <= g.rings_at);
+            prop_assert!(g.rings_at + u64::from(g.rings) * u64::from(g.ring_stride) <= g.buffers_at);
+            prop_assert!(g.buffers_at + u64::from(buffers) * u64::from(g.stride) <= g.bytes);
             prop_assert!(g.ring_stride as usize >= ring_bytes(1 << log));
-            prop_assert_eq!((g.rings_at % 128, g.cells_at % HUGE_PAGE, g.bytes % HUGE_PAGE), (0, 0, 0));
+            prop_assert_eq!((g.rings_at % 128, g.buffers_at % HUGE_PAGE, g.bytes % HUGE_PAGE), (0, 0, 0));
             prop_assert!(g.is_sound());
-            let (longer, fuller) = (Geometry { bytes: g.bytes + 1, ..g }, Geometry { cells: g.cells + 1_000_000, ..g });
+            let (longer, fuller) = (Geometry { bytes: g.bytes + 1, ..g }, Geometry { buffers: g.buffers + 1_000_000, ..g });
             prop_assert!(!longer.is_sound() && !fuller.is_sound());
         }
 
         #[test]
-        fn a_claim_within_a_cell_is_within_the_region(cell: u32, offset: u16, length: u16) {
-            let g = Geometry::new(RegionSpec { cells: 1000, ..RegionSpec::default() }).unwrap();
-            if g.contains(cell, offset, length) {
-                let start = g.cells_at + u64::from(cell) * u64::from(g.stride) + u64::from(offset);
+        fn a_claim_within_a_buffer_is_within_the_region(buffer: u32, offset: u16, length: u16) {
+            let g = Geometry::new(RegionSpec { buffers: 1000, ..RegionSpec::default() }).unwrap();
+            if g.contains(buffer, offset, length) {
+                let start = g.buffers_at + u64::from(buffer) * u64::from(g.stride) + u64::from(offset);
                 prop_assert!(start + u64::from(length) <= g.bytes);
             }
         }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn impossible_regions_are_refused() {
         let good = RegionSpec::default();
-        assert!(matches!(Geometry::new(RegionSpec { cells: 0, ..good }), Err(GeometryError::Cells(0))));
+        assert!(matches!(Geometry::new(RegionSpec { buffers: 0, ..good }), Err(GeometryError::Buffers(0))));
         assert!(matches!(
             Geometry::new(RegionSpec { stride: 2000, ..good }),
             Err(GeometryError::Stride(2000))

@@ -5,7 +5,7 @@
 //!
 //! | memory | one per | written by | holds |
 //! |---|---|---|---|
-//! | [`Region`] | trust group and NUMA node | engine and all NFs of the group | packets in equal cells, the ledger of their owners, direct rings between NFs, backpressure flags |
+//! | [`Region`] | trust group and NUMA node | engine and all NFs of the group | packets in equal buffers, the owner table of their owners, direct rings between NFs, backpressure flags |
 //! | [`TablePublisher`] / [`TableReader`] | trust group | engine (NFs can map it only for reading) | where each hop of each chain is, names of ports and roles |
 //! | [`Control`] | NF | engine and that NF | the NF's rings to and from the engine, its counters |
 //!
@@ -15,9 +15,9 @@
 pub mod clock;
 mod control;
 mod geometry;
-mod greeting;
 mod kind;
 mod map;
+mod ready_message;
 mod region;
 mod sticky;
 mod table;
@@ -27,9 +27,9 @@ pub use control::{
     MAX_THREADS, MAX_WORKERS, Notify, StandardCounter,
 };
 pub use geometry::{Geometry, GeometryError, RegionSpec};
-pub use greeting::Greeting;
 pub use kind::Kind;
 pub use map::{MapError, Mapping, PageKind, Pages};
+pub use ready_message::ReadyMessage;
 pub use region::{ENGINE, Region, RegionError};
 pub use sticky::Sticky;
 pub use table::{

@@ -37,7 +37,7 @@ pub enum PageKind {
 pub enum MapError {
     /// The machine has not enough memory free.
     #[error(
-        "{name}: {wanted_mib} MiB of packet memory wanted, {available_mib} MiB available: lower `cells` or free memory"
+        "{name}: {wanted_mib} MiB of packet memory wanted, {available_mib} MiB available: lower `buffers` or free memory"
     )]
     Memory {
         /// What the memory was for.

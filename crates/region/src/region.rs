@@ -9,7 +9,7 @@ use netvm_ring::RingMemory;
 use crate::kind::{self, Kind};
 use crate::{Geometry, MapError, Mapping, Pages, RegionSpec};
 
-/// The ledger's word for "the engine has it".
+/// The owner table's word for "the engine has it".
 pub const ENGINE: u8 = 0;
 
 /// A region, mapped by the engine or by an NF of its group. Laid out as [`Geometry`] says.
@@ -18,11 +18,11 @@ pub struct Region {
     mapping: Mapping,
     geometry: Geometry,
     // The two that the packet path uses, kept as addresses: within the mapping by the geometry's construction.
-    ledger: NonNull<AtomicU8>,
-    cells: NonNull<u8>,
+    owner_table: NonNull<AtomicU8>,
+    buffers: NonNull<u8>,
 }
 
-// SAFETY: ledger and backpressure are atomics; packet bytes are reached only by address, and whoever makes a reference
+// SAFETY: owner table and backpressure are atomics; packet bytes are reached only by address, and whoever makes a reference
 // of one answers for it.
 unsafe impl Send for Region {}
 // SAFETY: as above.
@@ -74,9 +74,9 @@ impl Region {
     }
 
     fn over(mapping: Mapping, geometry: Geometry) -> Self {
-        let ledger = mapping.at(geometry.ledger_at);
-        let cells = mapping.at(geometry.cells_at);
-        Self { mapping, geometry, ledger, cells }
+        let owner_table = mapping.at(geometry.owner_table_at);
+        let buffers = mapping.at(geometry.buffers_at);
+        Self { mapping, geometry, owner_table, buffers }
     }
 
     /// The layout.
@@ -92,45 +92,45 @@ impl Region {
         &self.mapping
     }
 
-    /// First byte of a cell.
+    /// First byte of a buffer.
     ///
     /// # Panics
-    /// In debug builds, for a cell number that is not below the number of cells.
+    /// In debug builds, for a buffer number that is not below the number of buffers.
     ///
     /// # Safety
-    /// `cell` is below the number of cells.
+    /// `buffer` is below the number of buffers.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn cell(&self, cell: u32) -> NonNull<u8> {
-        debug_assert!(cell < self.geometry.cells);
-        // SAFETY: the caller keeps `cell` in range, and the geometry keeps all cells within the mapping.
-        unsafe { self.cells.add(cell as usize * self.geometry.stride as usize) }
+    pub unsafe fn buffer(&self, buffer: u32) -> NonNull<u8> {
+        debug_assert!(buffer < self.geometry.buffers);
+        // SAFETY: the caller keeps `buffer` in range, and the geometry keeps all buffers within the mapping.
+        unsafe { self.buffers.add(buffer as usize * self.geometry.stride as usize) }
     }
 
-    /// Writes who has a cell. Cells out of range are nobody's, and ignored.
+    /// Writes who has a buffer. Buffers out of range are nobody's, and ignored.
     #[inline(always)]
-    pub fn set_owner(&self, cell: u32, station: u8) {
-        if let Some(byte) = self.ledger().get(cell as usize) {
-            byte.store(station, Ordering::Relaxed);
+    pub fn set_owner(&self, buffer: u32, nf_thread: u8) {
+        if let Some(byte) = self.owner_table().get(buffer as usize) {
+            byte.store(nf_thread, Ordering::Relaxed);
         }
     }
 
-    /// Who has a cell, by what the last holder wrote.
+    /// Who has a buffer, by what the last holder wrote.
     #[inline(always)]
     #[must_use]
-    pub fn owner(&self, cell: u32) -> Option<u8> {
-        self.ledger().get(cell as usize).map(|byte| byte.load(Ordering::Relaxed))
+    pub fn owner(&self, buffer: u32) -> Option<u8> {
+        self.owner_table().get(buffer as usize).map(|byte| byte.load(Ordering::Relaxed))
     }
 
-    /// The ledger, a byte for each cell: who has it. All NFs of the group may write anything here at any time.
+    /// The owner table, a byte for each buffer: who has it. All NFs of the group may write anything here at any time.
     #[inline(always)]
     #[must_use]
-    pub const fn ledger(&self) -> &[AtomicU8] {
-        // SAFETY: the ledger has a byte for each cell, within the mapping; it is only ever used as atomics.
-        unsafe { std::slice::from_raw_parts(self.ledger.as_ptr(), self.geometry.cells as usize) }
+    pub const fn owner_table(&self) -> &[AtomicU8] {
+        // SAFETY: the owner table has a byte for each buffer, within the mapping; it is only ever used as atomics.
+        unsafe { std::slice::from_raw_parts(self.owner_table.as_ptr(), self.geometry.buffers as usize) }
     }
 
-    /// The chain's backpressure word: bit `s` is set while station `s` finds the ring after it full.
+    /// The chain's backpressure word: bit `s` is set while NF thread `s` finds the ring after it full.
     #[inline]
     #[must_use]
     pub fn backpressure(&self, chain: u16) -> &AtomicU64 {
@@ -165,11 +165,11 @@ mod tests {
     use netvm_ring::Descriptor;
 
     fn small() -> RegionSpec {
-        RegionSpec { cells: 100, stride: 2048, headroom: 128, rings: 3, ring_capacity: 8 }
+        RegionSpec { buffers: 100, stride: 2048, headroom: 128, rings: 3, ring_capacity: 8 }
     }
 
     #[test]
-    fn both_sides_see_the_same_cells_ledger_and_rings() {
+    fn both_sides_see_the_same_buffers_owner_table_and_rings() {
         let engine = Region::create("region-test", small(), Pages::Normal, None).unwrap();
         let fd = engine.as_fd().try_clone_to_owned().unwrap();
         let nf = Region::open("region-test", fd, *engine.geometry()).unwrap();
@@ -178,10 +178,10 @@ mod tests {
         assert_eq!((engine.owner(99), engine.owner(98), engine.owner(100)), (Some(7), Some(ENGINE), None));
         nf.backpressure(255).store(1 << 7, Ordering::Relaxed);
         assert_eq!(engine.backpressure(255).load(Ordering::Relaxed), 1 << 7);
-        // SAFETY: cell 99 exists on both sides; only this thread uses it.
+        // SAFETY: buffer 99 exists on both sides; only this thread uses it.
         unsafe {
-            nf.cell(99).write_volatile(42);
-            assert_eq!(engine.cell(99).read_volatile(), 42);
+            nf.buffer(99).write_volatile(42);
+            assert_eq!(engine.buffer(99).read_volatile(), 42);
         }
         assert!(engine.ring(3).is_none());
         let (here, there) = (engine.ring(2).unwrap(), nf.ring(2).unwrap());
@@ -197,7 +197,7 @@ mod tests {
     fn another_geometry_is_refused() {
         let engine = Region::create("region-test", small(), Pages::Normal, None).unwrap();
         let fd = engine.as_fd().try_clone_to_owned().unwrap();
-        let wrong = Geometry { cells_at: 0, ..*engine.geometry() };
+        let wrong = Geometry { buffers_at: 0, ..*engine.geometry() };
         assert!(Region::open("region-test", fd, wrong).is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::{MapError, Mapping, Pages};
 pub const MAX_CHAINS: usize = 256;
 /// Hops that a chain can have.
 pub const MAX_HOPS: usize = 16;
-/// Stations (NF threads) that a trust group can have, and one more: station 0 is the engine.
+/// Stations (NF threads) that a trust group can have, and one more: NF thread 0 is the engine.
 pub const MAX_STATIONS: usize = 64;
 /// Replicas that a hop chooses from.
 pub const MAX_REPLICAS: usize = 8;
@@ -35,15 +35,15 @@ pub const NAME_BYTES: usize = 32;
 pub enum DestinationKind {
     /// Give it to the engine: end of the chain, another trust group, or a case that the engine settles.
     Engine = 0,
-    /// Give it to one of the stations.
-    Stations = 1,
+    /// Give it to one of the NF threads.
+    NfThreads = 1,
 }
 
 /// How one of several replicas is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Balance {
-    /// The station whose ring from here holds the fewest packets.
+    /// The NF thread whose ring from here holds the fewest packets.
     #[default]
     LeastOccupied = 0,
     /// By the flow's hash: a flow stays with its replica while the set of replicas stays.
@@ -61,36 +61,36 @@ pub struct Destination {
     pub hop: u8,
     balance: u8,
     count: u8,
-    stations: [u8; MAX_REPLICAS],
+    nf_threads: [u8; MAX_REPLICAS],
 }
 
 impl Destination {
     /// To the engine, as of `hop`.
     #[must_use]
     pub const fn engine(hop: u8) -> Self {
-        Self { kind: DestinationKind::Engine as u8, hop, balance: 0, count: 0, stations: [0; MAX_REPLICAS] }
+        Self { kind: DestinationKind::Engine as u8, hop, balance: 0, count: 0, nf_threads: [0; MAX_REPLICAS] }
     }
 
-    /// To one of `stations` (at most [`MAX_REPLICAS`] are used), which are at `hop`; to the engine when there are none.
+    /// To one of `nf_threads` (at most [`MAX_REPLICAS`] are used), which are at `hop`; to the engine when there are none.
     #[must_use]
-    pub fn stations(hop: u8, balance: Balance, stations: &[u8]) -> Self {
+    pub fn nf_threads(hop: u8, balance: Balance, nf_threads: &[u8]) -> Self {
         let mut this = Self::engine(hop);
-        for (slot, station) in this.stations.iter_mut().zip(stations) {
-            *slot = *station % MAX_STATIONS as u8;
+        for (slot, nf_thread) in this.nf_threads.iter_mut().zip(nf_threads) {
+            *slot = *nf_thread % MAX_STATIONS as u8;
             this.count += 1;
         }
         if this.count > 0 {
-            (this.kind, this.balance) = (DestinationKind::Stations as u8, balance as u8);
+            (this.kind, this.balance) = (DestinationKind::NfThreads as u8, balance as u8);
         }
         this
     }
 
-    /// The stations to choose from; empty means the engine.
+    /// The NF threads to choose from; empty means the engine.
     #[inline]
     #[must_use]
     pub fn replicas(&self) -> &[u8] {
-        if self.kind == DestinationKind::Stations as u8 {
-            self.stations.get(..usize::from(self.count)).unwrap_or(&[])
+        if self.kind == DestinationKind::NfThreads as u8 {
+            self.nf_threads.get(..usize::from(self.count)).unwrap_or(&[])
         } else {
             &[]
         }
@@ -108,7 +108,7 @@ impl Destination {
     }
 }
 
-/// Which direct ring leads from one station to another; `PRESENT` is zero where there is none.
+/// Which direct ring leads from one NF thread to another; `PRESENT` is zero where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RingRef {
@@ -168,13 +168,13 @@ pub struct Table {
     pub hop_roles: [[u16; MAX_HOPS]; MAX_CHAINS],
     /// For each role, where packets go that an NF sends to it.
     pub roles: [Destination; MAX_ROLES],
-    /// 1 while the direct rings of the group form a loop: then a station that waits for room in one must not wait for
+    /// 1 while the direct rings of the group form a loop: then an NF thread that waits for room in one must not wait for
     /// ever, as the next may be waiting for it.
     pub looped: u64,
     /// Stations that wake nobody (NFs in VMs that poll), a bit each: who reads a ring that one of them writes to must look
     /// by itself now and then.
     pub silent: u64,
-    /// For each producing and each consuming station, the ring between them.
+    /// For each producing and each consuming NF thread, the ring between them.
     pub rings: [[RingRef; MAX_STATIONS]; MAX_STATIONS],
     /// Names of the ports.
     pub ports: [Name; MAX_PORTS],
@@ -200,7 +200,7 @@ impl Table {
     }
 
     /// Where a packet goes that is sent to `role` from `hop` of `chain`: to the next hop of the chain with that role if
-    /// there is one, else to the role's stations, keeping its hop, so that "next" after the detour is what it was.
+    /// there is one, else to the role's NF threads, keeping its hop, so that "next" after the detour is what it was.
     #[inline]
     #[must_use]
     pub fn role(&self, chain: u16, hop: u8, role: u16) -> Destination {
@@ -514,16 +514,16 @@ mod tests {
     fn destinations() {
         let mut table = Table::new_boxed();
         assert_eq!(table.hop(9, 3), Destination { hop: 0, ..Destination::engine(3) });
-        table.hops[2][1] = Destination::stations(1, Balance::FlowHash, &[4, 5]);
-        table.hops[2][3] = Destination::stations(3, Balance::LeastOccupied, &[6]);
+        table.hops[2][1] = Destination::nf_threads(1, Balance::FlowHash, &[4, 5]);
+        table.hops[2][3] = Destination::nf_threads(3, Balance::LeastOccupied, &[6]);
         table.hop_roles[2][1] = 10;
         table.hop_roles[2][3] = 9;
-        table.roles[9] = Destination::stations(0, Balance::LeastOccupied, &[7]);
+        table.roles[9] = Destination::nf_threads(0, Balance::LeastOccupied, &[7]);
         assert_eq!((table.hop(2, 1).replicas(), table.hop(2, 1).balance()), (&[4, 5][..], Balance::FlowHash));
         assert_eq!(table.role(2, 0, 9), table.hop(2, 1), "a role that the chain has later is a jump to it");
         assert_eq!(
             table.role(2, 1, 9),
-            Destination::stations(1, Balance::LeastOccupied, &[7]),
+            Destination::nf_threads(1, Balance::LeastOccupied, &[7]),
             "a detour keeps the hop"
         );
         assert!(table.role(2, 0, u16::MAX).replicas().is_empty());

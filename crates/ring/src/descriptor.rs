@@ -1,7 +1,7 @@
 //! The 16 bytes that stand for one packet in a ring.
 //!
 //! ```text
-//!  low word   0..31  cell      31  lap (the ring's own)     32..48  offset      48..64  length
+//!  low word   0..31  buffer      31  lap (the ring's own)     32..48  offset      48..64  length
 //!  high word  0..16  chain     16..24  hop   24..32  action 32..48  argument    48..56  worker   56..64  hash
 //! ```
 
@@ -44,16 +44,16 @@ impl Action {
     }
 }
 
-/// Where a packet's bytes are: in which cell, from where, how many. The low word of its [`Descriptor`].
+/// Where a packet's bytes are: in which buffer, from where, how many. The low word of its [`Descriptor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Span(u64);
 
 impl Span {
-    /// `length` bytes at `offset` in `cell`.
+    /// `length` bytes at `offset` in `buffer`.
     #[inline(always)]
     #[must_use]
-    pub const fn new(cell: u32, offset: u16, length: u16) -> Self {
-        Self((cell as u64 & CELL) | (offset as u64) << 32 | (length as u64) << 48)
+    pub const fn new(buffer: u32, offset: u16, length: u16) -> Self {
+        Self((buffer as u64 & BUFFER) | (offset as u64) << 32 | (length as u64) << 48)
     }
 
     /// Bits in which the low word of a slot says something else.
@@ -62,14 +62,14 @@ impl Span {
         (self.0 ^ low) & !LAP
     }
 
-    /// Number of the cell that holds the packet.
+    /// Number of the buffer that holds the packet.
     #[inline(always)]
     #[must_use]
-    pub const fn cell(self) -> u32 {
-        (self.0 & CELL) as u32
+    pub const fn buffer(self) -> u32 {
+        (self.0 & BUFFER) as u32
     }
 
-    /// First byte of the packet, counted from the start of its cell.
+    /// First byte of the packet, counted from the start of its buffer.
     #[inline(always)]
     #[must_use]
     pub const fn offset(self) -> u16 {
@@ -84,7 +84,7 @@ impl Span {
     }
 }
 
-/// One packet: where its bytes are (cell, offset, length), where it is on its way (chain, hop, worker), and what is to
+/// One packet: where its bytes are (buffer, offset, length), where it is on its way (chain, hop, worker), and what is to
 /// become of it (action, argument).
 ///
 /// Kept as the two words that go through the ring. Every field is a claim of whoever wrote it: bounds are checked by
@@ -97,17 +97,17 @@ pub struct Descriptor {
 
 /// Bit of the low word that belongs to the ring.
 pub(crate) const LAP: u64 = 1 << 31;
-const CELL: u64 = LAP - 1;
+const BUFFER: u64 = LAP - 1;
 
 impl Descriptor {
-    /// The largest cell number that a descriptor can carry.
-    pub const MAX_CELL: u32 = CELL as u32;
+    /// The largest buffer number that a descriptor can carry.
+    pub const MAX_BUFFER: u32 = BUFFER as u32;
 
-    /// A descriptor of `length` bytes at `offset` in `cell`, on its way to nowhere yet.
+    /// A descriptor of `length` bytes at `offset` in `buffer`, on its way to nowhere yet.
     #[inline]
     #[must_use]
-    pub const fn new(cell: u32, offset: u16, length: u16) -> Self {
-        Self::of(Span::new(cell, offset, length))
+    pub const fn new(buffer: u32, offset: u16, length: u16) -> Self {
+        Self::of(Span::new(buffer, offset, length))
     }
 
     /// A descriptor of the packet that is there, on its way to nowhere yet.
@@ -141,21 +141,21 @@ impl Descriptor {
         }
     }
 
-    /// The word that takes back what its writer told `worker` of whole flows. Its cell is one that no region has.
+    /// The word that takes back what its writer told `worker` of whole flows. Its buffer is one that no region has.
     #[inline]
     #[must_use]
     pub const fn withdrawal(worker: u8) -> Self {
-        Self::new(Self::MAX_CELL, 0, 0).on_path(0, 0, 0, worker).with_action(Action::Withdraw, 0)
+        Self::new(Self::MAX_BUFFER, 0, 0).on_path(0, 0, 0, worker).with_action(Action::Withdraw, 0)
     }
 
-    /// Number of the cell that holds the packet.
+    /// Number of the buffer that holds the packet.
     #[inline]
     #[must_use]
-    pub const fn cell(self) -> u32 {
-        self.span().cell()
+    pub const fn buffer(self) -> u32 {
+        self.span().buffer()
     }
 
-    /// First byte of the packet, counted from the start of its cell.
+    /// First byte of the packet, counted from the start of its buffer.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> u16 {
@@ -211,7 +211,7 @@ impl Descriptor {
         (self.high >> 56) as u8
     }
 
-    /// The same packet with its bytes at another place of the cell.
+    /// The same packet with its bytes at another place of the buffer.
     #[inline]
     #[must_use]
     pub const fn with_span(self, offset: u16, length: u16) -> Self {
@@ -307,7 +307,7 @@ impl CommonBits {
 impl core::fmt::Debug for Descriptor {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Descriptor")
-            .field("cell", &self.cell())
+            .field("buffer", &self.buffer())
             .field("offset", &self.offset())
             .field("length", &self.length())
             .field("chain", &self.chain())
@@ -328,16 +328,16 @@ mod tests {
     proptest! {
         #[test]
         fn every_field_keeps_its_value(
-            cell in 0..=Descriptor::MAX_CELL, offset: u16, length: u16, chain: u16, hop: u8, argument: u16,
+            buffer in 0..=Descriptor::MAX_BUFFER, offset: u16, length: u16, chain: u16, hop: u8, argument: u16,
             worker: u8, hash: u8, port: u16, span: (u16, u16), raw: u8,
         ) {
-            let d = Descriptor::new(cell, offset, length).on_path(chain, hop, argument, worker).with_hash(hash);
-            prop_assert_eq!((d.cell(), d.offset(), d.length()), (cell, offset, length));
+            let d = Descriptor::new(buffer, offset, length).on_path(chain, hop, argument, worker).with_hash(hash);
+            prop_assert_eq!((d.buffer(), d.offset(), d.length()), (buffer, offset, length));
             prop_assert_eq!((d.chain(), d.hop(), d.argument()), (chain, hop, argument));
             prop_assert_eq!((d.worker(), d.hash(), d.action()), (worker, hash, Action::Next as u8));
             let sent = d.with_action(Action::Port, port).with_span(span.0, span.1).with_hop(hop.wrapping_add(1));
             prop_assert_eq!((sent.action(), sent.argument()), (Action::Port as u8, port));
-            prop_assert_eq!((sent.cell(), sent.offset(), sent.length()), (cell, span.0, span.1));
+            prop_assert_eq!((sent.buffer(), sent.offset(), sent.length()), (buffer, span.0, span.1));
             prop_assert_eq!((sent.chain(), sent.hop()), (chain, hop.wrapping_add(1)));
             prop_assert_eq!((sent.worker(), sent.hash()), (worker, hash));
             prop_assert_eq!(sent.with_raw_action(raw).action(), raw);
@@ -356,7 +356,7 @@ mod tests {
         fn a_withdrawal_names_no_packet(worker: u8) {
             let word = Descriptor::withdrawal(worker);
             prop_assert_eq!(Action::from_raw(word.action()), Some(Action::Withdraw));
-            prop_assert_eq!((word.cell(), word.worker()), (Descriptor::MAX_CELL, worker));
+            prop_assert_eq!((word.buffer(), word.worker()), (Descriptor::MAX_BUFFER, worker));
         }
     }
 }

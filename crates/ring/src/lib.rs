@@ -15,7 +15,7 @@
 //!             high words      the same again
 //! ```
 //!
-//! Indexes run freely through `u32`. Bit 31 of a slot's cell is its lap bit: it differs between one lap of the ring and
+//! Indexes run freely through `u32`. Bit 31 of a slot's buffer is its lap bit: it differs between one lap of the ring and
 //! the next, and from zeroed memory, so that slots which a producer wrote but did not live to publish can be told
 //! from those of the lap before ([`RingMemory::unpublished`]).
 

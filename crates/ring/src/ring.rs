@@ -375,7 +375,7 @@ mod tests {
     }
 
     fn numbered(n: u32) -> Descriptor {
-        Descriptor::new(n & Descriptor::MAX_CELL, n as u16, (n >> 3) as u16).on_path(n as u16, 1, 2, 3)
+        Descriptor::new(n & Descriptor::MAX_BUFFER, n as u16, (n >> 3) as u16).on_path(n as u16, 1, 2, 3)
     }
 
     proptest! {

@@ -69,7 +69,7 @@ fn scribble(mut state: u64) -> std::io::Result<()> {
     };
     loop {
         let memory = &memories[random() as usize % memories.len()];
-        // Half of the words near the start, where headers, ledgers and rings are.
+        // Half of the words near the start, where headers, owner tables and rings are.
         let within = if random() % 2 == 0 { memory.words.min(1 << 17) } else { memory.words };
         let word = &memory.words()[random() as usize % within];
         match random() % 4 {

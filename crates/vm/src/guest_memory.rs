@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In the order of the devices there is no meaning: the guest tells them apart by what they hold. A VM with a doorbell has
-//! its control memory in an `ivshmem-doorbell` device, whose registers wake workers and stations on the host; the host wakes
+//! its control memory in an `ivshmem-doorbell` device, whose registers wake workers and NF threads on the host; the host wakes
 //! the VM by a serial port.
 
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ pub(crate) const ONE_LIFE: [&str; 2] = ["-action", "reboot=shutdown,panic=shutdo
 #[derive(Debug)]
 pub struct GuestMemory {
     memories: Vec<Memory>,
-    bell: Option<Server>,
+    eventfd: Option<Server>,
     /// QEMU's end of the line by which the VM is woken.
     line: Option<OwnedFd>,
 }
@@ -51,29 +51,29 @@ impl GuestMemory {
             let bytes = fstat(fd)?.st_size as u64;
             Ok::<_, io::Error>(Memory { name, fd: fd.try_clone_to_owned()?, bytes, read_only })
         };
-        let (mut memories, mut bell, mut line) = (Vec::new(), None, None);
+        let (mut memories, mut eventfd, mut line) = (Vec::new(), None, None);
         match notify {
             Notify::Poll => memories.push(memory("netvm-control".to_owned(), fds.control, false)?),
             Notify::Doorbell => {
-                let vectors: Vec<_> = fds.workers.iter().chain(&fds.stations).copied().collect();
-                bell = Some(serve(fds.control, &vectors)?);
-                line = Some(wake_line::start(&own_stations(fds)?)?);
+                let vectors: Vec<_> = fds.workers.iter().chain(&fds.nf_threads).copied().collect();
+                eventfd = Some(serve(fds.control, &vectors)?);
+                line = Some(wake_line::start(&own_nf_threads(fds)?)?);
             }
         }
         memories.push(memory("netvm-table".to_owned(), fds.table, true)?);
         for (number, region) in fds.regions.iter().enumerate() {
             memories.push(memory(format!("netvm-region{number}"), *region, false)?);
         }
-        Ok(Self { memories, bell, line })
+        Ok(Self { memories, eventfd, line })
     }
 
     /// QEMU's arguments for a QEMU that inherits [`GuestMemory::descriptors`] under their numbers.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::<OsString>::new();
-        if let Some(Server { client, vectors, .. }) = &self.bell {
-            let chardev = format!("socket,id=netvm-bell,fd={}", client.as_raw_fd());
-            let device = format!("ivshmem-doorbell,chardev=netvm-bell,vectors={vectors}");
+        if let Some(Server { client, vectors, .. }) = &self.eventfd {
+            let chardev = format!("socket,id=netvm-notify,fd={}", client.as_raw_fd());
+            let device = format!("ivshmem-doorbell,chardev=netvm-notify,vectors={vectors}");
             arguments.extend(["-chardev".into(), chardev.into(), "-device".into(), device.into()]);
         }
         if let Some(line) = &self.line {
@@ -96,20 +96,21 @@ impl GuestMemory {
 
     /// The descriptors that QEMU must inherit.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let bell = self.bell.iter().flat_map(|bell| [bell.client.as_fd(), bell.server.as_fd()]);
+        let eventfd =
+            self.eventfd.iter().flat_map(|eventfd| [eventfd.client.as_fd(), eventfd.server.as_fd()]);
         let line = self.line.iter().map(AsFd::as_fd);
-        self.memories.iter().map(|memory| memory.fd.as_fd()).chain(bell).chain(line)
+        self.memories.iter().map(|memory| memory.fd.as_fd()).chain(eventfd).chain(line)
     }
 }
 
 /// What wakes each thread of the NF.
-pub(crate) fn own_stations<'a>(fds: &Fds<BorrowedFd<'a>>) -> io::Result<Vec<BorrowedFd<'a>>> {
+pub(crate) fn own_nf_threads<'a>(fds: &Fds<BorrowedFd<'a>>) -> io::Result<Vec<BorrowedFd<'a>>> {
     let control = Control::open(fds.control.try_clone_to_owned()?).map_err(io::Error::other)?;
     let header = control.header();
-    let stations = header.stations.iter().take(usize::from(header.threads));
-    stations
-        .map(|station| {
-            fds.stations.get(usize::from(*station)).copied().ok_or(io::ErrorKind::InvalidInput.into())
+    let nf_threads = header.nf_threads.iter().take(usize::from(header.threads));
+    nf_threads
+        .map(|nf_thread| {
+            fds.nf_threads.get(usize::from(*nf_thread)).copied().ok_or(io::ErrorKind::InvalidInput.into())
         })
         .collect()
 }
@@ -128,7 +129,7 @@ mod tests {
             table: table.as_fd(),
             regions: vec![region.as_fd()],
             workers: Vec::new(),
-            stations: Vec::new(),
+            nf_threads: Vec::new(),
         };
         let memory = GuestMemory::new(&fds, Notify::Poll).unwrap();
         assert_eq!(memory.descriptors().count(), 3);
@@ -153,7 +154,7 @@ mod tests {
             group: 0,
             role: 0,
             ring_capacity: 8,
-            stations: vec![1],
+            nf_threads: vec![1],
             worker_regions: vec![0],
             geometries: vec![geometry],
         };
@@ -166,14 +167,14 @@ mod tests {
             table: table.as_fd(),
             regions: Vec::new(),
             workers: vec![events[0].as_fd()],
-            stations: vec![events[1].as_fd(), events[2].as_fd()],
+            nf_threads: vec![events[1].as_fd(), events[2].as_fd()],
         };
         let memory = GuestMemory::new(&fds, Notify::Doorbell).unwrap();
         assert_eq!(memory.descriptors().count(), 4);
         let arguments: Vec<_> =
             memory.arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let text = arguments.join(" ");
-        assert!(text.contains("ivshmem-doorbell,chardev=netvm-bell,vectors=3"), "{text}");
+        assert!(text.contains("ivshmem-doorbell,chardev=netvm-notify,vectors=3"), "{text}");
         assert!(text.contains("isa-serial,chardev=netvm-wake,index=1") && !text.contains("netvm-control"));
     }
 }

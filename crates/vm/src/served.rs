@@ -3,7 +3,7 @@
 //! a file by which anybody could open, or shorten, it.
 //!
 //! ```text
-//!  control.sock ─▶ ivshmem-doorbell   control memory, and the eventfds of workers and stations
+//!  control.sock ─▶ ivshmem-doorbell   control memory, and the eventfds of workers and NF threads
 //!  table.sock   ─▶ ivshmem-doorbell   the VM's own copy of the next-hop table, as QEMU maps it for writing
 //!  region0.sock ─▶ ivshmem-doorbell   the region on each node
 //!  wake.sock    ─▶ isa-serial         wake-ups of the guest, if it does not poll
@@ -19,7 +19,7 @@ use netvm_attach::Fds;
 use netvm_region::Notify;
 
 use crate::doorbell;
-use crate::guest_memory::{ONE_LIFE, own_stations};
+use crate::guest_memory::{ONE_LIFE, own_nf_threads};
 use crate::libvirt::escape_path;
 use crate::machine::comma_path;
 use crate::wake_line;
@@ -63,7 +63,7 @@ pub struct NfDevices {
     pub folder: PathBuf,
     /// Regions of the trust group.
     pub regions: u8,
-    /// Workers and stations that the guest can wake.
+    /// Workers and NF threads that the guest can wake.
     pub vectors: usize,
     /// How the guest wakes others; one that does not poll is woken, too.
     pub notify: Notify,
@@ -134,7 +134,7 @@ pub struct ServedMemory {
     /// Whom the guest can wake; empty when it polls.
     vectors: Vec<OwnedFd>,
     /// What wakes each of its threads.
-    stations: Vec<OwnedFd>,
+    nf_threads: Vec<OwnedFd>,
 }
 
 impl ServedMemory {
@@ -144,16 +144,16 @@ impl ServedMemory {
     /// # Errors
     /// The kernel's, when there are no more descriptors.
     pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: Notify) -> io::Result<Self> {
-        let (vectors, stations) = match notify {
+        let (vectors, nf_threads) = match notify {
             Notify::Poll => (Vec::new(), Vec::new()),
-            Notify::Doorbell => ([&fds.workers[..], &fds.stations].concat(), own_stations(fds)?),
+            Notify::Doorbell => ([&fds.workers[..], &fds.nf_threads].concat(), own_nf_threads(fds)?),
         };
         Ok(Self {
             control: fds.control.try_clone_to_owned()?,
             table: fds.table.try_clone_to_owned()?,
             regions: duplicates(&fds.regions)?,
             vectors: duplicates(&vectors)?,
-            stations: duplicates(&stations)?,
+            nf_threads: duplicates(&nf_threads)?,
         })
     }
 
@@ -181,8 +181,8 @@ impl ServedMemory {
                 self.regions.get(usize::from(number)).ok_or(io::ErrorKind::NotFound)?
             }
             NfSocket::Wake => {
-                let stations: Vec<_> = self.stations.iter().map(AsFd::as_fd).collect();
-                return wake_line::start_on(connection.try_clone_to_owned()?, &stations);
+                let nf_threads: Vec<_> = self.nf_threads.iter().map(AsFd::as_fd).collect();
+                return wake_line::start_on(connection.try_clone_to_owned()?, &nf_threads);
             }
         };
         doorbell::tell(connection, memory.as_fd(), &[])

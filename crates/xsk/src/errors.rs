@@ -112,10 +112,10 @@ pub enum QueueError {
         /// The number of queues.
         queues: u32,
     },
-    /// Packets of the interface do not fit in a cell.
+    /// Packets of the interface do not fit in a buffer.
     #[error(
-        "{interface} has an MTU of {mtu}, its frames up to {frame} bytes with a VLAN tag; cells of {stride} bytes take \
-         {room}: lower the MTU (`ip link set dev {interface} mtu {largest}`), or make the cells larger (up to a page), \
+        "{interface} has an MTU of {mtu}, its frames up to {frame} bytes with a VLAN tag; buffers of {stride} bytes take \
+         {room}: lower the MTU (`ip link set dev {interface} mtu {largest}`), or make the buffers larger (up to a page), \
          or use af_packet"
     )]
     Mtu {
@@ -125,9 +125,9 @@ pub enum QueueError {
         mtu: u32,
         /// Bytes of its longest frame.
         frame: u32,
-        /// Bytes of a cell.
+        /// Bytes of a buffer.
         stride: u32,
-        /// Bytes of a cell behind the headroom.
+        /// Bytes of a buffer behind the headroom.
         room: u32,
         /// The largest MTU that fits.
         largest: u32,
@@ -151,15 +151,15 @@ pub enum QueueError {
         /// The interface.
         interface: String,
     },
-    /// Cells that need unaligned mode, which the kernel does not have.
+    /// Buffers that need unaligned mode, which the kernel does not have.
     #[error(
-        "{interface}: this kernel ({release}) takes cells of {stride} bytes at this place in no mode: use cells of 2048 \
+        "{interface}: this kernel ({release}) takes buffers of {stride} bytes at this place in no mode: use buffers of 2048 \
          or 4096 bytes, the first one on a multiple of that"
     )]
-    Cells {
+    Buffers {
         /// The interface.
         interface: String,
-        /// Bytes of a cell.
+        /// Bytes of a buffer.
         stride: u32,
         /// Version of the kernel.
         release: String,
@@ -229,7 +229,7 @@ pub enum KickError {
     /// The interface is down. The socket stays good: retry when it is up again.
     #[error("the interface is down: frames wait in the ring until it is up")]
     Down,
-    /// The interface was removed. Close the socket; it gives back all cells.
+    /// The interface was removed. Close the socket; it gives back all buffers.
     #[error("the interface is gone: close the socket")]
     Gone,
     /// Any other error.

@@ -205,7 +205,7 @@ impl Interface {
             }
             Some(libc::EFAULT) if step == REGISTER => QueueError::NotMapped { interface },
             Some(libc::EINVAL) if step == REGISTER => {
-                QueueError::Cells { interface, stride: umem.stride(), release: release() }
+                QueueError::Buffers { interface, stride: umem.stride(), release: release() }
             }
             _ => QueueError::System { interface, queue, step, source },
         }

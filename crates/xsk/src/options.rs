@@ -14,7 +14,7 @@ pub enum Mode {
     Generic,
 }
 
-/// Whether the kernel may copy packets between the cells and buffers of its own.
+/// Whether the kernel may copy packets between the buffers and buffers of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
     /// No copy with drivers that can do without ([`crate::Xsk::zero_copy`] says which it is).
@@ -29,13 +29,13 @@ pub enum CopyMode {
 /// Entries of the four rings of a socket, each a power of two up to 65,536.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSizes {
-    /// Cells that wait to be received into.
+    /// Buffers that wait to be received into.
     pub fill: u32,
     /// Frames received that wait for the worker.
     pub rx: u32,
     /// Frames that wait for the kernel.
     pub tx: u32,
-    /// Cells sent that wait for the worker; as many frames can be under way.
+    /// Buffers sent that wait for the worker; as many frames can be under way.
     pub completion: u32,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! After `close` the kernel gives up a socket's queue and memory later, in a work item that needs the RTNL lock, and
 //! only once every frame that was sent has been freed by whoever received it. Until then a driver that copies nothing
-//! still has the addresses of our cells and may write into them. Nothing reports that moment. But the kernel refuses to
+//! still has the addresses of our buffers and may write into them. Nothing reports that moment. But the kernel refuses to
 //! bind a second socket to a queue until then: so a socket of its own, made ready beforehand with one page of memory,
 //! tries to bind to the queue, and when it can, the queue was free.
 
@@ -61,37 +61,37 @@ impl Probe {
         }
     }
 
-    /// Waits for the queue to be free, then gives the cells out.
-    pub(crate) fn wait(self, interface: String, cells: Vec<u32>) -> Result<Vec<u32>, StillHeld> {
+    /// Waits for the queue to be free, then gives the buffers out.
+    pub(crate) fn wait(self, interface: String, buffers: Vec<u32>) -> Result<Vec<u32>, StillHeld> {
         let queue = self.queue;
-        StillHeld { interface, queue, cells, reason: None, probe: self }.wait(PATIENCE)
+        StillHeld { interface, queue, buffers, reason: None, probe: self }.wait(PATIENCE)
     }
 }
 
-/// A closed socket whose cells the kernel has not let go of. They must not be used yet.
+/// A closed socket whose buffers the kernel has not let go of. They must not be used yet.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "queue {queue} of {interface} was closed, but the kernel still holds {} cells{}: frames it sent are still queued \
+    "queue {queue} of {interface} was closed, but the kernel still holds {} buffers{}: frames it sent are still queued \
      somewhere, or a forked process has a copy of the socket: wait again",
-    cells.len(),
+    buffers.len(),
     reason.as_ref().map(|e| format!(" ({e})")).unwrap_or_default()
 )]
 pub struct StillHeld {
     interface: String,
     queue: u32,
-    cells: Vec<u32>,
+    buffers: Vec<u32>,
     reason: Option<io::Error>,
     probe: Probe,
 }
 
 impl StillHeld {
-    /// How many cells are held.
+    /// How many buffers are held.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.cells.len()
+        self.buffers.len()
     }
 
-    /// Waits for up to `patience` and returns the cells.
+    /// Waits for up to `patience` and returns the buffers.
     ///
     /// # Errors
     /// Itself, when the kernel still holds them after that.
@@ -100,7 +100,7 @@ impl StillHeld {
         let mut pause = Duration::from_micros(100);
         loop {
             match self.probe.is_free() {
-                Ok(true) => return Ok(self.cells),
+                Ok(true) => return Ok(self.buffers),
                 Ok(false) => self.reason = None,
                 Err(e) => self.reason = Some(e),
             }

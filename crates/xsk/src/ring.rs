@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!             producer   consumer   entries
-//! fill        we         kernel     u64 address of a free cell
+//! fill        we         kernel     u64 address of a free buffer
 //! rx          kernel     we         xdp_desc: address, length
 //! tx          we         kernel     xdp_desc: address, length
-//! completion  kernel     we         u64 address of a cell that was sent
+//! completion  kernel     we         u64 address of a buffer that was sent
 //! ```
 //!
 //! A ring is a power-of-two array of entries and two free-running 32-bit indexes, on cache lines of their own. Orderings,

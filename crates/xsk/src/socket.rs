@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::xdp_desc;
 
-use crate::cells::{CellLayout, CellSet, RxFrame, TxFrame};
+use crate::buffers::{BufferLayout, BufferSet, RxFrame, TxFrame};
 use crate::errors::KickError;
 use crate::options::{BusyPoll, RingSizes};
 use crate::release::{Probe, StillHeld};
@@ -15,23 +15,23 @@ use crate::umem::Umem;
 
 /// A socket bound to one queue of an interface.
 ///
-/// One thread uses it (it is `Send`, not `Sync`). A cell belongs either to the caller or to the kernel: it goes to the
+/// One thread uses it (it is `Send`, not `Sync`). A buffer belongs either to the caller or to the kernel: it goes to the
 /// kernel by [`fill`](Xsk::fill) (to receive into) or [`tx`](Xsk::tx) (to be sent) and comes back by
 /// [`rx`](Xsk::rx) or [`completed`](Xsk::completed), or by [`close`](Xsk::close), which returns all that are out. A
-/// bit per cell keeps that account, so that a cell given twice or returned unasked is caught.
+/// bit per buffer keeps that account, so that a buffer given twice or returned unasked is caught.
 ///
 /// A round of a worker is: `rx`, work, `tx`, `completed`, `fill`, [`kick`](Xsk::kick). Only `kick` makes a system
-/// call, at most one, and only when the kernel asks for it. Dropping the socket closes it without returning cells.
+/// call, at most one, and only when the kernel asks for it. Dropping the socket closes it without returning buffers.
 #[derive(Debug)]
 pub struct Xsk {
     fill: Producer<u64>,
     rx: Consumer<xdp_desc>,
     tx: Producer<xdp_desc>,
     completion: Consumer<u64>,
-    layout: CellLayout,
-    /// Cells that the kernel has, and those in `refused`.
-    held: CellSet,
-    /// Cells of frames that cannot be sent, until `completed` returns them. Never grows past its first capacity.
+    layout: BufferLayout,
+    /// Buffers that the kernel has, and those in `refused`.
+    held: BufferSet,
+    /// Buffers of frames that cannot be sent, until `completed` returns them. Never grows past its first capacity.
     refused: Vec<u32>,
     /// Frames given to the kernel and not yet completed.
     in_flight: u32,
@@ -43,7 +43,7 @@ pub struct Xsk {
     interface: String,
 }
 
-/// What was wrong with cells and frames on either side; see [`XskStats`] for each.
+/// What was wrong with buffers and frames on either side; see [`XskStats`] for each.
 #[derive(Clone, Copy, Debug, Default)]
 struct Misuse {
     fill_refused: u64,
@@ -55,25 +55,25 @@ struct Misuse {
 /// Counters of a socket since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XskStats {
-    /// Packets that the kernel dropped: longer than the room in a cell, or no cell in the fill ring (copy mode).
+    /// Packets that the kernel dropped: longer than the room in a buffer, or no buffer in the fill ring (copy mode).
     pub rx_dropped: u64,
     /// Packets that the kernel dropped since the rx ring was full: the worker is too slow.
     pub rx_ring_full: u64,
-    /// How often the kernel found the fill ring empty: too few cells given.
+    /// How often the kernel found the fill ring empty: too few buffers given.
     pub fill_empty: u64,
     /// Addresses in the fill ring that the kernel did not take.
     pub rx_invalid: u64,
-    /// Frames in the tx ring that the kernel did not take. Their cells come back by [`Xsk::close`] only.
+    /// Frames in the tx ring that the kernel did not take. Their buffers come back by [`Xsk::close`] only.
     pub tx_invalid: u64,
     /// How often the kernel found the tx ring empty.
     pub tx_empty: u64,
-    /// Cells given to [`Xsk::fill`] that do not exist or that the kernel had already.
+    /// Buffers given to [`Xsk::fill`] that do not exist or that the kernel had already.
     pub fill_refused: u64,
-    /// Frames given to [`Xsk::tx`] that are empty, leave their cell, or whose cell does not exist or was with the kernel.
+    /// Frames given to [`Xsk::tx`] that are empty, leave their buffer, or whose buffer does not exist or was with the kernel.
     pub tx_refused: u64,
-    /// Received frames outside of every cell, or in a cell that the kernel did not have: dropped.
+    /// Received frames outside of every buffer, or in a buffer that the kernel did not have: dropped.
     pub rx_unknown: u64,
-    /// Completions of a cell that does not exist or that the kernel did not have: ignored.
+    /// Completions of a buffer that does not exist or that the kernel did not have: ignored.
     pub completed_unknown: u64,
 }
 
@@ -156,7 +156,7 @@ impl Xsk {
             tx,
             completion,
             layout: umem.layout(),
-            held: CellSet::new(umem.cells()),
+            held: BufferSet::new(umem.buffers()),
             refused: Vec::with_capacity(rings.tx as usize),
             in_flight: 0,
             zero_copy: false,
@@ -176,16 +176,16 @@ impl Xsk {
         Ok(())
     }
 
-    /// Gives free cells to the kernel to receive into. Returns how many of them, from the first on, it took; the rest
-    /// found no room in the fill ring and stay the caller's. A number that is no cell or that the kernel has already
+    /// Gives free buffers to the kernel to receive into. Returns how many of them, from the first on, it took; the rest
+    /// found no room in the fill ring and stay the caller's. A number that is no buffer or that the kernel has already
     /// is taken and counted ([`XskStats::fill_refused`]).
     #[inline]
-    pub fn fill(&mut self, cells: &[u32]) -> usize {
-        let taken = self.fill.room(cells.len());
+    pub fn fill(&mut self, buffers: &[u32]) -> usize {
+        let taken = self.fill.room(buffers.len());
         let mut written = 0;
-        for &cell in cells.iter().take(taken) {
-            if self.held.insert(cell) {
-                self.fill.write(written, self.layout.address(cell, 0));
+        for &buffer in buffers.iter().take(taken) {
+            if self.held.insert(buffer) {
+                self.fill.write(written, self.layout.address(buffer, 0));
                 written += 1;
             } else {
                 self.errors.fill_refused += 1;
@@ -203,7 +203,7 @@ impl Xsk {
         self.fill.room(self.fill.size() as usize)
     }
 
-    /// Takes received frames; their cells are the caller's from now on. Returns how many there were, in the order of
+    /// Takes received frames; their buffers are the caller's from now on. Returns how many there were, in the order of
     /// arrival.
     #[inline]
     pub fn rx(&mut self, out: &mut [RxFrame]) -> usize {
@@ -213,7 +213,7 @@ impl Xsk {
         for ahead in 0..count {
             let descriptor = self.rx.read(ahead);
             match self.layout.frame(descriptor.addr, descriptor.len) {
-                Some(frame) if self.held.remove(frame.cell) => {
+                Some(frame) if self.held.remove(frame.buffer) => {
                     if let Some(slot) = slots.next() {
                         *slot = frame;
                         kept += 1;
@@ -231,8 +231,8 @@ impl Xsk {
     /// Hands frames to the kernel to be sent in order. Returns how many of them, from the first on, it took; the unsent
     /// tail stays the caller's. The kernel sends at the next [`kick`](Xsk::kick) at the latest.
     ///
-    /// A frame that is empty or leaves its cell is taken, counted ([`XskStats::tx_refused`]) and not sent; its cell comes
-    /// back by [`completed`](Xsk::completed) like the others. So is one whose cell does not exist or is with the
+    /// A frame that is empty or leaves its buffer is taken, counted ([`XskStats::tx_refused`]) and not sent; its buffer comes
+    /// back by [`completed`](Xsk::completed) like the others. So is one whose buffer does not exist or is with the
     /// kernel, but that comes back only as often as the kernel returns it.
     #[inline]
     pub fn tx(&mut self, frames: &[TxFrame]) -> usize {
@@ -241,14 +241,14 @@ impl Xsk {
         let mut written = 0;
         for frame in frames.iter().take(room) {
             if self.layout.holds(frame) {
-                if self.held.insert(frame.cell) {
-                    let addr = self.layout.address(frame.cell, frame.offset);
+                if self.held.insert(frame.buffer) {
+                    let addr = self.layout.address(frame.buffer, frame.offset);
                     self.tx.write(written, xdp_desc { addr, len: u32::from(frame.len), options: 0 });
                     written += 1;
                 } else {
                     self.errors.tx_refused += 1;
                 }
-            } else if !self.refuse(frame.cell) {
+            } else if !self.refuse(frame.buffer) {
                 break;
             }
             taken += 1;
@@ -260,20 +260,20 @@ impl Xsk {
         taken
     }
 
-    /// Keeps the cell of a frame that cannot be sent for `completed`. False when there is no room for it.
+    /// Keeps the buffer of a frame that cannot be sent for `completed`. False when there is no room for it.
     #[cold]
-    fn refuse(&mut self, cell: u32) -> bool {
+    fn refuse(&mut self, buffer: u32) -> bool {
         if self.refused.len() == self.refused.capacity() {
             return false;
         }
-        if self.held.insert(cell) {
-            self.refused.push(cell);
+        if self.held.insert(buffer) {
+            self.refused.push(buffer);
         }
         self.errors.tx_refused += 1;
         true
     }
 
-    /// Takes cells back whose frames were sent (or dropped on the way). Returns how many.
+    /// Takes buffers back whose frames were sent (or dropped on the way). Returns how many.
     #[inline]
     pub fn completed(&mut self, out: &mut [u32]) -> usize {
         let mut slots = out.iter_mut();
@@ -281,21 +281,21 @@ impl Xsk {
         while !self.refused.is_empty()
             && let Some(slot) = slots.next()
         {
-            if let Some(cell) = self.refused.pop() {
-                self.held.remove(cell);
-                *slot = cell;
+            if let Some(buffer) = self.refused.pop() {
+                self.held.remove(buffer);
+                *slot = buffer;
                 kept += 1;
             }
         }
         let count = self.completion.available(slots.len());
         for ahead in 0..count {
-            // The kernel uses the lowest bit of the address for itself, so this may be a byte before the frame's: cells
-            // start at even addresses, so it is in the cell.
+            // The kernel uses the lowest bit of the address for itself, so this may be a byte before the frame's: buffers
+            // start at even addresses, so it is in the buffer.
             match self.layout.locate(self.completion.read(ahead)) {
-                Some((cell, _)) if self.held.remove(cell) => {
+                Some((buffer, _)) if self.held.remove(buffer) => {
                     self.in_flight = self.in_flight.saturating_sub(1);
                     if let Some(slot) = slots.next() {
-                        *slot = cell;
+                        *slot = buffer;
                         kept += 1;
                     }
                 }
@@ -308,7 +308,7 @@ impl Xsk {
         kept
     }
 
-    /// Wakes the kernel where it asks for it: to send what is in the tx ring, to see new cells in the fill ring. At most
+    /// Wakes the kernel where it asks for it: to send what is in the tx ring, to see new buffers in the fill ring. At most
     /// one system call; none when nothing waits. To be called once a round, also when the round did nothing: a frame
     /// can wait in the ring since the interface was busy.
     ///
@@ -349,14 +349,14 @@ impl Xsk {
         self.in_flight
     }
 
-    /// Cells that the socket has: with the kernel in any of its rings, or refused and not yet taken back.
+    /// Buffers that the socket has: with the kernel in any of its rings, or refused and not yet taken back.
     #[inline]
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held.count()
     }
 
-    /// Whether the driver uses the cells itself. Otherwise the kernel copies between them and buffers of its own.
+    /// Whether the driver uses the buffers itself. Otherwise the kernel copies between them and buffers of its own.
     #[must_use]
     pub fn zero_copy(&self) -> bool {
         self.zero_copy
@@ -391,7 +391,7 @@ impl Xsk {
         self.socket.try_clone().map(DropCounter)
     }
 
-    /// Closes the socket and returns every cell that it has, in order, once the kernel has let go of them: frames in the
+    /// Closes the socket and returns every buffer that it has, in order, once the kernel has let go of them: frames in the
     /// tx ring that it has not taken are not sent. Takes some milliseconds, so a worker hands the socket to another
     /// thread for this.
     ///

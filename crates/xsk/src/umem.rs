@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::cells::CellLayout;
+use crate::buffers::BufferLayout;
 use crate::sys;
 
 /// Bytes that the kernel keeps free in front of every received packet (`XDP_PACKET_HEADROOM` of `linux/bpf.h`).
@@ -13,21 +13,21 @@ pub const KERNEL_HEADROOM: u16 = 256;
 /// Smallest chunk that the kernel takes (`XDP_UMEM_MIN_CHUNK_SIZE`).
 const MIN_STRIDE: u32 = 2048;
 
-/// Where the packet memory is and how it is cut into cells.
+/// Where the packet memory is and how it is cut into buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// Start of the mapping, on a page boundary.
     pub base: NonNull<u8>,
     /// Bytes of the mapping.
     pub len: usize,
-    /// Bytes from `base` to cell 0.
-    pub first_cell: usize,
-    /// Bytes of a cell. From 2048 to a page (4096 bytes on x86-64); a power of two is best: then all drivers take the
+    /// Bytes from `base` to buffer 0.
+    pub first_buffer: usize,
+    /// Bytes of a buffer. From 2048 to a page (4096 bytes on x86-64); a power of two is best: then all drivers take the
     /// memory (aligned mode). Other sizes need the kernel's unaligned mode, in which drivers that copy nothing also
-    /// need each cell to be contiguous for the device (huge pages, or an IOMMU).
+    /// need each buffer to be contiguous for the device (huge pages, or an IOMMU).
     pub stride: u32,
-    /// Number of cells, at most 2^24.
-    pub cells: u32,
+    /// Number of buffers, at most 2^24.
+    pub buffers: u32,
     /// Bytes to keep free in front of a received packet. The kernel leaves [`KERNEL_HEADROOM`] in any case.
     pub headroom: u16,
 }
@@ -35,63 +35,63 @@ pub struct Memory {
 /// Packet memory that cannot be a UMEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UmemError {
-    /// Cells larger than a page.
+    /// Buffers larger than a page.
     #[error(
-        "cells of {stride} bytes: AF_XDP needs cells of at most {page} bytes: use af_packet for jumbo frames, or \
-         smaller cells"
+        "buffers of {stride} bytes: AF_XDP needs buffers of at most {page} bytes: use af_packet for jumbo frames, or \
+         smaller buffers"
     )]
     StrideTooLarge {
-        /// Bytes of a cell.
+        /// Bytes of a buffer.
         stride: u32,
         /// Bytes of a page.
         page: u32,
     },
-    /// Cells smaller than the kernel takes.
-    #[error("cells of {0} bytes: AF_XDP needs cells of at least 2048 bytes")]
+    /// Buffers smaller than the kernel takes.
+    #[error("buffers of {0} bytes: AF_XDP needs buffers of at least 2048 bytes")]
     StrideTooSmall(u32),
-    /// A first cell or a stride that is odd: the kernel uses the lowest bit of an address for itself.
-    #[error("cell 0 at byte {first_cell} with cells of {stride} bytes: both must be even")]
+    /// A first buffer or a stride that is odd: the kernel uses the lowest bit of an address for itself.
+    #[error("buffer 0 at byte {first_buffer} with buffers of {stride} bytes: both must be even")]
     Odd {
-        /// Bytes to cell 0.
-        first_cell: usize,
-        /// Bytes of a cell.
+        /// Bytes to buffer 0.
+        first_buffer: usize,
+        /// Bytes of a buffer.
         stride: u32,
     },
-    /// No cells, or more than 2^24.
-    #[error("{0} cells: from 1 to 16777216 are possible")]
-    Cells(u32),
+    /// No buffers, or more than 2^24.
+    #[error("{0} buffers: from 1 to 16777216 are possible")]
+    Buffers(u32),
     /// A mapping that does not start at a page.
     #[error("packet memory at {address:#x}: AF_XDP needs it to start on a page boundary")]
     NotOnPage {
         /// Start of the mapping.
         address: usize,
     },
-    /// Cells past the end of the mapping.
-    #[error("the cells end at byte {end} of packet memory of {len} bytes")]
+    /// Buffers past the end of the mapping.
+    #[error("the buffers end at byte {end} of packet memory of {len} bytes")]
     PastEnd {
-        /// Where the cells end.
+        /// Where the buffers end.
         end: u64,
         /// Bytes of the mapping.
         len: usize,
     },
     /// So much headroom that no packet fits.
-    #[error("a headroom of {headroom} bytes in cells of {stride}: no packet fits behind it")]
+    #[error("a headroom of {headroom} bytes in buffers of {stride}: no packet fits behind it")]
     Headroom {
         /// Headroom asked for.
         headroom: u16,
-        /// Bytes of a cell.
+        /// Bytes of a buffer.
         stride: u32,
     },
 }
 
 /// Packet memory that AF_XDP can use. Each queue registers it anew, as a UMEM of its own with its own fill and
-/// completion ring, so that queues share nothing but the memory; which cells a queue may use is for the caller to
+/// completion ring, so that queues share nothing but the memory; which buffers a queue may use is for the caller to
 /// divide.
 #[derive(Clone, Copy, Debug)]
 pub struct Umem {
-    /// Start of the registered memory: the page that cell 0 lies in.
+    /// Start of the registered memory: the page that buffer 0 lies in.
     address: usize,
-    layout: CellLayout,
+    layout: BufferLayout,
     headroom: u16,
     unaligned: bool,
 }
@@ -101,7 +101,7 @@ impl Umem {
     ///
     /// # Safety
     /// `memory.base` to `base + len` must be one mapping, readable and writable, and stay what it is until all sockets
-    /// that were made with it have given their cells back ([`crate::Xsk::close`]) or the process ends. While a cell is
+    /// that were made with it have given their buffers back ([`crate::Xsk::close`]) or the process ends. While a buffer is
     /// with the kernel (from [`crate::Xsk::fill`] to [`crate::Xsk::rx`], from [`crate::Xsk::tx`] to
     /// [`crate::Xsk::completed`]) the kernel may write it at any time: there must be no Rust reference to it. (The
     /// kernel pins the pages, so that it never writes to memory of another mapping that took their addresses.)
@@ -109,7 +109,7 @@ impl Umem {
     /// # Errors
     /// [`UmemError`] names the value that does not fit.
     pub unsafe fn new(memory: &Memory) -> Result<Self, UmemError> {
-        let &Memory { base, len, first_cell, stride, cells, headroom } = memory;
+        let &Memory { base, len, first_buffer, stride, buffers, headroom } = memory;
         let page = sys::page_size();
         if stride as usize > page || stride > u32::from(u16::MAX) {
             return Err(UmemError::StrideTooLarge { stride, page: page as u32 });
@@ -117,17 +117,17 @@ impl Umem {
         if stride < MIN_STRIDE {
             return Err(UmemError::StrideTooSmall(stride));
         }
-        if first_cell % 2 != 0 || stride % 2 != 0 {
-            return Err(UmemError::Odd { first_cell, stride });
+        if first_buffer % 2 != 0 || stride % 2 != 0 {
+            return Err(UmemError::Odd { first_buffer, stride });
         }
-        if cells == 0 || cells > 1 << 24 {
-            return Err(UmemError::Cells(cells));
+        if buffers == 0 || buffers > 1 << 24 {
+            return Err(UmemError::Buffers(buffers));
         }
         let address = base.as_ptr().addr();
         if !address.is_multiple_of(page) {
             return Err(UmemError::NotOnPage { address });
         }
-        let end = (first_cell as u64).saturating_add(u64::from(cells) * u64::from(stride));
+        let end = (first_buffer as u64).saturating_add(u64::from(buffers) * u64::from(stride));
         if end > len as u64 {
             return Err(UmemError::PastEnd { end, len });
         }
@@ -135,14 +135,14 @@ impl Umem {
         if u32::from(headroom) >= stride {
             return Err(UmemError::Headroom { headroom, stride });
         }
-        let skew = first_cell % page;
-        let layout = CellLayout::new(skew as u64, stride, cells);
+        let skew = first_buffer % page;
+        let layout = BufferLayout::new(skew as u64, stride, buffers);
         // Aligned chunks are those that start at a multiple of their size from the start of the registered memory.
         let unaligned = !stride.is_power_of_two() || !skew.is_multiple_of(stride as usize);
-        Ok(Self { address: address + first_cell - skew, layout, headroom, unaligned })
+        Ok(Self { address: address + first_buffer - skew, layout, headroom, unaligned })
     }
 
-    /// Longest frame that a cell takes in, Ethernet header included, frame check sequence not.
+    /// Longest frame that a buffer takes in, Ethernet header included, frame check sequence not.
     #[must_use]
     pub fn room(&self) -> u32 {
         self.layout.stride() - u32::from(self.headroom)
@@ -154,13 +154,13 @@ impl Umem {
         self.unaligned
     }
 
-    /// Number of cells.
+    /// Number of buffers.
     #[must_use]
-    pub fn cells(&self) -> u32 {
-        self.layout.cells()
+    pub fn buffers(&self) -> u32 {
+        self.layout.buffers()
     }
 
-    /// Bytes of a cell.
+    /// Bytes of a buffer.
     #[must_use]
     pub fn stride(&self) -> u32 {
         self.layout.stride()
@@ -172,7 +172,7 @@ impl Umem {
         self.layout.registered()
     }
 
-    pub(crate) fn layout(&self) -> CellLayout {
+    pub(crate) fn layout(&self) -> BufferLayout {
         self.layout
     }
 
@@ -197,7 +197,7 @@ mod tests {
     fn umem(change: impl FnOnce(&mut Memory)) -> Result<Umem, UmemError> {
         let base = NonNull::new(std::ptr::without_provenance_mut(0x10_0000)).unwrap();
         let mut memory =
-            Memory { base, len: 1 << 20, first_cell: 8192, stride: 2048, cells: 64, headroom: 0 };
+            Memory { base, len: 1 << 20, first_buffer: 8192, stride: 2048, buffers: 64, headroom: 0 };
         change(&mut memory);
         // SAFETY: nothing is registered in these tests.
         unsafe { Umem::new(&memory) }
@@ -208,13 +208,13 @@ mod tests {
         let plain = umem(|_| ()).unwrap();
         assert!(!plain.is_unaligned());
         assert_eq!((plain.address, plain.layout.address(0, 0), plain.room()), (0x10_2000, 0, 1792));
-        let second_half = umem(|m| m.first_cell = 2048).unwrap();
+        let second_half = umem(|m| m.first_buffer = 2048).unwrap();
         assert!(!second_half.is_unaligned());
         assert_eq!((second_half.address, second_half.layout.address(0, 0)), (0x10_0000, 2048));
         assert_eq!(second_half.registered(), 2048 + 64 * 2048);
-        assert!(umem(|m| m.first_cell = 64).unwrap().is_unaligned());
+        assert!(umem(|m| m.first_buffer = 64).unwrap().is_unaligned());
         assert!(umem(|m| m.stride = 2304).unwrap().is_unaligned());
-        assert!(umem(|m| (m.stride, m.first_cell) = (4096, 2048)).unwrap().is_unaligned());
+        assert!(umem(|m| (m.stride, m.first_buffer) = (4096, 2048)).unwrap().is_unaligned());
         assert_eq!(umem(|m| m.headroom = 300).unwrap().room(), 1748);
     }
 
@@ -224,14 +224,20 @@ mod tests {
         assert!(
             jumbo
                 .to_string()
-                .contains("AF_XDP needs cells of at most 4096 bytes: use af_packet for jumbo frames")
+                .contains("AF_XDP needs buffers of at most 4096 bytes: use af_packet for jumbo frames")
         );
         assert_eq!(umem(|m| m.stride = 1024).unwrap_err(), UmemError::StrideTooSmall(1024));
-        assert_eq!(umem(|m| m.stride = 2049).unwrap_err(), UmemError::Odd { first_cell: 8192, stride: 2049 });
-        assert_eq!(umem(|m| m.cells = 0).unwrap_err(), UmemError::Cells(0));
-        assert_eq!(umem(|m| m.cells = (1 << 24) + 1).unwrap_err(), UmemError::Cells((1 << 24) + 1));
-        assert_eq!(umem(|m| m.cells = 509).unwrap_err(), UmemError::PastEnd { end: 1_050_624, len: 1 << 20 });
-        let nowhere = umem(|m| m.first_cell = usize::MAX - 1).unwrap_err();
+        assert_eq!(
+            umem(|m| m.stride = 2049).unwrap_err(),
+            UmemError::Odd { first_buffer: 8192, stride: 2049 }
+        );
+        assert_eq!(umem(|m| m.buffers = 0).unwrap_err(), UmemError::Buffers(0));
+        assert_eq!(umem(|m| m.buffers = (1 << 24) + 1).unwrap_err(), UmemError::Buffers((1 << 24) + 1));
+        assert_eq!(
+            umem(|m| m.buffers = 509).unwrap_err(),
+            UmemError::PastEnd { end: 1_050_624, len: 1 << 20 }
+        );
+        let nowhere = umem(|m| m.first_buffer = usize::MAX - 1).unwrap_err();
         assert_eq!(nowhere, UmemError::PastEnd { end: u64::MAX, len: 1 << 20 });
         assert_eq!(
             umem(|m| m.headroom = 2048).unwrap_err(),

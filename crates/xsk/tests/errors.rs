@@ -90,7 +90,7 @@ fn a_driver_that_refuses_native_mode_is_used_in_generic_mode() {
 }
 
 #[test]
-fn an_mtu_that_does_not_fit_the_cells_is_refused() {
+fn an_mtu_that_does_not_fit_the_buffers_is_refused() {
     isolated(|| {
         veth(1);
         let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
@@ -157,7 +157,7 @@ fn memory_that_is_not_there_is_refused() {
         // Where nothing is mapped: the second page of the address space.
         let base = std::ptr::NonNull::new(std::ptr::without_provenance_mut(4096)).unwrap();
         let memory =
-            netvm_xsk::Memory { base, len: 1 << 16, first_cell: 0, stride: 2048, cells: 32, headroom: 0 };
+            netvm_xsk::Memory { base, len: 1 << 16, first_buffer: 0, stride: 2048, buffers: 32, headroom: 0 };
         // SAFETY: not so, but the kernel is asked first and refuses.
         let umem = unsafe { netvm_xsk::Umem::new(&memory) }.unwrap();
         let error = interface.queue(0, &umem).unwrap_err();

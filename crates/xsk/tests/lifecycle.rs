@@ -1,4 +1,4 @@
-//! What is left when sockets, interfaces and processes end, and who gets the cells.
+//! What is left when sockets, interfaces and processes end, and who gets the buffers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -106,15 +106,15 @@ fn a_killed_process_leaves_nothing_behind() {
 }
 
 #[test]
-fn close_returns_the_cells_of_every_ring() {
+fn close_returns_the_buffers_of_every_ring() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         let receive_into = bench.xsk.held();
         // Frames sent that are not taken back, frames received that are not taken, frames that were never sent.
         for round in 0..2 {
             let burst: Vec<TxFrame> =
-                bench.free.drain(..5).map(|cell| TxFrame { cell, offset: 0, len: 60 }).collect();
-            burst.iter().for_each(|f| bench.region.write(f.cell, 0, &frame(1, 60)));
+                bench.free.drain(..5).map(|buffer| TxFrame { buffer, offset: 0, len: 60 }).collect();
+            burst.iter().for_each(|f| bench.region.write(f.buffer, 0, &frame(1, 60)));
             assert_eq!(bench.xsk.tx(&burst), 5);
             if round == 0 {
                 bench.xsk.kick().unwrap();
@@ -129,7 +129,7 @@ fn close_returns_the_cells_of_every_ring() {
             got += bench.xsk.rx(&mut out[got..]);
             got == 2
         });
-        bench.free.extend(out.map(|f| f.cell));
+        bench.free.extend(out.map(|f| f.buffer));
         assert_eq!(bench.xsk.held(), receive_into + 10 - 2);
         bench.close();
     });
@@ -162,7 +162,7 @@ fn a_queue_can_be_closed_and_opened_again_at_once() {
 }
 
 #[test]
-fn cells_are_kept_back_until_the_last_copy_of_the_socket_is_gone() {
+fn buffers_are_kept_back_until_the_last_copy_of_the_socket_is_gone() {
     isolated(|| {
         let bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         let held = bench.xsk.held() as usize;
@@ -179,12 +179,12 @@ fn cells_are_kept_back_until_the_last_copy_of_the_socket_is_gone() {
 }
 
 #[test]
-fn a_removed_interface_is_told_and_gives_all_cells_back() {
+fn a_removed_interface_is_told_and_gives_all_buffers_back() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         run(&format!("ip link del {NEAR}"));
-        let cell = bench.free.pop().unwrap();
-        assert_eq!(bench.xsk.tx(&[TxFrame { cell, offset: 0, len: 60 }]), 1);
+        let buffer = bench.free.pop().unwrap();
+        assert_eq!(bench.xsk.tx(&[TxFrame { buffer, offset: 0, len: 60 }]), 1);
         assert!(matches!(bench.xsk.kick(), Err(KickError::Gone)));
         let gone = bench.interface.queue(0, &bench.region.umem()).unwrap_err();
         assert!(matches!(gone, QueueError::Gone { .. }), "{gone}");
@@ -197,9 +197,9 @@ fn an_interface_that_is_down_keeps_frames_until_it_is_up() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         run(&format!("ip link set {NEAR} down"));
-        let cell = bench.free.pop().unwrap();
-        bench.region.write(cell, 0, &frame(3, 60));
-        assert_eq!(bench.xsk.tx(&[TxFrame { cell, offset: 0, len: 60 }]), 1);
+        let buffer = bench.free.pop().unwrap();
+        bench.region.write(buffer, 0, &frame(3, 60));
+        assert_eq!(bench.xsk.tx(&[TxFrame { buffer, offset: 0, len: 60 }]), 1);
         assert!(matches!(bench.xsk.kick(), Err(KickError::Down)));
         run(&format!("ip link set {NEAR} up"));
         settled();

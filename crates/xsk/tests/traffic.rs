@@ -69,7 +69,7 @@ fn frames_pass_byte_for_byte_with_forced_copies() {
 }
 
 #[test]
-fn cells_of_any_size_and_place_work_in_unaligned_mode() {
+fn buffers_of_any_size_and_place_work_in_unaligned_mode() {
     for (stride, first) in [(2304, 4096), (3072, 64), (2048, 64), (4096, 2048), (2112, 4160)] {
         isolated(move || {
             let region = Region::at(200, stride, first);
@@ -95,7 +95,7 @@ fn packets_start_behind_the_headroom() {
             assert!(readable(&xsk, Duration::from_secs(2)));
             let mut out = [RxFrame::default(); 4];
             assert_eq!(xsk.rx(&mut out), 1);
-            assert_eq!(out[0], RxFrame { cell: 5, offset: expected, len: 100 });
+            assert_eq!(out[0], RxFrame { buffer: 5, offset: expected, len: 100 });
             assert!(xsk.close().unwrap().is_empty());
         }
     });
@@ -120,9 +120,9 @@ fn a_hundred_thousand_paced_frames_arrive_without_loss_or_leak() {
                 assert_eq!(bench.region.read(*received), frame(got, 60 + (got % 64) as usize), "frame {got}");
                 got += 1;
             }
-            // Alternately the same cells and others, so that all of them are used.
-            let cells: Vec<u32> = frames[..n].iter().map(|f| f.cell).collect();
-            bench.free.splice(0..0, cells);
+            // Alternately the same buffers and others, so that all of them are used.
+            let buffers: Vec<u32> = frames[..n].iter().map(|f| f.buffer).collect();
+            bench.free.splice(0..0, buffers);
             let give = bench.free.split_off(bench.free.len() - n);
             assert_eq!(bench.xsk.fill(&give), n);
             bench.xsk.kick().unwrap();
@@ -145,15 +145,15 @@ fn a_hundred_thousand_frames_are_sent_without_loss_or_leak() {
             let mut burst = Vec::new();
             while sent + (burst.len() as u64) < TOTAL
                 && burst.len() < 64
-                && let Some(cell) = bench.free.pop()
+                && let Some(buffer) = bench.free.pop()
             {
                 let bytes = frame(sent + burst.len() as u64, 80);
-                bench.region.write(cell, 256, &bytes);
-                burst.push(TxFrame { cell, offset: 256, len: 80 });
+                bench.region.write(buffer, 256, &bytes);
+                burst.push(TxFrame { buffer, offset: 256, len: 80 });
             }
             let taken = bench.xsk.tx(&burst);
             sent += taken as u64;
-            bench.free.extend(burst[taken..].iter().rev().map(|f| f.cell));
+            bench.free.extend(burst[taken..].iter().rev().map(|f| f.buffer));
             bench.xsk.kick().unwrap();
             while bench.complete() > 0 {}
             while let Some(bytes) = bench.wire.receive(Duration::ZERO) {
@@ -181,8 +181,8 @@ fn two_queues_share_the_memory_and_nothing_else() {
             let workers: Vec<_> = (0..2u32)
                 .map(|queue| {
                     let mut xsk = interface.queue(queue, &region.umem()).unwrap();
-                    let cells: Vec<u32> = (queue * 256..queue * 256 + 256).collect();
-                    assert_eq!(xsk.fill(&cells), 256);
+                    let buffers: Vec<u32> = (queue * 256..queue * 256 + 256).collect();
+                    assert_eq!(xsk.fill(&buffers), 256);
                     let (region, count) = (&region, &count);
                     scope.spawn(move || {
                         let mut seen = std::collections::BTreeMap::<Vec<u8>, usize>::new();
@@ -193,9 +193,9 @@ fn two_queues_share_the_memory_and_nothing_else() {
                         {
                             let n = xsk.rx(&mut out);
                             for received in &out[..n] {
-                                assert_eq!(received.cell / 256, queue, "a cell of the other queue");
+                                assert_eq!(received.buffer / 256, queue, "a buffer of the other queue");
                                 *seen.entry(region.read(*received)).or_default() += 1;
-                                assert_eq!(xsk.fill(&[received.cell]), 1);
+                                assert_eq!(xsk.fill(&[received.buffer]), 1);
                             }
                             count.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
                             xsk.kick().unwrap();
@@ -203,7 +203,7 @@ fn two_queues_share_the_memory_and_nothing_else() {
                                 readable(&xsk, Duration::from_millis(5));
                             }
                         }
-                        assert_eq!(xsk.close().unwrap(), cells);
+                        assert_eq!(xsk.close().unwrap(), buffers);
                         seen
                     })
                 })
@@ -247,7 +247,7 @@ fn an_idle_worker_sleeps_on_the_descriptor() {
 }
 
 #[test]
-fn a_flood_without_free_cells_is_dropped_by_the_kernel_and_counted() {
+fn a_flood_without_free_buffers_is_dropped_by_the_kernel_and_counted() {
     isolated(|| {
         let rings = RingSizes { fill: 16, rx: 8, tx: 8, completion: 8 };
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions { rings, ..XskOptions::default() });
@@ -263,7 +263,7 @@ fn a_flood_without_free_cells_is_dropped_by_the_kernel_and_counted() {
         let got = bench.xsk.rx(&mut out);
         assert_eq!(got, 8);
         assert_eq!(bench.region.read(out[0]), frame(0, 60));
-        bench.free.extend(out[..got].iter().map(|f| f.cell));
+        bench.free.extend(out[..got].iter().map(|f| f.buffer));
         for n in 0..8 {
             bench.wire.send(&frame(n, 60));
         }
@@ -273,11 +273,11 @@ fn a_flood_without_free_cells_is_dropped_by_the_kernel_and_counted() {
             more += n;
             more == 8
         });
-        bench.free.extend(out[..8].iter().map(|f| f.cell));
+        bench.free.extend(out[..8].iter().map(|f| f.buffer));
         for n in 0..5 {
             bench.wire.send(&frame(n, 60));
         }
-        // No cells are left.
+        // No buffers are left.
         until(|| bench.xsk.stats().unwrap().rx_dropped == 5);
         // The counter must be gone before the socket is closed, below.
         let drops = bench.xsk.drop_counter().unwrap();
@@ -289,7 +289,7 @@ fn a_flood_without_free_cells_is_dropped_by_the_kernel_and_counted() {
         assert_eq!(bench.xsk.fill(&bench.free[..4]), 4);
         bench.free.drain(..4);
         bench.wire.send(&frame(77, 200));
-        assert_eq!(bench.receive(1), [frame(77, 200)], "goes on when there are cells again");
+        assert_eq!(bench.receive(1), [frame(77, 200)], "goes on when there are buffers again");
         bench.close();
     });
 }
@@ -300,18 +300,18 @@ fn what_the_tx_ring_does_not_take_stays_the_callers() {
         let rings = RingSizes { fill: 16, rx: 16, tx: 32, completion: 64 };
         let mut bench = Bench::new(Region::new(256, 2048), XskOptions { rings, ..XskOptions::default() });
         let frames: Vec<TxFrame> =
-            bench.free.iter().map(|&cell| TxFrame { cell, offset: 0, len: 60 }).collect();
+            bench.free.iter().map(|&buffer| TxFrame { buffer, offset: 0, len: 60 }).collect();
         for one in &frames {
-            bench.region.write(one.cell, 0, &frame(u64::from(one.cell), 60));
+            bench.region.write(one.buffer, 0, &frame(u64::from(one.buffer), 60));
         }
         assert_eq!(bench.xsk.tx(&frames), 32);
         assert_eq!(bench.xsk.tx(&frames[32..]), 0, "the ring is full until the kernel is woken");
         assert_eq!(bench.xsk.in_flight(), 32);
-        bench.free.retain(|cell| !frames[..32].iter().any(|f| f.cell == *cell));
+        bench.free.retain(|buffer| !frames[..32].iter().any(|f| f.buffer == *buffer));
         bench.xsk.kick().unwrap();
         for one in &frames[..32] {
             let got = bench.wire.receive(Duration::from_secs(1));
-            assert_eq!(got, Some(frame(u64::from(one.cell), 60)));
+            assert_eq!(got, Some(frame(u64::from(one.buffer), 60)));
         }
         let mut one = [0];
         assert_eq!(bench.xsk.completed(&mut one), 1, "no more than asked for");
@@ -323,25 +323,25 @@ fn what_the_tx_ring_does_not_take_stays_the_callers() {
 }
 
 #[test]
-fn wrong_cells_and_frames_are_counted_and_never_followed() {
+fn wrong_buffers_and_frames_are_counted_and_never_followed() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(16, 2048), XskOptions::default());
-        // Cells 0 to 7 are with the kernel.
+        // Buffers 0 to 7 are with the kernel.
         assert_eq!(bench.xsk.held(), 8);
         assert_eq!(bench.xsk.fill(&[16, u32::MAX, 3, 3]), 4);
         assert_eq!(bench.xsk.stats().unwrap().fill_refused, 4);
         assert_eq!(bench.xsk.held(), 8);
 
-        let good = TxFrame { cell: 8, offset: 256, len: 60 };
+        let good = TxFrame { buffer: 8, offset: 256, len: 60 };
         bench.region.write(8, 256, &frame(8, 60));
         let bad = [
-            TxFrame { cell: 9, offset: 2000, len: 60 },
-            TxFrame { cell: 10, offset: 0, len: 0 },
+            TxFrame { buffer: 9, offset: 2000, len: 60 },
+            TxFrame { buffer: 10, offset: 0, len: 0 },
             good,
-            TxFrame { cell: 8, offset: 0, len: 60 },
-            TxFrame { cell: 2, offset: 0, len: 60 },
-            TxFrame { cell: 1 << 31, offset: 0, len: 60 },
-            TxFrame { cell: 99, offset: 0, len: 0 },
+            TxFrame { buffer: 8, offset: 0, len: 60 },
+            TxFrame { buffer: 2, offset: 0, len: 60 },
+            TxFrame { buffer: 1 << 31, offset: 0, len: 60 },
+            TxFrame { buffer: 99, offset: 0, len: 0 },
         ];
         assert_eq!(bench.xsk.tx(&bad), bad.len());
         assert_eq!(bench.xsk.stats().unwrap().tx_refused, 6);
@@ -350,7 +350,7 @@ fn wrong_cells_and_frames_are_counted_and_never_followed() {
         assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(8, 60)));
         assert_eq!(bench.wire.receive(Duration::from_millis(20)), None);
         let mut back = [0; 8];
-        assert_eq!(bench.xsk.completed(&mut back), 3, "cells of refused frames come back too");
+        assert_eq!(bench.xsk.completed(&mut back), 3, "buffers of refused frames come back too");
         back[..3].sort_unstable();
         assert_eq!(back[..3], [8, 9, 10]);
         bench.close();
@@ -400,7 +400,7 @@ fn frames_pass_byte_for_byte_over_tap() {
         for (n, received) in out.iter().enumerate() {
             assert_eq!(region.read(*received), frame(n as u64, length(n as u64)));
         }
-        // Back as they came: same cells, same places.
+        // Back as they came: same buffers, same places.
         assert_eq!(xsk.tx(&out), 4);
         xsk.kick().unwrap();
         let mut bytes = [0; 2048];
@@ -409,8 +409,8 @@ fn frames_pass_byte_for_byte_over_tap() {
             let len = tap.read(&mut bytes).unwrap();
             assert_eq!(bytes[..len], frame(n, length(n)));
         }
-        let mut cells = [0; 4];
-        assert_eq!(xsk.completed(&mut cells), 4);
+        let mut buffers = [0; 4];
+        assert_eq!(xsk.completed(&mut buffers), 4);
         assert!(xsk.close().unwrap().is_empty());
     });
 }

@@ -143,7 +143,7 @@ fn frames_of_queues_without_a_socket_go_to_the_kernel() {
         // What the program passes on reaches a packet socket of the same interface.
         let kernel = Wire::new(NEAR);
         let (mut to_us, mut to_kernel) = (0, 0);
-        // The kernel's hash, which differs from boot to boot, may send them all to us: no more at once than we have cells for.
+        // The kernel's hash, which differs from boot to boot, may send them all to us: no more at once than we have buffers for.
         const AT_ONCE: u16 = 16;
         for flows in (0..4).map(|n| n * AT_ONCE..(n + 1) * AT_ONCE) {
             let sent = usize::from(flows.end);

@@ -181,7 +181,7 @@ pub fn hostile() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(prop_oneof![4 => mutated, 1 => random], 1..40)
 }
 
-/// Lets the NF see the frames, from two ports in turn, and checks that each gets one verdict and stays within its cell.
+/// Lets the NF see the frames, from two ports in turn, and checks that each gets one verdict and stays within its buffer.
 ///
 /// # Panics
 /// When the NF does, or when one of these does not hold.

@@ -44,7 +44,7 @@ const SLICES: u32 = 10;
 /// Bytes of a frame.
 const FRAME: u16 = 60;
 /// Enough for nine full rings and the engine's caches.
-const CELLS: u32 = 8192;
+const BUFFERS: u32 = 8192;
 
 /// Measures.
 ///
@@ -80,7 +80,7 @@ fn flat_out_case(length: usize) -> String {
 
 fn start(length: usize, cores: Cores, source: PortKind) -> Result<Rig, BenchError> {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
-    let group = layout.group("chain", CELLS, 2048);
+    let group = layout.group("chain", BUFFERS, 2048);
     let source = layout.port("source", source, 1500);
     let roles: Vec<String> = (1..=length).map(|n| format!("nf{n}")).collect();
     let hops: Vec<_> = roles.iter().map(|role| layout.nf(role, group)).collect();

@@ -20,7 +20,7 @@ use crate::window::Window;
 /// Frames with FCS, in bytes.
 const SIZES: [u16; 4] = [64, 512, 1500, 9000];
 const FCS: u16 = 4;
-const CELLS: u32 = 4096;
+const BUFFERS: u32 = 4096;
 
 /// Measures.
 ///
@@ -46,10 +46,10 @@ fn case(size: u16, crossing: bool) -> String {
 
 fn two(size: u16, crossing: bool, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let name = case(size, crossing);
-    let cell = if size > 1518 { 16_384 } else { 2048 };
+    let buffer = if size > 1518 { 16_384 } else { 2048 };
     let mut layout = Layout::new(cores.engine, Idle::Poll);
-    let first_group = layout.group("first", CELLS, cell);
-    let second_group = if crossing { layout.group("second", CELLS, cell) } else { first_group };
+    let first_group = layout.group("first", BUFFERS, buffer);
+    let second_group = if crossing { layout.group("second", BUFFERS, buffer) } else { first_group };
     let source = layout.port("source", lossless(size - FCS), size);
     let hops = [layout.nf("first", first_group), layout.nf("second", second_group)];
     layout.chain("two", source, &hops, Output::Port(source));
@@ -74,7 +74,7 @@ fn check_copies(what: &str, crossing: bool, window: &Window) -> Result<(), Bench
         true => ("packet that crossed groups without a copy", sent.saturating_sub(copies)),
         false => ("packet copied within a group", copies),
     };
-    if count <= u64::from(CELLS) {
+    if count <= u64::from(BUFFERS) {
         return Ok(());
     }
     Err(BenchError::Unsound { what: what.to_owned(), kind: kind.to_owned(), count })

@@ -29,8 +29,8 @@ use crate::peers::{ring, testpmd};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 
-/// Cells, and mbufs of the peers: few, so that all pools stay in the processor's caches alike.
-const CELLS: u32 = 4096;
+/// Buffers, and mbufs of the peers: few, so that all pools stay in the processor's caches alike.
+const BUFFERS: u32 = 4096;
 /// Bytes of a packet, as DPDK's null device counts them.
 const PACKET: u16 = 64;
 
@@ -58,13 +58,13 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
             ("rte-ring-blind-extbuf", ring::Variant { blind, extbuf, ..plain }),
         ] {
             subjects.push(Subject::new(name, move |plan| {
-                let spec = ring::RingSpec::new(variant, cores, CELLS, plan);
+                let spec = ring::RingSpec::new(variant, cores, BUFFERS, plan);
                 Ok(vec![Figure::new(name, Unit::Mpps, ring::measure(&spec)?)])
             }));
             comparisons.push(Comparison::new("hop", name));
         }
         subjects.push(Subject::new("testpmd-macswap", move |plan| {
-            Ok(vec![Figure::new("testpmd-macswap", Unit::Mpps, testpmd::measure(cores, CELLS, plan)?)])
+            Ok(vec![Figure::new("testpmd-macswap", Unit::Mpps, testpmd::measure(cores, BUFFERS, plan)?)])
         }));
         comparisons.push(Comparison::new("hop", "testpmd-macswap"));
     }
@@ -73,7 +73,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
 
 fn hop(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
-    let group = layout.group("hop", CELLS, 2048);
+    let group = layout.group("hop", BUFFERS, 2048);
     let null = layout.port("null", PortKind::Null { size: PACKET }, 1500);
     let nf = layout.nf("forward", group);
     layout.chain("hop", null, &[nf], Output::Port(null));

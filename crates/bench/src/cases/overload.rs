@@ -18,7 +18,7 @@ use crate::rig::Rig;
 use crate::stats::Summary;
 use crate::window::Window;
 
-const CELLS: u32 = 8192;
+const BUFFERS: u32 = 8192;
 const FRAME: u16 = 60;
 /// Offered loads, in multiples of what the slow chain can carry.
 const LOADS: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 5.0, 10.0];
@@ -78,7 +78,7 @@ fn loads(work: u32, capacity: f64, cores: Cores, plan: &Plan) -> Result<Vec<Figu
 
 fn window(what: &str, work: u32, port: PortKind, cores: Cores, plan: &Plan) -> Result<Window, BenchError> {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
-    let group = layout.group("overload", CELLS, 2048);
+    let group = layout.group("overload", BUFFERS, 2048);
     let source = layout.port("source", port, 1500);
     let hops = [layout.nf("first", group), layout.nf("second", group)];
     layout.chain("two", source, &hops, Output::Port(source));

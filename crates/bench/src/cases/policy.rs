@@ -42,7 +42,7 @@ use crate::sandbox;
 use crate::traffic::Traffic;
 
 /// Few, so that they stay in the processor's caches.
-const CELLS: u32 = 4096;
+const BUFFERS: u32 = 4096;
 /// Without FCS.
 const FRAME: u16 = 60;
 /// Flows that are also measured with Open vSwitch's signature match cache.
@@ -162,7 +162,7 @@ fn load(path: &Path) -> Result<Acl, BenchError> {
 /// Two ports, and what the case says of packets from the first.
 fn host(case: &Case, acl: &Acl, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
-    let group = layout.group("policy", CELLS, 2048);
+    let group = layout.group("policy", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
     // It says one packet, from the address to which the traffic goes; what goes out is counted and freed.
     let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };
@@ -194,7 +194,7 @@ fn rules(policy: Policy, acl: &Acl, input: PortId, output: PortId) -> Vec<Rule> 
 /// A host that does nothing with what comes in by a port with the traffic.
 fn source(cores: Cores, plan: &Plan) -> Measured {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
-    let group = layout.group("policy", CELLS, 2048);
+    let group = layout.group("policy", BUFFERS, 2048);
     layout.port("in", PortKind::Null { size: FRAME }, 1500);
     let mut host = layout.build();
     host.ports[0].group = Some(group);
@@ -208,7 +208,7 @@ fn source(cores: Cores, plan: &Plan) -> Measured {
 fn netvm(case: &Case, acl: &Acl, cores: Cores, plan: &Plan) -> Measured {
     let what = format!("netvm-{}", case.name);
     let host = host(case, acl, cores.engine);
-    // First the port with the traffic alone: until it has it, it receives what its cells hold from before, which must not
+    // First the port with the traffic alone: until it has it, it receives what its buffers hold from before, which must not
     // be the packet that the other port says.
     let silent = Host { ports: host.ports[..1].to_vec(), rules: Vec::new(), ..host.clone() };
     let mut rig = Rig::start(&silent, &[])?;

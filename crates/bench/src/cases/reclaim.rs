@@ -1,7 +1,7 @@
-//! `reclaim`: an NF is killed (SIGKILL) while packets flow: how fast its cells are back.
+//! `reclaim`: an NF is killed (SIGKILL) while packets flow: how fast its buffers are back.
 //!
-//! `first-sweep` is the time from the moment at which its end was noticed until the cells that it held then were back;
-//! `all-back` until nothing of it was left, also what others had handed to it meanwhile. Afterwards as many cells must be
+//! `first-sweep` is the time from the moment at which its end was noticed until the buffers that it held then were back;
+//! `all-back` until nothing of it was left, also what others had handed to it meanwhile. Afterwards as many buffers must be
 //! out as the living NFs hold.
 
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ use crate::report::{Row, Unit};
 use crate::rig::Rig;
 use crate::stats::median;
 
-const CELLS: u32 = 8192;
+const BUFFERS: u32 = 8192;
 const KILLS: usize = 10;
-/// How long cells may take to be back before the benchmark gives up.
+/// How long buffers may take to be back before the benchmark gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Measures.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure, or a cell is lost.
+/// [`BenchError`] when any case has no figure, or a buffer is lost.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     let mut subjects = [Subject::new("reclaim", move |plan| kills(cores, plan))];
@@ -35,7 +35,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
 
 fn kills(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
-    let group = layout.group("reclaim", CELLS, 2048);
+    let group = layout.group("reclaim", BUFFERS, 2048);
     let source = layout.port("source", lossless(60), 1500);
     let roles = ["first", "second", "third"];
     let hops = roles.map(|role| layout.nf(role, group));
@@ -43,25 +43,25 @@ fn kills(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let specs = roles.map(|role| NfSpec::adaptive(Kind::Forward, role, cores.nf));
     let mut rig = Rig::start(&layout.build(), &specs)?;
 
-    let (mut sweeps, mut totals, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sweeps, mut totals, mut buffers) = (Vec::new(), Vec::new(), Vec::new());
     for kill in 0..KILLS {
         rig.measure("reclaim", plan.warm_up / 4, plan.window / KILLS as u32)?.check_forwarded("reclaim")?;
         let mut victim = rig.remove(0);
         victim.kill()?;
         rig.engine().departed(victim.instance);
-        let Notice::Reclaimed { cells: count, first_sweep, total, .. } = reclaimed(&mut rig)? else {
+        let Notice::Reclaimed { buffers: count, first_sweep, total, .. } = reclaimed(&mut rig)? else {
             continue;
         };
         sweeps.push(first_sweep.as_secs_f64() * 1e6);
         totals.push(total.as_secs_f64() * 1e6);
-        cells.push(count as f64);
+        buffers.push(count as f64);
         rig.launch(&specs[kill % specs.len()])?;
     }
     Ok(vec![
         Figure::new("first-sweep", Unit::Micros, median(&sweeps)),
         Figure::new("first-sweep-worst", Unit::Micros, sweeps.iter().copied().fold(0.0, f64::max)),
         Figure::new("all-back", Unit::Micros, median(&totals)),
-        Figure::new("cells", Unit::Count, median(&cells)),
+        Figure::new("buffers", Unit::Count, median(&buffers)),
     ])
 }
 
@@ -76,6 +76,6 @@ fn reclaimed(rig: &mut Rig) -> Result<Notice, BenchError> {
         }
         std::thread::sleep(Duration::from_micros(50));
     }
-    let kind = "NF whose cells are not back".to_owned();
+    let kind = "NF whose buffers are not back".to_owned();
     Err(BenchError::Unsound { what: "reclaim".to_owned(), kind, count: 1 })
 }

@@ -23,7 +23,7 @@ use crate::sandbox;
 use crate::traffic::Traffic;
 
 /// Enough for what is on its way, and few, so that they stay in the processor's caches.
-const CELLS: u32 = 4096;
+const BUFFERS: u32 = 4096;
 const FCS: u16 = 4;
 /// Frames of this size have no suffix.
 const SHORTEST: u16 = 64;
@@ -83,7 +83,7 @@ fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
 
 fn host(folder: &Path, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
-    let group = layout.group("guests", CELLS, 2048);
+    let group = layout.group("guests", BUFFERS, 2048);
     for (name, path) in ["a", "b"].into_iter().zip(sockets(folder)) {
         layout.port(name, PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off }, 1500);
     }

@@ -30,8 +30,8 @@ use crate::layout::{Layout, lossless, paced};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 
-/// Cells: few, so that the memory stays in the processor's caches.
-const CELLS: u32 = 4096;
+/// Buffers: few, so that the memory stays in the processor's caches.
+const BUFFERS: u32 = 4096;
 /// Bytes of a frame without FCS.
 const FRAME: u16 = 60;
 const ROLE: &str = "forward";
@@ -136,7 +136,7 @@ fn run(
     launch: impl FnOnce(&mut Rig) -> Result<(), BenchError>,
 ) -> Result<Vec<Figure>, BenchError> {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
-    let group = layout.group(name, CELLS, 2048);
+    let group = layout.group(name, BUFFERS, 2048);
     let source = layout.port("source", lossless(FRAME), 1500);
     let sink = layout.port("sink", PortKind::Sink, 1500);
     let nf = layout.nf(ROLE, group);

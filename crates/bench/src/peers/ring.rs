@@ -26,7 +26,7 @@ pub struct RingSpec {
     packet_bytes: u32,
     /// Mbufs of the pool.
     #[arg(long)]
-    cells: u32,
+    buffers: u32,
     /// Packet data apart from the mbuf headers, as in netvm's own pools.
     #[arg(long)]
     extbuf: bool,
@@ -75,12 +75,12 @@ struct Outcome {
 
 impl RingSpec {
     /// For these cores and times, 64-byte packets.
-    pub fn new(variant: Variant, cores: Cores, cells: u32, plan: &Plan) -> Self {
+    pub fn new(variant: Variant, cores: Cores, buffers: u32, plan: &Plan) -> Self {
         Self {
             core_a: cores.engine,
             core_b: cores.nf,
             packet_bytes: 64,
-            cells,
+            buffers,
             extbuf: variant.extbuf,
             wait: variant.wait,
             blind: variant.blind,
@@ -97,7 +97,7 @@ impl RingSpec {
             ("core-a", self.core_a),
             ("core-b", self.core_b),
             ("packet-bytes", self.packet_bytes),
-            ("cells", self.cells),
+            ("buffers", self.buffers),
             ("burst", self.burst),
             ("warm-up-millis", self.warm_up_millis),
             ("window-millis", self.window_millis),
@@ -132,7 +132,7 @@ struct Options {
     core_a: u32,
     core_b: u32,
     packet_bytes: u32,
-    cells: u32,
+    buffers: u32,
     extbuf: u32,
     wait: u32,
     blind: u32,
@@ -162,7 +162,7 @@ pub fn run(spec: &RingSpec) -> Result<(), BenchError> {
         core_a: spec.core_a,
         core_b: spec.core_b,
         packet_bytes: spec.packet_bytes,
-        cells: spec.cells,
+        buffers: spec.buffers,
         extbuf: spec.extbuf.into(),
         wait: spec.wait.into(),
         blind: spec.blind.into(),

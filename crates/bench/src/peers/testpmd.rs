@@ -40,9 +40,13 @@ pub fn find() -> Result<(), BenchError> {
 ///
 /// # Errors
 /// [`BenchError::Peer`] when it does not do so.
-pub fn measure(cores: Cores, cells: u32, plan: &Plan) -> Result<f64, BenchError> {
+pub fn measure(cores: Cores, buffers: u32, plan: &Plan) -> Result<f64, BenchError> {
     let mut command = Command::new(NAME);
-    command.args(arguments(cores, cells)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .args(arguments(cores, buffers))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     let mut child = command.spawn().map_err(BenchError::system(NAME))?;
     let asked = converse(&mut child, plan);
     let ended = wait(&mut child);
@@ -56,7 +60,7 @@ pub fn measure(cores: Cores, cells: u32, plan: &Plan) -> Result<f64, BenchError>
 }
 
 /// It wants two cores: one for its prompt, which sleeps, and one that forwards.
-fn arguments(cores: Cores, cells: u32) -> Vec<String> {
+fn arguments(cores: Cores, buffers: u32) -> Vec<String> {
     let fixed: &[&str] = if huge_pages_are_worthwhile() {
         &["--in-memory"]
     } else {
@@ -75,7 +79,7 @@ fn arguments(cores: Cores, cells: u32) -> Vec<String> {
         "--burst=32",
     ];
     list.extend(own.map(str::to_owned));
-    list.push(format!("--total-num-mbufs={cells}"));
+    list.push(format!("--total-num-mbufs={buffers}"));
     list
 }
 

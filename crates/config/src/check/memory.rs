@@ -1,4 +1,4 @@
-//! Whether frames fit cells, and threads their groups.
+//! Whether frames fit buffers, and threads their groups.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::raw::RawHost;
 const XDP_HEADROOM: u32 = 256;
 /// Ethernet's header.
 const HEADER: u32 = 14;
-/// Largest cell.
-const MAX_CELL: u32 = 65_472;
+/// Largest buffer.
+const MAX_BUFFER: u32 = 65_472;
 
 pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
     headrooms(findings, raw);
@@ -44,12 +44,12 @@ fn frames(findings: &Findings, raw: &RawHost, host: &Host, (port, place): (&Port
 
 fn headrooms(findings: &Findings, raw: &RawHost) {
     for group in &raw.groups {
-        let (size, headroom) = (*group.cell_size.get_ref(), u32::from(*group.headroom.get_ref()));
+        let (size, headroom) = (*group.buffer_size.get_ref(), u32::from(*group.headroom.get_ref()));
         if headroom * 2 > size {
             findings
-                .note(Kind::CellSize, format!("a headroom of {headroom} bytes in cells of {size} bytes"))
-                .at(group.headroom.span(), "more than half of a cell")
-                .help(format!("at most {} is possible with this `cell_size`", size / 2))
+                .note(Kind::BufferSize, format!("a headroom of {headroom} bytes in buffers of {size} bytes"))
+                .at(group.headroom.span(), "more than half of a buffer")
+                .help(format!("at most {} is possible with this `buffer_size`", size / 2))
                 .keep();
         }
     }
@@ -67,22 +67,22 @@ const fn takes_in(port: &PortConfig) -> bool {
     !matches!(port.kind, PortKind::Sink | PortKind::Null { .. } | PortKind::Pcap { input: None, .. })
 }
 
-/// The memory of ports that no group has is the engine's own, with cells of the default size.
+/// The memory of ports that no group has is the engine's own, with buffers of the default size.
 fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
     let own = Group::default();
-    let most = own.cell_size - u32::from(own.headroom) - HEADER;
+    let most = own.buffer_size - u32::from(own.headroom) - HEADER;
     if u32::from(port.mtu) <= most {
         return;
     }
-    let cell_size = (u32::from(own.headroom) + HEADER + u32::from(port.mtu)).next_multiple_of(64);
+    let buffer_size = (u32::from(own.headroom) + HEADER + u32::from(port.mtu)).next_multiple_of(64);
     findings
         .note(
-            Kind::CellSize,
+            Kind::BufferSize,
             format!("an MTU of {} does not fit the engine's own memory: it holds up to {most}", port.mtu),
         )
         .at(place, format!("no chain and no `group` gives port {} another memory", port.name))
         .help(format!(
-            "set `group` of port {} to one with `cell_size = {cell_size}` or more, or `mtu = {most}`",
+            "set `group` of port {} to one with `buffer_size = {buffer_size}` or more, or `mtu = {most}`",
             port.name
         ))
         .keep();
@@ -98,15 +98,15 @@ fn fits(
     let by_kernel = is_landing && matches!(port.kind, PortKind::AfXdp { .. });
     let headroom = u32::from(group.headroom).max(if by_kernel { XDP_HEADROOM } else { 0 });
     let needed = headroom + HEADER + u32::from(port.mtu);
-    if needed <= group.cell_size {
+    if needed <= group.buffer_size {
         return;
     }
-    let free = i64::from(group.cell_size) - i64::from(headroom + HEADER);
-    let cell_size = needed.next_multiple_of(64);
+    let free = i64::from(group.buffer_size) - i64::from(headroom + HEADER);
+    let buffer_size = needed.next_multiple_of(64);
     let mut remedies = Vec::new();
-    if cell_size <= MAX_CELL {
+    if buffer_size <= MAX_BUFFER {
         let header = if raw.groups.is_empty() { ", in a [[group]] with that name" } else { "" };
-        remedies.push(format!("`cell_size = {cell_size}` of group {}{header}", group.name));
+        remedies.push(format!("`buffer_size = {buffer_size}` of group {}{header}", group.name));
     }
     if free >= 68 {
         remedies.push(format!("`mtu = {free}` of port {}", port.name));
@@ -115,17 +115,17 @@ fn fits(
     let written = raw.groups.iter().zip(&host.groups).find(|(_, known)| known.id == group.id);
     let note = findings
         .note(
-            Kind::CellSize,
+            Kind::BufferSize,
             format!(
-                "an MTU of {} does not fit the cells of group {}: {headroom} bytes of headroom{why}, {HEADER} of header and \
-                 {} make {needed}, a cell has {}",
-                port.mtu, group.name, port.mtu, group.cell_size
+                "an MTU of {} does not fit the buffers of group {}: {headroom} bytes of headroom{why}, {HEADER} of header and \
+                 {} make {needed}, a buffer has {}",
+                port.mtu, group.name, port.mtu, group.buffer_size
             ),
         )
         .at(place, format!("port {} gets frames of up to {} bytes", port.name, u32::from(port.mtu) + HEADER));
     let note = match written {
         Some((written, _)) => {
-            note.at(written.cell_size.span(), format!("cells of {} bytes", group.cell_size))
+            note.at(written.buffer_size.span(), format!("buffers of {} bytes", group.buffer_size))
         }
         None => note,
     };

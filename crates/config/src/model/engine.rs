@@ -95,10 +95,10 @@ pub struct Group {
     pub id: GroupId,
     /// Its name.
     pub name: String,
-    /// Cells of each of its regions.
-    pub cells: u32,
-    /// Bytes of a cell: headroom, packet and tailroom together.
-    pub cell_size: u32,
+    /// Buffers of each of its regions.
+    pub buffers: u32,
+    /// Bytes of a buffer: headroom, packet and tailroom together.
+    pub buffer_size: u32,
     /// Bytes before a received packet.
     pub headroom: u16,
     /// Ports that its NFs may send out of, by number; `None`: the ports whose traffic its chains carry or output to.
@@ -106,13 +106,13 @@ pub struct Group {
 }
 
 impl Default for Group {
-    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a cell, with a headroom of 256.
+    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a buffer, with a headroom of 256.
     fn default() -> Self {
         Self {
             id: GroupId(0),
             name: "default".to_owned(),
-            cells: 16_384,
-            cell_size: 2048,
+            buffers: 16_384,
+            buffer_size: 2048,
             headroom: 256,
             may_send_to: None,
         }

@@ -152,8 +152,8 @@ fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
 fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.group_named(name)?, new.group_named(name)?);
     let texts: Vec<String> = [
-        ("cells", before.cells, after.cells),
-        ("cell_size", before.cell_size, after.cell_size),
+        ("buffers", before.buffers, after.buffers),
+        ("buffer_size", before.buffer_size, after.buffer_size),
         ("headroom", before.headroom.into(), after.headroom.into()),
     ]
     .into_iter()

@@ -38,7 +38,7 @@ pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
     let word = |key| value(key, item.get(key));
     match kind {
         ItemKind::Engine | ItemKind::Switch | ItemKind::Policy => String::new(),
-        ItemKind::Group => format!("{} cells of {} bytes", word("cells"), word("cell_size")),
+        ItemKind::Group => format!("{} buffers of {} bytes", word("buffers"), word("buffer_size")),
         ItemKind::Port => {
             let what = ["interface", "address", "input", "output", "path", "size"]
                 .into_iter()

@@ -135,8 +135,8 @@ pub(super) fn read_group(table: &Reader<'_>) -> RawGroup {
     let default = Group::default();
     let group = RawGroup {
         name: name(table, "name", "edge"),
-        cells: table.number("cells", 1..=1 << 24).map_or(default.cells, Spanned::into_inner),
-        cell_size: cell_size(table).unwrap_or_else(|| at(table.span.clone(), default.cell_size)),
+        buffers: table.number("buffers", 1..=1 << 24).map_or(default.buffers, Spanned::into_inner),
+        buffer_size: buffer_size(table).unwrap_or_else(|| at(table.span.clone(), default.buffer_size)),
         headroom: table
             .number("headroom", 0..=32_736)
             .unwrap_or_else(|| at(table.span.clone(), default.headroom)),
@@ -146,12 +146,12 @@ pub(super) fn read_group(table: &Reader<'_>) -> RawGroup {
     group
 }
 
-fn cell_size(table: &Reader<'_>) -> Option<Spanned<u32>> {
-    let size: Spanned<u32> = table.number("cell_size", 256..=65_472)?;
+fn buffer_size(table: &Reader<'_>) -> Option<Spanned<u32>> {
+    let size: Spanned<u32> = table.number("buffer_size", 256..=65_472)?;
     let bytes = *size.get_ref();
     if !bytes.is_multiple_of(64) {
         table
-            .bad_value("cell_size", size.span(), &format!("is {bytes}, which is not a multiple of 64"))
+            .bad_value("buffer_size", size.span(), &format!("is {bytes}, which is not a multiple of 64"))
             .help(format!("{} and {} are", bytes / 64 * 64, bytes.next_multiple_of(64)))
             .keep();
         return None;

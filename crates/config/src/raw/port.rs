@@ -16,7 +16,7 @@ const DEFAULT_MTU: u16 = 1500;
 const HEADER: u16 = 14;
 /// Most queues of a port: one for each worker that there can be.
 const MAX_QUEUES: u64 = crate::model::MAX_WORKERS as u64;
-/// Longest frame: what fits the largest cell behind a headroom of 256.
+/// Longest frame: what fits the largest buffer behind a headroom of 256.
 const MAX_FRAME: u64 = 65_472 - 256;
 /// Longest interface name (`IFNAMSIZ` - 1).
 const INTERFACE_BYTES: usize = 15;

@@ -17,7 +17,7 @@ const SUFFIX: &str = "[A-Za-z0-9_.-]{0,6}";
 /// Texts that need care in TOML.
 const TEXT: &str = "[ -~é\t\n\"'\\\\]{0,12}";
 
-/// Name, cells, cell size, headroom, ports it may send to.
+/// Name, buffers, buffer size, headroom, ports it may send to.
 type RawGroup = (String, u32, u32, u16, Option<Vec<Index>>);
 
 fn engine() -> impl Strategy<Value = EngineConfig> {
@@ -37,11 +37,11 @@ fn engine() -> impl Strategy<Value = EngineConfig> {
     )
 }
 
-/// Cells in which every frame of [`port`] fits.
+/// Buffers in which every frame of [`port`] fits.
 fn group() -> impl Strategy<Value = RawGroup> {
     let ports = option::of(vec(any::<Index>(), 0..3));
     (SUFFIX, 1u32..=1 << 24, 160u32..=1023, 0u16..=512, ports)
-        .prop_map(|(name, cells, size, headroom, ports)| (name, cells, size * 64, headroom, ports))
+        .prop_map(|(name, buffers, size, headroom, ports)| (name, buffers, size * 64, headroom, ports))
 }
 
 fn kind() -> impl Strategy<Value = PortKind> {
@@ -158,14 +158,14 @@ fn build(
     let group_at = |index: &Index| GroupId(index.index(group_count) as u16);
     let port_at = |index: &Index| PortId(index.index(port_count) as u16);
     let mut host = Host { engine, ..Host::default() };
-    for (n, (name, cells, cell_size, headroom, ports)) in (0..).zip(groups) {
+    for (n, (name, buffers, buffer_size, headroom, ports)) in (0..).zip(groups) {
         let may_send_to = ports.as_ref().map(|ports| ports.iter().map(port_at).collect());
-        let (cells, cell_size, headroom) = (*cells, *cell_size, *headroom);
+        let (buffers, buffer_size, headroom) = (*buffers, *buffer_size, *headroom);
         host.groups.push(Group {
             id: GroupId(n),
             name: format!("g{n}{name}"),
-            cells,
-            cell_size,
+            buffers,
+            buffer_size,
             headroom,
             may_send_to,
         });

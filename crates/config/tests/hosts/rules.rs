@@ -215,7 +215,7 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
             0 => Forward::None,
             1 => Forward::Normal,
             2 => Forward::Port(port_at(&index)),
-            // What the engine's own memory holds fits every cell.
+            // What the engine's own memory holds fits every buffer.
             _ => Forward::Chain(chain_at(&index)),
         };
         port.policy = PortPolicy { forward, ..policy };

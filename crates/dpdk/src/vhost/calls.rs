@@ -1,6 +1,6 @@
 //! What guests are told of packets by.
 //!
-//! Whoever shares an eventfd can have those wait who write to it, and make it cost what it likes (`netvm_bell`). So the
+//! Whoever shares an eventfd can have those wait who write to it, and make it cost what it likes (`netvm_notify`). So the
 //! library does not get those of guests, but one of netvm's in place of each, which nobody reads:
 //!
 //! ```text
@@ -21,7 +21,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use dpdk_sys as sys;
-use netvm_bell::{Pace, Ringer, Wake};
+use netvm_notify::{RateLimit, Signaller, Wake};
 
 use super::guests::lock;
 
@@ -78,24 +78,24 @@ fn of<'a>(device: i32, vring: u16) -> Option<BorrowedFd<'a>> {
 }
 
 /// Tells a guest of a vring, by a thread that may take its time; while the device is there.
-pub(super) fn tell(ringer: &Ringer, device: i32, vring: u16) {
+pub(super) fn tell(signaller: &Signaller, device: i32, vring: u16) {
     if let Some(call) = of(device, vring) {
-        ringer.ring(&call);
+        signaller.signal(&call);
     }
 }
 
 /// Tells guests for one queue, and no more often than it has the time for.
 #[derive(Debug)]
 pub(super) struct Caller {
-    ringer: Ringer,
-    pace: Pace,
+    signaller: Signaller,
+    rate_limit: RateLimit,
     /// Who has not been told yet, by pair: of its receive ring, and of its transmit ring.
     owed: [u64; 2],
 }
 
 impl Caller {
     pub(super) fn new() -> Self {
-        Self { ringer: Ringer::new(), pace: Pace::new(), owed: [0; 2] }
+        Self { signaller: Signaller::new(), rate_limit: RateLimit::new(), owed: [0; 2] }
     }
 
     /// After each burst, inside of the gate: the guest is told if it wants to be.
@@ -110,7 +110,7 @@ impl Caller {
     #[cold]
     fn tell(&mut self, device: i32, vring: u16) {
         let Some(call) = of(device, vring) else { return };
-        let wake = self.pace.ring(&self.ringer, &call);
+        let wake = self.rate_limit.signal(&self.signaller, &call);
         let owed = &mut self.owed[usize::from(vring % 2)];
         let pair = 1u64.checked_shl((vring / 2).into()).unwrap_or(0);
         if matches!(wake, Wake::Later | Wake::Omitted) { *owed |= pair } else { *owed &= !pair }
@@ -134,7 +134,7 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
-    use netvm_bell::new_bell;
+    use netvm_notify::new_eventfd;
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
     fn a_guest_is_told_by_what_it_said_last() {
         // The library never has as many.
         let device = DEVICES as i32 - 1;
-        let (coming, fds) = (Coming::default(), [(); 3].map(|()| new_bell().unwrap()));
+        let (coming, fds) = (Coming::default(), [(); 3].map(|()| new_eventfd().unwrap()));
         let mut caller = Caller::new();
         for (fd, vring) in fds.iter().zip([3, 3, 4]) {
             coming.add(vring, fd.try_clone().unwrap());
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(numbers[0], numbers[1]);
         // More than there are messages, and vrings that no device has.
         coming.install(device);
-        coming.add(VRINGS, new_bell().unwrap());
+        coming.add(VRINGS, new_eventfd().unwrap());
         coming.install(device);
         forget(device);
         assert!(of(device, 3).is_none() && of(device, 4).is_none());

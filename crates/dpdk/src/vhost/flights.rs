@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dpdk_sys as sys;
 
-use netvm_bell::Ringer;
+use netvm_notify::Signaller;
 
 use super::{CopierStatus, calls};
 use crate::Copier;
@@ -38,12 +38,12 @@ pub(super) struct Flights {
     copier: Copier,
     /// It has not finished in time, and was stopped.
     stuck: AtomicBool,
-    ringer: Ringer,
+    signaller: Signaller,
 }
 
 impl Flights {
     pub(super) fn new(copier: Copier) -> Self {
-        Self { copier, stuck: AtomicBool::new(false), ringer: Ringer::new() }
+        Self { copier, stuck: AtomicBool::new(false), signaller: Signaller::new() }
     }
 
     pub(super) fn status(&self) -> CopierStatus {
@@ -74,7 +74,7 @@ impl Flights {
             self.stuck.store(true, Ordering::Relaxed);
         }
         for pair in (0..64).filter(|pair| told >> pair & 1 == 1) {
-            calls::tell(&self.ringer, device, 2 * pair);
+            calls::tell(&self.signaller, device, 2 * pair);
         }
     }
 }

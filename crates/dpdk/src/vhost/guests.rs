@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dpdk_sys as sys;
-use netvm_bell::Ear;
+use netvm_notify::EpollWaiter;
 use rustix::io::Errno;
 
 use super::calls::Coming;
@@ -64,7 +64,7 @@ impl Device {
 /// How a guest tells of packets that it sends by a queue.
 #[derive(Debug)]
 pub(super) struct Kicks {
-    pub(super) ear: Ear,
+    pub(super) waiter: EpollWaiter,
     /// What it hears.
     heard: Mutex<Vec<OwnedFd>>,
     are_heard: AtomicBool,
@@ -72,7 +72,7 @@ pub(super) struct Kicks {
 
 impl Kicks {
     fn new() -> Result<Self, Errno> {
-        Ok(Self { ear: Ear::new()?, heard: Mutex::default(), are_heard: AtomicBool::new(false) })
+        Ok(Self { waiter: EpollWaiter::new()?, heard: Mutex::default(), are_heard: AtomicBool::new(false) })
     }
 
     /// Whether the guest can tell of all packets.
@@ -84,8 +84,8 @@ impl Kicks {
     fn set(&self, kicks: Vec<OwnedFd>) {
         let mut heard = lock(&self.heard);
         self.are_heard.store(false, Ordering::Release);
-        heard.drain(..).for_each(|kick| self.ear.close_to(&kick));
-        let are_heard = !kicks.is_empty() && kicks.iter().all(|kick| self.ear.open_to(kick).is_ok());
+        heard.drain(..).for_each(|kick| self.waiter.remove(&kick));
+        let are_heard = !kicks.is_empty() && kicks.iter().all(|kick| self.waiter.add(kick).is_ok());
         *heard = kicks;
         self.are_heard.store(are_heard, Ordering::Release);
     }

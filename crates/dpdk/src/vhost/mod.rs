@@ -1,7 +1,7 @@
 //! virtio-net devices of guests, over vhost-user sockets, with DPDK's vhost library.
 //!
 //! A [`VhostPort`] is one socket, by which one guest comes: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The guest
-//! may come and go while the port stays open; its packets are copied into cells of a pool and out of them, so that it
+//! may come and go while the port stays open; its packets are copied into buffers of a pool and out of them, so that it
 //! shares no memory with anything but netvm. A [`VhostQueue`] serves the guest's queue pairs that fall to it, whatever
 //! number of pairs the guest uses.
 //!

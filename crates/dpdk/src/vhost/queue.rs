@@ -250,7 +250,7 @@ impl VhostQueue {
     }
 
     fn ask(&mut self) {
-        self.kicks().ear.heed();
+        self.kicks().waiter.drain();
         let asked = self.gate().enter(self.fenced, |pass, pairs| {
             for vring in vrings(pairs) {
                 // SAFETY: the device is there until the gate is left.
@@ -269,7 +269,7 @@ impl VhostQueue {
     #[must_use]
     pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
         let kicks = self.kicks();
-        (self.telling && kicks.are_heard()).then(|| kicks.ear.as_fd())
+        (self.telling && kicks.are_heard()).then(|| kicks.waiter.as_fd())
     }
 
     fn kicks(&self) -> &Kicks {

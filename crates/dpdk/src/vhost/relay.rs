@@ -121,7 +121,7 @@ impl Relay {
     /// Keeps what the guest is to be told of packets by, and has the library have another.
     fn keep_call(&self, message: &mut Message) -> Result<(), End> {
         let vring = message.payload().first().copied().unwrap_or(0);
-        let own = netvm_bell::new_bell()?;
+        let own = netvm_notify::new_eventfd()?;
         let fd = if let Some(fd) = message.fds.first_mut() { std::mem::replace(fd, own) } else { own };
         self.coming.add(vring.into(), fd);
         Ok(())

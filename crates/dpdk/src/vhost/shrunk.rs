@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   handler: address in a guest's memory?  no: what was done before
-//!            yes: a page of zeroes takes the place of the one that is missing; the guest is marked; the bell rings
-//!   ringer:  closes the gates of marked guests, so that their memory is used no more
+//!            yes: a page of zeroes takes the place of the one that is missing; the guest is marked; the eventfd rings
+//!   signaller:  closes the gates of marked guests, so that their memory is used no more
 //! ```
 //!
 //! The page at the address is one that the file has no more, so that nothing is lost. It cannot be anybody else's: the
@@ -91,20 +91,20 @@ pub(super) fn watch(close: fn(i32)) -> Result<(), i32> {
 
 fn begin(close: fn(i32)) -> io::Result<()> {
     // SAFETY: takes no pointer.
-    let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-    if bell < 0 {
+    let eventfd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    if eventfd < 0 {
         return Err(io::Error::last_os_error());
     }
-    BELL.store(bell, Ordering::SeqCst);
-    let ringer = move || {
+    BELL.store(eventfd, Ordering::SeqCst);
+    let signaller = move || {
         let mut count = [0u8; 8];
         // SAFETY: `count` has 8 bytes. The descriptor is never closed.
-        while unsafe { libc::read(bell, count.as_mut_ptr().cast(), count.len()) } > 0 || interrupted() {
+        while unsafe { libc::read(eventfd, count.as_mut_ptr().cast(), count.len()) } > 0 || interrupted() {
             let shrunk = |(_, memory): &(i32, &Memory)| memory.shrunk.load(Ordering::SeqCst);
             (0..).zip(&MEMORIES).filter(shrunk).for_each(|(device, _)| close(device));
         }
     };
-    std::thread::Builder::new().name("vhost-shrunk".to_owned()).spawn(ringer)?;
+    std::thread::Builder::new().name("vhost-shrunk".to_owned()).spawn(signaller)?;
     // SAFETY: all zeroes is a sigaction: the default action, no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: writes to `action`.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dpdk::{
-    Batch, CellLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder,
+    Batch, BufferLayout, Device, Eal, EalOptions, HeapMemory, HugePages, Pool, PoolOptions, PortBuilder,
     Started,
 };
 
@@ -17,17 +17,17 @@ pub fn eal() -> Eal {
     Eal::get().unwrap_or_else(|| Eal::init(&options()).unwrap())
 }
 
-pub fn layout(cells: u32) -> CellLayout {
-    CellLayout { first: 0, stride: 2048, cells, headroom: 128 }
+pub fn layout(buffers: u32) -> BufferLayout {
+    BufferLayout { first: 0, stride: 2048, buffers, headroom: 128 }
 }
 
-pub fn memory(layout: CellLayout) -> Arc<HeapMemory> {
-    Arc::new(HeapMemory::new(layout.first + layout.stride as usize * layout.cells as usize).unwrap())
+pub fn memory(layout: BufferLayout) -> Arc<HeapMemory> {
+    Arc::new(HeapMemory::new(layout.first + layout.stride as usize * layout.buffers as usize).unwrap())
 }
 
-pub fn pool(cells: u32) -> Arc<Pool> {
-    let options = PoolOptions { cache: 64.min(cells * 2 / 3), ..PoolOptions::default() };
-    Arc::new(Pool::over_region(eal(), "test", memory(layout(cells)), layout(cells), options).unwrap())
+pub fn pool(buffers: u32) -> Arc<Pool> {
+    let options = PoolOptions { cache: 64.min(buffers * 2 / 3), ..PoolOptions::default() };
+    Arc::new(Pool::over_region(eal(), "test", memory(layout(buffers)), layout(buffers), options).unwrap())
 }
 
 pub fn null(pool: &Arc<Pool>) -> Started {

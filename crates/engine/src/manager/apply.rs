@@ -115,10 +115,10 @@ impl Engine {
         }
         for group in &host.groups {
             let Some(old) = self.groups.get(&group.id) else { continue };
-            let memory = |g: &Group| (g.cells, g.cell_size, g.headroom);
+            let memory = |g: &Group| (g.buffers, g.buffer_size, g.headroom);
             if memory(&old.config) != memory(group) {
                 return needs_restart(format!(
-                    "the memory of group {} (cells, cell_size, headroom)",
+                    "the memory of group {} (buffers, buffer_size, headroom)",
                     group.name
                 ));
             }
@@ -186,9 +186,9 @@ impl Engine {
 
     fn open_port(&mut self, host: &Host, config: &PortConfig) -> Result<Opened, ApplyError> {
         let memories = self.memories_for(host, host.landing_group(config))?;
-        let cells = memories.first().map_or(0, |memory| memory.region().geometry().cells);
+        let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let (state, queues) =
-            ports::open(self.plan.eal, config, &memories, ports::rings(host, config, cells))?;
+            ports::open(self.plan.eal, config, &memories, ports::rings(host, config, buffers))?;
         let all = self.groups.values().flat_map(|group| &group.memories).chain(&self.own);
         for memory in all {
             memory.forget_stamps(config.id);
@@ -204,8 +204,8 @@ impl Engine {
             let config = Group {
                 id: GroupId(u16::MAX),
                 name: "engine".to_owned(),
-                cells: ports::own_cells(host),
-                cell_size: 2048,
+                buffers: ports::own_buffers(host),
+                buffer_size: 2048,
                 headroom: 256,
                 may_send_to: None,
             };

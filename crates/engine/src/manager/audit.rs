@@ -1,10 +1,10 @@
-//! The audit of a trust group: finds cells that nobody has, whatever the ledger says.
+//! The audit of a trust group: finds buffers that nobody has, whatever the owner table says.
 //!
-//! The ledger is written by whoever hands a cell on, so an NF can say in it that another one has what it had itself, and
-//! die. Its cells would then be missing for as long as that other one lives. After every departure the group is
+//! The owner table is written by whoever hands a buffer on, so an NF can say in it that another one has what it had itself, and
+//! die. Its buffers would then be missing for as long as that other one lives. After every departure the group is
 //! therefore audited, while its traffic goes on:
 //!
-//! 1. A new generation begins: cells handed out from here on are told from those handed out before (in the account, which
+//! 1. A new generation begins: buffers handed out from here on are told from those handed out before (in the account, which
 //!    no NF can write).
 //! 2. Rounds, one more than the longest chain has hops. In each, every ring of the group is read past the place that its
 //!    producer had reached, and then every NF thread comes by the beginning of its loop, where it holds no packet (it
@@ -30,7 +30,7 @@ enum Phase {
     Draining { rings: Vec<(RingMemory, u32)>, rounds: usize },
     /// NF threads are to come by the beginning of their loops.
     Meeting { epoch: u64, rounds: usize },
-    /// The older cells are being collected.
+    /// The older buffers are being collected.
     Sweeping,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Audit {
     generations: Vec<u8>,
     /// Workers that have not answered.
     tickets: Vec<u64>,
-    cells: u64,
+    buffers: u64,
     /// Another NF has gone meanwhile: once more when this is done.
     again: bool,
 }
@@ -56,7 +56,7 @@ impl Engine {
         let Some(state) = self.groups.get(&group) else { return };
         let generations = state.memories.iter().map(|memory| memory.next_generation()).collect();
         let (phase, tickets) = (Phase::Turning, self.order_barriers());
-        self.audits.push(Audit { group, phase, generations, tickets, cells: 0, again: false });
+        self.audits.push(Audit { group, phase, generations, tickets, buffers: 0, again: false });
     }
 
     /// Asks every worker to say when it has done what it was told before; returns what they will answer.
@@ -95,7 +95,7 @@ impl Engine {
             return false;
         };
         audit.tickets.retain(|other| *other != done.ticket);
-        audit.cells += done.cells;
+        audit.buffers += done.buffers;
         true
     }
 
@@ -106,9 +106,9 @@ impl Engine {
                 continue;
             }
             if self.advance_audit(&mut audit) {
-                self.reclaimed += audit.cells;
-                if audit.cells > 0 {
-                    self.notices.push_back(Notice::Audited { group: audit.group, cells: audit.cells });
+                self.reclaimed += audit.buffers;
+                if audit.buffers > 0 {
+                    self.notices.push_back(Notice::Audited { group: audit.group, buffers: audit.buffers });
                 }
                 if audit.again {
                     self.want_audit(audit.group);
@@ -131,7 +131,7 @@ impl Engine {
             {
                 let Some(group) = self.groups.get_mut(&audit.group) else { return true };
                 let epoch = group.publisher.publish(&group.table);
-                group.wake_all(&self.ringer);
+                group.wake_all(&self.signaller);
                 audit.phase = Phase::Meeting { epoch, rounds: *rounds };
             }
             Phase::Meeting { epoch, rounds } if self.all_have_seen(audit.group, *epoch) => {
@@ -153,13 +153,13 @@ impl Engine {
         let Some(state) = self.groups.get(&group) else { return Vec::new() };
         let mut rings = Vec::new();
         for instance in self.instances.values().filter(|instance| instance.group == group) {
-            for thread in 0..instance.stations.len() as u16 {
+            for thread in 0..instance.nf_threads.len() as u16 {
                 for worker in 0..self.workers.len() as u16 {
                     rings.push(instance.control.ring_to_nf(thread, worker));
                     rings.push(instance.control.ring_from_nf(thread, worker));
                 }
             }
-            for (to, ring) in instance.stations.iter().flat_map(|from| state.rings_from(*from)) {
+            for (to, ring) in instance.nf_threads.iter().flat_map(|from| state.rings_from(*from)) {
                 let region = state.memories.get(usize::from(ring.region)).map(|memory| memory.region());
                 if !state.is_gone(to) {
                     rings.extend(region.and_then(|region| region.ring(ring.index)));

@@ -1,10 +1,10 @@
-//! An NF that dies or leaves: its traffic goes elsewhere, its cells come back, its numbers become free.
+//! An NF that dies or leaves: its traffic goes elsewhere, its buffers come back, its numbers become free.
 //!
 //! ```text
 //!  dies ────────────────────────────────┐
 //!                                       ▼
 //!  leaves: no new packets, sends on ──▶ gone: tables and snapshots without it; links drained; first sweep
-//!          what it has, is told to stop            │  all stations of the group work by the new table
+//!          what it has, is told to stop            │  all NF threads of the group work by the new table
 //!                                                  ▼
 //!                                       last sweep: what others still handed to it meanwhile
 //!                                                  │
@@ -18,7 +18,7 @@ use netvm_config::model::NfStart;
 
 use super::instance::{Instance, InstanceState};
 use super::{Engine, Notice};
-use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId};
+use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId};
 use crate::worker::Command;
 use crate::worker::sweep::{SweepOrder, Swept, What};
 
@@ -44,7 +44,7 @@ pub(super) struct Departure {
     phase: Phase,
     /// Sweeps that are under way.
     tickets: Vec<u64>,
-    cells: u64,
+    buffers: u64,
     since: Instant,
     first_sweep: Duration,
 }
@@ -72,7 +72,7 @@ impl Engine {
         match instance.state {
             InstanceState::Attaching | InstanceState::Standby => {
                 instance.control.tell_stop();
-                self.wake_stations(id);
+                self.wake_nf_threads(id);
             }
             InstanceState::Active => {
                 instance.state = InstanceState::Leaving;
@@ -84,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// The NF's process is gone (its connection is closed): its traffic goes where its chains say, its cells come back.
+    /// The NF's process is gone (its connection is closed): its traffic goes where its chains say, its buffers come back.
     pub fn departed(&mut self, id: InstanceId) {
         let since = Instant::now();
         let Some(instance) = self.instances.remove(&id) else { return };
@@ -111,22 +111,22 @@ impl Engine {
             epoch,
             phase: Phase::FirstSweep,
             tickets,
-            cells: 0,
+            buffers: 0,
             since,
             first_sweep: Duration::ZERO,
         });
     }
 
     /// What the dead NF wrote to others' rings and did not publish.
-    fn stranded(&self, instance: &Instance) -> Vec<(u32, StationId)> {
+    fn stranded(&self, instance: &Instance) -> Vec<(u32, NfThreadId)> {
         let Some(group) = self.groups.get(&instance.group) else { return Vec::new() };
-        let rings = instance.stations.iter().flat_map(|from| group.rings_from(*from));
+        let rings = instance.nf_threads.iter().flat_map(|from| group.rings_from(*from));
         let rings = rings.filter_map(|(to, ring)| {
             Some((to, group.memories.get(usize::from(ring.region))?.region().ring(ring.index)?))
         });
         let mut stranded = Vec::new();
         for (to, ring) in rings {
-            stranded.extend(ring.unpublished().map(|descriptor| (descriptor.cell(), to)));
+            stranded.extend(ring.unpublished().map(|descriptor| (descriptor.buffer(), to)));
         }
         stranded
     }
@@ -151,14 +151,14 @@ impl Engine {
         }
     }
 
-    fn order_sweep(&mut self, group: GroupId, stations: u64, stranded: &[(u32, StationId)]) -> Vec<u64> {
+    fn order_sweep(&mut self, group: GroupId, nf_threads: u64, stranded: &[(u32, NfThreadId)]) -> Vec<u64> {
         let Some(group) = self.groups.get(&group) else { return Vec::new() };
         let mut tickets = Vec::new();
         for (worker, region) in self.workers.iter_mut().zip(&self.worker_regions) {
             let ticket = self.next_ticket;
             self.next_ticket += 1;
             let memory = group.memories[usize::from(*region)].id;
-            let what = What::Gone { stations, stranded: stranded.to_vec() };
+            let what = What::Gone { nf_threads, stranded: stranded.to_vec() };
             worker.order(Command::Sweep(SweepOrder { ticket, memory, what }));
             tickets.push(ticket);
         }
@@ -173,7 +173,7 @@ impl Engine {
         let departure = self.departures.iter_mut().find(|departure| departure.tickets.contains(&done.ticket));
         if let Some(departure) = departure {
             departure.tickets.retain(|ticket| *ticket != done.ticket);
-            departure.cells += done.cells;
+            departure.buffers += done.buffers;
             if departure.phase == Phase::FirstSweep {
                 departure.first_sweep = departure.first_sweep.max(done.at.duration_since(departure.since));
             }
@@ -194,14 +194,14 @@ impl Engine {
             let group_id = departure.group();
             self.remember(group_id, &departure.instance);
             if let Some(group) = self.groups.get_mut(&group_id) {
-                group.release_stations(departure.mask);
+                group.release_nf_threads(departure.mask);
             }
-            self.reclaimed += departure.cells;
+            self.reclaimed += departure.buffers;
             self.want_audit(group_id);
             self.notices.push_back(Notice::Reclaimed {
                 instance: departure.instance.id,
                 role: departure.instance.role,
-                cells: departure.cells,
+                buffers: departure.buffers,
                 first_sweep: departure.first_sweep,
                 total: departure.since.elapsed(),
             });
@@ -246,7 +246,7 @@ impl Engine {
             if let Some(instance) = self.instances.get(&id) {
                 instance.control.tell_stop();
             }
-            self.wake_stations(id);
+            self.wake_nf_threads(id);
         }
     }
 
@@ -266,15 +266,16 @@ impl Engine {
             }
             return false;
         };
-        let holds = |station: &StationId| group.memories.iter().any(|memory| memory.cells_with(*station) > 0);
-        unanswered.is_empty() && !instance.stations.iter().any(holds)
+        let holds =
+            |nf_thread: &NfThreadId| group.memories.iter().any(|memory| memory.buffers_with(*nf_thread) > 0);
+        unanswered.is_empty() && !instance.nf_threads.iter().any(holds)
     }
 
-    fn wake_stations(&mut self, id: InstanceId) {
+    fn wake_nf_threads(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get(&id) else { return };
         let Some(group) = self.groups.get_mut(&instance.group) else { return };
-        for station in &instance.stations {
-            group.wake(&self.ringer, *station);
+        for nf_thread in &instance.nf_threads {
+            group.wake(&self.signaller, *nf_thread);
         }
     }
 }

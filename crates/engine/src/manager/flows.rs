@@ -13,7 +13,7 @@ use crate::worker::{Command, FlowCounts, FlowPage};
 
 /// What an NF has said of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlowWord {
+pub struct FlowVerdict {
     /// The NF's role.
     pub role: RoleId,
     /// Drop the rest; otherwise: skip me.
@@ -42,7 +42,7 @@ pub struct FlowView {
     /// Seconds since it is known.
     pub age: f64,
     /// What NFs have said of it, as far as it holds.
-    pub words: Vec<FlowWord>,
+    pub words: Vec<FlowVerdict>,
 }
 
 /// An address that L2 switching knows.
@@ -116,7 +116,11 @@ impl Engine {
                     .words
                     .iter()
                     .flatten()
-                    .map(|(word, left)| FlowWord { role: word.role, drops: word.drops, left: seconds(*left) })
+                    .map(|(word, left)| FlowVerdict {
+                        role: word.role,
+                        drops: word.drops,
+                        left: seconds(*left),
+                    })
                     .collect(),
             }
         }));

@@ -1,17 +1,17 @@
-//! A trust group: its memories, its table, its stations and the rings between them.
+//! A trust group: its memories, its table, its NF threads and the rings between them.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvm_bell::{Pace, Ringer, new_bell};
 use netvm_config::model::Group;
+use netvm_notify::{RateLimit, Signaller, new_eventfd};
 use netvm_region::{MAX_STATIONS, Pages, Region, RegionError, RegionSpec, RingRef, Table, TablePublisher};
 
 use super::GroupError;
 use super::totals::RoleTotals;
 use crate::call::Call;
-use crate::ids::{GroupId, MemoryId, StationId};
+use crate::ids::{GroupId, MemoryId, NfThreadId};
 use crate::memory::Memory;
 use crate::worker::WorkerHandle;
 
@@ -35,17 +35,17 @@ pub(super) struct GroupState {
     pub(super) memories: Vec<Arc<Memory>>,
     pub(super) publisher: TablePublisher,
     pub(super) table: Box<Table>,
-    /// By station number: what wakes it.
+    /// By NF thread number: what wakes it.
     pub(super) wakes: Vec<Arc<OwnedFd>>,
     /// When the manager may wake them.
-    pace: Pace,
+    rate_limit: RateLimit,
     /// By worker: what this group's NFs wake it by. One of them can have those wait who write to it, so no other group has it.
     pub(super) calls: Vec<Call>,
-    /// By station number: in use, or not yet free again.
+    /// By NF thread number: in use, or not yet free again.
     taken: u64,
-    /// By station number: its process is gone, its number not free yet.
+    /// By NF thread number: its process is gone, its number not free yet.
     gone: u64,
-    /// By station number: wakes nobody.
+    /// By NF thread number: wakes nobody.
     silent: u64,
     /// By name of the role: what instances have counted that are gone.
     pub(super) past: BTreeMap<String, RoleTotals>,
@@ -68,8 +68,8 @@ impl GroupState {
             *next += 1;
             memories.push(Arc::new(create_memory(&config, id, plan, number)?));
         }
-        let wakes = (0..MAX_STATIONS).map(|_| new_bell().map(Arc::new)).collect::<Result<_, _>>();
-        let calls = workers.iter().map(|worker| Call::new(&worker.ear)).collect::<Result<_, _>>();
+        let wakes = (0..MAX_STATIONS).map(|_| new_eventfd().map(Arc::new)).collect::<Result<_, _>>();
+        let calls = workers.iter().map(|worker| Call::new(&worker.waiter)).collect::<Result<_, _>>();
         let (wakes, calls) = wakes
             .and_then(|wakes| Ok((wakes, calls?)))
             .map_err(|error| GroupError::Descriptors { name: config.name.clone(), source: error.into() })?;
@@ -81,7 +81,7 @@ impl GroupState {
             publisher,
             table: Table::new_boxed(),
             wakes,
-            pace: Pace::new(),
+            rate_limit: RateLimit::new(),
             calls,
             taken: 1,
             gone: 0,
@@ -92,32 +92,32 @@ impl GroupState {
         })
     }
 
-    /// A station that nobody has.
-    pub(super) fn take_station(&mut self) -> Option<StationId> {
+    /// An NF thread that nobody has.
+    pub(super) fn take_nf_thread(&mut self) -> Option<NfThreadId> {
         let free = (!self.taken).trailing_zeros();
         if free as usize >= MAX_STATIONS {
             return None;
         }
         self.taken |= 1 << free;
-        Some(StationId(free as u8))
+        Some(NfThreadId(free as u8))
     }
 
-    /// These stations, a bit each, wake nobody.
-    pub(super) const fn silence(&mut self, stations: u64) {
-        self.silent |= stations;
+    /// These NF threads, a bit each, wake nobody.
+    pub(super) const fn silence(&mut self, nf_threads: u64) {
+        self.silent |= nf_threads;
     }
 
-    /// The stations that wake nobody, a bit each.
+    /// The NF threads that wake nobody, a bit each.
     pub(super) const fn silent(&self) -> u64 {
         self.silent
     }
 
-    /// Gives stations back, a bit each, with the rings to and from them. No process may use them any more.
-    pub(super) fn release_stations(&mut self, stations: u64) {
-        self.taken &= !(stations & !1);
-        self.gone &= !stations;
-        self.silent &= !stations;
-        let gone = |station: u8| stations >> station & 1 == 1;
+    /// Gives NF threads back, a bit each, with the rings to and from them. No process may use them any more.
+    pub(super) fn release_nf_threads(&mut self, nf_threads: u64) {
+        self.taken &= !(nf_threads & !1);
+        self.gone &= !nf_threads;
+        self.silent &= !nf_threads;
+        let gone = |nf_thread: u8| nf_threads >> nf_thread & 1 == 1;
         let free_rings = &mut self.free_rings;
         self.rings.retain(|(from, to), ring| {
             let keep = !gone(*from) && !gone(*to);
@@ -128,9 +128,9 @@ impl GroupState {
         });
     }
 
-    /// The ring between two stations, made if there is none; `None` when the region has no more, so that packets go
+    /// The ring between two NF threads, made if there is none; `None` when the region has no more, so that packets go
     /// round by the engine.
-    pub(super) fn ring_between(&mut self, from: StationId, to: StationId) -> Option<RingRef> {
+    pub(super) fn ring_between(&mut self, from: NfThreadId, to: NfThreadId) -> Option<RingRef> {
         if let Some(ring) = self.rings.get(&(from.0, to.0)) {
             return Some(*ring);
         }
@@ -142,38 +142,38 @@ impl GroupState {
         Some(ring)
     }
 
-    /// The rings that a station writes to.
-    pub(super) fn rings_from(&self, from: StationId) -> impl Iterator<Item = (StationId, RingRef)> + '_ {
+    /// The rings that an NF thread writes to.
+    pub(super) fn rings_from(&self, from: NfThreadId) -> impl Iterator<Item = (NfThreadId, RingRef)> + '_ {
         let range = (from.0, 0)..=(from.0, u8::MAX);
-        self.rings.range(range).map(|((_, to), ring)| (StationId(*to), *ring))
+        self.rings.range(range).map(|((_, to), ring)| (NfThreadId(*to), *ring))
     }
 
-    /// Whether a station's process is gone.
-    pub(super) const fn is_gone(&self, station: StationId) -> bool {
-        self.gone >> station.0 & 1 == 1
+    /// Whether an NF thread's process is gone.
+    pub(super) const fn is_gone(&self, nf_thread: NfThreadId) -> bool {
+        self.gone >> nf_thread.0 & 1 == 1
     }
 
-    /// The processes of these stations are gone: what they have set in the backpressure words is taken away.
-    pub(super) fn mark_gone(&mut self, stations: u64) {
-        self.gone |= stations;
+    /// The processes of these NF threads are gone: what they have set in the backpressure words is taken away.
+    pub(super) fn mark_gone(&mut self, nf_threads: u64) {
+        self.gone |= nf_threads;
         let Some(memory) = self.memories.first() else { return };
         for chain in 0..netvm_region::MAX_CHAINS as u16 {
             let word = memory.region().backpressure(chain);
-            word.fetch_and(!stations, std::sync::atomic::Ordering::Relaxed);
+            word.fetch_and(!nf_threads, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
     /// Wakes every NF thread that sleeps.
-    pub(super) fn wake_all(&mut self, ringer: &Ringer) {
+    pub(super) fn wake_all(&mut self, signaller: &Signaller) {
         for wake in &self.wakes {
-            self.pace.ring(ringer, wake);
+            self.rate_limit.signal(signaller, wake);
         }
     }
 
     /// Wakes a thread if it sleeps. Where that, or [`GroupState::wake_all`], would take too much of the manager's time, it looks
     /// by itself soon.
-    pub(super) fn wake(&mut self, ringer: &Ringer, station: StationId) {
-        self.pace.ring(ringer, &self.wakes[station.index()]);
+    pub(super) fn wake(&mut self, signaller: &Signaller, nf_thread: NfThreadId) {
+        self.rate_limit.signal(signaller, &self.wakes[nf_thread.index()]);
     }
 
     pub(super) const fn id(&self) -> GroupId {
@@ -190,8 +190,8 @@ pub(super) fn create_memory(
 ) -> Result<Memory, GroupError> {
     let node = plan.nodes.get(usize::from(number)).copied().unwrap_or(0);
     let spec = RegionSpec {
-        cells: config.cells,
-        stride: config.cell_size,
+        buffers: config.buffers,
+        stride: config.buffer_size,
         headroom: config.headroom,
         rings: RINGS,
         ring_capacity: plan.ring_size,

@@ -1,4 +1,4 @@
-//! An NF that has attached: one process or VM with its control memory, its stations and its links to every worker.
+//! An NF that has attached: one process or VM with its control memory, its NF threads and its links to every worker.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use netvm_attach::{Fds, Hello};
 use netvm_region::{
-    Admission, Control, Greeting, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, MapError, Notify, TableCopy,
+    Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, MapError, Notify, ReadyMessage, TableCopy,
 };
 
 use super::group::GroupState;
 use super::view::LinkSums;
 use super::{AdmitError, Engine};
 use crate::expected::Expected;
-use crate::ids::{GroupId, InstanceId, LinkId, RoleId, StationId, WorkerId};
+use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId};
 use crate::link::{Link, MAX_LINKS};
 use crate::worker::Command;
 
@@ -35,7 +35,7 @@ pub enum InstanceState {
 pub struct GuestShape {
     /// Regions of its trust group: a device each, beside those of its control memory and its next-hop table.
     pub regions: usize,
-    /// Whom it can wake: workers and stations, an interrupt vector of the control memory's device each.
+    /// Whom it can wake: workers and NF threads, an interrupt vector of the control memory's device each.
     pub vectors: usize,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Instance {
     pub(super) control: Arc<Control>,
     /// Its own copy of the group's table, if it has one.
     pub(super) table: Option<Arc<TableCopy>>,
-    pub(super) stations: Vec<StationId>,
+    pub(super) nf_threads: Vec<NfThreadId>,
     /// For each thread, for each worker.
     pub(super) links: Vec<Vec<LinkId>>,
     /// For each thread, what its links had counted for those who had them before.
@@ -65,21 +65,21 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// The stations, a bit each.
+    /// The NF threads, a bit each.
     pub(super) fn mask(&self) -> u64 {
-        self.stations.iter().fold(0, |mask, station| mask | 1 << station.0)
+        self.nf_threads.iter().fold(0, |mask, nf_thread| mask | 1 << nf_thread.0)
     }
 
     /// Whether every thread works by the table of `epoch` or a later one.
     pub(super) fn has_seen(&self, epoch: u64) -> bool {
         let seen =
             |thread| self.control.thread(thread).epoch.load(std::sync::atomic::Ordering::Acquire) >= epoch;
-        (0..self.stations.len() as u16).all(seen)
+        (0..self.nf_threads.len() as u16).all(seen)
     }
 }
 
 impl Engine {
-    /// Lets an NF in: reserves stations and links, makes its control memory. The caller passes it what
+    /// Lets an NF in: reserves NF threads and links, makes its control memory. The caller passes it what
     /// [`Engine::descriptors`] says, and calls [`Engine::activate`] when it is ready.
     ///
     /// `standby`: it waits to take a dead one's place.
@@ -129,17 +129,17 @@ impl Engine {
 
     /// What an NF in a VM says of itself, if it has: heard once, and packets may come when it is ready. To be asked every
     /// few milliseconds until it says something; what it says is its own word only.
-    pub fn hear_guest(&mut self, id: InstanceId) -> Option<Greeting> {
+    pub fn hear_guest(&mut self, id: InstanceId) -> Option<ReadyMessage> {
         let instance = self.instances.get_mut(&id)?;
         if instance.guest.is_none() || instance.state != InstanceState::Attaching {
             return None;
         }
-        let greeting = instance.control.greeting()?;
-        if let Greeting::Ready { counters, .. } = &greeting {
+        let ready_message = instance.control.ready_message()?;
+        if let ReadyMessage::Ready { counters, .. } = &ready_message {
             instance.counters.clone_from(counters);
             self.activate(id);
         }
-        Some(greeting)
+        Some(ready_message)
     }
 
     fn let_in(
@@ -170,22 +170,22 @@ impl Engine {
         let Some(group) = self.groups.get_mut(&group_id) else {
             return Err(AdmitError::UnknownRole { role: hello.role.clone(), known: Vec::new() });
         };
-        let stations: Vec<StationId> = (0..threads).map_while(|_| group.take_station()).collect();
-        let mask = stations.iter().fold(0u64, |mask, station| mask | 1 << station.0);
-        if stations.len() < threads {
-            group.release_stations(mask);
+        let nf_threads: Vec<NfThreadId> = (0..threads).map_while(|_| group.take_nf_thread()).collect();
+        let mask = nf_threads.iter().fold(0u64, |mask, nf_thread| mask | 1 << nf_thread.0);
+        if nf_threads.len() < threads {
+            group.release_nf_threads(mask);
             return Err(AdmitError::Full { what: "NF threads in the trust group", most: 63 });
         }
         let admission = Admission {
             group: u32::from(group_id.0),
             role: role.0,
             ring_capacity,
-            stations: stations.iter().map(|station| station.0).collect(),
+            nf_threads: nf_threads.iter().map(|nf_thread| nf_thread.0).collect(),
             worker_regions,
             geometries: group.memories.iter().map(|memory| *memory.region().geometry()).collect(),
         };
         let control =
-            Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_stations(mask))?;
+            Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_nf_threads(mask))?;
         if let Some(notify) = guest {
             control.set_notify(notify);
         }
@@ -206,7 +206,7 @@ impl Engine {
             guest,
             control: Arc::new(control),
             table: None,
-            stations,
+            nf_threads,
             links,
             before,
             counters: hello.counters.clone(),
@@ -227,7 +227,7 @@ impl Engine {
             table: instance.table.as_ref().map_or(group.publisher.as_fd(), |table| table.as_fd()),
             regions: group.memories.iter().map(|memory| memory.region().mapping().as_fd()).collect(),
             workers: group.calls.iter().map(AsFd::as_fd).collect(),
-            stations: group.wakes.iter().map(|wake| wake.as_fd()).collect(),
+            nf_threads: group.wakes.iter().map(|wake| wake.as_fd()).collect(),
         })
     }
 
@@ -236,12 +236,12 @@ impl Engine {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
         let (group, role, control) = (instance.group, instance.role, Arc::clone(&instance.control));
-        let (stations, links) = (instance.stations.clone(), instance.links.clone());
+        let (nf_threads, links) = (instance.nf_threads.clone(), instance.links.clone());
         let silent = instance.guest == Some(Notify::Poll);
         let Some(group) = self.groups.get(&group) else { return };
-        for (thread, (station, links)) in (0u16..).zip(stations.iter().zip(&links)) {
+        for (thread, (nf_thread, links)) in (0u16..).zip(nf_threads.iter().zip(&links)) {
             for (worker, link) in self.workers.iter_mut().zip(links) {
-                let who = (role, thread, *station);
+                let who = (role, thread, *nf_thread);
                 let made = make_link(group, &control, who, worker.id, *link, &self.worker_regions);
                 worker.order(Command::AddLink(Box::new(made.silent(silent)), Expected::new()));
             }
@@ -263,7 +263,7 @@ impl Engine {
 fn make_link(
     group: &GroupState,
     control: &Arc<Control>,
-    (role, thread, station): (RoleId, u16, StationId),
+    (role, thread, nf_thread): (RoleId, u16, NfThreadId),
     worker: WorkerId,
     id: LinkId,
     worker_regions: &[u8],
@@ -275,6 +275,6 @@ fn make_link(
     let (to_nf, from_nf) = unsafe {
         (control.ring_to_nf(thread, number).producer(), control.ring_from_nf(thread, number).consumer())
     };
-    let wake = Arc::clone(&group.wakes[station.index()]);
-    Link::new(id, group.id(), role, station, memory.id, to_nf, from_nf, wake, Arc::clone(control))
+    let wake = Arc::clone(&group.wakes[nf_thread.index()]);
+    Link::new(id, group.id(), role, nf_thread, memory.id, to_nf, from_nf, wake, Arc::clone(control))
 }

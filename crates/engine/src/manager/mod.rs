@@ -1,14 +1,14 @@
 //! The manager: what should be, who is there, and the orders to the workers that follow from both.
 //!
 //! An [`Engine`] belongs to one thread. Its calls take effect at once where that needs no one else; what has to wait
-//! (cells of a dead NF, a port that is being closed) moves on in [`Engine::service`], to be called every few milliseconds.
+//! (buffers of a dead NF, a port that is being closed) moves on in [`Engine::service`], to be called every few milliseconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_bell::{Ear, Ringer, new_bell};
 use netvm_config::model::{Balance, EngineConfig, Host, NfConfig};
+use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
 use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Pages, RegionError, Sticky};
 use netvm_switch::TICKS_PER_SECOND;
 
@@ -38,7 +38,7 @@ pub use apply::ApplyError;
 use audit::Audit;
 use departure::Departure;
 use flows::FlowReader;
-pub use flows::{Address, FlowView, FlowWord};
+pub use flows::{Address, FlowVerdict, FlowView};
 use group::{GroupState, MemoryPlan};
 use instance::Instance;
 pub use instance::{GuestShape, InstanceState};
@@ -168,19 +168,19 @@ pub enum Notice {
         instance: InstanceId,
         /// Its role.
         role: RoleId,
-        /// Cells taken back.
-        cells: u64,
-        /// How long after its end was noticed the cells that it held then were back.
+        /// Buffers taken back.
+        buffers: u64,
+        /// How long after its end was noticed the buffers that it held then were back.
         first_sweep: Duration,
         /// How long until nothing of it was left.
         total: Duration,
     },
-    /// Cells were out that nobody had: an NF that is gone said falsely in the ledger who had them.
+    /// Buffers were out that nobody had: an NF that is gone said falsely in the owner table who had them.
     Audited {
         /// The trust group.
         group: GroupId,
-        /// Cells taken back.
-        cells: u64,
+        /// Buffers taken back.
+        buffers: u64,
     },
     /// A capture could not be read or written to its end; told when its port is closed. Or a guest was cut off: it has
     /// taken back memory that it shares, or was hung up on.
@@ -220,7 +220,7 @@ pub struct Engine {
     worker_regions: Vec<u8>,
     workers: Vec<WorkerHandle>,
     /// Wakes NFs.
-    ringer: Ringer,
+    signaller: Signaller,
     groups: BTreeMap<GroupId, GroupState>,
     /// Groups that are to go once nothing of theirs is out.
     retiring: Vec<GroupState>,
@@ -274,7 +274,7 @@ impl Engine {
         let worker_regions = worker_nodes.iter().map(region_of).collect();
         let mut workers = Vec::new();
         for ((n, core), handoff) in (0u8..).zip(&cores).zip(Handoff::mesh(cores.len())) {
-            let wake = Arc::new(new_bell().map_err(std::io::Error::from)?);
+            let wake = Arc::new(new_eventfd().map_err(std::io::Error::from)?);
             let flows = Flows::new(&config.flow_cache)?;
             let setup = Setup {
                 id: WorkerId(n),
@@ -282,8 +282,8 @@ impl Engine {
                 idle: config.idle,
                 handoff,
                 wake,
-                ear: Ear::new().map_err(std::io::Error::from)?,
-                ringer: Ringer::new(),
+                waiter: EpollWaiter::new().map_err(std::io::Error::from)?,
+                signaller: Signaller::new(),
                 flows,
             };
             workers.push(WorkerHandle::start(eal, setup)?);
@@ -300,7 +300,7 @@ impl Engine {
             plan: MemoryPlan { eal, pages, ring_size: config.ring_size, nodes },
             worker_regions,
             workers,
-            ringer: Ringer::new(),
+            signaller: Signaller::new(),
             groups: BTreeMap::new(),
             retiring: Vec::new(),
             own: Vec::new(),
@@ -363,7 +363,7 @@ impl Engine {
     /// What happened since the last call.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
         // That of a queue of a guest may be made at any time.
-        if let Some(error) = Ringer::refusal().filter(|_| !self.wakes_may_wait) {
+        if let Some(error) = Signaller::refusal().filter(|_| !self.wakes_may_wait) {
             self.wakes_may_wait = true;
             self.notices.push_back(Notice::WakesMayWait { error: error.raw_os_error() });
         }
@@ -408,7 +408,7 @@ impl Engine {
             view.fill_table(group);
             if *group.table != *before || group.publisher.epoch() == 0 {
                 published.push((*id, group.publisher.publish(&group.table)));
-                group.wake_all(&self.ringer);
+                group.wake_all(&self.signaller);
             }
         }
         published
@@ -456,7 +456,7 @@ impl Engine {
         let mut kept = Vec::new();
         for group in core::mem::take(&mut self.retiring) {
             let in_use = busy.contains(&group.id())
-                || group.memories.iter().any(|memory| memory.cells_out() > 0 || ports.contains(&memory.id));
+                || group.memories.iter().any(|memory| memory.buffers_out() > 0 || ports.contains(&memory.id));
             if in_use {
                 kept.push(group);
                 continue;

@@ -9,7 +9,7 @@ use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Sticky, Table}
 use super::group::GroupState;
 use super::instance::{Instance, InstanceState};
 use crate::drop_reason::DropReason;
-use crate::ids::{GroupId, LinkId, MemoryId, RoleId, StationId};
+use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId};
 use crate::policy::{DecisionCounters, HitCounts, Policy};
 use crate::router::RouterPath;
 use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target, put};
@@ -17,7 +17,7 @@ use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target, 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoleMembers {
-    pub(super) stations: Vec<StationId>,
+    pub(super) nf_threads: Vec<NfThreadId>,
     /// For each of them, for each worker.
     pub(super) links: Vec<Vec<LinkId>>,
 }
@@ -27,7 +27,7 @@ pub(super) fn members<'a>(instances: impl Iterator<Item = &'a Instance>) -> BTre
     let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
     for instance in instances.filter(|instance| instance.state == InstanceState::Active) {
         let role = roles.entry(instance.role).or_default();
-        role.stations.extend(&instance.stations);
+        role.nf_threads.extend(&instance.nf_threads);
         role.links.extend(instance.links.iter().cloned());
     }
     roles
@@ -198,7 +198,7 @@ impl View<'_> {
         rights
     }
 
-    /// Writes a group's table: destinations, names, and a ring for every pair of stations that follow each other.
+    /// Writes a group's table: destinations, names, and a ring for every pair of NF threads that follow each other.
     pub(super) fn fill_table(&self, group: &mut GroupState) {
         let id = group.id();
         let mut table = Table::new_boxed();
@@ -228,7 +228,7 @@ impl View<'_> {
         edges.sort_unstable();
         edges.dedup();
         for (from, to) in &edges {
-            if let Some(ring) = group.ring_between(StationId(*from), StationId(*to)) {
+            if let Some(ring) = group.ring_between(NfThreadId(*from), NfThreadId(*to)) {
                 table.rings[usize::from(*from)][usize::from(*to)] = ring;
             }
         }
@@ -245,7 +245,7 @@ impl View<'_> {
         }
         let mut next = Destination::engine(chain.hops.len() as u8);
         for (hop, role) in chain.hops.iter().enumerate().take(MAX_HOPS).rev() {
-            let there = self.roles.get(role).is_some_and(|members| !members.stations.is_empty());
+            let there = self.roles.get(role).is_some_and(|members| !members.nf_threads.is_empty());
             let bypassed = (!there && chain.on_failure == OnFailure::Bypass) || is_in(short.without, hop);
             let here = if bypassed { next } else { self.destination(group, *role, hop as u8) };
             table.hops[row][hop] = here;
@@ -253,7 +253,7 @@ impl View<'_> {
         }
     }
 
-    /// To the stations of a role, if they are in this group.
+    /// To the NF threads of a role, if they are in this group.
     fn destination(&self, group: GroupId, role: RoleId, hop: u8) -> Destination {
         let (Some(nf), Some(members)) = (self.host.nf(role), self.roles.get(&role)) else {
             return Destination::engine(hop);
@@ -261,8 +261,8 @@ impl View<'_> {
         if nf.group != group {
             return Destination::engine(hop);
         }
-        let stations: Vec<u8> = members.stations.iter().map(|station| station.0).collect();
-        Destination::stations(hop, balance_of(nf.balance), &stations)
+        let nf_threads: Vec<u8> = members.nf_threads.iter().map(|nf_thread| nf_thread.0).collect();
+        Destination::nf_threads(hop, balance_of(nf.balance), &nf_threads)
     }
 }
 
@@ -271,10 +271,10 @@ fn is_in(hops: u16, hop: usize) -> bool {
     hops.checked_shr(hop as u32).is_some_and(|hops| hops & 1 == 1)
 }
 
-/// Rings that exist stay in the table while both their stations do: what is in them is still to be read. Those of a
-/// station that is gone are left out: who reads from it empties the ring before it confirms the table.
+/// Rings that exist stay in the table while both their NF threads do: what is in them is still to be read. Those of a
+/// NF thread that is gone are left out: who reads from it empties the ring before it confirms the table.
 fn keep_rings(group: &GroupState, table: &mut Table) {
-    for from in (1..netvm_region::MAX_STATIONS as u8).map(StationId) {
+    for from in (1..netvm_region::MAX_STATIONS as u8).map(NfThreadId) {
         for (to, ring) in group.rings_from(from).filter(|(to, _)| !group.is_gone(from) && !group.is_gone(*to))
         {
             let slot: &mut RingRef = &mut table.rings[from.index()][to.index()];
@@ -283,9 +283,9 @@ fn keep_rings(group: &GroupState, table: &mut Table) {
     }
 }
 
-/// Whether one can come back to a station along the edges.
+/// Whether one can come back to an NF thread along the edges.
 fn has_loop(edges: &[(u8, u8)]) -> bool {
-    // Takes away, again and again, every edge into a station that no edge leaves; what is left is a loop.
+    // Takes away, again and again, every edge into an NF thread that no edge leaves; what is left is a loop.
     let mut left = edges.to_vec();
     loop {
         let before = left.len();

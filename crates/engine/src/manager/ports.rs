@@ -63,14 +63,14 @@ pub enum OpenProblem {
     /// The capture to write.
     #[error(transparent)]
     Write(#[from] netvm_capture::CreateError),
-    /// Longer than what a cell holds.
+    /// Longer than what a buffer holds.
     #[error(
-        "frames of {wanted} bytes do not fit the group's cells, which hold {room}: raise `cell_size` or lower the size"
+        "frames of {wanted} bytes do not fit the group's buffers, which hold {room}: raise `buffer_size` or lower the size"
     )]
     TooLong {
         /// Bytes of a frame.
         wanted: u32,
-        /// Bytes that a cell holds.
+        /// Bytes that a buffer holds.
         room: u32,
     },
     /// More queues than the kind of port has.
@@ -204,12 +204,12 @@ const PUNT_RING: u32 = 256;
 const LEAST_RING: u32 = 64;
 
 /// Rings of an AF_XDP port of a host. Where it shares the engine's own memory, those of all such ports may hold half of it.
-pub(super) fn rings(host: &Host, config: &PortConfig, cells: u32) -> RingSizes {
+pub(super) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes {
     let full = RingSizes::default().fill;
     let most = if host.punted_by(config.id).is_some() { PUNT_RING } else { full };
     let entries = match own_sockets(host) {
         sockets if sockets > 0 && host.landing_group(config).is_none() => {
-            let share = cells / 2 / sockets;
+            let share = buffers / 2 / sockets;
             (1 << share.max(LEAST_RING).ilog2()).min(most)
         }
         _ => most,
@@ -217,8 +217,8 @@ pub(super) fn rings(host: &Host, config: &PortConfig, cells: u32) -> RingSizes {
     RingSizes { fill: entries, rx: entries, tx: entries, completion: entries }
 }
 
-/// Cells of the engine's own memory for a host: twice what the rings of its ports hold when they are full, within reason.
-pub(super) fn own_cells(host: &Host) -> u32 {
+/// Buffers of the engine's own memory for a host: twice what the rings of its ports hold when they are full, within reason.
+pub(super) fn own_buffers(host: &Host) -> u32 {
     (own_sockets(host) * 2 * RingSizes::default().fill).next_power_of_two().clamp(8192, 65_536)
 }
 
@@ -366,17 +366,17 @@ fn open_xsk(
         let worker = local[n as usize % local.len()];
         let memory = &memories[0];
         let geometry = memory.region().geometry();
-        let cells = netvm_xsk::Memory {
+        let buffers = netvm_xsk::Memory {
             base: memory.region().mapping().base(),
             len: memory.region().mapping().len(),
-            first_cell: geometry.cells_at as usize,
+            first_buffer: geometry.buffers_at as usize,
             stride: geometry.stride,
-            cells: geometry.cells,
+            buffers: geometry.buffers,
             headroom: geometry.headroom as u16,
         };
         // SAFETY: the device keeps the memory, and with it the mapping, for longer than its socket; packet bytes are only
         // reached by address.
-        let umem = unsafe { Umem::new(&cells) }?;
+        let umem = unsafe { Umem::new(&buffers) }?;
         let socket = interface.queue(n, &umem)?;
         zero_copy &= socket.zero_copy();
         let drops = SocketDrops::new(socket.drop_counter().map_err(OpenProblem::Counter)?);

@@ -12,7 +12,7 @@ use super::group::GroupState;
 use super::instance::InstanceState;
 use crate::counters::{Drops, Stage, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
-use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, PortId, RoleId, StationId, WorkerId};
+use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
 use crate::memory::Memory;
 
 /// Drops by reason, without the reasons that never happened.
@@ -66,8 +66,8 @@ pub struct ChainView {
 /// One thread of an NF.
 #[derive(Clone, Debug)]
 pub struct ThreadView {
-    /// Its station in the trust group.
-    pub station: StationId,
+    /// Its NF thread in the trust group.
+    pub nf_thread: NfThreadId,
     /// Packets that the engine handed to it.
     pub delivered: u64,
     /// Packets that the engine took from it.
@@ -82,8 +82,8 @@ pub struct ThreadView {
     pub flows_decided: u64,
     /// Packets with which it wanted to, and may not, or whose flow the engine no longer knew.
     pub flows_refused: u64,
-    /// Cells that are with it, by the ledger.
-    pub cells: u32,
+    /// Buffers that are with it, by the owner table.
+    pub buffers: u32,
 }
 
 /// What workers count of the links of one NF thread.
@@ -123,13 +123,13 @@ pub struct MemoryView {
     pub node: u32,
     /// Whether it has huge pages.
     pub huge_pages: bool,
-    /// Number of cells.
-    pub cells: u32,
-    /// Bytes of a cell.
-    pub cell_size: u32,
-    /// Cells that are out with NFs.
+    /// Number of buffers.
+    pub buffers: u32,
+    /// Bytes of a buffer.
+    pub buffer_size: u32,
+    /// Buffers that are out with NFs.
     pub out: u32,
-    /// Cells that are free in the pool.
+    /// Buffers that are free in the pool.
     pub free: u32,
 }
 
@@ -190,7 +190,7 @@ impl Engine {
         self.started.elapsed()
     }
 
-    /// Cells taken back from NFs that are gone, since the start.
+    /// Buffers taken back from NFs that are gone, since the start.
     #[must_use]
     pub const fn reclaimed(&self) -> u64 {
         self.reclaimed
@@ -264,8 +264,8 @@ impl Engine {
     pub(super) fn instance_view(&self, instance: &super::Instance) -> InstanceView {
         let mut own: Vec<(String, u64)> = instance.counters.iter().map(|name| (name.clone(), 0)).collect();
         let mut threads = Vec::new();
-        let threads_of = instance.stations.iter().zip(&instance.links).zip(&instance.before);
-        for (thread, ((station, links), before)) in (0u16..).zip(threads_of) {
+        let threads_of = instance.nf_threads.iter().zip(&instance.links).zip(&instance.before);
+        for (thread, ((nf_thread, links), before)) in (0u16..).zip(threads_of) {
             let block = instance.control.thread(thread);
             for ((_, total), value) in own.iter_mut().zip(&block.own) {
                 *total = total.wrapping_add(value.load(Ordering::Relaxed));
@@ -275,10 +275,10 @@ impl Engine {
             let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
             let memories = self.groups.get(&instance.group).map(|group| group.memories.as_slice());
             let with = |(region, memory): (usize, &Arc<Memory>)| {
-                self.expected_back(region, links) + memory.cells_with(*station)
+                self.expected_back(region, links) + memory.buffers_with(*nf_thread)
             };
             threads.push(ThreadView {
-                station: *station,
+                nf_thread: *nf_thread,
                 delivered: now.delivered - before.delivered,
                 returned: now.returned - before.returned,
                 standard: std::array::from_fn(|n| block.standard[n].load(Ordering::Relaxed)),
@@ -292,7 +292,7 @@ impl Engine {
                     .collect(),
                 flows_decided: now.flows[0] - before.flows[0],
                 flows_refused: now.flows[1] - before.flows[1],
-                cells: memories.into_iter().flatten().enumerate().map(with).sum(),
+                buffers: memories.into_iter().flatten().enumerate().map(with).sum(),
             });
         }
         InstanceView {
@@ -313,9 +313,9 @@ impl Engine {
                 id: memory.id,
                 node: *node,
                 huge_pages: memory.region().mapping().pages() == PageKind::Huge,
-                cells: memory.region().geometry().cells,
-                cell_size: memory.region().geometry().stride,
-                out: self.expected_by(id, region) + memory.cells_out(),
+                buffers: memory.region().geometry().buffers,
+                buffer_size: memory.region().geometry().stride,
+                out: self.expected_by(id, region) + memory.buffers_out(),
                 free: memory.pool.available(),
             };
             list.iter().zip(&self.plan.nodes).enumerate().map(view).collect()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dpdk::{Eal, EalOptions, HugePages};
 use netvm_config::model::{Host, PortConfig, PortKind, PortPolicy};
-use netvm_policy::arbitrary::{Dice, LAST_PORT, rules};
+use netvm_policy::arbitrary::{Generator, LAST_PORT, rules};
 use netvm_policy::{Cube, Rule, RuleId, decide};
 use netvm_wire::FlowKey;
 use proptest::collection::vec;
@@ -51,10 +51,10 @@ proptest! {
         (first, more, edits, seed) in (rules(0..12), rules(20), vec((0u8..7, any::<u64>()), 40), any::<u64>()),
     ) {
         let compiler = compiler();
-        let mut dice = Dice::new(seed);
+        let mut generator = Generator::new(seed);
         let rules = first.iter().chain(&more);
         let all: Vec<Cube> = rules.filter_map(|rule| rule.matches.cubes().ok()).flatten().collect();
-        let keys: Vec<FlowKey> = (0..30).map(|_| dice.key(&all)).collect();
+        let keys: Vec<FlowKey> = (0..30).map(|_| generator.key(&all)).collect();
         let mut fresh = more;
         let mut next_id = 0;
         let mut numbered = |mut rule: Rule| {

@@ -29,19 +29,19 @@ pub(crate) struct Capture {
     input: Option<CaptureReader>,
     output: Option<CaptureWriter>,
     written: Vec<u8>,
-    pace: Option<Pace>,
+    pace: Option<RateLimit>,
     progress: Arc<Progress>,
-    /// A frame that was read and has no cell yet: its bytes are in `buffer`.
+    /// A frame that was read and has no buffer yet: its bytes are in `buffer`.
     held: Option<(Timestamp, u32)>,
     buffer: Vec<u8>,
 }
 
-struct Pace {
+struct RateLimit {
     hertz: u64,
     start: Option<(u64, Timestamp)>,
 }
 
-impl Pace {
+impl RateLimit {
     fn is_due(&mut self, time: Timestamp) -> bool {
         let now = clock::cycles();
         let (start, first) = *self.start.get_or_insert((now, time));
@@ -58,7 +58,7 @@ impl Capture {
         paced: bool,
         progress: Arc<Progress>,
     ) -> Self {
-        let pace = paced.then(|| Pace { hertz: clock::cycles_per_second(), start: None });
+        let pace = paced.then(|| RateLimit { hertz: clock::cycles_per_second(), start: None });
         Self { port, input, output, written: Vec::new(), pace, progress, held: None, buffer: Vec::new() }
     }
 
@@ -122,7 +122,7 @@ impl Device for Capture {
             if bytes.len() > geometry.room() as usize {
                 let (length, room) = (bytes.len(), geometry.room());
                 self.report(format!(
-                    "a frame of {length} bytes does not fit a cell with room for {room}: raise cell_size"
+                    "a frame of {length} bytes does not fit a buffer with room for {room}: raise buffer_size"
                 ));
                 self.held = None;
                 self.input = None;

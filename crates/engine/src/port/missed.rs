@@ -31,7 +31,7 @@ impl SocketDrops {
 pub(crate) enum Missed {
     /// A DPDK device: no descriptor was free in the device, or no mbuf in the pool.
     Device(dpdk::Port),
-    /// An AF_XDP socket: no cell was in the fill ring, the receive ring was full, or the frame was too long.
+    /// An AF_XDP socket: no buffer was in the fill ring, the receive ring was full, or the frame was too long.
     Socket(SocketDrops),
     /// A source: packets that were due and could not be made in time.
     Source(Arc<AtomicU64>),

@@ -32,10 +32,10 @@ pub(crate) struct Source {
     flows: u32,
     flow: u32,
     left: Option<u64>,
-    pace: Option<Pace>,
+    rate_limit: Option<RateLimit>,
 }
 
-struct Pace {
+struct RateLimit {
     rate: u64,
     burst: u64,
     hertz: u64,
@@ -45,7 +45,7 @@ struct Pace {
     missed: Arc<AtomicU64>,
 }
 
-impl Pace {
+impl RateLimit {
     /// How many packets are due at `now`, in whole bursts; what was missed for more than 10 ms (or a burst, if that takes
     /// longer) is not made up for.
     fn due(&mut self, now: u64) -> usize {
@@ -80,7 +80,7 @@ impl Source {
             .chunks_exact(2)
             .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
             .sum();
-        let pace = config.rate.map(|rate| Pace {
+        let rate_limit = config.rate.map(|rate| RateLimit {
             rate,
             burst: config.burst.max(1).into(),
             hertz: clock::cycles_per_second(),
@@ -91,7 +91,7 @@ impl Source {
         let (flows, left) = (config.flows.max(1), config.count);
         let (chunks, _) = template.as_chunks::<8>();
         let template = std::array::from_fn(|n| u64::from_ne_bytes(chunks[n]));
-        Self { template, base_sum, size, flows, flow: 0, left, pace }
+        Self { template, base_sum, size, flows, flow: 0, left, rate_limit }
     }
 
     /// The first line of a flow's frame.
@@ -122,8 +122,8 @@ impl Source {
 impl Device for Source {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
         let mut count = self.left.map_or(wanted, |left| wanted.min(left as usize));
-        if let Some(pace) = &mut self.pace {
-            count = count.min(pace.due(clock::cycles()));
+        if let Some(rate_limit) = &mut self.rate_limit {
+            count = count.min(rate_limit.due(clock::cycles()));
         }
         let geometry = memory.region().geometry();
         if count == 0 || u32::from(self.size) > geometry.room() {
@@ -133,7 +133,7 @@ impl Device for Source {
         memory.pool.alloc_frames_into(out, count, headroom, self.size);
         if geometry.room() >= TEMPLATE_BYTES as u32 {
             for mbuf in out.as_mut_slice() {
-                // SAFETY: the mbuf is ours, and its cell goes on for a line behind the headroom.
+                // SAFETY: the mbuf is ours, and its buffer goes on for a line behind the headroom.
                 unsafe { mbuf.data().cast::<Words>().write_unaligned(self.next()) };
             }
         } else {
@@ -145,8 +145,8 @@ impl Device for Source {
             }
         }
         let made = out.len() as u64;
-        if let Some(pace) = &mut self.pace {
-            pace.sent += made;
+        if let Some(rate_limit) = &mut self.rate_limit {
+            rate_limit.sent += made;
         }
         if let Some(left) = &mut self.left {
             *left -= made;
@@ -199,35 +199,35 @@ mod tests {
     }
 
     /// 1000 packets a second of a clock of 1 MHz.
-    fn pace(burst: u64, missed: &Arc<AtomicU64>) -> Pace {
-        Pace { rate: 1000, burst, hertz: 1_000_000, start: None, sent: 0, missed: Arc::clone(missed) }
+    fn rate_limit(burst: u64, missed: &Arc<AtomicU64>) -> RateLimit {
+        RateLimit { rate: 1000, burst, hertz: 1_000_000, start: None, sent: 0, missed: Arc::clone(missed) }
     }
 
     #[test]
     fn pace_keeps_the_rate_and_forgives_a_pause() {
         let missed = Arc::default();
-        let mut pace = pace(1, &missed);
-        assert_eq!(pace.due(5_000_000), 0);
-        assert_eq!(pace.due(5_003_500), 3);
-        pace.sent += 3;
-        assert_eq!(pace.due(5_003_900), 0);
+        let mut rate_limit = rate_limit(1, &missed);
+        assert_eq!(rate_limit.due(5_000_000), 0);
+        assert_eq!(rate_limit.due(5_003_500), 3);
+        rate_limit.sent += 3;
+        assert_eq!(rate_limit.due(5_003_900), 0);
         assert_eq!(missed.load(Ordering::Relaxed), 0);
-        assert_eq!(pace.due(9_000_000), 11, "ten milliseconds' worth, not four seconds'");
+        assert_eq!(rate_limit.due(9_000_000), 11, "ten milliseconds' worth, not four seconds'");
         assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11);
-        assert_eq!(pace.due(9_000_000), 11);
+        assert_eq!(rate_limit.due(9_000_000), 11);
         assert_eq!(missed.load(Ordering::Relaxed), 4000 - 3 - 11, "counted once");
     }
 
     #[test]
     fn packets_wait_until_a_burst_is_due() {
         let missed = Arc::default();
-        let mut pace = pace(64, &missed);
-        assert_eq!((pace.due(0), pace.due(63_999), pace.due(64_000)), (0, 0, 64));
-        pace.sent += 50;
-        assert_eq!(pace.due(64_000), 14, "the rest of a burst that was not taken as a whole");
-        pace.sent += 14;
-        assert_eq!((pace.due(127_999), pace.due(128_000)), (0, 64));
-        assert_eq!(pace.due(10_048_000), 64, "one burst after a pause");
+        let mut rate_limit = rate_limit(64, &missed);
+        assert_eq!((rate_limit.due(0), rate_limit.due(63_999), rate_limit.due(64_000)), (0, 0, 64));
+        rate_limit.sent += 50;
+        assert_eq!(rate_limit.due(64_000), 14, "the rest of a burst that was not taken as a whole");
+        rate_limit.sent += 14;
+        assert_eq!((rate_limit.due(127_999), rate_limit.due(128_000)), (0, 64));
+        assert_eq!(rate_limit.due(10_048_000), 64, "one burst after a pause");
         assert_eq!(missed.load(Ordering::Relaxed), 157 * 64 - 2 * 64);
     }
 }

@@ -1,4 +1,4 @@
-//! The AF_XDP port: the region is the UMEM, so that packets land in the shared cells.
+//! The AF_XDP port: the region is the UMEM, so that packets land in the shared buffers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::worker::path::BURST;
 
 /// Packets that can wait to be sent while the kernel's ring is full.
 const BACKLOG: usize = 256;
-/// How long to wait further for a driver that has not let go of its cells.
+/// How long to wait further for a driver that has not let go of its buffers.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// One queue of an interface.
@@ -44,25 +44,25 @@ impl XskDevice {
 
     /// Frees what the kernel has sent.
     fn complete(socket: &mut Xsk, memory: &Memory) {
-        let mut cells = [0; BURST];
+        let mut buffers = [0; BURST];
         loop {
-            let count = socket.completed(&mut cells);
-            own(memory, &cells[..count]).clear();
+            let count = socket.completed(&mut buffers);
+            own(memory, &buffers[..count]).clear();
             if count < BURST {
                 return;
             }
         }
     }
 
-    /// Gives the kernel free cells, a burst at a time.
+    /// Gives the kernel free buffers, a burst at a time.
     fn refill(socket: &mut Xsk, memory: &Memory) {
         while socket.fill_free() >= BURST {
             let mut free = Batch::new();
             memory.pool.alloc_into(&mut free, BURST);
-            let cells: ArrayVec<u32, BURST> =
-                free.as_slice().iter().map(|mbuf| memory.pool.cell_of(mbuf)).collect();
-            let given = socket.fill(&cells);
-            // SAFETY: the kernel has these cells now; the socket gives each back once, by `rx` or by `close`.
+            let buffers: ArrayVec<u32, BURST> =
+                free.as_slice().iter().map(|mbuf| memory.pool.buffer_of(mbuf)).collect();
+            let given = socket.fill(&buffers);
+            // SAFETY: the kernel has these buffers now; the socket gives each back once, by `rx` or by `close`.
             unsafe { free.forget_front(given) };
             if given < BURST {
                 return;
@@ -71,12 +71,12 @@ impl XskDevice {
     }
 }
 
-/// The packets of cells that the kernel gave back, at most a batch of them.
-fn own(memory: &Memory, cells: &[u32]) -> Batch {
+/// The packets of buffers that the kernel gave back, at most a batch of them.
+fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
-    for mbuf in cells.iter().filter_map(|cell| memory.pool.mbuf_of(*cell)) {
-        // SAFETY: a socket gives back only cells that it was given, each once (its own account sees to that); whoever gave
-        // it the cell forgot the packet.
+    for mbuf in buffers.iter().filter_map(|buffer| memory.pool.mbuf_of(*buffer)) {
+        // SAFETY: a socket gives back only buffers that it was given, each once (its own account sees to that); whoever gave
+        // it the buffer forgot the packet.
         let _ = batch.push(unsafe { mbuf.own() });
     }
     batch
@@ -90,14 +90,14 @@ impl Device for XskDevice {
         let mut frames = [RxFrame::default(); BURST];
         let count = socket.rx(&mut frames[..wanted.min(BURST)]);
         for frame in &frames[..count] {
-            let mut one = own(&self.memory, &[frame.cell]);
+            let mut one = own(&self.memory, &[frame.buffer]);
             if let Some(mut mbuf) = one.pop()
                 && mbuf.set_bounds(frame.offset, frame.len).is_ok()
             {
                 let _ = out.push(mbuf);
             }
         }
-        // Once a turn: tells the kernel of new free cells and of packets to send, if it wants to be told.
+        // Once a turn: tells the kernel of new free buffers and of packets to send, if it wants to be told.
         // An interface that is down or gone shows in the port's link, not here.
         let _ = socket.kick();
     }
@@ -105,13 +105,16 @@ impl Device for XskDevice {
     fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters) {
         let mut lost = 0;
         for mbuf in batch.drain() {
-            let frame =
-                TxFrame { cell: memory.pool.cell_of(&mbuf), offset: mbuf.data_off(), len: mbuf.data_len() };
+            let frame = TxFrame {
+                buffer: memory.pool.buffer_of(&mbuf),
+                offset: mbuf.data_off(),
+                len: mbuf.data_len(),
+            };
             if self.backlog.is_full() {
                 self.flush(counters);
             }
             if self.backlog.try_push(frame).is_ok() {
-                // The backlog has the cell now, and then the socket; both give it back by number.
+                // The backlog has the buffer now, and then the socket; both give it back by number.
                 let _ = mbuf.into_raw();
             } else {
                 lost += 1;
@@ -149,15 +152,15 @@ impl Device for XskDevice {
 }
 
 impl Drop for XskDevice {
-    /// Takes every cell back from the kernel; for the manager, as that can take some milliseconds.
+    /// Takes every buffer back from the kernel; for the manager, as that can take some milliseconds.
     fn drop(&mut self) {
         self.drops.end();
-        let waiting: ArrayVec<u32, BACKLOG> = self.backlog.drain(..).map(|frame| frame.cell).collect();
+        let waiting: ArrayVec<u32, BACKLOG> = self.backlog.drain(..).map(|frame| frame.buffer).collect();
         let held = self.socket.take().map(|socket| socket.close().or_else(|held| held.wait(PATIENCE)));
-        // Cells that the kernel does not let go of stay out: a driver may still write there.
+        // Buffers that the kernel does not let go of stay out: a driver may still write there.
         let held = held.and_then(Result::ok).unwrap_or_default();
-        for cells in held.chunks(BURST).chain(waiting.chunks(BURST)) {
-            own(&self.memory, cells).clear();
+        for buffers in held.chunks(BURST).chain(waiting.chunks(BURST)) {
+            own(&self.memory, buffers).clear();
         }
     }
 }

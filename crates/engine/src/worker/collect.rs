@@ -130,8 +130,8 @@ impl Path {
             if !(bits.are_of(descriptor) & may_be(span, stride)) {
                 return false;
             }
-            let Ok(mut mbuf) = taking_back.cell(span.cell()) else { return false };
-            // SAFETY: the span lies in the cell, which is the mbuf's buffer; a packet that was handed out has one segment.
+            let Ok(mut mbuf) = taking_back.buffer(span.buffer()) else { return false };
+            // SAFETY: the span lies in the buffer, which is the mbuf's buffer; a packet that was handed out has one segment.
             unsafe { mbuf.set_bounds_unchecked(span.offset(), span.length()) };
             // SAFETY: fewer than `room` have been taken before this one.
             unsafe { places.add(taken).write(mbuf.into_raw().as_ptr()) };
@@ -154,7 +154,7 @@ impl Path {
         let counters = &counters.links[sender.link.index()];
         let taking_back = memory.taking_back(self.id);
         end.from_nf.take_known(1, |descriptor| {
-            match taking_back.cell(descriptor.cell()) {
+            match taking_back.buffer(descriptor.buffer()) {
                 Ok(_) => counters.drops.add(DropReason::BadSpan, 1),
                 Err(violation) => without_packet(counters, flows, sender.link, descriptor, violation),
             }
@@ -277,13 +277,13 @@ fn may_be(span: Span, stride: u32) -> bool {
     (u32::from(span.offset()) + u32::from(span.length()) <= stride) & (span.length() >= MIN_LENGTH)
 }
 
-/// Whether it is the packet that was handed out, at another place of its cell, where it may be; its mbuf says so then.
+/// Whether it is the packet that was handed out, at another place of its buffer, where it may be; its mbuf says so then.
 #[inline(never)]
 fn is_moved(handed: Span, span: Span, mbuf: MbufPtr, stride: u32) -> bool {
-    if handed.cell() != span.cell() || !may_be(span, stride) {
+    if handed.buffer() != span.buffer() || !may_be(span, stride) {
         return false;
     }
-    // SAFETY: a packet that is expected is nobody else's; the span lies in its cell, and it has one segment.
+    // SAFETY: a packet that is expected is nobody else's; the span lies in its buffer, and it has one segment.
     unsafe { mbuf.borrow().set_bounds_unchecked(span.offset(), span.length()) };
     true
 }
@@ -297,7 +297,7 @@ fn without_packet(
     descriptor: Descriptor,
     violation: Violation,
 ) {
-    let is_word = descriptor.action() == Action::Withdraw as u8 && violation == Violation::CellOutOfRange;
+    let is_word = descriptor.action() == Action::Withdraw as u8 && violation == Violation::BufferOutOfRange;
     if is_word {
         flows.words.withdraw(link);
     } else {

@@ -7,20 +7,20 @@ use crate::ids::MemoryId;
 use crate::memory::Memory;
 
 impl Path {
-    /// Replaces packets of `from` by copies in cells of `to`, and frees the originals; returns how many were lost because
-    /// no cell was free or none is long enough.
+    /// Replaces packets of `from` by copies in buffers of `to`, and frees the originals; returns how many were lost because
+    /// no buffer was free or none is long enough.
     pub(crate) fn copy_into(&mut self, to: MemoryId, from: MemoryId, batch: &mut Batch) -> usize {
         let wanted = batch.len();
         let (Some(target), Some(source)) = (self.memory(to), self.memory(from)) else {
             batch.clear();
             return wanted;
         };
-        let mut cells = Batch::new();
+        let mut buffers = Batch::new();
         let mut copies = Batch::new();
-        target.pool.alloc_into(&mut cells, wanted);
+        target.pool.alloc_into(&mut buffers, wanted);
         let mut bytes = 0;
         for mbuf in batch.drain() {
-            let Some(mut copy) = cells.pop() else { continue };
+            let Some(mut copy) = buffers.pop() else { continue };
             if copy_one(source, &mbuf, target, &mut copy) {
                 bytes += u64::from(copy.data_len());
                 let _ = copies.push(copy);
@@ -41,7 +41,7 @@ pub(super) fn copy_one(source: &Memory, from: &Mbuf, target: &Memory, to: &mut M
     }
     to.set_port(from.port());
     to.set_note(from.note());
-    // SAFETY: both packets are owned, lie in their cells, and have this length. NFs of the source's group may write there
+    // SAFETY: both packets are owned, lie in their buffers, and have this length. NFs of the source's group may write there
     // meanwhile: the copy is then as torn as the packet.
     unsafe { core::ptr::copy_nonoverlapping(from.data(), to.data(), usize::from(length)) };
     let (time, original) = source.stamp(from);

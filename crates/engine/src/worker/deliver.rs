@@ -1,7 +1,7 @@
-//! Into a hop: choose a replica, hand the cells out, write descriptors.
+//! Into a hop: choose a replica, hand the buffers out, write descriptors.
 //!
 //! Predicted cost, in bursts of 64 to one replica: 8 bytes of descriptor that cross (the others are compared with what is there), 16
-//! bytes of what is expected back, a byte of the ledger, one load of the mbuf's first line: about 9 cycles a packet, in some 35
+//! bytes of what is expected back, a byte of the owner table, one load of the mbuf's first line: about 9 cycles a packet, in some 35
 //! instructions. Measured: 8 to 10 at 2.6 GHz where a line takes 120 cycles to the other core, 12 to 14 where it takes 430.
 //!
 //! Every function here takes over the packets of the batch that it is given, and leaves it empty.
@@ -233,7 +233,7 @@ impl Path {
             if lost > 0
                 && let Some(counters) = self.counters.chains.get(place.way.chain.index())
             {
-                counters.drops.add(DropReason::NoCell, lost as u64);
+                counters.drops.add(DropReason::NoBuffer, lost as u64);
             }
         }
         match (links, choice) {
@@ -294,7 +294,7 @@ impl Path {
         link.to_nf.prefetch_index();
         link.to_nf.prefetch(0, count);
         let packets = &batch.as_slice()[..count as usize];
-        hand_out(memory.handing_out(link.station), packets, spans);
+        hand_out(memory.handing_out(link.nf_thread), packets, spans);
         let spans = &spans[..packets.len()];
         let Place { way: Way { chain, hashed, port, .. }, hop } = place;
         let from = |port: u16| Descriptor::default().on_path(chain.0, hop, port, worker.0);
@@ -327,11 +327,11 @@ impl Path {
     }
 }
 
-/// Gives the cells of packets to a station and notes where the packets are. By itself, so that what it needs stays in registers.
+/// Gives the buffers of packets to an NF thread and notes where the packets are. By itself, so that what it needs stays in registers.
 #[inline(never)]
 fn hand_out(handing_out: HandingOut<'_>, packets: &[Mbuf], spans: &mut [Span; BURST]) {
     for (mbuf, span) in packets.iter().zip(spans) {
-        *span = Span::new(handing_out.cell_of(mbuf), mbuf.data_off(), mbuf.data_len());
+        *span = Span::new(handing_out.buffer_of(mbuf), mbuf.data_off(), mbuf.data_len());
     }
 }
 

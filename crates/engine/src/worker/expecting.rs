@@ -49,8 +49,8 @@ impl Path {
     pub(super) fn look_around(&mut self, id: LinkId) -> bool {
         let Some((next, memory_id)) = self.next_of(id) else { return false };
         let Some(memory) = self.memory(memory_id) else { return false };
-        let is_cell = next < memory.region().geometry().cells;
-        if !is_cell || memory.taking_back(self.id).has(next) {
+        let is_buffer = next < memory.region().geometry().buffers;
+        if !is_buffer || memory.taking_back(self.id).has(next) {
             return false;
         }
         let expects = |other: &LinkId| self.expects_first(*other, memory_id, next);
@@ -69,16 +69,17 @@ impl Path {
         }
     }
 
-    /// The cell that an NF thread returns next, as far as is known, and in which memory; `None` where order was given up, too.
+    /// The buffer that an NF thread returns next, as far as is known, and in which memory; `None` where order was given up, too.
     fn next_of(&self, id: LinkId) -> Option<(u32, MemoryId)> {
         let link = self.links[id.index()].as_deref().filter(|link| link.changes != GIVEN_UP)?;
-        Some((link.from_nf.peek_known()?.cell(), link.memory))
+        Some((link.from_nf.peek_known()?.buffer(), link.memory))
     }
 
-    fn expects_first(&self, id: LinkId, memory: MemoryId, cell: u32) -> bool {
+    fn expects_first(&self, id: LinkId, memory: MemoryId, buffer: u32) -> bool {
         let is_of = self.links[id.index()].as_deref().is_some_and(|link| link.memory == memory);
         let expected = self.expected[id.index()].as_deref().filter(|_| is_of);
-        expected.is_some_and(|expected| expected.front().0.first().is_some_and(|span| span.cell() == cell))
+        expected
+            .is_some_and(|expected| expected.front().0.first().is_some_and(|span| span.buffer() == buffer))
     }
 
     /// Leaves the packets of a memory to the account, also those to come; returns whether any were expected.

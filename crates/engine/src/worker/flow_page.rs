@@ -4,7 +4,7 @@ use netvm_flow::{Counters, Entry, Moment};
 use netvm_wire::FlowKey;
 
 use super::egress::LEAVING;
-use super::flow_words::{MOST_WORDS, Word};
+use super::flow_verdicts::{MOST_WORDS, Word};
 use super::path::Path;
 use crate::ids::{PortId, WorkerId};
 

@@ -7,7 +7,7 @@ use netvm_flow::Slot;
 
 use super::act::Origin;
 use super::deliver::Way;
-use super::flow_words::{Effect, note_flows};
+use super::flow_verdicts::{Effect, note_flows};
 use super::lookup::{Found, MOST};
 use super::path::Path;
 use super::switching::Resolved;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use netvm_bell::Ear;
 use netvm_config::model::Idle;
+use netvm_notify::EpollWaiter;
 use netvm_region::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -47,12 +47,12 @@ pub(super) struct Rest {
     /// Wakes this worker: the manager's.
     wake: Arc<OwnedFd>,
     /// NFs do.
-    ear: Ear,
+    waiter: EpollWaiter,
 }
 
 impl Rest {
-    pub(super) fn new(idle: Idle, wake: Arc<OwnedFd>, ear: Ear) -> Self {
-        Self { idle, since: None, arrived: 0, interval: u64::MAX, nap: NAP, wake, ear }
+    pub(super) fn new(idle: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter) -> Self {
+        Self { idle, since: None, arrived: 0, interval: u64::MAX, nap: NAP, wake, waiter }
     }
 
     /// Packets came in by a port in the turn that began at `now`.
@@ -122,7 +122,7 @@ impl Rest {
     fn sleep(&mut self, path: &Path, inputs: &[PortId], mut longest: Duration) -> ArrayVec<PortId, MOST> {
         let mut fds: ArrayVec<PollFd<'_>, MOST> = ArrayVec::new();
         fds.push(PollFd::new(&self.wake, PollFlags::IN));
-        fds.push(PollFd::new(&self.ear, PollFlags::IN));
+        fds.push(PollFd::new(&self.waiter, PollFlags::IN));
         let mut callers = ArrayVec::<PortId, MOST>::new();
         let queues = inputs.iter().filter_map(|port| Some((*port, path.ports[port.index()].as_ref()?)));
         for (port, device) in queues.flat_map(|(port, queue)| queue.devices().iter().map(move |d| (port, d)))
@@ -156,7 +156,7 @@ impl Rest {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
         if called {
-            self.ear.heed();
+            self.waiter.drain();
         }
         let mut heard = fds.iter().skip(2).map(|fd| fd.revents().contains(PollFlags::IN));
         callers.retain(|_| heard.next() == Some(true));

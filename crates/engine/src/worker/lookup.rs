@@ -10,7 +10,7 @@ use netvm_switch::{Guard, TICKS_PER_SECOND};
 use netvm_wire::{FlowKey, Malformed};
 
 use super::act::Origin;
-use super::flow_words::FlowWords;
+use super::flow_verdicts::FlowVerdicts;
 use super::path::Path;
 use super::places::all;
 use crate::drop_reason::DropReason;
@@ -27,7 +27,7 @@ pub(crate) const HEADER_BYTES: usize = 256;
 pub(crate) struct Flows {
     pub(crate) cache: FlowCache,
     /// What NFs have said of them.
-    pub(crate) words: FlowWords,
+    pub(crate) words: FlowVerdicts,
 }
 
 impl Flows {
@@ -38,7 +38,7 @@ impl Flows {
         };
         let idle = config.idle.saturating_mul(TICKS_PER_SECOND);
         let cache = FlowCache::new(&Options { entries: config.entries, eviction, idle })?;
-        Ok(Self { cache, words: FlowWords::new()? })
+        Ok(Self { cache, words: FlowVerdicts::new()? })
     }
 
     /// What is known of the flow at place `n` of a burst, which the cache has found, with packets and bytes that are counted.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use netvm_bell::Pace;
+use netvm_notify::RateLimit;
 
 use super::Worker;
 use super::flow_page::FlowPage;
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     AddLink(Box<Link>, Box<Expected>),
     /// Take what it has returned, and give the link back.
     RemoveLink(LinkId),
-    /// Take back the cells of NFs that are gone.
+    /// Take back the buffers of NFs that are gone.
     Sweep(SweepOrder),
     /// Write a part of the flows to the page.
     ReadFlows(Box<FlowPage>),
@@ -90,7 +90,7 @@ impl Worker {
                 put(&mut path.memories, id.index(), memory);
                 if let Some(group) = home {
                     put(&mut path.home, group.index(), id);
-                    put(&mut path.paces, group.index(), Pace::new());
+                    put(&mut path.rate_limits, group.index(), RateLimit::new());
                 }
             }
             Command::RemoveMemory(id) => {

@@ -7,30 +7,30 @@ use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 
 impl Path {
-    /// A port gets a copy of each packet, whatever its own rules say. A copy that finds no cell is counted as a drop of that port.
+    /// A port gets a copy of each packet, whatever its own rules say. A copy that finds no buffer is counted as a drop of that port.
     pub(super) fn mirror(&mut self, to: PortId, memory: MemoryId, batch: &Batch) {
         let mut copies = Batch::new();
         let lost = self.copies_of(memory, batch.as_slice(), &mut copies);
         if lost > 0
             && let Some(counters) = self.counters.ports.get(to.index())
         {
-            counters.drops.add(DropReason::NoCell, lost as u64);
+            counters.drops.add(DropReason::NoBuffer, lost as u64);
         }
         self.transmit(to, memory, &mut copies);
     }
 
-    /// Copies of packets within their memory; returns how many found no cell.
+    /// Copies of packets within their memory; returns how many found no buffer.
     pub(super) fn copies_of(&self, memory: MemoryId, packets: &[Mbuf], copies: &mut Batch) -> usize {
         let Some(memory) = self.memory(memory) else { return packets.len() };
         if self.leaves_work && !packets.iter().all(Mbuf::is_plain) {
             let copied = packets.iter().filter_map(|packet| memory.pool.copy_of(packet));
             return packets.len() - copied.filter_map(|copy| copies.push(copy).ok()).count();
         }
-        let mut cells = Batch::new();
-        memory.pool.alloc_into(&mut cells, packets.len());
-        let mut lost = packets.len() - cells.len();
+        let mut buffers = Batch::new();
+        memory.pool.alloc_into(&mut buffers, packets.len());
+        let mut lost = packets.len() - buffers.len();
         for packet in packets {
-            let Some(mut copy) = cells.pop() else { break };
+            let Some(mut copy) = buffers.pop() else { break };
             if super::copy::copy_one(memory, packet, memory, &mut copy) {
                 let _ = copies.push(copy);
             } else {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use dpdk::Batch;
-use netvm_bell::{Ear, Ringer, write};
 use netvm_config::model::Idle;
+use netvm_notify::{EpollWaiter, Signaller, write};
 use netvm_region::clock;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -17,7 +17,7 @@ mod deliver;
 mod egress;
 mod expecting;
 pub(crate) mod flow_page;
-mod flow_words;
+mod flow_verdicts;
 mod frames;
 pub(crate) mod handoff;
 mod heed;
@@ -68,9 +68,9 @@ pub(crate) struct Setup {
     /// Wakes the worker; no NF has it.
     pub(crate) wake: Arc<OwnedFd>,
     /// NFs wake it by this.
-    pub(crate) ear: Ear,
+    pub(crate) waiter: EpollWaiter,
     /// Wakes others.
-    pub(crate) ringer: Ringer,
+    pub(crate) signaller: Signaller,
     pub(crate) flows: Flows,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct WorkerHandle {
     pub(crate) id: WorkerId,
     pub(crate) core: u32,
     pub(crate) counters: Arc<WorkerCounters>,
-    pub(crate) ear: Ear,
+    pub(crate) waiter: EpollWaiter,
     wake: Arc<OwnedFd>,
     orders: Producer<Command>,
     events: Consumer<Event>,
@@ -92,7 +92,7 @@ impl WorkerHandle {
         let (orders, inbox) = RingBuffer::new(MAILBOX);
         let (outbox, events) = RingBuffer::new(MAILBOX);
         let counters = Arc::new(WorkerCounters::new());
-        let (id, core, wake, ear) = (setup.id, setup.core, Arc::clone(&setup.wake), setup.ear.clone());
+        let (id, core, wake, waiter) = (setup.id, setup.core, Arc::clone(&setup.wake), setup.waiter.clone());
         let shared = Arc::clone(&counters);
         let thread = Builder::new().name(format!("netvm-worker-{id}")).spawn(move || {
             settle_on(setup.core);
@@ -100,7 +100,7 @@ impl WorkerHandle {
             let _registered = eal.register_thread();
             Worker::new(setup, shared, inbox, outbox).run();
         })?;
-        Ok(Self { id, core, counters, ear, wake, orders, events, thread: Some(thread) })
+        Ok(Self { id, core, counters, waiter, wake, orders, events, thread: Some(thread) })
     }
 
     /// Sends an order; waits when the worker has a thousand to do already.
@@ -162,12 +162,12 @@ impl Worker {
         outbox: Producer<Event>,
     ) -> Self {
         Self {
-            path: Path::new(setup.id, counters, setup.ringer, setup.handoff, setup.flows),
+            path: Path::new(setup.id, counters, setup.signaller, setup.handoff, setup.flows),
             snapshot: Arc::default(),
             inputs: Vec::new(),
             inbox,
             outbox,
-            rest: Rest::new(setup.idle, setup.wake, setup.ear),
+            rest: Rest::new(setup.idle, setup.wake, setup.waiter),
             sweeps: Sweeps::default(),
             batch: Batch::new(),
             found: Box::new(Found::new()),

@@ -67,7 +67,7 @@ impl Path {
         done: &mut Batch,
         each: &mut impl FnMut(&mut Self, &mut Batch),
     ) {
-        // From a private copy, which NFs that map the cell cannot change any more.
+        // From a private copy, which NFs that map the buffer cannot change any more.
         let mut headers = [0u8; MAX_HEADERS];
         let copied = whole.copy_to(&mut headers);
         let bytes = cut.headers();
@@ -81,9 +81,11 @@ impl Path {
                 each(self, done);
             }
             let packet = self.memories[memory.index()].as_deref().map(|memory| {
-                let mut cells = Batch::new();
-                memory.pool.alloc_into(&mut cells, 1);
-                cells.pop().map_or(Err(DropReason::NoCell), |cell| packet(memory, whole, &segmenter, n, cell))
+                let mut buffers = Batch::new();
+                memory.pool.alloc_into(&mut buffers, 1);
+                buffers
+                    .pop()
+                    .map_or(Err(DropReason::NoBuffer), |buffer| packet(memory, whole, &segmenter, n, buffer))
             });
             match packet {
                 Some(Ok(packet)) => {
@@ -91,29 +93,29 @@ impl Path {
                     let _ = done.push(packet);
                 }
                 Some(Err(reason)) => self.lose(whole, reason),
-                None => self.lose(whole, DropReason::NoCell),
+                None => self.lose(whole, DropReason::NoBuffer),
             }
         }
     }
 }
 
-/// Packet `n` of a segment, in a cell.
+/// Packet `n` of a segment, in a buffer.
 fn packet(
     memory: &Memory,
     whole: &Mbuf,
     segmenter: &Segmenter,
     n: usize,
-    mut cell: Mbuf,
+    mut buffer: Mbuf,
 ) -> Result<Mbuf, DropReason> {
     let too_long = |_| DropReason::TooLong;
     let (start, length) = segmenter.span(n);
     let (_, header_bytes) = segmenter.headers(n, 0);
     let headroom = memory.region().geometry().headroom as u16;
-    cell.set_bounds(headroom, header_bytes as u16).map_err(too_long)?;
-    let sum = cell.append_from(whole, (header_bytes + start) as u32, length as u16).map_err(too_long)?;
+    buffer.set_bounds(headroom, header_bytes as u16).map_err(too_long)?;
+    let sum = buffer.append_from(whole, (header_bytes + start) as u32, length as u16).map_err(too_long)?;
     let (headers, header_bytes) = segmenter.headers(n, u16::from_be_bytes(sum.to_ne_bytes()));
-    cell.replace_front(header_bytes as u16, &headers[..header_bytes]).map_err(too_long)?;
-    cell.set_port(whole.port());
-    cell.set_note(whole.note());
-    Ok(cell)
+    buffer.replace_front(header_bytes as u16, &headers[..header_bytes]).map_err(too_long)?;
+    buffer.set_port(whole.port());
+    buffer.set_note(whole.note());
+    Ok(buffer)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dpdk::Batch;
-use netvm_bell::{Pace, Ringer};
+use netvm_notify::{RateLimit, Signaller};
 use netvm_region::{MAX_PORTS, clock};
 use netvm_ring::Span;
 use netvm_switch::{Policer, TICKS_PER_SECOND};
@@ -41,7 +41,7 @@ pub(crate) struct Path {
     pub(crate) id: WorkerId,
     pub(crate) counters: Arc<WorkerCounters>,
     /// Wakes NFs.
-    pub(crate) ringer: Ringer,
+    pub(crate) signaller: Signaller,
     /// What is awaited of them.
     pub(crate) awaited: Awaited,
     /// By [`MemoryId`].
@@ -49,7 +49,7 @@ pub(crate) struct Path {
     /// By [`GroupId`]: the memory of that group on this worker's node.
     pub(crate) home: Vec<Option<MemoryId>>,
     /// By [`GroupId`]: when this worker may wake its NFs.
-    pub(crate) paces: Vec<Option<Pace>>,
+    pub(crate) rate_limits: Vec<Option<RateLimit>>,
     /// By [`LinkId`].
     pub(crate) links: Vec<Option<Box<Link>>>,
     /// By [`LinkId`]: what is expected back.
@@ -83,7 +83,7 @@ impl Path {
     pub(crate) fn new(
         id: WorkerId,
         counters: Arc<WorkerCounters>,
-        ringer: Ringer,
+        signaller: Signaller,
         handoff: Handoff,
         flows: Flows,
     ) -> Self {
@@ -91,11 +91,11 @@ impl Path {
         Self {
             id,
             counters,
-            ringer,
+            signaller,
             awaited: Awaited::Nothing,
             memories: Vec::new(),
             home: Vec::new(),
-            paces: Vec::new(),
+            rate_limits: Vec::new(),
             links: (0..MAX_LINKS).map(|_| None).collect(),
             expected: (0..MAX_LINKS).map(|_| None).collect(),
             active: Vec::with_capacity(MAX_LINKS),

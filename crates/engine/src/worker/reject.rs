@@ -45,12 +45,12 @@ impl Path {
                     continue;
                 };
                 memory.pool.alloc_into(&mut answers, 1);
-                let Some(mut cell) = answers.pop() else { break };
-                cell.set_port(mbuf.port());
-                // The cell may have held a packet that a capture brought.
-                memory.set_stamp(&cell, 0, 0);
-                if cell.copy_from(&answer[..length]).is_ok() {
-                    let _ = answers.push(cell);
+                let Some(mut buffer) = answers.pop() else { break };
+                buffer.set_port(mbuf.port());
+                // The buffer may have held a packet that a capture brought.
+                memory.set_stamp(&buffer, 0, 0);
+                if buffer.copy_from(&answer[..length]).is_ok() {
+                    let _ = answers.push(buffer);
                 }
             }
         }

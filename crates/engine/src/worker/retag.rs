@@ -43,7 +43,7 @@ pub(super) enum Retag {
     Strip,
 }
 
-/// Whether it could be done: a packet whose cell has no headroom left stays as it is.
+/// Whether it could be done: a packet whose buffer has no headroom left stays as it is.
 pub(super) fn retag(mbuf: &mut Mbuf, change: Retag) -> bool {
     // The front of the packet with room for a tag before it, changed in private and written back.
     let mut front = [0u8; TAG as usize + FRONT];

@@ -1,12 +1,12 @@
-//! Taking back the cells of NFs that are gone, a slice of the account at a time, so that forwarding is not held up.
+//! Taking back the buffers of NFs that are gone, a slice of the account at a time, so that forwarding is not held up.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::path::Path;
-use crate::ids::{MemoryId, StationId};
+use crate::ids::{MemoryId, NfThreadId};
 
-/// Cells looked at in one turn: some microseconds.
+/// Buffers looked at in one turn: some microseconds.
 const SLICE: u32 = 4096;
 
 /// What the manager asks for.
@@ -18,15 +18,15 @@ pub(crate) struct SweepOrder {
     pub(crate) what: What,
 }
 
-/// Which cells are to come back.
+/// Which buffers are to come back.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// Those of stations that are gone.
+    /// Those of NF threads that are gone.
     Gone {
-        /// The stations, a bit each.
-        stations: u64,
-        /// Cells that a dead producer wrote to a ring for a station and did not publish.
-        stranded: Vec<(u32, StationId)>,
+        /// The NF threads, a bit each.
+        nf_threads: u64,
+        /// Buffers that a dead producer wrote to a ring for an NF thread and did not publish.
+        stranded: Vec<(u32, NfThreadId)>,
     },
     /// Those that were handed out before this generation.
     Older {
@@ -39,7 +39,7 @@ pub(crate) enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Swept {
     pub(crate) ticket: u64,
-    pub(crate) cells: u64,
+    pub(crate) buffers: u64,
     /// When it was done.
     pub(crate) at: Instant,
 }
@@ -60,17 +60,17 @@ impl Sweeps {
 
     /// Does a slice of the oldest order; returns its result when it is done.
     pub(super) fn step(&mut self, path: &mut Path) -> Option<Swept> {
-        let (order, next, cells) = self.queue.front_mut()?;
+        let (order, next, buffers) = self.queue.front_mut()?;
         path.note_expected();
         if let Some(memory) = path.memory(order.memory) {
-            let total = memory.region().geometry().cells;
+            let total = memory.region().geometry().buffers;
             let end = next.saturating_add(SLICE).min(total);
-            *cells += match &order.what {
-                What::Gone { stations, stranded } => {
+            *buffers += match &order.what {
+                What::Gone { nf_threads, stranded } => {
                     let first = if *next == 0 { stranded.as_slice() } else { &[] };
                     let swept =
-                        first.iter().filter(|(cell, to)| memory.sweep_one(*cell, path.id, *to)).count();
-                    swept as u64 + memory.sweep(*next..end, path.id, *stations)
+                        first.iter().filter(|(buffer, to)| memory.sweep_one(*buffer, path.id, *to)).count();
+                    swept as u64 + memory.sweep(*next..end, path.id, *nf_threads)
                 }
                 What::Older { current } => memory.sweep_older(*next..end, path.id, *current),
             };
@@ -79,8 +79,8 @@ impl Sweeps {
                 return None;
             }
         }
-        let done = Swept { ticket: order.ticket, cells: *cells, at: Instant::now() };
-        path.counters.reclaimed.add(done.cells);
+        let done = Swept { ticket: order.ticket, buffers: *buffers, at: Instant::now() };
+        path.counters.reclaimed.add(done.buffers);
         self.queue.pop_front();
         Some(done)
     }

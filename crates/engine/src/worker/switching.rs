@@ -199,7 +199,7 @@ impl Path {
             if ports.peek().is_none() {
                 one.append(&mut whole);
             } else if self.copies_of(from.memory, whole.as_slice(), &mut one) > 0 {
-                self.counters.ports[out.index()].drops.add(DropReason::NoCell, 1);
+                self.counters.ports[out.index()].drops.add(DropReason::NoBuffer, 1);
             }
             if switching.is_vlan_aware {
                 self.tag_all(switching, from, out, &mut one);

@@ -30,7 +30,7 @@ impl Path {
             && home != memory
         {
             let lost = self.copy_into(home, memory, batch);
-            self.counters.ports[port.index()].drops.add(DropReason::NoCell, lost as u64);
+            self.counters.ports[port.index()].drops.add(DropReason::NoBuffer, lost as u64);
             memory = home;
         }
         let (Some(queue), Some(memory)) =

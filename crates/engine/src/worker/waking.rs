@@ -55,8 +55,8 @@ impl Path {
     #[inline(always)]
     fn wake(&mut self, link: LinkId, now: u64) {
         if let Some(link) = self.links[link.index()].as_deref_mut()
-            && let Some(Some(pace)) = self.paces.get_mut(link.group.index())
-            && link.wake_if_pending(&self.ringer, pace, now)
+            && let Some(Some(rate_limit)) = self.rate_limits.get_mut(link.group.index())
+            && link.wake_if_pending(&self.signaller, rate_limit, now)
         {
             self.counters.links[link.id.index()].violations[Violation::CostlyWake as usize].add(1);
         }

@@ -121,7 +121,7 @@ pub fn host(scratch: &Scratch, frames: &[Vec<u8>], from_kernel: &[Vec<u8>], vlan
     routed(ports, vlans)
 }
 
-/// Applies a host and tells its router the routes before anything comes in. Returns how many cells were free then.
+/// Applies a host and tells its router the routes before anything comes in. Returns how many buffers were free then.
 pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) -> Vec<u32> {
     let mut quiet = host.clone();
     for port in &mut quiet.ports {
@@ -134,7 +134,7 @@ pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) -> Vec<u32> {
     let routes = update.routes.iter().filter(|(net, _)| matches!(net, IpNet::V4(_))).count();
     let known = |engine: &netvm_engine::Engine| engine.routers()[0].routes.0 == routes;
     assert!(rig.until(super::LIMIT, known), "{}", rig.story());
-    let free = rig.free_cells();
+    let free = rig.free_buffers();
     rig.engine.apply(host).unwrap();
     free
 }
@@ -170,8 +170,8 @@ impl Played {
         rig.engine
             .apply(&Host { ports: Vec::new(), routers: Vec::new(), rules: Vec::new(), ..host.clone() })
             .unwrap();
-        let home = |rig: &Rig| rig.free_cells().iter().zip(&free).all(|(now, before)| now >= before);
-        assert!(home(&rig), "{:?} of {free:?} cells are back", rig.free_cells());
+        let home = |rig: &Rig| rig.free_buffers().iter().zip(&free).all(|(now, before)| now >= before);
+        assert!(home(&rig), "{:?} of {free:?} buffers are back", rig.free_buffers());
         Self { drops, router }
     }
 }

@@ -40,11 +40,11 @@ pub fn connected(rig: &mut Rig, id: u16) {
     assert!(rig.until(SOON, |engine| view(engine, id).link == Some(true)), "{}", rig.story());
 }
 
-/// All cells come back to the pool once nobody sends any more.
-pub fn no_cell_is_lost(rig: &mut Rig) {
+/// All buffers come back to the pool once nobody sends any more.
+pub fn no_buffer_is_lost(rig: &mut Rig) {
     let home = rig.until(SOON, |engine| {
         let groups = engine.groups();
-        groups.iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.cells)
+        groups.iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
     });
     assert!(home, "{}", rig.story());
 }

@@ -155,13 +155,13 @@ impl Rig {
         self.engine.ports().iter().find(|view| view.id == PortId(port)).map_or(0, |view| view.tx_packets)
     }
 
-    /// Cells of all groups that are out with NFs.
-    pub fn cells_out(&self) -> u32 {
+    /// Buffers of all groups that are out with NFs.
+    pub fn buffers_out(&self) -> u32 {
         self.engine.groups().iter().flat_map(|group| &group.memories).map(|memory| memory.out).sum()
     }
 
-    /// Free cells by group and region.
-    pub fn free_cells(&self) -> Vec<u32> {
+    /// Free buffers by group and region.
+    pub fn free_buffers(&self) -> Vec<u32> {
         self.engine.groups().iter().flat_map(|group| &group.memories).map(|memory| memory.free).collect()
     }
 
@@ -186,8 +186,15 @@ impl Drop for Rig {
     }
 }
 
-pub fn group(id: u16, cells: u32, cell_size: u32) -> Group {
-    Group { id: GroupId(id), name: format!("group{id}"), cells, cell_size, headroom: 256, may_send_to: None }
+pub fn group(id: u16, buffers: u32, buffer_size: u32) -> Group {
+    Group {
+        id: GroupId(id),
+        name: format!("group{id}"),
+        buffers,
+        buffer_size,
+        headroom: 256,
+        may_send_to: None,
+    }
 }
 
 pub fn port(id: u16, name: &str, kind: PortKind) -> PortConfig {

@@ -17,7 +17,7 @@ pub struct Attached {
 
 pub struct Wakes {
     pub workers: Vec<OwnedFd>,
-    pub stations: Vec<OwnedFd>,
+    pub nf_threads: Vec<OwnedFd>,
 }
 
 pub fn attach(name: &str) -> Attached {
@@ -33,5 +33,5 @@ pub fn attach(name: &str) -> Attached {
     let region = Region::open(name, fds.regions.into_iter().next().unwrap(), geometry).unwrap();
     assert!(Mapping::open("table", fds.table, 4096, true).is_err(), "the table must not be writable");
     netvm_attach::send(&socket, &Ready { pid: std::process::id() }, &[]).unwrap();
-    Attached { fds: Wakes { workers: fds.workers, stations: fds.stations }, control, region, socket }
+    Attached { fds: Wakes { workers: fds.workers, nf_threads: fds.nf_threads }, control, region, socket }
 }

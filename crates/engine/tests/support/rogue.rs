@@ -39,9 +39,9 @@ pub const AVAILABLE: u64 = 0x4000;
 pub const USED: u64 = 0x8000;
 
 /// A stream of numbers (splitmix64).
-pub struct Dice(pub u64);
+pub struct Generator(pub u64);
 
-impl Dice {
+impl Generator {
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -86,7 +86,7 @@ impl Rogue {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             mmap(guard.add(GUARD), MEMORY, protection, MapFlags::SHARED | MapFlags::FIXED, &memfd, 0).unwrap()
         };
-        let kick = netvm_bell::new_bell().unwrap();
+        let kick = netvm_notify::new_eventfd().unwrap();
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self { socket, memory: memory.cast(), kick, memfd }
@@ -203,30 +203,35 @@ impl Rogue {
     }
 
     /// What no guest would say.
-    pub fn babble(&mut self, dice: &mut Dice) {
-        let words: Vec<u64> = (0..dice.below(40)).map(|_| dice.roll() >> dice.below(64)).collect();
-        let fd = (dice.below(2) == 0).then(|| self.kick.as_fd());
-        self.send(dice.below(45) as u32, &words, fd);
+    pub fn babble(&mut self, generator: &mut Generator) {
+        let words: Vec<u64> =
+            (0..generator.below(40)).map(|_| generator.roll() >> generator.below(64)).collect();
+        let fd = (generator.below(2) == 0).then(|| self.kick.as_fd());
+        self.send(generator.below(45) as u32, &words, fd);
         self.socket.set_nonblocking(true).unwrap();
         let _ = self.socket.read(&mut [0; 512]);
     }
 
     /// What guests say, in an order in which none does, or nearly right: most of it right, as that gets furthest.
-    pub fn rearrange(&mut self, dice: &mut Dice, features: u64) {
-        let ring = dice.below(3);
-        let entries = [32, 64, 256, 256, 256, 1024, 1 << 15][dice.below(7) as usize];
+    pub fn rearrange(&mut self, generator: &mut Generator, features: u64) {
+        let ring = generator.below(3);
+        let entries = [32, 64, 256, 256, 256, 1024, 1 << 15][generator.below(7) as usize];
         let at = (ring & 1) * RING;
         let mut place = [at, at + AVAILABLE, at + USED];
-        match dice.below(6) {
+        match generator.below(6) {
             0 => {
-                let part = dice.below(3) as usize;
-                place[part] = MEMORY as u64 - [4, 32, 2052, 4096, 4096][dice.below(5) as usize];
+                let part = generator.below(3) as usize;
+                place[part] = MEMORY as u64 - [4, 32, 2052, 4096, 4096][generator.below(5) as usize];
             }
-            1 => place[dice.below(3) as usize] = dice.below(2 * MEMORY as u64) & !15,
+            1 => place[generator.below(3) as usize] = generator.below(2 * MEMORY as u64) & !15,
             _ => {}
         }
         let [descriptors, available, used] = place;
-        let base = if dice.below(6) == 0 { dice.roll() as u32 } else { dice.below(64) as u32 | 1 << 15 };
+        let base = if generator.below(6) == 0 {
+            generator.roll() as u32
+        } else {
+            generator.below(64) as u32 | 1 << 15
+        };
         let again = |rogue: &Self| {
             rogue.stop(ring);
             rogue.size(ring, entries);
@@ -236,27 +241,29 @@ impl Rogue {
             rogue.run(ring);
             rogue.enable(ring);
         };
-        match dice.below(24) {
-            0 => self.size(ring, dice.below(300) as u32),
+        match generator.below(24) {
+            0 => self.size(ring, generator.below(300) as u32),
             1 => self.size(ring, entries),
             2 => self.base(ring, base),
             3 => self.place(ring, descriptors, available, used),
             4 => self.run(ring),
             5 => self.stop(ring),
-            6 => self.memory([MEMORY as u64, MEMORY as u64 / 2, dice.roll()][dice.below(3) as usize]),
-            7 => self.features(features ^ 1 << [15, 22, 28, 29, 34][dice.below(5) as usize]),
+            6 => {
+                self.memory([MEMORY as u64, MEMORY as u64 / 2, generator.roll()][generator.below(3) as usize])
+            }
+            7 => self.features(features ^ 1 << [15, 22, 28, 29, 34][generator.below(5) as usize]),
             8 => {
-                let words = [ring | dice.below(1 << 16) << 32, dice.roll(), 0, 0, 0];
-                self.ask(dice.below(24) as u32, &words[..1 + dice.below(5) as usize], None);
+                let words = [ring | generator.below(1 << 16) << 32, generator.roll(), 0, 0, 0];
+                self.ask(generator.below(24) as u32, &words[..1 + generator.below(5) as usize], None);
             }
             9 => {
                 // Another driver takes over.
                 (0..3).for_each(|ring| self.stop(ring));
-                self.features(features ^ 1 << [15, 22, 29, 34][dice.below(4) as usize]);
+                self.features(features ^ 1 << [15, 22, 29, 34][generator.below(4) as usize]);
                 again(self);
             }
             10..12 => self.call(ring),
-            12..14 => self.send(SET_VRING_ENABLE, &[ring | dice.below(2) << 32], None),
+            12..14 => self.send(SET_VRING_ENABLE, &[ring | generator.below(2) << 32], None),
             _ => again(self),
         }
         self.socket.set_nonblocking(true).unwrap();
@@ -354,35 +361,52 @@ impl Rogue {
     }
 
     /// Some hundred writes to its rings: some of them nonsense, most nearly right, as these get furthest.
-    pub fn scribble(&self, dice: &mut Dice) {
+    pub fn scribble(&self, generator: &mut Generator) {
         for _ in 0..300 {
-            let ring = dice.below(2) * RING;
-            match dice.below(8) {
+            let ring = generator.below(2) * RING;
+            match generator.below(8) {
                 0..4 => {
-                    let address = match dice.below(8) {
-                        0 => dice.roll(),
-                        1 => MEMORY as u64 - dice.below(64),
-                        2 => dice.below(2 * RING),
-                        _ => dice.below(MEMORY as u64),
+                    let address = match generator.below(8) {
+                        0 => generator.roll(),
+                        1 => MEMORY as u64 - generator.below(64),
+                        2 => generator.below(2 * RING),
+                        _ => generator.below(MEMORY as u64),
                     };
-                    let length =
-                        if dice.below(6) == 0 { dice.roll() as u32 } else { dice.below(4096) as u32 };
-                    let flags = if dice.below(6) == 0 { dice.roll() as u16 } else { dice.below(8) as u16 };
-                    let next = if dice.below(6) == 0 { dice.roll() as u16 } else { dice.below(256) as u16 };
+                    let length = if generator.below(6) == 0 {
+                        generator.roll() as u32
+                    } else {
+                        generator.below(4096) as u32
+                    };
+                    let flags = if generator.below(6) == 0 {
+                        generator.roll() as u16
+                    } else {
+                        generator.below(8) as u16
+                    };
+                    let next = if generator.below(6) == 0 {
+                        generator.roll() as u16
+                    } else {
+                        generator.below(256) as u16
+                    };
                     let descriptor = descriptor(address, length, flags, next);
-                    self.write(ring + dice.below(u64::from(ENTRIES)) * 16, descriptor);
+                    self.write(ring + generator.below(u64::from(ENTRIES)) * 16, descriptor);
                 }
                 4 => {
-                    let head = if dice.below(6) == 0 { dice.roll() } else { dice.below(256) } as u16;
-                    self.write(ring + AVAILABLE + 4 + dice.below(u64::from(ENTRIES)) * 2, head.to_ne_bytes());
+                    let head =
+                        if generator.below(6) == 0 { generator.roll() } else { generator.below(256) } as u16;
+                    self.write(
+                        ring + AVAILABLE + 4 + generator.below(u64::from(ENTRIES)) * 2,
+                        head.to_ne_bytes(),
+                    );
                 }
-                5 => self.write(ring + AVAILABLE + 2, (dice.roll() as u16).to_ne_bytes()),
-                6 => self.write(ring + dice.below(3) * AVAILABLE, (dice.roll() as u32).to_ne_bytes()),
+                5 => self.write(ring + AVAILABLE + 2, (generator.roll() as u16).to_ne_bytes()),
+                6 => {
+                    self.write(ring + generator.below(3) * AVAILABLE, (generator.roll() as u32).to_ne_bytes())
+                }
                 // virtio-net headers, wherever they may be.
-                _ => self.write(dice.below(MEMORY as u64), dice.roll().to_ne_bytes()),
+                _ => self.write(generator.below(MEMORY as u64), generator.roll().to_ne_bytes()),
             }
         }
-        if dice.below(4) == 0 {
+        if generator.below(4) == 0 {
             let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
         }
     }

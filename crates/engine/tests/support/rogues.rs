@@ -60,7 +60,7 @@ pub fn rig_of(guests: Vec<(&Path, VhostDma)>) -> Option<Rig> {
     }
 }
 
-/// Does something to an engine with a port for a rogue by this socket. Every cell comes home afterwards.
+/// Does something to an engine with a port for a rogue by this socket. Every buffer comes home afterwards.
 pub fn with_rig(name: &str, dma: VhostDma, body: impl FnOnce(&mut Rig, &Path)) {
     let path = socket(name);
     let Some(mut rig) = rig(&path, dma) else { return };
@@ -92,7 +92,7 @@ pub fn goes_on(rig: &mut Rig) -> bool {
     rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000)
 }
 
-/// Nothing comes in any more, and every cell is back.
+/// Nothing comes in any more, and every buffer is back.
 pub fn all_come_home(rig: &mut Rig) {
     let mut host = rig.engine.host().clone();
     host.ports.retain(|port| port.id.0 == 1);

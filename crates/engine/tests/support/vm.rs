@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use netvm_engine::{Greeting, InstanceId, Notify};
+use netvm_engine::{InstanceId, Notify, ReadyMessage};
 use netvm_vm::GuestMemory;
 
 use super::support::Rig;
@@ -141,19 +141,19 @@ impl Rig {
     /// Waits for a VM to attach.
     pub fn attach_vm(&mut self, role: &str, image: &Image, standby: bool) -> Vm {
         let mut vm = self.start_vm(role, image, standby);
-        let greeting = self.greeting(&mut vm);
-        assert!(matches!(greeting, Greeting::Ready { .. }), "{greeting:?}\n{}", vm.console());
+        let ready_message = self.ready_message(&mut vm);
+        assert!(matches!(ready_message, ReadyMessage::Ready { .. }), "{ready_message:?}\n{}", vm.console());
         vm
     }
 
     /// What a VM says when it has booted.
-    pub fn greeting(&mut self, vm: &mut Vm) -> Greeting {
+    pub fn ready_message(&mut self, vm: &mut Vm) -> ReadyMessage {
         let start = std::time::Instant::now();
         while start.elapsed() < BOOT {
             self.until(Duration::from_millis(10), |_| false);
-            if let Some(greeting) = self.engine.hear_guest(vm.id) {
-                println!("{}: {greeting:?} after {:?}", vm.id, start.elapsed());
-                return greeting;
+            if let Some(ready_message) = self.engine.hear_guest(vm.id) {
+                println!("{}: {ready_message:?} after {:?}", vm.id, start.elapsed());
+                return ready_message;
             }
             if let Some(status) = vm.child.try_wait().unwrap() {
                 panic!("QEMU ended: {status}\n{}", vm.console());

@@ -10,7 +10,7 @@ use super::support::Rig;
 /// how often it was. Says how many packets left by another's port.
 pub fn wakes(
     rig: &mut Rig,
-    (bell, port): (&impl AsFd, u16),
+    (eventfd, port): (&impl AsFd, u16),
     (time, enough): (Duration, u64),
     mut again: impl FnMut(),
 ) -> u64 {
@@ -19,7 +19,7 @@ pub fn wakes(
         again();
         rig.engine.service();
         let mut count = [0; 8];
-        if rustix::io::read(bell, &mut count).is_ok() {
+        if rustix::io::read(eventfd, &mut count).is_ok() {
             wakes += u64::from_ne_bytes(count);
         }
     }

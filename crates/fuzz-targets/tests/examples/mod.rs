@@ -27,7 +27,7 @@ idle = "poll"
 
 [[group]]
 name = "edge"
-cells = 4096
+buffers = 4096
 
 [[port]]
 name = "client"
@@ -123,7 +123,7 @@ pub fn tables() -> Vec<Vec<u8>> {
         let mut bytes = vec![3 + n % 5, 2, n * (n % 2)];
         bytes.extend(random.bytes(40));
         for _ in 0..n {
-            // Destinations to stations, names, roles, rings: wherever the place is.
+            // Destinations to NF threads, names, roles, rings: wherever the place is.
             bytes.extend((random.next() as u32).to_le_bytes());
             bytes.push(12);
             bytes.extend([1, 3, n % 2, n % 12, 1, 2, 3, 255, 5, 6, 7, 8]);
@@ -140,7 +140,7 @@ pub fn attach_messages() -> Vec<Vec<u8>> {
     let counters = vec!["allowed".to_owned(), "denied \"\\\u{1f980}".to_owned()];
     let hello = Hello { layout: 1, role: "firewall".into(), name: "fw".into(), threads: 2, counters };
     let long = Hello { counters: vec!["x".repeat(1000); 15], ..hello.clone() };
-    let welcome = Answer::Welcome { regions: 1, workers: 2, stations: 3 };
+    let welcome = Answer::Welcome { regions: 1, workers: 2, nf_threads: 3 };
     let refused = Answer::Refused { reason: "no role `x`".into() };
     vec![
         message(0, 0, &hello),
@@ -152,7 +152,7 @@ pub fn attach_messages() -> Vec<Vec<u8>> {
         message(2, 0, &Ready { pid: 7 }),
         message(3, 8, &welcome),
         message(3, 7, &welcome),
-        message(3, 0, &Answer::Welcome { regions: u16::MAX, workers: u16::MAX, stations: u16::MAX }),
+        message(3, 0, &Answer::Welcome { regions: u16::MAX, workers: u16::MAX, nf_threads: u16::MAX }),
         message(3, 0, &refused),
         [vec![0, 0], vec![b'['; 20_000]].concat(),
         vec![3, 2],
@@ -161,7 +161,7 @@ pub fn attach_messages() -> Vec<Vec<u8>> {
 
 pub fn descriptor_bursts() -> Vec<Vec<u8>> {
     let mut random = Random::new();
-    let noise = Descriptor::new(Descriptor::MAX_CELL, u16::MAX, u16::MAX).to_words().map(u64::to_le_bytes);
+    let noise = Descriptor::new(Descriptor::MAX_BUFFER, u16::MAX, u16::MAX).to_words().map(u64::to_le_bytes);
     let example = |n: u8| {
         let mut bytes = Vec::new();
         for step in 0..4 {

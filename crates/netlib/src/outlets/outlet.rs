@@ -1,4 +1,4 @@
-//! One ring out of a station.
+//! One ring out of an NF thread.
 
 use netvm_region::RingRef;
 use netvm_ring::{Descriptor, Producer};
@@ -11,16 +11,16 @@ pub(super) struct Outlet {
     pub(super) pending: u32,
     /// Room that is known of, `pending` not taken off.
     room: u32,
-    /// The station at the other end; `None` for a worker.
-    pub(super) station: Option<(u8, RingRef)>,
+    /// The NF thread at the other end; `None` for a worker.
+    pub(super) nf_thread: Option<(u8, RingRef)>,
     /// Chains that go this way, for the backpressure words.
     pub(super) chains: Vec<u16>,
     pub(super) pressed: bool,
 }
 
 impl Outlet {
-    pub(super) fn new(producer: Producer, station: Option<(u8, RingRef)>) -> Self {
-        Self { producer, pending: 0, room: 0, station, chains: Vec::new(), pressed: false }
+    pub(super) fn new(producer: Producer, nf_thread: Option<(u8, RingRef)>) -> Self {
+        Self { producer, pending: 0, room: 0, nf_thread, chains: Vec::new(), pressed: false }
     }
 
     #[inline(always)]

@@ -20,15 +20,15 @@ pub(super) const STRIDE: u32 = 16_384;
 pub(super) const HEADROOM: u16 = 256;
 const RING: u32 = 64;
 
-/// The memory, and the engine's ends of the rings of each thread. There are [`BURST`] cells.
+/// The memory, and the engine's ends of the rings of each thread. There are [`BURST`] buffers.
 #[derive(Debug)]
 pub(super) struct Host {
     /// To and from each thread of the NF.
     pub(super) rings: Vec<(Producer, Consumer)>,
     pub(super) control: Control,
     pub(super) worker: OwnedFd,
-    /// One for each thread; station 0 is the engine.
-    pub(super) stations: Vec<OwnedFd>,
+    /// One for each thread; NF thread 0 is the engine.
+    pub(super) nf_threads: Vec<OwnedFd>,
     region: Region,
     table: TablePublisher,
 }
@@ -37,7 +37,7 @@ impl Host {
     /// For an NF of `threads`; ports and roles get the numbers of their places in the lists.
     pub(super) fn new(ports: &[&str], roles: &[&str], threads: u16) -> Result<Self, Error> {
         let spec = RegionSpec {
-            cells: BURST as u32,
+            buffers: BURST as u32,
             stride: STRIDE,
             headroom: HEADROOM,
             rings: 1,
@@ -51,7 +51,7 @@ impl Host {
             group: 0,
             role: 0,
             ring_capacity: RING,
-            stations: (1..=threads).map(|station| station as u8).collect(),
+            nf_threads: (1..=threads).map(|nf_thread| nf_thread as u8).collect(),
             worker_regions: vec![0],
             geometries: vec![*region.geometry()],
         };
@@ -70,8 +70,8 @@ impl Host {
             unsafe { (control.ring_to_nf(thread, 0).producer(), control.ring_from_nf(thread, 0).consumer()) }
         };
         let rings = (0..threads).map(ends).collect();
-        let stations = (0..=threads).map(|_| event()).collect::<Result<_, _>>()?;
-        Ok(Self { rings, control, worker: event()?, stations, region, table: publisher })
+        let nf_threads = (0..=threads).map(|_| event()).collect::<Result<_, _>>()?;
+        Ok(Self { rings, control, worker: event()?, nf_threads, region, table: publisher })
     }
 
     /// What the NF is passed.
@@ -81,24 +81,24 @@ impl Host {
             table: self.table.as_fd(),
             regions: vec![self.region.as_fd()],
             workers: vec![self.worker.as_fd()],
-            stations: self.stations.iter().map(AsFd::as_fd).collect(),
+            nf_threads: self.nf_threads.iter().map(AsFd::as_fd).collect(),
         }
     }
 
-    /// Writes a frame into a cell that the NF does not have.
+    /// Writes a frame into a buffer that the NF does not have.
     ///
     /// # Panics
-    /// When the frame is longer than [`MAX_PACKET`], or there is no such cell.
-    pub(super) fn place(&self, cell: u32, port: PortId, frame: &[u8]) -> Descriptor {
+    /// When the frame is longer than [`MAX_PACKET`], or there is no such buffer.
+    pub(super) fn place(&self, buffer: u32, port: PortId, frame: &[u8]) -> Descriptor {
         assert!(frame.len() <= MAX_PACKET, "a packet of {} bytes", frame.len());
-        assert!((cell as usize) < BURST, "cell {cell}");
-        // SAFETY: the cell exists, the frame fits behind the headroom; the NF does not have the cell now, and one that
+        assert!((buffer as usize) < BURST, "buffer {buffer}");
+        // SAFETY: the buffer exists, the frame fits behind the headroom; the NF does not have the buffer now, and one that
         // writes there all the same spoils its own test's packet.
         unsafe {
-            let start = self.region.cell(cell).add(usize::from(HEADROOM));
+            let start = self.region.buffer(buffer).add(usize::from(HEADROOM));
             start.copy_from_nonoverlapping(NonNull::from(frame).cast(), frame.len());
         }
-        Descriptor::new(cell, HEADROOM, frame.len() as u16).on_path(0, 0, port.0, 0)
+        Descriptor::new(buffer, HEADROOM, frame.len() as u16).on_path(0, 0, port.0, 0)
     }
 
     /// What a descriptor that came back says; `None` when it says what no NF may say.
@@ -112,15 +112,15 @@ impl Host {
             Action::SkipFlow => Verdict::SkipFlow(Idle(descriptor.argument())),
             Action::Withdraw => return None,
         };
-        let (cell, offset, length) = (descriptor.cell(), descriptor.offset(), descriptor.length());
-        if !self.region.geometry().contains(cell, offset, length) {
+        let (buffer, offset, length) = (descriptor.buffer(), descriptor.offset(), descriptor.length());
+        if !self.region.geometry().contains(buffer, offset, length) {
             return None;
         }
         let mut bytes = vec![0; usize::from(length)];
-        // SAFETY: the span was just checked against the region. The NF has given the cell back; one that still writes
+        // SAFETY: the span was just checked against the region. The NF has given the buffer back; one that still writes
         // there spoils bytes that nobody here relies on.
         unsafe {
-            let start = self.region.cell(cell).add(usize::from(offset));
+            let start = self.region.buffer(buffer).add(usize::from(offset));
             start.copy_to_nonoverlapping(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len());
         }
         Some(Outcome { verdict, bytes, hash: descriptor.hash() })

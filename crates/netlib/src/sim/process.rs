@@ -68,7 +68,7 @@ pub enum ProcessError {
         missing: usize,
     },
     /// A descriptor came back that an engine would not follow.
-    #[error("the NF returned {0:?}, which it did not hold or which lies outside of its cell")]
+    #[error("the NF returned {0:?}, which it did not hold or which lies outside of its buffer")]
     Corrupt(Descriptor),
 }
 
@@ -168,7 +168,7 @@ impl Process {
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
             let placed =
-                burst.iter().zip(0..).map(|((port, frame), cell)| self.host.place(cell, *port, frame));
+                burst.iter().zip(0..).map(|((port, frame), buffer)| self.host.place(buffer, *port, frame));
             let placed: Vec<_> = placed.collect();
             let threads = self.host.rings.len();
             for (thread, (to, _)) in self.host.rings.iter_mut().enumerate() {
@@ -183,15 +183,15 @@ impl Process {
     }
 
     fn wake(&self, which: impl Fn(&Producer) -> bool) {
-        for ((producer, _), station) in self.host.rings.iter().zip(self.host.stations.iter().skip(1)) {
+        for ((producer, _), nf_thread) in self.host.rings.iter().zip(self.host.nf_threads.iter().skip(1)) {
             if which(producer) {
                 // A count that is full wakes as well.
-                let _ = rustix::io::write(station, &1u64.to_ne_bytes());
+                let _ = rustix::io::write(nf_thread, &1u64.to_ne_bytes());
             }
         }
     }
 
-    /// Waits for the verdicts on cells 0 to `count`.
+    /// Waits for the verdicts on buffers 0 to `count`.
     fn collect(&mut self, count: usize) -> Result<Vec<Outcome>, ProcessError> {
         let deadline = Instant::now() + PATIENCE;
         let mut outcomes: Vec<Option<Outcome>> = vec![None; count];
@@ -205,7 +205,7 @@ impl Process {
                         continue;
                     }
                     let outcome = self.host.outcome(*descriptor);
-                    match outcomes.get_mut(descriptor.cell() as usize) {
+                    match outcomes.get_mut(descriptor.buffer() as usize) {
                         Some(slot @ None) if outcome.is_some() => *slot = outcome,
                         _ => return Err(ProcessError::Corrupt(*descriptor)),
                     }
@@ -274,7 +274,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// netvmd's side of the greeting.
+/// netvmd's side of the ready_message.
 fn admit(
     socket: &OwnedFd,
     ports: &[&str],

@@ -40,7 +40,7 @@ impl Simulator {
             table: copy(&passed.table)?,
             regions: copies(&passed.regions)?,
             workers: copies(&passed.workers)?,
-            stations: copies(&passed.stations)?,
+            nf_threads: copies(&passed.nf_threads)?,
         };
         let mut endpoints = Attachment::from_fds(fds, None, Waiting::Poll, Stop::default())?.into_endpoints();
         match endpoints.pop() {
@@ -83,7 +83,7 @@ impl Simulator {
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
             let placed =
-                burst.iter().zip(0..).map(|((port, frame), cell)| self.host.place(cell, *port, frame));
+                burst.iter().zip(0..).map(|((port, frame), buffer)| self.host.place(buffer, *port, frame));
             let descriptors: Vec<_> = placed.collect();
             let pushed: usize = self.host.rings.iter_mut().map(|(to, _)| to.push(&descriptors)).sum();
             assert_eq!(pushed, burst.len(), "the ring is larger than a burst");
@@ -94,7 +94,7 @@ impl Simulator {
                 self.endpoint.withdraw();
             }
             let mut returned = self.returned();
-            returned.sort_by_key(|descriptor| descriptor.cell());
+            returned.sort_by_key(|descriptor| descriptor.buffer());
             outcomes.extend(returned.iter().filter_map(|returned| self.host.outcome(*returned)));
         }
         outcomes
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn more_packets_than_cells_pass_in_order() {
+    fn more_packets_than_buffers_pass_in_order() {
         let mut simulator = Simulator::new(&[], &[]).unwrap();
         let frames: Vec<Vec<u8>> = (0..1000u32).map(|n| [&[7][..], &n.to_be_bytes()].concat()).collect();
         let list: Vec<_> = frames.iter().map(|frame| (PortId(0), frame.as_slice())).collect();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn room_in_the_cell_is_bounded() {
+    fn room_in_the_buffer_is_bounded() {
         struct Greedy;
         impl NetworkFunction for Greedy {
             fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {

@@ -218,7 +218,7 @@ fn draw_details(nf: &NfInfo, output: &Output) -> String {
     ]);
     for thread in &nf.threads {
         table.add_row([
-            thread.station.to_string(),
+            thread.nf_thread.to_string(),
             count(thread.received),
             count(thread.next),
             count(thread.port),
@@ -301,8 +301,8 @@ fn draw_groups(groups: &[GroupInfo], output: &Output) -> String {
         ">NODE",
         "PAGES",
         ">SIZE",
-        ">CELLS",
-        ">CELL SIZE",
+        ">BUFFERS",
+        ">BUFFER SIZE",
         ">FREE",
         ">IN ENGINE",
         ">IN NFS",
@@ -318,8 +318,8 @@ fn draw_groups(groups: &[GroupInfo], output: &Output) -> String {
                 region.node.to_string(),
                 region.pages.clone(),
                 bytes(region.bytes),
-                count(region.cells.into()),
-                region.cell_size.to_string(),
+                count(region.buffers.into()),
+                region.buffer_size.to_string(),
                 count(region.free.into()),
                 count(region.in_engine.into()),
                 count(region.in_nfs.into()),

@@ -131,7 +131,7 @@ fn thread(view: &ThreadView) -> ThreadInfo {
     let received = value(StandardCounter::Received);
     let per_packet = |counter| if received == 0 { 0.0 } else { value(counter) as f64 / received as f64 };
     ThreadInfo {
-        station: view.station.0,
+        nf_thread: view.nf_thread.0,
         received,
         next: value(StandardCounter::Next),
         dropped: value(StandardCounter::Dropped),

@@ -12,7 +12,7 @@ use netvm_api::{
     PolicyInfo, RuleInfo, TraceReply, TraceRequest,
 };
 use netvm_config::model::{Host, Rule, RuleId};
-use netvm_engine::{FlowView, FlowWord, RuleCount, Step};
+use netvm_engine::{FlowView, RuleCount, Step};
 use netvm_policy::Names;
 use netvm_wire::{FlowKey, Malformed};
 use tokio::sync::oneshot;
@@ -208,7 +208,7 @@ fn flow_info(host: &Host, flow: &FlowView) -> FlowInfo {
     }
 }
 
-fn verdict_info(host: &Host, word: FlowWord) -> FlowVerdictInfo {
+fn verdict_info(host: &Host, word: netvm_engine::FlowVerdict) -> FlowVerdictInfo {
     FlowVerdictInfo {
         role: host.nf(word.role).map_or_else(|| word.role.to_string(), |nf| nf.role.clone()),
         verdict: if word.drops { FlowVerdict::Drop } else { FlowVerdict::Skip },

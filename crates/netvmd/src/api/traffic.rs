@@ -176,7 +176,7 @@ fn group_infos(daemon: &Daemon, views: &Views) -> Vec<GroupInfo> {
             name: group.name.clone(),
             regions: view.memories.iter().map(region).collect(),
             instances: views.instances.iter().filter(|i| i.group == group.id).count() as u32,
-            reclaimed_total: reclaim.cells,
+            reclaimed_total: reclaim.buffers,
             longest_reclaim_ms: reclaim.longest.as_secs_f64() * 1000.0,
         })
     };
@@ -187,10 +187,10 @@ fn region(view: &netvm_engine::MemoryView) -> RegionInfo {
     RegionInfo {
         node: view.node,
         pages: if view.huge_pages { "2 MiB pages" } else { "4 KiB pages" }.to_owned(),
-        bytes: u64::from(view.cells) * u64::from(view.cell_size),
-        cells: view.cells,
-        cell_size: view.cell_size,
-        in_engine: view.cells.saturating_sub(view.out).saturating_sub(view.free),
+        bytes: u64::from(view.buffers) * u64::from(view.buffer_size),
+        buffers: view.buffers,
+        buffer_size: view.buffer_size,
+        in_engine: view.buffers.saturating_sub(view.out).saturating_sub(view.free),
         in_nfs: view.out,
         free: view.free,
     }

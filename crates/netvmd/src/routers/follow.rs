@@ -60,7 +60,7 @@ impl Ears {
 }
 
 enum Order {
-    Follow { id: RouterId, name: String, interfaces: Vec<String>, ears: Ears },
+    Follow { id: RouterId, name: String, interfaces: Vec<String>, waiters: Ears },
     Forget(RouterId, oneshot::Sender<()>),
     Look(RouterId, Box<dyn FnOnce(&Rib) + Send>),
 }
@@ -90,8 +90,8 @@ impl Follower {
     }
 
     /// Follows a router from now on, of which the engine knows nothing yet. `interfaces`: as the engine numbers them.
-    pub fn follow(&self, id: RouterId, name: String, interfaces: Vec<String>, ears: Ears) {
-        self.order(Order::Follow { id, name, interfaces, ears });
+    pub fn follow(&self, id: RouterId, name: String, interfaces: Vec<String>, waiters: Ears) {
+        self.order(Order::Follow { id, name, interfaces, waiters });
     }
 
     /// Follows it no more; the engine is told nothing more of it once this returns.
@@ -143,7 +143,7 @@ fn wake(fd: &OwnedFd) {
 struct Followed {
     name: String,
     rib: Rib,
-    ears: Ears,
+    waiters: Ears,
     /// When to look at everything.
     look_at: Option<Instant>,
     /// Before then not again.
@@ -201,7 +201,9 @@ impl Following {
         let timeout = timeout.and_then(Result::ok);
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
         fds.extend(
-            self.routers.values().map(|one| PollFd::from_borrowed_fd(one.ears.events.as_fd(), PollFlags::IN)),
+            self.routers
+                .values()
+                .map(|one| PollFd::from_borrowed_fd(one.waiters.events.as_fd(), PollFlags::IN)),
         );
         // An interrupted wait is one that has ended early.
         let _ = poll(&mut fds, timeout.as_ref());
@@ -216,7 +218,9 @@ impl Following {
     fn take_orders(&mut self) -> Result<(), TryRecvError> {
         loop {
             match self.inbox.try_recv() {
-                Ok(Order::Follow { id, name, interfaces, ears }) => self.follow(id, name, interfaces, ears),
+                Ok(Order::Follow { id, name, interfaces, waiters }) => {
+                    self.follow(id, name, interfaces, waiters)
+                }
                 Ok(Order::Forget(id, done)) => {
                     self.routers.remove(&id);
                     // Nobody waits any more: the caller was cancelled.
@@ -233,12 +237,12 @@ impl Following {
         }
     }
 
-    fn follow(&mut self, id: RouterId, name: String, interfaces: Vec<String>, ears: Ears) {
+    fn follow(&mut self, id: RouterId, name: String, interfaces: Vec<String>, waiters: Ears) {
         let now = Instant::now();
         let router = Followed {
             name,
             rib: Rib::new(interfaces),
-            ears,
+            waiters,
             look_at: Some(now),
             not_before: now,
             under_way: Arc::default(),
@@ -254,7 +258,7 @@ impl Followed {
     fn listen(&mut self) {
         let rib = &mut self.rib;
         let mut is_unclear = false;
-        let heard = self.ears.events.read(TURN, |flags, message| {
+        let heard = self.waiters.events.read(TURN, |flags, message| {
             if let Some(change) = kernel::change(flags, message) {
                 is_unclear |= rib.hear(change);
             }
@@ -278,7 +282,7 @@ impl Followed {
     fn look_at_everything(&mut self) {
         let begin = Instant::now();
         self.look_at = None;
-        match kernel::everything(&mut self.ears.requests) {
+        match kernel::everything(&mut self.waiters.requests) {
             Ok(all) => self.rib.begin_anew(all),
             Err(error) => {
                 tracing::warn!("router {}: asking its kernel for its routes: {error}", self.name);
@@ -343,7 +347,7 @@ impl Followed {
             message.header.flags = NeighbourFlags::Use;
             message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::from(address)));
             if let Err(error) =
-                self.ears.requests.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
+                self.waiters.requests.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
             {
                 tracing::debug!("router {}: asking for {address}: {error}", self.name);
             }

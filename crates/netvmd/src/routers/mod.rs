@@ -140,8 +140,8 @@ impl Routers {
         made.is_inherited = false;
         if made.followed.is_none() {
             let (id, interfaces) = of_engine(router);
-            let ears = Ears::open(&made.namespace)?;
-            self.follower.follow(id, router.name.clone(), interfaces.clone(), ears);
+            let waiters = Ears::open(&made.namespace)?;
+            self.follower.follow(id, router.name.clone(), interfaces.clone(), waiters);
             made.followed = Some((id, interfaces));
         }
         Ok(())

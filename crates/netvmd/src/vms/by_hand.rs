@@ -1,7 +1,7 @@
 //! A VM that others start, by hand or by libvirt: netvmd listens on its sockets, and knows it by its connections.
 //!
 //! ```text
-//!            ┌──────────────────────◀ it has gone: its cells are taken back ◀────────────────────┐
+//!            ┌──────────────────────◀ it has gone: its buffers are taken back ◀────────────────────┐
 //!            ▼                                                                                   │
 //!  NF:    awaited ── control.sock: let in, gets its memory ─▶ running ── says that it is ready ──┤
 //!  guest: awaited ── qmp.sock: QEMU answers ────────────────▶ running ───────────────────────────┘
@@ -23,7 +23,7 @@ use super::boot::{Boot, at};
 use super::doors::{Door, Doors};
 use super::folder::{Folder, FolderError, Record, started};
 use super::instance::{Instance, InstanceError};
-use super::keeper::{FAREWELL, GRACE, Keeper, NF_GRACE, another, greeting};
+use super::keeper::{FAREWELL, GRACE, Keeper, NF_GRACE, another, ready_message};
 use super::monitor::{Heard, Monitor};
 use super::recipe::{NfRecipe, VmRecipe};
 use super::status::VmPhase;
@@ -168,7 +168,7 @@ impl Keeper {
                     Heard::Closed => break visit.told.words(),
                 },
                 () = left(visit.seat.as_ref()) => break visit.told.words(),
-                heard = greeting(unheard(visit.seat.as_ref())) => {
+                heard = ready_message(unheard(visit.seat.as_ref())) => {
                     let id = unheard(visit.seat.as_ref()).map(|instance| instance.id);
                     if let Some(seat) = &mut visit.seat {
                         seat.is_heard = true;

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use netvm_attach::Fds;
-use netvm_engine::{AdmitError, Engine, Greeting, InstanceId, Notify};
+use netvm_engine::{AdmitError, Engine, InstanceId, Notify, ReadyMessage};
 use netvm_region::MapError;
 use netvm_vm::{GuestMemory, ServedMemory};
 use tokio::time::sleep;
@@ -29,7 +29,7 @@ pub(super) enum InstanceError {
     Gone(#[from] EngineGone),
 }
 
-/// A place in the engine. Dropping it takes its cells and its numbers back: to be done when the VM has gone.
+/// A place in the engine. Dropping it takes its buffers and its numbers back: to be done when the VM has gone.
 #[derive(Debug)]
 pub(super) struct Instance<M> {
     pub(super) id: InstanceId,
@@ -86,11 +86,11 @@ impl<M: Send + 'static> Instance<M> {
     }
 
     /// Waits until the guest says what it is.
-    pub(super) async fn greeting(&self) -> Result<Greeting, EngineGone> {
+    pub(super) async fn ready_message(&self) -> Result<ReadyMessage, EngineGone> {
         let id = self.id;
         loop {
-            if let Some(greeting) = self.engine.call(move |engine| engine.hear_guest(id)).await? {
-                return Ok(greeting);
+            if let Some(ready_message) = self.engine.call(move |engine| engine.hear_guest(id)).await? {
+                return Ok(ready_message);
             }
             sleep(LOOK).await;
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::Restart;
-use netvm_engine::{Greeting, InstanceId};
+use netvm_engine::{InstanceId, ReadyMessage};
 use netvm_vm::{Event, GuestMemory, Qmp};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -240,10 +240,10 @@ impl Keeper {
                         };
                     }
                 },
-                greeting = greeting(unheard) => {
+                ready_message = ready_message(unheard) => {
                     unheard = None;
                     self.booted(&mut boot);
-                    if let Some(reason) = self.take_in(instance.map(|instance| instance.id), greeting) {
+                    if let Some(reason) = self.take_in(instance.map(|instance| instance.id), ready_message) {
                         self.shut_down(&mut qmp, &mut machine, None).await;
                         return End::Failed(reason);
                     }
@@ -264,10 +264,10 @@ impl Keeper {
     pub(super) fn take_in(
         &self,
         id: Option<InstanceId>,
-        greeting: Result<Greeting, EngineGone>,
+        ready_message: Result<ReadyMessage, EngineGone>,
     ) -> Option<String> {
-        match greeting {
-            Ok(Greeting::Ready { name, .. }) => {
+        match ready_message {
+            Ok(ReadyMessage::Ready { name, .. }) => {
                 let nf = self.wishes.borrow().recipe.as_ref().and_then(|recipe| recipe.nf.clone());
                 if let (Some(id), Some(nf)) = (id, nf) {
                     tracing::info!("{}: {name:?} attached as instance {id} of {}", self.label(), nf.role);
@@ -276,7 +276,7 @@ impl Keeper {
                 }
                 None
             }
-            Ok(Greeting::Failed { reason }) => Some(format!("its NF cannot attach: {reason:?}")),
+            Ok(ReadyMessage::Failed { reason }) => Some(format!("its NF cannot attach: {reason:?}")),
             Err(error) => Some(error.to_string()),
         }
     }
@@ -372,11 +372,11 @@ impl Keeper {
     }
 }
 
-pub(super) async fn greeting<M: Send + 'static>(
+pub(super) async fn ready_message<M: Send + 'static>(
     instance: Option<&Instance<M>>,
-) -> Result<Greeting, EngineGone> {
+) -> Result<ReadyMessage, EngineGone> {
     match instance {
-        Some(instance) => instance.greeting().await,
+        Some(instance) => instance.ready_message().await,
         // No NF, or heard already.
         None => std::future::pending().await,
     }

@@ -238,7 +238,7 @@ pub fn program(name: &str) -> String {
 
 /// A small engine that leaves the machine to others when idle.
 pub const ENGINE: &str =
-    "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n\n[[group]]\nname = \"edge\"\ncells = 2048\n";
+    "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n\n[[group]]\nname = \"edge\"\nbuffers = 2048\n";
 
 /// A slow source, a chain of one NF, a sink.
 pub fn lane(name: &str, program: &str) -> String {

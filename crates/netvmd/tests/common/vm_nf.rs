@@ -22,10 +22,10 @@ pub fn config(image: &Image, notify: &str) -> String {
     )
 }
 
-pub fn no_cell_is_out(daemon: &Daemon) {
-    daemon.until_slowly("every cell is free", |daemon| {
+pub fn no_buffer_is_out(daemon: &Daemon) {
+    daemon.until_slowly("every buffer is free", |daemon| {
         let region = daemon.stats().groups.remove(0).regions.remove(0);
-        region.in_nfs == 0 && region.free + region.in_engine == region.cells
+        region.in_nfs == 0 && region.free + region.in_engine == region.buffers
     });
 }
 

@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::arbitrary::{Dice, rules};
+    use crate::arbitrary::{Generator, rules};
     use crate::matching::Match;
 
     fn cube(source: &str, ports: (u16, u16)) -> Cube {
@@ -159,12 +159,12 @@ mod tests {
         #[test]
         fn pieces_are_what_is_left(rules in rules(2), seed: u64) {
             let [a, b] = [&rules[0], &rules[1]].map(|rule| rule.matches.cubes().unwrap());
-            let mut dice = Dice::new(seed);
+            let mut generator = Generator::new(seed);
             for (a, b) in a.iter().flat_map(|a| b.iter().map(move |b| (a, b))) {
                 let Some(both) = a.intersect(b) else { continue };
                 let mut pieces = Vec::new();
                 split(*a, b, &mut pieces);
-                for key in [a, b, &both].map(|cube| dice.key_in(cube)) {
+                for key in [a, b, &both].map(|cube| generator.key_in(cube)) {
                     let inside = pieces.iter().filter(|piece| piece.contains(&key)).count();
                     prop_assert_eq!(inside, usize::from(a.contains(&key) && !b.contains(&key)));
                 }
@@ -174,10 +174,10 @@ mod tests {
         #[test]
         fn nothing_escapes_what_is_covered(rules in rules(1..8), seed: u64) {
             let cubes: Vec<Cube> = rules.iter().flat_map(|rule| rule.matches.cubes().unwrap()).collect();
-            let mut dice = Dice::new(seed);
+            let mut generator = Generator::new(seed);
             for (n, cube) in cubes.iter().enumerate() {
                 let others: Vec<&Cube> = cubes[..n].iter().chain(&cubes[n + 1..]).collect();
-                let key = dice.key_in(cube);
+                let key = generator.key_in(cube);
                 if covered(cube, &others) {
                     prop_assert!(others.iter().any(|other| other.contains(&key)), "{:?} {:?}", cube, key);
                 }

@@ -1,8 +1,8 @@
 //! Random keys, matches and rules for tests: values come from small ranges, so that they meet.
 //!
-//! [`matches()`], [`rules()`] and [`keys()`] are strategies that shrink; [`Dice`] makes keys by the million.
+//! [`matches()`], [`rules()`] and [`keys()`] are strategies that shrink; [`Generator`] makes keys by the million.
 
-mod dice;
+mod generator;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ use crate::matching::Match;
 use crate::rule::{Actions, Police, Rate, Rule, RuleParts, SetVlan, Verdict};
 use crate::span::{Masked, Span};
 
-pub use dice::{Dice, parsed};
+pub use generator::{Generator, parsed};
 
 /// Ports and chains that random rules name: these and all below.
 pub const LAST_PORT: PortId = PortId(3);
@@ -27,10 +27,10 @@ pub fn port() -> impl Strategy<Value = PortId> {
     (0..=LAST_PORT.0).prop_map(PortId)
 }
 
-/// Keys for rules: half of them in a match, half uniform, as [`Dice::key`] has them.
+/// Keys for rules: half of them in a match, half uniform, as [`Generator::key`] has them.
 pub fn keys(rules: &[Rule], count: SizeRange) -> impl Strategy<Value = Vec<FlowKey>> + use<> {
     let cubes: Vec<_> = rules.iter().flat_map(|rule| rule.matches.cubes().unwrap_or_default()).collect();
-    vec(any::<u64>().prop_map(move |seed| Dice::new(seed).key(&cubes)), count)
+    vec(any::<u64>().prop_map(move |seed| Generator::new(seed).key(&cubes)), count)
 }
 
 /// Rules with numbers from 0, and keys for them.

@@ -1,6 +1,6 @@
 //! Policers: token buckets that workers share.
 //!
-//! A bucket is kept as the generic cell rate algorithm keeps it (GCRA, virtual scheduling: ITU-T I.371 annex A.1), which is
+//! A bucket is kept as the generic buffer rate algorithm keeps it (GCRA, virtual scheduling: ITU-T I.371 annex A.1), which is
 //! equivalent and needs one number, the theoretical arrival time (TAT): when the bucket will be full again. What is
 //! admitted moves it ahead by its cost, and it may lie no further ahead of now than the burst lasts. So a run of packets
 //! takes one compare-and-swap on one word.

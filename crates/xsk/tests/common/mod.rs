@@ -95,27 +95,27 @@ pub fn settled() {
     until(|| up(NEAR) && up(FAR));
 }
 
-/// Packet memory as netvm has it: one memfd mapped whole, cells from some page on.
+/// Packet memory as netvm has it: one memfd mapped whole, buffers from some page on.
 pub struct Region {
     base: NonNull<u8>,
     len: usize,
     first: usize,
     pub stride: u32,
-    pub cells: u32,
+    pub buffers: u32,
 }
 
-// SAFETY: a mapping of the process; cells are accessed by raw pointers only.
+// SAFETY: a mapping of the process; buffers are accessed by raw pointers only.
 unsafe impl Send for Region {}
-// SAFETY: as above; tests divide the cells between threads.
+// SAFETY: as above; tests divide the buffers between threads.
 unsafe impl Sync for Region {}
 
 impl Region {
-    pub fn new(cells: u32, stride: u32) -> Self {
-        Self::at(cells, stride, 3 * 4096)
+    pub fn new(buffers: u32, stride: u32) -> Self {
+        Self::at(buffers, stride, 3 * 4096)
     }
 
-    pub fn at(cells: u32, stride: u32, first: usize) -> Self {
-        let len = (first + cells as usize * stride as usize).next_multiple_of(4096);
+    pub fn at(buffers: u32, stride: u32, first: usize) -> Self {
+        let len = (first + buffers as usize * stride as usize).next_multiple_of(4096);
         // SAFETY: the name ends in zero; the descriptor is new; the mapping goes where the kernel finds room.
         let base = unsafe {
             let fd = libc::memfd_create(c"xsk-test".as_ptr(), libc::MFD_CLOEXEC);
@@ -126,12 +126,12 @@ impl Region {
             libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0)
         };
         assert_ne!(base, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-        Self { base: NonNull::new(base.cast()).unwrap(), len, first, stride, cells }
+        Self { base: NonNull::new(base.cast()).unwrap(), len, first, stride, buffers }
     }
 
     pub fn memory(&self) -> Memory {
-        let Self { base, len, first, stride, cells } = *self;
-        Memory { base, len, first_cell: first, stride, cells, headroom: 0 }
+        let Self { base, len, first, stride, buffers } = *self;
+        Memory { base, len, first_buffer: first, stride, buffers, headroom: 0 }
     }
 
     pub fn umem(&self) -> Umem {
@@ -139,23 +139,25 @@ impl Region {
         unsafe { Umem::new(&self.memory()) }.unwrap()
     }
 
-    fn place(&self, cell: u32, offset: u16, len: usize) -> *mut u8 {
-        assert!(cell < self.cells && offset as usize + len <= self.stride as usize);
+    fn place(&self, buffer: u32, offset: u16, len: usize) -> *mut u8 {
+        assert!(buffer < self.buffers && offset as usize + len <= self.stride as usize);
         // SAFETY: within the mapping, as just checked.
-        unsafe { self.base.as_ptr().add(self.first + cell as usize * self.stride as usize + offset as usize) }
+        unsafe {
+            self.base.as_ptr().add(self.first + buffer as usize * self.stride as usize + offset as usize)
+        }
     }
 
-    pub fn write(&self, cell: u32, offset: u16, bytes: &[u8]) {
-        // SAFETY: `place` checks the range; the test has the cell.
+    pub fn write(&self, buffer: u32, offset: u16, bytes: &[u8]) {
+        // SAFETY: `place` checks the range; the test has the buffer.
         unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(cell, offset, bytes.len()), bytes.len());
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(buffer, offset, bytes.len()), bytes.len());
         };
     }
 
     pub fn read(&self, frame: RxFrame) -> Vec<u8> {
         let mut bytes = vec![0; frame.len as usize];
-        let from = self.place(frame.cell, frame.offset, bytes.len());
-        // SAFETY: `place` checks the range; the test has the cell.
+        let from = self.place(frame.buffer, frame.offset, bytes.len());
+        // SAFETY: `place` checks the range; the test has the buffer.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
         bytes
     }
@@ -285,7 +287,7 @@ pub fn length(number: u64) -> usize {
     60 + (number * 37 % (1514 - 60 + 1)) as usize
 }
 
-/// A near end with one socket and all of the region's cells.
+/// A near end with one socket and all of the region's buffers.
 pub struct Bench {
     pub region: Region,
     pub interface: Interface,
@@ -295,7 +297,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// In a fresh namespace: a veth pair, `region` on the near end, half of its cells given to receive into.
+    /// In a fresh namespace: a veth pair, `region` on the near end, half of its buffers given to receive into.
     pub fn new(region: Region, options: XskOptions) -> Self {
         veth(1);
         Self::on_veth(region, options)
@@ -304,14 +306,14 @@ impl Bench {
     pub fn on_veth(region: Region, options: XskOptions) -> Self {
         let interface = Interface::open(NEAR, options).unwrap();
         let mut xsk = interface.queue(0, &region.umem()).unwrap();
-        let mut free: Vec<u32> = (0..region.cells).rev().collect();
+        let mut free: Vec<u32> = (0..region.buffers).rev().collect();
         let half = free.len() / 2;
         let taken = xsk.fill(&free[half..]);
         free.drain(half..half + taken);
         Self { region, interface, xsk, free, wire: Wire::new(FAR) }
     }
 
-    /// Frames that have come, up to `count` or the end of patience; their cells are given back to the kernel.
+    /// Frames that have come, up to `count` or the end of patience; their buffers are given back to the kernel.
     pub fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
         let end = Instant::now() + Duration::from_secs(5);
         let mut got = Vec::new();
@@ -321,7 +323,7 @@ impl Bench {
             let n = self.xsk.rx(&mut frames[..want]);
             for frame in &frames[..n] {
                 got.push(self.region.read(*frame));
-                assert_eq!(self.xsk.fill(&[frame.cell]), 1);
+                assert_eq!(self.xsk.fill(&[frame.buffer]), 1);
             }
             self.xsk.kick().unwrap();
             if n == 0 {
@@ -331,23 +333,23 @@ impl Bench {
         got
     }
 
-    /// Takes what is there now; its cells are given back to the kernel. Returns how many frames.
+    /// Takes what is there now; its buffers are given back to the kernel. Returns how many frames.
     pub fn receive_now(&mut self) -> usize {
         let mut frames = [RxFrame::default(); 64];
         let n = self.xsk.rx(&mut frames);
-        let cells: Vec<u32> = frames[..n].iter().map(|f| f.cell).collect();
-        assert_eq!(self.xsk.fill(&cells), n);
+        let buffers: Vec<u32> = frames[..n].iter().map(|f| f.buffer).collect();
+        assert_eq!(self.xsk.fill(&buffers), n);
         n
     }
 
-    /// Sends frames from free cells and waits until all of them have completed.
+    /// Sends frames from free buffers and waits until all of them have completed.
     pub fn send(&mut self, frames: &[Vec<u8>]) {
         let mut queue = Vec::new();
         for bytes in frames {
-            let cell = self.free.pop().unwrap();
-            let offset = 64 + (cell % 100) as u16;
-            self.region.write(cell, offset, bytes);
-            queue.push(TxFrame { cell, offset, len: bytes.len() as u16 });
+            let buffer = self.free.pop().unwrap();
+            let offset = 64 + (buffer % 100) as u16;
+            self.region.write(buffer, offset, bytes);
+            queue.push(TxFrame { buffer, offset, len: bytes.len() as u16 });
         }
         let mut sent = 0;
         let end = Instant::now() + Duration::from_secs(5);
@@ -359,15 +361,15 @@ impl Bench {
         assert_eq!((sent, self.xsk.in_flight()), (queue.len(), 0));
     }
 
-    /// Takes completed cells back.
+    /// Takes completed buffers back.
     pub fn complete(&mut self) -> usize {
-        let mut cells = [0; 32];
-        let n = self.xsk.completed(&mut cells);
-        self.free.extend_from_slice(&cells[..n]);
+        let mut buffers = [0; 32];
+        let n = self.xsk.completed(&mut buffers);
+        self.free.extend_from_slice(&buffers[..n]);
         n
     }
 
-    /// Closes the socket and checks that every cell is there once.
+    /// Closes the socket and checks that every buffer is there once.
     pub fn close(self) {
         let Self { region, xsk, mut free, .. } = self;
         let held = xsk.held();
@@ -375,6 +377,6 @@ impl Bench {
         assert_eq!(back.len(), held as usize);
         free.extend(back);
         free.sort_unstable();
-        assert_eq!(free, (0..region.cells).collect::<Vec<_>>());
+        assert_eq!(free, (0..region.buffers).collect::<Vec<_>>());
     }
 }

@@ -28,7 +28,7 @@ use crate::routes::{IpFamily, RouteTable, Size, destinations};
 use crate::traffic::Traffic;
 
 /// Few, so that they stay in the processor's caches.
-const CELLS: u32 = 4096;
+const BUFFERS: u32 = 4096;
 /// Without FCS.
 const FRAME: u16 = 60;
 /// Where the traffic's frames go to (`peer/traffic.c`).
@@ -78,7 +78,7 @@ fn with_neighbours(mut update: Update) -> Update {
 /// What comes in goes to a router, or by a rule.
 fn host(core: u32, is_routed: bool) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
-    let group = layout.group("route", CELLS, 2048);
+    let group = layout.group("route", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
     // They say one packet, which has no way on; what goes out is counted and freed.
     let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };

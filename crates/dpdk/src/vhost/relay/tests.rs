@@ -145,7 +145,7 @@ fn everybody_is_kept_out_before_the_library_hears_of_rings() {
 fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
     // The library never has as many devices.
     let (line, device) = (line(), dpdk_sys::NETVM_VHOST_MAX_DEVICES as i32 - 2);
-    let call = netvm_bell::new_bell().unwrap();
+    let call = netvm_notify::new_eventfd().unwrap();
     let (own, none) = (3u64, 4u64 | 1 << 8);
     say(&line.guest, &bytes(SET_VRING_CALL, &own.to_ne_bytes()), &[call.as_fd()]);
     say(&line.guest, &bytes(SET_VRING_CALL, &none.to_ne_bytes()), &[]);
@@ -159,7 +159,7 @@ fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
         line.coming.install(device);
     }
     for vring in [3, 4] {
-        calls::tell(&netvm_bell::Ringer::new(), device, vring);
+        calls::tell(&netvm_notify::Signaller::new(), device, vring);
     }
     let mut count = [0; 8];
     rustix::io::read(&call, &mut count).unwrap();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use netvm_classifier::NONE;
-use netvm_policy::arbitrary::{Dice, rules_and_keys};
+use netvm_policy::arbitrary::{Generator, rules_and_keys};
 use netvm_policy::{Cube, Family, Fields};
 use netvm_wire::{EtherType, FlowKey, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
 use proptest::prelude::*;
@@ -17,39 +17,41 @@ fn scan(entries: &[Vec<Cube>], key: &FlowKey) -> u32 {
 }
 
 /// A frame with the addresses and ports of a key, or another frame now and then, perhaps with something wrong in it.
-fn frame(key: &FlowKey, dice: &mut Dice) -> Vec<u8> {
+fn frame(key: &FlowKey, generator: &mut Generator) -> Vec<u8> {
     let mac = |last: u64| MacAddr([2, 0, 0, 0, 0, last as u8]);
-    let mut builder = FrameBuilder::new(mac(dice.below(2)), mac(9));
-    if dice.once_in(12) {
+    let mut builder = FrameBuilder::new(mac(generator.below(2)), mac(9));
+    if generator.once_in(12) {
         builder = builder.vlan(VlanId::new(5).unwrap());
     }
     let v4 = |bits: u64| IpAddr::V4(Ipv4Addr::from(bits as u32));
-    builder = if key.ether_type == EtherType::IPV4 || (key.is_ip() && dice.once_in(4)) {
+    builder = if key.ether_type == EtherType::IPV4 || (key.is_ip() && generator.once_in(4)) {
         builder.ip(key.source.to_ip(), key.destination.to_ip())
     } else {
-        builder.ip(v4(dice.bits()), v4(dice.bits()))
+        builder.ip(v4(generator.bits()), v4(generator.bits()))
     };
-    if dice.once_in(12) {
-        builder = builder.fragment(7, if dice.once_in(2) { 0 } else { 100 }, true);
+    if generator.once_in(12) {
+        builder = builder.fragment(7, if generator.once_in(2) { 0 } else { 100 }, true);
     }
     let payload = [0x5a; 40];
-    let length = if dice.once_in(2) { 18 } else { dice.below(40) as usize };
-    builder = match dice.below(8) {
-        0 => builder.protocol(IpProto(dice.bits() as u8)),
-        1..4 => {
-            builder.tcp(key.source_port, key.destination_port, TcpFlags::from_bits_retain(dice.bits() as u8))
-        }
+    let length = if generator.once_in(2) { 18 } else { generator.below(40) as usize };
+    builder = match generator.below(8) {
+        0 => builder.protocol(IpProto(generator.bits() as u8)),
+        1..4 => builder.tcp(
+            key.source_port,
+            key.destination_port,
+            TcpFlags::from_bits_retain(generator.bits() as u8),
+        ),
         _ => builder.udp(key.source_port, key.destination_port),
     };
     let mut frame = builder.payload(&payload[..length]).to_vec().unwrap();
-    if dice.once_in(3) {
-        let at = 12 + dice.below(frame.len().min(50) as u64 - 12) as usize;
-        frame[at] ^= 1 << dice.below(8);
+    if generator.once_in(3) {
+        let at = 12 + generator.below(frame.len().min(50) as u64 - 12) as usize;
+        frame[at] ^= 1 << generator.below(8);
     }
-    if dice.once_in(4) {
-        frame.truncate(dice.below(frame.len() as u64 + 1) as usize);
-    } else if dice.once_in(4) {
-        frame.resize(frame.len() + 1 + dice.below(20) as usize, 0xa5);
+    if generator.once_in(4) {
+        frame.truncate(generator.below(frame.len() as u64 + 1) as usize);
+    } else if generator.once_in(4) {
+        frame.resize(frame.len() + 1 + generator.below(20) as usize, 0xa5);
     }
     frame
 }
@@ -102,8 +104,8 @@ proptest! {
         if ends {
             entries.push(vec![Cube { family: Family::V4, fields: Fields::ANY }]);
         }
-        let mut dice = Dice::new(seed);
-        let frames: Vec<Vec<u8>> = keys.iter().map(|key| frame(key, &mut dice)).collect();
+        let mut generator = Generator::new(seed);
+        let frames: Vec<Vec<u8>> = keys.iter().map(|key| frame(key, &mut generator)).collect();
         check(&entries, &frames)?;
     }
 }

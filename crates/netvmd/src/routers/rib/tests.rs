@@ -257,9 +257,9 @@ fn beginning_anew_tells_only_what_differs() {
 }
 
 /// Numbers that look random (splitmix64).
-struct Dice(u64);
+struct Generator(u64);
 
-impl Dice {
+impl Generator {
     fn below(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -333,11 +333,11 @@ impl Reference {
 #[test]
 fn whatever_happens_the_engine_does_what_the_kernel_would() {
     for seed in 0..15 {
-        let (mut dice, mut both, mut reference) = (Dice(seed), Both::new(), Reference::default());
+        let (mut generator, mut both, mut reference) = (Generator(seed), Both::new(), Reference::default());
         for _ in 0..150 {
-            let change = match dice.below(12) {
+            let change = match generator.below(12) {
                 0 => {
-                    let net = dice.net();
+                    let net = generator.net();
                     reference.local.insert(net);
                     Change::Local(net)
                 }
@@ -346,8 +346,8 @@ fn whatever_happens_the_engine_does_what_the_kernel_would() {
                     Change::LocalGone(net)
                 }
                 3..=6 => {
-                    let key = RouteKey { net: dice.net(), metric: dice.below(2) as u32, tos: 0 };
-                    let way = dice.way(key.net);
+                    let key = RouteKey { net: generator.net(), metric: generator.below(2) as u32, tos: 0 };
+                    let way = generator.way(key.net);
                     reference.routes.insert(key, way.clone());
                     Change::Route { key, way, replaces: true }
                 }
@@ -356,8 +356,8 @@ fn whatever_happens_the_engine_does_what_the_kernel_would() {
                     Change::RouteGone { key, way }
                 }
                 8..=10 => {
-                    let peer = (LAN + dice.below(3) as u32, dice.address());
-                    let neighbour = known(dice.below(9) as u8);
+                    let peer = (LAN + generator.below(3) as u32, generator.address());
+                    let neighbour = known(generator.below(9) as u8);
                     reference.neighbours.extend(neighbour.map(|neighbour| (peer, neighbour)));
                     Change::Neighbour(peer, neighbour)
                 }
@@ -368,7 +368,7 @@ fn whatever_happens_the_engine_does_what_the_kernel_would() {
             };
             let said = format!("{change:?}");
             // Sometimes several at once.
-            if dice.below(3) == 0 {
+            if generator.below(3) == 0 {
                 let _ = both.rib.hear(change);
                 continue;
             }

@@ -2,7 +2,7 @@ use netvm_wire::{EtherType, FlowKey, TcpFlags};
 use proptest::prelude::*;
 
 use super::*;
-use crate::arbitrary::{Dice, matches, port};
+use crate::arbitrary::{Generator, matches, port};
 
 pub(in crate::import) const PORTS: [PortId; 4] = [PortId(0), PortId(1), PortId(2), PortId(3)];
 
@@ -32,7 +32,7 @@ pub(in crate::import) type Packet = (PortId, PortId, FlowKey);
 
 pub(in crate::import) fn packets(near: &[Match]) -> impl Strategy<Value = Vec<Packet>> + use<> {
     let cubes: Vec<_> = near.iter().flat_map(|matches| matches.cubes().unwrap_or_default()).collect();
-    let key = any::<u64>().prop_map(move |seed| Dice::new(seed).key(&cubes));
+    let key = any::<u64>().prop_map(move |seed| Generator::new(seed).key(&cubes));
     prop::collection::vec((port(), port(), key), 1..64)
 }
 

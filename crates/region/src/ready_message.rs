@@ -29,7 +29,7 @@ const _: () = assert!(AT as usize + size_of::<Block>() == 4096);
 
 /// What an NF in a VM says of itself, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Greeting {
+pub enum ReadyMessage {
     /// It has mapped everything: packets may come.
     Ready {
         /// The program's name.
@@ -44,7 +44,7 @@ pub enum Greeting {
     },
 }
 
-impl Greeting {
+impl ReadyMessage {
     /// Whether something was said here already: the NF of this memory has been started before.
     #[must_use]
     pub fn is_said(control: &Mapping) -> bool {
@@ -70,7 +70,7 @@ impl Greeting {
 }
 
 /// What was said, copied and made presentable: the writer may be hostile.
-pub(crate) fn read(control: &Mapping) -> Option<Greeting> {
+pub(crate) fn read(control: &Mapping) -> Option<ReadyMessage> {
     let block = block(control);
     let state = block.state.load(Ordering::Acquire);
     if state == 0 {
@@ -85,9 +85,9 @@ pub(crate) fn read(control: &Mapping) -> Option<Greeting> {
     if state == READY {
         let mut lines = text.split('\n').map(shown);
         let name = lines.next().unwrap_or_default();
-        return Some(Greeting::Ready { name, counters: lines.take(MAX_COUNTERS).collect() });
+        return Some(ReadyMessage::Ready { name, counters: lines.take(MAX_COUNTERS).collect() });
     }
-    Some(Greeting::Failed { reason: shown(&text) })
+    Some(ReadyMessage::Failed { reason: shown(&text) })
 }
 
 fn block(control: &Mapping) -> &Block {
@@ -101,20 +101,20 @@ mod tests {
     use crate::Pages;
 
     fn memory() -> Mapping {
-        Mapping::create("greeting-test", 4096, Pages::Normal, None).unwrap()
+        Mapping::create("ready_message-test", 4096, Pages::Normal, None).unwrap()
     }
 
     #[test]
     fn what_is_said_is_heard() {
         let memory = memory();
-        assert!(!Greeting::is_said(&memory));
+        assert!(!ReadyMessage::is_said(&memory));
         assert_eq!(read(&memory), None);
         let ready =
-            Greeting::Ready { name: "firewall".into(), counters: vec!["passed".into(), "late".into()] };
+            ReadyMessage::Ready { name: "firewall".into(), counters: vec!["passed".into(), "late".into()] };
         ready.say(&memory);
-        assert!(Greeting::is_said(&memory));
+        assert!(ReadyMessage::is_said(&memory));
         assert_eq!(read(&memory), Some(ready));
-        let alone = Greeting::Ready { name: "monitor".into(), counters: Vec::new() };
+        let alone = ReadyMessage::Ready { name: "monitor".into(), counters: Vec::new() };
         alone.say(&memory);
         assert_eq!(read(&memory), Some(alone));
     }
@@ -122,12 +122,12 @@ mod tests {
     #[test]
     fn whatever_is_written_is_bounded_and_has_no_control_characters() {
         let memory = memory();
-        Greeting::Failed { reason: "\x1b[2J\n".repeat(1000) }.say(&memory);
+        ReadyMessage::Failed { reason: "\x1b[2J\n".repeat(1000) }.say(&memory);
         block(&memory).length.store(u32::MAX, Ordering::Relaxed);
-        let Some(Greeting::Failed { reason }) = read(&memory) else { panic!("not failed") };
+        let Some(ReadyMessage::Failed { reason }) = read(&memory) else { panic!("not failed") };
         assert!(reason.chars().count() == 256 && !reason.contains('\x1b'), "{reason:?}");
         block(&memory).state.store(READY, Ordering::Relaxed);
-        let Some(Greeting::Ready { counters, .. }) = read(&memory) else { panic!("not ready") };
+        let Some(ReadyMessage::Ready { counters, .. }) = read(&memory) else { panic!("not ready") };
         assert_eq!(counters.len(), MAX_COUNTERS);
     }
 }

@@ -4,23 +4,23 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use netvm_bell::cpu_nanos;
+use netvm_notify::cpu_nanos;
 use rustix::event::epoll;
 
 /// Has so many wait for an eventfd that to signal it takes as long; returns how long that is.
-pub fn crowd(bell: BorrowedFd<'_>, least: Duration) -> (Vec<OwnedFd>, Duration) {
+pub fn crowd(eventfd: BorrowedFd<'_>, least: Duration) -> (Vec<OwnedFd>, Duration) {
     let mut all = Vec::new();
     loop {
-        all.extend(more(bell, 100, 200));
-        let cost = cost_of_signal(bell);
+        all.extend(more(eventfd, 100, 200));
+        let cost = cost_of_signal(eventfd);
         if cost >= least {
             return (all, cost);
         }
     }
 }
 
-fn more(bell: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<OwnedFd> {
-    let others: Vec<OwnedFd> = (0..descriptors).map(|_| bell.try_clone_to_owned().unwrap()).collect();
+fn more(eventfd: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<OwnedFd> {
+    let others: Vec<OwnedFd> = (0..descriptors).map(|_| eventfd.try_clone_to_owned().unwrap()).collect();
     let watch = |_| {
         let watcher = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         for other in &others {
@@ -33,10 +33,10 @@ fn more(bell: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<OwnedF
 }
 
 /// As a rule.
-fn cost_of_signal(bell: BorrowedFd<'_>) -> Duration {
+fn cost_of_signal(eventfd: BorrowedFd<'_>) -> Duration {
     let mut times = [(); 5].map(|()| {
-        let time = cost(|| netvm_bell::write(&bell));
-        rustix::io::read(bell, &mut [0; 8]).unwrap();
+        let time = cost(|| netvm_notify::write(&eventfd));
+        rustix::io::read(eventfd, &mut [0; 8]).unwrap();
         time
     });
     times.sort_unstable();

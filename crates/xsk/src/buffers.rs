@@ -1,30 +1,30 @@
-//! Cells as addresses of a UMEM, and which of them the kernel has.
+//! Buffers as addresses of a UMEM, and which of them the kernel has.
 
-/// Turns cell numbers into UMEM addresses and back.
+/// Turns buffer numbers into UMEM addresses and back.
 ///
 /// A UMEM address counts bytes from the start of the registered memory. In unaligned mode the kernel returns a received
 /// packet as the address of the chunk in the low 48 bits and the packet's offset from there in the upper 16
 /// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`); in aligned mode as one sum, whose upper bits are zero. Adding the two halves
 /// reads both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CellLayout {
-    /// Bytes from the start of the registered memory to cell 0.
+pub(crate) struct BufferLayout {
+    /// Bytes from the start of the registered memory to buffer 0.
     skew: u64,
     stride: u32,
-    cells: u32,
-    /// Bytes of all cells.
+    buffers: u32,
+    /// Bytes of all buffers.
     bytes: u64,
     /// 2^64 / stride, rounded up: `(n * reciprocal) >> 64` is `n / stride` for all n below 2^40, since the rounding
-    /// adds less than n * stride / 2^64 < 1/stride with strides below 2^16 (at most 2^24 cells of less than 2^16 bytes).
+    /// adds less than n * stride / 2^64 < 1/stride with strides below 2^16 (at most 2^24 buffers of less than 2^16 bytes).
     reciprocal: u64,
 }
 
 /// A packet's place, as the kernel or the caller claims it and after it was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxFrame {
-    /// Number of the cell.
-    pub cell: u32,
-    /// Bytes from the start of the cell to the packet.
+    /// Number of the buffer.
+    pub buffer: u32,
+    /// Bytes from the start of the buffer to the packet.
     pub offset: u16,
     /// Bytes of the packet, without the frame check sequence.
     pub len: u16,
@@ -35,16 +35,16 @@ pub type TxFrame = RxFrame;
 
 const OFFSET_SHIFT: u32 = 48;
 
-impl CellLayout {
-    /// `cells` cells of `stride` bytes (both checked by the caller to be within the limits above), the first one
+impl BufferLayout {
+    /// `buffers` buffers of `stride` bytes (both checked by the caller to be within the limits above), the first one
     /// `skew` bytes from the start.
-    pub(crate) const fn new(skew: u64, stride: u32, cells: u32) -> Self {
-        let bytes = cells as u64 * stride as u64;
-        Self { skew, stride, cells, bytes, reciprocal: (u64::MAX / stride as u64) + 1 }
+    pub(crate) const fn new(skew: u64, stride: u32, buffers: u32) -> Self {
+        let bytes = buffers as u64 * stride as u64;
+        Self { skew, stride, buffers, bytes, reciprocal: (u64::MAX / stride as u64) + 1 }
     }
 
-    pub(crate) const fn cells(&self) -> u32 {
-        self.cells
+    pub(crate) const fn buffers(&self) -> u32 {
+        self.buffers
     }
 
     pub(crate) const fn stride(&self) -> u32 {
@@ -56,13 +56,13 @@ impl CellLayout {
         self.skew + self.bytes
     }
 
-    /// Address of a byte of a cell.
+    /// Address of a byte of a buffer.
     #[inline(always)]
-    pub(crate) const fn address(&self, cell: u32, offset: u16) -> u64 {
-        self.skew + cell as u64 * self.stride as u64 + offset as u64
+    pub(crate) const fn address(&self, buffer: u32, offset: u16) -> u64 {
+        self.skew + buffer as u64 * self.stride as u64 + offset as u64
     }
 
-    /// The cell and the offset in it that an address lies in, if it lies in one.
+    /// The buffer and the offset in it that an address lies in, if it lies in one.
     #[inline(always)]
     pub(crate) const fn locate(&self, address: u64) -> Option<(u32, u32)> {
         let sum = (address & ((1 << OFFSET_SHIFT) - 1)) + (address >> OFFSET_SHIFT);
@@ -70,47 +70,47 @@ impl CellLayout {
         if from_first >= self.bytes {
             return None;
         }
-        let cell = ((from_first as u128 * self.reciprocal as u128) >> 64) as u32;
-        Some((cell, (from_first - cell as u64 * self.stride as u64) as u32))
+        let buffer = ((from_first as u128 * self.reciprocal as u128) >> 64) as u32;
+        Some((buffer, (from_first - buffer as u64 * self.stride as u64) as u32))
     }
 
-    /// The frame that an address and a length stand for, if it lies in one cell.
+    /// The frame that an address and a length stand for, if it lies in one buffer.
     #[inline(always)]
     pub(crate) const fn frame(&self, address: u64, len: u32) -> Option<RxFrame> {
         match self.locate(address) {
-            Some((cell, offset)) if len <= self.stride - offset => {
-                Some(RxFrame { cell, offset: offset as u16, len: len as u16 })
+            Some((buffer, offset)) if len <= self.stride - offset => {
+                Some(RxFrame { buffer, offset: offset as u16, len: len as u16 })
             }
             _ => None,
         }
     }
 
-    /// Whether a frame to be sent has bytes and lies in its cell.
+    /// Whether a frame to be sent has bytes and lies in its buffer.
     #[inline(always)]
     pub(crate) const fn holds(&self, frame: &TxFrame) -> bool {
         frame.len != 0 && frame.offset as u32 + frame.len as u32 <= self.stride
     }
 }
 
-/// The account of cells: one bit each, set while the kernel has the cell.
+/// The account of buffers: one bit each, set while the kernel has the buffer.
 #[derive(Debug)]
-pub(crate) struct CellSet {
+pub(crate) struct BufferSet {
     words: Vec<u64>,
-    cells: u32,
+    buffers: u32,
     count: u32,
 }
 
-impl CellSet {
-    pub(crate) fn new(cells: u32) -> Self {
-        Self { words: vec![0; (cells as usize).div_ceil(64)], cells, count: 0 }
+impl BufferSet {
+    pub(crate) fn new(buffers: u32) -> Self {
+        Self { words: vec![0; (buffers as usize).div_ceil(64)], buffers, count: 0 }
     }
 
-    /// Adds a cell; false when there is no such cell or it is in already.
+    /// Adds a buffer; false when there is no such buffer or it is in already.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, cell: u32) -> bool {
-        let bit = 1u64 << (cell % 64);
-        match self.words.get_mut((cell / 64) as usize) {
-            Some(word) if cell < self.cells && *word & bit == 0 => {
+    pub(crate) fn insert(&mut self, buffer: u32) -> bool {
+        let bit = 1u64 << (buffer % 64);
+        match self.words.get_mut((buffer / 64) as usize) {
+            Some(word) if buffer < self.buffers && *word & bit == 0 => {
                 *word |= bit;
                 self.count += 1;
                 true
@@ -119,11 +119,11 @@ impl CellSet {
         }
     }
 
-    /// Takes a cell out; false when it was not in.
+    /// Takes a buffer out; false when it was not in.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, cell: u32) -> bool {
-        let bit = 1u64 << (cell % 64);
-        match self.words.get_mut((cell / 64) as usize) {
+    pub(crate) fn remove(&mut self, buffer: u32) -> bool {
+        let bit = 1u64 << (buffer % 64);
+        match self.words.get_mut((buffer / 64) as usize) {
             Some(word) if *word & bit != 0 => {
                 *word &= !bit;
                 self.count -= 1;
@@ -137,17 +137,17 @@ impl CellSet {
         self.count
     }
 
-    /// All cells that are in, in order.
+    /// All buffers that are in, in order.
     pub(crate) fn to_vec(&self) -> Vec<u32> {
-        let mut cells = Vec::with_capacity(self.count as usize);
+        let mut buffers = Vec::with_capacity(self.count as usize);
         for (index, &word) in self.words.iter().enumerate() {
             let mut word = word;
             while word != 0 {
-                cells.push(index as u32 * 64 + word.trailing_zeros());
+                buffers.push(index as u32 * 64 + word.trailing_zeros());
                 word &= word - 1;
             }
         }
-        cells
+        buffers
     }
 }
 
@@ -161,32 +161,32 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_leads_back_to_its_cell(
+        fn an_address_leads_back_to_its_buffer(
             stride in (4u32..1024).prop_map(|n| n * 64),
-            cells in 1u32..=1 << 24,
+            buffers in 1u32..=1 << 24,
             at: prop::sample::Index,
             offset: prop::sample::Index,
             skew in 0u64..65_536,
         ) {
-            let layout = CellLayout::new(skew, stride, cells);
-            let cell = at.index(cells as usize) as u32;
+            let layout = BufferLayout::new(skew, stride, buffers);
+            let buffer = at.index(buffers as usize) as u32;
             let offset = offset.index(stride as usize) as u16;
-            let address = layout.address(cell, offset);
+            let address = layout.address(buffer, offset);
             let expected = (((address - skew) / u64::from(stride)) as u32, ((address - skew) % u64::from(stride)) as u32);
-            prop_assert_eq!(expected, (cell, u32::from(offset)));
+            prop_assert_eq!(expected, (buffer, u32::from(offset)));
             prop_assert_eq!(layout.locate(address), Some(expected));
             // The form of unaligned mode: start of the chunk below, offset above.
-            prop_assert_eq!(layout.locate(layout.address(cell, 0) | u64::from(offset) << 48), Some(expected));
+            prop_assert_eq!(layout.locate(layout.address(buffer, 0) | u64::from(offset) << 48), Some(expected));
         }
 
         #[test]
-        fn any_claim_lies_in_one_cell_or_is_refused(
+        fn any_claim_lies_in_one_buffer_or_is_refused(
             address: u64, len: u32, near in 0u64..1 << 24, stride in (32u32..65).prop_map(|n| n * 64), skew in 0u64..4096,
         ) {
-            let layout = CellLayout::new(skew, stride, 4096);
+            let layout = BufferLayout::new(skew, stride, 4096);
             for (address, len) in [(address, len), (near, len % 8192), (near, len)] {
                 if let Some(frame) = layout.frame(address, len) {
-                    prop_assert!(frame.cell < 4096);
+                    prop_assert!(frame.buffer < 4096);
                     prop_assert_eq!(u32::from(frame.len), len);
                     prop_assert!(u32::from(frame.offset) + u32::from(frame.len) <= stride);
                 }
@@ -195,12 +195,12 @@ mod tests {
 
         #[test]
         fn the_account_agrees_with_a_set(steps in prop::collection::vec((any::<bool>(), 0u32..150), 0..400)) {
-            let (mut set, mut reference) = (CellSet::new(130), BTreeSet::new());
-            for (put, cell) in steps {
+            let (mut set, mut reference) = (BufferSet::new(130), BTreeSet::new());
+            for (put, buffer) in steps {
                 if put {
-                    prop_assert_eq!(set.insert(cell), cell < 130 && reference.insert(cell));
+                    prop_assert_eq!(set.insert(buffer), buffer < 130 && reference.insert(buffer));
                 } else {
-                    prop_assert_eq!(set.remove(cell), reference.remove(&cell));
+                    prop_assert_eq!(set.remove(buffer), reference.remove(&buffer));
                 }
                 prop_assert_eq!(set.count() as usize, reference.len());
             }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn the_last_byte_of_the_largest_layout_is_found() {
         for stride in [65_472, 65_408, 4096, 2112] {
-            let layout = CellLayout::new(0, stride, 1 << 24);
+            let layout = BufferLayout::new(0, stride, 1 << 24);
             let last = (1 << 24) - 1;
             assert_eq!(layout.locate(layout.address(last, (stride - 1) as u16)), Some((last, stride - 1)));
             assert_eq!(layout.locate(layout.registered()), None);
@@ -219,9 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn frames_to_send_must_have_bytes_and_stay_in_the_cell() {
-        let layout = CellLayout::new(0, 2048, 4);
-        let holds = |offset, len| layout.holds(&TxFrame { cell: 0, offset, len });
+    fn frames_to_send_must_have_bytes_and_stay_in_the_buffer() {
+        let layout = BufferLayout::new(0, 2048, 4);
+        let holds = |offset, len| layout.holds(&TxFrame { buffer: 0, offset, len });
         assert!(holds(0, 2048) && holds(2047, 1) && holds(256, 60));
         assert!(!holds(0, 0) && !holds(1, 2048) && !holds(2048, 1) && !holds(u16::MAX, u16::MAX));
     }

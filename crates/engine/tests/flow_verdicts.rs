@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netlib::{Idle, NetworkFunction, Options, Packet, Verdict};
 use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
-use netvm_engine::{DropReason, Engine, FlowWord, InstanceId, RoleId, ThreadView};
+use netvm_engine::{DropReason, Engine, FlowVerdict, InstanceId, RoleId, ThreadView};
 use netvm_region::StandardCounter;
 use support::{Rig, line, port};
 
@@ -88,7 +88,7 @@ fn dropped(engine: &Engine, reason: DropReason) -> u64 {
     engine.chains()[0].drops.iter().find(|(why, _)| *why == reason).map_or(0, |(_, count)| *count)
 }
 
-fn flows(rig: &mut Rig) -> Vec<(u8, Vec<FlowWord>)> {
+fn flows(rig: &mut Rig) -> Vec<(u8, Vec<FlowVerdict>)> {
     let (tell, told) = std::sync::mpsc::channel();
     rig.engine.read_flows(1000, move |flows, _| tell.send(flows).unwrap());
     let mut flows = Vec::new();

@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 use netvm_region::clock;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::ringer::Ringer;
+use crate::signaller::Signaller;
 
 /// How many times as long as it took a wake is paid for, its own time included, and a costly one.
 const USUAL: u64 = 2;
@@ -47,7 +47,7 @@ pub enum Wake {
 
 /// When one thread may wake those who share some eventfds. Times are in cycles.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct RateLimit {
     micro: u64,
     /// When everything is paid for.
     paid: u64,
@@ -55,13 +55,13 @@ pub struct Pace {
     measured: u64,
 }
 
-impl Default for Pace {
+impl Default for RateLimit {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Pace {
+impl RateLimit {
     /// They may be woken at once.
     #[must_use]
     pub fn new() -> Self {
@@ -70,20 +70,20 @@ impl Pace {
 
     /// Wakes whoever sleeps on one of them, if it may be done now.
     #[cold]
-    pub fn ring(&mut self, ringer: &Ringer, bell: &impl AsFd) -> Wake {
+    pub fn signal(&mut self, signaller: &Signaller, eventfd: &impl AsFd) -> Wake {
         let start = clock::cycles();
         if let Some(refusal) = self.refusal(start) {
             return refusal;
         }
         if start >= self.measured {
-            ringer.ring(bell);
+            signaller.signal(eventfd);
             let end = clock::cycles();
             return self.look_at(end, end.saturating_sub(start));
         }
         let micro = self.micro;
         let cost = || {
             let before = cpu_nanos();
-            ringer.ring(bell);
+            signaller.signal(eventfd);
             cpu_nanos().saturating_sub(before) * micro / 1000
         };
         let first = cost();
@@ -151,30 +151,30 @@ pub fn cpu_nanos() -> u64 {
 mod tests {
     use super::*;
 
-    /// A pace on a clock of a cycle in a nanosecond, at some time.
-    fn pace() -> (Pace, u64) {
-        (Pace { micro: 1000, paid: 0, measured: 0 }, 1_000_000_000_000)
+    /// A rate_limit on a clock of a cycle in a nanosecond, at some time.
+    fn rate_limit() -> (RateLimit, u64) {
+        (RateLimit { micro: 1000, paid: 0, measured: 0 }, 1_000_000_000_000)
     }
 
     /// Has wakes made that take so many nanoseconds, in turns, whenever they may be, for so long; returns how many were made,
     /// and the part of the time that they took, in thousandths.
     fn share(costs: &[u64], nanos: u64) -> (u64, u64) {
-        let (mut pace, start) = pace();
+        let (mut rate_limit, start) = rate_limit();
         let (mut now, mut made, mut taken) = (start, 0, 0);
         for cost in costs.iter().cycle() {
-            while pace.refusal(now).is_some() {
+            while rate_limit.refusal(now).is_some() {
                 now += 20_000;
             }
             if now >= start + nanos {
                 break;
             }
-            let measured = now < pace.measured;
-            let time = if measured && pace.is_costly(*cost) { 2 * cost } else { *cost };
+            let measured = now < rate_limit.measured;
+            let time = if measured && rate_limit.is_costly(*cost) { 2 * cost } else { *cost };
             now += time;
             if measured {
-                pace.charge(now, time, *cost)
+                rate_limit.charge(now, time, *cost)
             } else {
-                pace.look_at(now, time)
+                rate_limit.look_at(now, time)
             };
             now += 1000;
             made += 1;
@@ -210,59 +210,59 @@ mod tests {
 
     #[test]
     fn an_honest_group_is_woken_whenever_it_sleeps() {
-        let (mut pace, mut now) = pace();
+        let (mut rate_limit, mut now) = rate_limit();
         for _ in 0..1_000_000 {
             // Four threads that each have a packet 60 µs after they had one before.
             now += 15_000;
-            assert_eq!(pace.refusal(now), None);
-            assert_eq!(pace.look_at(now, 3_000), Wake::Made);
+            assert_eq!(rate_limit.refusal(now), None);
+            assert_eq!(rate_limit.look_at(now, 3_000), Wake::Made);
         }
     }
 
     #[test]
     fn who_loses_its_core_is_not_charged_for_it() {
-        let (mut pace, now) = pace();
-        assert_eq!(pace.look_at(now, 20_000_000), Wake::Made);
-        assert_eq!(pace.refusal(now), None);
+        let (mut rate_limit, now) = rate_limit();
+        assert_eq!(rate_limit.look_at(now, 20_000_000), Wake::Made);
+        assert_eq!(rate_limit.refusal(now), None);
         // But the next are measured: it has been lost again.
-        assert!(now + 3_999_000_000 < pace.measured);
-        assert_eq!(pace.charge(now, 3_000, 3_000), Wake::Made);
-        assert_eq!(pace.refusal(now), None);
+        assert!(now + 3_999_000_000 < rate_limit.measured);
+        assert_eq!(rate_limit.charge(now, 3_000, 3_000), Wake::Made);
+        assert_eq!(rate_limit.refusal(now), None);
     }
 
     #[test]
     fn soft_interrupts_are_borne() {
-        let (mut pace, mut now) = pace();
+        let (mut rate_limit, mut now) = rate_limit();
         for _ in 0..1000 {
-            assert_eq!(pace.charge(now, 2_000_000, 2_000_000), Wake::Made);
-            assert_eq!(pace.refusal(now), None);
+            assert_eq!(rate_limit.charge(now, 2_000_000, 2_000_000), Wake::Made);
+            assert_eq!(rate_limit.refusal(now), None);
             now += 4_000_000;
         }
     }
 
     #[test]
     fn a_core_that_is_lost_below_a_virtual_machine_is_borne() {
-        let (mut pace, mut now) = pace();
+        let (mut rate_limit, mut now) = rate_limit();
         for _ in 0..1000 {
             // Of two in a row one only.
-            assert_eq!(pace.charge(now, 9_003_000, 3_000), Wake::Made);
-            assert_eq!(pace.refusal(now), None);
+            assert_eq!(rate_limit.charge(now, 9_003_000, 3_000), Wake::Made);
+            assert_eq!(rate_limit.refusal(now), None);
             now += 20_000_000;
         }
     }
 
     #[test]
     fn a_wake_that_an_nf_does_not_wait_for_is_omitted() {
-        let (mut pace, now) = pace();
-        pace.measured = now + 1;
-        assert_eq!(pace.charge(now, 6_000_000, 6_000_000), Wake::Costly);
-        assert_eq!(pace.refusal(now), Some(Wake::Omitted));
-        assert_eq!(pace.refusal(now + 1_050_000_000), Some(Wake::Later));
-        assert_eq!(pace.refusal(now + 1_100_000_000), None);
-        assert_eq!(pace.charge(now, 6_000_000, 6_000_000), Wake::Costly);
-        assert_eq!(pace.refusal(now), Some(Wake::Omitted));
+        let (mut rate_limit, now) = rate_limit();
+        rate_limit.measured = now + 1;
+        assert_eq!(rate_limit.charge(now, 6_000_000, 6_000_000), Wake::Costly);
+        assert_eq!(rate_limit.refusal(now), Some(Wake::Omitted));
+        assert_eq!(rate_limit.refusal(now + 1_050_000_000), Some(Wake::Later));
+        assert_eq!(rate_limit.refusal(now + 1_100_000_000), None);
+        assert_eq!(rate_limit.charge(now, 6_000_000, 6_000_000), Wake::Costly);
+        assert_eq!(rate_limit.refusal(now), Some(Wake::Omitted));
         // However long one takes.
-        assert_eq!(pace.charge(now, u64::MAX, u64::MAX), Wake::Costly);
-        assert_eq!(pace.refusal(now + 63_000_000_000), None);
+        assert_eq!(rate_limit.charge(now, u64::MAX, u64::MAX), Wake::Costly);
+        assert_eq!(rate_limit.refusal(now + 63_000_000_000), None);
     }
 }

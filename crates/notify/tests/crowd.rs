@@ -8,26 +8,26 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crowd::{cost, crowd};
-use netvm_bell::{Ear, new_bell, write};
+use netvm_notify::{EpollWaiter, new_eventfd, write};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-fn is_called(ear: &Ear) -> bool {
-    let mut fds = [PollFd::new(ear, PollFlags::IN)];
+fn is_called(waiter: &EpollWaiter) -> bool {
+    let mut fds = [PollFd::new(waiter, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
 }
 
 #[test]
 fn hearing_takes_no_longer_where_thousands_wait() {
-    let (ear, call) = (Ear::new().unwrap(), new_bell().unwrap());
-    ear.open_to(&call).unwrap();
+    let (waiter, call) = (EpollWaiter::new().unwrap(), new_eventfd().unwrap());
+    waiter.add(&call).unwrap();
     let (_crowd, _) = crowd(call.as_fd(), Duration::from_millis(1));
-    ear.heed();
+    waiter.drain();
     let mut times = [(); 5].map(|()| {
         let told = cost(|| write(&call));
         let heard = cost(|| {
-            assert!(is_called(&ear));
-            ear.heed();
-            assert!(!is_called(&ear));
+            assert!(is_called(&waiter));
+            waiter.drain();
+            assert!(!is_called(&waiter));
         });
         (heard, told)
     });

@@ -31,29 +31,29 @@ const EVENTS: usize = 128;
 /// `struct io_event`, which nobody looks into.
 type Event = [u64; 4];
 
-/// Why a ringer of this process writes to eventfds: the kernel's error number, or 0.
+/// Why a signaller of this process writes to eventfds: the kernel's error number, or 0.
 static REFUSAL: AtomicI32 = AtomicI32::new(0);
 
 /// What one thread wakes others with.
 #[derive(Debug)]
-pub struct Ringer(Option<Requests>);
+pub struct Signaller(Option<Requests>);
 
-impl Default for Ringer {
+impl Default for Signaller {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Ringer {
-    /// Has the kernel signal eventfds. Where it does not do that, or not for this process, the ringer writes to them, and waits
-    /// if those who share them will have it so; [`Ringer::refusal`] tells of it.
+impl Signaller {
+    /// Has the kernel signal eventfds. Where it does not do that, or not for this process, the signaller writes to them, and waits
+    /// if those who share them will have it so; [`Signaller::refusal`] tells of it.
     #[must_use]
     pub fn new() -> Self {
         let refused = |error: &Errno| REFUSAL.store(error.raw_os_error(), Ordering::Relaxed);
         Self(Requests::tried().inspect_err(refused).ok())
     }
 
-    /// Why ringers of this process write, if one does: what the kernel said the last time.
+    /// Why signallers of this process write, if one does: what the kernel said the last time.
     pub fn refusal() -> Option<Errno> {
         let error = REFUSAL.load(Ordering::Relaxed);
         (error != 0).then(|| Errno::from_raw_os_error(error))
@@ -61,12 +61,12 @@ impl Ringer {
 
     /// Wakes whoever sleeps on an eventfd. If it cannot be done, nobody is there, or they look by themselves before long.
     #[cold]
-    pub fn ring(&self, bell: &impl AsFd) {
+    pub fn signal(&self, eventfd: &impl AsFd) {
         match &self.0 {
             Some(requests) => {
-                let _ = requests.signal(bell.as_fd());
+                let _ = requests.signal(eventfd.as_fd());
             }
-            None => write(bell),
+            None => write(eventfd),
         }
     }
 }
@@ -75,14 +75,14 @@ impl Ringer {
 ///
 /// # Errors
 /// No more descriptors.
-pub fn new_bell() -> Result<OwnedFd, Errno> {
+pub fn new_eventfd() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
 /// Wakes whoever sleeps on an eventfd that nobody else has. A full count (EAGAIN) wakes as well; any other error means that there
 /// is nobody.
-pub fn write(bell: &impl AsFd) {
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+pub fn write(eventfd: &impl AsFd) {
+    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Requests {
     /// With a request that has signalled an eventfd.
     fn tried() -> Result<Self, Errno> {
         let requests = Self::new()?;
-        let trial = new_bell()?;
+        let trial = new_eventfd()?;
         requests.signal(trial.as_fd())?;
         // Nothing to read, EAGAIN, where the kernel has taken the request and signalled nothing.
         rustix::io::read(&trial, &mut [0; 8])?;
@@ -111,24 +111,24 @@ impl Requests {
         Ok(Self { context, nothing })
     }
 
-    fn signal(&self, bell: BorrowedFd<'_>) -> Result<(), Errno> {
-        match self.submit(bell) {
+    fn signal(&self, eventfd: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self.submit(eventfd) {
             // The ring is full.
             Err(Errno::AGAIN) => {
                 self.take_events();
-                self.submit(bell)
+                self.submit(eventfd)
             }
             result => result,
         }
     }
 
-    fn submit(&self, bell: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn submit(&self, eventfd: BorrowedFd<'_>) -> Result<(), Errno> {
         // SAFETY: of integers only, for which zero is a value.
         let mut request: libc::iocb = unsafe { core::mem::zeroed() };
         request.aio_lio_opcode = IOCB_CMD_PREAD;
         request.aio_fildes = self.nothing.as_raw_fd().cast_unsigned();
         request.aio_flags = IOCB_FLAG_RESFD;
-        request.aio_resfd = bell.as_raw_fd().cast_unsigned();
+        request.aio_resfd = eventfd.as_raw_fd().cast_unsigned();
         let mut list = [&raw mut request];
         // SAFETY: the context is ours; the list has one pointer, to a request that lives until the call returns and has no
         // buffer. The kernel copies it, and writes to it only during the call.
@@ -176,16 +176,16 @@ fn errno(error: &std::io::Error) -> Errno {
 mod tests {
     use super::*;
 
-    fn count(bell: &impl AsFd) -> u64 {
+    fn count(eventfd: &impl AsFd) -> u64 {
         let mut count = [0; 8];
-        rustix::io::read(bell, &mut count).unwrap();
+        rustix::io::read(eventfd, &mut count).unwrap();
         u64::from_ne_bytes(count)
     }
 
     /// `None` where this process gets no context.
-    fn ringer() -> Option<Ringer> {
+    fn signaller() -> Option<Signaller> {
         match Requests::new() {
-            Ok(_) => Some(Ringer(Some(Requests::tried().unwrap()))),
+            Ok(_) => Some(Signaller(Some(Requests::tried().unwrap()))),
             Err(error) => {
                 println!("SKIP: io_setup(2): {error}");
                 None
@@ -195,33 +195,33 @@ mod tests {
 
     #[test]
     fn every_ring_counts_however_many_events_there_are() {
-        let Some(ringer) = ringer() else { return };
-        let bell = new_bell().unwrap();
+        let Some(signaller) = signaller() else { return };
+        let eventfd = new_eventfd().unwrap();
         // More than the rings of a machine with a thousand processors hold.
-        (0..20_000).for_each(|_| ringer.ring(&bell));
-        assert_eq!(count(&bell), 20_000);
+        (0..20_000).for_each(|_| signaller.signal(&eventfd));
+        assert_eq!(count(&eventfd), 20_000);
     }
 
     #[test]
     fn a_full_count_in_blocking_mode_is_not_waited_for() {
-        let Some(ringer) = ringer() else { return };
-        let bell = eventfd(0, EventfdFlags::empty()).unwrap();
-        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        (0..3).for_each(|_| ringer.ring(&bell));
-        assert_eq!(count(&bell), u64::MAX);
+        let Some(signaller) = signaller() else { return };
+        let eventfd = eventfd(0, EventfdFlags::empty()).unwrap();
+        rustix::io::write(&eventfd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        (0..3).for_each(|_| signaller.signal(&eventfd));
+        assert_eq!(count(&eventfd), u64::MAX);
     }
 
     #[test]
     fn what_is_no_eventfd_is_refused() {
-        let Some(Ringer(Some(requests))) = ringer() else { return };
+        let Some(Signaller(Some(requests))) = signaller() else { return };
         let file = File::open("/dev/null").unwrap();
         assert_eq!(requests.signal(file.as_fd()), Err(Errno::INVAL));
     }
 
     #[test]
     fn writing_wakes_as_well() {
-        let bell = new_bell().unwrap();
-        Ringer(None).ring(&bell);
-        assert_eq!(count(&bell), 1);
+        let eventfd = new_eventfd().unwrap();
+        Signaller(None).signal(&eventfd);
+        assert_eq!(count(&eventfd), 1);
     }
 }

@@ -1,22 +1,22 @@
-//! Where cells are in packet memory, and which cell an address is.
+//! Where buffers are in packet memory, and which buffer an address is.
 
 use crate::Mbuf;
 
-/// How packet memory is cut into cells.
+/// How packet memory is cut into buffers.
 ///
 /// ```text
 ///  base                 base + first              + stride
-///  │ anything else ...  │ cell 0                  │ cell 1                  │ ...
+///  │ anything else ...  │ buffer 0                  │ buffer 1                  │ ...
 ///                       │<- 128 ->│ packet ...    │
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellLayout {
-    /// Bytes from the start of the memory to cell 0.
+pub struct BufferLayout {
+    /// Bytes from the start of the memory to buffer 0.
     pub first: usize,
-    /// Bytes of a cell: headroom, packet and tailroom; at most 65,535.
+    /// Bytes of a buffer: headroom, packet and tailroom; at most 65,535.
     pub stride: u32,
-    /// Number of cells.
-    pub cells: u32,
+    /// Number of buffers.
+    pub buffers: u32,
     /// Least number of free bytes wanted before a received packet. Drivers leave [`HEADROOM`], which is fixed when
     /// DPDK is built, so more is refused.
     pub headroom: u16,
@@ -25,32 +25,32 @@ pub struct CellLayout {
 /// Bytes that every driver leaves free before a received packet: 128 unless DPDK was built otherwise.
 pub const HEADROOM: u16 = dpdk_sys::NETVM_HEADROOM as u16;
 
-impl CellLayout {
-    /// Longest packet that a driver can put into a cell.
+impl BufferLayout {
+    /// Longest packet that a driver can put into a buffer.
     #[must_use]
     pub const fn room(&self) -> u32 {
         self.stride.saturating_sub(HEADROOM as u32)
     }
 
-    /// Bytes from the start of the memory to the end of the last cell.
+    /// Bytes from the start of the memory to the end of the last buffer.
     pub(crate) fn end(&self) -> Option<usize> {
-        (self.stride as usize).checked_mul(self.cells as usize)?.checked_add(self.first)
+        (self.stride as usize).checked_mul(self.buffers as usize)?.checked_add(self.first)
     }
 }
 
-/// Turns addresses of cells into their numbers without a division. A copy of it stays in registers over a loop.
+/// Turns addresses of buffers into their numbers without a division. A copy of it stays in registers over a loop.
 ///
-/// With stride = odd × 2^shift, the distance of cell i from cell 0 is i × odd × 2^shift. Shifting is exact, and what is
+/// With stride = odd × 2^shift, the distance of buffer i from buffer 0 is i × odd × 2^shift. Shifting is exact, and what is
 /// left is multiplied by the inverse of `odd` modulo 2^32, which undoes the multiplication by `odd`.
 #[derive(Clone, Copy, Debug)]
-pub struct CellIndex {
+pub struct BufferIndex {
     first: usize,
     shift: u32,
     inverse: u32,
 }
 
-impl CellIndex {
-    /// For cells of `stride` bytes (not 0) from the address `first`.
+impl BufferIndex {
+    /// For buffers of `stride` bytes (not 0) from the address `first`.
     pub(crate) const fn new(first: usize, stride: u32) -> Self {
         let shift = stride.trailing_zeros();
         let odd = stride >> shift;
@@ -64,14 +64,14 @@ impl CellIndex {
         Self { first, shift, inverse }
     }
 
-    /// The cell of a packet of the pool; any number for a packet of another.
+    /// The buffer of a packet of the pool; any number for a packet of another.
     #[inline(always)]
     #[must_use]
     pub fn of_packet(&self, packet: &Mbuf) -> u32 {
         self.of(packet.buf_addr() as usize)
     }
 
-    /// The number of the cell that begins at `address`; anything for an address where none begins.
+    /// The number of the buffer that begins at `address`; anything for an address where none begins.
     #[inline(always)]
     pub(crate) const fn of(&self, address: usize) -> u32 {
         ((address.wrapping_sub(self.first) >> self.shift) as u32).wrapping_mul(self.inverse)
@@ -85,16 +85,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_is_the_quotient(first in 0_usize..1 << 46, stride in 1_u32..65_536, cell in 0_u32..1 << 24) {
-            let index = CellIndex::new(first, stride);
-            prop_assert_eq!(index.of(first + stride as usize * cell as usize), cell);
+        fn the_index_is_the_quotient(first in 0_usize..1 << 46, stride in 1_u32..65_536, buffer in 0_u32..1 << 24) {
+            let index = BufferIndex::new(first, stride);
+            prop_assert_eq!(index.of(first + stride as usize * buffer as usize), buffer);
         }
     }
 
     #[test]
     fn every_stride_has_its_inverse() {
         for stride in 1..65_536 {
-            let index = CellIndex::new(4096, stride);
+            let index = BufferIndex::new(4096, stride);
             assert_eq!(index.of(4096 + 12_345 * stride as usize), 12_345, "stride {stride}");
         }
     }

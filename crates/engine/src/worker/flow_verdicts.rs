@@ -41,7 +41,7 @@ pub(crate) struct Word {
     pub(crate) role: RoleId,
     pub(crate) hop: u8,
     pub(crate) link: LinkId,
-    /// What [`FlowWords::since`] said of the link then.
+    /// What [`FlowVerdicts::since`] said of the link then.
     since: u32,
     /// Ticks without a packet after which it is over.
     pub(crate) idle: u32,
@@ -57,7 +57,7 @@ pub(crate) enum Effect {
 }
 
 /// One worker's knowledge of what NFs say of flows.
-pub(crate) struct FlowWords {
+pub(crate) struct FlowVerdicts {
     /// By key and port; where something is known of a flow, and when its last packet came.
     table: FlowCache,
     /// By slot.
@@ -71,7 +71,7 @@ pub(crate) struct FlowWords {
     count: usize,
 }
 
-impl FlowWords {
+impl FlowVerdicts {
     pub(crate) fn new() -> Result<Self, CacheError> {
         let options = Options { entries: FLOWS, eviction: Eviction::Clock, idle: Options::NEVER };
         Ok(Self {
@@ -162,7 +162,7 @@ impl FlowWords {
         found
     }
 
-    /// What the words of a flow come to on a chain, as a number for [`FlowWords::effect`]; `None` when to nothing.
+    /// What the words of a flow come to on a chain, as a number for [`FlowVerdicts::effect`]; `None` when to nothing.
     pub(crate) fn effect_on(&mut self, slot: Slot, path: &ChainPath) -> Option<u32> {
         let mut skipped = 0u16;
         let mut drops = false;

@@ -1,4 +1,4 @@
-//! What wakes sleepers: workers of the engine, and the stations that packets are handed on to.
+//! What wakes sleepers: workers of the engine, and the NF threads that packets are handed on to.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -7,17 +7,17 @@ use crate::doorbell::Doorbell;
 
 /// How this NF wakes others, and is woken.
 #[derive(Debug)]
-pub(crate) enum Bells {
-    /// By eventfds, as between processes: for each worker and for each station one.
-    Events { workers: Vec<OwnedFd>, stations: Vec<OwnedFd> },
+pub(crate) enum Eventfds {
+    /// By eventfds, as between processes: for each worker and for each NF thread one.
+    Events { workers: Vec<OwnedFd>, nf_threads: Vec<OwnedFd> },
     /// By a register of a PCI device, from within a VM; and the VM's threads by a line that somebody else listens on, when
-    /// there is one: for each station, what wakes it.
+    /// there is one: for each NF thread, what wakes it.
     Doorbell(Doorbell, BTreeMap<u8, OwnedFd>),
     /// Not at all: a VM that polls. Those whom it would wake look by themselves now and then.
     Silent,
 }
 
-impl Bells {
+impl Eventfds {
     /// Wakes a worker.
     #[cold]
     pub(crate) fn ring_worker(&self, worker: usize) {
@@ -30,23 +30,23 @@ impl Bells {
         }
     }
 
-    /// Wakes a station.
+    /// Wakes an NF thread.
     #[cold]
-    pub(crate) fn ring_station(&self, station: usize) {
+    pub(crate) fn ring_nf_thread(&self, nf_thread: usize) {
         match self {
-            Self::Events { stations, .. } => {
-                stations.get(station).map(ring);
+            Self::Events { nf_threads, .. } => {
+                nf_threads.get(nf_thread).map(ring);
             }
-            Self::Doorbell(doorbell, _) => doorbell.ring(doorbell.workers() + station),
+            Self::Doorbell(doorbell, _) => doorbell.ring(doorbell.workers() + nf_thread),
             Self::Silent => {}
         }
     }
 
-    /// What wakes this station; `None` when nothing does.
-    pub(crate) fn of_station(&self, station: u8) -> Option<&OwnedFd> {
+    /// What wakes this NF thread; `None` when nothing does.
+    pub(crate) fn of_nf_thread(&self, nf_thread: u8) -> Option<&OwnedFd> {
         match self {
-            Self::Events { stations, .. } => stations.get(usize::from(station)),
-            Self::Doorbell(_, own) => own.get(&station),
+            Self::Events { nf_threads, .. } => nf_threads.get(usize::from(nf_thread)),
+            Self::Doorbell(_, own) => own.get(&nf_thread),
             Self::Silent => None,
         }
     }

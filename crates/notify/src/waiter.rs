@@ -18,9 +18,9 @@ const MOST: usize = 64;
 
 /// What a thread hears others with: readable once one has called.
 #[derive(Clone, Debug)]
-pub struct Ear(Arc<OwnedFd>);
+pub struct EpollWaiter(Arc<OwnedFd>);
 
-impl Ear {
+impl EpollWaiter {
     /// Hears nobody yet.
     ///
     /// # Errors
@@ -33,18 +33,18 @@ impl Ear {
     ///
     /// # Errors
     /// The kernel's answer where there are too many, or this is none.
-    pub fn open_to(&self, fd: &impl AsFd) -> Result<(), Errno> {
+    pub fn add(&self, fd: &impl AsFd) -> Result<(), Errno> {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.0, fd, epoll::EventData::new_u64(0), edges)
     }
 
     /// Hears them no more. To be said before the descriptor is closed, as others have it.
-    pub fn close_to(&self, fd: &impl AsFd) {
+    pub fn remove(&self, fd: &impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }
 
     /// Takes note of those who have called until now.
-    pub fn heed(&self) {
+    pub fn drain(&self) {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; MOST];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // No error is possible but a signal, after which the next sleep is short.
@@ -52,7 +52,7 @@ impl Ear {
     }
 }
 
-impl AsFd for Ear {
+impl AsFd for EpollWaiter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -64,42 +64,42 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
-    use crate::{new_bell, write};
+    use crate::{new_eventfd, write};
 
-    fn call(ear: &Ear) -> OwnedFd {
-        let fd = new_bell().unwrap();
-        ear.open_to(&fd).unwrap();
+    fn call(waiter: &EpollWaiter) -> OwnedFd {
+        let fd = new_eventfd().unwrap();
+        waiter.add(&fd).unwrap();
         fd
     }
 
-    fn is_called(ear: &Ear) -> bool {
-        let mut fds = [PollFd::new(ear, PollFlags::IN)];
+    fn is_called(waiter: &EpollWaiter) -> bool {
+        let mut fds = [PollFd::new(waiter, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
     }
 
     #[test]
     fn every_call_is_heard_once_though_nobody_reads_it() {
-        let ear = Ear::new().unwrap();
-        let calls: Vec<OwnedFd> = (0..MOST).map(|_| call(&ear)).collect();
+        let waiter = EpollWaiter::new().unwrap();
+        let calls: Vec<OwnedFd> = (0..MOST).map(|_| call(&waiter)).collect();
         for round in 0..3 {
-            assert!(!is_called(&ear), "{round}");
+            assert!(!is_called(&waiter), "{round}");
             calls.iter().for_each(write);
-            assert!(is_called(&ear), "{round}");
-            ear.heed();
+            assert!(is_called(&waiter), "{round}");
+            waiter.drain();
         }
-        assert!(!is_called(&ear));
+        assert!(!is_called(&waiter));
         write(&calls[7]);
-        assert!(is_called(&ear));
+        assert!(is_called(&waiter));
     }
 
     #[test]
     fn who_keeps_an_eventfd_that_is_not_heard_any_more_is_not() {
-        let ear = Ear::new().unwrap();
-        let call = call(&ear);
+        let waiter = EpollWaiter::new().unwrap();
+        let call = call(&waiter);
         let kept = call.as_fd().try_clone_to_owned().unwrap();
-        ear.close_to(&call);
+        waiter.remove(&call);
         drop(call);
         write(&kept);
-        assert!(!is_called(&ear));
+        assert!(!is_called(&waiter));
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "../../bell/tests/support/crowd.rs"]
+#[path = "../../notify/tests/support/crowd.rs"]
 mod crowd;
 #[path = "support/rogue.rs"]
 mod rogue;
@@ -65,9 +65,9 @@ fn admit(rig: &mut Rig, role: &str) -> InstanceId {
 }
 
 /// What wakes the first thread of an NF.
-fn bell_of(rig: &Rig, id: InstanceId) -> OwnedFd {
-    let station = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].station;
-    rig.engine.descriptors(id).unwrap().stations[station.index()].try_clone_to_owned().unwrap()
+fn eventfd_of(rig: &Rig, id: InstanceId) -> OwnedFd {
+    let nf_thread = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].nf_thread;
+    rig.engine.descriptors(id).unwrap().nf_threads[nf_thread.index()].try_clone_to_owned().unwrap()
 }
 
 /// How many packets an NF that is played here sends back, one at a time.
@@ -88,8 +88,8 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
         let (before, start) = (rig.sent(port), Instant::now());
         assert_eq!(producer.push(&[packet]), 1);
         if producer.wants_wake() {
-            let bell = rig.engine.descriptors(id).unwrap().workers[0];
-            rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+            let eventfd = rig.engine.descriptors(id).unwrap().workers[0];
+            rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
         }
         while rig.sent(port) == before {
             assert!(start.elapsed() < SOON, "{}", rig.story());
@@ -102,22 +102,22 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
 }
 
 /// Descriptors of this process of the same eventfd as this one.
-fn holders(bell: &OwnedFd) -> usize {
+fn holders(eventfd: &OwnedFd) -> usize {
     let number = |fd: &str| {
         let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
         text.lines().find_map(|line| line.strip_prefix("eventfd-id:")).map(str::to_owned)
     };
-    let own = number(&bell.as_raw_fd().to_string()).unwrap();
+    let own = number(&eventfd.as_raw_fd().to_string()).unwrap();
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     all.filter(|fd| number(fd.as_ref().unwrap().file_name().to_str().unwrap()).as_ref() == Some(&own)).count()
 }
 
 /// Nobody can write to it from here on without waiting, as long as it is not read.
-fn fill(bell: BorrowedFd<'_>) {
-    while rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes()).is_err() {
-        let _ = rustix::io::read(bell, &mut [0; 8]);
+fn fill(eventfd: BorrowedFd<'_>) {
+    while rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).is_err() {
+        let _ = rustix::io::read(eventfd, &mut [0; 8]);
     }
-    make_blocking(bell);
+    make_blocking(eventfd);
 }
 
 /// Two groups with an NF each, `a` and `b`, whose sources have so many packets.
@@ -148,7 +148,7 @@ fn make_blocking(fd: BorrowedFd<'_>) {
 fn with_guest(mut host: Host) -> (Host, PathBuf) {
     static GUESTS: AtomicU32 = AtomicU32::new(0);
     let number = GUESTS.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("netvm-bell-{}-{number}.sock", std::process::id()));
+    let path = std::env::temp_dir().join(format!("netvm-notify-{}-{number}.sock", std::process::id()));
     let kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off };
     let mut guest = port(2, "guest", kind);
     guest.policy.forward = Forward::Normal;
@@ -170,8 +170,8 @@ fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
         rig.story()
     );
     assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
-    for bell in rig.engine.descriptors(id).unwrap().workers {
-        make_blocking(bell);
+    for eventfd in rig.engine.descriptors(id).unwrap().workers {
+        make_blocking(eventfd);
     }
     rig.until(Duration::from_millis(300), |_| false);
     rogue.offer(1, 1);
@@ -190,7 +190,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
         host.rules.push(Rule::from(RuleParts { id: RuleId(1), name: String::new(), matches, actions }));
         rig.engine.apply(&host).unwrap();
         let id = admit(&mut rig, "fw");
-        let bell = bell_of(&rig, id);
+        let eventfd = eventfd_of(&rig, id);
         let control = rig.control_of(id);
         // SAFETY: the only other end of this ring, as nothing else plays this NF.
         let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
@@ -209,7 +209,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
             }
         };
         let start = Instant::now();
-        assert!(wakes(&mut rig, (&bell, 1), (SOON, 11), &mut sends) >= 11, "{}", rig.story());
+        assert!(wakes(&mut rig, (&eventfd, 1), (SOON, 11), &mut sends) >= 11, "{}", rig.story());
         assert!(start.elapsed() > Duration::from_millis(50), "{:?}", start.elapsed());
     });
 }
@@ -218,7 +218,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
 fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
     beside_an_nf(two_groups([None; 2]), |mut rig, id| {
         rig.attach("b", "forward", false);
-        fill(bell_of(&rig, id).as_fd());
+        fill(eventfd_of(&rig, id).as_fd());
         let control = rig.control_of(id);
         // SAFETY: the only other end of this ring, as nothing else plays this NF.
         let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
@@ -239,8 +239,8 @@ fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
 fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
     let host = two_groups([Some(0); 2]);
     beside_an_nf(host.clone(), move |mut rig, id| {
-        for bell in rig.engine.descriptors(id).unwrap().stations {
-            fill(bell);
+        for eventfd in rig.engine.descriptors(id).unwrap().nf_threads {
+            fill(eventfd);
         }
         // A table that differs is told of to all that sleep.
         let mut other = host.clone();
@@ -255,7 +255,7 @@ fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
     });
 }
 
-/// More than what no honest group's wake takes (`netvm_bell::Pace`).
+/// More than what no honest group's wake takes (`netvm_notify::RateLimit`).
 const COSTLY: Duration = Duration::from_millis(8);
 
 #[test]
@@ -264,7 +264,7 @@ fn a_bell_that_thousands_wait_for_is_rung_seldom() {
     rig.engine.apply(&two_groups([None; 2])).unwrap();
     rig.attach("b", "forward", false);
     let id = admit(&mut rig, "a");
-    let bell = bell_of(&rig, id);
+    let eventfd = eventfd_of(&rig, id);
     let control = rig.control_of(id);
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
     let (mut consumer, mut producer) =
@@ -276,17 +276,17 @@ fn a_bell_that_thousands_wait_for_is_rung_seldom() {
         producer.push(&packets[..count]);
         let _ = consumer.prepare_wait();
     };
-    assert!(wakes(&mut rig, (&bell, 3), (SOON, 100), &mut sleep) >= 100);
-    let (crowd, cost) = crowd(bell.as_fd(), COSTLY);
+    assert!(wakes(&mut rig, (&eventfd, 3), (SOON, 100), &mut sleep) >= 100);
+    let (crowd, cost) = crowd(eventfd.as_fd(), COSTLY);
     let time = Duration::from_secs(3);
-    let count = wakes(&mut rig, (&bell, 3), (time, u64::MAX), &mut sleep);
+    let count = wakes(&mut rig, (&eventfd, 3), (time, u64::MAX), &mut sleep);
     println!("{cost:?} each");
     assert!(count > 0 && cost * (count as u32) < time / 20, "{count} wakes of {cost:?}");
     let view = rig.engine.instances().into_iter().find(|view| view.id == id).unwrap();
     assert!(view.threads[0].violations.iter().any(|(violation, _)| *violation == Violation::CostlyWake));
     // As before, some time after they have gone.
     drop(crowd);
-    assert!(wakes(&mut rig, (&bell, 3), (Duration::from_secs(60), 100), &mut sleep) >= 100);
+    assert!(wakes(&mut rig, (&eventfd, 3), (Duration::from_secs(60), 100), &mut sleep) >= 100);
 }
 
 #[test]
@@ -299,10 +299,11 @@ fn an_nf_does_not_wait_for_a_bell_that_another_group_has_filled() {
     let (hostile, honest) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
     rig.engine.descriptors(hostile).unwrap().workers.into_iter().for_each(fill);
     let fds = rig.engine.descriptors(honest).unwrap().workers;
-    let bells: Vec<OwnedFd> = fds.into_iter().map(|bell| bell.try_clone_to_owned().unwrap()).collect();
+    let eventfds: Vec<OwnedFd> =
+        fds.into_iter().map(|eventfd| eventfd.try_clone_to_owned().unwrap()).collect();
     in_time(move || {
-        for bell in bells {
-            rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+        for eventfd in eventfds {
+            rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
         }
     });
 }
@@ -325,8 +326,8 @@ fn bells_go_with_their_group() {
     let host = two_groups([Some(0), Some(ROUNDS as u64)]);
     rig.engine.apply(&host).unwrap();
     let (first, second) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
-    let bell = rig.engine.descriptors(first).unwrap().workers[0].try_clone_to_owned().unwrap();
-    assert!(holders(&bell) > 1);
+    let eventfd = rig.engine.descriptors(first).unwrap().workers[0].try_clone_to_owned().unwrap();
+    assert!(holders(&eventfd) > 1);
     rig.engine.departed(first);
     let mut without = host.clone();
     without.groups.remove(0);
@@ -335,7 +336,7 @@ fn bells_go_with_their_group() {
     without.chains.remove(0);
     without.rules.remove(0);
     rig.engine.apply(&without).unwrap();
-    assert!(rig.until(SOON, |_| holders(&bell) == 1), "{}", holders(&bell));
+    assert!(rig.until(SOON, |_| holders(&eventfd) == 1), "{}", holders(&eventfd));
     let time = time_to_be_heard(&mut rig, second, 3);
     assert!(time < Duration::from_millis(5), "{time:?}");
 }

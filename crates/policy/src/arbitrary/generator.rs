@@ -7,9 +7,9 @@ use crate::span::{Masked, Span};
 
 /// Random numbers of a seed (SplitMix64), the same ones everywhere.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Generator(u64);
 
-impl Dice {
+impl Generator {
     /// Those of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
