@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::compare::CompareArgs;
 use crate::error::BenchError;
 use crate::harness::Plan;
 use crate::machine::allowed_cores;
@@ -14,7 +15,7 @@ use crate::peers::guests::Rings;
 use crate::peers::ring::RingSpec;
 
 /// netvm's benchmarks.
-#[derive(Clone, Debug, PartialEq, Eq, Parser)]
+#[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "netvm-bench", version, about)]
 pub struct Cli {
     /// What to measure.
@@ -23,7 +24,7 @@ pub struct Cli {
 }
 
 /// What to measure.
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
     /// One engine core and one NF process on another core, against DPDK's rings and testpmd
     Hop(BenchArgs),
@@ -45,6 +46,8 @@ pub enum Command {
     Vm(VmArgs),
     /// L2 switching between two guests on vhost-user, against Open vSwitch with DPDK and against the copies alone
     Vhost(VhostArgs),
+    /// One benchmark of this build and of another build, in turns
+    Compare(CompareArgs),
     /// Is an NF of a benchmark
     #[command(hide = true)]
     Nf(NfSpec),

@@ -137,6 +137,24 @@ pub enum BenchError {
         /// Dropped.
         dropped: u64,
     },
+    /// Another build's benchmark gave no report.
+    #[error("{program}: {problem}")]
+    Build {
+        /// The build's program.
+        program: PathBuf,
+        /// What happened.
+        problem: String,
+    },
+    /// This build is slower than another one.
+    #[error("{case}: {ratio:.3} of the other build, and at least {least} is asked for")]
+    Slower {
+        /// The worst case.
+        case: String,
+        /// This build divided by the other.
+        ratio: f64,
+        /// What is asked for.
+        least: f64,
+    },
     /// The system did not give something.
     #[error("{what}: {source}")]
     System {

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::thread::CpuSet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Free huge pages that make it worth using them: the memory of DPDK and of the largest benchmark.
 const WORTHWHILE_HUGE_BYTES: u64 = 1 << 30;
 
 /// What a report says of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the processor.
     pub cpu: String,

@@ -4,6 +4,7 @@
 
 mod cases;
 mod cli;
+mod compare;
 mod distance;
 mod error;
 mod guest;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{BenchArgs, Cli, Command};
+use compare::CompareArgs;
 use error::BenchError;
 use machine::Machine;
 use report::{Report, Row};
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Route(args) => bench("route", &args.bench, |_| cases::route::measure(&args)),
         Command::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
         Command::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),
+        Command::Compare(args) => compare(&args),
         Command::Nf(spec) => nf::run(&spec),
         Command::RingPeer(spec) => peers::ring::run(&spec),
         Command::FibPeer(spec) => peers::fib::run(&spec),
@@ -56,15 +59,22 @@ fn main() -> ExitCode {
 }
 
 fn bench(
-    name: &'static str,
+    name: &str,
     args: &BenchArgs,
     measure: impl FnOnce(&BenchArgs) -> Result<Vec<Row>, BenchError>,
 ) -> Result<(), BenchError> {
-    let host = Machine::inspect();
-    let results = measure(args)?;
-    let report = Report { bench: name, host, results };
-    let text =
-        if args.json { report.to_json().map_err(std::io::Error::other) } else { Ok(report.to_table()) };
+    print(Report { bench: name.to_owned(), host: Machine::inspect(), results: measure(args)? }, args.json)
+}
+
+fn compare(args: &CompareArgs) -> Result<(), BenchError> {
+    let (host, results) = (Machine::inspect(), compare::measure(args)?);
+    let outcome = compare::check(args, &results);
+    print(Report { bench: format!("compare-{}", args.name), host, results }, args.json)?;
+    outcome
+}
+
+fn print(report: Report, json: bool) -> Result<(), BenchError> {
+    let text = if json { report.to_json().map_err(std::io::Error::other) } else { Ok(report.to_table()) };
     println!("{}", text.map_err(BenchError::system("printing"))?.trim_end());
     Ok(())
 }

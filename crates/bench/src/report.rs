@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::stats::Summary;
 
 /// What a figure counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Million packets per second.
     #[serde(rename = "Mpps")]
@@ -61,10 +61,19 @@ impl Unit {
             Self::Millis => "ms",
         }
     }
+
+    /// Whether a higher figure is better; `None` for a unit that says neither.
+    pub const fn is_better_when_high(self) -> Option<bool> {
+        match self {
+            Self::Mpps | Self::GigabitsPerSecond | Self::MillionPerSecond => Some(true),
+            Self::CyclesPerPacket | Self::Cycles | Self::Micros | Self::Millis => Some(false),
+            Self::Ratio | Self::Percent | Self::Count | Self::Bytes => None,
+        }
+    }
 }
 
 /// The summary of one case.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Its name; of a comparison `OURS/OTHER`.
     pub case: String,
@@ -76,10 +85,10 @@ pub struct Row {
 }
 
 /// A benchmark's outcome.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The benchmark's name.
-    pub bench: &'static str,
+    pub bench: String,
     /// Where it ran.
     pub host: Machine,
     /// In the order in which the cases were measured, comparisons last.
@@ -141,7 +150,7 @@ mod tests {
             summary: Summary::of(figures).unwrap(),
         };
         let results = vec![row("hop", Unit::Mpps, &[40.0, 42.5, 41.0]), row("hop/peer", Unit::Ratio, &[2.0])];
-        Report { bench: "hop", host, results }
+        Report { bench: "hop".into(), host, results }
     }
 
     #[test]

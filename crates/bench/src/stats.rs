@@ -1,9 +1,9 @@
 //! From one figure per run to what is printed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Median and spread of one case's figures.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The middle one; of an even number, the mean of the two in the middle.
     pub median: f64,
