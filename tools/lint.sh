@@ -1,6 +1,11 @@
 # shellcheck shell=bash
 # ./dev lint: everything that can be judged without running the code. Sourced by ./dev.
 
+# Folders whose modules must not depend on each other in a circle.
+acyclic=(crates/engine/src/worker crates/engine/src/manager crates/dpdk/src/vhost)
+# Commits after this one have subjects that name the component and fit a line.
+subjects_since=243168a7a22a
+
 lint() {
     local -a failed=()
     local name
@@ -8,6 +13,9 @@ lint() {
     check_target_dir
     step "formatting" cargo fmt --all --check </dev/null || failed+=(formatting)
     step "house rules" house_rules || failed+=("house rules")
+    step "retired words" retired_words || failed+=("retired words")
+    step "module cycles" python3 tools/module_cycles.py "${acyclic[@]}" || failed+=("module cycles")
+    step "commit subjects" commit_subjects || failed+=("commit subjects")
     step "shellcheck" shell_scripts || failed+=(shellcheck)
     step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
     step "clippy" cargo clippy --workspace --all-targets --keep-going -- -D warnings </dev/null || failed+=(clippy)
@@ -44,6 +52,39 @@ house_rules() {
         printf 'unfinished work above: finish it, or leave it out and say so in the documentation\n'
         status=1
     fi
+    return "$status"
+}
+
+# Words that tools/words.txt retires, where they are used again.
+retired_words() {
+    local status=0 word instead elsewhere found
+    local -a sources
+    mapfile -t sources < <(our_files '*.rs' '*.c' '*.h' '*.md' '*.toml' '*.sh' dev | grep -v '^CHANGELOG.md$')
+    while IFS=$'\t' read -r word instead elsewhere; do
+        [[ -n $word && $word != '#'* ]] || continue
+        found=$(grep -nHwE -- "$word" /dev/null "${sources[@]}" | grep -vE -- "${elsewhere:-^$}" || true)
+        [[ -n $found ]] || continue
+        printf '%s\nretired word above: say "%s" instead (tools/words.txt)\n' "$found" "$instead"
+        status=1
+    done <tools/words.txt
+    return "$status"
+}
+
+# `component: imperative subject` in at most 72 characters, for each commit that came after the rule.
+commit_subjects() {
+    local subject status=0
+    local -a git=(git -c safe.directory='*')
+    if ! "${git[@]}" cat-file -e "$subjects_since^{commit}" 2>/dev/null; then
+        printf 'SKIP: commit subjects: the history does not reach back to %s\n' "$subjects_since"
+        return 0
+    fi
+    while read -r subject; do
+        if ((${#subject} > 72)) || [[ ! $subject =~ ^[a-z0-9_./,\ -]+:\ [a-z] ]]; then
+            printf '%s\n' "$subject"
+            status=1
+        fi
+    done < <("${git[@]}" log --no-merges --format=%s "$subjects_since..HEAD")
+    ((status == 0)) || printf 'commit subjects above: "component: imperative subject", at most 72 characters\n'
     return "$status"
 }
 

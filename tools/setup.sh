@@ -22,6 +22,7 @@ packages=(
     mtools
     qemu-utils
     shellcheck
+    python3 # ./dev lint looks for module cycles with it
 )
 # What `./dev bench policy` and `vhost` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
 # its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
