@@ -13,7 +13,7 @@ use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
 use crate::memory::Memory;
-use crate::worker::path::BURST;
+use crate::worker::state::BURST;
 
 /// Packets that can wait to be sent while the kernel's ring is full.
 const BACKLOG: usize = 256;

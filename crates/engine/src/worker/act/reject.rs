@@ -1,0 +1,214 @@
+//! Packets that are refused with an answer: a TCP reset, else ICMP or ICMPv6 "administratively prohibited".
+//!
+//! Answers are few (a worker's bucket of [`ANSWERS`] a second): a flood of packets to refuse must not become a flood of
+//! answers (RFC 1812 section 4.3.2.8). What must not be answered is not: resets, ICMP errors, fragments but the first,
+//! and what came from or went to a group address (RFC 1122 section 3.2.2).
+
+use std::net::IpAddr;
+
+use dpdk::Batch;
+use netvm_switch::Policer;
+use netvm_wire::{
+    FlowKey, Fragment, FrameBuilder, Headers, IpProto, MacAddr, TcpFlags, checksum, parse_prefix,
+};
+
+use crate::drop_reason::DropReason;
+use crate::worker::classify::lookup::HEADER_BYTES;
+use crate::worker::rx::dispatch::Origin;
+use crate::worker::state::Path;
+
+/// Answers a second.
+pub(crate) const ANSWERS: u64 = 1000;
+/// Answers at once.
+pub(crate) const ANSWERS_AT_ONCE: u64 = 100;
+/// Longest answer: of ICMPv6, with what of the refused packet was copied.
+const LONGEST: usize = 54 + 8 + QUOTED;
+/// Most bytes of a refused packet that an answer quotes.
+const QUOTED: usize = 128;
+/// Destination unreachable, communication administratively prohibited (RFC 1812 section 5.2.7.1).
+const UNREACHABLE_V4: [u8; 2] = [3, 13];
+/// The same of ICMPv6 (RFC 4443 section 3.1).
+const UNREACHABLE_V6: [u8; 2] = [1, 1];
+
+impl Path {
+    /// Frees packets and answers their senders.
+    #[cold]
+    pub(crate) fn reject_senders(&mut self, from: Origin, batch: &mut Batch) {
+        let mut answers = Batch::new();
+        if let Some(memory) = self.memory(from.memory) {
+            for mbuf in batch.as_slice() {
+                let mut headers = [0u8; HEADER_BYTES];
+                let copied = mbuf.copy_to(&mut headers);
+                let mut answer = [0u8; LONGEST];
+                let length = answer_to(&headers[..copied], mbuf.pkt_len() as usize, &mut answer);
+                let Some(length) = length.filter(|_| admits(self.answers.as_ref(), self.now)) else {
+                    continue;
+                };
+                memory.pool.alloc_into(&mut answers, 1);
+                let Some(mut buffer) = answers.pop() else { break };
+                buffer.set_port(mbuf.port());
+                // The buffer may have held a packet that a capture brought.
+                memory.set_stamp(&buffer, 0, 0);
+                if buffer.copy_from(&answer[..length]).is_ok() {
+                    let _ = answers.push(buffer);
+                }
+            }
+        }
+        self.drop_at_port(from.port, DropReason::Rejected, batch);
+        if !answers.is_empty() {
+            self.transmit(from.port, from.memory, &mut answers);
+        }
+    }
+}
+
+fn admits(policer: Option<&Policer>, now: u64) -> bool {
+    policer.is_some_and(|policer| policer.admit(now, 1))
+}
+
+/// Writes the answer to a frame of `frame_len` bytes that begins with `headers`; `None` if it is not to be answered.
+fn answer_to(headers: &[u8], frame_len: usize, answer: &mut [u8]) -> Option<usize> {
+    let parsed = parse_prefix(headers, frame_len).ok()?;
+    let key = parsed.key();
+    let (source, destination) = (key.source.to_ip(), key.destination.to_ip());
+    let group = |mac: MacAddr| mac.is_multicast();
+    let answerable = key.is_ip()
+        && key.fragment != Fragment::Later
+        && !group(key.source_mac)
+        && !group(key.destination_mac)
+        && !is_group(source)
+        && !is_group(destination)
+        && !source.is_unspecified()
+        && key.inner_vlan.is_none();
+    if !answerable {
+        return None;
+    }
+    let mut builder = FrameBuilder::new(key.destination_mac, key.source_mac).ip(destination, source);
+    if let Some(vlan) = key.vlan {
+        builder = builder.vlan(vlan);
+    }
+    if key.protocol == IpProto::TCP {
+        return reset(headers, &parsed, builder, answer);
+    }
+    unreachable(headers, &parsed, builder, answer)
+}
+
+fn is_group(address: IpAddr) -> bool {
+    address.is_multicast() || matches!(address, IpAddr::V4(v4) if v4.is_broadcast())
+}
+
+/// RFC 9293 section 3.10.7.1: a reset that the sender accepts.
+fn reset(headers: &[u8], parsed: &Headers, builder: FrameBuilder<'_>, answer: &mut [u8]) -> Option<usize> {
+    let key: &FlowKey = parsed.key();
+    if key.tcp_flags.contains(TcpFlags::RST) {
+        return None;
+    }
+    let tcp = headers.get(parsed.l4_offset()?..)?.first_chunk::<20>()?;
+    let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+    let builder = if key.tcp_flags.contains(TcpFlags::ACK) {
+        builder.tcp(key.destination_port, key.source_port, TcpFlags::RST).numbers(number(8), 0)
+    } else {
+        let payload = parsed.payload_end().saturating_sub(parsed.payload_offset());
+        let flags = [TcpFlags::SYN, TcpFlags::FIN].into_iter().filter(|flag| key.tcp_flags.contains(*flag));
+        let length = payload as u32 + flags.count() as u32;
+        let flags = TcpFlags::RST | TcpFlags::ACK;
+        builder.tcp(key.destination_port, key.source_port, flags).numbers(0, number(4).wrapping_add(length))
+    };
+    builder.write(answer).ok()
+}
+
+fn unreachable(
+    headers: &[u8],
+    parsed: &Headers,
+    builder: FrameBuilder<'_>,
+    answer: &mut [u8],
+) -> Option<usize> {
+    let key: &FlowKey = parsed.key();
+    let v4 = key.source.is_v4();
+    // Errors are not answered with errors: types below 128 of ICMPv6, and all but queries of ICMP.
+    let is_error = match key.protocol {
+        IpProto::ICMP => !matches!(key.icmp_type, 8 | 10 | 13 | 15 | 17),
+        IpProto::ICMPV6 => key.icmp_type < 128,
+        _ => false,
+    };
+    if is_error {
+        return None;
+    }
+    // The header and at least 8 bytes behind it: as much of the packet as is quoted.
+    let packet = headers.get(parsed.l3_offset()..headers.len().min(parsed.payload_end()))?;
+    let quoted = &packet[..packet.len().min(QUOTED)];
+    let mut message = [0u8; 8 + QUOTED];
+    let message = &mut message[..8 + quoted.len()];
+    let (protocol, kind) =
+        if v4 { (IpProto::ICMP, UNREACHABLE_V4) } else { (IpProto::ICMPV6, UNREACHABLE_V6) };
+    message[..2].copy_from_slice(&kind);
+    message[8..].copy_from_slice(quoted);
+    let sum = if v4 {
+        checksum::internet_checksum(message)
+    } else {
+        checksum::transport_checksum(key.destination, key.source, IpProto::ICMPV6, message)
+    };
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    builder.protocol(protocol).payload(message).write(answer).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_wire::parse;
+
+    use super::*;
+
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+    fn frame(v6: bool) -> FrameBuilder<'static> {
+        let (a, b) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
+        FrameBuilder::new(A, B).ip(a.parse().unwrap(), b.parse().unwrap())
+    }
+
+    fn answered(frame: &[u8]) -> Option<Vec<u8>> {
+        let mut answer = [0; LONGEST];
+        let length = answer_to(&frame[..frame.len().min(HEADER_BYTES)], frame.len(), &mut answer)?;
+        Some(answer[..length].to_vec())
+    }
+
+    #[test]
+    fn a_syn_is_reset_with_its_number_acknowledged() {
+        for v6 in [false, true] {
+            let syn = frame(v6).tcp(1000, 80, TcpFlags::SYN).numbers(7, 0).to_vec().unwrap();
+            let answer = answered(&syn).unwrap();
+            let headers = parse(&answer).unwrap();
+            assert_eq!(headers.key().tcp_flags, TcpFlags::RST | TcpFlags::ACK);
+            assert_eq!((headers.key().source_port, headers.key().destination_port), (80, 1000));
+            assert_eq!(headers.key().destination_mac, A);
+            let tcp = &answer[headers.l4_offset().unwrap()..];
+            assert_eq!((&tcp[4..8], &tcp[8..12]), (&[0; 4][..], &[0, 0, 0, 8][..]));
+            assert_eq!(checksum::verify(&answer, &headers), Ok(()));
+            assert_eq!(answered(&answer), None, "a reset is not answered");
+        }
+    }
+
+    #[test]
+    fn datagrams_are_answered_by_icmp_once() {
+        for v6 in [false, true] {
+            let datagram = frame(v6).udp(5, 53).payload(b"who?").to_vec().unwrap();
+            let answer = answered(&datagram).unwrap();
+            let headers = parse(&answer).unwrap();
+            let expected = if v6 { (IpProto::ICMPV6, 1, 1) } else { (IpProto::ICMP, 3, 13) };
+            let key = headers.key();
+            assert_eq!((key.protocol, key.icmp_type, key.icmp_code), expected);
+            assert_eq!(checksum::verify(&answer, &headers), Ok(()));
+            let quoted = &datagram[14..];
+            assert!(answer.windows(quoted.len()).any(|window| window == quoted));
+            assert_eq!(answered(&answer), None, "an error is not answered");
+        }
+    }
+
+    #[test]
+    fn groups_and_what_is_not_ip_get_no_answer() {
+        let group = FrameBuilder::new(A, B).ip("10.0.0.1".parse().unwrap(), "224.0.0.5".parse().unwrap());
+        assert_eq!(answered(&group.udp(1, 2).to_vec().unwrap()), None);
+        let arp =
+            FrameBuilder::new(A, B).arp_request("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        assert_eq!(answered(&arp.to_vec().unwrap()), None);
+    }
+}

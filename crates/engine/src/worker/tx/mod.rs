@@ -1,0 +1,6 @@
+//! Into a port's tx queue.
+
+pub(crate) mod copy;
+pub(crate) mod handoff;
+pub(crate) mod offload;
+pub(crate) mod transmit;
