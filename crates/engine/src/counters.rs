@@ -105,8 +105,8 @@ pub struct LinkCounters {
     pub delivered: Counter,
     /// Packets taken from it by the engine.
     pub returned: Counter,
-    /// Packets that it was handed and that are out, but not in the account of their memory yet: now, not in all.
-    pub(crate) expected: Counter,
+    /// Packets in its in-order queue: a level, not a sum.
+    pub(crate) in_order: Counter,
     /// Drops for what it said or did, or for its ring being full.
     pub drops: Drops,
     /// What no honest NF does.

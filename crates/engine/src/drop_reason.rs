@@ -164,12 +164,14 @@ pub enum Violation {
     RingIndex,
     /// Waking it took so long as if thousands waited for its eventfd, which any NF of its group can have them do.
     CostlyWake,
+    /// A control message that does not exist.
+    UnknownMessage,
 }
 
 impl Violation {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 4] =
-        [Self::BufferOutOfRange, Self::BufferNotOut, Self::RingIndex, Self::CostlyWake];
+    pub const ALL: [Self; 5] =
+        [Self::BufferOutOfRange, Self::BufferNotOut, Self::RingIndex, Self::CostlyWake, Self::UnknownMessage];
 
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -182,6 +184,7 @@ impl Violation {
             Self::BufferNotOut => "buffer-not-out",
             Self::RingIndex => "ring-index",
             Self::CostlyWake => "costly-wake",
+            Self::UnknownMessage => "unknown-message",
         }
     }
 }

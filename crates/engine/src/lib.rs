@@ -7,8 +7,8 @@
 mod call;
 mod counters;
 mod drop_reason;
-mod expected;
 mod ids;
+mod inflight;
 mod limits;
 mod link;
 mod manager;

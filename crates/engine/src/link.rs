@@ -7,7 +7,7 @@ use netvm_notify::{RateLimit, Signaller, Wake};
 use netvm_region::{Control, clock};
 use netvm_ring::{Consumer, Producer};
 
-use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId};
+use crate::ids::{GroupId, LinkId, MemoryId, RoleId};
 
 /// Links that an engine can have at a time.
 pub const MAX_LINKS: usize = 512;
@@ -26,7 +26,6 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) group: GroupId,
     pub(crate) role: RoleId,
-    pub(crate) nf_thread: NfThreadId,
     /// Where the buffers of this worker's packets for this group are.
     pub(crate) memory: MemoryId,
     pub(crate) to_nf: Producer,
@@ -38,11 +37,6 @@ pub(crate) struct Link {
     wake_every: u64,
     /// The NF wakes nobody: the worker must look.
     silent: bool,
-    /// Whose packets it returns, as far as these are expected in order: its own, or those of the first NF of a chain of which it is the
-    /// last.
-    pub(crate) source: LinkId,
-    /// How often that has changed in this tick.
-    pub(crate) changes: u8,
     // The rings' memory must outlive their ends.
     _control: Arc<Control>,
 }
@@ -53,7 +47,6 @@ impl Link {
         id: LinkId,
         group: GroupId,
         role: RoleId,
-        nf_thread: NfThreadId,
         memory: MemoryId,
         to_nf: Producer,
         from_nf: Consumer,
@@ -66,7 +59,6 @@ impl Link {
             id,
             group,
             role,
-            nf_thread,
             memory,
             to_nf,
             from_nf,
@@ -76,8 +68,6 @@ impl Link {
             woken_at,
             wake_every,
             silent: false,
-            source: id,
-            changes: 0,
             _control: control,
         }
     }
@@ -86,13 +76,6 @@ impl Link {
     pub(crate) fn silent(mut self, silent: bool) -> Self {
         self.silent = silent;
         self
-    }
-
-    /// The other NF thread is gone, if this is it.
-    pub(crate) fn forget_source(&mut self, gone: LinkId) {
-        if self.source == gone {
-            self.source = self.id;
-        }
     }
 
     /// Whether the NF returns packets without a wake-up.

@@ -1,100 +1,18 @@
-//! The engine's view of a region: DPDK's mbufs over its buffers, and the private account of which buffers are out.
+//! The engine's view of a region: DPDK's mbufs over its buffers, which of them are out, and the time stamps of captured packets.
 //!
-//! Every buffer has an mbuf, whose header only the engine maps. While an NF has the buffer, the mbuf is nobody's: the account
-//! says so ([`Memory::note_out`]), and only the account brings it back ([`TakingBack`], [`Memory::sweep`]). What
-//! the NF writes decides which buffer it means, never whether it had it. Packets that come back in the order in which they were handed out
-//! need not be noted; they are kept by [`Expected`](crate::expected::Expected) meanwhile.
-//!
-//! The account has a word for each buffer: 0 while the engine has the packet or expects it, else the address of its mbuf, which
-//! nobody has. Above the address is the number of the worker that handed the buffer out, plus 1; below it, in bits that are 0 as
-//! mbufs fill whole cache lines, the generation in which it did (see `manager/audit.rs`). Only that worker changes a word that is
-//! not 0, and only the worker that holds the mbuf changes one that is: so every word has one writer at any time, and relaxed
-//! loads and stores are enough.
+//! Every buffer has an mbuf, whose header only the engine maps. While a packet is with an NF, [`crate::inflight`] has its mbuf.
 
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dpdk::{
-    BufferIndex, BufferLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, MbufPtr, NumaNode, PacketMemory,
-    Pool, PoolError, PoolOptions, RawMbuf,
+    BufferLayout, Eal, EalOptions, HEADROOM, HugePages, Mbuf, NumaNode, PacketMemory, Pool, PoolError,
+    PoolOptions,
 };
 use netvm_region::Region;
-use netvm_ring::Span;
 
-use crate::drop_reason::Violation;
-use crate::ids::{MemoryId, NfThreadId, PortId, WorkerId};
-
-/// The worker is above this bit of a word of the account: addresses of processes are below 2^47.
-const WORKER_SHIFT: u32 = 56;
-const GENERATIONS: u8 = 4;
-/// The bits of an mbuf's address that may be set.
-const ADDRESS: usize = (1 << WORKER_SHIFT) - MbufPtr::ALIGNMENT;
-const _: () =
-    assert!(netvm_region::MAX_WORKERS < u8::MAX as usize && GENERATIONS as usize <= MbufPtr::ALIGNMENT);
-
-/// A word of the account.
-type Entry = AtomicPtr<RawMbuf>;
-
-/// What the account says of a buffer that is out, besides its mbuf: worker and generation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark(usize);
-
-/// Gives buffers to an NF thread. By value, as what lies behind a reference would be loaded anew for each buffer: the compiler takes
-/// every store to shared memory for one that may have changed it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HandingOut<'a> {
-    buffers: BufferIndex,
-    owner_table: &'a [AtomicU8],
-    nf_thread: u8,
-}
-
-impl HandingOut<'_> {
-    /// Gives the buffer of a packet of this memory; returns its number. The caller forgets the mbuf now without freeing it, and sees to it
-    /// that it is noted ([`Memory::note_out`]) before anybody asks for it.
-    #[inline(always)]
-    pub(crate) fn buffer_of(self, mbuf: &Mbuf) -> u32 {
-        let buffer = self.buffers.of_packet(mbuf);
-        self.owner_table[buffer as usize].store(self.nf_thread, Ordering::Relaxed);
-        buffer
-    }
-}
-
-/// Takes buffers back that a worker handed out; by value as [`HandingOut`] is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TakingBack<'a> {
-    out: &'a [Entry],
-    worker: usize,
-}
-
-impl TakingBack<'_> {
-    /// Whether the account has a buffer, handed out by the worker.
-    #[inline(always)]
-    pub(crate) fn has(self, buffer: u32) -> bool {
-        self.out.get(buffer as usize).is_some_and(|entry| self.is_worker_s(entry.load(Ordering::Relaxed)))
-    }
-
-    #[inline(always)]
-    fn is_worker_s(self, entry: *mut RawMbuf) -> bool {
-        entry.addr() >> WORKER_SHIFT == self.worker
-    }
-
-    /// Takes a buffer back that an NF thread of the memory's group returns; the caller owns the mbuf from then.
-    #[inline(always)]
-    pub(crate) fn buffer(self, buffer: u32) -> Result<Mbuf, Violation> {
-        let place = self.out.get(buffer as usize).ok_or(Violation::BufferOutOfRange)?;
-        let entry = place.load(Ordering::Relaxed);
-        if !self.is_worker_s(entry) {
-            return Err(Violation::BufferNotOut);
-        }
-        place.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: a word with a worker has the address of an mbuf, which is not null.
-        let mbuf = unsafe { NonNull::new_unchecked(entry.map_addr(|address| address & ADDRESS)) };
-        // SAFETY: whoever handed the buffer out forgot its mbuf (`Memory::note_out`), the account gives it back only here, and only
-        // once: the word is 0 now.
-        Ok(unsafe { MbufPtr::new(mbuf).own() })
-    }
-}
+use crate::ids::{MemoryId, PortId};
+use crate::inflight::InFlightTable;
 
 /// Packet memory on the packet path.
 #[derive(Debug)]
@@ -104,9 +22,8 @@ pub struct Memory {
     /// The mbufs.
     pub pool: Arc<Pool>,
     region: Arc<Region>,
-    out: Box<[Entry]>,
-    /// The generation in which buffers are handed out now.
-    generation: AtomicU8,
+    /// Which buffers are out.
+    pub(crate) in_flight: Arc<InFlightTable>,
     /// For captures: time stamp of the packet in each buffer; and its original length, with the number of the port that it was
     /// read by, plus 1, in the upper half. A packet that came in by another port did not bring them, but found them there.
     stamps: Box<[[AtomicU64; 2]]>,
@@ -115,111 +32,15 @@ pub struct Memory {
 impl Memory {
     pub(crate) fn new(id: MemoryId, region: Arc<Region>, pool: Pool) -> Self {
         let buffers = region.geometry().buffers as usize;
-        let out = (0..buffers).map(|_| Entry::default()).collect();
+        let in_flight = InFlightTable::new(Arc::clone(&region), pool.buffer_index());
         let stamps = (0..buffers).map(|_| Default::default()).collect();
-        Self { id, pool: Arc::new(pool), region, out, generation: AtomicU8::new(0), stamps }
+        Self { id, pool: Arc::new(pool), region, in_flight, stamps }
     }
 
     /// The shared part.
     #[inline(always)]
     pub fn region(&self) -> &Arc<Region> {
         &self.region
-    }
-
-    /// What is needed to give buffers to an NF thread, for a burst.
-    #[inline(always)]
-    pub(crate) fn handing_out(&self, nf_thread: NfThreadId) -> HandingOut<'_> {
-        HandingOut {
-            buffers: self.pool.buffer_index(),
-            owner_table: self.region.owner_table(),
-            nf_thread: nf_thread.0,
-        }
-    }
-
-    /// What the account says of buffers that `worker` hands out now.
-    #[inline(always)]
-    pub(crate) fn mark_of(&self, worker: WorkerId) -> Mark {
-        Mark(of_worker(worker) << WORKER_SHIFT | usize::from(self.generation.load(Ordering::Relaxed)))
-    }
-
-    /// The account has packets that were handed out so, and gives each back once.
-    #[inline(always)]
-    pub(crate) fn note_out(&self, spans: &[Span], mbufs: &[MbufPtr], mark: Mark) {
-        for (span, mbuf) in spans.iter().zip(mbufs) {
-            let entry = mbuf.as_ptr().map_addr(|address| address | mark.0);
-            self.out[span.buffer() as usize].store(entry, Ordering::Relaxed);
-        }
-    }
-
-    /// What is needed to take buffers back that `worker` handed out, for a burst.
-    #[inline(always)]
-    pub(crate) fn taking_back(&self, worker: WorkerId) -> TakingBack<'_> {
-        TakingBack { out: &self.out, worker: of_worker(worker) }
-    }
-
-    /// Begins the next generation; returns it.
-    pub(crate) fn next_generation(&self) -> u8 {
-        let next = (self.generation.load(Ordering::Relaxed) + 1) % GENERATIONS;
-        self.generation.store(next, Ordering::Relaxed);
-        next
-    }
-
-    /// [`TakingBack::buffer`] of one.
-    fn take_back(&self, buffer: u32, worker: WorkerId) -> Result<Mbuf, Violation> {
-        self.taking_back(worker).buffer(buffer)
-    }
-
-    /// Takes back the buffers of `range` that `worker` handed out and whose owner table entry is one of `nf_threads` (a bit
-    /// each), and frees them; returns how many.
-    pub(crate) fn sweep(&self, range: core::ops::Range<u32>, worker: WorkerId, nf_threads: u64) -> u64 {
-        let gone = |owner: u8| nf_threads.checked_shr(owner.into()).is_some_and(|bits| bits & 1 == 1);
-        let mut count = 0;
-        for buffer in range {
-            if self.region.owner(buffer).is_some_and(gone) && self.take_back(buffer, worker).is_ok() {
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// Takes back the buffers of `range` that `worker` handed out in another generation than `current`, whoever the owner table
-    /// says has them, and frees them; returns how many.
-    pub(crate) fn sweep_older(&self, range: core::ops::Range<u32>, worker: WorkerId, current: u8) -> u64 {
-        let is_older = |buffer: u32| {
-            let entry = self.entry(buffer);
-            entry != 0 && entry % MbufPtr::ALIGNMENT != usize::from(current)
-        };
-        range.filter(|buffer| is_older(*buffer) && self.take_back(*buffer, worker).is_ok()).count() as u64
-    }
-
-    /// Takes back one buffer if its owner table entry is `nf_thread`: for what a dead producer wrote and did not publish.
-    pub(crate) fn sweep_one(&self, buffer: u32, worker: WorkerId, nf_thread: NfThreadId) -> bool {
-        if self.region.owner(buffer) != Some(nf_thread.0) {
-            return false;
-        }
-        self.take_back(buffer, worker).is_ok()
-    }
-
-    /// How many buffers are out.
-    #[must_use]
-    pub fn buffers_out(&self) -> u32 {
-        self.buffers().filter(|buffer| self.entry(*buffer) != 0).count() as u32
-    }
-
-    /// How many buffers are out and, by the owner table, with `nf_thread`.
-    #[must_use]
-    pub fn buffers_with(&self, nf_thread: NfThreadId) -> u32 {
-        let with = |buffer: &u32| self.entry(*buffer) != 0 && self.region.owner(*buffer) == Some(nf_thread.0);
-        self.buffers().filter(with).count() as u32
-    }
-
-    fn buffers(&self) -> core::ops::Range<u32> {
-        0..self.out.len() as u32
-    }
-
-    /// The word of the account for a buffer; 0 for a number that is no buffer's.
-    fn entry(&self, buffer: u32) -> usize {
-        self.out.get(buffer as usize).map_or(0, |entry| entry.load(Ordering::Relaxed).addr())
     }
 
     /// Notes a packet's time stamp (nanoseconds since 1970) and original length; they hold for a packet of its port.
@@ -246,11 +67,6 @@ impl Memory {
             }
         }
     }
-}
-
-/// The worker's part of a word of the account.
-const fn of_worker(worker: WorkerId) -> usize {
-    worker.0 as usize + 1
 }
 
 /// The port's part of a stamp.

@@ -38,4 +38,4 @@ pub use table::{
 };
 
 /// Version of the layout of all shared memory; an NF built for another one is refused when it attaches.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;

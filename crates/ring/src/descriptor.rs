@@ -2,8 +2,12 @@
 //!
 //! ```text
 //!  low word   0..31  buffer      31  lap (the ring's own)     32..48  offset      48..64  length
-//!  high word  0..16  chain     16..24  hop   24..32  action 32..48  argument    48..56  worker   56..64  hash
+//!  high word  0..16  chain     16..24  hop   24..31  action    31  control    32..48  argument    48..56  worker   56..64  hash
 //! ```
+//!
+//! With the control bit a descriptor carries no packet but a [`Message`], whose number replaces the action; its low word means nothing.
+//! The bit lies beside the action because runs of packets are told apart by that byte: no run mixes packets and messages, and a
+//! reader checks the bit once for each run.
 
 /// What is to become of a packet: the verdict of an NF, in the descriptor that it hands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,8 +26,6 @@ pub enum Action {
     /// As [`Action::Next`], and what follows of its flow passes this NF by, until the flow has been idle for as many seconds as
     /// the argument says.
     SkipFlow = 5,
-    /// No packet, but a word: what its writer has said of whole flows holds no more. See [`Descriptor::withdrawal`].
-    Withdraw = 6,
 }
 
 impl Action {
@@ -38,10 +40,17 @@ impl Action {
             3 => Some(Self::Role),
             4 => Some(Self::DropFlow),
             5 => Some(Self::SkipFlow),
-            6 => Some(Self::Withdraw),
             _ => None,
         }
     }
+}
+
+/// A control message from an NF thread to a worker, in a descriptor without a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Message {
+    /// The worker forgets every per-flow verdict of the sending thread ([`Action::DropFlow`], [`Action::SkipFlow`]).
+    WithdrawVerdicts = 0,
 }
 
 /// Where a packet's bytes are: in which buffer, from where, how many. The low word of its [`Descriptor`].
@@ -97,6 +106,8 @@ pub struct Descriptor {
 
 /// Bit of the low word that belongs to the ring.
 pub(crate) const LAP: u64 = 1 << 31;
+/// Bit of the high word: no packet, but a message.
+const CONTROL: u64 = 1 << 31;
 const BUFFER: u64 = LAP - 1;
 
 impl Descriptor {
@@ -141,11 +152,36 @@ impl Descriptor {
         }
     }
 
-    /// The word that takes back what its writer told `worker` of whole flows. Its buffer is one that no region has.
+    /// A message to `worker`.
+    #[inline]
+    #[must_use]
+    pub const fn control(message: Message, worker: u8) -> Self {
+        let high = CONTROL | (message as u64) << 24 | (worker as u64) << 48;
+        Self { low: 0, high }
+    }
+
+    /// [`Message::WithdrawVerdicts`] to `worker`.
     #[inline]
     #[must_use]
     pub const fn withdrawal(worker: u8) -> Self {
-        Self::new(Self::MAX_BUFFER, 0, 0).on_path(0, 0, 0, worker).with_action(Action::Withdraw, 0)
+        Self::control(Message::WithdrawVerdicts, worker)
+    }
+
+    /// Whether this is a message and carries no packet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_control(self) -> bool {
+        self.high & CONTROL != 0
+    }
+
+    /// The message, or `None` for a packet and for a message that does not exist.
+    #[inline]
+    #[must_use]
+    pub const fn message(self) -> Option<Message> {
+        match (self.is_control(), self.action() & 0x7f) {
+            (true, 0) => Some(Message::WithdrawVerdicts),
+            _ => None,
+        }
     }
 
     /// Number of the buffer that holds the packet.
@@ -183,7 +219,7 @@ impl Descriptor {
         (self.high >> 16) as u8
     }
 
-    /// The action's number: see [`Action::from_raw`].
+    /// The action's number: see [`Action::from_raw`]. Above 127 in a message, which no action is.
     #[inline]
     #[must_use]
     pub const fn action(self) -> u8 {
@@ -348,15 +384,20 @@ mod tests {
         fn an_action_number_is_an_action_or_none(raw: u8) {
             match Action::from_raw(raw) {
                 Some(action) => prop_assert_eq!(action as u8, raw),
-                None => prop_assert!(raw > Action::Withdraw as u8),
+                None => prop_assert!(raw > Action::SkipFlow as u8),
             }
         }
 
         #[test]
-        fn a_withdrawal_names_no_packet(worker: u8) {
-            let word = Descriptor::withdrawal(worker);
-            prop_assert_eq!(Action::from_raw(word.action()), Some(Action::Withdraw));
-            prop_assert_eq!((word.buffer(), word.worker()), (Descriptor::MAX_BUFFER, worker));
+        fn a_message_is_no_packet(worker: u8, packet: u64, raw: u8) {
+            let message = Descriptor::withdrawal(worker);
+            prop_assert_eq!((message.message(), message.worker()), (Some(Message::WithdrawVerdicts), worker));
+            prop_assert_eq!((message.is_control(), Action::from_raw(message.action())), (true, None));
+            prop_assert!(!message.with_action(Action::Next, 0).is_control());
+            let hostile = Descriptor::from_words([packet, 0]).with_raw_action(raw);
+            prop_assert_eq!(hostile.is_control(), raw > 127);
+            prop_assert_eq!(hostile.message().is_some(), raw == 128);
+            prop_assert!(!(hostile.is_control() && Action::from_raw(raw).is_some()));
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::ring::{Consumer, Producer};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Version of the layout that this crate reads and writes; both ends of a ring must agree on it.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 512;

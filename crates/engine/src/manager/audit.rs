@@ -4,7 +4,7 @@
 //! die. Its buffers would then be missing for as long as that other one lives. After every departure the group is
 //! therefore audited, while its traffic goes on:
 //!
-//! 1. A new generation begins: buffers handed out from here on are told from those handed out before (in the account, which
+//! 1. A new generation begins: buffers handed out from here on are told from those handed out before (in the in-flight table, which
 //!    no NF can write).
 //! 2. Rounds, one more than the longest chain has hops. In each, every ring of the group is read past the place that its
 //!    producer had reached, and then every NF thread comes by the beginning of its loop, where it holds no packet (it
@@ -14,13 +14,15 @@
 //! Indexes and confirmations are claims, as everything that NFs write. One that lies about them can make a packet of its
 //! own trust group be taken from under another NF of that group, as it can by writing to the packet; nobody else's.
 
+use std::sync::Arc;
+
 use netvm_ring::RingMemory;
 
 use super::instance::InstanceState;
 use super::{Engine, Notice};
 use crate::ids::GroupId;
+use crate::inflight::sweep::{SweepRequest, Swept, What};
 use crate::worker::Command;
-use crate::worker::sweep::{SweepOrder, Swept, What};
 
 /// How far an audit is.
 enum Phase {
@@ -54,7 +56,7 @@ impl Engine {
             return;
         }
         let Some(state) = self.groups.get(&group) else { return };
-        let generations = state.memories.iter().map(|memory| memory.next_generation()).collect();
+        let generations = state.memories.iter().map(|memory| memory.in_flight.next_generation()).collect();
         let (phase, tickets) = (Phase::Turning, self.order_barriers());
         self.audits.push(Audit { group, phase, generations, tickets, buffers: 0, again: false });
     }
@@ -184,9 +186,9 @@ impl Engine {
             let region = usize::from(*region);
             let what = What::Older { current: generations[region] };
             tickets.push(self.next_ticket);
-            worker.order(Command::Sweep(SweepOrder {
+            worker.order(Command::Sweep(SweepRequest {
                 ticket: self.next_ticket,
-                memory: state.memories[region].id,
+                table: Arc::clone(&state.memories[region].in_flight),
                 what,
             }));
             self.next_ticket += 1;

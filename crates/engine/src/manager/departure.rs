@@ -12,6 +12,7 @@
 //!                                       numbers and rings are free
 //! ```
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::NfStart;
@@ -19,8 +20,8 @@ use netvm_config::model::NfStart;
 use super::instance::{Instance, InstanceState};
 use super::{Engine, Notice};
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId};
+use crate::inflight::sweep::{SweepRequest, Swept, What};
 use crate::worker::Command;
-use crate::worker::sweep::{SweepOrder, Swept, What};
 
 /// How long an NF that leaves has for sending on what it holds.
 const GRACE: Duration = Duration::from_secs(2);
@@ -157,9 +158,9 @@ impl Engine {
         for (worker, region) in self.workers.iter_mut().zip(&self.worker_regions) {
             let ticket = self.next_ticket;
             self.next_ticket += 1;
-            let memory = group.memories[usize::from(*region)].id;
+            let table = Arc::clone(&group.memories[usize::from(*region)].in_flight);
             let what = What::Gone { nf_threads, stranded: stranded.to_vec() };
-            worker.order(Command::Sweep(SweepOrder { ticket, memory, what }));
+            worker.order(Command::Sweep(SweepRequest { ticket, table, what }));
             tickets.push(ticket);
         }
         tickets
@@ -250,8 +251,8 @@ impl Engine {
         }
     }
 
-    /// Whether an NF to which nobody hands packets any more has none. The account tells once workers have noted in it what they handed
-    /// out before all others knew.
+    /// Whether an NF to which nobody hands packets any more has none. The in-flight table tells once workers have spilled to it what they
+    /// handed out before all others knew.
     fn holds_nothing(&mut self, id: InstanceId) -> bool {
         let Some(instance) = self.instances.get(&id) else { return true };
         let Some(group) = self.groups.get(&instance.group) else { return true };
@@ -266,8 +267,9 @@ impl Engine {
             }
             return false;
         };
-        let holds =
-            |nf_thread: &NfThreadId| group.memories.iter().any(|memory| memory.buffers_with(*nf_thread) > 0);
+        let holds = |nf_thread: &NfThreadId| {
+            group.memories.iter().any(|memory| memory.in_flight.buffers_with(*nf_thread) > 0)
+        };
         unanswered.is_empty() && !instance.nf_threads.iter().any(holds)
     }
 

@@ -12,8 +12,8 @@ use netvm_region::{
 use super::group::GroupState;
 use super::view::LinkSums;
 use super::{AdmitError, Engine};
-use crate::expected::Expected;
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId};
+use crate::inflight::ThreadInFlight;
 use crate::link::{Link, MAX_LINKS};
 use crate::worker::Command;
 
@@ -243,7 +243,9 @@ impl Engine {
             for (worker, link) in self.workers.iter_mut().zip(links) {
                 let who = (role, thread, *nf_thread);
                 let made = make_link(group, &control, who, worker.id, *link, &self.worker_regions);
-                worker.order(Command::AddLink(Box::new(made.silent(silent)), Expected::new()));
+                let memory = &group.memories[usize::from(self.worker_regions[worker.id.index()])];
+                let in_flight = ThreadInFlight::new(*link, *nf_thread, Arc::clone(&memory.in_flight));
+                worker.order(Command::AddLink(Box::new(made.silent(silent)), in_flight));
             }
         }
         self.rebuild_in_order();
@@ -276,5 +278,5 @@ fn make_link(
         (control.ring_to_nf(thread, number).producer(), control.ring_from_nf(thread, number).consumer())
     };
     let wake = Arc::clone(&group.wakes[nf_thread.index()]);
-    Link::new(id, group.id(), role, nf_thread, memory.id, to_nf, from_nf, wake, Arc::clone(control))
+    Link::new(id, group.id(), role, memory.id, to_nf, from_nf, wake, Arc::clone(control))
 }

@@ -337,7 +337,7 @@ impl Engine {
         for n in 0..self.workers.len() {
             while let Some(event) = self.workers[n].event() {
                 match event {
-                    Event::Swept(done) => self.swept(done),
+                    Event::Swept(done, _) => self.swept(done),
                     Event::PortRetired(port, queue) => {
                         drop(queue);
                         self.port_retired(port, WorkerId(n as u8));
@@ -456,7 +456,10 @@ impl Engine {
         let mut kept = Vec::new();
         for group in core::mem::take(&mut self.retiring) {
             let in_use = busy.contains(&group.id())
-                || group.memories.iter().any(|memory| memory.buffers_out() > 0 || ports.contains(&memory.id));
+                || group
+                    .memories
+                    .iter()
+                    .any(|memory| memory.in_flight.buffers_out() > 0 || ports.contains(&memory.id));
             if in_use {
                 kept.push(group);
                 continue;

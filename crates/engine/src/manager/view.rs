@@ -275,7 +275,7 @@ impl Engine {
             let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
             let memories = self.groups.get(&instance.group).map(|group| group.memories.as_slice());
             let with = |(region, memory): (usize, &Arc<Memory>)| {
-                self.expected_back(region, links) + memory.buffers_with(*nf_thread)
+                self.in_order_of(region, links) + memory.in_flight.buffers_with(*nf_thread)
             };
             threads.push(ThreadView {
                 nf_thread: *nf_thread,
@@ -315,7 +315,7 @@ impl Engine {
                 huge_pages: memory.region().mapping().pages() == PageKind::Huge,
                 buffers: memory.region().geometry().buffers,
                 buffer_size: memory.region().geometry().stride,
-                out: self.expected_by(id, region) + memory.buffers_out(),
+                out: self.in_order_of_group(id, region) + memory.in_flight.buffers_out(),
                 free: memory.pool.available(),
             };
             list.iter().zip(&self.plan.nodes).enumerate().map(view).collect()
@@ -330,18 +330,18 @@ impl Engine {
         groups.chain(own).collect()
     }
 
-    /// Packets of a region that are out with a group, and that its memory's account does not have yet.
-    fn expected_by(&self, group: Option<GroupId>, region: usize) -> u32 {
+    /// Packets of a region that are out with a group, in in-order queues.
+    fn in_order_of_group(&self, group: Option<GroupId>, region: usize) -> u32 {
         let gone = self.departures.iter().map(Departure::instance);
         let of = self.instances.values().chain(gone).filter(|instance| Some(instance.group) == group);
-        of.flat_map(|instance| &instance.links).map(|links| self.expected_back(region, links)).sum()
+        of.flat_map(|instance| &instance.links).map(|links| self.in_order_of(region, links)).sum()
     }
 
     /// The same of one NF thread, which was handed them.
-    fn expected_back(&self, region: usize, links: &[LinkId]) -> u32 {
+    fn in_order_of(&self, region: usize, links: &[LinkId]) -> u32 {
         let workers = self.workers.iter().zip(&self.worker_regions).zip(links);
         let of = workers.filter(|((_, of), _)| usize::from(**of) == region);
-        of.map(|((worker, _), link)| worker.counters.links[link.index()].expected.get_first() as u32).sum()
+        of.map(|((worker, _), link)| worker.counters.links[link.index()].in_order.get_first() as u32).sum()
     }
 
     /// Cycles of each stage, over all workers.

@@ -22,19 +22,18 @@ mod tx;
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::ids::{PortId, WorkerId};
+use crate::inflight::sweep::Sweeps;
 use crate::snapshot::Snapshot;
 pub(crate) use classify::lookup::Flows;
 use classify::lookup::Found;
 pub(crate) use commands::{Command, Event};
 use control::commands;
 use control::flow_page;
-pub(crate) use control::sweep;
 pub use flow_page::FlowCounts;
 pub(crate) use flow_page::FlowPage;
 pub(crate) use forward::route::{Class, Head, V4, V6, flow_hash};
 use idle::backoff::Rest;
 use state::{Awaited, Path};
-use sweep::Sweeps;
 pub(crate) use tx::handoff;
 use tx::handoff::Handoff;
 
@@ -258,8 +257,8 @@ impl Worker {
 
     #[cold]
     fn sweep(&mut self) {
-        if let Some(done) = self.sweeps.step(&mut self.path) {
-            self.tell(Event::Swept(done));
+        if let Some((done, request)) = self.sweeps.step(&mut self.path.in_flight) {
+            self.tell(Event::Swept(done, request));
         }
     }
 }

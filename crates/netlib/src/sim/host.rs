@@ -110,7 +110,6 @@ impl Host {
             Action::Next => Verdict::Next,
             Action::DropFlow => Verdict::DropFlow(Idle(descriptor.argument())),
             Action::SkipFlow => Verdict::SkipFlow(Idle(descriptor.argument())),
-            Action::Withdraw => return None,
         };
         let (buffer, offset, length) = (descriptor.buffer(), descriptor.offset(), descriptor.length());
         if !self.region.geometry().contains(buffer, offset, length) {

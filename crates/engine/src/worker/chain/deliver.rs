@@ -1,23 +1,21 @@
 //! Into a hop: choose a replica, hand the buffers out, write descriptors.
 //!
-//! Predicted cost, in bursts of 64 to one replica: 8 bytes of descriptor that cross (the others are compared with what is there), 16
-//! bytes of what is expected back, a byte of the owner table, one load of the mbuf's first line: about 9 cycles a packet, in some 35
-//! instructions. Measured: 8 to 10 at 2.6 GHz where a line takes 120 cycles to the other core, 12 to 14 where it takes 430.
+//! Cost: 8 bytes of descriptor per packet cross to the NF's core (the other 8 are mostly there already), and what
+//! [`crate::inflight`] says of handing out.
 //!
 //! Every function here takes over the packets of the batch that it is given, and leaves it empty.
 
 use core::sync::atomic::Ordering;
 
 use dpdk::{Accepts, Batch, Mbuf};
-use netvm_ring::{Descriptor, Span};
+use netvm_ring::Descriptor;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
-use crate::memory::HandingOut;
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 use crate::worker::classify::lookup::key_of;
 use crate::worker::rx::dispatch::Origin;
-use crate::worker::state::{BURST, Path};
+use crate::worker::state::Path;
 use crate::worker::tx::offload::all_plain;
 
 /// Which chain packets are in, and how it wants them.
@@ -237,7 +235,7 @@ impl Path {
             }
         }
         match (links, choice) {
-            ([only], _) => self.push_or_drop(*only, place, home, batch),
+            ([only], _) => self.push_or_drop(*only, place, batch),
             (several, Choice::LeastOccupied) => {
                 let mut best = (u32::MAX, several[0]);
                 for link in several {
@@ -247,27 +245,21 @@ impl Path {
                         best = (load, *link);
                     }
                 }
-                self.push_or_drop(best.1, place, home, batch)
+                self.push_or_drop(best.1, place, batch)
             }
-            (several, Choice::Sticky(sticky)) => self.deliver_sticky(sticky, several, place, home, batch),
+            (several, Choice::Sticky(sticky)) => self.deliver_sticky(sticky, several, place, batch),
             (several, Choice::FlowHash) => {
                 let mut delivered = 0;
                 let choose = |mbuf: &Mbuf| several[usize::from(hash_of(mbuf)) % several.len()];
-                runs(batch, choose, |link, run| delivered += self.push_or_drop(link, place, home, run));
+                runs(batch, choose, |link, run| delivered += self.push_or_drop(link, place, run));
                 delivered
             }
         }
     }
 
     #[inline]
-    pub(crate) fn push_or_drop(
-        &mut self,
-        link: LinkId,
-        place: Place,
-        memory: MemoryId,
-        batch: &mut Batch,
-    ) -> usize {
-        let delivered = self.push(link, place, memory, batch);
+    pub(crate) fn push_or_drop(&mut self, link: LinkId, place: Place, batch: &mut Batch) -> usize {
+        let delivered = self.push(link, place, batch);
         if !batch.is_empty() {
             self.drop_in_chain(place.way.chain, place.way.full, batch);
         }
@@ -276,16 +268,10 @@ impl Path {
 
     /// Hands packets from the front of the batch to one NF thread, as many as its ring has room for.
     #[inline]
-    fn push(&mut self, link: LinkId, place: Place, memory: MemoryId, batch: &mut Batch) -> usize {
+    fn push(&mut self, link: LinkId, place: Place, batch: &mut Batch) -> usize {
         let worker = self.id;
-        let Self { links, memories, spans, expected, counters, .. } = self;
-        let (Some(link), Some(memory), Some(expected)) = (
-            links[link.index()].as_deref_mut(),
-            memories[memory.index()].as_deref(),
-            expected[link.index()].as_deref_mut(),
-        ) else {
-            return 0;
-        };
+        let Self { links, in_flight, counters, .. } = self;
+        let Some(link) = links[link.index()].as_deref_mut() else { return 0 };
         let wanted = batch.len() as u32;
         let count = link.to_nf.room(wanted).min(wanted);
         if count == 0 {
@@ -293,45 +279,31 @@ impl Path {
         }
         link.to_nf.prefetch_index();
         link.to_nf.prefetch(0, count);
-        let packets = &batch.as_slice()[..count as usize];
-        hand_out(memory.handing_out(link.nf_thread), packets, spans);
-        let spans = &spans[..packets.len()];
         let Place { way: Way { chain, hashed, port, .. }, hop } = place;
         let from = |port: u16| Descriptor::default().on_path(chain.0, hop, port, worker.0);
-        if !hashed && let Some(port) = port.or_else(|| port_of_all(packets)) {
-            let like = from(port.0);
-            link.to_nf.write_each(0, spans, |span| like.with_packet(*span));
-        } else {
-            for ((n, mbuf), span) in (0..).zip(packets).zip(spans) {
-                let descriptor = from(mbuf.port().0).with_packet(*span);
-                link.to_nf.write(n, if hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor });
+        let is_out = in_flight.hand_out(link.id, count as usize, batch, |packets, spans| {
+            if !hashed && let Some(port) = port.or_else(|| port_of_all(packets)) {
+                let like = from(port.0);
+                link.to_nf.write_each(0, spans, |span| like.with_packet(*span));
+            } else {
+                for ((n, mbuf), span) in (0..).zip(packets).zip(spans) {
+                    let descriptor = from(mbuf.port().0).with_packet(*span);
+                    let hashed = if hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor };
+                    link.to_nf.write(n, hashed);
+                }
             }
+        });
+        if !is_out {
+            return 0;
         }
-        let (mbufs, mark) = (&batch.raw()[..spans.len()], memory.mark_of(worker));
-        if expected.takes(spans.len(), mark) {
-            expected.add(spans, mbufs, mark);
-        } else {
-            memory.note_out(spans, mbufs, mark);
-        }
-        // SAFETY: these packets are expected, or the memory's account has them; either gives each back once.
-        unsafe { batch.forget_front(count as usize) };
         link.to_nf.publish(count);
         // The next burst is probably as long; its slots cross while others are being served.
         link.to_nf.prefetch(0, count);
         link.note_published();
         if let Some(counters) = counters.links.get(link.id.index()) {
             counters.delivered.add(count.into());
-            counters.expected.set(expected.len() as u64);
         }
         count as usize
-    }
-}
-
-/// Gives the buffers of packets to an NF thread and notes where the packets are. By itself, so that what it needs stays in registers.
-#[inline(never)]
-fn hand_out(handing_out: HandingOut<'_>, packets: &[Mbuf], spans: &mut [Span; BURST]) {
-    for (mbuf, span) in packets.iter().zip(spans) {
-        *span = Span::new(handing_out.buffer_of(mbuf), mbuf.data_off(), mbuf.data_len());
     }
 }
 

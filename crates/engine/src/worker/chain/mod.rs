@@ -3,5 +3,4 @@
 pub(crate) mod collect;
 pub(crate) mod deliver;
 pub(crate) mod flow_verdicts;
-pub(crate) mod in_flight;
 pub(crate) mod sticky;

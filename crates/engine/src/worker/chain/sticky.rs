@@ -7,7 +7,7 @@ use dpdk::Batch;
 use netvm_config::model::MAX_REPLICAS;
 use netvm_region::Sticky;
 
-use crate::ids::{LinkId, MemoryId};
+use crate::ids::LinkId;
 use crate::worker::chain::deliver::Place;
 use crate::worker::classify::lookup::{MOST, key_of};
 use crate::worker::state::Path;
@@ -20,7 +20,6 @@ impl Path {
         sticky: &Sticky,
         links: &[LinkId],
         place: Place,
-        memory: MemoryId,
         batch: &mut Batch,
     ) -> usize {
         let links = &links[..links.len().min(MAX_REPLICAS)];
@@ -47,7 +46,7 @@ impl Path {
         let mut delivered = 0;
         for (link, share) in links.iter().zip(&mut shares) {
             if !share.is_empty() {
-                delivered += self.push_or_drop(*link, place, memory, share);
+                delivered += self.push_or_drop(*link, place, share);
             }
         }
         delivered

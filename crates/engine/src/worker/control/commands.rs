@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use netvm_notify::RateLimit;
 
-use crate::expected::Expected;
 use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
+use crate::inflight::ThreadInFlight;
+use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::port::PortQueue;
 use crate::snapshot::{Snapshot, put};
 use crate::worker::Worker;
 use crate::worker::control::flow_page::FlowPage;
-use crate::worker::control::sweep::{SweepOrder, Swept};
 
 /// An order.
 pub(crate) enum Command {
@@ -32,11 +32,11 @@ pub(crate) enum Command {
     /// This worker sends for that port.
     SetOwner(PortId, Option<WorkerId>),
     /// Exchange packets with this NF thread.
-    AddLink(Box<Link>, Box<Expected>),
+    AddLink(Box<Link>, Box<ThreadInFlight>),
     /// Take what it has returned, and give the link back.
     RemoveLink(LinkId),
     /// Take back the buffers of NFs that are gone.
-    Sweep(SweepOrder),
+    Sweep(SweepRequest),
     /// Write a part of the flows to the page.
     ReadFlows(Box<FlowPage>),
     /// Say when everything before this has been done.
@@ -50,7 +50,7 @@ pub(crate) enum Command {
 pub(crate) enum Retired {
     Snapshot(Arc<Snapshot>),
     Memory(Arc<Memory>),
-    Link(Box<Link>, Option<Box<Expected>>),
+    Link(Box<Link>, Option<Box<ThreadInFlight>>),
 }
 
 /// What happened.
@@ -59,8 +59,8 @@ pub(crate) enum Event {
     PortRetired(PortId, Option<Box<PortQueue>>),
     /// Something else that this worker no longer uses, to be freed.
     Retired(#[expect(dead_code, reason = "carried to be freed by the manager")] Retired),
-    /// A sweep is done.
-    Swept(Swept),
+    /// A sweep is done; the request is to be freed by the manager.
+    Swept(Swept, #[expect(dead_code, reason = "carried to be freed by the manager")] SweepRequest),
     /// A page of flows was written.
     Flows(Box<FlowPage>),
     /// A barrier was passed.
@@ -68,10 +68,10 @@ pub(crate) enum Event {
 }
 
 impl Worker {
-    /// Carries out what is waiting. Whoever reads the account after the answer finds in it all that was handed out before.
+    /// Carries out what is waiting. After the answer, the in-flight table has all packets that were handed out before.
     #[cold]
     pub(crate) fn obey(&mut self) {
-        self.path.note_expected();
+        self.path.in_flight.spill();
         while let Ok(command) = self.inbox.pop() {
             self.carry_out(command);
         }
@@ -120,16 +120,16 @@ impl Worker {
                 }
                 owners[port.index()] = owner;
             }
-            Command::AddLink(link, expected) => path.add_link(link, expected),
+            Command::AddLink(link, in_flight) => path.add_link(link, in_flight),
             Command::RemoveLink(id) => {
                 path.drain(&self.snapshot, id);
                 path.note_faults(id);
                 path.flows.words.withdraw(id);
-                if let Some((link, expected)) = path.remove_link(id) {
-                    self.tell(Event::Retired(Retired::Link(link, expected)));
+                if let Some((link, in_flight)) = path.remove_link(id) {
+                    self.tell(Event::Retired(Retired::Link(link, in_flight)));
                 }
             }
-            Command::Sweep(order) => self.sweeps.add(order),
+            Command::Sweep(request) => self.sweeps.add(request),
             Command::ReadFlows(mut page) => {
                 page.fill(path, self.snapshot.policy.generation);
                 self.tell(Event::Flows(page));

@@ -2,4 +2,3 @@
 
 pub(crate) mod commands;
 pub(crate) mod flow_page;
-pub(crate) mod sweep;

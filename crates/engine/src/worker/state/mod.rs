@@ -7,13 +7,12 @@ use std::sync::Arc;
 use dpdk::Batch;
 use netvm_notify::{RateLimit, Signaller};
 use netvm_region::{MAX_PORTS, clock};
-use netvm_ring::Span;
 use netvm_switch::{Policer, TICKS_PER_SECOND};
 
 use crate::counters::WorkerCounters;
 use crate::drop_reason::DropReason;
-use crate::expected::Expected;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId, WorkerId};
+use crate::inflight::{InFlight, ThreadInFlight};
 use crate::link::{Link, MAX_LINKS};
 use crate::memory::Memory;
 use crate::port::PortQueue;
@@ -54,14 +53,12 @@ pub(crate) struct Path {
     pub(crate) rate_limits: Vec<Option<RateLimit>>,
     /// By [`LinkId`].
     pub(crate) links: Vec<Option<Box<Link>>>,
-    /// By [`LinkId`]: what is expected back.
-    pub(crate) expected: Vec<Option<Box<Expected>>>,
+    /// The packets that NFs have.
+    pub(crate) in_flight: InFlight,
     /// The links that there are.
     pub(crate) active: Vec<LinkId>,
     /// By [`PortId`]: the queues that this worker has of it.
     pub(crate) ports: Vec<Option<Box<PortQueue>>>,
-    /// Where the packets of a burst are.
-    pub(crate) spans: [Span; BURST],
     /// Ports with packets that are not sent yet, a bit each.
     pub(crate) unsent: [u64; MAX_PORTS / 64],
     /// The way to ports of which this worker has no queue.
@@ -92,6 +89,7 @@ impl Path {
         let hz = clock::cycles_in_micros(1_000_000);
         Self {
             id,
+            in_flight: InFlight::new(id, Arc::clone(&counters)),
             counters,
             signaller,
             awaited: Awaited::Nothing,
@@ -99,10 +97,8 @@ impl Path {
             home: Vec::new(),
             rate_limits: Vec::new(),
             links: (0..MAX_LINKS).map(|_| None).collect(),
-            expected: (0..MAX_LINKS).map(|_| None).collect(),
             active: Vec::with_capacity(MAX_LINKS),
             ports: (0..MAX_PORTS).map(|_| None).collect(),
-            spans: [Span::default(); BURST],
             unsent: [0; MAX_PORTS / 64],
             handoff,
             flows,
@@ -129,8 +125,7 @@ impl Path {
         let cycles = clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1);
         self.tick = (self.now / cycles) as u32;
         self.next_tick = (self.now / cycles + 1) * cycles;
-        self.note_expected();
-        self.trust_order();
+        self.in_flight.expect_order_again();
     }
 
     /// The memory with this number. The reference is counted, so that it can be held while the path is changed.
@@ -143,6 +138,19 @@ impl Path {
     #[inline(always)]
     pub(crate) fn home_of(&self, group: GroupId) -> Option<MemoryId> {
         *self.home.get(group.index())?
+    }
+
+    pub(crate) fn add_link(&mut self, link: Box<Link>, in_flight: Box<ThreadInFlight>) {
+        let id = link.id;
+        self.in_flight.add_thread(id, in_flight);
+        self.links[id.index()] = Some(link);
+        self.active.push(id);
+    }
+
+    pub(crate) fn remove_link(&mut self, id: LinkId) -> Option<(Box<Link>, Option<Box<ThreadInFlight>>)> {
+        self.active.retain(|active| *active != id);
+        let in_flight = self.in_flight.remove_thread(id);
+        Some((self.links[id.index()].take()?, in_flight))
     }
 
     /// Does something with every link.
