@@ -118,3 +118,17 @@ pub(crate) fn pool_over(eal: Eal, region: &Arc<Region>, id: MemoryId, node: u32)
 fn existing(node: u32) -> Option<NumaNode> {
     std::path::Path::new(&format!("/sys/devices/system/node/node{node}")).exists().then_some(NumaNode(node))
 }
+
+#[cfg(test)]
+impl Memory {
+    /// A memory in ordinary pages, for tests without root: `buffers` of 512 bytes, and `rings` of `ring_capacity` in its region.
+    pub(crate) fn for_tests(buffers: u32, rings: u16, ring_capacity: u32) -> Self {
+        let spec =
+            netvm_region::RegionSpec { buffers, stride: 512, headroom: HEADROOM, rings, ring_capacity };
+        let region = Region::create("test", spec, netvm_region::Pages::Normal, None).unwrap();
+        let eal = Eal::get().unwrap_or_else(|| Eal::init(&eal_options(false, false)).unwrap());
+        let (id, region) = (MemoryId(0), Arc::new(region));
+        let pool = pool_over(eal, &region, id, 0).unwrap();
+        Self::new(id, region, pool)
+    }
+}

@@ -61,6 +61,8 @@ mod queue;
 pub(crate) mod sweep;
 mod table;
 mod take_back;
+#[cfg(test)]
+mod tests;
 
 use crate::counters::WorkerCounters;
 use crate::ids::{LinkId, NfThreadId, WorkerId};

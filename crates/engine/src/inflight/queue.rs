@@ -15,7 +15,7 @@ use super::table::{InFlightTable, Mark};
 /// Packets that a queue holds: eight bursts.
 pub(super) const CAPACITY: usize = 512;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct InOrderQueue {
     spans: [Span; CAPACITY],
     mbufs: [MbufPtr; CAPACITY],

@@ -1,0 +1,482 @@
+//! The state machine against an obvious model: a map from each buffer that is out to the worker that handed it out.
+//!
+//! Two workers hand packets of one memory to two NF threads each. The NFs return them in any order, by each other's rings, twice, with
+//! other bounds, by the other worker, or made up. Every descriptor must come to what the model says, in order, and after each step
+//! queues, table and pool must hold exactly the model's packets.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dpdk::Batch;
+use netvm_ring::{Consumer, Descriptor, Message, Producer, Span};
+use proptest::prelude::*;
+
+use super::sweep::{SweepRequest, Sweeps, What};
+use super::*;
+use crate::drop_reason::Violation;
+use crate::memory::Memory;
+
+const BUFFERS: u32 = 600;
+const WORKERS: usize = 2;
+const THREADS: usize = 2;
+const RING: u32 = 1024;
+const OFFSET: u16 = 128;
+const LENGTH: u16 = 60;
+
+/// What an NF makes of the packets that it returns.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    InOrder,
+    Reversed,
+    /// Each seventh after all others.
+    Late,
+    /// Each third 4 bytes shorter and further on.
+    Trimmed,
+    /// Each third beyond its buffer.
+    Stretched,
+    /// Each third shorter than an Ethernet header.
+    Stunted,
+    Twice,
+    /// Each with another verdict than the one before.
+    Alternating,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    HandOut {
+        worker: usize,
+        thread: usize,
+        count: usize,
+    },
+    /// `by` returns what `of` was handed, or as much of it, to its own worker or to the other.
+    Return {
+        worker: usize,
+        of: usize,
+        by: usize,
+        count: usize,
+        manner: Manner,
+        to_other_worker: bool,
+    },
+    /// A descriptor out of thin air.
+    Forge {
+        worker: usize,
+        by: usize,
+        words: [u64; 2],
+        action: u8,
+    },
+    Withdraw {
+        worker: usize,
+        by: usize,
+    },
+    Spill,
+    Tick,
+    NextGeneration,
+    /// The NF thread is gone, by the owner table.
+    SweepGone {
+        worker: usize,
+        thread: usize,
+    },
+    SweepOlder {
+        worker: usize,
+    },
+}
+
+/// An NF thread as one worker sees it: the worker's end of the ring, the NF's, and what the NF holds.
+struct Thread {
+    from_nf: Consumer,
+    nf: Producer,
+    held: Vec<Descriptor>,
+}
+
+/// What is known of a packet that is out.
+struct Out {
+    worker: usize,
+    /// By the owner table.
+    nf_thread: NfThreadId,
+    generation: u8,
+}
+
+struct Bench {
+    memory: Memory,
+    workers: Vec<InFlight>,
+    threads: Vec<Thread>,
+    model: HashMap<u32, Out>,
+    generation: u8,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let memory = Memory::for_tests(BUFFERS, (WORKERS * THREADS) as u16, RING);
+        let mut workers: Vec<_> = (0..WORKERS as u8)
+            .map(|worker| InFlight::new(WorkerId(worker), Arc::new(WorkerCounters::new())))
+            .collect();
+        let mut threads = Vec::new();
+        for (worker, in_flight) in workers.iter_mut().enumerate() {
+            for thread in 0..THREADS {
+                let link = link(worker, thread);
+                let table = Arc::clone(&memory.in_flight);
+                in_flight.add_thread(link, ThreadInFlight::new(link, nf_thread(thread), table));
+                let ring = memory.region().ring(link.0).unwrap();
+                ring.initialise();
+                // SAFETY: the only ends of this ring.
+                let (nf, from_nf) = unsafe { (ring.producer(), ring.consumer()) };
+                threads.push(Thread { from_nf, nf, held: Vec::new() });
+            }
+        }
+        Self { memory, workers, threads, model: HashMap::new(), generation: 0 }
+    }
+
+    fn hand_out(&mut self, worker: usize, thread: usize, count: usize) {
+        let mut batch = Batch::new();
+        let count = self.memory.pool.alloc_frames_into(&mut batch, count, OFFSET, LENGTH);
+        if count == 0 {
+            return;
+        }
+        let to = link(worker, thread);
+        let held = &mut self.threads[to.index()].held;
+        let before = held.len();
+        let is_out = self.workers[worker].hand_out(to, count, &mut batch, |packets, spans| {
+            assert_eq!((packets.len(), spans.len()), (count, count));
+            held.extend(spans.iter().map(|span| Descriptor::of(*span).on_path(0, 0, 0, worker as u8)));
+        });
+        assert!(is_out && batch.is_empty());
+        for descriptor in &held[before..] {
+            let out = Out { worker, nf_thread: nf_thread(thread), generation: self.generation };
+            assert_eq!((descriptor.offset(), descriptor.length()), (OFFSET, LENGTH));
+            assert_eq!(self.memory.region().owner(descriptor.buffer()), Some(nf_thread(thread).0));
+            assert!(self.model.insert(descriptor.buffer(), out).is_none(), "handed out while it was out");
+        }
+    }
+
+    /// An NF thread returns descriptors to a worker, which takes all of them back: in order, each comes to what the model says.
+    fn take_back(&mut self, worker: usize, by: usize, descriptors: &[Descriptor]) {
+        let by = link(worker, by);
+        assert_eq!(
+            self.threads[by.index()].nf.push(descriptors),
+            descriptors.len(),
+            "the ring is large enough"
+        );
+        let mut left = descriptors;
+        self.threads[by.index()].from_nf.prefetch(RING);
+        let mut turn = Turn::new(by);
+        loop {
+            let mut run = Batch::new();
+            let from_nf = &mut self.threads[by.index()].from_nf;
+            let returned = self.workers[worker].take_back(&mut turn, from_nf, &mut run);
+            if returned == Returned::Nothing {
+                assert!(run.is_empty());
+                break;
+            }
+            let count = if let Returned::Packets(_) = returned { run.len() } else { 1 };
+            assert!(count > 0 && count <= left.len());
+            let (these, rest) = left.split_at(count);
+            left = rest;
+            if let Returned::Packets(first) = returned {
+                for (descriptor, mbuf) in these.iter().zip(run.as_slice()) {
+                    assert_eq!(self.expected(worker, *descriptor), Expected::Packet, "{descriptor:?}");
+                    assert!(first.verdict_bits().are_of(*descriptor));
+                    assert_eq!(self.memory.pool.buffer_of(mbuf), descriptor.buffer());
+                    assert_eq!(
+                        (mbuf.data_off(), mbuf.data_len(), mbuf.pkt_len()),
+                        (descriptor.offset(), descriptor.length(), u32::from(descriptor.length()))
+                    );
+                    self.model.remove(&descriptor.buffer());
+                }
+            } else {
+                assert_eq!(self.expected(worker, these[0]), Expected::Other(returned), "{:?}", these[0]);
+                if returned == Returned::BadBounds {
+                    self.model.remove(&these[0].buffer());
+                }
+            }
+        }
+        assert!(left.is_empty(), "{} descriptors were left in the ring", left.len());
+    }
+
+    fn expected(&self, worker: usize, descriptor: Descriptor) -> Expected {
+        if descriptor.is_control() {
+            return Expected::Other(match descriptor.message() {
+                Some(message) => Returned::Message(message),
+                None => Returned::Refused(Violation::UnknownMessage),
+            });
+        }
+        if descriptor.buffer() >= BUFFERS {
+            return Expected::Other(Returned::Refused(Violation::BufferOutOfRange));
+        }
+        if self.model.get(&descriptor.buffer()).is_none_or(|out| out.worker != worker) {
+            return Expected::Other(Returned::Refused(Violation::BufferNotOut));
+        }
+        let end = u32::from(descriptor.offset()) + u32::from(descriptor.length());
+        if end > self.memory.region().geometry().stride || descriptor.length() < 14 {
+            return Expected::Other(Returned::BadBounds);
+        }
+        Expected::Packet
+    }
+
+    fn sweep(&mut self, worker: usize, what: What, is_due: impl Fn(&Out) -> bool) {
+        let (mut sweeps, table) = (Sweeps::default(), Arc::clone(&self.memory.in_flight));
+        sweeps.add(SweepRequest { ticket: 7, table, what });
+        let (swept, _) = sweeps.step(&mut self.workers[worker]).expect("fewer buffers than a slice");
+        let before = self.model.len();
+        self.model.retain(|_, out| out.worker != worker || !is_due(out));
+        assert_eq!((swept.ticket, swept.buffers), (7, (before - self.model.len()) as u64));
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::HandOut { worker, thread, count } => self.hand_out(worker, thread, count),
+            Step::Return { worker, of, by, count, manner, to_other_worker } => {
+                let held = &mut self.threads[link(worker, of).index()].held;
+                let count = count.min(held.len());
+                let burst = changed(held.drain(..count).collect(), manner);
+                let to = if to_other_worker { (worker + 1) % WORKERS } else { worker };
+                self.take_back(to, by, &burst);
+            }
+            Step::Forge { worker, by, words, action } => {
+                let forged = Descriptor::from_words(words);
+                let near = forged.buffer() % (BUFFERS + 2);
+                let forged = Descriptor::new(near, forged.offset(), forged.length()).with_raw_action(action);
+                self.take_back(worker, by, &[forged]);
+            }
+            Step::Withdraw { worker, by } => {
+                let withdrawal = Descriptor::withdrawal(worker as u8);
+                assert_eq!(withdrawal.message(), Some(Message::WithdrawVerdicts));
+                self.take_back(worker, by, &[withdrawal]);
+            }
+            Step::Spill => self.workers.iter_mut().for_each(InFlight::spill),
+            Step::Tick => self.workers.iter_mut().for_each(InFlight::expect_order_again),
+            Step::NextGeneration => self.generation = self.memory.in_flight.next_generation(),
+            Step::SweepGone { worker, thread } => {
+                let gone = nf_thread(thread);
+                let what = What::Gone { nf_threads: 1 << gone.0, stranded: Vec::new() };
+                self.sweep(worker, what, |out| out.nf_thread == gone);
+            }
+            Step::SweepOlder { worker } => {
+                let current = self.generation;
+                self.sweep(worker, What::Older { current }, |out| out.generation != current);
+            }
+        }
+        self.check();
+    }
+
+    /// Queues and table hold the model's packets, each once, and the pool has all others.
+    fn check(&self) {
+        let mut found = HashMap::new();
+        for (worker, in_flight) in self.workers.iter().enumerate() {
+            for thread in in_flight.threads.iter().flatten() {
+                let mut queue = thread.queue.clone();
+                while queue.len() > 0 {
+                    let buffer = queue.front().0[0].buffer();
+                    assert!(found.insert(buffer, worker).is_none(), "buffer {buffer} is in two queues");
+                    queue.pop(1);
+                }
+            }
+            let view = self.memory.in_flight.of(WorkerId(worker as u8));
+            for buffer in (0..BUFFERS).filter(|buffer| view.has(*buffer)) {
+                assert!(
+                    found.insert(buffer, worker).is_none(),
+                    "buffer {buffer} is in a queue and in the table"
+                );
+            }
+        }
+        let model: HashMap<_, _> = self.model.iter().map(|(buffer, out)| (*buffer, out.worker)).collect();
+        assert_eq!(found, model);
+        assert_eq!(self.memory.pool.in_use() as usize, model.len());
+    }
+
+    /// All NFs are gone, so that the pool can be dropped whole.
+    fn empty(&mut self) {
+        for (worker, thread) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            self.step(Step::SweepGone { worker, thread });
+        }
+        assert!(self.model.is_empty());
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Expected {
+    Packet,
+    Other(Returned),
+}
+
+fn link(worker: usize, thread: usize) -> LinkId {
+    LinkId((worker * THREADS + thread) as u16)
+}
+
+/// 0 is the engine.
+fn nf_thread(thread: usize) -> NfThreadId {
+    NfThreadId(thread as u8 + 1)
+}
+
+fn changed(burst: Vec<Descriptor>, manner: Manner) -> Vec<Descriptor> {
+    let third = |change: fn(Descriptor) -> Descriptor| {
+        let each = burst.iter().zip(0..);
+        each.map(|(d, n)| if n % 3 == 1 { change(*d) } else { *d }).collect()
+    };
+    match manner {
+        Manner::InOrder => burst,
+        Manner::Reversed => burst.into_iter().rev().collect(),
+        Manner::Late => {
+            let (late, rest): (Vec<_>, Vec<_>) = burst.into_iter().partition(|d| d.buffer() % 7 == 0);
+            [rest, late].concat()
+        }
+        Manner::Trimmed => third(|d| d.with_span(d.offset() + 4, d.length() - 4)),
+        Manner::Stretched => third(|d| d.with_span(d.offset(), u16::MAX)),
+        Manner::Stunted => third(|d| d.with_span(d.offset(), 13)),
+        Manner::Twice => burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
+        Manner::Alternating => third(|d| d.with_action(netvm_ring::Action::Drop, 0)),
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let manner = prop_oneof![
+        5 => Just(Manner::InOrder),
+        1 => Just(Manner::Reversed),
+        1 => Just(Manner::Late),
+        1 => Just(Manner::Trimmed),
+        1 => Just(Manner::Stretched),
+        1 => Just(Manner::Stunted),
+        1 => Just(Manner::Twice),
+        1 => Just(Manner::Alternating),
+    ];
+    let (worker, thread) = (0..WORKERS, 0..THREADS);
+    let hand_out = (worker.clone(), thread.clone(), 1..=Batch::CAPACITY)
+        .prop_map(|(worker, thread, count)| Step::HandOut { worker, thread, count });
+    let give_back = (worker.clone(), thread.clone(), thread.clone(), 1..200usize, manner, 0..12u8).prop_map(
+        |(worker, of, by, count, manner, other)| {
+            let to_other_worker = other == 0;
+            Step::Return { worker, of, by, count, manner, to_other_worker }
+        },
+    );
+    let forge = (worker.clone(), thread.clone(), any::<[u64; 2]>(), any::<u8>())
+        .prop_map(|(worker, by, words, action)| Step::Forge { worker, by, words, action });
+    prop_oneof![
+        8 => hand_out,
+        10 => give_back,
+        2 => forge,
+        1 => (worker.clone(), thread.clone()).prop_map(|(worker, by)| Step::Withdraw { worker, by }),
+        1 => Just(Step::Spill),
+        2 => Just(Step::Tick),
+        1 => Just(Step::NextGeneration),
+        1 => (worker.clone(), thread).prop_map(|(worker, thread)| Step::SweepGone { worker, thread }),
+        1 => worker.prop_map(|worker| Step::SweepOlder { worker }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_packet_comes_back_once_whatever_nfs_return(steps in prop::collection::vec(step(), 1..60)) {
+        let mut bench = Bench::new();
+        bench.step(Step::Tick);
+        for step in steps {
+            bench.step(step);
+        }
+        bench.empty();
+    }
+}
+
+fn in_queue(bench: &Bench, worker: usize, thread: usize) -> usize {
+    bench.workers[worker].threads[link(worker, thread).index()].as_ref().unwrap().queue.len()
+}
+
+fn give_back(bench: &mut Bench, of: usize, by: usize, manner: Manner) {
+    bench.step(Step::Return { worker: 0, of, by, count: 64, manner, to_other_worker: false });
+}
+
+#[test]
+fn a_new_queue_is_closed_until_the_next_tick() {
+    let mut bench = Bench::new();
+    bench.hand_out(0, 0, 10);
+    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (0, 10));
+    bench.step(Step::Tick);
+    bench.hand_out(0, 0, 10);
+    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (10, 10));
+    assert_eq!(bench.memory.in_flight.buffers_with(nf_thread(0)), 10);
+    bench.step(Step::Spill);
+    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (0, 20));
+    bench.empty();
+}
+
+#[test]
+fn a_full_queue_leaves_packets_to_the_table() {
+    let mut bench = Bench::new();
+    bench.step(Step::Tick);
+    for _ in 0..9 {
+        bench.hand_out(0, 0, 64);
+    }
+    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (queue::CAPACITY, 64));
+    for _ in 0..9 {
+        give_back(&mut bench, 0, 0, Manner::InOrder);
+    }
+    assert!(bench.model.is_empty());
+}
+
+#[test]
+fn the_last_of_a_chain_returns_what_the_first_was_handed_in_order() {
+    let mut bench = Bench::new();
+    bench.step(Step::Tick);
+    for _ in 0..10 {
+        bench.hand_out(0, 0, 64);
+        give_back(&mut bench, 0, 1, Manner::InOrder);
+    }
+    let last = bench.workers[0].threads[link(0, 1).index()].as_ref().unwrap();
+    assert_eq!((last.source, last.changes, last.order_given_up), (link(0, 0), 1, false));
+    bench.workers[0].remove_thread(link(0, 0)).unwrap();
+    let last = bench.workers[0].threads[link(0, 1).index()].as_ref().unwrap();
+    assert_eq!(last.source, link(0, 1), "the source is gone");
+}
+
+#[test]
+fn order_is_given_up_for_a_tick() {
+    let mut bench = Bench::new();
+    bench.step(Step::Tick);
+    bench.hand_out(0, 0, 64);
+    bench.hand_out(0, 1, 64);
+    give_back(&mut bench, 0, 0, Manner::Reversed);
+    assert_eq!((in_queue(&bench, 0, 1), bench.memory.in_flight.buffers_out()), (0, 64), "all queues spill");
+    bench.hand_out(0, 1, 64);
+    assert_eq!(in_queue(&bench, 0, 1), 0, "all queues are closed");
+    bench.step(Step::Tick);
+    bench.hand_out(0, 1, 64);
+    assert_eq!(in_queue(&bench, 0, 1), 64);
+    bench.empty();
+}
+
+#[test]
+fn a_source_that_changes_often_is_given_up() {
+    let mut bench = Bench::new();
+    bench.step(Step::Tick);
+    for n in 0..=usize::from(MOST_CHANGES) + 1 {
+        bench.hand_out(0, n % 2, 1);
+        give_back(&mut bench, n % 2, 0, Manner::InOrder);
+    }
+    let thread = bench.workers[0].threads[link(0, 0).index()].as_ref().unwrap();
+    assert_eq!((thread.changes, thread.order_given_up), (MOST_CHANGES, true));
+}
+
+#[test]
+fn what_a_dead_producer_did_not_publish_is_swept_by_its_owner() {
+    let mut bench = Bench::new();
+    bench.step(Step::Tick);
+    bench.hand_out(0, 0, 3);
+    let buffers: Vec<_> = bench.threads[0].held.iter().map(|d| d.buffer()).collect();
+    // It wrote the first into the ring of thread 1, with the owner table; the second without; the third nowhere.
+    bench.memory.region().set_owner(buffers[0], nf_thread(1).0);
+    let stranded = vec![(buffers[0], nf_thread(1)), (buffers[1], nf_thread(1)), (BUFFERS, nf_thread(1))];
+    bench.model.get_mut(&buffers[0]).unwrap().nf_thread = nf_thread(1);
+    bench.sweep(0, What::Gone { nf_threads: 0, stranded }, |out| out.nf_thread == nf_thread(1));
+    bench.check();
+    assert_eq!(bench.model.len(), 2);
+    bench.empty();
+}
+
+#[test]
+fn nothing_is_handed_to_a_thread_that_does_not_exist() {
+    let mut bench = Bench::new();
+    let mut batch = Batch::new();
+    bench.memory.pool.alloc_frames_into(&mut batch, 4, OFFSET, LENGTH);
+    let never = |_: &[Mbuf], _: &[Span]| unreachable!();
+    assert!(!bench.workers[0].hand_out(LinkId(99), 4, &mut batch, never));
+    assert_eq!(batch.len(), 4);
+}
