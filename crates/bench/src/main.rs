@@ -1,4 +1,4 @@
-//! netvm's benchmarks. `netvm-bench NAME [--json] [--quick]`; see `docs/benchmarks.md` for what each measures.
+//! netvm's benchmarks. `netvm-bench NAME [--json] [--quick]`; see `docs/reference/benchmarks.md` for what each measures.
 //!
 //! The engine runs in this process; NFs and the programs that netvm is compared with are processes of their own.
 

@@ -1,11 +1,11 @@
-//! `docs/configuration.md` says what is so: its examples are right, its errors print as shown, its keys are all keys.
+//! `docs/reference/configuration.md` says what is so: its examples are right, its errors print as shown, its keys are all keys.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 
 use netvm_config::{Kind, parse};
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
 
 /// Fenced blocks: what stands behind the fence, and the text.
 fn blocks(document: &str) -> Vec<(String, String)> {

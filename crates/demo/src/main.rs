@@ -2,7 +2,7 @@
 //!
 //! `stage` builds what is shown and takes it down again, `show` is the plot; `traffic` and `crash` are what happens,
 //! `report` and `tables` what is made of it. Everything that is made has a guard that removes it, and signals only set a
-//! flag (`interrupt`), so that there is one way out. See `docs/demo.md`.
+//! flag (`interrupt`), so that there is one way out. See `docs/tutorials/demo.md`.
 #![forbid(unsafe_code)]
 
 mod cleanup;

@@ -2,7 +2,7 @@
 //!
 //! Each body takes the bytes that a fuzzer made, plays the stranger with them, and asserts what must hold whatever they
 //! are; it reports by panicking. `fuzz/` wraps each for libFuzzer; this crate's tests run each over valid examples and
-//! mutations of them, so that they are exercised by a stable compiler too. `docs/testing.md` says how to run both.
+//! mutations of them, so that they are exercised by a stable compiler too. `docs/reference/testing.md` says how to run both.
 //!
 //! | body | who writes | what must hold |
 //! |---|---|---|

@@ -195,7 +195,7 @@ fn refused(why: &VhostRefusal) -> String {
             )
         }
     };
-    format!("the guest was hung up on: {what} (see docs/guests.md, Trust)")
+    format!("the guest was hung up on: {what} (see docs/how-to/vhost-user-guests.md, Trust)")
 }
 
 /// Entries of the rings of a port to a router's kernel, which gets thousands of packets a second and not millions.

@@ -131,7 +131,7 @@ fn dma_engines(root: &Root) -> Option<Check> {
         Check::note(
             "DMA",
             format!("{engine}, no queue for DPDK"),
-            "a queue could copy to guests: see docs/guests.md",
+            "a queue could copy to guests: see docs/how-to/vhost-user-guests.md",
         )
     } else {
         Check::ok("DMA", ready.join(", "), "a vhost-user port with `dma` has it copy to its guest")

@@ -28,7 +28,7 @@ impl Libvirt {
             ask.status().is_err()
         });
         if let Some(program) = missing {
-            println!("SKIP: no {program} (docs/testing.md says how to install libvirt)");
+            println!("SKIP: no {program} (docs/reference/testing.md says how to install libvirt)");
             return None;
         }
         let home = folder.0.join("libvirt");
@@ -55,7 +55,7 @@ impl Libvirt {
             }
             let said = String::from_utf8_lossy(&answer.stderr).into_owned();
             if said.contains("no connection driver") {
-                println!("SKIP: libvirt has no driver for QEMU (docs/testing.md says how to install it)");
+                println!("SKIP: libvirt has no driver for QEMU (docs/reference/testing.md says how to install it)");
                 return None;
             }
             assert!(Instant::now() < deadline, "libvirtd does not answer: {said}");
