@@ -104,7 +104,7 @@ pub struct ThreadInfo {
     pub detoured: u64,
     /// Packets with which it decided about the rest of their flows (drop, or skip me).
     pub flows_decided: u64,
-    /// Packets with which it wanted to and was not heeded: it may not, or the engine no longer knew the flow.
+    /// Packets for which the engine refused its verdict: it may not decide, or the engine no longer knew the flow.
     pub flows_refused: u64,
     /// Cycles per packet, the NF's own code and netlib's.
     pub cycles_per_packet: f64,
@@ -135,7 +135,7 @@ pub struct RoleInfo {
     pub detoured: u64,
     /// Packets with which they decided about the rest of their flows.
     pub flows_decided: u64,
-    /// Packets with which they wanted to and were not heeded.
+    /// Packets whose per-flow verdict the engine refused.
     pub flows_refused: u64,
     /// Their own counters by name.
     pub counters: BTreeMap<String, u64>,

@@ -228,11 +228,11 @@ pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, Vec<OwnedFd
     Ok((message, fds))
 }
 
-/// The NF's side of the greeting: says hello, and takes what the engine passes.
+/// The NF's side of the handshake: says hello, and takes what the engine passes.
 ///
 /// # Errors
 /// [`AttachError::Refused`] with the engine's reason, or what went wrong on the way.
-pub fn greet(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, AttachError> {
+pub fn handshake(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, AttachError> {
     send(&socket, hello, &[])?;
     let (answer, fds) = receive::<Answer>(&socket)?;
     match answer {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_nf_is_greeted_and_gets_every_descriptor_in_its_place() {
+    fn a_handshake_succeeds_and_gets_every_descriptor_in_its_place() {
         let (engine, nf) = pair().unwrap();
         let server = std::thread::spawn(move || {
             let (got, _) = receive::<Hello>(&engine).unwrap();
@@ -302,7 +302,7 @@ mod tests {
             welcome(&engine, &fds).unwrap();
             got
         });
-        let fds = greet(&nf, &hello()).unwrap();
+        let fds = handshake(&nf, &hello()).unwrap();
         assert_eq!(server.join().unwrap(), hello());
         let value = |fd: &OwnedFd| {
             let mut count = [0; 8];
@@ -317,7 +317,7 @@ mod tests {
     fn a_refusal_says_why() {
         let (engine, nf) = pair().unwrap();
         send(&engine, &Answer::Refused { reason: "no role `x`".into() }, &[]).unwrap();
-        let error = greet(&nf, &hello()).unwrap_err();
+        let error = handshake(&nf, &hello()).unwrap_err();
         assert_eq!(error.to_string(), "netvmd refused this NF: no role `x`");
     }
 

@@ -203,7 +203,7 @@ fn attach(engine: &mut Engine, role: &str, command: Command) -> Result<NfProcess
     let role = role.to_owned();
     let attach = |source: AttachError| BenchError::Attach { role: role.clone(), source };
     let (mut child, socket) = spawn(command).map_err(BenchError::system(format!("starting NF {role}")))?;
-    let mut greet = || {
+    let mut handshake = || {
         let (hello, _) = netvm_attach::receive::<Hello>(&socket).map_err(attach)?;
         let instance = engine.admit(&hello, false)?;
         if let Some(fds) = engine.descriptors(instance) {
@@ -213,7 +213,7 @@ fn attach(engine: &mut Engine, role: &str, command: Command) -> Result<NfProcess
         engine.activate(instance);
         Ok(instance)
     };
-    match greet() {
+    match handshake() {
         Ok(instance) => Ok(NfProcess { child, instance, role, _socket: Some(socket) }),
         Err(error) => {
             let _ = child.kill();

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netvm_attach::{Answer, AttachError, Hello, Ready, greet, pair, receive, send};
+use netvm_attach::{Answer, AttachError, Hello, Ready, handshake, pair, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::{Serialize, de::DeserializeOwned};
@@ -23,7 +23,7 @@ pub fn attach_message(data: &[u8]) {
         0 => as_message::<Hello>(body, count),
         1 => as_message::<Answer>(body, count),
         2 => as_message::<Ready>(body, count),
-        _ => as_greeting(body, count),
+        _ => as_handshake(body, count),
     }
 }
 
@@ -73,12 +73,12 @@ fn as_message<M: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bod
     passed.assert_all_closed();
 }
 
-fn as_greeting(body: &[u8], count: usize) {
+fn as_handshake(body: &[u8], count: usize) {
     let (nf, engine) = pair().expect("socketpair");
     let passed = Passed::send(&engine, body, count);
     let (role, name) = ("fuzz".to_owned(), "fuzz".to_owned());
     let hello = Hello { layout: netvm_region::LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new() };
-    match greet(&nf, &hello) {
+    match handshake(&nf, &hello) {
         Ok(fds) => assert_eq!(2 + fds.regions.len() + fds.workers.len() + fds.nf_threads.len(), count),
         Err(AttachError::Closed) => assert!(body.is_empty()),
         Err(error) => {

@@ -1,15 +1,15 @@
-//! Bodies of fuzz targets: everything that a peer or a stranger can write, given to the code that reads it.
+//! Bodies of fuzz targets: everything that a peer can write, given to the code that reads it.
 //!
-//! Each body takes the bytes that a fuzzer made, plays the stranger with them, and asserts what must hold whatever they
+//! Each body takes the bytes that a fuzzer made, plays the peer with them, and asserts what must hold whatever they
 //! are; it reports by panicking. `fuzz/` wraps each for libFuzzer; this crate's tests run each over valid examples and
 //! mutations of them, so that they are exercised by a stable compiler too. `docs/reference/testing.md` says how to run both.
 //!
 //! | body | who writes | what must hold |
 //! |---|---|---|
 //! | [`ring_peer`] | the other end of a ring | in bounds, at most the capacity, faults counted, no slot lost or seen twice |
-//! | [`control_header`] | whoever passes an NF its control memory | refused, or every ring and counter lies within |
-//! | [`table`] | whoever passes an NF its table | every look-up has an answer that can be acted on |
-//! | [`attach_message`] | a stranger on the attach socket | an error or a message; no descriptor leaks |
+//! | [`control_header`] | the sender of an NF's its control memory | refused, or every ring and counter lies within |
+//! | [`table`] | the sender of an NF's its table | every look-up has an answer that can be acted on |
+//! | [`attach_message`] | an unknown peer on the attach socket | an error or a message; no descriptor leaks |
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | what an NF sees stays in its buffer; each packet leaves once |
 //! | [`wire_parse`] | whoever sends packets | offsets in the frame; a prefix says what the frame says; changes can be undone |
 //! | [`capture_read`] | whoever made a capture | an error or frames, the same however the bytes arrive |

@@ -203,7 +203,7 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
         threads: options.threads.max(1),
         counters: options.counters.clone(),
     };
-    let fds = netvm_attach::greet(&socket, &hello)?;
+    let fds = netvm_attach::handshake(&socket, &hello)?;
     let ready = socket.as_fd().try_clone_to_owned().map_err(AttachError::from)?;
     let attachment = Attachment::from_fds(fds, Some(socket), options.waiting, options.stop.clone())?;
     netvm_attach::send(&ready, &Ready { pid: std::process::id() }, &[])?;

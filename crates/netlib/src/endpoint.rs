@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::Shared;
 use crate::function::ThreadContext;
-use crate::inlets::Inlets;
-use crate::outlets::Outlets;
 use crate::packet::{Packet, PortId, RoleId, Verdict};
+use crate::rx_rings::RxRings;
+use crate::tx_rings::TxRings;
 use crate::wait::{Backoff, LONGEST_SLEEP, Step, Waiting};
 
 /// Packets that a burst holds at most.
@@ -32,8 +32,8 @@ pub struct Endpoint {
     thread: u16,
     table: TableReader,
     unconfirmed: bool,
-    inlets: Inlets,
-    outlets: Outlets,
+    rx_rings: RxRings,
+    tx_rings: TxRings,
     backoff: Backoff,
     next_look: u64,
     look_every: u64,
@@ -56,8 +56,8 @@ impl Endpoint {
             thread,
             table,
             unconfirmed: false,
-            inlets: Inlets::new(Arc::clone(&shared), thread, nf_thread),
-            outlets: Outlets::new(Arc::clone(&shared), thread, nf_thread),
+            rx_rings: RxRings::new(Arc::clone(&shared), thread, nf_thread),
+            tx_rings: TxRings::new(Arc::clone(&shared), thread, nf_thread),
             backoff: Backoff::new(waiting),
             next_look: 0,
             look_every: clock::cycles_in_micros(LOOK_AROUND_MICROS),
@@ -105,9 +105,9 @@ impl Endpoint {
             if count > 0 || self.stopping {
                 return count;
             }
-            if self.outlets.has_pressed() {
+            if self.tx_rings.has_pressed() {
                 // So that a chain is open again as soon as there is room in it.
-                self.outlets.under_pressure();
+                self.tx_rings.under_pressure();
             }
             // After a sleep too, but not before the packets that it was woken for.
             if self.look_around() {
@@ -178,7 +178,7 @@ impl Endpoint {
 
     /// Takes back what this thread has said of whole flows ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]).
     pub fn withdraw(&mut self) {
-        self.outlets.withdraw();
+        self.tx_rings.withdraw();
     }
 
     fn block(&self) -> &CounterBlock {
@@ -190,7 +190,7 @@ impl Endpoint {
         if self.table.is_stale() || self.unconfirmed {
             self.follow_table();
         }
-        let received = self.inlets.receive(&mut self.descriptors);
+        let received = self.rx_rings.receive(&mut self.descriptors);
         if received == 0 {
             return 0;
         }
@@ -228,11 +228,11 @@ impl Endpoint {
     #[cold]
     fn follow_table(&mut self) {
         if self.table.refresh() {
-            self.inlets.follow(self.table.table());
-            self.outlets.follow(self.table.table());
+            self.rx_rings.follow(self.table.table());
+            self.tx_rings.follow(self.table.table());
             self.unconfirmed = true;
         }
-        if self.unconfirmed && self.inlets.settle() {
+        if self.unconfirmed && self.rx_rings.settle() {
             self.unconfirmed = false;
             self.block().epoch.store(self.table.epoch(), Ordering::Release);
         }
@@ -255,8 +255,8 @@ impl Endpoint {
     #[inline]
     fn send(&mut self, count: usize) {
         let before = clock::cycles();
-        self.inlets.prefetch(BURST as u32);
-        let tally = self.outlets.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
+        self.rx_rings.prefetch(BURST as u32);
+        let tally = self.tx_rings.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
         let now = clock::cycles();
         self.count(StandardCounter::Next, tally.next);
         self.count(StandardCounter::Dropped, tally.dropped);
@@ -278,38 +278,39 @@ impl Endpoint {
             return false;
         }
         let gone = self.shared.engine_has_gone();
-        self.heed(now, gone);
+        self.poll_control(now, gone);
         true
     }
 
     /// Sees at `now` whether the NF is to end, which it is once the engine has gone.
-    fn heed(&mut self, now: u64, engine_has_gone: bool) {
+    fn poll_control(&mut self, now: u64, engine_has_gone: bool) {
         self.next_look = now + self.look_every;
         self.leaving = self.shared.stop.is_requested();
         self.stopping = self.leaving || engine_has_gone || self.shared.control.command() == Command::Stop;
     }
 
     fn sleep(&mut self, longest: Duration) {
-        let regulated = if self.outlets.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
+        let regulated =
+            if self.tx_rings.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
         let longest = longest.min(regulated);
         let Some(wake) = self.shared.eventfds.of_nf_thread(self.nf_thread()) else {
             return self.nap(longest);
         };
         // Some packets may come without a wake-up: then nothing but its own clock wakes this thread in time.
-        let unwoken = self.inlets.has_silent();
+        let unwoken = self.rx_rings.has_silent();
         let longest = if unwoken { longest.min(self.backoff.nap()) } else { longest };
         if core::mem::take(&mut self.rung) {
             // Takes the count back to zero, now and not when it woke: then packets waited. The descriptor does not block.
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
-        if self.inlets.prepare_wait() && !self.table.is_stale() {
+        if self.rx_rings.prepare_wait() && !self.table.is_stale() {
             self.counters[StandardCounter::Sleeps as usize] += 1;
             self.show_counters();
             let end = self.shared.sleep(wake, longest);
             self.rung = end.rung;
-            self.heed(clock::cycles(), end.engine_has_gone);
+            self.poll_control(clock::cycles(), end.engine_has_gone);
         }
-        self.inlets.end_wait();
+        self.rx_rings.end_wait();
         if !unwoken {
             self.backoff.busy();
         }

@@ -30,12 +30,12 @@ mod doorbell;
 mod endpoint;
 mod eventfds;
 mod function;
-mod inlets;
 mod ivshmem;
-mod outlets;
 mod packet;
 mod pressure;
+mod rx_rings;
 pub mod sim;
+mod tx_rings;
 mod wait;
 mod wake_line;
 

@@ -21,7 +21,7 @@ use crate::readiness::{Watched, watch};
 use crate::session::{Policy, Session, SessionError};
 use crate::supervisor::Account;
 
-/// Connections of one user that may be in their greeting at one time; further ones are closed, so that nobody keeps
+/// Connections of one user that may be in their handshake at one time; further ones are closed, so that nobody keeps
 /// others from attaching.
 const GREETINGS: usize = 16;
 
@@ -56,8 +56,8 @@ pub type Externals = BTreeMap<InstanceId, External>;
 pub struct AttachServer {
     engine: EngineHandle,
     externals: Mutex<Externals>,
-    /// By user: connections that are in their greeting.
-    greetings: Mutex<BTreeMap<u32, usize>>,
+    /// By user: connections that are in their handshake.
+    handshakes: Mutex<BTreeMap<u32, usize>>,
 }
 
 /// Who connected.
@@ -78,7 +78,7 @@ impl AttachServer {
         let listener = netvm_attach::listen(path).map_err(fail)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
         let listener = watch(listener).map_err(fail)?;
-        let server = Arc::new(Self { engine, externals: Mutex::default(), greetings: Mutex::default() });
+        let server = Arc::new(Self { engine, externals: Mutex::default(), handshakes: Mutex::default() });
         tokio::spawn(Arc::clone(&server).accept_all(listener));
         Ok(server)
     }
@@ -113,7 +113,7 @@ impl AttachServer {
                 return;
             }
         };
-        let Some(greeting) = Greeting::begin(Arc::clone(self), peer.uid) else {
+        let Some(handshake) = Handshake::begin(Arc::clone(self), peer.uid) else {
             tracing::debug!(
                 "attach socket: user number {} has too many connections that say nothing",
                 peer.uid
@@ -122,15 +122,15 @@ impl AttachServer {
         };
         let server = Arc::clone(self);
         tokio::spawn(async move {
-            let session = server.greet(socket, peer).await;
-            drop(greeting);
+            let session = server.handshake(socket, peer).await;
+            drop(handshake);
             if let Some(session) = session {
                 server.keep(session, peer).await;
             }
         });
     }
 
-    async fn greet(&self, socket: OwnedFd, peer: Peer) -> Option<Session> {
+    async fn handshake(&self, socket: OwnedFd, peer: Peer) -> Option<Session> {
         match Session::establish(&self.engine, socket, policy(peer.uid)).await {
             Ok(session) => Some(session),
             // Looking whether netvmd answers is no event.
@@ -179,18 +179,18 @@ impl AttachServer {
     }
 }
 
-/// A connection in its greeting.
-struct Greeting {
+/// A connection in its handshake.
+struct Handshake {
     server: Arc<AttachServer>,
     uid: u32,
 }
 
-impl Greeting {
+impl Handshake {
     /// `None` when the user has too many already.
     fn begin(server: Arc<AttachServer>, uid: u32) -> Option<Self> {
         {
-            let mut greetings = server.greetings.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = greetings.entry(uid).or_default();
+            let mut handshakes = server.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = handshakes.entry(uid).or_default();
             if *count >= GREETINGS {
                 return None;
             }
@@ -200,10 +200,10 @@ impl Greeting {
     }
 }
 
-impl Drop for Greeting {
+impl Drop for Handshake {
     fn drop(&mut self) {
-        let mut greetings = self.server.greetings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut count) = greetings.entry(self.uid) {
+        let mut handshakes = self.server.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut count) = handshakes.entry(self.uid) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();

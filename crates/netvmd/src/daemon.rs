@@ -24,7 +24,7 @@ use crate::supervisor::{Confinement, FilterError, Supervisor, allowed_cores};
 use crate::vms::Machines;
 
 /// How long NFs that attached by themselves may take to leave when netvmd ends.
-const FAREWELL: Duration = Duration::from_secs(3);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Where everything is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Daemon {
         self.end.notify_one();
     }
 
-    async fn farewell(&self) {
+    async fn shut_down(&self) {
         let externals: Vec<InstanceId> = self.attach.externals().into_keys().collect();
         self.engine.tell(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
         let gone = async {
@@ -133,7 +133,7 @@ impl Daemon {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let others = tokio::time::timeout(FAREWELL, gone);
+        let others = tokio::time::timeout(SHUTDOWN_TIMEOUT, gone);
         let all = tokio::join!(self.supervisor.shut_down(), self.machines.say_farewell(), others);
         if all.2.is_err() {
             tracing::warn!(
@@ -199,7 +199,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
         Err(error) => Err(error.into()),
     };
     notify::tell(notify::STOPPING);
-    daemon.farewell().await;
+    daemon.shut_down().await;
     engine.end();
     thread.join();
     daemon.routers.remove();

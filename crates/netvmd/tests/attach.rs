@@ -170,10 +170,10 @@ fn peers_that_do_not_play_along_are_left() {
     let connect = || netvm_attach::connect(&daemon.attach_socket()).unwrap();
     let layout = netvm_region::LAYOUT_VERSION;
 
-    let error = netvm_attach::greet(connect(), &hello(layout + 1, "a-nf")).unwrap_err();
+    let error = netvm_attach::handshake(connect(), &hello(layout + 1, "a-nf")).unwrap_err();
     assert!(error.to_string().contains(&format!("built for layout {}", layout + 1)), "{error}");
     let threads = Hello { threads: 1000, ..hello(layout, "a-nf") };
-    let error = netvm_attach::greet(connect(), &threads).unwrap_err();
+    let error = netvm_attach::handshake(connect(), &threads).unwrap_err();
     assert!(error.to_string().contains("1000 threads"), "{error}");
 
     let garbage = connect();
@@ -182,7 +182,7 @@ fn peers_that_do_not_play_along_are_left() {
 
     // Let in, but never ready; and one that says nothing at all.
     let (unready, silent) = (connect(), connect());
-    netvm_attach::greet(&unready, &hello(layout, "a-nf")).unwrap();
+    netvm_attach::handshake(&unready, &hello(layout, "a-nf")).unwrap();
     let start = Instant::now();
     assert!(matches!(netvm_attach::receive::<Hello>(&silent), Err(AttachError::Closed)));
     assert!(matches!(netvm_attach::receive::<Hello>(&unready), Err(AttachError::Closed)));

@@ -269,9 +269,9 @@ fn what_cannot_be_started_says_why() {
     assert_eq!(daemon.vm("a").state, VmState::Stopped);
     let old = folder.join("old-qemu");
     std::fs::write(&old, "#!/bin/sh\necho QEMU emulator version 4.2.1\n").unwrap();
-    let stranger = folder.join("stranger");
-    std::fs::write(&stranger, "#!/bin/sh\necho hello\n").unwrap();
-    for file in [&old, &stranger] {
+    let not_qemu = folder.join("not-qemu");
+    std::fs::write(&not_qemu, "#!/bin/sh\necho hello\n").unwrap();
+    for file in [&old, &not_qemu] {
         std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
     let secret = folder.join("secret");
@@ -285,7 +285,7 @@ fn what_cannot_be_started_says_why() {
             format!("qemu = \"{}\"", old.display()),
             "is QEMU 4.2.1, and netvm needs 7.2.0 or newer",
         ),
-        ("start = false", format!("qemu = \"{}\"", stranger.display()), "does not say its version"),
+        ("start = false", format!("qemu = \"{}\"", not_qemu.display()), "does not say its version"),
         (kernel.as_str(), "kernel = \"/nonexistent\"".to_owned(), "`kernel` names it"),
         ("memory = 128", "memory = 1048576".to_owned(), "lower its `memory`"),
         ("start = false", "node = 3".to_owned(), "there is no NUMA node 3"),

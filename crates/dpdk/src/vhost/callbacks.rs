@@ -8,7 +8,7 @@ use dpdk_sys as sys;
 
 use super::gate::quiesce;
 use super::guests::{self, Guests, MAX_PAIRS, lock};
-use super::{VhostMode, calls, flights, shrunk};
+use super::{VhostMode, calls, in_flight_dma, truncated};
 use crate::vhost_user::{
     NET_SET_MTU, RESET_OWNER, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_VRING_ADDR,
     SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
@@ -54,12 +54,13 @@ extern "C" fn arrived(number: c_int) -> c_int {
         // Vrings have been switched on before; it becomes the newest.
         let mut device = devices.remove(place);
         device.ready = true;
-        if shrunk::is_marked(number) && !device.shrunk {
-            device.shrunk = true;
+        if truncated::is_marked(number) && !device.truncated {
+            device.truncated = true;
             guests.shrinks.fetch_add(1, Ordering::Relaxed);
         }
         device.accepts = accepts;
-        device.copied = guests.flights.as_ref().map_or(0, |flights| flights.begin(number, false));
+        device.copied =
+            guests.in_flight_dma.as_ref().map_or(0, |in_flight_dma| in_flight_dma.begin(number, false));
         devices.push(device);
     });
     lock(&guests.refused).holds = false;
@@ -74,8 +75,8 @@ extern "C" fn left(device: c_int) {
             devices[place].copied = 0;
         });
         quiesce(&guests.gates);
-        if let Some(flights) = &guests.flights {
-            flights.end(device, false);
+        if let Some(in_flight_dma) = &guests.in_flight_dma {
+            in_flight_dma.end(device, false);
         }
     }
 }
@@ -88,13 +89,13 @@ extern "C" fn gone(device: c_int) {
             devices.remove(place);
         });
     }
-    shrunk::handled();
+    truncated::handled();
     forget(device);
 }
 
 /// The device's memory is gone; nobody is inside any more.
 fn forget(device: c_int) {
-    shrunk::forget(device);
+    truncated::forget(device);
     calls::forget(device);
     // SAFETY: nobody fills its rings.
     unsafe { sys::netvm_vring_forget(device) };
@@ -122,27 +123,27 @@ pub(super) const fn is_locked(request: u32) -> bool {
 
 extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     let is_memory = request == SET_MEM_TABLE;
-    let coming = of(device).and_then(|guests| {
+    let pending_calls = of(device).and_then(|guests| {
         let relayed = lock(&guests.relayed);
-        relayed.iter().find(|(other, _)| *other == device).map(|(_, coming)| Arc::clone(coming))
+        relayed.iter().find(|(other, _)| *other == device).map(|(_, pending_calls)| Arc::clone(pending_calls))
     });
-    let Some(coming) = coming else {
+    let Some(pending_calls) = pending_calls else {
         return if is_memory { sys::NETVM_VHOST_REFUSE_MEMORY } else { sys::NETVM_VHOST_REFUSE };
     };
     // Once used to reset what only the front-end knows; to be ignored (vhost-user, "Front-end message types").
     if request == RESET_OWNER {
         return sys::NETVM_VHOST_PASS_OVER;
     }
-    shrunk::message(device);
-    if flights::ends(request) {
+    truncated::message(device);
+    if in_flight_dma::ends(request) {
         end_flights(device);
     }
     if is_memory {
         // Until it was said somebody may have been inside, and found a page missing.
-        shrunk::forget_pieces(device);
+        truncated::forget_pieces(device);
     }
     if request == SET_VRING_CALL {
-        coming.install(device);
+        pending_calls.install(device);
     }
     sys::NETVM_VHOST_HANDLE
 }
@@ -150,9 +151,9 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
 /// Takes a device's rings from the copier before they change. Nobody is inside.
 fn end_flights(device: c_int) {
     let Some(guests) = of(device) else { return };
-    let Some(flights) = &guests.flights else { return };
+    let Some(in_flight_dma) = &guests.in_flight_dma else { return };
     guests.change(device, |devices, place| devices[place].copied = 0);
-    flights.end(device, true);
+    in_flight_dma.end(device, true);
 }
 
 /// The message has been handled.
@@ -161,22 +162,24 @@ fn resume(device: c_int, request: u32) {
     guests.change(device, |devices, place| {
         let known = &mut devices[place];
         known.messages = known.messages.saturating_sub(1);
-        if let Some(flights) = guests.flights.as_ref().filter(|_| known.ready && flights::ends(request)) {
-            known.copied = flights.begin(device, true);
+        if let Some(in_flight_dma) =
+            guests.in_flight_dma.as_ref().filter(|_| known.ready && in_flight_dma::ends(request))
+        {
+            known.copied = in_flight_dma.begin(device, true);
         }
     });
 }
 
 extern "C" fn handled(device: c_int, request: u32) {
     if request == SET_MEM_TABLE {
-        shrunk::brought(device);
+        truncated::brought(device);
         // SAFETY: nobody is inside, and the library has just mapped the memory.
         unsafe { sys::netvm_vring_learn(device) };
     }
     if is_locked(request) {
         resume(device, request);
     }
-    shrunk::handled();
+    truncated::handled();
 }
 
 /// May be called with the library's locks: waits for nobody.

@@ -37,9 +37,9 @@ fn place(device: i32, vring: usize) -> Option<&'static AtomicI32> {
 
 /// The eventfds of messages that the library has not handled yet, with their vrings.
 #[derive(Debug, Default)]
-pub(super) struct Coming(Mutex<VecDeque<(usize, OwnedFd)>>);
+pub(super) struct PendingCalls(Mutex<VecDeque<(usize, OwnedFd)>>);
 
-impl Coming {
+impl PendingCalls {
     /// The guest is to be told of a vring by this, from the next message on that the library handles.
     pub(super) fn add(&self, vring: usize, fd: OwnedFd) {
         lock(&self.0).push_back((vring, fd));
@@ -148,26 +148,26 @@ mod tests {
     fn a_guest_is_told_by_what_it_said_last() {
         // The library never has as many.
         let device = DEVICES as i32 - 1;
-        let (coming, fds) = (Coming::default(), [(); 3].map(|()| new_eventfd().unwrap()));
+        let (pending_calls, fds) = (PendingCalls::default(), [(); 3].map(|()| new_eventfd().unwrap()));
         let mut caller = Caller::new();
         for (fd, vring) in fds.iter().zip([3, 3, 4]) {
-            coming.add(vring, fd.try_clone().unwrap());
+            pending_calls.add(vring, fd.try_clone().unwrap());
         }
         assert!(of(device, 3).is_none());
         let numbers = [0, 1].map(|n| {
-            coming.install(device);
+            pending_calls.install(device);
             caller.tell(device, 3);
             assert_eq!(count(&fds[n]), 1);
             of(device, 3).unwrap().as_raw_fd()
         });
-        coming.install(device);
+        pending_calls.install(device);
         caller.tell(device, 4);
         assert_eq!(count(&fds[2]), 1);
         assert_eq!(numbers[0], numbers[1]);
         // More than there are messages, and vrings that no device has.
-        coming.install(device);
-        coming.add(VRINGS, new_eventfd().unwrap());
-        coming.install(device);
+        pending_calls.install(device);
+        pending_calls.add(VRINGS, new_eventfd().unwrap());
+        pending_calls.install(device);
         forget(device);
         assert!(of(device, 3).is_none() && of(device, 4).is_none());
         assert!(!caller.owes());

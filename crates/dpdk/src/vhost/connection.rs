@@ -76,7 +76,7 @@ fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
     let done = unsafe { libc::dup3(library.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
     (done == fd.as_raw_fd()).then(|| {
         taken().push(inode);
-        (Relay { front, back, coming: Arc::default() }, Taken(inode))
+        (Relay { front, back, pending_calls: Arc::default() }, Taken(inode))
     })
 }
 

@@ -9,10 +9,10 @@ use dpdk_sys as sys;
 use netvm_notify::EpollWaiter;
 use rustix::io::Errno;
 
-use super::calls::Coming;
+use super::calls::PendingCalls;
 use super::connection::Taken;
-use super::flights::Flights;
 use super::gate::{Gate, Pass, quiesce};
+use super::in_flight_dma::InFlightDma;
 use super::relay::Relay;
 use super::{Accepts, Refusal, VhostMode, VhostStatus, connection};
 use crate::Copier;
@@ -31,7 +31,7 @@ pub(super) struct Device {
     /// Its driver is ready.
     pub(super) ready: bool,
     /// It has taken back memory that it shares.
-    pub(super) shrunk: bool,
+    pub(super) truncated: bool,
     /// Messages about its memory or rings that have been said, and not handled yet.
     pub(super) messages: u32,
     pub(super) accepts: u8,
@@ -47,7 +47,7 @@ impl Device {
         Self {
             number,
             ready: false,
-            shrunk: false,
+            truncated: false,
             messages: 0,
             accepts: 0,
             copied: 0,
@@ -57,7 +57,7 @@ impl Device {
     }
 
     const fn usable(&self) -> bool {
-        self.ready && !self.shrunk
+        self.ready && !self.truncated
     }
 }
 
@@ -103,11 +103,11 @@ pub(crate) struct Guests {
     devices: Mutex<Vec<Device>>,
     epoch: AtomicU16,
     /// What the copier has under way.
-    pub(super) flights: Option<Flights>,
-    /// How often a guest has shrunk its memory.
+    pub(super) in_flight_dma: Option<InFlightDma>,
+    /// How often a guest has truncated its memory.
     pub(super) shrinks: AtomicU32,
     /// Devices whose connection is not the library's any more, with what their guests are to be told by.
-    pub(super) relayed: Mutex<Vec<(i32, Arc<Coming>)>>,
+    pub(super) relayed: Mutex<Vec<(i32, Arc<PendingCalls>)>>,
     /// How many threads stand between guests and the library.
     relays: AtomicUsize,
     pub(super) refused: Mutex<Refused>,
@@ -143,7 +143,7 @@ impl Guests {
             kicks,
             devices: Mutex::default(),
             epoch: AtomicU16::new(0),
-            flights: copier.map(Flights::new),
+            in_flight_dma: copier.map(InFlightDma::new),
             shrinks: AtomicU32::new(0),
             relayed: Mutex::default(),
             relays: AtomicUsize::new(0),
@@ -162,14 +162,14 @@ impl Guests {
         let Some(device) = current(&devices) else {
             let refused = lock(&self.refused);
             return VhostStatus {
-                shrunk: devices.iter().any(|device| device.shrunk),
+                truncated: devices.iter().any(|device| device.truncated),
                 refused: refused.last.clone().filter(|_| refused.holds),
                 ..VhostStatus::default()
             };
         };
         VhostStatus {
             connected: true,
-            shrunk: false,
+            truncated: false,
             refused: None,
             queue_pairs: (device.receiving | device.sending).count_ones() as u16,
             accepts: Accepts::from_bits(device.accepts),
@@ -208,9 +208,9 @@ impl Guests {
     /// that the device is gone (DPDK 22.11 to 25.11).
     ///
     /// Nothing is asked of the library, which handles other messages at the same time.
-    fn keep_out(&self, number: i32, coming: &Arc<Coming>) {
+    fn keep_out(&self, number: i32, pending_calls: &Arc<PendingCalls>) {
         let relayed = lock(&self.relayed);
-        if !relayed.iter().any(|(other, its)| *other == number && Arc::ptr_eq(its, coming)) {
+        if !relayed.iter().any(|(other, its)| *other == number && Arc::ptr_eq(its, pending_calls)) {
             // It has gone, and another may have its number.
             return;
         }
@@ -233,23 +233,27 @@ impl Guests {
         let begun =
             connection.filter(|_| has_room).and_then(|connection| self.begin_relay(number, connection));
         let is_begun = begun.is_some();
-        if let Some(coming) = begun {
-            relayed.push((number, coming));
+        if let Some(pending_calls) = begun {
+            relayed.push((number, pending_calls));
         } else {
             self.relays.fetch_sub(1, Ordering::Relaxed);
         }
         is_begun
     }
 
-    fn begin_relay(self: &Arc<Self>, number: i32, (relay, taken): (Relay, Taken)) -> Option<Arc<Coming>> {
-        let (guests, coming) = (Arc::clone(self), Arc::clone(&relay.coming));
+    fn begin_relay(
+        self: &Arc<Self>,
+        number: i32,
+        (relay, taken): (Relay, Taken),
+    ) -> Option<Arc<PendingCalls>> {
+        let (guests, pending_calls) = (Arc::clone(self), Arc::clone(&relay.pending_calls));
         let run = move || {
-            relay.run(|coming| guests.keep_out(number, coming), |why| guests.refuse(why));
+            relay.run(|pending_calls| guests.keep_out(number, pending_calls), |why| guests.refuse(why));
             drop(taken);
             guests.relays.fetch_sub(1, Ordering::Relaxed);
         };
         // Without a thread both ends are closed.
-        std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).ok().map(|_| coming)
+        std::thread::Builder::new().name("vhost-relay".to_owned()).spawn(run).ok().map(|_| pending_calls)
     }
 
     fn refuse(&self, why: Refusal) {
@@ -262,10 +266,11 @@ impl Guests {
     fn cut_off(&self, number: i32) {
         let mut devices = lock(&self.devices);
         let current = current(&devices).map(|device| device.number);
-        let Some(device) = devices.iter_mut().find(|device| device.number == number && !device.shrunk) else {
+        let Some(device) = devices.iter_mut().find(|device| device.number == number && !device.truncated)
+        else {
             return;
         };
-        device.shrunk = true;
+        device.truncated = true;
         self.shrinks.fetch_add(1, Ordering::Relaxed);
         if current == Some(number) {
             self.close_gates();
@@ -364,8 +369,8 @@ mod tests {
         const DEVICE: i32 = 3;
         let path = CString::new("/kept").unwrap();
         let guests = Guests::register(path, VhostMode::Client, 1, None).unwrap().unwrap();
-        let (coming, gate) = (Arc::<Coming>::default(), &guests.gates[0]);
-        lock(&guests.relayed).push((DEVICE, Arc::clone(&coming)));
+        let (pending_calls, gate) = (Arc::<PendingCalls>::default(), &guests.gates[0]);
+        lock(&guests.relayed).push((DEVICE, Arc::clone(&pending_calls)));
         guests.change(DEVICE, |devices, place| devices[place].ready = true);
         let (is_inside, is_done, leave) = (Barrier::new(2), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -381,7 +386,7 @@ mod tests {
             });
             is_inside.wait();
             scope.spawn(|| {
-                guests.keep_out(DEVICE, &coming);
+                guests.keep_out(DEVICE, &pending_calls);
                 is_done.store(true, Ordering::Relaxed);
             });
             std::thread::sleep(Duration::from_millis(20));
@@ -389,7 +394,7 @@ mod tests {
             leave.store(true, Ordering::Relaxed);
         });
         // A second message, before the first is handled.
-        guests.keep_out(DEVICE, &coming);
+        guests.keep_out(DEVICE, &pending_calls);
         for is_open in [false, true] {
             assert!(gate.is_paused() && gate.enter(true, |_, _| ()).is_none());
             guests.change(DEVICE, |devices, place| devices[place].messages -= 1);

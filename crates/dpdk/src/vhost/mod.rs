@@ -8,18 +8,18 @@
 //! The library serves the sockets in a thread of its own, which frees a device when its guest goes. How that thread and
 //! those that move packets keep out of each other's way is in `gate`; what it is told by guests has gone through `relay`.
 
+mod adaptive_burst;
 mod callbacks;
 mod calls;
 mod connection;
 mod descriptors;
-mod flights;
-mod forecast;
 mod gate;
 mod guests;
+mod in_flight_dma;
 mod protocol;
 mod queue;
 mod relay;
-mod shrunk;
+mod truncated;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +33,8 @@ use dpdk_sys as sys;
 
 use crate::log::{Control, quoted, reason};
 use crate::{Copier, CopierStats, Eal};
-use flights::Flights;
 use guests::Guests;
+use in_flight_dma::InFlightDma;
 pub use queue::{Accepts, VhostQueue};
 
 /// Who makes the socket.
@@ -144,7 +144,7 @@ pub struct VhostStatus {
     pub connected: bool,
     /// It has taken back memory that it shares (its file is shorter than what was mapped). It is cut off until it connects
     /// again.
-    pub shrunk: bool,
+    pub truncated: bool,
     /// Nobody is there, and who was there last was hung up on, for this.
     pub refused: Option<Refusal>,
     /// Queue pairs that it uses.
@@ -177,7 +177,7 @@ impl VhostPort {
         if options.queues == 0 || u32::from(options.queues) > sys::NETVM_VHOST_MAX_PAIRS {
             return Err(VhostError::Queues { path, queues: options.queues });
         }
-        if let Err(errno) = shrunk::watch(guests::close) {
+        if let Err(errno) = truncated::watch(guests::close) {
             return Err(VhostError::Watch { path, errno });
         }
         connection::prepare();
@@ -224,10 +224,10 @@ impl VhostPort {
     /// Its DMA engine.
     #[must_use]
     pub fn copier(&self) -> Option<CopierStatus> {
-        self.0.guests.flights.as_ref().map(Flights::status)
+        self.0.guests.in_flight_dma.as_ref().map(InFlightDma::status)
     }
 
-    /// How often a guest has shrunk its memory, since the port was opened.
+    /// How often a guest has truncated its memory, since the port was opened.
     #[must_use]
     pub fn shrinks(&self) -> u32 {
         self.0.guests.shrinks.load(Ordering::Relaxed)

@@ -9,8 +9,8 @@ use std::sync::atomic::{Ordering, fence};
 use dpdk_sys as sys;
 
 use super::Served;
+use super::adaptive_burst::AdaptiveBurst;
 use super::calls::Caller;
-use super::forecast::Forecast;
 use super::gate::{Gate, Pass};
 use super::guests::Kicks;
 use crate::{Batch, Pool};
@@ -48,7 +48,7 @@ pub struct VhostQueue {
     fenced: bool,
     /// The pair that was last received by.
     turn: u32,
-    forecast: Forecast,
+    adaptive_burst: AdaptiveBurst,
     /// What was known of the guest when it was last told that it need not tell of packets.
     quiet: Option<Pass>,
     /// The guest has been asked to tell of packets.
@@ -70,7 +70,7 @@ impl VhostQueue {
             number,
             fenced,
             turn: 0,
-            forecast: Forecast::new(),
+            adaptive_burst: AdaptiveBurst::new(),
             quiet: None,
             telling: false,
             unseen: None,
@@ -98,7 +98,7 @@ impl VhostQueue {
         let most = most.min(room) as u16;
         let (turn, quiet) = (self.turn, self.quiet);
         let (mut known, mut telling) = (quiet, self.telling);
-        let (forecast, caller) = (&mut self.forecast, &mut self.caller);
+        let (adaptive_burst, caller) = (&mut self.adaptive_burst, &mut self.caller);
         // As many gates as queues have been made.
         let gate = &self.served.guests.gates[usize::from(self.number)];
         let received = gate.enter(self.fenced, |pass, pairs| {
@@ -106,12 +106,12 @@ impl VhostQueue {
                 caller.pay(pass.device);
             }
             if quiet != Some(pass) {
-                hush(pass, pairs);
+                suppress(pass, pairs);
                 (known, telling) = (Some(pass), false);
             }
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
-            let count = forecast.gather(pair, most, |before, more| {
+            let count = adaptive_burst.gather(pair, most, |before, more| {
                 let spare = spare.wrapping_add(before.into());
                 // SAFETY: the device is there until the gate is left; there is room for `before` pointers and `more`, and
                 // the pool is alive.
@@ -119,7 +119,7 @@ impl VhostQueue {
             });
             caller.after_burst(pass.device, vring);
             if count > 0 && telling {
-                hush(pass, pairs);
+                suppress(pass, pairs);
                 telling = false;
             }
             Some((pair, usize::from(count)))
@@ -286,7 +286,7 @@ impl VhostQueue {
 
 /// Tells a guest that it need not tell of packets, nor, ever, of room for packets. Inside of the gate only.
 #[cold]
-fn hush(pass: Pass, pairs: u64) {
+fn suppress(pass: Pass, pairs: u64) {
     for vring in vrings(pairs).flat_map(|vring| [vring - 1, vring]) {
         // SAFETY: the device is there until the gate is left.
         unsafe { sys::netvm_vring_notify(pass.device, vring, 0) };

@@ -28,7 +28,7 @@ use rustix::net::{
 
 use super::Refusal;
 use super::callbacks::is_locked;
-use super::calls::Coming;
+use super::calls::PendingCalls;
 use super::descriptors;
 use super::protocol::{MOST_BYTES, Protocol, REGIONS};
 use crate::vhost_user::SET_VRING_CALL;
@@ -62,7 +62,7 @@ pub(super) struct Relay {
     /// To the library.
     pub(super) back: OwnedFd,
     /// What the library does not get.
-    pub(super) coming: Arc<Coming>,
+    pub(super) pending_calls: Arc<PendingCalls>,
 }
 
 impl Relay {
@@ -71,7 +71,7 @@ impl Relay {
     ///
     /// Why the guest was refused is told once the library has handled what was said before, and has hung up. What it has sent
     /// last is closed after everything else: whoever serves a file may keep this thread there, and nothing waits for it.
-    pub(super) fn run(self, keep_out: impl Fn(&Arc<Coming>), refuse: impl FnOnce(Refusal)) {
+    pub(super) fn run(self, keep_out: impl Fn(&Arc<PendingCalls>), refuse: impl FnOnce(Refusal)) {
         let mut message = Message::new();
         let end = self.pass_on(&mut message, keep_out);
         if let Err(End::Refused(why)) = end {
@@ -83,7 +83,7 @@ impl Relay {
         drop(message);
     }
 
-    fn pass_on(&self, message: &mut Message, keep_out: impl Fn(&Arc<Coming>)) -> Result<(), End> {
+    fn pass_on(&self, message: &mut Message, keep_out: impl Fn(&Arc<PendingCalls>)) -> Result<(), End> {
         let mut protocol = Protocol::new();
         loop {
             let is_whole = message.is_whole();
@@ -112,7 +112,7 @@ impl Relay {
                     self.keep_call(message)?;
                 }
                 if is_locked(message.request()) {
-                    keep_out(&self.coming);
+                    keep_out(&self.pending_calls);
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Relay {
         let vring = message.payload().first().copied().unwrap_or(0);
         let own = netvm_notify::new_eventfd()?;
         let fd = if let Some(fd) = message.fds.first_mut() { std::mem::replace(fd, own) } else { own };
-        self.coming.add(vring.into(), fd);
+        self.pending_calls.add(vring.into(), fd);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The audit of a trust group: finds buffers that nobody has, whatever the owner table says.
 //!
 //! The owner table is written by whoever hands a buffer on, so an NF can say in it that another one has what it had itself, and
-//! die. Its buffers would then be missing for as long as that other one lives. After every departure the group is
+//! die. Its buffers would then be missing for as long as that other one lives. After every teardown the group is
 //! therefore audited, while its traffic goes on:
 //!
 //! 1. A new generation begins: buffers handed out from here on are told from those handed out before (in the in-flight table, which
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// An NF of the group is gone: rings that it was to read are not waited for. The control memory that holds them lives
-    /// on in its departure for longer than any audit that began before refers to it.
+    /// on in its teardown for longer than any audit that began before refers to it.
     pub(super) fn restart_audit(&mut self, group: GroupId) {
         for audit in self.audits.iter_mut().filter(|audit| audit.group == group) {
             if !matches!(audit.phase, Phase::Sweeping) {

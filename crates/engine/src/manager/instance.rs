@@ -254,8 +254,7 @@ impl Engine {
     fn free_links(&self) -> impl Iterator<Item = LinkId> + use<> {
         let mut used = [false; MAX_LINKS];
         let live = self.instances.values().flat_map(|instance| instance.links.iter());
-        for link in live.chain(self.departures.iter().flat_map(super::departure::Departure::links)).flatten()
-        {
+        for link in live.chain(self.teardowns.iter().flat_map(super::teardown::Teardown::links)).flatten() {
             used[link.index()] = true;
         }
         (0..MAX_LINKS).filter(move |link| !used[*link]).map(|link| LinkId(link as u16))

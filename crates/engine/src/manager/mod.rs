@@ -14,7 +14,6 @@ use netvm_switch::TICKS_PER_SECOND;
 
 mod apply;
 mod audit;
-mod departure;
 mod flows;
 mod group;
 mod instance;
@@ -24,6 +23,7 @@ mod ports;
 mod reaper;
 mod routers;
 mod shortened;
+mod teardown;
 mod totals;
 mod view;
 
@@ -36,7 +36,6 @@ use crate::worker::handoff::Handoff;
 use crate::worker::{Command, Event, Flows, Setup, WorkerHandle};
 pub use apply::ApplyError;
 use audit::Audit;
-use departure::Departure;
 use flows::FlowReader;
 pub use flows::{Address, FlowVerdict, FlowView};
 use group::{GroupState, MemoryPlan};
@@ -49,6 +48,7 @@ use reaper::Reaper;
 use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use shortened::ShortChain;
+use teardown::Teardown;
 pub use totals::RoleTotals;
 pub use view::{
     ChainView, DropCounts, GroupView, InstanceView, MemoryView, PortView, StageView, ThreadView, WorkerView,
@@ -228,7 +228,7 @@ pub struct Engine {
     own: Vec<Arc<Memory>>,
     ports: BTreeMap<PortId, PortState>,
     instances: BTreeMap<InstanceId, Instance>,
-    departures: Vec<Departure>,
+    teardowns: Vec<Teardown>,
     audits: Vec<Audit>,
     notices: VecDeque<Notice>,
     /// It has been told of.
@@ -306,7 +306,7 @@ impl Engine {
             own: Vec::new(),
             ports: BTreeMap::new(),
             instances: BTreeMap::new(),
-            departures: Vec::new(),
+            teardowns: Vec::new(),
             audits: Vec::new(),
             notices: VecDeque::new(),
             wakes_may_wait: false,
@@ -450,7 +450,7 @@ impl Engine {
             .instances
             .values()
             .map(|i| i.group)
-            .chain(self.departures.iter().map(Departure::group))
+            .chain(self.teardowns.iter().map(Teardown::group))
             .collect();
         let ports: Vec<MemoryId> = self.ports.values().flat_map(PortState::memories).collect();
         let mut kept = Vec::new();

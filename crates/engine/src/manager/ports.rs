@@ -130,7 +130,7 @@ impl PortState {
     /// What ended it early.
     pub(super) fn fault(&self) -> Option<String> {
         let guest = self.vhost.as_ref().map(VhostPort::status).unwrap_or_default();
-        if guest.shrunk {
+        if guest.truncated {
             return Some(SHRUNK.to_owned());
         }
         if let Some(why) = guest.refused {

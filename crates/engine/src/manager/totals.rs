@@ -25,7 +25,7 @@ pub struct RoleTotals {
     pub violations: [u64; Violation::COUNT],
     /// Packets with which they decided about their flows.
     pub flows_decided: u64,
-    /// Packets with which they wanted to and were not heeded.
+    /// Packets whose per-flow verdict the engine refused.
     pub flows_refused: u64,
     /// Their own counters by name.
     pub own: BTreeMap<String, u64>,
@@ -79,7 +79,7 @@ impl Engine {
                 role.merge(past);
             }
         }
-        let leaving = self.departures.iter().map(super::Departure::instance);
+        let leaving = self.teardowns.iter().map(super::Teardown::instance);
         for instance in self.instances.values().chain(leaving) {
             if let Some(role) = totals.get_mut(&instance.name) {
                 role.add(&self.instance_view(instance));

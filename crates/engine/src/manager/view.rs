@@ -7,9 +7,9 @@ use std::time::Duration;
 use netvm_region::{PageKind, StandardCounter};
 
 use super::Engine;
-use super::departure::Departure;
 use super::group::GroupState;
 use super::instance::InstanceState;
+use super::teardown::Teardown;
 use crate::counters::{Drops, Stage, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
@@ -196,10 +196,10 @@ impl Engine {
         self.reclaimed
     }
 
-    /// Whether the departure of an NF or the table of a router is still being worked on.
+    /// Whether the teardown of an NF or the table of a router is still being worked on.
     #[must_use]
     pub fn is_settling(&self) -> bool {
-        !self.departures.is_empty()
+        !self.teardowns.is_empty()
             || !self.audits.is_empty()
             || self.instances.values().any(|i| i.state == InstanceState::Leaving)
             || self.routers.is_settling()
@@ -332,7 +332,7 @@ impl Engine {
 
     /// Packets of a region that are out with a group, in in-order queues.
     fn in_order_of_group(&self, group: Option<GroupId>, region: usize) -> u32 {
-        let gone = self.departures.iter().map(Departure::instance);
+        let gone = self.teardowns.iter().map(Teardown::instance);
         let of = self.instances.values().chain(gone).filter(|instance| Some(instance.group) == group);
         of.flat_map(|instance| &instance.links).map(|links| self.in_order_of(region, links)).sum()
     }

@@ -27,7 +27,7 @@ pub fn attach(name: &str) -> Attached {
     let role = std::env::var(netvm_attach::ROLE_VARIABLE).unwrap();
     let layout = netvm_region::LAYOUT_VERSION;
     let hello = Hello { layout, role, name: name.into(), threads: 1, counters: vec![] };
-    let fds = netvm_attach::greet(&socket, &hello).unwrap();
+    let fds = netvm_attach::handshake(&socket, &hello).unwrap();
     let control = Control::open(fds.control).unwrap();
     let geometry = control.header().geometries[0];
     let region = Region::open(name, fds.regions.into_iter().next().unwrap(), geometry).unwrap();

@@ -33,7 +33,7 @@ mod vms;
 /// Largest configuration that is taken, in bytes.
 const LARGEST_BODY: usize = 64 << 20;
 /// How long requests may take to end when the daemon does.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the API cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ impl Server {
     pub async fn stop(self) {
         // An error says that it has stopped already.
         let _ = self.stop.send(());
-        let _ = tokio::time::timeout(FAREWELL, self.task).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.task).await;
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use super::kernel::{self, GROUPS};
 use super::namespace::Namespace;
-use super::netlink::{Events, Heard, Requests};
+use super::netlink::{Events, ReadOutcome, Requests};
 use super::rib::{Peer, Rib};
 use crate::engine_thread::EngineHandle;
 
@@ -41,14 +41,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Most neighbours that are asked for in one round.
 const ROUND_NEIGHBOURS: usize = 100;
 
-/// The sockets by which a router's kernel is heard.
+/// The sockets by which a router's kernel is outcome.
 #[derive(Debug)]
-pub struct Ears {
+pub struct NetlinkSockets {
     pub(super) events: Events,
     pub(super) requests: Requests,
 }
 
-impl Ears {
+impl NetlinkSockets {
     /// Opens them in a router's namespace. Events are kept from then on.
     ///
     /// # Errors
@@ -59,8 +59,8 @@ impl Ears {
     }
 }
 
-enum Order {
-    Follow { id: RouterId, name: String, interfaces: Vec<String>, waiters: Ears },
+enum Command {
+    Follow { id: RouterId, name: String, interfaces: Vec<String>, sockets: NetlinkSockets },
     Forget(RouterId, oneshot::Sender<()>),
     Look(RouterId, Box<dyn FnOnce(&Rib) + Send>),
 }
@@ -68,7 +68,7 @@ enum Order {
 /// The thread, from outside. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Follower {
-    orders: Option<Sender<Order>>,
+    commands: Option<Sender<Command>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -80,24 +80,24 @@ impl Follower {
     /// No thread, or no descriptor.
     pub fn start(engine: EngineHandle) -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (orders, inbox) = mpsc::channel();
+        let (commands, inbox) = mpsc::channel();
         let woken = Arc::clone(&wake);
         let main = move || {
             Following { engine, inbox, woken, routers: BTreeMap::new(), round: Instant::now() }.run();
         };
         let thread = std::thread::Builder::new().name("netvm-routers".to_owned()).spawn(main)?;
-        Ok(Self { orders: Some(orders), wake, thread: Some(thread) })
+        Ok(Self { commands: Some(commands), wake, thread: Some(thread) })
     }
 
     /// Follows a router from now on, of which the engine knows nothing yet. `interfaces`: as the engine numbers them.
-    pub fn follow(&self, id: RouterId, name: String, interfaces: Vec<String>, waiters: Ears) {
-        self.order(Order::Follow { id, name, interfaces, waiters });
+    pub fn follow(&self, id: RouterId, name: String, interfaces: Vec<String>, sockets: NetlinkSockets) {
+        self.order(Command::Follow { id, name, interfaces, sockets });
     }
 
     /// Follows it no more; the engine is told nothing more of it once this returns.
     pub async fn forget(&self, id: RouterId) {
         let (done, outcome) = oneshot::channel();
-        self.order(Order::Forget(id, done));
+        self.order(Command::Forget(id, done));
         // A thread that has ended tells nobody anything.
         let _ = outcome.await;
     }
@@ -111,14 +111,14 @@ impl Follower {
         let (done, outcome) = oneshot::channel();
         // Nobody waits any more: the caller was cancelled.
         let look = move |rib: &Rib| drop(done.send(look(rib)));
-        self.order(Order::Look(id, Box::new(look)));
+        self.order(Command::Look(id, Box::new(look)));
         outcome.await.ok()
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: Command) {
         // A thread that has ended said so by its panic.
-        if let Some(orders) = &self.orders {
-            let _ = orders.send(order);
+        if let Some(commands) = &self.commands {
+            let _ = commands.send(order);
         }
         wake(&self.wake);
     }
@@ -126,7 +126,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.orders = None;
+        self.commands = None;
         wake(&self.wake);
         if let Some(thread) = self.thread.take() {
             // Its panic is on standard error.
@@ -143,7 +143,7 @@ fn wake(fd: &OwnedFd) {
 struct Followed {
     name: String,
     rib: Rib,
-    waiters: Ears,
+    sockets: NetlinkSockets,
     /// When to look at everything.
     look_at: Option<Instant>,
     /// Before then not again.
@@ -156,7 +156,7 @@ struct Followed {
 
 struct Following {
     engine: EngineHandle,
-    inbox: Receiver<Order>,
+    inbox: Receiver<Command>,
     woken: Arc<OwnedFd>,
     routers: BTreeMap<RouterId, Followed>,
     round: Instant,
@@ -203,7 +203,7 @@ impl Following {
         fds.extend(
             self.routers
                 .values()
-                .map(|one| PollFd::from_borrowed_fd(one.waiters.events.as_fd(), PollFlags::IN)),
+                .map(|one| PollFd::from_borrowed_fd(one.sockets.events.as_fd(), PollFlags::IN)),
         );
         // An interrupted wait is one that has ended early.
         let _ = poll(&mut fds, timeout.as_ref());
@@ -218,15 +218,15 @@ impl Following {
     fn take_orders(&mut self) -> Result<(), TryRecvError> {
         loop {
             match self.inbox.try_recv() {
-                Ok(Order::Follow { id, name, interfaces, waiters }) => {
-                    self.follow(id, name, interfaces, waiters)
+                Ok(Command::Follow { id, name, interfaces, sockets }) => {
+                    self.follow(id, name, interfaces, sockets)
                 }
-                Ok(Order::Forget(id, done)) => {
+                Ok(Command::Forget(id, done)) => {
                     self.routers.remove(&id);
                     // Nobody waits any more: the caller was cancelled.
                     let _ = done.send(());
                 }
-                Ok(Order::Look(id, look)) => {
+                Ok(Command::Look(id, look)) => {
                     if let Some(router) = self.routers.get(&id) {
                         look(&router.rib);
                     }
@@ -237,12 +237,12 @@ impl Following {
         }
     }
 
-    fn follow(&mut self, id: RouterId, name: String, interfaces: Vec<String>, waiters: Ears) {
+    fn follow(&mut self, id: RouterId, name: String, interfaces: Vec<String>, sockets: NetlinkSockets) {
         let now = Instant::now();
         let router = Followed {
             name,
             rib: Rib::new(interfaces),
-            waiters,
+            sockets,
             look_at: Some(now),
             not_before: now,
             under_way: Arc::default(),
@@ -258,15 +258,15 @@ impl Followed {
     fn listen(&mut self) {
         let rib = &mut self.rib;
         let mut is_unclear = false;
-        let heard = self.waiters.events.read(TURN, |flags, message| {
+        let outcome = self.sockets.events.read(TURN, |flags, message| {
             if let Some(change) = kernel::change(flags, message) {
                 is_unclear |= rib.hear(change);
             }
         });
-        match heard {
-            Ok(Heard::All | Heard::More) => {}
-            Ok(Heard::Lost) => {
-                tracing::debug!("router {}: the kernel told more than could be heard", self.name);
+        match outcome {
+            Ok(ReadOutcome::All | ReadOutcome::More) => {}
+            Ok(ReadOutcome::Lost) => {
+                tracing::debug!("router {}: the kernel told more than could be outcome", self.name);
                 is_unclear = true;
             }
             Err(error) => {
@@ -282,7 +282,7 @@ impl Followed {
     fn look_at_everything(&mut self) {
         let begin = Instant::now();
         self.look_at = None;
-        match kernel::everything(&mut self.waiters.requests) {
+        match kernel::everything(&mut self.sockets.requests) {
             Ok(all) => self.rib.begin_anew(all),
             Err(error) => {
                 tracing::warn!("router {}: asking its kernel for its routes: {error}", self.name);
@@ -328,7 +328,7 @@ impl Followed {
         self.warned = (has_rules, is_full);
     }
 
-    /// Has the kernel ask for gateways that it does not know, and confirm neighbours that it has not heard of for a while.
+    /// Has the kernel ask for gateways that it does not know, and confirm neighbours that it has not outcome of for a while.
     fn look_after(&mut self, now: Instant) {
         self.asked.retain(|_, at| now - *at < PATIENCE);
         let due: Vec<Peer> = self
@@ -347,7 +347,7 @@ impl Followed {
             message.header.flags = NeighbourFlags::Use;
             message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::from(address)));
             if let Err(error) =
-                self.waiters.requests.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
+                self.sockets.requests.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
             {
                 tracing::debug!("router {}: asking for {address}: {error}", self.name);
             }

@@ -60,9 +60,10 @@ pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
         neighbours(v6),
     ];
     for question in &questions {
-        let heard = requests.dump(question, Vec::new, |heard, message| heard.extend(change(0, message)));
-        match heard {
-            Ok(heard) => all.extend(heard),
+        let outcome =
+            requests.dump(question, Vec::new, |outcome, message| outcome.extend(change(0, message)));
+        match outcome {
+            Ok(outcome) => all.extend(outcome),
             // A kernel without IPv6, or without rules.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
             Err(error) => return Err(error),

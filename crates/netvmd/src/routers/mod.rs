@@ -25,7 +25,7 @@ mod rib;
 #[cfg(test)]
 mod tests;
 
-use follow::{Ears, Follower};
+use follow::{Follower, NetlinkSockets};
 use links::{Interface, LinkError, Links};
 use namespace::{Namespace, NamespaceError};
 pub use rib::{Counts, Leads, Rib};
@@ -140,8 +140,8 @@ impl Routers {
         made.is_inherited = false;
         if made.followed.is_none() {
             let (id, interfaces) = of_engine(router);
-            let waiters = Ears::open(&made.namespace)?;
-            self.follower.follow(id, router.name.clone(), interfaces.clone(), waiters);
+            let sockets = NetlinkSockets::open(&made.namespace)?;
+            self.follower.follow(id, router.name.clone(), interfaces.clone(), sockets);
             made.followed = Some((id, interfaces));
         }
         Ok(())

@@ -127,7 +127,7 @@ impl Requests {
 
 /// What was read of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum ReadOutcome {
     /// Everything that there was.
     All,
     /// There is more to read.
@@ -161,7 +161,11 @@ impl Events {
     ///
     /// # Errors
     /// The kernel's, other than that events were lost.
-    pub fn read(&mut self, most: usize, mut each: impl FnMut(u16, RouteNetlinkMessage)) -> io::Result<Heard> {
+    pub fn read(
+        &mut self,
+        most: usize,
+        mut each: impl FnMut(u16, RouteNetlinkMessage),
+    ) -> io::Result<ReadOutcome> {
         for _ in 0..most {
             match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
                 Ok(count) => split(&self.buffer[..count], |header, payload| match payload {
@@ -169,12 +173,12 @@ impl Events {
                     Ok(_) => {}
                     Err(error) => tracing::debug!("netlink: {error}"),
                 })?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Heard::All),
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(Heard::Lost),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadOutcome::All),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(ReadOutcome::Lost),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Heard::More)
+        Ok(ReadOutcome::More)
     }
 }
 

@@ -335,7 +335,7 @@ impl Rib {
     }
 
     /// Neighbours that the kernel should look after: gateways that are not known, and those in use of which nobody has
-    /// heard for a while. The kernel sees none of the packets that would have it do so by itself.
+    /// outcome for a while. The kernel sees none of the packets that would have it do so by itself.
     pub fn to_look_after(&self) -> impl Iterator<Item = Peer> {
         self.hops.peers().filter(|(index, address)| {
             let is_ours = |link: &Link| link.is_up && self.interfaces.contains(&link.name);

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use netvm_router::{Hop, NextHop, NextHopId, Tables};
 use netvm_wire::MacAddr;
 
-use super::follow::Ears;
+use super::follow::NetlinkSockets;
 use super::kernel::{change, everything};
 use super::links::{Interface, Links, start_forwarding};
 use super::namespace::Namespace;
-use super::netlink::{Heard, Requests};
+use super::netlink::{ReadOutcome, Requests};
 use super::rib::Rib;
 
 /// A namespace with a name of its own; removed with all that is in it.
@@ -39,8 +39,8 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn waiters(&self) -> Ears {
-        Ears::open(self.namespace()).unwrap()
+    fn sockets(&self) -> NetlinkSockets {
+        NetlinkSockets::open(self.namespace()).unwrap()
     }
 }
 
@@ -115,7 +115,7 @@ fn next_hop(tables: &Tables, address: [u8; 4]) -> NextHop {
 /// Hears what the kernel tells until there is something to see, and looks at everything where that is needed.
 fn until(
     place: &Place,
-    waiters: &mut Ears,
+    sockets: &mut NetlinkSockets,
     rib: &mut Rib,
     engine: &mut Tables,
     what: impl Fn(&Tables) -> bool,
@@ -124,12 +124,12 @@ fn until(
     while !what(engine) {
         assert!(begin.elapsed() < Duration::from_secs(10), "in vain: {rib:?}");
         let mut is_unclear = false;
-        let heard = waiters.events.read(100, |flags, message| {
+        let outcome = sockets.events.read(100, |flags, message| {
             if let Some(change) = change(flags, message) {
                 is_unclear |= rib.hear(change);
             }
         });
-        if is_unclear || heard.unwrap() == Heard::Lost {
+        if is_unclear || outcome.unwrap() == ReadOutcome::Lost {
             let all = place.namespace().inside(|| everything(&mut Requests::open().unwrap()).unwrap());
             rib.begin_anew(all.unwrap());
         }
@@ -144,14 +144,14 @@ fn what_the_kernel_tells_becomes_routes_of_the_engine() {
     let Some(place) = Place::new("k") else { return };
     let mut links = Links::new("test", place.namespace()).unwrap();
     links.see_to(&interface(2, 1)).unwrap();
-    let (mut waiters, mut engine) = (place.waiters(), Tables::new());
+    let (mut sockets, mut engine) = (place.sockets(), Tables::new());
     let mut rib = Rib::new(vec!["lan1".to_owned(), "lan2".to_owned()]);
-    rib.begin_anew(everything(&mut waiters.requests).unwrap());
+    rib.begin_anew(everything(&mut sockets.requests).unwrap());
     tables(&mut rib, &mut engine);
     assert_eq!(next_hop(&engine, [10, 1, 0, 7]), NextHop::Punt);
 
     let via = |interface, last| NextHop::Via(Hop { interface, mac: MacAddr([2, 0, 0, 0, 2, last]) });
-    let mut then = |what: &dyn Fn(&Tables) -> bool| until(&place, &mut waiters, &mut rib, &mut engine, what);
+    let mut then = |what: &dyn Fn(&Tables) -> bool| until(&place, &mut sockets, &mut rib, &mut engine, what);
     place.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     then(&|engine| next_hop(engine, [10, 1, 0, 7]) == via(0, 7));
     place.ip("route add 20.0.0.0/8 via 10.1.0.7");
@@ -209,8 +209,8 @@ fn more_routes_than_the_kernel_can_tell_are_heard_of_all_the_same() {
     let Some(place) = Place::new("m") else { return };
     let mut links = Links::new("test", place.namespace()).unwrap();
     links.see_to(&interface(3, 1)).unwrap();
-    let (mut waiters, mut engine) = (place.waiters(), Tables::new());
-    rustix::net::sockopt::set_socket_recv_buffer_size(&waiters.events, 4096).unwrap();
+    let (mut sockets, mut engine) = (place.sockets(), Tables::new());
+    rustix::net::sockopt::set_socket_recv_buffer_size(&sockets.events, 4096).unwrap();
     let mut rib = Rib::new(vec!["lan1".to_owned()]);
     place.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     let file = std::env::temp_dir().join(format!("netvm-routes-{}", std::process::id()));
@@ -220,7 +220,7 @@ fn more_routes_than_the_kernel_can_tell_are_heard_of_all_the_same() {
     place.ip(&format!("-batch {}", file.display()));
     std::fs::remove_file(&file).unwrap();
     let last = |engine: &Tables| next_hop(engine, [20, 7, 207, 1]) != NextHop::Punt;
-    until(&place, &mut waiters, &mut rib, &mut engine, last);
+    until(&place, &mut sockets, &mut rib, &mut engine, last);
     assert_eq!(rib.counts().routes_v4, 2001);
     assert_eq!(rib.counts().next_hops, 1);
 }

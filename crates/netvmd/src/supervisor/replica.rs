@@ -28,7 +28,7 @@ use crate::engine_thread::EngineHandle;
 use crate::session::{Policy, Session};
 
 /// How long an NF may take to end once dismissed: the engine's own grace, and some.
-const FAREWELL: Duration = Duration::from_secs(4);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl News {
 
 /// What a replica is to be.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(super) struct DesiredState {
     /// What to start; `None`: nothing any more.
     pub(super) recipe: Option<Arc<Recipe>>,
     /// Moves when the process that runs is to end and be started anew.
@@ -119,7 +119,7 @@ pub(super) struct Wish {
 pub(super) struct Replica {
     /// What it was last told to be.
     pub(super) identity: Identity,
-    pub(super) wish: watch::Sender<Wish>,
+    pub(super) desired: watch::Sender<DesiredState>,
     pub(super) status: watch::Receiver<Status>,
     pub(super) task: JoinHandle<()>,
 }
@@ -145,38 +145,39 @@ impl Replica {
             last_exit: None,
             attached_at: None,
         });
-        let (wish, wishes) = watch::channel(Wish { recipe: Some(recipe), generation: 0 });
-        let keeper = Keeper { engine, confinement, wishes, status, backoff: Backoff::default() };
-        Self { identity, wish, status: status_view, task: tokio::spawn(keeper.keep()) }
+        let (desired, desired_states) = watch::channel(DesiredState { recipe: Some(recipe), generation: 0 });
+        let controller =
+            Controller { engine, confinement, desired_states, status, backoff: Backoff::default() };
+        Self { identity, desired, status: status_view, task: tokio::spawn(controller.keep()) }
     }
 
     /// Ends the process and lets nothing follow.
     pub(super) fn stop(&self) {
-        self.wish.send_modify(|wish| {
-            wish.recipe = None;
-            wish.generation += 1;
+        self.desired.send_modify(|desired| {
+            desired.recipe = None;
+            desired.generation += 1;
         });
     }
 
     /// Ends the process and starts another at once.
     pub(super) fn restart(&self) -> News {
-        self.wish.send_modify(|wish| wish.generation += 1);
+        self.desired.send_modify(|desired| desired.generation += 1);
         self.news()
     }
 
     /// As [`Replica::restart`], by another recipe.
     pub(super) fn renew(&mut self, identity: &Identity, recipe: &Arc<Recipe>) -> News {
         self.identity = identity.clone();
-        self.wish.send_modify(|wish| {
-            wish.recipe = Some(Arc::clone(recipe));
-            wish.generation += 1;
+        self.desired.send_modify(|desired| {
+            desired.recipe = Some(Arc::clone(recipe));
+            desired.generation += 1;
         });
         self.news()
     }
 
     /// How its start goes.
     pub(super) fn news(&self) -> News {
-        News { status: self.status.clone(), generation: self.wish.borrow().generation }
+        News { status: self.status.clone(), generation: self.desired.borrow().generation }
     }
 }
 
@@ -188,18 +189,20 @@ enum End {
     Failed(String),
 }
 
-struct Keeper {
+struct Controller {
     engine: EngineHandle,
     confinement: Arc<Confinement>,
-    wishes: watch::Receiver<Wish>,
+    desired_states: watch::Receiver<DesiredState>,
     status: watch::Sender<Status>,
     backoff: Backoff,
 }
 
-impl Keeper {
+impl Controller {
     async fn keep(mut self) {
         loop {
-            let Wish { recipe: Some(recipe), generation } = self.wishes.borrow_and_update().clone() else {
+            let DesiredState { recipe: Some(recipe), generation } =
+                self.desired_states.borrow_and_update().clone()
+            else {
                 break;
             };
             self.status.send_modify(|status| {
@@ -234,7 +237,7 @@ impl Keeper {
         tokio::select! {
             () = sleep(pause) => {}
             // Whatever is wished now, waiting is not it.
-            _ = self.wishes.changed() => {}
+            _ = self.desired_states.changed() => {}
         }
     }
 
@@ -253,7 +256,7 @@ impl Keeper {
         );
         let session = tokio::select! {
             session = Session::establish(&self.engine, started.socket, policy(recipe)) => session,
-            _ = self.wishes.changed() => {
+            _ = self.desired_states.changed() => {
                 process.kill().await;
                 return End::Wished;
             }
@@ -302,10 +305,10 @@ impl Keeper {
                     }
                 }
             }
-            _ = self.wishes.changed() => {
+            _ = self.desired_states.changed() => {
                 self.status.send_modify(|status| status.phase = Phase::Stopping);
                 session.dismiss();
-                if timeout(FAREWELL, process.child.wait()).await.is_err() {
+                if timeout(SHUTDOWN_TIMEOUT, process.child.wait()).await.is_err() {
                     let status = self.status.borrow().clone();
                     tracing::warn!("nf {}/{}: did not end when told to: killed", status.role, status.slot);
                     process.kill().await;
@@ -316,9 +319,9 @@ impl Keeper {
     }
 }
 
-impl Keeper {
+impl Controller {
     async fn is_told_soon(&mut self) -> bool {
-        timeout(Duration::from_millis(100), self.wishes.changed()).await.is_ok()
+        timeout(Duration::from_millis(100), self.desired_states.changed()).await.is_ok()
     }
 }
 

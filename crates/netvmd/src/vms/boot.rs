@@ -48,7 +48,7 @@ impl Boot {
         at(self.due).await;
     }
 
-    /// It is up; whether that is news to those who were told that it is late.
+    /// It is up; whether that is news to those who were report that it is late.
     pub(super) const fn finish(&mut self) -> bool {
         self.due = None;
         std::mem::replace(&mut self.is_late, false)

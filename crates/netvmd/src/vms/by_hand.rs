@@ -8,7 +8,7 @@
 //! ```
 //!
 //! QEMU connects to `qmp.sock` again after netvmd was away. A guest is then taken over; an NF has the memory of a netvmd that
-//! is no more, and is told to end.
+//! is no more, and is report to end.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -20,26 +20,26 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::boot::{Boot, at};
-use super::doors::{Door, Doors};
+use super::controller::{Controller, GRACE, NF_GRACE, SHUTDOWN_TIMEOUT, another, ready_message};
 use super::folder::{Folder, FolderError, Record, started};
 use super::instance::{Instance, InstanceError};
-use super::keeper::{FAREWELL, GRACE, Keeper, NF_GRACE, another, ready_message};
-use super::monitor::{Heard, Monitor};
+use super::listeners::{Listeners, VmSocket};
+use super::monitor::{Monitor, MonitorEvent};
 use super::recipe::{NfRecipe, VmRecipe};
+use super::report::QemuReport;
 use super::status::VmPhase;
-use super::told::Told;
 use crate::engine_thread::{EngineGone, EngineHandle};
 
 /// How soon to try again what has failed.
 const AGAIN: Duration = Duration::from_secs(2);
 /// How long a QEMU whose control channel is here may take until it asks for its memory.
-const STRANGER: Duration = Duration::from_secs(5);
+const UNKNOWN_PEER_GRACE: Duration = Duration::from_secs(5);
 /// How soon to listen again when no connection can be taken, as without descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a VM cannot be awaited.
 #[derive(Debug, thiserror::Error)]
-enum DoorsError {
+enum ListenersError {
     #[error(transparent)]
     Gone(#[from] EngineGone),
     #[error(transparent)]
@@ -50,7 +50,7 @@ enum DoorsError {
 
 /// Why a QEMU does not get an NF's memory.
 #[derive(Debug, thiserror::Error)]
-enum SeatError {
+enum SlotError {
     #[error(transparent)]
     Instance(#[from] InstanceError),
     #[error("it has gone already: {0}")]
@@ -74,32 +74,32 @@ pub(super) async fn devices(
 }
 
 /// A QEMU that is here.
-struct Visit {
+struct Session {
     monitor: Monitor,
     /// An NF's.
-    seat: Option<Seat>,
-    told: Told,
+    slot: Option<Slot>,
+    report: QemuReport,
     boot: Boot,
-    /// When a QEMU with no seat has had time to ask for one.
-    stranger: Option<tokio::time::Instant>,
+    /// When a QEMU with no slot has had time to ask for one.
+    unknown_peer: Option<tokio::time::Instant>,
 }
 
 /// An NF's place in the engine, and the connections of the QEMU that has it.
-struct Seat {
+struct Slot {
     instance: Instance<ServedMemory>,
     pid: u32,
-    is_heard: bool,
+    is_ready: bool,
     control: UnixStream,
     others: Vec<(NfSocket, UnixStream)>,
 }
 
-impl Seat {
+impl Slot {
     fn has(&self, socket: NfSocket) -> bool {
         socket == NfSocket::Control || self.others.iter().any(|(known, _)| *known == socket)
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         for stream in self.others.iter().map(|(_, stream)| stream).chain([&self.control]) {
             // Whoever else has the connection, as the thread of the wake-ups, sees its end. It may have ended already.
@@ -108,13 +108,13 @@ impl Drop for Seat {
     }
 }
 
-impl Keeper {
+impl Controller {
     /// Cares for a VM that others start, until something else is wished than at that generation.
     pub(super) async fn receive(&mut self, recipe: &VmRecipe, generation: u64) {
         loop {
-            match self.doors(recipe).await {
-                Ok(doors) => {
-                    while !self.host(&doors, recipe, generation).await {}
+            match self.listeners(recipe).await {
+                Ok(listeners) => {
+                    while !self.host(&listeners, recipe, generation).await {}
                     self.folder.clear();
                     return;
                 }
@@ -123,70 +123,70 @@ impl Keeper {
                     self.status.send_modify(|status| status.last_exit = Some(error.to_string()));
                     tokio::select! {
                         () = sleep(AGAIN) => {}
-                        () = another(&mut self.wishes, generation) => return,
+                        () = another(&mut self.desired_states, generation) => return,
                     }
                 }
             }
         }
     }
 
-    async fn doors(&self, recipe: &VmRecipe) -> Result<Doors, DoorsError> {
+    async fn listeners(&self, recipe: &VmRecipe) -> Result<Listeners, ListenersError> {
         let devices = match &recipe.nf {
             Some(nf) => {
                 let devices = devices(&self.engine, &self.folder, nf).await?;
-                Some(devices.ok_or_else(|| DoorsError::Role(nf.role.clone()))?)
+                Some(devices.ok_or_else(|| ListenersError::Role(nf.role.clone()))?)
             }
             None => None,
         };
-        Ok(Doors::open(&self.folder, devices.as_ref(), recipe.account)?)
+        Ok(Listeners::open(&self.folder, devices.as_ref(), recipe.account)?)
     }
 
     /// Awaits one QEMU, and cares for it to its end; whether something else is wished now.
-    async fn host(&mut self, doors: &Doors, recipe: &VmRecipe, generation: u64) -> bool {
+    async fn host(&mut self, listeners: &Listeners, recipe: &VmRecipe, generation: u64) -> bool {
         let is_nf = recipe.nf.is_some();
-        let mut visit = Visit {
+        let mut session = Session {
             monitor: Monitor::Absent,
-            seat: None,
-            told: Told::of(is_nf),
+            slot: None,
+            report: QemuReport::of(is_nf),
             boot: Boot::over(),
-            stranger: None,
+            unknown_peer: None,
         };
         self.expect(generation, is_nf);
         let how = loop {
             tokio::select! {
                 // What QEMU has said comes before its end.
                 biased;
-                () = another(&mut self.wishes, generation) => {
-                    self.send_off(&mut visit).await;
-                    self.forget("told to end");
+                () = another(&mut self.desired_states, generation) => {
+                    self.shut_down_session(&mut session).await;
+                    self.forget("report to end");
                     return true;
                 }
-                heard = visit.monitor.next() => match heard {
-                    Heard::Opened => self.meet(&mut visit, recipe).await,
-                    Heard::Event(event) => self.hear(&event, &mut visit.told),
-                    Heard::Closed if is_nf => visit.stranger = None,
-                    Heard::Closed => break visit.told.words(),
+                event = session.monitor.next() => match event {
+                    MonitorEvent::Opened => self.meet(&mut session, recipe).await,
+                    MonitorEvent::Event(event) => self.handle_event(&event, &mut session.report),
+                    MonitorEvent::Closed if is_nf => session.unknown_peer = None,
+                    MonitorEvent::Closed => break session.report.words(),
                 },
-                () = left(visit.seat.as_ref()) => break visit.told.words(),
-                heard = ready_message(unheard(visit.seat.as_ref())) => {
-                    let id = unheard(visit.seat.as_ref()).map(|instance| instance.id);
-                    if let Some(seat) = &mut visit.seat {
-                        seat.is_heard = true;
+                () = left(session.slot.as_ref()) => break session.report.words(),
+                event = ready_message(not_ready(session.slot.as_ref())) => {
+                    let id = not_ready(session.slot.as_ref()).map(|instance| instance.id);
+                    if let Some(slot) = &mut session.slot {
+                        slot.is_ready = true;
                     }
-                    self.booted(&mut visit.boot);
-                    if let Some(reason) = self.take_in(id, heard) {
+                    self.booted(&mut session.boot);
+                    if let Some(reason) = self.take_in(id, event) {
                         break reason;
                     }
                 }
-                (door, stream) = doors.next(visit.seat.is_some()) => match stream {
-                    Ok(stream) => self.answer(door, stream, &mut visit, recipe).await,
+                (socket, stream) = listeners.next(session.slot.is_some()) => match stream {
+                    Ok(stream) => self.answer(socket, stream, &mut session, recipe).await,
                     Err(error) => {
                         tracing::warn!("{}: a connection cannot be taken: {error}", self.label());
                         sleep(PAUSE).await;
                     }
                 },
-                () = visit.boot.due() => self.look(&mut visit.boot, recipe).await,
-                () = at(visit.stranger) => self.dismiss_stranger(&mut visit).await,
+                () = session.boot.due() => self.look(&mut session.boot, recipe).await,
+                () = at(session.unknown_peer) => self.dismiss_unknown_peer(&mut session).await,
             }
         };
         self.forget(&how);
@@ -223,23 +223,29 @@ impl Keeper {
     }
 
     /// Somebody has connected.
-    async fn answer(&mut self, door: Door, stream: UnixStream, visit: &mut Visit, recipe: &VmRecipe) {
+    async fn answer(
+        &mut self,
+        socket: VmSocket,
+        stream: UnixStream,
+        session: &mut Session,
+        recipe: &VmRecipe,
+    ) {
         let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok()).unwrap_or(0);
-        match (door, &mut visit.seat) {
-            (Door::Qmp, _) => {
-                // Another QEMU than the one that runs asks again and again, and is heard when that has gone.
-                if visit.monitor.pid().is_none() {
-                    visit.monitor.greet(pid, stream);
+        match (socket, &mut session.slot) {
+            (VmSocket::Qmp, _) => {
+                // Another QEMU than the one that runs asks again and again, and is event when that has gone.
+                if session.monitor.pid().is_none() {
+                    session.monitor.handshake(pid, stream);
                 }
             }
-            (Door::Nf(NfSocket::Control), None) => {
+            (VmSocket::Nf(NfSocket::Control), None) => {
                 let Some(nf) = &recipe.nf else { return };
-                match self.seat(&stream, nf).await {
+                match self.slot(&stream, nf).await {
                     Ok(instance) => {
                         tracing::info!("{}: process {pid} has its memory", self.label());
                         let others = Vec::new();
-                        visit.seat = Some(Seat { instance, pid, is_heard: false, control: stream, others });
-                        visit.boot = Boot::begin(self.wishes.borrow().boot_timeout, None);
+                        session.slot = Some(Slot { instance, pid, is_ready: false, control: stream, others });
+                        session.boot = Boot::begin(self.desired_states.borrow().boot_timeout, None);
                         self.arrived(pid, false);
                     }
                     Err(error) => {
@@ -250,13 +256,13 @@ impl Keeper {
                     }
                 }
             }
-            (Door::Nf(socket), Some(seat)) if !seat.has(socket) => {
+            (VmSocket::Nf(socket), Some(slot)) if !slot.has(socket) => {
                 // One that has gone is seen at its control memory's connection.
-                if seat.instance.memory.answer(socket, stream.as_fd()).is_ok() {
-                    seat.others.push((socket, stream));
+                if slot.instance.memory.answer(socket, stream.as_fd()).is_ok() {
+                    slot.others.push((socket, stream));
                 }
             }
-            (Door::Nf(_), _) => {
+            (VmSocket::Nf(_), _) => {
                 let owner = self.status.borrow().pid.unwrap_or_default();
                 tracing::warn!("{}: process {pid} is sent away: it runs as process {owner}", self.label());
                 let _ = ServedMemory::refuse(stream.as_fd());
@@ -264,26 +270,29 @@ impl Keeper {
         }
     }
 
-    async fn seat(&self, control: &UnixStream, nf: &NfRecipe) -> Result<Instance<ServedMemory>, SeatError> {
+    async fn slot(&self, control: &UnixStream, nf: &NfRecipe) -> Result<Instance<ServedMemory>, SlotError> {
         let instance = Instance::admit_served(&self.engine, nf).await?;
-        instance.memory.answer(NfSocket::Control, control.as_fd()).map_err(SeatError::Left)?;
+        instance.memory.answer(NfSocket::Control, control.as_fd()).map_err(SlotError::Left)?;
         Ok(instance)
     }
 
     /// QEMU answers.
-    async fn meet(&mut self, visit: &mut Visit, recipe: &VmRecipe) {
-        let Some((pid, qmp)) = visit.monitor.pid().zip(visit.monitor.open()) else { return };
+    async fn meet(&mut self, session: &mut Session, recipe: &VmRecipe) {
+        let Some((pid, qmp)) = session.monitor.pid().zip(session.monitor.open()) else { return };
         if recipe.nf.is_some() {
-            visit.stranger = Some(tokio::time::Instant::now() + STRANGER);
+            session.unknown_peer = Some(tokio::time::Instant::now() + UNKNOWN_PEER_GRACE);
             return;
         }
         let is_adopted = self.before == Some(pid);
         let was = if is_adopted { "was running already" } else { "was started by others" };
         tracing::info!("{}: {was} (process {pid}, QEMU {})", self.label(), qmp.version());
-        visit.boot =
-            if is_adopted { Boot::over() } else { Boot::begin(self.wishes.borrow().boot_timeout, None) };
+        session.boot = if is_adopted {
+            Boot::over()
+        } else {
+            Boot::begin(self.desired_states.borrow().boot_timeout, None)
+        };
         self.arrived(pid, is_adopted);
-        if let Ok(Ok(false)) = timeout(FAREWELL, qmp.is_running()).await {
+        if let Ok(Ok(false)) = timeout(SHUTDOWN_TIMEOUT, qmp.is_running()).await {
             self.status.send_modify(|status| status.phase = VmPhase::Paused);
         }
     }
@@ -304,68 +313,68 @@ impl Keeper {
     }
 
     /// A QEMU has its control channel here, and no memory of this netvmd.
-    async fn dismiss_stranger(&self, visit: &mut Visit) {
-        visit.stranger = None;
+    async fn dismiss_unknown_peer(&self, session: &mut Session) {
+        session.unknown_peer = None;
         let Some(pid) =
-            visit.monitor.pid().filter(|pid| visit.seat.as_ref().map(|seat| seat.pid) != Some(*pid))
+            session.monitor.pid().filter(|pid| session.slot.as_ref().map(|slot| slot.pid) != Some(*pid))
         else {
             return;
         };
         tracing::warn!(
-            "{}: process {pid} has the memory of a netvmd that is no more: told to end",
+            "{}: process {pid} has the memory of a netvmd that is no more: report to end",
             self.label()
         );
-        if let Some(qmp) = visit.monitor.open() {
+        if let Some(qmp) = session.monitor.open() {
             // One that does not listen is its starter's to end.
-            let _ = timeout(FAREWELL, qmp.quit()).await;
+            let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
         }
-        visit.monitor = Monitor::Absent;
+        session.monitor = Monitor::Absent;
     }
 
     /// It is not wished any more.
-    async fn send_off(&mut self, visit: &mut Visit) {
-        if visit.seat.is_none() && visit.monitor.open().is_none() {
+    async fn shut_down_session(&mut self, session: &mut Session) {
+        if session.slot.is_none() && session.monitor.open().is_none() {
             return;
         }
         self.status.send_modify(|status| status.phase = VmPhase::Stopping);
-        let is_forced = self.wishes.borrow_and_update().is_forced;
-        let (is_asked, grace) = match (&visit.seat, visit.monitor.open()) {
+        let is_forced = self.desired_states.borrow_and_update().is_forced;
+        let (is_asked, grace) = match (&session.slot, session.monitor.open()) {
             _ if is_forced => (false, GRACE),
-            (Some(seat), _) => {
-                seat.instance.dismiss();
+            (Some(slot), _) => {
+                slot.instance.dismiss();
                 (true, NF_GRACE)
             }
             (None, Some(qmp)) => (qmp.execute("system_powerdown", Value::Null).await.is_ok(), GRACE),
             (None, None) => (false, GRACE),
         };
         if is_asked {
-            let wishes = &mut self.wishes;
-            let forced = async { wishes.wait_for(|wish| wish.is_forced).await.is_err() };
+            let desired_states = &mut self.desired_states;
+            let forced = async { desired_states.wait_for(|desired| desired.is_forced).await.is_err() };
             tokio::select! {
-                () = visit.end() => return,
+                () = session.end() => return,
                 _ = forced => {}
                 () = sleep(grace) => {}
             }
         }
-        if let Some(qmp) = visit.monitor.open() {
+        if let Some(qmp) = session.monitor.open() {
             // It has ended already, or does not listen.
-            let _ = timeout(FAREWELL, qmp.quit()).await;
+            let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
         }
-        if timeout(FAREWELL, visit.end()).await.is_err() {
-            tracing::warn!("{}: it does not end when told to: end it where it was started", self.label());
+        if timeout(SHUTDOWN_TIMEOUT, session.end()).await.is_err() {
+            tracing::warn!("{}: it does not end when report to: end it where it was started", self.label());
         }
     }
 }
 
-impl Visit {
+impl Session {
     /// Returns when QEMU has gone.
     async fn end(&mut self) {
         loop {
-            if self.seat.is_none() && self.monitor.pid().is_none() {
+            if self.slot.is_none() && self.monitor.pid().is_none() {
                 return;
             }
             tokio::select! {
-                () = left(self.seat.as_ref()) => return,
+                () = left(self.slot.as_ref()) => return,
                 // Events are read, so that QEMU is not kept from writing them.
                 _ = self.monitor.next() => {}
             }
@@ -374,16 +383,16 @@ impl Visit {
 }
 
 /// The NF that has said nothing yet.
-fn unheard(seat: Option<&Seat>) -> Option<&Instance<ServedMemory>> {
-    seat.filter(|seat| !seat.is_heard).map(|seat| &seat.instance)
+fn not_ready(slot: Option<&Slot>) -> Option<&Instance<ServedMemory>> {
+    slot.filter(|slot| !slot.is_ready).map(|slot| &slot.instance)
 }
 
-/// Returns when the QEMU of a seat has gone.
-async fn left(seat: Option<&Seat>) {
-    let Some(seat) = seat else { return std::future::pending().await };
+/// Returns when the QEMU of a slot has gone.
+async fn left(slot: Option<&Slot>) {
+    let Some(slot) = slot else { return std::future::pending().await };
     loop {
-        let ready = seat.control.readable().await;
-        match ready.and_then(|()| seat.control.try_read(&mut [0; 64])) {
+        let ready = slot.control.readable().await;
+        match ready.and_then(|()| slot.control.try_read(&mut [0; 64])) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             // It has nothing to say there: whatever comes is the end.
             _ => return,

@@ -37,7 +37,7 @@ impl Console {
             let mut bytes = [0; 4096];
             // To the end: QEMU would wait for a pipe that is full.
             while let Ok(read @ 1..) = ours.read(&mut bytes).await {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).hear(&bytes[..read]);
+                lines.lock().unwrap_or_else(PoisonError::into_inner).handle_event(&bytes[..read]);
             }
         });
         Ok((console, theirs.into()))
@@ -56,7 +56,7 @@ impl Console {
 }
 
 impl Lines {
-    fn hear(&mut self, bytes: &[u8]) {
+    fn handle_event(&mut self, bytes: &[u8]) {
         for c in bytes.iter().map(|byte| char::from(*byte)) {
             match c {
                 '\u{1b}' => self.is_escaped = true,
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn the_last_lines_are_kept_short_and_plain() {
         let mut lines = Lines::default();
-        lines.hear(b"one\r\ntwo\r\n\r\n\x1b[2J\x1b[31mthree\x1b[0m\xff\x07\r\nfour\r\nfive\r\n");
-        lines.hear(&[b'x'; 5000]);
+        lines.handle_event(b"one\r\ntwo\r\n\r\n\x1b[2J\x1b[31mthree\x1b[0m\xff\x07\r\nfour\r\nfive\r\n");
+        lines.handle_event(&[b'x'; 5000]);
         assert_eq!(lines.whole, ["two", "three", "four", "five"]);
         assert_eq!(lines.line.len(), LONGEST);
         let console = Console(Arc::new(Mutex::new(lines)));

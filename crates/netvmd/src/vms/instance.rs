@@ -1,4 +1,4 @@
-//! An NF in a VM, as the engine sees it: let in before the VM starts, heard when it has booted, gone when the VM has.
+//! An NF in a VM, as the engine sees it: let in before the VM starts, event when it has booted, gone when the VM has.
 
 use std::io;
 use std::os::fd::BorrowedFd;

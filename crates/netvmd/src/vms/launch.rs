@@ -113,7 +113,7 @@ pub(super) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
 /// Places the threads of virtual processors: each on one core, in their order, and round again.
 pub(super) fn pin(pid: u32, threads: &[u32], cores: &[u32]) -> io::Result<()> {
     for (thread, core) in threads.iter().zip(cores.iter().cycle()) {
-        // Told by QEMU, which may have been taken over by its guest: only its own threads are moved.
+        // QemuReport by QEMU, which may have been taken over by its guest: only its own threads are moved.
         if !std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }

@@ -13,18 +13,18 @@ use tokio::sync::watch;
 mod boot;
 mod by_hand;
 mod console;
-mod doors;
+mod controller;
 mod folder;
+mod handle;
 mod instance;
-mod keeper;
-mod kept;
 mod launch;
+mod listeners;
 mod monitor;
 mod process;
 mod qemu;
 mod recipe;
+mod report;
 mod status;
-mod told;
 
 pub use recipe::{VmRecipe, VmRecipeError};
 pub use status::{Attached, VmNews, VmPhase, VmStatus};
@@ -33,9 +33,9 @@ use crate::attach_server::{External, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
+use controller::Controller;
 use folder::{Folder, Record};
-use keeper::Keeper;
-use kept::{Kept, Prepared, Wish};
+use handle::{DesiredState, Prepared, VmHandle};
 use process::Machine;
 
 /// The VMs of a host, checked and found.
@@ -63,7 +63,7 @@ pub struct Machines {
     cores: Vec<u32>,
     /// Whether QEMU can be given another user.
     is_root: bool,
-    kept: Mutex<BTreeMap<String, Kept>>,
+    kept: Mutex<BTreeMap<String, VmHandle>>,
 }
 
 impl Machines {
@@ -119,16 +119,16 @@ impl Machines {
             news.extend(match kept.get(&name) {
                 Some(one) => one.change(&wanted),
                 None => {
-                    let wish = wanted.wish();
-                    let is_up = wish.is_up;
-                    let (one, was_there) = self.keep(&name, wish);
+                    let desired = wanted.desired();
+                    let is_up = desired.is_up;
+                    let (one, was_there) = self.keep(&name, desired);
                     let news = (is_up && !was_there).then(|| one.news());
                     kept.insert(name, one);
                     news
                 }
             });
         }
-        for recipe in kept.values().filter_map(Kept::recipe_of_running) {
+        for recipe in kept.values().filter_map(VmHandle::recipe_of_running) {
             if let Err(error) = launch::hand_over(&recipe) {
                 tracing::warn!("vm {}: {error}", recipe.machine.name);
             }
@@ -140,14 +140,14 @@ impl Machines {
     #[must_use]
     pub fn up(&self) -> BTreeSet<String> {
         let kept = self.lock();
-        let is_up = |one: &Kept| one.wish.borrow().is_up;
+        let is_up = |one: &VmHandle| one.desired.borrow().is_up;
         kept.iter().filter(|(_, one)| is_up(one)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Has no others run than those: what a change has started, and is undone.
     pub fn keep_up_only(&self, names: &BTreeSet<String>) {
         for (_, one) in self.lock().iter().filter(|(name, _)| !names.contains(*name)) {
-            if one.wish.borrow().is_up {
+            if one.desired.borrow().is_up {
                 one.stop(true);
             }
         }
@@ -161,7 +161,7 @@ impl Machines {
             if kept.contains_key(&name) {
                 continue;
             }
-            let wish = Wish {
+            let desired = DesiredState {
                 recipe: None,
                 restart: Restart::Never,
                 boot_timeout: Duration::ZERO,
@@ -170,7 +170,7 @@ impl Machines {
                 is_forced: false,
                 generation: 0,
             };
-            let (one, was_there) = self.keep(&name, wish);
+            let (one, was_there) = self.keep(&name, desired);
             if was_there {
                 tracing::warn!("vm {name}: is not configured any more: shut down");
                 one.dismiss();
@@ -179,7 +179,7 @@ impl Machines {
         }
     }
 
-    fn keep(&self, name: &str, wish: Wish) -> (Kept, bool) {
+    fn keep(&self, name: &str, desired: DesiredState) -> (VmHandle, bool) {
         let folder = Folder::of(&self.run_dir, name);
         let record = folder.read();
         let before = record.as_ref().filter(|record| record.is_foreign).map(|record| record.pid);
@@ -196,7 +196,7 @@ impl Machines {
         }
         let was_there = adopted.is_some();
         let mut status = VmStatus::new(name);
-        status.is_outdated = match (&record, &wish.recipe) {
+        status.is_outdated = match (&record, &desired.recipe) {
             (Some(record), Some(recipe)) => was_there && is_outdated(record, recipe),
             _ => false,
         };
@@ -205,41 +205,44 @@ impl Machines {
                 "vm {name}: runs as it was configured before; `netvm vm stop` and `start` make it new"
             );
         }
-        let wish = Wish { is_up: wish.is_up || was_there, ..wish };
-        let (wish, wishes) = watch::channel(wish);
+        let desired = DesiredState { is_up: desired.is_up || was_there, ..desired };
+        let (desired, desired_states) = watch::channel(desired);
         let (status, view) = watch::channel(status);
         let confinement = Arc::clone(&self.confinement);
         let engine = self.engine.clone();
         let backoff = Backoff::default();
-        let keeper = Keeper { engine, folder, confinement, wishes, status, backoff, before };
-        tokio::spawn(keeper.keep(adopted));
-        (Kept { wish, status: view }, was_there)
+        let controller = Controller { engine, folder, confinement, desired_states, status, backoff, before };
+        tokio::spawn(controller.keep(adopted));
+        (VmHandle { desired, status: view }, was_there)
     }
 
     /// What is known of every VM that is configured.
     #[must_use]
     pub fn status(&self) -> Vec<VmStatus> {
         let kept = self.lock();
-        let configured = kept.values().filter(|one| one.wish.borrow().recipe.is_some());
+        let configured = kept.values().filter(|one| one.desired.borrow().recipe.is_some());
         configured.map(|one| one.status.borrow().clone()).collect()
     }
 
     /// Starts a VM that does not run; `None` when there is none of that name.
     #[must_use]
     pub fn start(&self, name: &str) -> Option<VmNews> {
-        self.lock().get(name).filter(|one| one.wish.borrow().recipe.is_some()).map(Kept::start)
+        self.lock().get(name).filter(|one| one.desired.borrow().recipe.is_some()).map(VmHandle::start)
     }
 
     /// Shuts a VM down, without asking the guest if `is_forced`; `None` when there is none of that name.
     #[must_use]
     pub fn stop(&self, name: &str, is_forced: bool) -> Option<VmNews> {
-        self.lock().get(name).filter(|one| one.wish.borrow().recipe.is_some()).map(|one| one.stop(is_forced))
+        self.lock()
+            .get(name)
+            .filter(|one| one.desired.borrow().recipe.is_some())
+            .map(|one| one.stop(is_forced))
     }
 
     /// What is to be started; `None` when there is no VM of that name.
     #[must_use]
     pub fn recipe(&self, name: &str) -> Option<Arc<VmRecipe>> {
-        self.lock().get(name)?.wish.borrow().recipe.clone()
+        self.lock().get(name)?.desired.borrow().recipe.clone()
     }
 
     /// How others start a VM.
@@ -285,7 +288,7 @@ impl Machines {
     pub async fn say_farewell(&self) {
         let mut ending = Vec::new();
         for one in self.lock().values() {
-            let is_nf = one.wish.borrow().recipe.as_ref().is_some_and(|recipe| recipe.nf.is_some());
+            let is_nf = one.desired.borrow().recipe.as_ref().is_some_and(|recipe| recipe.nf.is_some());
             if is_nf {
                 ending.push(one.stop(false));
             }
@@ -307,7 +310,7 @@ impl Machines {
         Folder::of(&self.run_dir, name).serial()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, VmHandle>> {
         // What a panic left half done is still a list of VMs.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,20 +11,20 @@ use tokio::time::timeout;
 /// How long QEMU may take until it speaks: it may have connected long before it has time for that.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-type Greeting = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
+type Handshake = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
 
 /// A control channel.
 pub(super) enum Monitor {
     /// There is none.
     Absent,
     /// QEMU has connected, and said nothing yet.
-    Greeting(u32, Greeting),
+    Handshake(u32, Handshake),
     /// It answers.
     Open(u32, Qmp),
 }
 
 /// What became of a control channel.
-pub(super) enum Heard {
+pub(super) enum MonitorEvent {
     /// It answers now.
     Opened,
     /// QEMU tells something.
@@ -35,21 +35,21 @@ pub(super) enum Heard {
 
 impl Monitor {
     /// Takes a connection from a process.
-    pub(super) fn greet(&mut self, pid: u32, stream: UnixStream) {
-        let greeting = async {
+    pub(super) fn handshake(&mut self, pid: u32, stream: UnixStream) {
+        let handshake = async {
             match timeout(PATIENCE, Qmp::greet(stream)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(QmpError::Closed),
             }
         };
-        *self = Self::Greeting(pid, Box::pin(greeting));
+        *self = Self::Handshake(pid, Box::pin(handshake));
     }
 
     /// The process at its other end.
     pub(super) const fn pid(&self) -> Option<u32> {
         match self {
             Self::Absent => None,
-            Self::Greeting(pid, _) | Self::Open(pid, _) => Some(*pid),
+            Self::Handshake(pid, _) | Self::Open(pid, _) => Some(*pid),
         }
     }
 
@@ -57,29 +57,29 @@ impl Monitor {
     pub(super) const fn open(&mut self) -> Option<&mut Qmp> {
         match self {
             Self::Open(_, qmp) => Some(qmp),
-            Self::Absent | Self::Greeting(..) => None,
+            Self::Absent | Self::Handshake(..) => None,
         }
     }
 
-    /// Waits until something is heard. May be given up and called again: nothing is lost.
-    pub(super) async fn next(&mut self) -> Heard {
-        let heard = match self {
+    /// Waits until something is event. May be given up and called again: nothing is lost.
+    pub(super) async fn next(&mut self) -> MonitorEvent {
+        let event = match self {
             Self::Absent => pending().await,
-            Self::Greeting(pid, greeting) => {
+            Self::Handshake(pid, handshake) => {
                 let pid = *pid;
-                match greeting.await {
+                match handshake.await {
                     Ok(qmp) => {
                         *self = Self::Open(pid, qmp);
-                        Heard::Opened
+                        MonitorEvent::Opened
                     }
-                    Err(_) => Heard::Closed,
+                    Err(_) => MonitorEvent::Closed,
                 }
             }
-            Self::Open(_, qmp) => qmp.event().await.map_or(Heard::Closed, Heard::Event),
+            Self::Open(_, qmp) => qmp.event().await.map_or(MonitorEvent::Closed, MonitorEvent::Event),
         };
-        if matches!(heard, Heard::Closed) {
+        if matches!(event, MonitorEvent::Closed) {
             *self = Self::Absent;
         }
-        heard
+        event
     }
 }

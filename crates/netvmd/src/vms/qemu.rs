@@ -22,7 +22,7 @@ pub enum QemuError {
     Program(#[from] ProgramError),
     /// It does not say which version it is.
     #[error("{} is no QEMU: it does not say its version; correct `qemu`", .0.display())]
-    Stranger(PathBuf),
+    NotQemu(PathBuf),
     /// It is too old.
     #[error("{} is QEMU {version}, and netvm needs {OLDEST} or newer: upgrade qemu-system-x86, or name another program in `qemu`", path.display())]
     TooOld {
@@ -54,7 +54,7 @@ pub(super) fn find(name: &str, account: Option<Account>) -> Result<(PathBuf, Ver
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
     let version = match known {
         Some(version) => version,
-        None => ask(&path).ok_or_else(|| QemuError::Stranger(path.clone()))?,
+        None => ask(&path).ok_or_else(|| QemuError::NotQemu(path.clone()))?,
     };
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
     if version < OLDEST {

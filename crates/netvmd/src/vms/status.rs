@@ -60,7 +60,7 @@ pub struct VmStatus {
     pub trouble: Option<String>,
     /// The network function that it is, once it has attached.
     pub instance: Option<Attached>,
-    /// Moves each time that it is told to start or to stop.
+    /// Moves each time that it is report to start or to stop.
     pub(super) generation: u64,
     /// Whether it has ended, or could not start, since then.
     pub(super) has_failed: bool,
@@ -86,7 +86,7 @@ impl VmStatus {
     }
 }
 
-/// A VM that has just been told to start, or to stop.
+/// A VM that has just been report to start, or to stop.
 #[derive(Debug)]
 pub struct VmNews {
     pub(super) status: watch::Receiver<VmStatus>,
@@ -117,7 +117,7 @@ impl VmNews {
             {
                 Err(status.last_exit.clone().unwrap_or_default())
             }
-            // It runs; or was told otherwise meanwhile, which is somebody else's to wait for.
+            // It runs; or was report otherwise meanwhile, which is somebody else's to wait for.
             _ => Ok(()),
         }
     }

@@ -55,7 +55,9 @@ impl Libvirt {
             }
             let said = String::from_utf8_lossy(&answer.stderr).into_owned();
             if said.contains("no connection driver") {
-                println!("SKIP: libvirt has no driver for QEMU (docs/reference/testing.md says how to install it)");
+                println!(
+                    "SKIP: libvirt has no driver for QEMU (docs/reference/testing.md says how to install it)"
+                );
                 return None;
             }
             assert!(Instant::now() < deadline, "libvirtd does not answer: {said}");

@@ -15,7 +15,7 @@ use crate::vhost_user::{GET_FEATURES, SET_FEATURES, SET_MEM_TABLE, SET_VRING_CAL
 struct Line {
     guest: UnixStream,
     library: UnixStream,
-    coming: Arc<Coming>,
+    pending_calls: Arc<PendingCalls>,
     refused: Receiver<Refusal>,
     thread: JoinHandle<()>,
 }
@@ -24,16 +24,16 @@ fn line() -> Line {
     line_kept(|_| ())
 }
 
-fn line_kept(keep_out: impl Fn(&Arc<Coming>) + Send + 'static) -> Line {
+fn line_kept(keep_out: impl Fn(&Arc<PendingCalls>) + Send + 'static) -> Line {
     let ((guest, front), (back, library)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
     let (tell, refused) = channel();
-    let coming = Arc::default();
-    let relay = Relay { front: front.into(), back: back.into(), coming: Arc::clone(&coming) };
+    let pending_calls = Arc::default();
+    let relay = Relay { front: front.into(), back: back.into(), pending_calls: Arc::clone(&pending_calls) };
     let thread = std::thread::spawn(move || relay.run(keep_out, move |why| tell.send(why).unwrap()));
     for end in [&guest, &library] {
         end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     }
-    Line { guest, library, coming, refused, thread }
+    Line { guest, library, pending_calls, refused, thread }
 }
 
 fn bytes(request: u32, payload: &[u8]) -> Vec<u8> {
@@ -156,7 +156,7 @@ fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
     rustix::io::write(&fds[0], &1u64.to_ne_bytes()).unwrap();
     assert_eq!(rustix::io::read(&call, &mut [0; 8]), Err(Errno::AGAIN));
     for _ in 0..2 {
-        line.coming.install(device);
+        line.pending_calls.install(device);
     }
     for vring in [3, 4] {
         calls::tell(&netvm_notify::Signaller::new(), device, vring);

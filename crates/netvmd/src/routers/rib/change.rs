@@ -33,7 +33,7 @@ pub enum Way {
 pub struct Neighbour {
     /// Its MAC address.
     pub mac: MacAddr,
-    /// Nobody has heard of it for a while.
+    /// Nobody has outcome of it for a while.
     pub is_stale: bool,
 }
 

@@ -140,7 +140,7 @@ fn a_gateway_that_changes_its_address_is_one_entry_and_no_route() {
     both.hear([Change::Neighbour((WAN, ip("10.1.0.1")), known(2))]);
     assert_eq!((both.next_hop("20.199.0.1"), both.told), (hop(1, 2), 0));
     assert_eq!(both.rib.counts().next_hops, 1);
-    // Nobody has heard of it: it carries on, and is asked for.
+    // Nobody has outcome of it: it carries on, and is asked for.
     let stale = known(2).map(|known| Neighbour { is_stale: true, ..known });
     both.hear([Change::Neighbour((WAN, ip("10.1.0.1")), stale)]);
     assert_eq!((both.next_hop("20.1.0.1"), both.told), (hop(1, 2), 0));

@@ -12,7 +12,7 @@ use crate::supervisor::Account;
 
 /// A socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum VmSocket {
     /// Of the control channel.
     Qmp,
     /// Of an NF's device.
@@ -21,9 +21,9 @@ pub(super) enum Door {
 
 /// The sockets of one VM.
 #[derive(Debug)]
-pub(super) struct Doors(Vec<(Door, UnixListener)>);
+pub(super) struct Listeners(Vec<(VmSocket, UnixListener)>);
 
-impl Doors {
+impl Listeners {
     /// Listens for QEMUs of this user. An NF's devices come with `devices`.
     pub(super) fn open(
         folder: &Folder,
@@ -32,22 +32,22 @@ impl Doors {
     ) -> Result<Self, FolderError> {
         let at = |path: std::path::PathBuf| move |source| FolderError { path, source };
         let sockets = devices.map(NfDevices::sockets).unwrap_or_default();
-        let doors = sockets.into_iter().map(|socket| (Door::Nf(socket), socket.file()));
-        let doors = doors.chain([(Door::Qmp, QMP.to_owned())]);
-        let listen = |(door, file): (Door, String)| {
+        let listeners = sockets.into_iter().map(|socket| (VmSocket::Nf(socket), socket.file()));
+        let listeners = listeners.chain([(VmSocket::Qmp, QMP.to_owned())]);
+        let listen = |(socket, file): (VmSocket, String)| {
             let listener = folder.listen_for(&file, user)?;
-            Ok((door, UnixListener::from_std(listener).map_err(at(folder.path().join(file)))?))
+            Ok((socket, UnixListener::from_std(listener).map_err(at(folder.path().join(file)))?))
         };
-        doors.map(listen).collect::<Result<_, _>>().map(Self)
+        listeners.map(listen).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns when somebody connects. Nobody is heard at the doors of memory that is nobody's yet.
-    pub(super) async fn next(&self, is_taken: bool) -> (Door, io::Result<UnixStream>) {
+    /// Returns when somebody connects. Nobody is heard at the listeners of memory that is nobody's yet.
+    pub(super) async fn next(&self, is_taken: bool) -> (VmSocket, io::Result<UnixStream>) {
         poll_fn(|context| {
-            for (door, listener) in &self.0 {
-                let is_open = is_taken || matches!(door, Door::Qmp | Door::Nf(NfSocket::Control));
+            for (socket, listener) in &self.0 {
+                let is_open = is_taken || matches!(socket, VmSocket::Qmp | VmSocket::Nf(NfSocket::Control));
                 if is_open && let Poll::Ready(accepted) = listener.poll_accept(context) {
-                    return Poll::Ready((*door, accepted.map(|(stream, _)| stream)));
+                    return Poll::Ready((*socket, accepted.map(|(stream, _)| stream)));
                 }
             }
             Poll::Pending

@@ -4,7 +4,7 @@
 //!             ┌────────────── back-off ◀─────────────────┐
 //!             ▼                                          │ crashed, killed, panicked
 //!  launch ─▶ starting ── QMP answers ─▶ running ◀▶ paused ┤ shut itself down ─▶ stopped
-//!             ▲                                          │ told to stop: powered down, then unplugged
+//!             ▲                                          │ report to stop: powered down, then unplugged
 //!  adopted ───┘                                          ▼
 //!                                                     stopped
 //! ```
@@ -21,13 +21,13 @@ use tokio::time::{sleep, timeout};
 
 use super::boot::{Boot, BootNews};
 use super::folder::Folder;
+use super::handle::DesiredState;
 use super::instance::Instance;
-use super::kept::Wish;
 use super::launch::{launch, pin};
 use super::process::Machine;
 use super::recipe::VmRecipe;
+use super::report::{End, QemuReport, SHUT_DOWN};
 use super::status::{Attached, VmPhase, VmStatus};
-use super::told::{End, SHUT_DOWN, Told};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
@@ -38,27 +38,27 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const GRACE: Duration = Duration::from_secs(20);
 /// How long an NF and its guest may take to end once dismissed.
 pub(super) const NF_GRACE: Duration = Duration::from_secs(5);
-/// How long QEMU may take to end once told to, or once its control socket is closed.
-pub(super) const FAREWELL: Duration = Duration::from_secs(3);
+/// How long QEMU may take to end once report to, or once its control socket is closed.
+pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub(super) struct Keeper {
+pub(super) struct Controller {
     pub(super) engine: EngineHandle,
     pub(super) folder: Folder,
     pub(super) confinement: Arc<Confinement>,
-    pub(super) wishes: watch::Receiver<Wish>,
+    pub(super) desired_states: watch::Receiver<DesiredState>,
     pub(super) status: watch::Sender<VmStatus>,
     pub(super) backoff: Backoff,
     /// The process that an earlier netvmd knew as this VM, and that others had started; while it has not gone.
     pub(super) before: Option<u32>,
 }
 
-impl Keeper {
-    /// Cares for a VM, beginning with what an earlier netvmd has left running, until nobody can wish any more.
+impl Controller {
+    /// Cares for a VM, beginning with what an earlier netvmd has left running, until nobody can desired any more.
     pub(super) async fn keep(mut self, mut adopted: Option<Machine>) {
         loop {
-            let wish = self.wishes.borrow_and_update().clone();
-            let (is_up, generation) = (wish.is_up && wish.recipe.is_some(), wish.generation);
-            let manual = wish.recipe.as_ref().filter(|recipe| recipe.is_manual && adopted.is_none());
+            let desired = self.desired_states.borrow_and_update().clone();
+            let (is_up, generation) = (desired.is_up && desired.recipe.is_some(), desired.generation);
+            let manual = desired.recipe.as_ref().filter(|recipe| recipe.is_manual && adopted.is_none());
             if let Some(recipe) = manual {
                 self.receive(recipe, generation).await;
                 continue;
@@ -68,7 +68,7 @@ impl Keeper {
                     status.phase = VmPhase::Stopped;
                     status.generation = generation;
                 });
-                if self.wishes.changed().await.is_err() {
+                if self.desired_states.changed().await.is_err() {
                     return;
                 }
                 continue;
@@ -79,9 +79,9 @@ impl Keeper {
                 status.generation = generation;
             });
             let started = Instant::now();
-            let end = match (adopted.take(), &wish.recipe) {
-                (Some(machine), _) => self.run(machine, None, Boot::over(), &wish).await,
-                (None, Some(recipe)) => self.start(recipe, &wish).await,
+            let end = match (adopted.take(), &desired.recipe) {
+                (Some(machine), _) => self.run(machine, None, Boot::over(), &desired).await,
+                (None, Some(recipe)) => self.start(recipe, &desired).await,
                 (None, None) => End::Wished,
             };
             self.folder.clear();
@@ -97,7 +97,7 @@ impl Keeper {
         }
     }
 
-    async fn start(&mut self, recipe: &VmRecipe, wish: &Wish) -> End {
+    async fn start(&mut self, recipe: &VmRecipe, desired: &DesiredState) -> End {
         let instance = match &recipe.nf {
             Some(nf) => match Instance::admit(&self.engine, nf).await {
                 Ok(instance) => Some(instance),
@@ -108,16 +108,16 @@ impl Keeper {
         match launch(recipe, instance.as_ref(), &self.folder, &self.confinement, &self.label()) {
             // Its place is given back when the process has gone, not before.
             Ok((machine, console)) => {
-                let boot = Boot::begin(wish.boot_timeout, Some(console));
-                self.run(machine, instance.as_ref(), boot, wish).await
+                let boot = Boot::begin(desired.boot_timeout, Some(console));
+                self.run(machine, instance.as_ref(), boot, desired).await
             }
             Err(error) => End::Failed(error.to_string()),
         }
     }
 
-    /// Does what an end calls for, and returns when the VM is to start, or to be told anything.
+    /// Does what an end calls for, and returns when the VM is to start, or to be report anything.
     async fn settle(&mut self, end: End, ran: Duration) -> Result<(), watch::error::RecvError> {
-        let restart = self.wishes.borrow().restart;
+        let restart = self.desired_states.borrow().restart;
         let (how, is_failure) = match end {
             End::Wished => return Ok(()),
             End::ShutDown => (SHUT_DOWN.to_owned(), false),
@@ -132,7 +132,7 @@ impl Keeper {
         if !starts_again {
             tracing::info!("{label}: {how}; it is not started again by itself");
             self.status.send_modify(|status| status.phase = VmPhase::Stopped);
-            return self.wishes.changed().await;
+            return self.desired_states.changed().await;
         }
         let pause = self.backoff.after(ran);
         tracing::warn!("{label}: {how}; starting it again in {} ms", pause.as_millis());
@@ -143,7 +143,7 @@ impl Keeper {
         tokio::select! {
             () = sleep(pause) => Ok(()),
             // Whatever is wished now, waiting is not it.
-            changed = self.wishes.changed() => changed,
+            changed = self.desired_states.changed() => changed,
         }
     }
 
@@ -152,7 +152,7 @@ impl Keeper {
         mut machine: Machine,
         instance: Option<&Instance<GuestMemory>>,
         boot: Boot,
-        wish: &Wish,
+        desired: &DesiredState,
     ) -> End {
         let pid = machine.pid();
         self.status.send_modify(|status| status.pid = pid);
@@ -163,7 +163,7 @@ impl Keeper {
             connected = timeout(PATIENCE, Qmp::connect(&path)) => connected,
             how = machine.ended() => return End::Failed(format!("ended before it was up: {how}")),
             // A guest that was there is asked first, as soon as QEMU answers.
-            () = another(&mut self.wishes, wish.generation), if !is_adopted => {
+            () = another(&mut self.desired_states, desired.generation), if !is_adopted => {
                 machine.kill().await;
                 return End::Wished;
             }
@@ -171,7 +171,7 @@ impl Keeper {
         let mut qmp = match connected {
             Ok(Ok(qmp)) => qmp,
             Ok(Err(error)) => {
-                let how = match timeout(FAREWELL, machine.ended()).await {
+                let how = match timeout(SHUTDOWN_TIMEOUT, machine.ended()).await {
                     Ok(how) => format!("ended before it was up: {how}"),
                     Err(_) => error.to_string(),
                 };
@@ -186,13 +186,18 @@ impl Keeper {
                 ));
             }
         };
-        if let Err(error) = self.greet(&mut qmp, &machine, wish).await {
+        if let Err(error) = self.handshake(&mut qmp, &machine, desired).await {
             tracing::warn!("{}: {error}", self.label());
         }
-        self.watch(qmp, machine, instance, boot, wish).await
+        self.watch(qmp, machine, instance, boot, desired).await
     }
 
-    async fn greet(&self, qmp: &mut Qmp, machine: &Machine, wish: &Wish) -> Result<(), netvm_vm::QmpError> {
+    async fn handshake(
+        &self,
+        qmp: &mut Qmp,
+        machine: &Machine,
+        desired: &DesiredState,
+    ) -> Result<(), netvm_vm::QmpError> {
         let is_running = qmp.is_running().await?;
         let version = qmp.version();
         let pid = machine.pid().unwrap_or_default();
@@ -204,7 +209,7 @@ impl Keeper {
             status.is_adopted = matches!(machine, Machine::Adopted { .. });
             status.is_outdated &= status.is_adopted;
         });
-        let cores = wish.recipe.as_ref().map_or(&[][..], |recipe| &recipe.pinned);
+        let cores = desired.recipe.as_ref().map_or(&[][..], |recipe| &recipe.pinned);
         if !cores.is_empty() {
             let threads = qmp.processor_threads().await?;
             if let Err(error) = pin(pid, &threads, cores) {
@@ -220,19 +225,19 @@ impl Keeper {
         mut machine: Machine,
         instance: Option<&Instance<GuestMemory>>,
         mut boot: Boot,
-        wish: &Wish,
+        desired: &DesiredState,
     ) -> End {
-        let mut told = Told::of(instance.is_some());
-        let mut unheard = instance;
+        let mut report = QemuReport::of(instance.is_some());
+        let mut not_ready = instance;
         loop {
             tokio::select! {
                 // What QEMU has said comes before its end.
                 biased;
                 event = qmp.event() => match event {
-                    Ok(event) => self.hear(&event, &mut told),
+                    Ok(event) => self.handle_event(&event, &mut report),
                     Err(_) => {
-                        return match timeout(FAREWELL, machine.ended()).await {
-                            Ok(how) => told.end(how),
+                        return match timeout(SHUTDOWN_TIMEOUT, machine.ended()).await {
+                            Ok(how) => report.end(how),
                             Err(_) => {
                                 machine.kill().await;
                                 End::Failed("QEMU closed its control socket and lived on: killed".to_owned())
@@ -240,19 +245,19 @@ impl Keeper {
                         };
                     }
                 },
-                ready_message = ready_message(unheard) => {
-                    unheard = None;
+                ready_message = ready_message(not_ready) => {
+                    not_ready = None;
                     self.booted(&mut boot);
                     if let Some(reason) = self.take_in(instance.map(|instance| instance.id), ready_message) {
                         self.shut_down(&mut qmp, &mut machine, None).await;
                         return End::Failed(reason);
                     }
                 }
-                () = boot.due() => match &wish.recipe {
+                () = boot.due() => match &desired.recipe {
                     Some(recipe) => self.look(&mut boot, recipe).await,
                     None => boot = Boot::over(),
                 },
-                () = another(&mut self.wishes, wish.generation) => {
+                () = another(&mut self.desired_states, desired.generation) => {
                     self.shut_down(&mut qmp, &mut machine, instance).await;
                     return End::Wished;
                 }
@@ -268,7 +273,7 @@ impl Keeper {
     ) -> Option<String> {
         match ready_message {
             Ok(ReadyMessage::Ready { name, .. }) => {
-                let nf = self.wishes.borrow().recipe.as_ref().and_then(|recipe| recipe.nf.clone());
+                let nf = self.desired_states.borrow().recipe.as_ref().and_then(|recipe| recipe.nf.clone());
                 if let (Some(id), Some(nf)) = (id, nf) {
                     tracing::info!("{}: {name:?} attached as instance {id} of {}", self.label(), nf.role);
                     let attached = Attached { id, role: nf.role, at: Instant::now() };
@@ -304,8 +309,8 @@ impl Keeper {
         }
     }
 
-    pub(super) fn hear(&self, event: &Event, told: &mut Told) {
-        told.hear(event);
+    pub(super) fn handle_event(&self, event: &Event, report: &mut QemuReport) {
+        report.handle_event(event);
         let label = self.label();
         match event.name.as_str() {
             "STOP" => self.status.send_modify(|status| status.phase = VmPhase::Paused),
@@ -328,7 +333,7 @@ impl Keeper {
         instance: Option<&Instance<GuestMemory>>,
     ) {
         self.status.send_modify(|status| status.phase = VmPhase::Stopping);
-        let is_forced = self.wishes.borrow_and_update().is_forced;
+        let is_forced = self.desired_states.borrow_and_update().is_forced;
         let grace = if instance.is_some() { NF_GRACE } else { GRACE };
         let is_asked = match instance {
             _ if is_forced => false,
@@ -351,8 +356,8 @@ impl Keeper {
                     }
                     // Events are read, so that QEMU is not kept from writing them.
                     event = qmp.event() => if event.is_err() { break },
-                    changed = self.wishes.changed() => {
-                        if changed.is_err() || self.wishes.borrow_and_update().is_forced {
+                    changed = self.desired_states.changed() => {
+                        if changed.is_err() || self.desired_states.borrow_and_update().is_forced {
                             break;
                         }
                     }
@@ -360,9 +365,9 @@ impl Keeper {
             }
         }
         // It has ended already, or does not listen: then it is killed.
-        let _ = timeout(FAREWELL, qmp.quit()).await;
-        if timeout(FAREWELL, machine.ended()).await.is_err() {
-            tracing::warn!("{}: QEMU did not end when told to: killed", self.label());
+        let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
+        if timeout(SHUTDOWN_TIMEOUT, machine.ended()).await.is_err() {
+            tracing::warn!("{}: QEMU did not end when report to: killed", self.label());
             machine.kill().await;
         }
     }
@@ -377,15 +382,15 @@ pub(super) async fn ready_message<M: Send + 'static>(
 ) -> Result<ReadyMessage, EngineGone> {
     match instance {
         Some(instance) => instance.ready_message().await,
-        // No NF, or heard already.
+        // No NF, or event already.
         None => std::future::pending().await,
     }
 }
 
 /// Returns when something else is wished than a run of that generation.
-pub(super) async fn another(wishes: &mut watch::Receiver<Wish>, generation: u64) {
+pub(super) async fn another(desired_states: &mut watch::Receiver<DesiredState>, generation: u64) {
     // An error is the end of the daemon, which leaves guests as they are.
-    if wishes.wait_for(|wish| wish.generation != generation).await.is_err() {
+    if desired_states.wait_for(|desired| desired.generation != generation).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -1,14 +1,14 @@
-//! How a VM ended: what QEMU told before its end, and what its process says, put together.
+//! How a VM ended: what QEMU report before its end, and what its process says, put together.
 
 use netvm_vm::Event;
 use serde_json::Value;
 
-/// How a guest ended that was not told to.
+/// How a guest ended that was not report to.
 pub(super) const SHUT_DOWN: &str = "the guest has shut down";
 
 /// How one run ended.
 pub(super) enum End {
-    /// It was told to.
+    /// It was report to.
     Wished,
     /// The guest has shut itself down.
     ShutDown,
@@ -16,23 +16,23 @@ pub(super) enum End {
     Failed(String),
 }
 
-/// What QEMU has told of its end.
+/// What QEMU has report of its end.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct QemuReport {
     has_panicked: bool,
     has_shut_down: bool,
     by_host: bool,
     is_nf: bool,
 }
 
-impl Told {
+impl QemuReport {
     /// Nothing yet, of an NF or of an ordinary guest.
     pub(super) fn of(is_nf: bool) -> Self {
         Self { is_nf, ..Self::default() }
     }
 
     /// An event.
-    pub(super) fn hear(&mut self, event: &Event) {
+    pub(super) fn handle_event(&mut self, event: &Event) {
         let says = |key: &str, value: &str| event.data.get(key).and_then(Value::as_str) == Some(value);
         match event.name.as_str() {
             "GUEST_PANICKED" => self.has_panicked = true,
@@ -49,7 +49,7 @@ impl Told {
     /// How a QEMU ended that others had started.
     pub(super) fn words(&self) -> String {
         match self.end("ended".to_owned()) {
-            End::Wished => "told to end".to_owned(),
+            End::Wished => "report to end".to_owned(),
             End::ShutDown => SHUT_DOWN.to_owned(),
             End::Failed(how) => how,
         }
@@ -64,7 +64,7 @@ impl Told {
         } else if self.has_shut_down {
             End::ShutDown
         } else if self.by_host {
-            End::Failed("QEMU was told to end by somebody else".to_owned())
+            End::Failed("QEMU was report to end by somebody else".to_owned())
         } else {
             End::Failed(how)
         }

@@ -55,12 +55,12 @@ impl Piece {
 /// What is known of a device's memory.
 struct Memory {
     pieces: [Piece; PIECES],
-    shrunk: AtomicBool,
+    truncated: AtomicBool,
 }
 
 impl Memory {
     const fn none() -> Self {
-        Self { pieces: [const { Piece::none() }; PIECES], shrunk: AtomicBool::new(false) }
+        Self { pieces: [const { Piece::none() }; PIECES], truncated: AtomicBool::new(false) }
     }
 
     fn forget(&self) {
@@ -84,7 +84,7 @@ fn memory(device: i32) -> Option<&'static Memory> {
     MEMORIES.get(usize::try_from(device).ok()?)
 }
 
-/// Begins to handle the signal, once; `close` is called for each guest that has shrunk its memory.
+/// Begins to handle the signal, once; `close` is called for each guest that has truncated its memory.
 pub(super) fn watch(close: fn(i32)) -> Result<(), i32> {
     *WATCHED.get_or_init(|| begin(close).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL)))
 }
@@ -100,11 +100,11 @@ fn begin(close: fn(i32)) -> io::Result<()> {
         let mut count = [0u8; 8];
         // SAFETY: `count` has 8 bytes. The descriptor is never closed.
         while unsafe { libc::read(eventfd, count.as_mut_ptr().cast(), count.len()) } > 0 || interrupted() {
-            let shrunk = |(_, memory): &(i32, &Memory)| memory.shrunk.load(Ordering::SeqCst);
-            (0..).zip(&MEMORIES).filter(shrunk).for_each(|(device, _)| close(device));
+            let truncated = |(_, memory): &(i32, &Memory)| memory.truncated.load(Ordering::SeqCst);
+            (0..).zip(&MEMORIES).filter(truncated).for_each(|(device, _)| close(device));
         }
     };
-    std::thread::Builder::new().name("vhost-shrunk".to_owned()).spawn(signaller)?;
+    std::thread::Builder::new().name("vhost-truncated".to_owned()).spawn(signaller)?;
     // SAFETY: all zeroes is a sigaction: the default action, no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: writes to `action`.
@@ -158,13 +158,13 @@ pub(super) fn handled() {
 pub(super) fn forget(device: i32) {
     if let Some(memory) = memory(device) {
         memory.forget();
-        memory.shrunk.store(false, Ordering::SeqCst);
+        memory.truncated.store(false, Ordering::SeqCst);
     }
 }
 
-/// Whether the device has shrunk its memory.
+/// Whether the device has truncated its memory.
 pub(super) fn is_marked(device: i32) -> bool {
-    memory(device).is_some_and(|memory| memory.shrunk.load(Ordering::SeqCst))
+    memory(device).is_some_and(|memory| memory.truncated.load(Ordering::SeqCst))
 }
 
 /// The device to which an address belongs.
@@ -196,7 +196,7 @@ extern "C" fn on_bus_error(_signal: i32, info: *mut libc::siginfo_t, _context: *
     let address = unsafe { ((*info).si_code == BUS_ADRERR).then(|| (*info).si_addr() as usize) };
     let owner = address.and_then(owner).filter(|_| address.is_some_and(fill));
     if let Some(memory) = owner {
-        if !memory.shrunk.swap(true, Ordering::SeqCst) {
+        if !memory.truncated.swap(true, Ordering::SeqCst) {
             let one = 1u64.to_ne_bytes();
             // SAFETY: 8 bytes that live through the call.
             unsafe { libc::write(BELL.load(Ordering::SeqCst), one.as_ptr().cast(), one.len()) };
@@ -263,7 +263,7 @@ mod tests {
         handled();
         assert!(told(1001));
         forget(1000);
-        assert!(!MEMORIES[1000].shrunk.load(Ordering::SeqCst) && owner(start as usize).is_none());
+        assert!(!MEMORIES[1000].truncated.load(Ordering::SeqCst) && owner(start as usize).is_none());
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use netvm_region::{Balance, MAX_ROLES, MAX_STATIONS, Sticky, Table, TableReader, clock};
 use netvm_ring::{Action, Descriptor};
 
-mod outlet;
-mod way;
+mod next_hop;
+mod tx_ring;
 
-use outlet::Outlet;
-use way::Way;
+use next_hop::NextHop;
+use tx_ring::TxRing;
 
 use crate::attach::Shared;
 use crate::packet::Verdict;
@@ -40,28 +40,28 @@ pub(crate) struct Tally {
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct Outlets {
+pub(crate) struct TxRings {
     shared: Arc<Shared>,
     /// This NF thread, for the table and the backpressure words.
     me: u8,
-    workers: Vec<Outlet>,
-    nf_threads: Vec<Option<Outlet>>,
+    workers: Vec<TxRing>,
+    nf_threads: Vec<Option<TxRing>>,
     /// By number of the role, where flows stick to replicas.
     sticky: Vec<Option<Sticky>>,
     /// Ticks of [`STICKY_TICK`] cycles, for those.
     tick: u16,
-    /// Stations with something pending, or under pressure.
+    /// NF threads with something pending, or under pressure.
     touched: u64,
     detour_after: u64,
     detoured: u64,
     gone: bool,
 }
 
-impl Outlets {
+impl TxRings {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, me: u8) -> Self {
         let to_worker = |worker| {
             // SAFETY: the only producer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
-            Outlet::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
+            TxRing::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
         };
         let workers = (0..shared.control.header().workers).map(to_worker).collect();
         let nf_threads = (0..MAX_STATIONS).map(|_| None).collect();
@@ -95,13 +95,13 @@ impl Outlets {
             let ring = table.rings[usize::from(self.me)][usize::from(to)].get();
             let slot = &mut self.nf_threads[usize::from(to)];
             let wanted = ring.map(|ring| (to, ring));
-            if slot.as_ref().and_then(|outlet| outlet.nf_thread) != wanted {
+            if slot.as_ref().and_then(|tx_ring| tx_ring.nf_thread) != wanted {
                 let memory = ring.and_then(|ring| self.shared.direct_ring(ring));
                 // SAFETY: the only producer: the engine gives each direct ring one producing NF thread, which is this one.
-                *slot = memory.map(|memory| Outlet::new(unsafe { memory.producer() }, wanted));
+                *slot = memory.map(|memory| TxRing::new(unsafe { memory.producer() }, wanted));
             }
-            if let Some(outlet) = slot {
-                outlet.chains = chains_from_to(table, self.me, to);
+            if let Some(tx_ring) = slot {
+                tx_ring.chains = chains_from_to(table, self.me, to);
             }
         }
     }
@@ -116,7 +116,7 @@ impl Outlets {
     ) -> Tally {
         let table = reader.table();
         let mut tally = Tally::default();
-        let mut way = Way::none();
+        let mut way = NextHop::none();
         self.tick = (clock::cycles() >> STICKY_TICK) as u16;
         let mut at = 0;
         while at < burst.len().min(verdicts.len()) {
@@ -127,14 +127,14 @@ impl Outlets {
                 Verdict::Next => {
                     tally.next += packets;
                     if !way.is(&run[0], None) {
-                        way = Way::next(table, &run[0]);
+                        way = NextHop::next(table, &run[0]);
                     }
                     self.pass_on(reader, &way, run, |descriptor| descriptor);
                 }
                 Verdict::Role(role) => {
                     tally.role += packets;
                     if !way.is(&run[0], Some(role.0)) {
-                        way = Way::role(table, &run[0], role.0);
+                        way = NextHop::role(table, &run[0], role.0);
                     }
                     self.pass_on(reader, &way, run, |descriptor| {
                         descriptor.with_action(Action::Role, role.0)
@@ -178,7 +178,7 @@ impl Outlets {
     fn pass_on(
         &mut self,
         reader: &TableReader,
-        way: &Way,
+        way: &NextHop,
         run: &[Descriptor],
         round: impl Fn(Descriptor) -> Descriptor,
     ) {
@@ -188,8 +188,8 @@ impl Outlets {
         }
         let share = run.len().div_ceil(replicas.len()) as u32;
         for nf_thread in replicas {
-            if let Some(Some(outlet)) = self.nf_threads.get_mut(usize::from(*nf_thread)) {
-                outlet.prefetch(share);
+            if let Some(Some(tx_ring)) = self.nf_threads.get_mut(usize::from(*nf_thread)) {
+                tx_ring.prefetch(share);
             }
         }
         for descriptor in run {
@@ -203,7 +203,7 @@ impl Outlets {
         }
     }
 
-    fn choose(&mut self, replicas: &[u8], way: &Way, hash: u8) -> u8 {
+    fn choose(&mut self, replicas: &[u8], way: &NextHop, hash: u8) -> u8 {
         match (way.destination.balance(), self.sticky.get(usize::from(way.role))) {
             (Balance::LeastOccupied, _) => self.least_occupied(replicas),
             (Balance::Sticky, Some(Some(_))) => self.held(replicas, way.role, hash),
@@ -220,9 +220,9 @@ impl Outlets {
     }
 
     fn least_occupied(&mut self, replicas: &[u8]) -> u8 {
-        let load = |outlets: &mut Self, nf_thread: u8| {
-            let outlet = outlets.nf_threads[usize::from(nf_thread) % MAX_STATIONS].as_mut();
-            outlet.map_or(u32::MAX, |outlet| outlet.producer.occupancy() + outlet.pending)
+        let load = |tx_rings: &mut Self, nf_thread: u8| {
+            let tx_ring = tx_rings.nf_threads[usize::from(nf_thread) % MAX_STATIONS].as_mut();
+            tx_ring.map_or(u32::MAX, |tx_ring| tx_ring.producer.occupancy() + tx_ring.pending)
         };
         let mut best = (u32::MAX, replicas[0]);
         for nf_thread in replicas {
@@ -238,13 +238,13 @@ impl Outlets {
     #[inline(always)]
     fn hand_to_nf_thread(&mut self, reader: &TableReader, nf_thread: u8, descriptor: Descriptor) -> bool {
         let index = usize::from(nf_thread) % MAX_STATIONS;
-        let Some(outlet) = &mut self.nf_threads[index] else { return false };
-        if !outlet.has_room() && !self.wait_for_nf_thread(reader, index) {
+        let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
+        if !tx_ring.has_room() && !self.wait_for_nf_thread(reader, index) {
             self.detoured += 1;
             return false;
         }
-        let Some(outlet) = &mut self.nf_threads[index] else { return false };
-        outlet.write(descriptor);
+        let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
+        tx_ring.write(descriptor);
         // The slot before the owner table, the owner table before the tail: if this process is killed in between, the engine finds
         // the buffer either with its old owner, or in an unpublished slot (RingMemory::unpublished).
         compiler_fence(Ordering::Release);
@@ -261,8 +261,8 @@ impl Outlets {
     fn hand_to_worker(&mut self, run: &[Descriptor], told: impl Fn(Descriptor) -> Descriptor) {
         let Some(first) = run.first() else { return };
         let (index, mut rest) = (usize::from(first.worker()), run);
-        while let Some(outlet) = self.workers.get_mut(index) {
-            let written = outlet.write_each(rest, &told);
+        while let Some(tx_ring) = self.workers.get_mut(index) {
+            let written = tx_ring.write_each(rest, &told);
             rest = &rest[written..];
             if rest.is_empty() || !self.wait_for_worker(index) {
                 break;
@@ -272,8 +272,8 @@ impl Outlets {
 
     /// Makes everything visible that was written.
     fn publish(&mut self) {
-        for (worker, outlet) in self.workers.iter_mut().enumerate() {
-            if outlet.publish() {
+        for (worker, tx_ring) in self.workers.iter_mut().enumerate() {
+            if tx_ring.publish() {
                 self.shared.eventfds.ring_worker(worker);
             }
         }
@@ -286,8 +286,8 @@ impl Outlets {
     }
 
     fn publish_nf_thread(&mut self, index: usize) {
-        let Some(outlet) = &mut self.nf_threads[index] else { return };
-        if outlet.publish() {
+        let Some(tx_ring) = &mut self.nf_threads[index] else { return };
+        if tx_ring.publish() {
             self.shared.eventfds.ring_nf_thread(index);
         }
         self.regulate(index);
@@ -295,21 +295,21 @@ impl Outlets {
 
     /// Presses the chains of a ring that is three quarters full, releases them when half of it is free again.
     fn regulate(&mut self, index: usize) {
-        let (Some(outlet), Some(region)) = (&mut self.nf_threads[index], self.shared.regions.first()) else {
+        let (Some(tx_ring), Some(region)) = (&mut self.nf_threads[index], self.shared.regions.first()) else {
             return;
         };
-        let capacity = outlet.producer.memory().capacity();
-        let enough = if outlet.pressed { capacity / 2 } else { capacity / 4 };
-        let room = outlet.producer.room(enough);
+        let capacity = tx_ring.producer.memory().capacity();
+        let enough = if tx_ring.pressed { capacity / 2 } else { capacity / 4 };
+        let room = tx_ring.producer.room(enough);
         if room < capacity / 4 {
             // Again if need be: the reader of the ring may have released them.
-            outlet.pressed = true;
-            press(region, &outlet.chains, self.me);
-        } else if outlet.pressed && room >= capacity / 2 {
-            outlet.pressed = false;
-            release(region, &outlet.chains, self.me);
+            tx_ring.pressed = true;
+            press(region, &tx_ring.chains, self.me);
+        } else if tx_ring.pressed && room >= capacity / 2 {
+            tx_ring.pressed = false;
+            release(region, &tx_ring.chains, self.me);
         }
-        if !outlet.pressed {
+        if !tx_ring.pressed {
             self.touched &= !(1 << index);
         }
     }
@@ -333,9 +333,9 @@ impl Outlets {
 
     fn release_all(&mut self) {
         let Some(region) = self.shared.regions.first() else { return };
-        for outlet in self.nf_threads.iter_mut().flatten() {
-            if core::mem::take(&mut outlet.pressed) {
-                release(region, &outlet.chains, self.me);
+        for tx_ring in self.nf_threads.iter_mut().flatten() {
+            if core::mem::take(&mut tx_ring.pressed) {
+                release(region, &tx_ring.chains, self.me);
             }
         }
         self.touched = 0;
@@ -349,8 +349,8 @@ impl Outlets {
         let (start, mut turn) = (clock::cycles(), 0u32);
         while !reader.is_stale() && !self.gone {
             std::thread::yield_now();
-            if let Some(outlet) = &mut self.nf_threads[index]
-                && outlet.has_room()
+            if let Some(tx_ring) = &mut self.nf_threads[index]
+                && tx_ring.has_room()
             {
                 return true;
             }

@@ -11,7 +11,7 @@ use super::status::{VmNews, VmPhase, VmStatus};
 
 /// What a VM is to be.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(super) struct DesiredState {
     /// What to start; `None`: it is not configured any more.
     pub(super) recipe: Option<Arc<VmRecipe>>,
     /// When to start it again.
@@ -39,14 +39,14 @@ pub(super) struct Prepared {
 
 /// A VM and the task that cares for it, which ends with this.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) wish: watch::Sender<Wish>,
+pub(super) struct VmHandle {
+    pub(super) desired: watch::Sender<DesiredState>,
     pub(super) status: watch::Receiver<VmStatus>,
 }
 
 impl Prepared {
-    pub(super) fn wish(&self) -> Wish {
-        Wish {
+    pub(super) fn desired(&self) -> DesiredState {
+        DesiredState {
             recipe: Some(Arc::clone(&self.recipe)),
             restart: self.restart,
             boot_timeout: self.boot_timeout,
@@ -58,30 +58,30 @@ impl Prepared {
     }
 }
 
-impl Kept {
+impl VmHandle {
     /// What it is to be from now on; news when it starts for that.
     pub(super) fn change(&self, wanted: &Prepared) -> Option<VmNews> {
         let mut starts = false;
-        self.wish.send_modify(|wish| {
-            let before = wish.recipe.replace(Arc::clone(&wanted.recipe));
-            wish.restart = wanted.restart;
-            wish.boot_timeout = wanted.boot_timeout;
-            let was_started = std::mem::replace(&mut wish.is_started, wanted.is_up);
+        self.desired.send_modify(|desired| {
+            let before = desired.recipe.replace(Arc::clone(&wanted.recipe));
+            desired.restart = wanted.restart;
+            desired.boot_timeout = wanted.boot_timeout;
+            let was_started = std::mem::replace(&mut desired.is_started, wanted.is_up);
             let is_to_start = wanted.is_up && !was_started;
             match before {
                 // It has come back.
                 None => {
-                    wish.is_up = wanted.is_up;
-                    wish.is_forced = false;
-                    wish.generation += 1;
-                    starts = wish.is_up;
+                    desired.is_up = wanted.is_up;
+                    desired.is_forced = false;
+                    desired.generation += 1;
+                    starts = desired.is_up;
                 }
-                Some(before) if before != wanted.recipe || is_to_start && !wish.is_up => {
+                Some(before) if before != wanted.recipe || is_to_start && !desired.is_up => {
                     let is_manual = before.is_manual || wanted.recipe.is_manual;
-                    wish.is_up = (wish.is_up || is_to_start) && !wanted.recipe.is_manual;
-                    wish.is_forced = false;
-                    wish.generation += u64::from(wish.is_up || is_manual);
-                    starts = wish.is_up;
+                    desired.is_up = (desired.is_up || is_to_start) && !wanted.recipe.is_manual;
+                    desired.is_forced = false;
+                    desired.generation += u64::from(desired.is_up || is_manual);
+                    starts = desired.is_up;
                 }
                 Some(_) => {}
             }
@@ -90,10 +90,10 @@ impl Kept {
     }
 
     pub(super) fn dismiss(&self) {
-        self.wish.send_if_modified(|wish| {
-            let is_news = wish.recipe.take().is_some() || wish.is_up;
-            wish.generation += u64::from(is_news);
-            wish.is_up = false;
+        self.desired.send_if_modified(|desired| {
+            let is_news = desired.recipe.take().is_some() || desired.is_up;
+            desired.generation += u64::from(is_news);
+            desired.is_up = false;
             is_news
         });
     }
@@ -101,29 +101,29 @@ impl Kept {
     pub(super) fn start(&self) -> VmNews {
         let runs =
             matches!(self.status.borrow().phase, VmPhase::Running | VmPhase::Paused | VmPhase::Starting);
-        self.wish.send_modify(|wish| {
-            wish.is_forced = false;
-            wish.generation += u64::from(!(runs && wish.is_up));
-            wish.is_up = true;
+        self.desired.send_modify(|desired| {
+            desired.is_forced = false;
+            desired.generation += u64::from(!(runs && desired.is_up));
+            desired.is_up = true;
         });
         self.news()
     }
 
     pub(super) fn stop(&self, is_forced: bool) -> VmNews {
-        self.wish.send_modify(|wish| {
-            wish.is_forced = is_forced;
-            wish.generation += 1;
-            wish.is_up = false;
+        self.desired.send_modify(|desired| {
+            desired.is_forced = is_forced;
+            desired.generation += 1;
+            desired.is_up = false;
         });
         self.news()
     }
 
     pub(super) fn news(&self) -> VmNews {
-        VmNews { status: self.status.clone(), generation: self.wish.borrow().generation }
+        VmNews { status: self.status.clone(), generation: self.desired.borrow().generation }
     }
 
     pub(super) fn recipe_of_running(&self) -> Option<Arc<VmRecipe>> {
-        let wish = self.wish.borrow();
-        wish.recipe.clone().filter(|recipe| wish.is_up || recipe.is_manual)
+        let desired = self.desired.borrow();
+        desired.recipe.clone().filter(|recipe| desired.is_up || recipe.is_manual)
     }
 }

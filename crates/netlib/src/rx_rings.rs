@@ -9,7 +9,7 @@ use crate::attach::Shared;
 use crate::pressure::{chains_from_to, is_pressed, release};
 
 #[derive(Debug)]
-struct Inlet {
+struct RxRing {
     consumer: Consumer,
     /// The NF thread it comes from and the ring; `None` for a worker.
     origin: Option<(u8, RingRef)>,
@@ -20,20 +20,20 @@ struct Inlet {
 
 /// All of them, read in turn.
 #[derive(Debug)]
-pub(crate) struct Inlets {
+pub(crate) struct RxRings {
     shared: Arc<Shared>,
     nf_thread: u8,
-    list: Vec<Inlet>,
+    list: Vec<RxRing>,
     next: usize,
     /// Whether an NF thread that wakes nobody writes to this one.
     has_silent: bool,
 }
 
-impl Inlets {
+impl RxRings {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, nf_thread: u8) -> Self {
         let workers = shared.control.header().workers;
         let list = (0..workers)
-            .map(|worker| Inlet {
+            .map(|worker| RxRing {
                 // SAFETY: the only consumer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
                 consumer: unsafe { shared.control.ring_to_nf(thread, worker).consumer() },
                 origin: None,
@@ -61,20 +61,20 @@ impl Inlets {
     /// Lets the next burst of the ring that was read last cross from the other core, while this one is being sent on.
     #[inline]
     pub(crate) fn prefetch(&mut self, descriptors: u32) {
-        if let Some(inlet) = self.list.get_mut(self.next) {
-            inlet.consumer.prefetch(descriptors);
+        if let Some(rx_ring) = self.list.get_mut(self.next) {
+            rx_ring.consumer.prefetch(descriptors);
         }
     }
 
     /// Opens the chains again that the writer of the ring just read has pressed, once half of the ring is free.
     #[inline]
     fn relieve(&self) {
-        let inlet = &self.list[self.next];
-        let (Some((from, _)), Some(region)) = (inlet.origin, self.shared.regions.first()) else { return };
-        if is_pressed(region, &inlet.chains, from) {
-            let memory = inlet.consumer.memory();
+        let rx_ring = &self.list[self.next];
+        let (Some((from, _)), Some(region)) = (rx_ring.origin, self.shared.regions.first()) else { return };
+        if is_pressed(region, &rx_ring.chains, from) {
+            let memory = rx_ring.consumer.memory();
             if memory.occupancy() <= memory.capacity() / 2 {
-                release(region, &inlet.chains, from);
+                release(region, &rx_ring.chains, from);
             }
         }
     }
@@ -83,31 +83,32 @@ impl Inlets {
     /// until it is empty: its producer is gone or has confirmed that it does not use it.
     pub(crate) fn follow(&mut self, table: &Table) {
         let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.nf_thread)].get();
-        for inlet in &mut self.list {
-            if let Some((from, _)) = inlet.origin {
-                inlet.chains = chains_from_to(table, from, self.nf_thread);
+        for rx_ring in &mut self.list {
+            if let Some((from, _)) = rx_ring.origin {
+                rx_ring.chains = chains_from_to(table, from, self.nf_thread);
             }
-            inlet.retired = inlet.origin.is_some_and(|(from, ring)| wanted(from) != Some(ring));
+            rx_ring.retired = rx_ring.origin.is_some_and(|(from, ring)| wanted(from) != Some(ring));
         }
         for from in 1..MAX_STATIONS as u8 {
             let Some(ring) = wanted(from) else { continue };
-            if self.list.iter().any(|inlet| inlet.origin == Some((from, ring))) {
+            if self.list.iter().any(|rx_ring| rx_ring.origin == Some((from, ring))) {
                 continue;
             }
             let Some(memory) = self.shared.direct_ring(ring) else { continue };
             // SAFETY: the only consumer: the engine gives each direct ring one consuming NF thread, which is this one.
             let consumer = unsafe { memory.consumer() };
             let chains = chains_from_to(table, from, self.nf_thread);
-            self.list.push(Inlet { consumer, origin: Some((from, ring)), chains, retired: false });
+            self.list.push(RxRing { consumer, origin: Some((from, ring)), chains, retired: false });
         }
-        let is_silent = |inlet: &Inlet| inlet.origin.is_some_and(|(from, _)| table.silent >> from & 1 == 1);
+        let is_silent =
+            |rx_ring: &RxRing| rx_ring.origin.is_some_and(|(from, _)| table.silent >> from & 1 == 1);
         self.has_silent = self.list.iter().any(is_silent);
     }
 
     /// Forgets retired rings that are empty; whether none are left.
     pub(crate) fn settle(&mut self) -> bool {
-        self.list.retain_mut(|inlet| !inlet.retired || inlet.consumer.available() > 0);
-        self.list.iter().all(|inlet| !inlet.retired)
+        self.list.retain_mut(|rx_ring| !rx_ring.retired || rx_ring.consumer.available() > 0);
+        self.list.iter().all(|rx_ring| !rx_ring.retired)
     }
 
     /// Whether packets may come that nobody announces.
@@ -115,18 +116,18 @@ impl Inlets {
         self.has_silent
     }
 
-    /// Announces sleep on every ring; whether all are empty. Undone by [`Inlets::end_wait`] in either case.
+    /// Announces sleep on every ring; whether all are empty. Undone by [`RxRings::end_wait`] in either case.
     pub(crate) fn prepare_wait(&mut self) -> bool {
         let mut empty = true;
-        for inlet in &mut self.list {
-            empty &= inlet.consumer.prepare_wait();
+        for rx_ring in &mut self.list {
+            empty &= rx_ring.consumer.prepare_wait();
         }
         empty
     }
 
     pub(crate) fn end_wait(&mut self) {
-        for inlet in &mut self.list {
-            inlet.consumer.end_wait();
+        for rx_ring in &mut self.list {
+            rx_ring.consumer.end_wait();
         }
     }
 }

@@ -5,7 +5,7 @@ use netvm_ring::{Descriptor, Producer};
 
 /// The producing end, and what is known of it.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(super) struct TxRing {
     pub(super) producer: Producer,
     /// Written, not yet published.
     pub(super) pending: u32,
@@ -18,7 +18,7 @@ pub(super) struct Outlet {
     pub(super) pressed: bool,
 }
 
-impl Outlet {
+impl TxRing {
     pub(super) fn new(producer: Producer, nf_thread: Option<(u8, RingRef)>) -> Self {
         Self { producer, pending: 0, room: 0, nf_thread, chains: Vec::new(), pressed: false }
     }

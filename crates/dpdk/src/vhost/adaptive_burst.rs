@@ -15,9 +15,9 @@ const LEAST: u16 = 4;
 
 /// What each ring gave the last time.
 #[derive(Debug)]
-pub(super) struct Forecast([u8; PAIRS]);
+pub(super) struct AdaptiveBurst([u8; PAIRS]);
 
-impl Forecast {
+impl AdaptiveBurst {
     pub(super) const fn new() -> Self {
         Self([0; PAIRS])
     }
@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn a_ring_is_asked_for_what_it_is_likely_to_have_and_gives_all_it_has() {
-        let mut forecast = Forecast::new();
+        let mut adaptive_burst = AdaptiveBurst::new();
         let mut gather = |has: u16| {
             let mut asked = Vec::new();
-            let count = forecast.gather(63, 64, |before, more| {
+            let count = adaptive_burst.gather(63, 64, |before, more| {
                 asked.push(more);
                 more.min(has - before)
             });
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(gather(16), (16, vec![16, 32]));
         assert_eq!(gather(0), (0, vec![32]));
         assert_eq!(gather(0), (0, vec![4]));
-        assert_eq!(forecast.gather(0, 2, |_, more| more), 2);
-        assert_eq!(forecast.gather(64, 2, |_, more| more), 0);
+        assert_eq!(adaptive_burst.gather(0, 2, |_, more| more), 2);
+        assert_eq!(adaptive_burst.gather(64, 2, |_, more| more), 0);
     }
 }

@@ -36,7 +36,7 @@ enum Phase {
 }
 
 /// An NF that is gone, until nothing of it is left.
-pub(super) struct Departure {
+pub(super) struct Teardown {
     /// It keeps the memory of the links' rings until the links are retired.
     instance: Instance,
     mask: u64,
@@ -50,7 +50,7 @@ pub(super) struct Departure {
     first_sweep: Duration,
 }
 
-impl Departure {
+impl Teardown {
     pub(super) const fn group(&self) -> GroupId {
         self.instance.group
     }
@@ -106,7 +106,7 @@ impl Engine {
             }
         }
         let tickets = self.order_sweep(instance.group, mask, &stranded);
-        self.departures.push(Departure {
+        self.teardowns.push(Teardown {
             instance,
             mask,
             epoch,
@@ -171,40 +171,40 @@ impl Engine {
         if self.audit_swept(done) {
             return;
         }
-        let departure = self.departures.iter_mut().find(|departure| departure.tickets.contains(&done.ticket));
-        if let Some(departure) = departure {
-            departure.tickets.retain(|ticket| *ticket != done.ticket);
-            departure.buffers += done.buffers;
-            if departure.phase == Phase::FirstSweep {
-                departure.first_sweep = departure.first_sweep.max(done.at.duration_since(departure.since));
+        let teardown = self.teardowns.iter_mut().find(|teardown| teardown.tickets.contains(&done.ticket));
+        if let Some(teardown) = teardown {
+            teardown.tickets.retain(|ticket| *ticket != done.ticket);
+            teardown.buffers += done.buffers;
+            if teardown.phase == Phase::FirstSweep {
+                teardown.first_sweep = teardown.first_sweep.max(done.at.duration_since(teardown.since));
             }
         }
     }
 
-    /// Moves departures on, and NFs that are leaving.
+    /// Moves teardowns on, and NFs that are leaving.
     pub(super) fn serve_departures(&mut self) {
         self.stop_those_that_have_left();
         let mut done = Vec::new();
-        for index in 0..self.departures.len() {
-            if self.departures[index].tickets.is_empty() && self.advance(index) {
+        for index in 0..self.teardowns.len() {
+            if self.teardowns[index].tickets.is_empty() && self.advance(index) {
                 done.push(index);
             }
         }
         for index in done.into_iter().rev() {
-            let departure = self.departures.remove(index);
-            let group_id = departure.group();
-            self.remember(group_id, &departure.instance);
+            let teardown = self.teardowns.remove(index);
+            let group_id = teardown.group();
+            self.remember(group_id, &teardown.instance);
             if let Some(group) = self.groups.get_mut(&group_id) {
-                group.release_nf_threads(departure.mask);
+                group.release_nf_threads(teardown.mask);
             }
-            self.reclaimed += departure.buffers;
+            self.reclaimed += teardown.buffers;
             self.want_audit(group_id);
             self.notices.push_back(Notice::Reclaimed {
-                instance: departure.instance.id,
-                role: departure.instance.role,
-                buffers: departure.buffers,
-                first_sweep: departure.first_sweep,
-                total: departure.since.elapsed(),
+                instance: teardown.instance.id,
+                role: teardown.instance.role,
+                buffers: teardown.buffers,
+                first_sweep: teardown.first_sweep,
+                total: teardown.since.elapsed(),
             });
         }
     }
@@ -212,12 +212,12 @@ impl Engine {
     /// The sweep of this phase is done: whether nothing is left to do.
     fn advance(&mut self, index: usize) -> bool {
         let (group, epoch, mask) = {
-            let departure = &self.departures[index];
-            (departure.group(), departure.epoch, departure.mask)
+            let teardown = &self.teardowns[index];
+            (teardown.group(), teardown.epoch, teardown.mask)
         };
-        match self.departures[index].phase {
+        match self.teardowns[index].phase {
             Phase::FirstSweep => {
-                self.departures[index].phase = Phase::AwaitingOthers;
+                self.teardowns[index].phase = Phase::AwaitingOthers;
                 false
             }
             Phase::AwaitingOthers => {
@@ -227,9 +227,9 @@ impl Engine {
                     .filter(|other| other.group == group && other.state != InstanceState::Attaching);
                 if others.into_iter().all(|other| other.has_seen(epoch)) {
                     let tickets = self.order_sweep(group, mask, &[]);
-                    let departure = &mut self.departures[index];
-                    departure.tickets = tickets;
-                    departure.phase = Phase::LastSweep;
+                    let teardown = &mut self.teardowns[index];
+                    teardown.tickets = tickets;
+                    teardown.phase = Phase::LastSweep;
                 }
                 false
             }

@@ -34,14 +34,14 @@ pub(super) const fn ends(request: u32) -> bool {
 
 /// A port's copier.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(super) struct InFlightDma {
     copier: Copier,
     /// It has not finished in time, and was stopped.
     stuck: AtomicBool,
     signaller: Signaller,
 }
 
-impl Flights {
+impl InFlightDma {
     pub(super) fn new(copier: Copier) -> Self {
         Self { copier, stuck: AtomicBool::new(false), signaller: Signaller::new() }
     }

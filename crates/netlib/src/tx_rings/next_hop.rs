@@ -4,14 +4,14 @@ use netvm_region::{Destination, Table};
 use netvm_ring::Descriptor;
 
 /// Where the packets of one chain and hop go; kept from one packet of a burst to the next.
-pub(super) struct Way {
+pub(super) struct NextHop {
     key: (u16, u8, Option<u16>),
     pub(super) destination: Destination,
     /// The role at that hop; beyond all roles where there is none.
     pub(super) role: u16,
 }
 
-impl Way {
+impl NextHop {
     pub(super) const fn none() -> Self {
         // No role has this number: roles are below MAX_ROLES.
         Self { key: (u16::MAX, u8::MAX, Some(u16::MAX)), destination: Destination::engine(0), role: u16::MAX }
