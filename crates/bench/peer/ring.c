@@ -7,7 +7,7 @@
  *   core B                     dequeue(there) -> verdict, enqueue(back)
  *
  * Where mbuf pointers go round, the mbuf is where an NF finds its packet and where its verdict goes: openNetVM's
- * simple_forward writes action and destination into the mbuf's user data, and whoever takes the packet back reads them
+ * simple_forward writes action and destination into the mbuf's user data, and the thread that takes the packet back reads them
  * (onvm_nflib.c, onvm_pkt_common.c). So does core B here. With `blind` it does not look at any mbuf: it is then no NF,
  * as it neither knows where a packet is nor says what is to become of it, but shows what the rings alone cost.
  *

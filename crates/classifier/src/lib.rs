@@ -19,7 +19,7 @@
 //! and those that `rte_acl` cannot take whole or not within the memory, are cut into several tables in order; keys go on
 //! to the next table until one has something for them. A handful of cubes is not compiled at all.
 //!
-//! A classifier's memory is the EAL's, and is freed by whoever drops the last reference, which takes milliseconds: not a
+//! A classifier's memory is the EAL's, and is freed when the last reference is dropped, which takes milliseconds: not a
 //! worker.
 
 #![forbid(unsafe_code)]

@@ -53,7 +53,7 @@ fn remove(names: Names) {
     }
     namespaces::remove(names);
     if own {
-        // What cannot be removed is seen by whoever looks with `found`.
+        // `found` reports what could not be removed.
         let _ = fs::remove_dir_all(&folder);
     }
 }

@@ -34,7 +34,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is seen, and said, by whoever looks afterwards.
+        // The check afterwards reports what is left.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -2,7 +2,7 @@
  * Threads that are giving mbufs back.
  *
  * All mbufs of a pool may have been counted as back while the thread that put the last one still runs inside the
- * mempool's code. Freeing the pool then would pull the memory from under it. So whoever gives mbufs back says so, in a
+ * mempool's code. Freeing the pool then would pull the memory from under it. So a thread that gives mbufs back says so, in a
  * lane that its lcore id selects: `entered` runs ahead of `left` while it does. Threads without an lcore id share one
  * lane and pay for an atomic addition.
  */

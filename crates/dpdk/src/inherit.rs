@@ -2,7 +2,7 @@
 //!
 //! DPDK's drivers open packet sockets, /dev/net/tun and VFIO groups without `O_CLOEXEC`, so that every child would have
 //! them. An NF must not, so they are marked as soon as the call that opens them returns. A program that another thread
-//! starts during the call has them still: whoever starts untrusted ones closes what it does not pass on.
+//! starts during the call has them still: code that starts untrusted programs closes what it does not pass on.
 
 use std::collections::BTreeSet;
 use std::fs;

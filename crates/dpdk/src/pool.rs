@@ -153,7 +153,7 @@ pub(crate) fn flush_this_thread() {
 
 /// A pool of packets.
 ///
-/// Dropped while packets are out, it stays allocated, and the memory with it, so that whoever has them can go on.
+/// Dropped while packets are out, it stays allocated, and the memory with it, so that their holders can go on.
 ///
 /// ```
 /// use std::sync::Arc;

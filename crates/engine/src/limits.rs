@@ -18,7 +18,7 @@ const _: () = {
     same(model::MAX_NODES, netvm_region::MAX_REGIONS);
     same(model::MAX_THREADS, netvm_region::MAX_THREADS);
     same(model::MAX_REPLICAS, netvm_region::MAX_REPLICAS);
-    // Station 0 is the engine.
+    // NF thread 0 is the engine.
     same(model::MAX_GROUP_THREADS + 1, netvm_region::MAX_STATIONS);
     same(model::NAME_BYTES, netvm_region::NAME_BYTES);
 };

@@ -91,7 +91,7 @@ fn nfs_that_cannot_be_let_in_are_told_why() {
     assert!(error.to_string().contains("there is no role `b`: the configuration has a"), "{error}");
     assert!(rig.engine.admit(&hello(layout, "a", 0), false).is_err());
     assert!(rig.engine.admit(&hello(layout, "a", 17), false).is_err());
-    // Stations run out, are not leaked by refusals, and come back with those who go.
+    // NF threads run out, refusals leak none, and they come back when NFs leave.
     let mut let_in = Vec::new();
     let full = loop {
         match rig.engine.admit(&hello(layout, "a", 16), false) {

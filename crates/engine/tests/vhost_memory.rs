@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Descriptors are all of the process's, and counted.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Whoever hands over a file that nobody serves harms nobody.
+/// A guest that hands over a file without a server harms nobody.
 fn unserved(name: &str, says: impl Fn(&Rogue, BorrowedFd<'_>), why: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(deaf) = Deaf::open(MEMORY as u64) else { return };
@@ -42,7 +42,7 @@ fn unserved(name: &str, says: impl Fn(&Rogue, BorrowedFd<'_>), why: &str) {
     assert!(says_why, "{}", rig.story());
     assert!(rogue.is_hung_up_on());
     assert!(goes_on(&mut rig), "{}", rig.story());
-    // Whoever closes the file waits for its server, and nobody waits for whoever closes it.
+    // The thread that closes the file waits for its server, and nothing waits for that thread.
     let _again = Rogue::connect(&paths[0], VERSION_1);
     let _guest = Rogue::connect(&paths[1], VERSION_1);
     let both_up = |engine: &_| is_up(engine, ROGUE) && is_up(engine, OTHER);
@@ -98,7 +98,7 @@ fn nothing_that_is_refused_stays_open() {
     assert!(rig.until(SOON, |_| open() <= before), "{before} before, {} now", open());
 }
 
-/// userfaultfd(2): faults in these pages of this process's mapping wait for whoever reads from it.
+/// userfaultfd(2): faults in these pages of this process's mapping wait for the reader of the descriptor.
 fn catch_faults(rogue: &Rogue) -> Option<OwnedFd> {
     const API: libc::c_ulong = 0xc018_aa3f;
     const REGISTER: libc::c_ulong = 0xc020_aa00;

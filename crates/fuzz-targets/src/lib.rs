@@ -11,9 +11,9 @@
 //! | [`table`] | the sender of an NF's its table | every look-up has an answer that can be acted on |
 //! | [`attach_message`] | an unknown peer on the attach socket | an error or a message; no descriptor leaks |
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | what an NF sees stays in its buffer; each packet leaves once |
-//! | [`wire_parse`] | whoever sends packets | offsets in the frame; a prefix says what the frame says; changes can be undone |
-//! | [`capture_read`] | whoever made a capture | an error or frames, the same however the bytes arrive |
-//! | [`route_updates`] | whoever speaks to a routing daemon | every address leads where a linear search says |
+//! | [`wire_parse`] | a sender of packets | offsets in the frame; a prefix says what the frame says; changes can be undone |
+//! | [`capture_read`] | the author of a capture | an error or frames, the same however the bytes arrive |
+//! | [`route_updates`] | a peer of a routing daemon | every address leads where a linear search says |
 //! | [`config_parse`], [`rule_files`] | an operator | an error that can be shown, or what is written reads back the same |
 #![allow(clippy::expect_used, reason = "a body reports by panicking, and what it sets up itself must work")]
 

@@ -1,4 +1,4 @@
-//! Routes that come, change and go in any order, as a routing daemon or whoever speaks to it brings it about, followed by
+//! Routes that come, change and go in any order, as a routing daemon or its peers cause them, followed by
 //! both versions of a router's tables, whose reader may be slow.
 
 use std::collections::BTreeMap;

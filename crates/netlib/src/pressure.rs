@@ -1,7 +1,7 @@
 //! Backpressure: how the entry of a chain learns that a ring inside it is filling up.
 //!
 //! For each chain the group's region has a word with a bit for each NF thread: set by the NF thread that finds the ring after
-//! it three quarters full, cleared by whoever first sees half of it free again, that NF thread or the one that reads the
+//! it three quarters full, cleared by the first that sees half of it free again, that NF thread or the one that reads the
 //! ring. The engine takes no packet into a chain with a bit set.
 
 use std::sync::atomic::Ordering;

@@ -190,7 +190,7 @@ fn whoever_ends_nobody_else_is_disturbed() {
         let up = Instant::now();
         a.until("true");
         let took = up.elapsed();
-        // Without it, whoever had to wait would have been as much earlier.
+        // Without it, the waiting VM would have been earlier by as much.
         let delayed = waited(daemon.child.id()) + guests_waited().saturating_sub(before);
         println!(
             "on the network again {took:.2?} after netvmd serves ({signal:?}); {delayed:.2?} without a CPU"

@@ -1,6 +1,6 @@
 //! What waking others may cost the thread that does it.
 //!
-//! Signalling an eventfd takes the kernel as long as there are who wait for it, and whoever shares one can wait for it with
+//! The kernel takes longer to signal an eventfd the more threads wait for it, and a peer that shares one can wait for it with
 //! every descriptor and every epoll instance that it has: for 50 ms with a thousand. So wakes are charged to those who share
 //! the eventfds: the NFs of a trust group, or a guest. Each is paid for with time before the next: with as much as it took, and
 //! with 200 times as much if that was over 5 ms ([`COSTLY_MICROS`]), so that they take half of the thread's time, or 0.5 %.
@@ -68,7 +68,7 @@ impl RateLimit {
         Self { micro: clock::cycles_in_micros(1).max(1), paid: 0, measured: 0 }
     }
 
-    /// Wakes whoever sleeps on one of them, if it may be done now.
+    /// Signals an eventfd, if the limit allows it now.
     #[cold]
     pub fn signal(&mut self, signaller: &Signaller, eventfd: &impl AsFd) -> Wake {
         let start = clock::cycles();

@@ -1,6 +1,6 @@
 //! Signalling eventfds that others share, without ever waiting for them.
 //!
-//! Whoever shares an eventfd can fill its count and put it into blocking mode, at any time. A write then waits until
+//! A peer that shares an eventfd can fill its count and set it to blocking mode, at any time. A write then waits until
 //! somebody reads it, and no write to an eventfd can be told not to. The kernel's own way to signal one cannot wait: it takes
 //! the spinlock of the eventfd, adds one if there is room, and wakes those who sleep in either case. It signals so when an
 //! asynchronous request is done that asks for it (`IOCB_FLAG_RESFD`, io_submit(2)), and this one is done at once:
@@ -59,7 +59,7 @@ impl Signaller {
         (error != 0).then(|| Errno::from_raw_os_error(error))
     }
 
-    /// Wakes whoever sleeps on an eventfd. If it cannot be done, nobody is there, or they look by themselves before long.
+    /// Signals an eventfd. A failure does no harm: its sleeper has gone, or polls before long.
     #[cold]
     pub fn signal(&self, eventfd: &impl AsFd) {
         match &self.0 {
@@ -79,7 +79,7 @@ pub fn new_eventfd() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
-/// Wakes whoever sleeps on an eventfd that nobody else has. A full count (EAGAIN) wakes as well; any other error means that there
+/// Signals an eventfd that no peer shares. A full count (EAGAIN) wakes as well; any other error means that there
 /// is nobody.
 pub fn write(eventfd: &impl AsFd) {
     let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());

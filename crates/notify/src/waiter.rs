@@ -1,10 +1,10 @@
-//! How a thread that sleeps hears those who share eventfds with it.
+//! Waits for eventfds that peers share.
 //!
-//! They can have thousands wait for one. The kernel then takes as long to read it, and its lock is kept for as long by whoever
-//! writes to it; poll(2) takes that lock twice. So a worker has epoll instances, to which others add eventfds, and which tell
-//! of each write, whatever the count is (`EPOLLET`). To ask one takes neither, and nobody but the worker has it.
+//! A peer can make thousands of threads wait for an eventfd. Reading it then takes the kernel as long as waking them, and a writer holds
+//! its lock for as long; poll(2) takes that lock twice. So a worker has an epoll instance to which others add eventfds, and which
+//! reports each write, whatever the count is (`EPOLLET`). Asking it takes no eventfd's lock, and no peer has it.
 //!
-//! Who keeps a count full so that writes to it fail is not heard, nor are others who share it.
+//! A peer that keeps a count full, so that writes fail, silences that eventfd for all that share it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Eventfds that thousands wait for: whoever hears by them is not kept.
+//! Thousands of waiters on an eventfd do not delay the epoll waiter.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/crowd.rs"]

@@ -22,7 +22,7 @@ use crate::side::Side;
 /// An element of a list of which the first that matches counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flat {
-    /// Which packets: those in any of these; never none. Shared with whoever knew the rule's cubes.
+    /// Which packets: those in any of these; never none. Shared with the rule's cubes.
     pub cubes: Arc<[Cube]>,
     /// What is done with them.
     pub decision: Decision,

@@ -93,7 +93,7 @@ pub enum Command {
 /// How an NF in a VM tells others that there are packets for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Notify {
-    /// Not at all: whoever waits for its packets looks by itself, again and again.
+    /// Not at all: the receiver of its packets polls.
     #[default]
     Poll,
     /// By a register of its `ivshmem-doorbell` device: what it writes there is the number of an eventfd. Workers come first,

@@ -242,7 +242,7 @@ impl AsFd for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map` and is unmapped only here; whoever took `base` promised not to outlive it.
+        // SAFETY: the range was mapped by `map` and is unmapped only here; callers of `base` promised not to outlive it.
         // A failure leaves the range mapped, which harms nobody.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
     }

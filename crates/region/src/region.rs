@@ -22,7 +22,7 @@ pub struct Region {
     buffers: NonNull<u8>,
 }
 
-// SAFETY: owner table and backpressure are atomics; packet bytes are reached only by address, and whoever makes a reference
+// SAFETY: owner table and backpressure are atomics; packet bytes are reached only by address, and code that makes a reference
 // of one answers for it.
 unsafe impl Send for Region {}
 // SAFETY: as above.

@@ -18,7 +18,7 @@ use crate::{MapError, Mapping, Pages};
 pub const MAX_CHAINS: usize = 256;
 /// Hops that a chain can have.
 pub const MAX_HOPS: usize = 16;
-/// Stations (NF threads) that a trust group can have, and one more: NF thread 0 is the engine.
+/// NF threads that a trust group can have, and one more: NF thread 0 is the engine.
 pub const MAX_STATIONS: usize = 64;
 /// Replicas that a hop chooses from.
 pub const MAX_REPLICAS: usize = 8;
@@ -171,7 +171,7 @@ pub struct Table {
     /// 1 while the direct rings of the group form a loop: then an NF thread that waits for room in one must not wait for
     /// ever, as the next may be waiting for it.
     pub looped: u64,
-    /// Stations that wake nobody (NFs in VMs that poll), a bit each: who reads a ring that one of them writes to must look
+    /// NF threads that signal no peer (NFs in VMs that poll), a bit each: the reader of a ring that one of them writes to must poll
     /// by itself now and then.
     pub silent: u64,
     /// For each producing and each consuming NF thread, the ring between them.

@@ -96,8 +96,8 @@ impl Span {
 /// One packet: where its bytes are (buffer, offset, length), where it is on its way (chain, hop, worker), and what is to
 /// become of it (action, argument).
 ///
-/// Kept as the two words that go through the ring. Every field is a claim of whoever wrote it: bounds are checked by
-/// whoever acts on it.
+/// Kept as the two words that go through the ring. Every field is its writer's claim: the code that acts on it checks
+/// the bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Descriptor {
     pub(crate) low: u64,
@@ -299,7 +299,7 @@ impl Descriptor {
     #[must_use]
     pub const fn verdict_bits(self) -> CommonBits {
         let argument = if self.action() == Action::Next as u8 { 0 } else { 0xffff_0000_0000 };
-        // Whoever has these 32 bits has the same action, and so the same bits matter.
+        // Equal values of these 32 bits mean the same action, so the same bits matter.
         CommonBits { bits: self.high, mask: 0xffff_ffff | argument }
     }
 

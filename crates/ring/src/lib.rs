@@ -3,7 +3,7 @@
 //! One side of a ring may be a process or a VM that netvm does not trust, so each side keeps its own index in
 //! private memory and treats the index that the other side publishes as a claim: a claim that does not fit the ring is
 //! counted ([`Producer::faults`], [`Consumer::faults`]) and read as "full" or "empty". A descriptor is copied out of
-//! shared memory once, as two words, and checked by whoever acts on it; the worst that a peer can do to a ring is to
+//! shared memory once, as two words, and checked by the code that acts on it; the worst that a peer can do to a ring is to
 //! lose its own packets.
 //!
 //! ```text

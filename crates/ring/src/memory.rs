@@ -164,7 +164,7 @@ impl RingMemory {
 
     /// The ring of `capacity` slots at `base`.
     ///
-    /// The capacity comes from whoever set the ring up, never from shared memory.
+    /// The capacity comes from the side that set the ring up, never from shared memory.
     ///
     /// # Errors
     /// [`CapacityError`] for a capacity that no ring can have.

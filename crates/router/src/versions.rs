@@ -43,7 +43,7 @@ impl Versions {
     /// `None` when there is nothing new, and when readers still hold the version before the last: then what was said
     /// waits ([`Versions::is_waiting`]) for the next call, which may be one with an empty update.
     ///
-    /// Readers of a version must let go of it after they got the next; whoever drops last, no table is freed by that.
+    /// Readers of a version must let go of it after they got the next; the last reader to drop it frees no table.
     pub fn publish(&mut self, update: Update) -> Option<Arc<Tables>> {
         self.waiting.merge(update);
         let tables = Arc::get_mut(&mut self.spare)?;

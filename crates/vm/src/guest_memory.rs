@@ -21,7 +21,7 @@ use rustix::fs::fstat;
 use crate::doorbell::{Server, serve};
 use crate::wake_line;
 
-/// A guest that began anew would find its place taken: a reset ends the VM, and whoever started it starts another.
+/// A guest that began anew would find its place taken: a reset ends the VM, and its starter starts another.
 pub(crate) const ONE_LIFE: [&str; 2] = ["-action", "reboot=shutdown,panic=shutdown"];
 
 /// The memories of one NF that is to run in a VM, held open until QEMU has them.

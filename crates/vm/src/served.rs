@@ -27,7 +27,7 @@ use crate::wake_line;
 /// A socket to which QEMU connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NfSocket {
-    /// Of the control memory. Whoever has it is the NF.
+    /// Of the control memory. The process that has it is the NF.
     Control,
     /// Of the next-hop table.
     Table,

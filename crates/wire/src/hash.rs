@@ -1,6 +1,6 @@
 //! Hashes of flows with a key that traffic cannot know.
 //!
-//! Whoever sends packets chooses addresses and ports; with a known hash he would choose them so that all of his flows fall
+//! A sender chooses addresses and ports; with a known hash it could choose them so that all of its flows fall
 //! into one bucket of a table or on one replica. Everything here hangs on a key drawn from the operating system's random
 //! numbers. The hashes are fast, not cryptographic: they hold against one who does not see hash values. Do not send them
 //! anywhere, nor write the key to a log.

@@ -41,7 +41,7 @@ pub enum Transport {
 
 /// The headers of a frame: fields in [`Headers::key`], and where the layers begin.
 ///
-/// Offsets count from the first byte of the frame. They were right for the bytes that were parsed; whoever uses them on
+/// Offsets count from the first byte of the frame. They were right for the bytes that were parsed; code that uses them on
 /// other bytes (a packet in shared memory, say) bounds them again, as everything in this crate does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {

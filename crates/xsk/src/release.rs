@@ -1,7 +1,7 @@
 //! Waiting until the kernel has let go of a queue.
 //!
 //! After `close` the kernel gives up a socket's queue and memory later, in a work item that needs the RTNL lock, and
-//! only once every frame that was sent has been freed by whoever received it. Until then a driver that copies nothing
+//! only once the receiver of every frame that was sent has freed it. Until then a driver that copies nothing
 //! still has the addresses of our buffers and may write into them. Nothing reports that moment. But the kernel refuses to
 //! bind a second socket to a queue until then: so a socket of its own, made ready beforehand with one page of memory,
 //! tries to bind to the queue, and when it can, the queue was free.

@@ -7,7 +7,7 @@
 //! - `…-v4-few`, `…-v6-few`: 16 routes.
 //!
 //! `fib-…` is what `rte_fib` chooses by itself when it may use 512-bit vectors, `fib-scalar-…` its scalar look-up.
-//! Its tables are in pages of 4 KiB, netvm's in huge ones where the kernel gives such to whoever asks. Before anything is
+//! Its tables are in pages of 4 KiB, netvm's in huge ones where the kernel gives these on request. Before anything is
 //! measured, both must lead all addresses the same way. Then come packets through an engine (`engine`).
 
 mod engine;

@@ -1,6 +1,6 @@
 //! What guests are told of packets by.
 //!
-//! Whoever shares an eventfd can have those wait who write to it, and make it cost what it likes (`netvm_notify`). So the
+//! A peer that shares an eventfd can make its writers wait, and make each write expensive (`netvm_notify`). So the
 //! library does not get those of guests, but one of netvm's in place of each, which nobody reads:
 //!
 //! ```text
@@ -52,7 +52,7 @@ impl PendingCalls {
         {
             match place.load(Ordering::Relaxed) {
                 0 => place.store(fd.into_raw_fd() + 1, Ordering::Release),
-                // SAFETY: takes no pointer. The number is this list's, and whoever uses it meanwhile has either.
+                // SAFETY: takes no pointer. The number is this list's; a concurrent user sees the old or the new descriptor.
                 known => drop(unsafe { libc::dup3(fd.as_raw_fd(), known - 1, libc::O_CLOEXEC) }),
             }
         }

@@ -158,7 +158,7 @@ pub struct VhostStatus {
 pub struct VhostPort(Arc<Served>);
 
 impl VhostPort {
-    /// Begins to serve a socket; the queues are for whoever moves packets. Packets to the guest are copied by the copier, if
+    /// Begins to serve a socket; the queues go to the workers that move packets. Packets to the guest are copied by the copier, if
     /// there is one; the memory of all pools that they come from must be mapped for as long as the port is open.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! DPDK's library takes most messages at any time: it changes the size of rings that are in use, starts rings that it has no
 //! size of or whose lists it has freed, and takes parts of a packed ring for those of a split one (22.11 to 25.11). So each
-//! message is held against those before it, and whoever says what no front-end does is hung up on:
+//! message is checked against those before it, and a front end that sends what none may send is disconnected:
 //!
 //! ```text
 //!           SET_VRING_NUM        SET_VRING_ADDR         SET_VRING_KICK

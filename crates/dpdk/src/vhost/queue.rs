@@ -260,7 +260,7 @@ impl VhostQueue {
         });
         self.telling = asked.is_some();
         self.unseen = Some(asked.unwrap_or(0));
-        // The guest sees that it is to tell, or whoever looks now sees its packet.
+        // Either the guest sees that notifications are on, or this look sees its packet.
         fence(Ordering::SeqCst);
     }
 

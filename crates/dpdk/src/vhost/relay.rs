@@ -70,7 +70,7 @@ impl Relay {
     /// memory or rings.
     ///
     /// Why the guest was refused is told once the library has handled what was said before, and has hung up. What it has sent
-    /// last is closed after everything else: whoever serves a file may keep this thread there, and nothing waits for it.
+    /// last is closed after everything else: closing a file may block on its server, and nothing waits for this thread.
     pub(super) fn run(self, keep_out: impl Fn(&Arc<PendingCalls>), refuse: impl FnOnce(Refusal)) {
         let mut message = Message::new();
         let end = self.pass_on(&mut message, keep_out);

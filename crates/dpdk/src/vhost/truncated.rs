@@ -1,7 +1,7 @@
 //! Guests that take back memory which they share.
 //!
 //! A guest hands over files (memfds), which the library maps. Who shortens such a file takes the pages away from under
-//! whoever reads them: that is a SIGBUS here, by default the end of the process. So this module keeps where each guest's
+//! a reader: that is a SIGBUS here, by default the end of the process. So this module keeps where each guest's
 //! memory is mapped, and handles the signal:
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The page at the address is one that the file has no more, so that nothing is lost. It cannot be anybody else's: the
-//! mapping is only removed once nobody uses it any more (see `gate`, and the library's locks), which whoever got the signal
+//! mapping is only removed once nobody uses it any more (see `gate`, and the library's locks), which the thread that got the signal
 //! still does. What a thread touches while it handles a guest's message is that guest's, wherever it is: the library looks
 //! into memory that it has just mapped before anybody is told of it.
 

@@ -1,6 +1,6 @@
 //! The audit of a trust group: finds buffers that nobody has, whatever the owner table says.
 //!
-//! The owner table is written by whoever hands a buffer on, so an NF can say in it that another one has what it had itself, and
+//! Each NF that hands a buffer on writes the owner table, so an NF can claim that another one has a buffer that it holds itself, and
 //! die. Its buffers would then be missing for as long as that other one lives. After every teardown the group is
 //! therefore audited, while its traffic goes on:
 //!

@@ -1,4 +1,4 @@
-//! Packets that a device dropped before a worker saw them. Whoever wants to know asks the device; the packet path takes no
+//! Packets that a device dropped before a worker saw them. The statistics code asks the device; the packet path takes no
 //! part in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -75,7 +75,7 @@ impl XskDevice {
 fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
     for mbuf in buffers.iter().filter_map(|buffer| memory.pool.mbuf_of(*buffer)) {
-        // SAFETY: a socket gives back only buffers that it was given, each once (its own account sees to that); whoever gave
+        // SAFETY: a socket gives back only buffers that it was given, each once (it keeps its own record); the code that gave
         // it the buffer forgot the packet.
         let _ = batch.push(unsafe { mbuf.own() });
     }

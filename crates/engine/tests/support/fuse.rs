@@ -16,7 +16,7 @@ const LOOKUP: u32 = 1;
 const OPEN: u32 = 14;
 const INIT: u32 = 26;
 
-/// A file that nobody serves. Whoever asks for its pages, asks about it or closes it waits until this is dropped.
+/// A file without a server. A process that faults on its pages, stats it or closes it waits until this is dropped.
 pub struct Deaf {
     // Dropped before the file, which cannot be closed otherwise.
     _server: File,

@@ -89,7 +89,7 @@ impl Running {
         let _ = self.child.wait();
     }
 
-    /// How often it has called the kernel to write: its log, and whoever it tells of packets or of room for them.
+    /// How often it has called write(2): for its log, and for kicks.
     pub fn writes(&self) -> u64 {
         let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap();
         let line = io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();

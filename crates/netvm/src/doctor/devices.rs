@@ -54,7 +54,7 @@ impl Nic {
     }
 }
 
-/// The interface by which this machine reaches everything else: whoever takes its NIC cuts the machine off.
+/// The interface by which this machine reaches everything else: binding its NIC cuts the machine off.
 fn default_interface(root: &Root) -> Option<String> {
     let routes = root.read("proc/net/route")?;
     let mut fields = routes.lines().map(str::split_whitespace);

@@ -102,7 +102,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         for stream in self.others.iter().map(|(_, stream)| stream).chain([&self.control]) {
-            // Whoever else has the connection, as the thread of the wake-ups, sees its end. It may have ended already.
+            // Other holders of the connection, such as the wake-up thread, see its end. It may have ended already.
             let _ = rustix::net::shutdown(stream, Shutdown::Both);
         }
     }

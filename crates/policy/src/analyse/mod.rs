@@ -1,4 +1,4 @@
-//! Rules that do not do what whoever wrote them may think.
+//! Rules that do not do what their author may expect.
 
 mod index;
 mod lowered;

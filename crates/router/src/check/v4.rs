@@ -6,7 +6,7 @@ use super::{Checked, Punted, Refused};
 
 const HEADER: usize = 20;
 
-/// Looks at the first 20 bytes of an IPv4 packet; the frame has `room` bytes from there on. Whoever changes the packet must
+/// Looks at the first 20 bytes of an IPv4 packet; the frame has `room` bytes from there on. A caller that changes the packet must
 /// do so in the bytes that were looked at.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ const HEADER: usize = 40;
 /// The next header of a hop-by-hop header.
 const HOP_BY_HOP: u8 = 0;
 
-/// Looks at the first 40 bytes of an IPv6 packet; the frame has `room` bytes from there on. Whoever changes the packet must
+/// Looks at the first 40 bytes of an IPv6 packet; the frame has `room` bytes from there on. A caller that changes the packet must
 /// do so in the bytes that were looked at.
 ///
 /// # Errors

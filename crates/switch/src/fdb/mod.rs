@@ -284,7 +284,7 @@ impl Fdb {
         self.moves.fetch_add(1, Ordering::Release);
     }
 
-    /// Puts an entry in place of a learnt one, an empty or a static one, and counts what changed. Whoever puts a learnt entry
+    /// Puts an entry in place of a learnt one, an empty or a static one, and counts what changed. A caller that puts a learnt entry
     /// has reserved it with its port and the table.
     fn replace(&self, at: (usize, usize), old: Word, new: Word) -> Result<(), Word> {
         let (bucket, way) = at;

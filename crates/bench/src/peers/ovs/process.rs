@@ -1,4 +1,4 @@
-//! Open vSwitch's programs: tools that are run, and daemons that end with whoever started them.
+//! Open vSwitch's programs: tools, and daemons that end with the process that started them.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -186,7 +186,7 @@ fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, 
     for gateway in gateways {
         match resolve(gateway.peer) {
             Ok(Some(hop)) => known.push((hop, gateway.weight)),
-            // The others carry its flows until it is known. Whoever keeps the neighbours asks for it.
+            // The others carry its flows until it is known. The neighbour table asks for it.
             Ok(None) => {}
             // The kernel has to share the flows out then.
             Err(Unreachable) => return NextHop::Punt,
