@@ -348,7 +348,7 @@ impl Engine {
                 }
             }
         }
-        self.serve_departures();
+        self.serve_teardowns();
         self.serve_audits();
         self.serve_policy();
         self.serve_routers();

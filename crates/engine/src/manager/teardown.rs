@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// Moves teardowns on, and NFs that are leaving.
-    pub(super) fn serve_departures(&mut self) {
+    pub(super) fn serve_teardowns(&mut self) {
         self.stop_those_that_have_left();
         let mut done = Vec::new();
         for index in 0..self.teardowns.len() {
