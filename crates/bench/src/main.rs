@@ -63,17 +63,17 @@ fn bench(
     args: &BenchArgs,
     measure: impl FnOnce(&BenchArgs) -> Result<Vec<Row>, BenchError>,
 ) -> Result<(), BenchError> {
-    print(Report { bench: name.to_owned(), host: Machine::inspect(), results: measure(args)? }, args.json)
+    print(&Report { bench: name.to_owned(), host: Machine::inspect(), results: measure(args)? }, args.json)
 }
 
 fn compare(args: &CompareArgs) -> Result<(), BenchError> {
     let (host, results) = (Machine::inspect(), compare::measure(args)?);
     let outcome = compare::check(args, &results);
-    print(Report { bench: format!("compare-{}", args.name), host, results }, args.json)?;
+    print(&Report { bench: format!("compare-{}", args.name), host, results }, args.json)?;
     outcome
 }
 
-fn print(report: Report, json: bool) -> Result<(), BenchError> {
+fn print(report: &Report, json: bool) -> Result<(), BenchError> {
     let text = if json { report.to_json().map_err(std::io::Error::other) } else { Ok(report.to_table()) };
     println!("{}", text.map_err(BenchError::system("printing"))?.trim_end());
     Ok(())

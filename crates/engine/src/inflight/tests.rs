@@ -41,7 +41,7 @@ enum Manner {
     Alternating,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     HandOut {
         worker: usize,

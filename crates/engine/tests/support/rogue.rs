@@ -249,7 +249,9 @@ impl Rogue {
             4 => self.run(ring),
             5 => self.stop(ring),
             6 => {
-                self.memory([MEMORY as u64, MEMORY as u64 / 2, generator.roll()][generator.below(3) as usize])
+                self.memory(
+                    [MEMORY as u64, MEMORY as u64 / 2, generator.roll()][generator.below(3) as usize],
+                );
             }
             7 => self.features(features ^ 1 << [15, 22, 28, 29, 34][generator.below(5) as usize]),
             8 => {
@@ -400,7 +402,10 @@ impl Rogue {
                 }
                 5 => self.write(ring + AVAILABLE + 2, (generator.roll() as u16).to_ne_bytes()),
                 6 => {
-                    self.write(ring + generator.below(3) * AVAILABLE, (generator.roll() as u32).to_ne_bytes())
+                    self.write(
+                        ring + generator.below(3) * AVAILABLE,
+                        (generator.roll() as u32).to_ne_bytes(),
+                    );
                 }
                 // virtio-net headers, wherever they may be.
                 _ => self.write(generator.below(MEMORY as u64), generator.roll().to_ne_bytes()),

@@ -219,7 +219,7 @@ impl Following {
         loop {
             match self.inbox.try_recv() {
                 Ok(Command::Follow { id, name, interfaces, sockets }) => {
-                    self.follow(id, name, interfaces, sockets)
+                    self.follow(id, name, interfaces, sockets);
                 }
                 Ok(Command::Forget(id, done)) => {
                     self.routers.remove(&id);
