@@ -17,6 +17,7 @@ lint() {
     step "formatting" cargo fmt --all --check </dev/null || failed+=(formatting)
     step "house rules" house_rules || failed+=("house rules")
     step "retired words" retired_words || failed+=("retired words")
+    step "links of the docs" doc_links || failed+=("links of the docs")
     step "module cycles" python3 tools/module_cycles.py "${acyclic[@]}" || failed+=("module cycles")
     step "commit subjects" commit_subjects || failed+=("commit subjects")
     step "shellcheck" shell_scripts || failed+=(shellcheck)
@@ -56,6 +57,12 @@ house_rules() {
         status=1
     fi
     return "$status"
+}
+
+doc_links() {
+    local -a pages
+    mapfile -t pages < <(our_files '*.md')
+    python3 tools/doc_links.py "${pages[@]}"
 }
 
 # Words that tools/words.txt retires, where they are used again.
