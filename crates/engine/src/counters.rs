@@ -20,17 +20,6 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// Sets it; for the one thread that writes it, and seen by others no earlier than what that thread wrote before.
-    #[inline(always)]
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Release);
-    }
-
-    /// As [`Counter::get`]; what is read afterwards is no older.
-    pub(crate) fn get_first(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
     /// The value now.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -105,8 +94,6 @@ pub struct LinkCounters {
     pub delivered: Counter,
     /// Packets taken from it by the engine.
     pub returned: Counter,
-    /// Packets in its in-order queue: a level, not a sum.
-    pub(crate) in_order: Counter,
     /// Drops for what it said or did, or for its ring being full.
     pub drops: Drops,
     /// What no honest NF does.

@@ -64,7 +64,6 @@ mod take_back;
 #[cfg(test)]
 mod tests;
 
-use crate::counters::WorkerCounters;
 use crate::ids::{LinkId, NfThreadId, WorkerId};
 use crate::link::MAX_LINKS;
 use queue::InOrderQueue;
@@ -95,13 +94,17 @@ impl ThreadInFlight {
         let queue = InOrderQueue::new();
         Box::new(Self { table, nf_thread, source: link, changes: 0, order_given_up: false, queue })
     }
+
+    #[inline(always)]
+    fn publish_level(&self, worker: WorkerId) {
+        self.table.set_level(worker, self.nf_thread, self.queue.len());
+    }
 }
 
 /// The packets that one worker has handed to NFs.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     worker: WorkerId,
-    counters: Arc<WorkerCounters>,
     /// By [`LinkId`].
     threads: Vec<Option<Box<ThreadInFlight>>>,
     /// The links in `threads`.
@@ -111,10 +114,9 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn new(worker: WorkerId, counters: Arc<WorkerCounters>) -> Self {
+    pub(crate) fn new(worker: WorkerId) -> Self {
         Self {
             worker,
-            counters,
             threads: (0..MAX_LINKS).map(|_| None).collect(),
             active: Vec::with_capacity(MAX_LINKS),
             spans: [Span::default(); Batch::CAPACITY],
@@ -166,7 +168,7 @@ impl InFlight {
             }
             batch.forget_front(count);
         }
-        self.counters.links[to.index()].in_order.set(queue.len() as u64);
+        thread.publish_level(self.worker);
         true
     }
 
@@ -230,8 +232,7 @@ impl InFlight {
         for id in &self.active {
             if let Some(thread) = self.threads[id.index()].as_deref_mut() {
                 each(*id, thread);
-                // After the table, so that a reader of this counter and then of the table misses no packet.
-                self.counters.links[id.index()].in_order.set(thread.queue.len() as u64);
+                thread.publish_level(self.worker);
             }
         }
     }

@@ -85,7 +85,6 @@ impl Sweeps {
             return None;
         }
         let Sweep { request, buffers, .. } = self.0.pop_front()?;
-        in_flight.counters.reclaimed.add(buffers);
         Some((Swept { ticket: request.ticket, buffers, at: Instant::now() }, request))
     }
 }

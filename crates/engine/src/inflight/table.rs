@@ -16,10 +16,10 @@
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use dpdk::{BufferIndex, Mbuf, MbufPtr, RawMbuf};
-use netvm_region::Region;
+use netvm_region::{MAX_STATIONS, MAX_WORKERS, Region};
 use netvm_ring::Span;
 
 use crate::drop_reason::Violation;
@@ -30,8 +30,7 @@ const WORKER_SHIFT: u32 = 56;
 const GENERATIONS: u8 = 4;
 /// The address bits of a word.
 const ADDRESS: usize = (1 << WORKER_SHIFT) - MbufPtr::ALIGNMENT;
-const _: () =
-    assert!(netvm_region::MAX_WORKERS < u8::MAX as usize && GENERATIONS as usize <= MbufPtr::ALIGNMENT);
+const _: () = assert!(MAX_WORKERS < u8::MAX as usize && GENERATIONS as usize <= MbufPtr::ALIGNMENT);
 
 type Word = AtomicPtr<RawMbuf>;
 
@@ -98,10 +97,17 @@ impl WorkerView<'_> {
     }
 }
 
+/// How many packets the in-order queues of one worker hold, by NF thread. Each worker writes lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Levels([AtomicU32; MAX_STATIONS]);
+
 /// The in-flight table of one memory.
 #[derive(Debug)]
 pub(crate) struct InFlightTable {
     words: Box<[Word]>,
+    /// By worker.
+    levels: Box<[Levels]>,
     /// The generation of packets that are handed out now.
     generation: AtomicU8,
     buffers: BufferIndex,
@@ -113,8 +119,10 @@ impl InFlightTable {
     /// An empty table for the buffers of `region`, whose mbufs `buffers` tells apart.
     pub(crate) fn new(region: Arc<Region>, buffers: BufferIndex) -> Arc<Self> {
         let geometry = region.geometry();
-        let (stride, words) = (geometry.stride, (0..geometry.buffers).map(|_| Word::default()).collect());
-        Arc::new(Self { words, generation: AtomicU8::new(0), buffers, stride, region })
+        let words = (0..geometry.buffers).map(|_| Word::default()).collect();
+        let levels = (0..MAX_WORKERS).map(|_| Levels([const { AtomicU32::new(0) }; MAX_STATIONS])).collect();
+        let (stride, generation) = (geometry.stride, AtomicU8::new(0));
+        Arc::new(Self { words, levels, generation, buffers, stride, region })
     }
 
     /// Bytes of a buffer.
@@ -158,17 +166,28 @@ impl InFlightTable {
         next
     }
 
-    /// How many buffers the table has.
+    /// Publishes how many packets the in-order queue of an NF thread holds. A reader that sees a lower level sees the words to which
+    /// the queue has spilled.
+    #[inline(always)]
+    pub(super) fn set_level(&self, worker: WorkerId, nf_thread: NfThreadId, level: usize) {
+        self.levels[worker.index()].0[nf_thread.index()].store(level as u32, Ordering::Release);
+    }
+
+    /// How many buffers are out, in queues and in the table.
     pub(crate) fn buffers_out(&self) -> u32 {
-        self.out().count() as u32
+        let levels = self.levels.iter().flat_map(|levels| &levels.0);
+        levels.map(|level| level.load(Ordering::Acquire)).sum::<u32>() + self.in_table().count() as u32
     }
 
-    /// How many buffers the table has that are with `nf_thread` by the owner table.
+    /// How many buffers are with `nf_thread`: in its queues, or, by the owner table, in the table.
     pub(crate) fn buffers_with(&self, nf_thread: NfThreadId) -> u32 {
-        self.out().filter(|buffer| self.region.owner(*buffer) == Some(nf_thread.0)).count() as u32
+        let levels = self.levels.iter().map(|levels| levels.0[nf_thread.index()].load(Ordering::Acquire));
+        let in_queues: u32 = levels.sum();
+        let with = |buffer: &u32| self.region.owner(*buffer) == Some(nf_thread.0);
+        in_queues + self.in_table().filter(with).count() as u32
     }
 
-    fn out(&self) -> impl Iterator<Item = u32> {
+    fn in_table(&self) -> impl Iterator<Item = u32> {
         (0..self.len()).filter(|buffer| self.word(*buffer) != 0)
     }
 

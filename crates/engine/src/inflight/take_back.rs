@@ -95,7 +95,7 @@ impl InFlight {
         // SAFETY: `hand_out` made the batch forget these packets, and the queue forgets them below.
         unsafe { run.adopt(&mbufs[..taken]) };
         thread.queue.pop(taken);
-        self.counters.links[source.index()].in_order.set(thread.queue.len() as u64);
+        thread.publish_level(self.worker);
         // The next run crosses while this one is acted on.
         from_nf.prefetch_known(Batch::CAPACITY as u32);
         taken

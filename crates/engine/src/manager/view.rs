@@ -9,7 +9,6 @@ use netvm_region::{PageKind, StandardCounter};
 use super::Engine;
 use super::group::GroupState;
 use super::instance::InstanceState;
-use super::teardown::Teardown;
 use crate::counters::{Drops, Stage, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
@@ -274,9 +273,7 @@ impl Engine {
             let drops = DropReason::ALL.into_iter().zip(now.drops).zip(before.drops);
             let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
             let memories = self.groups.get(&instance.group).map(|group| group.memories.as_slice());
-            let with = |(region, memory): (usize, &Arc<Memory>)| {
-                self.in_order_of(region, links) + memory.in_flight.buffers_with(*nf_thread)
-            };
+            let with = |memory: &Arc<Memory>| memory.in_flight.buffers_with(*nf_thread);
             threads.push(ThreadView {
                 nf_thread: *nf_thread,
                 delivered: now.delivered - before.delivered,
@@ -292,7 +289,7 @@ impl Engine {
                     .collect(),
                 flows_decided: now.flows[0] - before.flows[0],
                 flows_refused: now.flows[1] - before.flows[1],
-                buffers: memories.into_iter().flatten().enumerate().map(with).sum(),
+                buffers: memories.into_iter().flatten().map(with).sum(),
             });
         }
         InstanceView {
@@ -308,40 +305,24 @@ impl Engine {
     /// The trust groups, and the engine's own memory if there is any.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupView> {
-        let memories = |id: Option<GroupId>, list: &[Arc<Memory>]| {
-            let view = |(region, (memory, node)): (usize, (&Arc<Memory>, &u32))| MemoryView {
+        let memories = |list: &[Arc<Memory>]| {
+            let view = |(memory, node): (&Arc<Memory>, &u32)| MemoryView {
                 id: memory.id,
                 node: *node,
                 huge_pages: memory.region().mapping().pages() == PageKind::Huge,
                 buffers: memory.region().geometry().buffers,
                 buffer_size: memory.region().geometry().stride,
-                out: self.in_order_of_group(id, region) + memory.in_flight.buffers_out(),
+                out: memory.in_flight.buffers_out(),
                 free: memory.pool.available(),
             };
-            list.iter().zip(&self.plan.nodes).enumerate().map(view).collect()
+            list.iter().zip(&self.plan.nodes).map(view).collect()
         };
-        let view = |group: &GroupState| {
-            let id = Some(group.id());
-            GroupView { id, memories: memories(id, &group.memories) }
-        };
+        let view =
+            |group: &GroupState| GroupView { id: Some(group.id()), memories: memories(&group.memories) };
         let groups = self.groups.values().map(view);
-        let own = Some(GroupView { id: None, memories: memories(None, &self.own) })
+        let own = Some(GroupView { id: None, memories: memories(&self.own) })
             .filter(|own| !own.memories.is_empty());
         groups.chain(own).collect()
-    }
-
-    /// Packets of a region that are out with a group, in in-order queues.
-    fn in_order_of_group(&self, group: Option<GroupId>, region: usize) -> u32 {
-        let gone = self.teardowns.iter().map(Teardown::instance);
-        let of = self.instances.values().chain(gone).filter(|instance| Some(instance.group) == group);
-        of.flat_map(|instance| &instance.links).map(|links| self.in_order_of(region, links)).sum()
-    }
-
-    /// The same of one NF thread, which was handed them.
-    fn in_order_of(&self, region: usize, links: &[LinkId]) -> u32 {
-        let workers = self.workers.iter().zip(&self.worker_regions).zip(links);
-        let of = workers.filter(|((_, of), _)| usize::from(**of) == region);
-        of.map(|((worker, _), link)| worker.counters.links[link.index()].in_order.get_first() as u32).sum()
     }
 
     /// Cycles of each stage, over all workers.

@@ -258,6 +258,7 @@ impl Worker {
     #[cold]
     fn sweep(&mut self) {
         if let Some((done, request)) = self.sweeps.step(&mut self.path.in_flight) {
+            self.path.counters.reclaimed.add(done.buffers);
             self.tell(Event::Swept(done, request));
         }
     }

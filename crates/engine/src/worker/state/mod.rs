@@ -89,7 +89,7 @@ impl Path {
         let hz = clock::cycles_in_micros(1_000_000);
         Self {
             id,
-            in_flight: InFlight::new(id, Arc::clone(&counters)),
+            in_flight: InFlight::new(id),
             counters,
             signaller,
             awaited: Awaited::Nothing,

@@ -8,24 +8,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use dpdk::Batch;
-use netvm_ring::{Consumer, Descriptor, Message, Producer, Span};
+use netvm_ring::{Consumer, Descriptor, Message, Producer};
 use proptest::prelude::*;
 
-use super::sweep::{SweepRequest, Sweeps, What};
-use super::*;
 use crate::drop_reason::Violation;
+use crate::ids::{LinkId, NfThreadId, WorkerId};
+use crate::inflight::sweep::{SweepRequest, Sweeps, What};
+use crate::inflight::{InFlight, Returned, ThreadInFlight, Turn};
 use crate::memory::Memory;
 
-const BUFFERS: u32 = 600;
+pub(super) const BUFFERS: u32 = 600;
 const WORKERS: usize = 2;
 const THREADS: usize = 2;
 const RING: u32 = 1024;
-const OFFSET: u16 = 128;
-const LENGTH: u16 = 60;
+pub(super) const OFFSET: u16 = 128;
+pub(super) const LENGTH: u16 = 60;
 
 /// What an NF makes of the packets that it returns.
 #[derive(Clone, Copy, Debug)]
-enum Manner {
+pub(super) enum Manner {
     InOrder,
     Reversed,
     /// Each seventh after all others.
@@ -42,7 +43,7 @@ enum Manner {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(super) enum Step {
     HandOut {
         worker: usize,
         thread: usize,
@@ -82,34 +83,32 @@ enum Step {
 }
 
 /// An NF thread as one worker sees it: the worker's end of the ring, the NF's, and what the NF holds.
-struct Thread {
+pub(super) struct Thread {
     from_nf: Consumer,
     nf: Producer,
-    held: Vec<Descriptor>,
+    pub(super) held: Vec<Descriptor>,
 }
 
 /// What is known of a packet that is out.
-struct Out {
+pub(super) struct Out {
     worker: usize,
     /// By the owner table.
-    nf_thread: NfThreadId,
+    pub(super) nf_thread: NfThreadId,
     generation: u8,
 }
 
-struct Bench {
-    memory: Memory,
-    workers: Vec<InFlight>,
-    threads: Vec<Thread>,
-    model: HashMap<u32, Out>,
+pub(super) struct Rig {
+    pub(super) memory: Memory,
+    pub(super) workers: Vec<InFlight>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) model: HashMap<u32, Out>,
     generation: u8,
 }
 
-impl Bench {
-    fn new() -> Self {
+impl Rig {
+    pub(super) fn new() -> Self {
         let memory = Memory::for_tests(BUFFERS, (WORKERS * THREADS) as u16, RING);
-        let mut workers: Vec<_> = (0..WORKERS as u8)
-            .map(|worker| InFlight::new(WorkerId(worker), Arc::new(WorkerCounters::new())))
-            .collect();
+        let mut workers: Vec<_> = (0..WORKERS as u8).map(|worker| InFlight::new(WorkerId(worker))).collect();
         let mut threads = Vec::new();
         for (worker, in_flight) in workers.iter_mut().enumerate() {
             for thread in 0..THREADS {
@@ -126,7 +125,7 @@ impl Bench {
         Self { memory, workers, threads, model: HashMap::new(), generation: 0 }
     }
 
-    fn hand_out(&mut self, worker: usize, thread: usize, count: usize) {
+    pub(super) fn hand_out(&mut self, worker: usize, thread: usize, count: usize) {
         let mut batch = Batch::new();
         let count = self.memory.pool.alloc_frames_into(&mut batch, count, OFFSET, LENGTH);
         if count == 0 {
@@ -212,7 +211,7 @@ impl Bench {
         Expected::Packet
     }
 
-    fn sweep(&mut self, worker: usize, what: What, is_due: impl Fn(&Out) -> bool) {
+    pub(super) fn sweep(&mut self, worker: usize, what: What, is_due: impl Fn(&Out) -> bool) {
         let (mut sweeps, table) = (Sweeps::default(), Arc::clone(&self.memory.in_flight));
         sweeps.add(SweepRequest { ticket: 7, table, what });
         let (swept, _) = sweeps.step(&mut self.workers[worker]).expect("fewer buffers than a slice");
@@ -221,7 +220,7 @@ impl Bench {
         assert_eq!((swept.ticket, swept.buffers), (7, (before - self.model.len()) as u64));
     }
 
-    fn step(&mut self, step: Step) {
+    pub(super) fn step(&mut self, step: Step) {
         match step {
             Step::HandOut { worker, thread, count } => self.hand_out(worker, thread, count),
             Step::Return { worker, of, by, count, manner, to_other_worker } => {
@@ -259,7 +258,7 @@ impl Bench {
     }
 
     /// Queues and table hold the model's packets, each once, and the pool has all others.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let mut found = HashMap::new();
         for (worker, in_flight) in self.workers.iter().enumerate() {
             for thread in in_flight.threads.iter().flatten() {
@@ -280,11 +279,27 @@ impl Bench {
         }
         let model: HashMap<_, _> = self.model.iter().map(|(buffer, out)| (*buffer, out.worker)).collect();
         assert_eq!(found, model);
+        assert_eq!(self.memory.in_flight.buffers_out() as usize, model.len());
         assert_eq!(self.memory.pool.in_use() as usize, model.len());
     }
 
+    /// Packets in an in-order queue.
+    pub(super) fn in_queue(&self, worker: usize, thread: usize) -> usize {
+        self.thread(worker, thread).queue.len()
+    }
+
+    /// Packets of a worker in the table.
+    pub(super) fn in_table(&self, worker: usize) -> usize {
+        let view = self.memory.in_flight.of(WorkerId(worker as u8));
+        (0..BUFFERS).filter(|buffer| view.has(*buffer)).count()
+    }
+
+    pub(super) fn thread(&self, worker: usize, thread: usize) -> &ThreadInFlight {
+        self.workers[worker].threads[link(worker, thread).index()].as_ref().unwrap()
+    }
+
     /// All NFs are gone, so that the pool can be dropped whole.
-    fn empty(&mut self) {
+    pub(super) fn empty(&mut self) {
         for (worker, thread) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             self.step(Step::SweepGone { worker, thread });
         }
@@ -298,12 +313,12 @@ enum Expected {
     Other(Returned),
 }
 
-fn link(worker: usize, thread: usize) -> LinkId {
+pub(super) fn link(worker: usize, thread: usize) -> LinkId {
     LinkId((worker * THREADS + thread) as u16)
 }
 
 /// 0 is the engine.
-fn nf_thread(thread: usize) -> NfThreadId {
+pub(super) fn nf_thread(thread: usize) -> NfThreadId {
     NfThreadId(thread as u8 + 1)
 }
 
@@ -363,120 +378,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_packet_comes_back_once_whatever_nfs_return(steps in prop::collection::vec(step(), 1..60)) {
-        let mut bench = Bench::new();
-        bench.step(Step::Tick);
+        let mut rig = Rig::new();
+        rig.step(Step::Tick);
         for step in steps {
-            bench.step(step);
+            rig.step(step);
         }
-        bench.empty();
+        rig.empty();
     }
-}
-
-fn in_queue(bench: &Bench, worker: usize, thread: usize) -> usize {
-    bench.workers[worker].threads[link(worker, thread).index()].as_ref().unwrap().queue.len()
-}
-
-fn give_back(bench: &mut Bench, of: usize, by: usize, manner: Manner) {
-    bench.step(Step::Return { worker: 0, of, by, count: 64, manner, to_other_worker: false });
-}
-
-#[test]
-fn a_new_queue_is_closed_until_the_next_tick() {
-    let mut bench = Bench::new();
-    bench.hand_out(0, 0, 10);
-    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (0, 10));
-    bench.step(Step::Tick);
-    bench.hand_out(0, 0, 10);
-    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (10, 10));
-    assert_eq!(bench.memory.in_flight.buffers_with(nf_thread(0)), 10);
-    bench.step(Step::Spill);
-    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (0, 20));
-    bench.empty();
-}
-
-#[test]
-fn a_full_queue_leaves_packets_to_the_table() {
-    let mut bench = Bench::new();
-    bench.step(Step::Tick);
-    for _ in 0..9 {
-        bench.hand_out(0, 0, 64);
-    }
-    assert_eq!((in_queue(&bench, 0, 0), bench.memory.in_flight.buffers_out()), (queue::CAPACITY, 64));
-    for _ in 0..9 {
-        give_back(&mut bench, 0, 0, Manner::InOrder);
-    }
-    assert!(bench.model.is_empty());
-}
-
-#[test]
-fn the_last_of_a_chain_returns_what_the_first_was_handed_in_order() {
-    let mut bench = Bench::new();
-    bench.step(Step::Tick);
-    for _ in 0..10 {
-        bench.hand_out(0, 0, 64);
-        give_back(&mut bench, 0, 1, Manner::InOrder);
-    }
-    let last = bench.workers[0].threads[link(0, 1).index()].as_ref().unwrap();
-    assert_eq!((last.source, last.changes, last.order_given_up), (link(0, 0), 1, false));
-    bench.workers[0].remove_thread(link(0, 0)).unwrap();
-    let last = bench.workers[0].threads[link(0, 1).index()].as_ref().unwrap();
-    assert_eq!(last.source, link(0, 1), "the source is gone");
-}
-
-#[test]
-fn order_is_given_up_for_a_tick() {
-    let mut bench = Bench::new();
-    bench.step(Step::Tick);
-    bench.hand_out(0, 0, 64);
-    bench.hand_out(0, 1, 64);
-    give_back(&mut bench, 0, 0, Manner::Reversed);
-    assert_eq!((in_queue(&bench, 0, 1), bench.memory.in_flight.buffers_out()), (0, 64), "all queues spill");
-    bench.hand_out(0, 1, 64);
-    assert_eq!(in_queue(&bench, 0, 1), 0, "all queues are closed");
-    bench.step(Step::Tick);
-    bench.hand_out(0, 1, 64);
-    assert_eq!(in_queue(&bench, 0, 1), 64);
-    bench.empty();
-}
-
-#[test]
-fn a_source_that_changes_often_is_given_up() {
-    let mut bench = Bench::new();
-    bench.step(Step::Tick);
-    for n in 0..=usize::from(MOST_CHANGES) + 1 {
-        bench.hand_out(0, n % 2, 1);
-        give_back(&mut bench, n % 2, 0, Manner::InOrder);
-    }
-    let thread = bench.workers[0].threads[link(0, 0).index()].as_ref().unwrap();
-    assert_eq!((thread.changes, thread.order_given_up), (MOST_CHANGES, true));
-}
-
-#[test]
-fn what_a_dead_producer_did_not_publish_is_swept_by_its_owner() {
-    let mut bench = Bench::new();
-    bench.step(Step::Tick);
-    bench.hand_out(0, 0, 3);
-    let buffers: Vec<_> = bench.threads[0].held.iter().map(|d| d.buffer()).collect();
-    // It wrote the first into the ring of thread 1, with the owner table; the second without; the third nowhere.
-    bench.memory.region().set_owner(buffers[0], nf_thread(1).0);
-    let stranded = vec![(buffers[0], nf_thread(1)), (buffers[1], nf_thread(1)), (BUFFERS, nf_thread(1))];
-    bench.model.get_mut(&buffers[0]).unwrap().nf_thread = nf_thread(1);
-    bench.sweep(0, What::Gone { nf_threads: 0, stranded }, |out| out.nf_thread == nf_thread(1));
-    bench.check();
-    assert_eq!(bench.model.len(), 2);
-    bench.empty();
-}
-
-#[test]
-fn nothing_is_handed_to_a_thread_that_does_not_exist() {
-    let mut bench = Bench::new();
-    let mut batch = Batch::new();
-    bench.memory.pool.alloc_frames_into(&mut batch, 4, OFFSET, LENGTH);
-    let never = |_: &[Mbuf], _: &[Span]| unreachable!();
-    assert!(!bench.workers[0].hand_out(LinkId(99), 4, &mut batch, never));
-    assert_eq!(batch.len(), 4);
 }
