@@ -119,6 +119,12 @@ fn existing(node: u32) -> Option<NumaNode> {
     std::path::Path::new(&format!("/sys/devices/system/node/node{node}")).exists().then_some(NumaNode(node))
 }
 
+/// The EAL of a test process, which can start only one: without huge pages or root.
+#[cfg(test)]
+pub(crate) fn eal_for_tests() -> Eal {
+    Eal::init(&eal_options(false, false)).unwrap()
+}
+
 #[cfg(test)]
 impl Memory {
     /// A memory in ordinary pages, for tests without root: `buffers` of 512 bytes, and `rings` of `ring_capacity` in its region.
@@ -126,9 +132,8 @@ impl Memory {
         let spec =
             netvm_region::RegionSpec { buffers, stride: 512, headroom: HEADROOM, rings, ring_capacity };
         let region = Region::create("test", spec, netvm_region::Pages::Normal, None).unwrap();
-        let eal = Eal::get().unwrap_or_else(|| Eal::init(&eal_options(false, false)).unwrap());
         let (id, region) = (MemoryId(0), Arc::new(region));
-        let pool = pool_over(eal, &region, id, 0).unwrap();
+        let pool = pool_over(eal_for_tests(), &region, id, 0).unwrap();
         Self::new(id, region, pool)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use dpdk::{Eal, EalOptions, HugePages};
 use netvm_config::model::{Host, PortConfig, PortKind, PortPolicy};
 use netvm_policy::arbitrary::{Generator, LAST_PORT, rules};
 use netvm_policy::{Cube, Rule, RuleId, decide};
@@ -14,8 +13,7 @@ use super::{Compiler, Policy};
 use crate::ids::PortId;
 
 fn compiler() -> Compiler {
-    let options = EalOptions { huge_pages: HugePages::Off, memory_mib: 256, ..EalOptions::default() };
-    Compiler::new(Eal::init(&options).unwrap())
+    Compiler::new(crate::memory::eal_for_tests())
 }
 
 fn host(rules: Vec<Rule>) -> Host {
