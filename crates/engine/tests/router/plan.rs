@@ -10,8 +10,8 @@ use netvm_engine::{PortId, RouterView};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpNet, MacAddr, VlanId, checksum};
 
-use super::pcap::{Scratch, finish};
-use super::support::Rig;
+use crate::support::Rig;
+use crate::support::pcap::{Scratch, finish};
 
 /// Ports, by number: those of the interfaces, and those to the kernel.
 pub const LAN: u16 = 0;
@@ -133,7 +133,7 @@ pub fn start_routed(rig: &mut Rig, host: &Host, update: &Update) -> Vec<u32> {
     rig.engine.update_router(RouterId(0), update.clone()).unwrap();
     let routes = update.routes.iter().filter(|(net, _)| matches!(net, IpNet::V4(_))).count();
     let known = |engine: &netvm_engine::Engine| engine.routers()[0].routes.0 == routes;
-    assert!(rig.until(super::LIMIT, known), "{}", rig.story());
+    assert!(rig.until(super::forwarding::LIMIT, known), "{}", rig.story());
     let free = rig.free_buffers();
     rig.engine.apply(host).unwrap();
     free

@@ -11,7 +11,7 @@ use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
 use super::guest::{Guest, Running, quit};
 use super::pcap::{Scratch, read, write};
-use super::support::{Rig, group, port};
+use super::{Rig, group, port};
 
 pub const SOON: Duration = Duration::from_secs(60);
 

@@ -1,6 +1,19 @@
-//! An engine with real NF processes: the test binary starts itself again, as an NF.
+//! An engine with real NF processes, and what tests of it share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "../../../notify/tests/support/crowd.rs"]
+pub mod crowd;
+pub mod fuse;
+pub mod guest;
+pub mod guests;
+pub mod nf;
+pub mod pcap;
+pub mod raw;
+pub mod rogue;
+pub mod rogues;
+pub mod vm;
+pub mod wakes;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,7 +21,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use netlib::{NetworkFunction, Options, Packet, PortId as NfPort, Verdict, Waiting};
 use netvm_attach::{Hello, Ready};
 use netvm_config::model::{
     Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
@@ -16,57 +28,6 @@ use netvm_config::model::{
 };
 use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
 use netvm_region::Control;
-
-/// Variable that makes the test binary an NF of that kind.
-const KIND: &str = "NETVM_TEST_NF";
-
-/// To be called by a test named `nf_process` in each test binary: does nothing unless the binary is to be an NF.
-pub fn be_an_nf() {
-    let Ok(kind) = std::env::var(KIND) else { return };
-    let mut options = Options::new("test-nf");
-    if kind.contains("poll") {
-        options.waiting = Waiting::Poll;
-    }
-    let number = kind.rsplit('=').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-    let (spin, nap) = if kind.starts_with("nap=") { (0, number) } else { (number, 0) };
-    let nap = Duration::from_micros(nap);
-    let reverse = kind.starts_with("reverse");
-    let result = netlib::run(&options, |context| TestNf {
-        spin,
-        nap,
-        drop_one_of: if kind.starts_with("third") { 3 } else { 0 },
-        seen: 0,
-        out: reverse.then(|| context.port("out")).flatten(),
-    });
-    std::process::exit(i32::from(result.is_err()));
-}
-
-struct TestNf {
-    spin: u64,
-    /// Asleep for each packet, so that it keeps no other from its work.
-    nap: Duration,
-    /// It drops the first of so many, if that is not 0.
-    drop_one_of: u64,
-    seen: u64,
-    out: Option<NfPort>,
-}
-
-impl NetworkFunction for TestNf {
-    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
-        let until = netvm_region::clock::cycles() + self.spin;
-        while netvm_region::clock::cycles() < until {
-            std::hint::spin_loop();
-        }
-        if !self.nap.is_zero() {
-            std::thread::sleep(self.nap);
-        }
-        self.seen += 1;
-        if self.drop_one_of != 0 && self.seen % self.drop_one_of == 1 {
-            return Verdict::Drop;
-        }
-        self.out.map_or(Verdict::Next, Verdict::Port)
-    }
-}
 
 /// An attached NF.
 pub struct Nf {
@@ -100,7 +61,7 @@ impl Rig {
         let (ours, theirs) = netvm_attach::pair().unwrap();
         let number = theirs.as_raw_fd();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "nf_process", "--nocapture"]).env(KIND, kind);
+        command.args(["--exact", "support::nf::nf_process", "--nocapture"]).env(nf::KIND, kind);
         command.env(netvm_attach::ROLE_VARIABLE, role).env(netvm_attach::FD_VARIABLE, number.to_string());
         command.stdout(std::process::Stdio::null());
         // SAFETY: only async-signal-safe calls between fork and exec.

@@ -12,7 +12,7 @@ use netvm_config::model::{EngineConfig, Host, PortConfig, PortKind};
 use netvm_engine::{DropCounts, RuleCount};
 use netvm_policy::RuleId;
 
-use super::support::Rig;
+use super::Rig;
 
 /// A folder, removed at the end.
 pub struct Scratch(PathBuf);
@@ -50,7 +50,7 @@ impl Scratch {
             write(path, frames);
         }
         let kind = PortKind::Pcap { input, output: Some(self.output(id)), paced: false };
-        super::support::port(id, &format!("p{id}"), kind)
+        super::port(id, &format!("p{id}"), kind)
     }
 
     /// What went out of port `id`; to be asked when the port is closed.

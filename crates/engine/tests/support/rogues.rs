@@ -8,7 +8,7 @@ use std::time::Duration;
 use netvm_config::model::{EngineConfig, Forward, Host, PortKind, VhostDma, VhostMode};
 use netvm_engine::{Engine, Notice, PortView};
 
-use super::support::{Rig, group, port, source};
+use super::{Rig, group, port, source};
 
 pub const SOON: Duration = Duration::from_secs(30);
 /// The port of a rogue, and of another guest if there is one.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use netvm_engine::{InstanceId, Notify, ReadyMessage};
 use netvm_vm::GuestMemory;
 
-use super::support::Rig;
+use super::Rig;
 
 /// How long a guest may take to boot and attach, on a machine that has much else to do.
 const BOOT: Duration = Duration::from_secs(120);

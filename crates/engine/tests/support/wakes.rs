@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::support::Rig;
+use super::Rig;
 
 /// Does something again and again for so long, but no longer than it takes for an eventfd to be signalled `enough` times; returns
 /// how often it was. Says how many packets left by another's port.

@@ -1,0 +1,236 @@
+//! What NFs say of whole flows, with real NF processes: drop the rest, skip me; how long it holds, and who may not say it.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Rig, line, port};
+use netlib::{Idle, NetworkFunction, Options, Packet, Verdict};
+use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
+use netvm_engine::{DropReason, Engine, FlowVerdict, InstanceId, RoleId, ThreadView};
+use netvm_region::StandardCounter;
+
+const SOON: Duration = Duration::from_secs(30);
+/// For what must not happen.
+const MEANWHILE: Duration = Duration::from_millis(400);
+/// The source's flows, told by the last byte of their address.
+const FLOWS: u32 = 64;
+
+#[test]
+fn nf_process() {
+    let Ok(kind) = std::env::var("NETVM_TEST_NF") else { return };
+    let (kind, number) = kind.split_once('=').unwrap_or((&kind, "0"));
+    let number = number.parse().unwrap();
+    let mut options = Options::new("words");
+    options.threads = 1;
+    let started = Instant::now();
+    netlib::run(&options, |_| Words { kind: kind.to_owned(), number, started, withdrawn: false }).unwrap();
+    std::process::exit(0);
+}
+
+struct Words {
+    kind: String,
+    number: u16,
+    started: Instant,
+    withdrawn: bool,
+}
+
+/// Byte of a source's frame that tells its flows apart.
+const FLOW_BYTE: usize = 29;
+
+impl NetworkFunction for Words {
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        let flow = u16::from(packet.data()[FLOW_BYTE]);
+        match &*self.kind {
+            "skip" => Verdict::SkipFlow(Idle(self.number)),
+            "drop" => Verdict::DropFlow(Idle(self.number)),
+            "drop-one" if flow == self.number => Verdict::DropFlow(Idle::LONGEST),
+            // Seems to be of the next flow when it goes back.
+            "forge" if flow == self.number => {
+                packet.data_mut()[FLOW_BYTE] += 1;
+                Verdict::DropFlow(Idle::LONGEST)
+            }
+            "withdraw" if !self.withdrawn => Verdict::DropFlow(Idle::LONGEST),
+            _ => Verdict::Next,
+        }
+    }
+
+    fn withdraws(&mut self) -> bool {
+        let after = Duration::from_millis(self.number.into());
+        let due = self.kind == "withdraw" && !self.withdrawn && self.started.elapsed() > after;
+        self.withdrawn |= due;
+        due
+    }
+}
+
+/// A chain of roles, of which those of which `says` knows have a say for as many seconds.
+fn host(roles: &[&str], rate: u64, says: &[(usize, u16)]) -> Host {
+    let mut host = line(roles, None, false);
+    let source = SourceConfig { flows: FLOWS, rate: Some(rate), ..SourceConfig::default() };
+    host.ports[0] = port(0, "in", PortKind::Source(source));
+    for (role, seconds) in says {
+        host.nfs[*role].flow_verdicts = *seconds;
+    }
+    host
+}
+
+fn thread(engine: &Engine, id: InstanceId) -> ThreadView {
+    engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].clone()
+}
+
+fn received(engine: &Engine, id: InstanceId) -> u64 {
+    thread(engine, id).standard[StandardCounter::Received as usize]
+}
+
+fn dropped(engine: &Engine, reason: DropReason) -> u64 {
+    engine.chains()[0].drops.iter().find(|(why, _)| *why == reason).map_or(0, |(_, count)| *count)
+}
+
+fn flows(rig: &mut Rig) -> Vec<(u8, Vec<FlowVerdict>)> {
+    let (tell, told) = std::sync::mpsc::channel();
+    rig.engine.read_flows(1000, move |flows, _| tell.send(flows).unwrap());
+    let mut flows = Vec::new();
+    assert!(rig.until(SOON, |_| told.try_recv().is_ok_and(|read| {
+        flows = read;
+        true
+    })));
+    let number = |flow: &netvm_engine::FlowView| match flow.key.source.to_ip() {
+        std::net::IpAddr::V4(address) => address.octets()[3],
+        std::net::IpAddr::V6(_) => panic!("the source sends IPv4"),
+    };
+    flows.iter().map(|flow| (number(flow), flow.words.clone())).collect()
+}
+
+/// Waits until a counter has stood still for a while in which `moves` has gone on.
+fn stands_still(rig: &mut Rig, still: impl Fn(&Engine) -> u64, moves: impl Fn(&Engine) -> u64) -> bool {
+    let (mut last, mut since, mut moved) = (u64::MAX, Instant::now(), 0);
+    rig.until(SOON, |engine| {
+        if still(engine) != last {
+            (last, since, moved) = (still(engine), Instant::now(), moves(engine));
+        }
+        since.elapsed() > MEANWHILE && moves(engine) > moved
+    })
+}
+
+#[test]
+fn an_inner_hop_disappears_from_the_path_of_flows_that_skip_it_until_it_dies() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&["a", "b", "c"], 20_000, &[(1, 60)])).unwrap();
+    let (a, b, c) =
+        (rig.attach("a", "pass", false), rig.attach("b", "skip=3600", false), rig.attach("c", "pass", false));
+    let still = |engine: &Engine| received(engine, b);
+    assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.story());
+    let decided = thread(&rig.engine, b);
+    assert!(decided.flows_decided >= FLOWS.into() && decided.flows_refused == 0, "{decided:?}");
+    // The way from a to c is a ring of their own: the engine hands nothing to c.
+    let before = (received(&rig.engine, a), received(&rig.engine, c), thread(&rig.engine, c).delivered);
+    assert!(rig.until(SOON, |engine| received(engine, a) > before.0 + 1000
+        && received(engine, c) > before.1 + 1000));
+    assert_eq!(thread(&rig.engine, c).delivered, before.2, "{}", rig.story());
+    let flows = flows(&mut rig);
+    assert_eq!(flows.len(), FLOWS as usize);
+    for (flow, words) in flows {
+        let [word] = words[..] else { panic!("flow {flow}: {words:?}") };
+        assert_eq!((word.role, word.drops), (RoleId(1), false));
+        assert!(word.left > 50.0 && word.left <= 60.0, "bounded by the configuration: {word:?}");
+    }
+    let chain = rig.engine.chains()[0].clone();
+    assert!(chain.left <= chain.entered && chain.left + 2000 > chain.entered, "{}", rig.story());
+    // What it said goes with it.
+    rig.kill(b);
+    let next = rig.attach("b", "pass", false);
+    let seen = |engine: &Engine| received(engine, next) > 1000;
+    assert!(rig.until(SOON, seen), "{}", rig.story());
+}
+
+#[test]
+fn the_first_and_the_last_hop_can_be_skipped_together() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&["a", "b", "c"], 20_000, &[(0, 60), (2, 60)])).unwrap();
+    let (a, _, c) = (
+        rig.attach("a", "skip=60", false),
+        rig.attach("b", "pass", false),
+        rig.attach("c", "skip=60", false),
+    );
+    let still = |engine: &Engine| received(engine, a) + received(engine, c);
+    assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.story());
+    for (flow, words) in flows(&mut rig) {
+        assert_eq!(words.len(), 2, "flow {flow}: {words:?}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_flow_is_dropped_at_the_entry_until_the_nf_takes_it_back() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&["a"], 20_000, &[(0, 3600)])).unwrap();
+    let a = rig.attach("a", "withdraw=3000", false);
+    let still = |engine: &Engine| received(engine, a);
+    assert!(
+        stands_still(&mut rig, still, |engine| dropped(engine, DropReason::FlowVerdict)),
+        "{}",
+        rig.story()
+    );
+    assert_eq!(rig.engine.chains()[0].left, 0);
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.story());
+    assert!(flows(&mut rig).iter().all(|(_, words)| words.is_empty()));
+}
+
+#[test]
+fn a_word_ends_when_its_flow_is_idle_for_longer() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    // Each flow has a packet every 2.6 seconds, and every 0.13 seconds.
+    for (rate, holds) in [(25, false), (500, true)] {
+        rig.engine.apply(&Host::default()).unwrap();
+        rig.engine.apply(&host(&["a"], rate, &[(0, 1)])).unwrap();
+        let a = rig.attach("a", "drop=3600", false);
+        assert!(rig.until(SOON, |engine| received(engine, a) >= u64::from(FLOWS) * 2
+            || dropped(engine, DropReason::FlowVerdict) >= u64::from(FLOWS) * 2));
+        assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict) > 0, holds, "{}", rig.story());
+        rig.kill(a);
+    }
+}
+
+#[test]
+fn an_nf_decides_about_the_flow_that_came_in_whatever_it_makes_of_the_packet() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host(&["a", "b"], 20_000, &[(0, 60)])).unwrap();
+    let (a, b) = (rig.attach("a", "forge=7", false), rig.attach("b", "pass", false));
+    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 100), "{}", rig.story());
+    let told: Vec<u8> =
+        flows(&mut rig).iter().filter(|(_, words)| !words.is_empty()).map(|(flow, _)| *flow).collect();
+    assert_eq!(told, [7], "{}", rig.story());
+    assert!(received(&rig.engine, b) > 0 && thread(&rig.engine, a).flows_decided > 0);
+}
+
+#[test]
+fn only_an_nf_that_may_and_that_is_at_that_hop_decides() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    // One that the configuration gives no say is heard for its packets alone.
+    rig.engine.apply(&host(&["a", "b"], 20_000, &[(1, 60)])).unwrap();
+    let (a, _) = (rig.attach("a", "drop-one=3", false), rig.attach("b", "pass", false));
+    let refused = |engine: &Engine| thread(engine, a).flows_refused > 100;
+    assert!(rig.until(SOON, refused), "{}", rig.story());
+    assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict), 0);
+    assert!(dropped(&rig.engine, DropReason::Verdict) > 100);
+    assert!(flows(&mut rig).iter().all(|(_, words)| words.is_empty()));
+}
+
+#[test]
+fn a_new_policy_leaves_what_nfs_said() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    let host = host(&["a"], 20_000, &[(0, 60)]);
+    rig.engine.apply(&host).unwrap();
+    let a = rig.attach("a", "drop-one=9", false);
+    assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 10), "{}", rig.story());
+    let seen = thread(&rig.engine, a).flows_decided;
+    let mut other = host.clone();
+    let mut more = crate::support::rule(1, 0);
+    more.id = netvm_config::model::RuleId(99);
+    other.rules.insert(0, more);
+    rig.engine.apply(&other).unwrap();
+    let before = dropped(&rig.engine, DropReason::FlowVerdict);
+    assert!(
+        rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > before + 100),
+        "{}",
+        rig.story()
+    );
+    assert_eq!(thread(&rig.engine, a).flows_decided, seen, "it was not asked again");
+}

@@ -1,0 +1,126 @@
+//! Trust groups: crossing copies and is counted, rights hold, regions may be on several nodes.
+
+use std::time::Duration;
+
+use crate::support::{Rig, chain, group, line, nf, port, rule, source};
+use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
+use netvm_engine::{DropReason, PortId};
+
+const SOON: Duration = Duration::from_secs(20);
+const COUNT: u64 = 50_000;
+
+#[test]
+fn a_chain_through_two_groups_copies_every_packet_once() {
+    for size in [60, 1514] {
+        let host = Host {
+            groups: vec![group(0, 4096, 2048), group(1, 4096, 2048)],
+            ports: vec![port(0, "in", source(size, Some(COUNT), true)), port(1, "out", PortKind::Sink)],
+            nfs: vec![nf(0, "a", 0), nf(1, "b", 1)],
+            chains: vec![chain(0, &[0, 1], OnFailure::Drop, 1)],
+            rules: vec![rule(0, 0)],
+            ..Host::default()
+        };
+        let mut rig = Rig::new(&EngineConfig::default());
+        rig.engine.apply(&host).unwrap();
+        rig.attach("a", "forward", false);
+        rig.attach("b", "forward", false);
+        let all = |engine: &netvm_engine::Engine| {
+            let chain = &engine.chains()[0];
+            chain.left + chain.drops.iter().map(|(_, count)| count).sum::<u64>() == COUNT
+        };
+        assert!(rig.until(SOON, all), "{}", rig.story());
+        let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
+        let bytes: u64 = rig.engine.workers().map(|worker| worker.counters.copied_bytes.get()).sum();
+        assert_eq!((copies, bytes), (COUNT, COUNT * u64::from(size)), "{}", rig.story());
+        assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
+    }
+}
+
+#[test]
+fn an_nf_sends_only_to_ports_that_its_group_may_use() {
+    for (allowed, denied) in [(vec![PortId(1)], false), (vec![PortId(0)], true)] {
+        let mut host = line(&["a"], Some(COUNT), true);
+        host.groups[0].may_send_to = Some(allowed);
+        let mut rig = Rig::new(&EngineConfig::default());
+        rig.engine.apply(&host).unwrap();
+        rig.attach("a", "reverse", false);
+        let settled = |engine: &netvm_engine::Engine| {
+            let thread = &engine.instances()[0].threads[0];
+            thread.returned == COUNT
+        };
+        assert!(rig.until(SOON, settled), "{}", rig.story());
+        assert_eq!(rig.sent(1), if denied { 0 } else { COUNT });
+        let drops = &rig.engine.instances()[0].threads[0].drops;
+        assert_eq!(drops.contains(&(DropReason::PortDenied, COUNT)), denied, "{}", rig.story());
+    }
+}
+
+#[test]
+fn a_layout_of_two_nodes_works_on_a_machine_with_one() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < 2 {
+        println!("SKIP: two workers want two cores");
+        return;
+    }
+    let config = EngineConfig { cores: vec![0, 1], nodes: vec![vec![0], vec![1]], ..EngineConfig::default() };
+    let mut host = line(&["a", "b"], Some(COUNT), true);
+    host.engine = config.clone();
+    host.ports[0].queues = 1;
+    let mut rig = Rig::new(&config);
+    rig.engine.apply(&host).unwrap();
+    rig.attach("a", "forward", false);
+    rig.attach("b", "forward", false);
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.story());
+    let memories = rig.engine.groups().into_iter().find(|group| group.id.is_some()).unwrap().memories;
+    assert_eq!(
+        memories.iter().map(|memory| memory.node).collect::<Vec<_>>(),
+        [0, 1],
+        "a region for each node"
+    );
+    assert!(memories[0].id != memories[1].id);
+}
+
+#[test]
+fn two_workers_share_a_port_that_only_one_can_send_to() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < 2 {
+        println!("SKIP: two workers want two cores");
+        return;
+    }
+    let config = EngineConfig { cores: vec![0, 1], ..EngineConfig::default() };
+    let mut host = line(&["a"], Some(COUNT), true);
+    host.engine = config.clone();
+    host.ports[0].queues = 2;
+    // A null port has the one queue that it is given: the other worker hands over.
+    host.ports[1].kind = PortKind::Pcap { input: None, output: None, paced: false };
+    let mut rig = Rig::new(&config);
+    rig.engine.apply(&host).unwrap();
+    rig.attach("a", "forward", false);
+    let sent_or_full = |engine: &netvm_engine::Engine| {
+        let out = &engine.ports()[1];
+        out.tx_packets + out.drops.iter().map(|(_, count)| count).sum::<u64>() == 2 * COUNT
+    };
+    assert!(rig.until(SOON, sent_or_full), "{}", rig.story());
+    assert!(rig.sent(1) > COUNT, "{}", rig.story());
+}
+
+#[test]
+fn replicas_by_flow_hash_keep_each_flow_and_share_the_load() {
+    let mut host = line(&["a", "b"], Some(COUNT), true);
+    host.nfs[1].balance = netvm_config::model::Balance::FlowHash;
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    // The replicas first: a flow keeps its replica while their number does.
+    for _ in 0..3 {
+        rig.attach("b", "forward", false);
+    }
+    rig.attach("a", "forward", false);
+    assert!(rig.until(SOON, |engine| engine.chains()[0].left == COUNT), "{}", rig.story());
+    // 64 flows, each sends the same number of packets: every replica has a whole number of flows' worth.
+    let shares: Vec<u64> =
+        rig.engine.instances()[..3].iter().map(|view| view.threads[0].standard[0]).collect();
+    assert_eq!(shares.iter().sum::<u64>(), COUNT);
+    assert!(shares.iter().all(|share| *share > COUNT / 10), "{shares:?}");
+    let each = COUNT / 64;
+    assert!(shares.iter().all(|share| share % each <= 64), "flows were split: {shares:?}");
+}

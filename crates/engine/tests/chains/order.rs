@@ -1,0 +1,105 @@
+//! NFs that do not return packets as they got them: in another order, changed, twice, or by another NF.
+
+use std::time::Duration;
+
+use crate::support::{Rig, chain, line, nf, port, rule, source};
+use netvm_config::model::{EngineConfig, Host, OnFailure};
+use netvm_engine::{DropReason, Engine, Violation};
+
+const SOON: Duration = Duration::from_secs(20);
+const COUNT: u64 = 50_000;
+const SIZE: u16 = 60;
+
+fn through(kind: &str) -> Rig {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a"], Some(COUNT), true)).unwrap();
+    rig.attach("a", kind, false);
+    let done = |engine: &Engine| engine.instances()[0].threads[0].returned >= COUNT;
+    assert!(rig.until(SOON, done), "{}", rig.story());
+    assert!(rig.until(SOON, is_whole), "{}", rig.story());
+    rig
+}
+
+fn is_whole(engine: &Engine) -> bool {
+    let groups = engine.groups();
+    groups
+        .iter()
+        .flat_map(|group| &group.memories)
+        .all(|memory| memory.out == 0 && memory.free == memory.buffers)
+}
+
+#[test]
+fn every_packet_leaves_whatever_their_order() {
+    for kind in ["reversed", "late"] {
+        let rig = through(kind);
+        assert_eq!(rig.sent(1), COUNT, "{kind}: {}", rig.story());
+        assert!(rig.engine.instances()[0].threads[0].violations.is_empty(), "{kind}: {}", rig.story());
+    }
+}
+
+#[test]
+fn packets_leave_as_the_nf_left_them() {
+    let rig = through("trimmed");
+    let views = rig.engine.ports();
+    let out = &views[1];
+    assert_eq!((out.tx_packets, out.tx_bytes), (COUNT, COUNT * u64::from(SIZE - 4)), "{}", rig.story());
+}
+
+#[test]
+fn what_would_reach_out_of_its_buffer_is_dropped_and_counted() {
+    let rig = through("stretched");
+    let view = &rig.engine.instances()[0].threads[0];
+    let [(DropReason::BadSpan, dropped)] = view.drops[..] else { panic!("{}", rig.story()) };
+    assert!(dropped > COUNT / 10 && rig.sent(1) + dropped == COUNT, "{}", rig.story());
+}
+
+#[test]
+fn what_is_returned_twice_leaves_once() {
+    let mut rig = through("twice");
+    let all = |engine: &Engine| engine.instances()[0].threads[0].returned >= 2 * COUNT;
+    assert!(rig.until(SOON, all), "{}", rig.story());
+    assert_eq!(rig.sent(1), COUNT, "{}", rig.story());
+    let violations = &rig.engine.instances()[0].threads[0].violations;
+    assert_eq!(violations[..], [(Violation::BufferNotOut, COUNT)], "{}", rig.story());
+}
+
+#[test]
+fn drops_and_packets_that_go_on_take_turns() {
+    let rig = through("dropping");
+    let dropped = rig.engine.instances()[0].threads[0].drops.iter().map(|(_, count)| count).sum::<u64>();
+    assert!(dropped > COUNT / 10 && rig.sent(1) + dropped == COUNT, "{}", rig.story());
+}
+
+/// The first of a chain drops some, so that what the last one returns is not all that the first was handed; and what two
+/// were handed comes back by one.
+#[test]
+fn what_was_handed_to_others_comes_back_by_the_last() {
+    let mut host: Host = line(&["a", "b", "last"], Some(COUNT), true);
+    host.chains[0] = chain(0, &[0, 2], OnFailure::Drop, 1);
+    host.ports.push(port(2, "in2", source(SIZE, Some(COUNT), true)));
+    host.chains.push(chain(1, &[1, 2], OnFailure::Drop, 1));
+    host.rules.push(rule(2, 1));
+    assert_eq!(host.nfs[2], nf(2, "last", 0));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    rig.attach("a", "third", false);
+    rig.attach("b", "forward", false);
+    rig.attach("last", "forward", false);
+    let done = |engine: &Engine| {
+        let chains = engine.chains();
+        let counted = |n: usize| chains[n].left + chains[n].drops.iter().map(|(_, count)| count).sum::<u64>();
+        counted(0) == COUNT && counted(1) == COUNT && is_whole(engine)
+    };
+    assert!(rig.until(SOON, done), "{}", rig.story());
+    assert_eq!(
+        rig.engine.chains()[0].drops[..],
+        [(DropReason::Verdict, COUNT.div_ceil(3))],
+        "{}",
+        rig.story()
+    );
+    assert!(
+        rig.engine.instances().iter().all(|view| view.threads[0].violations.is_empty()),
+        "{}",
+        rig.story()
+    );
+}

@@ -1,0 +1,81 @@
+//! What the engine shows.
+
+use std::time::Duration;
+
+use crate::support::{Rig, line};
+use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
+use netvm_engine::Engine;
+use netvm_region::StandardCounter;
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn what_a_device_lost_is_shown() {
+    let mut host = line(&[], None, false);
+    let source = |rate| SourceConfig { rate, ..SourceConfig::default() };
+    // More than any core makes.
+    host.ports[0].kind = PortKind::Source(source(Some(10_000_000_000)));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    assert!(rig.until(SOON, |engine| engine.ports()[0].rx_dropped > 10_000_000), "{}", rig.story());
+    assert_eq!(rig.engine.ports()[1].rx_dropped, 0, "a sink receives nothing");
+
+    host.ports[0].kind = PortKind::Source(source(None));
+    rig.engine.apply(&host).unwrap();
+    assert!(rig.until(SOON, |engine| engine.ports()[1].tx_packets > 10_000), "{}", rig.story());
+    assert_eq!(rig.engine.ports()[0].rx_dropped, 0, "flat out is never late");
+}
+
+#[test]
+fn threads_show_their_nf_threads() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a", "b"], None, false)).unwrap();
+    let ids = [rig.attach("a", "forward", false), rig.attach("b", "forward", false)];
+    let nf_threads = |rig: &Rig| -> Vec<u8> {
+        rig.engine
+            .instances()
+            .iter()
+            .flat_map(|view| &view.threads)
+            .map(|thread| thread.nf_thread.0)
+            .collect()
+    };
+    assert_eq!(nf_threads(&rig), [1, 2], "nf_thread 0 is the engine");
+    rig.kill(ids[0]);
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    assert_eq!(nf_threads(&rig), [2]);
+    rig.attach("a", "forward", false);
+    assert_eq!(nf_threads(&rig), [2, 1]);
+}
+
+#[test]
+fn sums_of_a_role_outlive_its_instances_and_a_new_one_begins_at_zero() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a"], None, false)).unwrap();
+    let received = |engine: &Engine| engine.role_totals()["a"].standard[StandardCounter::Received as usize];
+    let mut last = (0, 0);
+    for _ in 0..3 {
+        let id = rig.attach("a", "forward", false);
+        let delivered = |engine: &Engine| engine.role_totals()["a"].delivered;
+        let goal = last.0 + 50_000;
+        assert!(rig.until(SOON, |engine| delivered(engine) > goal), "{}", rig.story());
+        // Those before it, and nothing of theirs in its own counts, though it has their links.
+        let around = delivered(&rig.engine);
+        let own = &rig.engine.instances()[0].threads[0];
+        assert!(
+            (around..=delivered(&rig.engine)).contains(&(last.0 + own.delivered)),
+            "{last:?} and {own:?}"
+        );
+        rig.kill(id);
+        // At every moment of the way out.
+        let never_back = |engine: &Engine| {
+            let now = (engine.role_totals()["a"].delivered, received(engine));
+            assert!(now.0 >= last.0 && now.1 >= last.1, "{now:?} after {last:?}");
+            last = now;
+            !engine.is_settling()
+        };
+        assert!(rig.until(SOON, never_back), "{}", rig.story());
+        assert!(last.1 > 0 && rig.engine.instances().is_empty());
+    }
+    rig.engine.apply(&Host { groups: line(&[], None, false).groups, ..Host::default() }).unwrap();
+    assert!(rig.engine.role_totals().is_empty(), "roles of the configuration only");
+}

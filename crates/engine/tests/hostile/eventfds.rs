@@ -1,0 +1,327 @@
+//! NFs that have those wait who use the eventfds that they share with them: nobody does, but NFs of their own trust group.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::crowd::crowd;
+use crate::support::rogue::Rogue;
+use crate::support::wakes::wakes;
+use crate::support::{Rig, chain, line, nf, port, source, two_lines};
+use netvm_attach::Hello;
+use netvm_config::model::{EngineConfig, Forward, Host, Idle, OnFailure, PortKind, VhostDma, VhostMode};
+use netvm_engine::{InstanceId, Notice, Violation};
+use netvm_policy::{Actions, ChainId, Match, PortId, Rule, RuleId, RuleParts, Verdict};
+use netvm_region::LAYOUT_VERSION;
+use netvm_ring::Descriptor;
+use netvm_wire::EtherType;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn adaptive() -> EngineConfig {
+    EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() }
+}
+
+/// Runs in a thread of its own what may be kept for ever.
+fn in_time(body: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = channel();
+    let thread = thread::spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    match is_done.recv_timeout(SOON * 3) {
+        Ok(()) => thread.join().unwrap(),
+        Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
+        Err(RecvTimeoutError::Timeout) => panic!("somebody waits for an eventfd"),
+    }
+}
+
+/// An NF without a process: this one has what it shares.
+fn admit(rig: &mut Rig, role: &str) -> InstanceId {
+    let (role, name) = (role.to_owned(), "by hand".to_owned());
+    let hello = Hello { layout: LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new() };
+    let id = rig.engine.admit(&hello, false).unwrap();
+    rig.engine.activate(id);
+    id
+}
+
+/// What wakes the first thread of an NF.
+fn eventfd_of(rig: &Rig, id: InstanceId) -> OwnedFd {
+    let nf_thread = rig.engine.instances().iter().find(|view| view.id == id).unwrap().threads[0].nf_thread;
+    rig.engine.descriptors(id).unwrap().nf_threads[nf_thread.index()].try_clone_to_owned().unwrap()
+}
+
+/// How many packets an NF that is played here sends back, one at a time.
+const ROUNDS: usize = 31;
+
+/// Takes `ROUNDS` packets as this NF, and gives them back one by one to a worker that sleeps. A quarter of them left by the
+/// port in the time that it returns: others may have waited for a core.
+fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
+    let control = rig.control_of(id);
+    // SAFETY: the only other ends of these rings, as nothing else plays this NF.
+    let (mut consumer, mut producer) =
+        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    assert!(rig.until(SOON, |_| consumer.available() as usize == ROUNDS), "{}", rig.story());
+    let mut packets = [Descriptor::default(); ROUNDS];
+    assert_eq!(consumer.pop(&mut packets), ROUNDS);
+    let mut times = packets.map(|packet| {
+        rig.until(Duration::from_millis(5), |_| false);
+        let (before, start) = (rig.sent(port), Instant::now());
+        assert_eq!(producer.push(&[packet]), 1);
+        if producer.wants_wake() {
+            let eventfd = rig.engine.descriptors(id).unwrap().workers[0];
+            rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
+        }
+        while rig.sent(port) == before {
+            assert!(start.elapsed() < SOON, "{}", rig.story());
+            thread::yield_now();
+        }
+        start.elapsed()
+    });
+    times.sort_unstable();
+    times[ROUNDS / 4]
+}
+
+/// Descriptors of this process of the same eventfd as this one.
+fn holders(eventfd: &OwnedFd) -> usize {
+    let number = |fd: &str| {
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("eventfd-id:")).map(str::to_owned)
+    };
+    let own = number(&eventfd.as_raw_fd().to_string()).unwrap();
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|fd| number(fd.as_ref().unwrap().file_name().to_str().unwrap()).as_ref() == Some(&own)).count()
+}
+
+/// Nobody can write to it from here on without waiting, as long as it is not read.
+fn fill(eventfd: BorrowedFd<'_>) {
+    while rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).is_err() {
+        let _ = rustix::io::read(eventfd, &mut [0; 8]);
+    }
+    make_blocking(eventfd);
+}
+
+/// Two groups with an NF each, `a` and `b`, whose sources have so many packets.
+fn two_groups(count: [Option<u64>; 2]) -> Host {
+    two_lines([&["a"], &["b"]], count.map(|count| source(60, count, true)))
+}
+
+/// Does something to an engine with an NF of role `a` that is played here. Not where the kernel does not signal eventfds for
+/// this process, so that nothing is promised.
+fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static) {
+    in_time(move || {
+        let mut rig = Rig::new(&EngineConfig::default());
+        if rig.engine.notices().any(|notice| matches!(notice, Notice::WakesMayWait { .. })) {
+            return println!("SKIP: io_setup(2) fails here");
+        }
+        rig.engine.apply(&host).unwrap();
+        let id = admit(&mut rig, "a");
+        body(rig, id);
+    });
+}
+
+/// As any process can that shares the descriptor.
+fn make_blocking(fd: BorrowedFd<'_>) {
+    fcntl_setfl(fd, fcntl_getfl(fd).unwrap() - OFlags::NONBLOCK).unwrap();
+}
+
+/// With a guest's port, `2`, in the first group.
+fn with_guest(mut host: Host) -> (Host, PathBuf) {
+    static GUESTS: AtomicU32 = AtomicU32::new(0);
+    let number = GUESTS.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("netvm-notify-{}-{number}.sock", std::process::id()));
+    let kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off };
+    let mut guest = port(2, "guest", kind);
+    guest.policy.forward = Forward::Normal;
+    guest.group = Some(netvm_engine::GroupId(0));
+    host.ports.push(guest);
+    (host, path)
+}
+
+#[test]
+fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
+    let mut rig = Rig::new(&adaptive());
+    let (host, path) = with_guest(line(&["fw"], Some(1000), true));
+    rig.engine.apply(&host).unwrap();
+    let id = rig.attach("fw", "spin=0", false);
+    let rogue = Rogue::connect(&path, 1 << 32);
+    assert!(
+        rig.until(SOON, |engine| engine.ports().iter().any(|port| port.tx_packets == 1000)),
+        "{}",
+        rig.story()
+    );
+    assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
+    for eventfd in rig.engine.descriptors(id).unwrap().workers {
+        make_blocking(eventfd);
+    }
+    rig.until(Duration::from_millis(300), |_| false);
+    rogue.offer(1, 1);
+    rogue.kick();
+    assert!(rig.until(SOON, |_| rogue.used(1) > 0), "{}", rig.story());
+}
+
+#[test]
+fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
+    in_time(|| {
+        let mut rig = Rig::new(&adaptive());
+        let (mut host, path) = with_guest(line(&["fw"], Some(0), true));
+        // What the guest sends is not of this kind.
+        let matches = Match { from: vec![PortId(2)], ether_type: vec![EtherType::ARP], ..Match::default() };
+        let actions = Actions { verdict: Some(Verdict::Chain(ChainId(0))), ..Actions::default() };
+        host.rules.push(Rule::from(RuleParts { id: RuleId(1), name: String::new(), matches, actions }));
+        rig.engine.apply(&host).unwrap();
+        let id = admit(&mut rig, "fw");
+        let eventfd = eventfd_of(&rig, id);
+        let control = rig.control_of(id);
+        // SAFETY: the only other end of this ring, as nothing else plays this NF.
+        let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+        let rogue = Rogue::connect(&path, 1 << 32);
+        assert!(rig.until(SOON, |engine| engine.ports().iter().any(|port| port.link == Some(true))));
+        let mut turn: u16 = 0;
+        let mut sends = || {
+            assert!(consumer.prepare_wait(), "it was handed a packet");
+            // The worker sleeps meanwhile.
+            thread::sleep(Duration::from_millis(1));
+            turn = (turn + 1) % 256;
+            rogue.offer(1, turn);
+            rogue.kick();
+            while rogue.used(1) != turn * 256 {
+                thread::yield_now();
+            }
+        };
+        let start = Instant::now();
+        assert!(wakes(&mut rig, (&eventfd, 1), (SOON, 11), &mut sends) >= 11, "{}", rig.story());
+        assert!(start.elapsed() > Duration::from_millis(50), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
+    beside_an_nf(two_groups([None; 2]), |mut rig, id| {
+        rig.attach("b", "forward", false);
+        fill(eventfd_of(&rig, id).as_fd());
+        let control = rig.control_of(id);
+        // SAFETY: the only other end of this ring, as nothing else plays this NF.
+        let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+        // It says that it sleeps, and makes room for packets, for which it is to be woken.
+        for _ in 0..3 {
+            assert!(rig.until(SOON, |_| consumer.available() > 100), "{}", rig.story());
+            let _ = consumer.prepare_wait();
+            while consumer.pop(&mut [Descriptor::default(); 64]) > 0 {}
+            let before = rig.sent(3);
+            rig.until(Duration::from_millis(20), |_| false);
+            let more = |engine: &netvm_engine::Engine| engine.ports()[3].tx_packets > before + 10_000;
+            assert!(rig.until(SOON, more), "{}", rig.story());
+        }
+    });
+}
+
+#[test]
+fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
+    let host = two_groups([Some(0); 2]);
+    beside_an_nf(host.clone(), move |mut rig, id| {
+        for eventfd in rig.engine.descriptors(id).unwrap().nf_threads {
+            fill(eventfd);
+        }
+        // A table that differs is told of to all that sleep.
+        let mut other = host.clone();
+        other.nfs.push(nf(2, "c", 0));
+        other.chains[0] = chain(0, &[0, 2], OnFailure::Drop, 1);
+        rig.engine.apply(&other).unwrap();
+        rig.engine.dismiss(id);
+        rig.until(Duration::from_millis(100), |_| false);
+        rig.engine.departed(id);
+        assert!(rig.until(SOON, |engine| engine.instances().is_empty()), "{}", rig.story());
+        rig.engine.apply(&host).unwrap();
+    });
+}
+
+/// More than what no honest group's wake takes (`netvm_notify::RateLimit`).
+const COSTLY: Duration = Duration::from_millis(8);
+
+#[test]
+fn a_bell_that_thousands_wait_for_is_rung_seldom() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&two_groups([None; 2])).unwrap();
+    rig.attach("b", "forward", false);
+    let id = admit(&mut rig, "a");
+    let eventfd = eventfd_of(&rig, id);
+    let control = rig.control_of(id);
+    // SAFETY: the only other ends of these rings, as nothing else plays this NF.
+    let (mut consumer, mut producer) =
+        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    // It says that it sleeps whenever it has taken its packets.
+    let mut sleep = || {
+        let mut packets = [Descriptor::default(); 64];
+        let count = consumer.pop(&mut packets);
+        producer.push(&packets[..count]);
+        let _ = consumer.prepare_wait();
+    };
+    assert!(wakes(&mut rig, (&eventfd, 3), (SOON, 100), &mut sleep) >= 100);
+    let (crowd, cost) = crowd(eventfd.as_fd(), COSTLY);
+    let time = Duration::from_secs(3);
+    let count = wakes(&mut rig, (&eventfd, 3), (time, u64::MAX), &mut sleep);
+    println!("{cost:?} each");
+    assert!(count > 0 && cost * (count as u32) < time / 20, "{count} wakes of {cost:?}");
+    let view = rig.engine.instances().into_iter().find(|view| view.id == id).unwrap();
+    assert!(view.threads[0].violations.iter().any(|(violation, _)| *violation == Violation::CostlyWake));
+    // As before, some time after they have gone.
+    drop(crowd);
+    assert!(wakes(&mut rig, (&eventfd, 3), (Duration::from_secs(60), 100), &mut sleep) >= 100);
+}
+
+#[test]
+fn an_nf_does_not_wait_for_a_bell_that_another_group_has_filled() {
+    let busy = EngineConfig { idle: Idle::Poll, ..EngineConfig::default() };
+    let mut rig = Rig::new(&busy);
+    let mut host = two_groups([Some(0); 2]);
+    host.engine = busy;
+    rig.engine.apply(&host).unwrap();
+    let (hostile, honest) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
+    rig.engine.descriptors(hostile).unwrap().workers.into_iter().for_each(fill);
+    let fds = rig.engine.descriptors(honest).unwrap().workers;
+    let eventfds: Vec<OwnedFd> =
+        fds.into_iter().map(|eventfd| eventfd.try_clone_to_owned().unwrap()).collect();
+    in_time(move || {
+        for eventfd in eventfds {
+            rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn each_group_wakes_a_worker_that_sleeps() {
+    let mut rig = Rig::new(&adaptive());
+    rig.engine.apply(&two_groups([Some(ROUNDS as u64); 2])).unwrap();
+    let nfs = [("a", 1), ("b", 3)].map(|(role, out)| (role, admit(&mut rig, role), out));
+    for (role, id, out) in nfs {
+        let time = time_to_be_heard(&mut rig, id, out);
+        // A worker that nobody wakes sleeps for 20 ms.
+        assert!(time < Duration::from_millis(5), "{role}: {time:?}");
+    }
+}
+
+#[test]
+fn bells_go_with_their_group() {
+    let mut rig = Rig::new(&adaptive());
+    let host = two_groups([Some(0), Some(ROUNDS as u64)]);
+    rig.engine.apply(&host).unwrap();
+    let (first, second) = (admit(&mut rig, "a"), admit(&mut rig, "b"));
+    let eventfd = rig.engine.descriptors(first).unwrap().workers[0].try_clone_to_owned().unwrap();
+    assert!(holders(&eventfd) > 1);
+    rig.engine.departed(first);
+    let mut without = host.clone();
+    without.groups.remove(0);
+    without.ports.drain(..2);
+    without.nfs.remove(0);
+    without.chains.remove(0);
+    without.rules.remove(0);
+    rig.engine.apply(&without).unwrap();
+    assert!(rig.until(SOON, |_| holders(&eventfd) == 1), "{}", holders(&eventfd));
+    let time = time_to_be_heard(&mut rig, second, 3);
+    assert!(time < Duration::from_millis(5), "{time:?}");
+}

@@ -1,0 +1,92 @@
+//! A hostile NF: attaches like any other, then writes random bytes over everything that it can map.
+//!
+//! `NETVM_HOSTILE_SECONDS` says for how long (3 by default).
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Rig, chain, group, line, nf, port, rule, source};
+use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
+use netvm_engine::Notice;
+
+#[test]
+fn a_hostile_nf_harms_nobody_else() {
+    let seconds = std::env::var("NETVM_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let mut host: Host = line(&["hostile"], None, false);
+    host.groups.push(group(1, 4096, 2048));
+    host.ports.push(port(2, "in2", source(60, None, true)));
+    host.ports.push(port(3, "out2", PortKind::Sink));
+    host.nfs.push(nf(1, "honest", 1));
+    host.nfs.push(nf(2, "honest2", 1));
+    host.chains.push(chain(1, &[1, 2], OnFailure::Drop, 3));
+    host.rules.push(rule(2, 1));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    rig.attach("honest", "forward", false);
+    rig.attach("honest2", "forward", false);
+    let mut hostile = rig.attach("hostile", "hostile", false);
+    let start = Instant::now();
+    let mut last = 0;
+    let mut kills = 0;
+    while start.elapsed() < Duration::from_secs(seconds) {
+        assert!(!rig.until(Duration::from_millis(500), |_| false));
+        let left = rig.engine.chains()[1].left;
+        assert!(left > last, "the honest chain stands still: {}", rig.story());
+        last = left;
+        // The hostile one dies now and then, in the middle of whatever it does, and another comes.
+        if start.elapsed() > Duration::from_secs(kills + 1) {
+            kills += 1;
+            rig.kill(hostile);
+            assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.story());
+            hostile = rig.attach("hostile", "hostile", false);
+        }
+    }
+    rig.kill(hostile);
+    // No packet of its chain left more often than packets were handed to it.
+    let chain = &rig.engine.chains()[0];
+    assert!(chain.left <= chain.entered, "{} packets left, {} were handed out", chain.left, chain.entered);
+    // The honest chain lost nothing, and nothing came out of its port but its own.
+    rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
+    let settled = |engine: &netvm_engine::Engine| {
+        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
+    };
+    assert!(rig.until(Duration::from_secs(10), settled), "{}", rig.story());
+    let honest = &rig.engine.chains()[1];
+    assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
+    assert_eq!(rig.sent(3), honest.left);
+    // And the pools are whole again.
+    let whole = |engine: &netvm_engine::Engine| {
+        engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.free == memory.buffers)
+    };
+    assert!(rig.until(Duration::from_secs(5), whole), "{}", rig.story());
+}
+
+#[test]
+fn buffers_of_a_liar_are_found_while_those_it_accuses_live_on() {
+    let mut host = line(&["honest"], None, false);
+    host.nfs.push(nf(1, "liar", 0));
+    host.ports.push(port(2, "in2", source(60, Some(300), true)));
+    host.chains.push(chain(1, &[1], OnFailure::Drop, 1));
+    host.rules.push(rule(2, 1));
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    rig.attach("honest", "forward", false);
+    let liar = rig.attach("liar", "liar", false);
+    let all_lost = |engine: &netvm_engine::Engine| {
+        let views = engine.instances();
+        views[1].threads[0].delivered == 300 && views[1].threads[0].buffers == 0
+    };
+    assert!(rig.until(Duration::from_secs(10), all_lost), "{}", rig.story());
+    rig.kill(liar);
+    assert!(rig.until(Duration::from_secs(10), |engine| !engine.is_settling()), "{}", rig.story());
+    let audited = |notice: &Notice| if let Notice::Audited { buffers, .. } = notice { *buffers } else { 0 };
+    assert_eq!(rig.notices.iter().map(audited).sum::<u64>(), 300, "{:?}", rig.notices);
+    // Nothing was taken from the honest NF, which works on.
+    let honest = &rig.engine.instances()[0].threads[0];
+    assert!(honest.violations.is_empty(), "{}", rig.story());
+    let left = rig.engine.chains()[0].left;
+    assert!(
+        rig.until(Duration::from_secs(10), |engine| engine.chains()[0].left > left + 1000),
+        "{}",
+        rig.story()
+    );
+}

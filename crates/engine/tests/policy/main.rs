@@ -1,0 +1,11 @@
+//! Rules, switching and replicas in the whole engine.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod actions;
+mod balance;
+mod filter_sets;
+mod prefilter;
+mod sticky;
+#[path = "../support/mod.rs"]
+mod support;
+mod switching;

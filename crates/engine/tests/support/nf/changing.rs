@@ -1,0 +1,54 @@
+//! NFs that return packets in another order, changed, or twice.
+
+use netvm_ring::{Action, Descriptor};
+
+use crate::support::raw::{Attached, attach};
+
+/// What an NF makes of a burst.
+pub type Change = fn(&mut Vec<Descriptor>);
+
+pub fn change_of(kind: &str) -> Option<Change> {
+    Some(match kind {
+        "reversed" => |burst| burst.reverse(),
+        // One of seven is overtaken by all others of its burst.
+        "late" => |burst| {
+            let (late, rest): (Vec<_>, Vec<_>) = burst.iter().partition(|d| d.buffer() % 7 == 0);
+            *burst = [rest, late].concat();
+        },
+        "trimmed" => |burst| {
+            for descriptor in burst {
+                *descriptor = descriptor.with_span(descriptor.offset() + 4, descriptor.length() - 4);
+            }
+        },
+        // As a hostile one may: longer than its buffer.
+        "stretched" => |burst| {
+            for descriptor in burst.iter_mut().filter(|d| d.buffer() % 3 == 0) {
+                *descriptor = descriptor.with_span(descriptor.offset(), u16::MAX);
+            }
+        },
+        "twice" => |burst| *burst = burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
+        "dropping" => |burst| {
+            for descriptor in burst.iter_mut().filter(|d| d.buffer() % 3 == 0) {
+                *descriptor = descriptor.with_action(Action::Drop, 0);
+            }
+        },
+        _ => return None,
+    })
+}
+
+pub fn return_changed(change: Change) -> ! {
+    let Attached { control, socket: _socket, .. } = attach("changing");
+    // SAFETY: this process's ends; it has no others.
+    let (mut consumer, mut producer) =
+        unsafe { (control.ring_to_nf(0, 0).consumer(), control.ring_from_nf(0, 0).producer()) };
+    loop {
+        let mut burst = [Descriptor::default(); 50];
+        let count = consumer.pop(&mut burst);
+        let mut burst = burst[..count].to_vec();
+        change(&mut burst);
+        let mut rest = burst.as_slice();
+        while !rest.is_empty() {
+            rest = &rest[producer.push(rest)..];
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! NFs that attack: one writes noise over all that it maps, one lies in the owner table.
+
+use std::os::fd::AsFd;
+
+use netvm_region::Mapping;
+use netvm_ring::Descriptor;
+
+use crate::support::raw::{Attached, attach};
+
+/// xorshift64*: fast, and the same on every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+fn scribble(random: &mut Random, mapping: &Mapping, from: usize, to: usize, words: usize) {
+    for _ in 0..words {
+        let at = from + random.below((to - from) / 8) * 8;
+        // SAFETY: within the mapping; what it does to others is the point.
+        unsafe { mapping.base().add(at).cast::<u64>().as_ptr().write_volatile(random.next()) };
+    }
+}
+
+pub fn be_hostile() -> ! {
+    let Attached { fds, control, region, socket: _socket } = attach("hostile");
+    let geometry = *region.geometry();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
+    let (to, from) = (control.ring_to_nf(0, 0), control.ring_from_nf(0, 0));
+    // SAFETY: this process's ends; it has no others.
+    let (mut consumer, mut producer) = unsafe { (to.consumer(), from.producer()) };
+    loop {
+        match random.below(8) {
+            // Plays along for a while, so that there is something out to lie about.
+            0..3 => {
+                let mut burst = [Descriptor::default(); 32];
+                let count = consumer.pop(&mut burst);
+                for descriptor in &mut burst[..count] {
+                    let [low, high] = descriptor.to_words();
+                    let flip = 1 << random.below(64);
+                    *descriptor = match random.below(6) {
+                        0 => Descriptor::from_words([low ^ flip, high]),
+                        1 => Descriptor::from_words([low, high ^ flip]),
+                        2 => Descriptor::from_words([random.next(), random.next()]),
+                        _ => *descriptor,
+                    };
+                }
+                producer.push(&burst[..count]);
+                // And returns some a second time.
+                if random.below(4) == 0 {
+                    producer.push(&burst[..count]);
+                }
+            }
+            3 => {
+                let made_up: Vec<Descriptor> = (0..32)
+                    .map(|_| {
+                        let place = Descriptor::new(
+                            random.next() as u32 % (geometry.buffers * 2),
+                            random.next() as u16,
+                            random.next() as u16,
+                        );
+                        place
+                            .on_path(
+                                random.below(3) as u16,
+                                random.below(3) as u8,
+                                random.below(4) as u16,
+                                random.below(2) as u8,
+                            )
+                            .with_raw_action(random.below(6) as u8)
+                    })
+                    .collect();
+                producer.push(&made_up);
+            }
+            // Rings, indexes and counters; the owner table and the direct rings; the packets.
+            4 => scribble(&mut random, control.mapping(), 0, control.mapping().len(), 256),
+            5 => scribble(&mut random, region.mapping(), 0, geometry.buffers_at as usize, 256),
+            6 => scribble(
+                &mut random,
+                region.mapping(),
+                geometry.buffers_at as usize,
+                geometry.bytes as usize,
+                256,
+            ),
+            _ => {
+                // Claims to sleep, wakes everybody, and starts over with its own idea of the indexes.
+                let _ = consumer.prepare_wait();
+                for fd in fds.workers.iter().chain(&fds.nf_threads) {
+                    let _ = rustix::io::write(fd.as_fd(), &u64::MAX.wrapping_sub(1).to_ne_bytes());
+                }
+                // SAFETY: as above; the old ends are not used again.
+                (consumer, producer) = unsafe { (to.consumer(), from.producer()) };
+            }
+        }
+    }
+}
+
+/// Writes into the owner table that another NF thread has what it has itself.
+pub fn be_a_liar() -> ! {
+    let Attached { control, region, socket: _socket, .. } = attach("liar");
+    // SAFETY: this process's end.
+    let mut consumer = unsafe { control.ring_to_nf(0, 0).consumer() };
+    loop {
+        let mut burst = [Descriptor::default(); 32];
+        let count = consumer.pop(&mut burst);
+        for descriptor in &burst[..count] {
+            // The first that attached has NF thread 1.
+            region.set_owner(descriptor.buffer(), 1);
+        }
+    }
+}

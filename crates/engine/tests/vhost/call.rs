@@ -1,0 +1,155 @@
+//! Guests that want to be told of packets by what cannot be written to: nobody waits for them.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::Rig;
+use crate::support::crowd::crowd;
+use crate::support::rogue::Rogue;
+use crate::support::rogues::{ROGUE, SOON, VERSION_1, fault, goes_on, is_up, rig, socket, told, view};
+use crate::support::wakes::wakes;
+use dpdk::vhost_user::SET_VRING_CALL;
+use netvm_config::model::VhostDma;
+use netvm_engine::Engine;
+use netvm_notify::new_eventfd;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// An eventfd whose count has no room, in blocking mode.
+fn full_eventfd() -> OwnedFd {
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    fd
+}
+
+/// Others with no room, and their other ends.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (end, fd) = rustix::pipe::pipe().unwrap();
+    fill(fd.try_clone().unwrap().into());
+    (fd, end)
+}
+
+fn full_socket() -> (OwnedFd, OwnedFd) {
+    let (end, socket) = UnixStream::pair().unwrap();
+    fill(OwnedFd::from(socket.try_clone().unwrap()).into());
+    (socket.into(), end.into())
+}
+
+fn fill(mut file: std::fs::File) {
+    rustix::io::ioctl_fionbio(&file, true).unwrap();
+    while file.write(&[0; 1]).is_ok() {}
+    rustix::io::ioctl_fionbio(&file, false).unwrap();
+}
+
+/// Longest time in which nothing left by the sink, until `done` and a little longer.
+fn longest_silence(rig: &mut Rig, mut done: impl FnMut(&Engine) -> bool) -> Duration {
+    let (mut sent, mut since, mut longest) = (rig.sent(1), Instant::now(), Duration::ZERO);
+    let mut end = None;
+    let over = rig.until(SOON, |engine| {
+        let now = view(engine, 1).tx_packets;
+        if now != sent {
+            (sent, since) = (now, Instant::now());
+        }
+        longest = longest.max(since.elapsed());
+        if end.is_none() && done(engine) {
+            end = Some(Instant::now());
+        }
+        end.is_some_and(|end| end.elapsed() > Duration::from_millis(500))
+    });
+    assert!(over, "silent for {longest:?}: {}", rig.story());
+    longest
+}
+
+/// A rogue that is to be told of a ring by such a descriptor.
+fn connect(path: &Path, ring: u64, fd: &OwnedFd) -> Rogue {
+    let rogue = Rogue::connect(path, VERSION_1);
+    rogue.send(SET_VRING_CALL, &[ring], Some(fd.as_fd()));
+    rogue.offer(ring, 1);
+    rogue
+}
+
+/// What a full eventfd for a ring does to anybody.
+fn full_count(name: &str, dma: VhostDma, ring: u64) {
+    let path = socket(name);
+    let Some(mut rig) = rig(&path, dma) else { return };
+    let fd = full_eventfd();
+    let rogue = connect(&path, ring, &fd);
+    rogue.wait_to_be_heard();
+    for turn in 1..=9 {
+        assert!(rig.until(SOON, |_| rogue.used(ring) == 256 * turn), "{}", rig.story());
+        rogue.offer(ring, turn + 1);
+        assert!(goes_on(&mut rig));
+    }
+    assert!(is_up(&rig.engine, ROGUE) && fault(&rig.engine).is_none() && told(&rig) == 0, "{}", rig.story());
+    // It was told.
+    let mut count = [0; 8];
+    rustix::io::read(&fd, &mut count).unwrap();
+    assert_eq!(u64::from_ne_bytes(count), u64::MAX);
+}
+
+#[test]
+fn nobody_waits_for_a_full_eventfd_when_packets_are_sent() {
+    full_count("call-sent", VhostDma::Off, 0);
+}
+
+#[test]
+fn nor_when_packets_are_taken() {
+    full_count("call-taken", VhostDma::Off, 1);
+}
+
+#[test]
+fn nor_when_a_dma_engine_has_copied() {
+    full_count("call-dma", VhostDma::Device("dma_skeleton0".to_owned()), 0);
+}
+
+#[test]
+fn a_guest_is_told_seldom_by_what_thousands_wait_for() {
+    let path = socket("call-crowd");
+    let mut rig = rig(&path, VhostDma::Off).unwrap();
+    let fd = new_eventfd().unwrap();
+    let rogue = connect(&path, 0, &fd);
+    let mut turn = 1u16;
+    let mut take = || {
+        let offered = turn.wrapping_mul(256);
+        if rogue.used(0) == offered {
+            turn = turn.wrapping_add(1);
+            rogue.offer(0, turn % 256);
+        }
+    };
+    assert!(wakes(&mut rig, (&fd, 1), (SOON, 100), &mut take) >= 100, "{}", rig.story());
+    let (crowd, cost) = crowd(fd.as_fd(), Duration::from_millis(8));
+    let time = Duration::from_secs(3);
+    let calls = wakes(&mut rig, (&fd, 1), (time, u64::MAX), &mut take);
+    assert!(calls > 0 && cost * (calls as u32) < time / 20, "{calls} calls of {cost:?}");
+    drop(crowd);
+    assert!(wakes(&mut rig, (&fd, 1), (Duration::from_secs(60), 100), &mut take) >= 100, "{}", rig.story());
+}
+
+/// A guest that is to be told by what is no eventfd.
+fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
+    for ring in [0, 1] {
+        let path = socket(name);
+        let mut rig = rig(&path, VhostDma::Off).unwrap();
+        let mut rogue = connect(&path, ring, fd);
+        let silence = longest_silence(&mut rig, |_| rogue.is_alone());
+        assert!(silence < Duration::from_secs(1), "{silence:?}");
+        let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("no eventfd"));
+        assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE) && says(engine)), "{}", rig.story());
+        // It comes in as soon as it has a better one.
+        let _rogue = connect(&path, ring, &new_eventfd().unwrap());
+        assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
+        assert_eq!(fault(&rig.engine), None);
+    }
+}
+
+#[test]
+fn a_guest_that_wants_to_be_told_by_a_pipe_is_hung_up_on() {
+    no_eventfd("call-pipe", &full_pipe());
+}
+
+#[test]
+fn so_is_one_that_wants_to_be_told_by_a_socket() {
+    no_eventfd("call-socket", &full_socket());
+}

@@ -1,0 +1,210 @@
+//! Guests that write nonsense into their rings, and say nonsense: the engine stands, and others' traffic goes on.
+//!
+//! `NETVM_HOSTILE_SECONDS` says for how long (4 by default).
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::Rig;
+use crate::support::rogue::{ENTRIES, Generator, MEMORY, Rogue, descriptor};
+use crate::support::rogues::{
+    ANY, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up, told, view,
+    with_rig,
+};
+use dpdk::vhost_user::SET_VRING_ERR;
+use netvm_config::model::VhostDma;
+use netvm_engine::{DropReason, Engine};
+
+#[test]
+fn nothing_that_a_guest_writes_harms_others() {
+    with_rig("noise", VhostDma::Off, noise);
+}
+
+#[test]
+fn nor_does_it_if_a_dma_engine_copies() {
+    with_rig("noise-dma", VhostDma::Device("dma_skeleton0".to_owned()), noise);
+}
+
+/// A guest that writes and says nonsense.
+fn noise(rig: &mut Rig, path: &Path) {
+    let seconds = std::env::var("NETVM_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut generator = Generator(u64::from(std::process::id()));
+            while !stop.load(Ordering::Relaxed) {
+                let visits = done.load(Ordering::Relaxed);
+                let features = match visits % 3 {
+                    0 => ANY & !PACKED,
+                    1 => ANY,
+                    _ => (ANY | MULTIQUEUE | PROTOCOL) & generator.roll(),
+                };
+                let mut rogue = Rogue::connect(path, features);
+                if visits.is_multiple_of(3) {
+                    // Some packets that are right, so that a worker is at its rings.
+                    rogue.offer(1, 1);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                for _ in 0..200 {
+                    rogue.scribble(&mut generator);
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+                match visits % 4 {
+                    1 => (0..20).for_each(|_| rogue.babble(&mut generator)),
+                    2 | 3 => {
+                        for _ in 0..60 {
+                            rogue.rearrange(&mut generator, features);
+                            rogue.scribble(&mut generator);
+                        }
+                    }
+                    _ => {}
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let (start, mut taken) = (Instant::now(), 0);
+        let has_tried = |taken| taken > 0 && done.load(Ordering::Relaxed) > 1;
+        // Longer where others have the cores.
+        while start.elapsed() < Duration::from_secs(seconds) || !has_tried(taken) && start.elapsed() < SOON {
+            if !goes_on(rig) {
+                stop.store(true, Ordering::Relaxed);
+                panic!("{}", rig.story());
+            }
+            taken = view(&rig.engine, ROGUE).rx_packets;
+        }
+        stop.store(true, Ordering::Relaxed);
+        println!("{} visits, {taken} packets taken from the rogue", done.load(Ordering::Relaxed));
+        assert!(has_tried(taken), "{}", rig.story());
+    });
+}
+
+#[test]
+fn a_guest_that_takes_its_memory_back_is_cut_off_and_nobody_else() {
+    with_rig("shrinker", VhostDma::Off, shrink);
+}
+
+#[test]
+fn so_is_one_to_which_a_dma_engine_copies() {
+    with_rig("shrinker-dma", VhostDma::Device("dma_skeleton1".to_owned()), shrink);
+}
+
+/// A guest that takes back memory, again and again.
+fn shrink(rig: &mut Rig, path: &Path) {
+    let mut generator = Generator(u64::from(std::process::id()));
+    for visit in 0..6 {
+        let packed = if visit % 2 == 0 { 0 } else { PACKED };
+        let rogue = Rogue::connect(path, VERSION_1 | MERGEABLE | packed);
+        for _ in 0..50 {
+            rogue.scribble(&mut generator);
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        // Pages vanish under a worker; or those of a new memory are not there when the library first looks.
+        if visit == 4 {
+            rogue.move_to_nothing();
+        } else {
+            rogue.shrink(0);
+        }
+        assert!(rig.until(SOON, |engine| fault(engine).is_some()), "visit {visit}: {}", rig.story());
+        assert!(fault(&rig.engine).unwrap().contains("took back memory"), "{}", rig.story());
+        assert!(!is_up(&rig.engine, ROGUE));
+        assert!(goes_on(rig), "{}", rig.story());
+        drop(rogue);
+        assert!(rig.until(SOON, |engine| fault(engine).is_none()), "{}", rig.story());
+    }
+    assert_eq!(told(rig), 6);
+}
+
+#[test]
+fn a_guest_that_replaces_its_memory_while_it_is_sent_to_stays() {
+    with_rig("replacing", VhostDma::Off, replace);
+}
+
+#[test]
+fn so_does_one_to_which_a_dma_engine_copies() {
+    with_rig("replacing-dma", VhostDma::Device("dma_skeleton3".to_owned()), replace);
+}
+
+fn replace(rig: &mut Rig, path: &Path) {
+    let rogue = Rogue::connect(path, VERSION_1 | MERGEABLE);
+    rogue.offer(0, 1);
+    let turned_away = |engine: &Engine| {
+        let port = view(engine, ROGUE);
+        port.drops.iter().find(|(why, _)| *why == DropReason::NoPeer).map_or(0, |(_, count)| *count)
+    };
+    assert!(rig.until(SOON, |_| rogue.used(0) == ENTRIES as u16));
+    let before = turned_away(&rig.engine);
+    for turn in 2..=250u16 {
+        // A page less, or as much as before.
+        rogue.memory(MEMORY as u64 - u64::from(turn % 2) * 4096);
+        rogue.offer(0, turn);
+        let all = rig.until(SOON, |_| rogue.used(0) == turn * ENTRIES as u16);
+        assert!(all, "turn {turn}: {}", rig.story());
+    }
+    assert_eq!(turned_away(&rig.engine), before);
+}
+
+#[test]
+fn a_guest_whose_new_memory_cannot_be_mapped_is_hung_up_on() {
+    with_rig("unmappable", VhostDma::Off, |rig, path| {
+        let mut generator = Generator(u64::from(std::process::id()));
+        for visit in 0..400 {
+            let rogue = Rogue::connect(path, if visit % 2 == 0 { ANY & !PACKED } else { ANY });
+            rogue.scribble(&mut generator);
+            std::thread::sleep(Duration::from_millis(2));
+            rogue.replace_by_unmappable();
+        }
+        assert!(goes_on(rig), "{}", rig.story());
+    });
+}
+
+#[test]
+fn a_guest_that_says_it_has_more_buffers_than_its_ring_harms_nobody() {
+    with_rig("more", VhostDma::Off, |rig, path| {
+        let mut generator = Generator(u64::from(std::process::id()));
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(4) {
+            let rogue = Rogue::connect(path, ANY & !PACKED);
+            rogue.scribble(&mut generator);
+            std::thread::sleep(Duration::from_millis(2));
+            for _ in 0..8 {
+                // The worker waits while it is handled, and finds much that is new.
+                rogue.send(SET_VRING_ERR, &[generator.roll() & 1, generator.roll() & 3], None);
+                rogue.scribble(&mut generator);
+            }
+        }
+        assert!(goes_on(rig), "{}", rig.story());
+    });
+}
+
+#[test]
+fn chains_of_small_buffers_harm_nobody() {
+    with_rig("chains", VhostDma::Off, chains);
+}
+
+#[test]
+fn nor_do_they_if_a_dma_engine_copies() {
+    with_rig("chains-dma", VhostDma::Device("dma_skeleton2".to_owned()), chains);
+}
+
+/// A packed ring at the end of a guest's memory, of two chains with a byte each and nothing behind.
+fn chains(rig: &mut Rig, path: &Path) {
+    for _ in 0..5 {
+        let at = MEMORY as u64 - 4096;
+        let rogue = Rogue::reach(path);
+        rogue.begin(VERSION_1 | PACKED | MERGEABLE);
+        for n in 0..u64::from(ENTRIES) {
+            let flags = 0x82 | u16::from(n % 128 != 127);
+            rogue.write(at + 16 * n, descriptor(0x1000, u32::from(n % 128 == 0), 0, flags));
+        }
+        rogue.size(0, ENTRIES);
+        rogue.base(0, 1 << 15);
+        rogue.place(0, at, 0x10_0000, 0x20_0000);
+        rogue.call(0);
+        rogue.run(0);
+        rogue.start(1);
+        assert!(rig.until(SOON, |engine| is_up(engine, ROGUE)), "{}", rig.story());
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(goes_on(rig), "{}", rig.story());
+    }
+}

@@ -1,0 +1,352 @@
+//! Guests that say what is no nonsense, but not in the order in which it would be safe: they are hung up on.
+//!
+//! DPDK's library takes most messages at any time. What becomes of each of these without the rules of
+//! `crates/dpdk/src/vhost/protocol.rs` is said beside it.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::support::rogue::{MEMORY, Rogue};
+use crate::support::rogues::{
+    EVENT_INDEX, MERGEABLE, MULTIQUEUE, PACKED, PROTOCOL, ROGUE, SOON, VERSION_1, fault, goes_on, is_up,
+    told, with_rig,
+};
+use dpdk::vhost_user::{
+    GET_STATUS, SEND_RARP, SET_BACKEND_REQ_FD, SET_INFLIGHT_FD, SET_LOG_BASE, SET_LOG_FD, SET_STATUS,
+    SET_VRING_NUM,
+};
+use netvm_config::model::VhostDma;
+use netvm_engine::Engine;
+
+const END: u64 = MEMORY as u64;
+const SPLIT: u64 = VERSION_1;
+
+/// Rings that are where the others look for them, but for one part.
+const DESCRIPTORS: u64 = 0x10_0000;
+const AVAILABLE: u64 = 0x20_0000;
+const USED: u64 = 0x30_0000;
+
+/// Somebody who says this is hung up on, and nobody else suffers.
+fn refused(name: &str, says: impl Fn(&mut Rogue)) {
+    with_rig(name, VhostDma::Off, |rig, path| {
+        for visit in 0..5 {
+            let mut rogue = Rogue::reach(path);
+            says(&mut rogue);
+            assert!(rogue.is_hung_up_on(), "visit {visit}: {}", rig.story());
+        }
+        assert!(goes_on(rig), "{}", rig.story());
+    });
+}
+
+/// What is said of a port whose guest was hung up on.
+#[test]
+fn the_port_says_so_once_until_another_guest_comes() {
+    with_rig("says", VhostDma::Off, |rig, path| {
+        for round in 1..3 {
+            for _ in 0..5 {
+                let mut rogue = Rogue::reach(path);
+                rogue.begin(SPLIT);
+                rogue.run(0);
+                assert!(rogue.is_hung_up_on(), "{}", rig.story());
+                let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("hung up on"));
+                assert!(rig.until(SOON, says), "{}", rig.story());
+            }
+            let guest = Rogue::connect(path, SPLIT);
+            let is_well = |engine: &Engine| is_up(engine, ROGUE) && fault(engine).is_none();
+            assert!(rig.until(SOON, is_well), "{}", rig.story());
+            assert_eq!(told(rig), round);
+            drop(guest);
+            assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE)));
+            assert_eq!(fault(&rig.engine), None);
+        }
+    });
+}
+
+/// Lets a worker get hold of what was started.
+fn pause() {
+    sleep(Duration::from_millis(50));
+}
+
+/// Gives all entries of an available ring a head, and says that so many are new.
+fn offer(rogue: &Rogue, head: u16, count: u16) {
+    (0..256).for_each(|entry| rogue.write(AVAILABLE + 4 + 2 * entry, head.to_ne_bytes()));
+    rogue.write(AVAILABLE + 2, count.to_ne_bytes());
+}
+
+/// Descriptors behind the end of the memory are read.
+#[test]
+fn a_ring_does_not_grow_while_it_runs() {
+    refused("grows", |rogue| {
+        rogue.begin(SPLIT);
+        rogue.start(0);
+        rogue.size(1, 256);
+        rogue.base(1, 0);
+        rogue.place(1, END - 4096, AVAILABLE, USED);
+        rogue.call(1);
+        rogue.run(1);
+        pause();
+        rogue.size(1, 1 << 15);
+        offer(rogue, 30_000, 100);
+    });
+}
+
+/// The same: the size is kept although the message fails, and so is the connection, as an answer is wanted.
+#[test]
+fn a_size_that_is_refused_does_not_count() {
+    refused("odd", |rogue| {
+        rogue.begin(SPLIT);
+        rogue.start(0);
+        rogue.size(1, 256);
+        rogue.base(1, 0);
+        rogue.place(1, END - 4096, AVAILABLE, USED);
+        rogue.call(1);
+        rogue.run(1);
+        pause();
+        rogue.ask(SET_VRING_NUM, &[1 | 32_767 << 32], None);
+        offer(rogue, 30_000, 100);
+    });
+}
+
+/// The list of used buffers is gone.
+#[test]
+fn a_ring_that_was_stopped_needs_its_size_again() {
+    refused("unsized", |rogue| {
+        rogue.begin(SPLIT);
+        rogue.start(0);
+        rogue.start(1);
+        pause();
+        rogue.stop(1);
+        rogue.base(1, 0);
+        rogue.place(1, DESCRIPTORS, AVAILABLE, USED);
+        rogue.call(1);
+        rogue.run(1);
+        offer(rogue, 0, 100);
+    });
+}
+
+/// There never was one.
+#[test]
+fn so_does_one_that_is_new() {
+    refused("new", |rogue| {
+        rogue.begin(SPLIT);
+        rogue.start(0);
+        rogue.place(1, DESCRIPTORS, AVAILABLE, USED);
+        rogue.call(1);
+        rogue.run(1);
+        offer(rogue, 0, 100);
+    });
+}
+
+/// The parts of a packed ring are taken for those of a split one, which are longer.
+#[test]
+fn a_ring_is_placed_again_when_its_kind_changes() {
+    refused("kind", |rogue| {
+        rogue.begin(PROTOCOL | VERSION_1 | PACKED);
+        rogue.size(1, 256);
+        rogue.enable(1);
+        rogue.place(1, DESCRIPTORS, END - 4, END - 4);
+        rogue.features(PROTOCOL | VERSION_1);
+        rogue.call(1);
+        rogue.run(1);
+        rogue.start(0);
+        rogue.enable(0);
+        pause();
+        rogue.write(END - 2, 100u16.to_ne_bytes());
+    });
+}
+
+/// The list of used buffers was made for shorter entries.
+#[test]
+fn it_is_sized_again_then_too() {
+    refused("resized", |rogue| {
+        let features = VERSION_1 | MERGEABLE;
+        rogue.begin(features);
+        rogue.size(0, 1 << 15);
+        rogue.features(features | PACKED);
+        rogue.base(0, 1 << 15);
+        for entry in 0..1 << 15 {
+            // Available, writable and empty.
+            rogue.write(DESCRIPTORS + 16 * entry + 14, 0x82u16.to_ne_bytes());
+        }
+        rogue.write(DESCRIPTORS + 16 * 32_767, 0u64.to_ne_bytes());
+        rogue.write(DESCRIPTORS + 16 * 32_767 + 8, 2048u32.to_ne_bytes());
+        rogue.place(0, DESCRIPTORS, AVAILABLE, USED);
+        rogue.call(0);
+        rogue.run(0);
+        rogue.start(1);
+    });
+}
+
+/// A split ring with event indexes is longer by two bytes.
+#[test]
+fn or_when_event_indexes_come() {
+    refused("events", |rogue| {
+        rogue.begin(PROTOCOL | SPLIT);
+        rogue.size(1, 256);
+        rogue.enable(1);
+        rogue.place(1, DESCRIPTORS, AVAILABLE, END - 4 - 8 * 256);
+        rogue.features(PROTOCOL | SPLIT | EVENT_INDEX);
+        rogue.call(1);
+        rogue.run(1);
+        rogue.start(0);
+        rogue.enable(0);
+    });
+}
+
+/// A descriptor behind the end of the memory is read.
+#[test]
+fn a_packed_ring_begins_within_itself() {
+    refused("base", |rogue| {
+        rogue.begin(SPLIT | PACKED);
+        rogue.start(0);
+        rogue.size(1, 256);
+        rogue.base(1, 0xffff);
+        rogue.place(1, END - 4096, AVAILABLE, USED);
+        rogue.call(1);
+        rogue.run(1);
+    });
+}
+
+/// The same, as where it went on the last time stays where it was.
+#[test]
+fn it_does_so_when_it_was_longer_before() {
+    refused("shorter", |rogue| {
+        rogue.begin(SPLIT | PACKED);
+        rogue.start(0);
+        rogue.size(1, 1 << 15);
+        rogue.base(1, 0xfff0);
+        rogue.place(1, DESCRIPTORS, AVAILABLE, USED);
+        rogue.call(1);
+        rogue.run(1);
+        pause();
+        rogue.stop(1);
+        rogue.size(1, 256);
+        rogue.place(1, END - 4096, AVAILABLE, USED);
+        rogue.call(1);
+        rogue.run(1);
+    });
+}
+
+/// Half of the word by which it is told not to notify is behind the end of the memory.
+#[test]
+fn a_ring_that_runs_stays_where_it_is() {
+    refused("moves", |rogue| {
+        rogue.begin(SPLIT | PACKED);
+        rogue.start(0);
+        rogue.start(1);
+        pause();
+        rogue.place(1, DESCRIPTORS, AVAILABLE, END - 2);
+        rogue.call(1);
+    });
+}
+
+/// The same.
+#[test]
+fn rings_that_run_stay_in_the_memory() {
+    refused("stays", |rogue| {
+        rogue.begin(SPLIT | PACKED);
+        rogue.start(0);
+        rogue.size(1, 256);
+        rogue.base(1, 1 << 15);
+        rogue.place(1, DESCRIPTORS, AVAILABLE, END - 4);
+        rogue.call(1);
+        rogue.run(1);
+        pause();
+        rogue.memory(END - 2);
+        rogue.call(1);
+    });
+}
+
+/// What the rings were in is written to, as the connection stays when an answer is wanted.
+#[test]
+fn memory_that_cannot_be_mapped_ends_it_even_if_an_answer_is_wanted() {
+    refused("unmapped", |rogue| {
+        rogue.begin(SPLIT);
+        rogue.start(0);
+        rogue.start(1);
+        pause();
+        rogue.ask_for_unmappable();
+        rogue.call(1);
+    });
+}
+
+/// 200 areas of 1 MB are written to, of a file of 4 MB.
+#[test]
+fn there_is_no_memory_for_what_is_under_way() {
+    refused("inflight", |rogue| {
+        rogue.begin(SPLIT);
+        rogue.share(SET_INFLIGHT_FD, &[4096, 0, 200 | 0xffff << 16]);
+    });
+}
+
+/// A ring that is gone with its queue pair is started.
+#[test]
+fn rings_of_further_pairs_go_with_the_feature() {
+    refused("pairs", |rogue| {
+        rogue.begin(PROTOCOL | SPLIT | MULTIQUEUE);
+        rogue.size(3, 256);
+        rogue.place(3, DESCRIPTORS, AVAILABLE, USED);
+        rogue.features(PROTOCOL | SPLIT);
+        rogue.place(3, DESCRIPTORS, AVAILABLE, USED);
+        rogue.call(3);
+        rogue.run(3);
+        rogue.enable(3);
+        for ring in 0..2 {
+            rogue.start(ring);
+            rogue.enable(ring);
+        }
+        offer(rogue, 0, 100);
+    });
+}
+
+/// One more packet is received than there is room for.
+#[test]
+fn nobody_announces_a_guest() {
+    refused("rarp", |rogue| {
+        rogue.begin(SPLIT | PACKED);
+        rogue.start(0);
+        rogue.start(1);
+        pause();
+        for _ in 0..100 {
+            rogue.send(SEND_RARP, &[1], None);
+            sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// More is written to the list of used buffers than there are entries, and to the ring.
+#[test]
+fn a_ring_is_no_shorter_than_a_burst() {
+    refused("short", |rogue| {
+        rogue.begin(SPLIT);
+        rogue.start(0);
+        rogue.size(1, 1);
+        rogue.base(1, 0);
+        rogue.place(1, DESCRIPTORS, AVAILABLE, END - 4 - 8);
+        // A header and a packet, many times.
+        rogue.write(DESCRIPTORS, 0x18_0000u64.to_ne_bytes());
+        rogue.write(DESCRIPTORS + 8, 100u32.to_ne_bytes());
+        offer(rogue, 0, 0);
+        rogue.call(1);
+        rogue.run(1);
+        for count in 1..10 {
+            offer(rogue, 0, 1000 * count);
+            sleep(Duration::from_millis(2));
+        }
+    });
+}
+
+/// Files are mapped, memory is allocated, or another message is waited for.
+#[test]
+fn nothing_is_heard_of_what_is_not_offered() {
+    with_rig("other", VhostDma::Off, |rig, path| {
+        let first = [SET_LOG_BASE, SET_LOG_FD, SEND_RARP].into_iter().chain(SET_BACKEND_REQ_FD..SET_STATUS);
+        for request in first.chain(GET_STATUS + 1..60) {
+            let mut rogue = Rogue::reach(path);
+            rogue.begin(SPLIT);
+            rogue.send(request, &[0; 3], None);
+            assert!(rogue.is_hung_up_on(), "message {request}: {}", rig.story());
+        }
+        assert!(goes_on(rig), "{}", rig.story());
+    });
+}
