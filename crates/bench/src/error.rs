@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use netvm_engine::{AdmitError, ApplyError, StartError, UnknownRouter};
-use netvm_policy::import::classbench::ClassBenchError;
+use netvm_policy_import::classbench::ClassBenchError;
 
 use crate::peers::ovs::NoFlow;
 use crate::routes::RoutesError;

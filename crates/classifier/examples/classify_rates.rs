@@ -10,8 +10,8 @@ use std::time::Instant;
 use dpdk::{Eal, EalOptions, HugePages};
 use netvm_classifier::{Classifier, Limits, Table};
 use netvm_policy::arbitrary::Generator;
-use netvm_policy::import::classbench::{self, Flags};
 use netvm_policy::{Actions, Cube};
+use netvm_policy_import::classbench::{self, Flags};
 use netvm_wire::{Address, EtherType, FlowKey, IpProto};
 
 const KEYS: usize = 1 << 14;

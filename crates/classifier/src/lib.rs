@@ -7,7 +7,6 @@
 //! - [`Table`] is a classifier and the changes that are newer than it, up to a thousand: made in a millisecond at most, so
 //!   that a new rule acts at once while the next classifier is being built.
 //! - [`Prefilter`] proves of most packets that no entry contains them, in a few cycles each.
-//! - [`eval`] finds the first rules of a ClassBench filter set for a file of headers.
 //!
 //! The reference that all are held against is [`Cube::contains`], entry by entry.
 //!
@@ -25,8 +24,6 @@
 #![forbid(unsafe_code)]
 
 mod changes;
-mod eval;
-mod headers;
 mod index;
 mod layout;
 mod overlay;
@@ -39,8 +36,6 @@ use netvm_policy::{Cube, Family};
 use netvm_wire::FlowKey;
 use thiserror::Error;
 
-pub use eval::{EvalError, Summary, eval};
-pub use headers::HeaderError;
 pub use prefilter::{BUCKETS, Part, Prefilter, Tuple};
 pub use table::Table;
 

@@ -11,7 +11,7 @@ use netvm_config::model::{
     VlanMode,
 };
 use netvm_config::{Finding, Kind, assign_ids, parse, parse_rules};
-use netvm_policy::import::{ImportedRule, classbench};
+use netvm_policy_import::{ImportedRule, classbench};
 use netvm_wire::{EtherType, Fragment, IpProto, MacAddr, PortRange, VlanId};
 
 /// Two ports and a chain; rules go behind.

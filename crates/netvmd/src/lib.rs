@@ -23,6 +23,6 @@ mod supervisor;
 mod vms;
 
 pub use daemon::{DaemonError, Options, run};
-pub use eval::{PolicyEvalError, policy_eval};
+pub use eval::{EvalError, HeaderError, PolicyEvalError, Summary, eval, policy_eval};
 pub use logging::start as start_logging;
 pub use replay::{Replay, ReplayError, ReplayNf, ReplayReport, replay};

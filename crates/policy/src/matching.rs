@@ -116,7 +116,8 @@ fn any<T>(set: &[T], fits: impl Fn(&T) -> bool) -> bool {
 }
 
 /// A MAC address as a number, its first octet the highest.
-pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
+#[must_use]
+pub fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.octets();
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }

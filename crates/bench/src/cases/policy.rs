@@ -29,7 +29,7 @@ use std::time::Duration;
 use netvm_config::model::{
     Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, RuleParts, SourceConfig, Verdict,
 };
-use netvm_policy::import::classbench::{self, Flags};
+use netvm_policy_import::classbench::{self, Flags};
 
 use crate::cli::{Cores, PolicyArgs};
 use crate::error::{BenchError, RulesError};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use dpdk::{Eal, EalOptions, HugePages};
 use netvm_classifier::NONE;
-use netvm_policy::import::classbench::{self, Flags};
 use netvm_policy::{Actions, Cube};
+use netvm_policy_import::classbench::{self, Flags};
 use netvm_wire::FlowKey;
 
 pub fn eal() -> Eal {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::support::{Rig, port};
 use netvm_config::model::{EngineConfig, Forward, Host, PortKind, SourceConfig};
 use netvm_engine::{Compiler, DropReason, Engine, Policy};
-use netvm_policy::import::ImportedRule;
-use netvm_policy::import::classbench::{self, Flags};
 use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict};
+use netvm_policy_import::ImportedRule;
+use netvm_policy_import::classbench::{self, Flags};
 use netvm_region::clock;
 use netvm_wire::{IpNet, PortRange};
 

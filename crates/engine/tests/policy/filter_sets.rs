@@ -11,8 +11,8 @@ use crate::support::pcap::{Scratch, finish, start};
 use netvm_config::model::{EngineConfig, Forward, Host};
 use netvm_engine::{DropReason, RuleCount};
 use netvm_policy::arbitrary::Generator;
-use netvm_policy::import::classbench::{Flags, parse};
 use netvm_policy::{Actions, PortId, Rule, RuleId, RuleParts, Verdict, decide};
+use netvm_policy_import::classbench::{Flags, parse};
 use netvm_wire::{EtherType, FlowKey, Fragment, FrameBuilder, IpProto, parse as parse_frame};
 
 const IN: PortId = PortId(0);

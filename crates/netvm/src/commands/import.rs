@@ -7,7 +7,7 @@ use netvm_config::model::{
     Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, RuleParts, Verdict,
 };
 use netvm_policy::Actions;
-use netvm_policy::import::{Imported, Interfaces, classbench, iptables, nft};
+use netvm_policy_import::{Imported, Interfaces, classbench, iptables, nft};
 
 use crate::cli::{ImportArgs, ImportFormat};
 use crate::error::CliError;
@@ -94,7 +94,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
 fn rules(imported: Imported) -> Vec<Rule> {
     let mut taken = HashSet::new();
     let numbered = (0u32..).map(RuleId).zip(imported.rules);
-    let rule = |(id, rule): (RuleId, netvm_policy::import::ImportedRule)| {
+    let rule = |(id, rule): (RuleId, netvm_policy_import::ImportedRule)| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         let name: String =
             rule.name.chars().map(|c| if allowed(c) { c } else { '-' }).take(NAME_BYTES).collect();

@@ -1,0 +1,354 @@
+//! Chains of rules that jump to each other, written out as one list in which the first rule that fits decides.
+//!
+//! A rule of a chain stands for the packets that get to the chain and fit. Packets that return from a chain are taken
+//! out of what its later rules stand for; a rule that accepts packets lets them go on to the next base chain, if there
+//! is one, else it allows them. Every step taken becomes rules or a note.
+
+mod differences;
+
+use thiserror::Error;
+
+use super::algebra::{covers, product, without};
+use super::{Imported, ImportedRule, Note, Why};
+use netvm_policy::Match;
+use netvm_policy::PortId;
+use netvm_policy::{Actions, Police, Verdict};
+
+/// Most chains that may be entered from one another, as in the kernel four times over (`NFT_JUMP_STACK_SIZE`).
+pub const MAX_DEPTH: usize = 64;
+/// Most rules that a file may become.
+pub const MAX_RULES: usize = 1 << 20;
+/// Most values (addresses, ports, ...) that the rules may name together.
+pub const MAX_VALUES: usize = 1 << 24;
+/// Most matches that the packets at one place in a chain may need.
+const MAX_LIVE: usize = 1 << 14;
+
+/// Why chains cannot be written out.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ExpandError {
+    /// A chain leads to itself.
+    #[error("line {line}: chain {chain} leads back to itself: take out the jump")]
+    Loop {
+        /// Where it is entered again.
+        line: u32,
+        /// Its name.
+        chain: String,
+    },
+    /// Too many chains inside each other.
+    #[error("line {line}: chain {chain} is entered through more than {MAX_DEPTH} others: jump less deep")]
+    TooDeep {
+        /// Where it is entered.
+        line: u32,
+        /// Its name.
+        chain: String,
+    },
+    /// Too much to write out.
+    #[error(
+        "line {line}: chain {chain}, written out wherever it is jumped to, makes more than {MAX_RULES} rules or \
+         {MAX_VALUES} values: jump to it from fewer places"
+    )]
+    TooLarge {
+        /// The rule that was too much.
+        line: u32,
+        /// Its chain.
+        chain: String,
+    },
+}
+
+/// All chains of a file and where packets enter them.
+#[derive(Default)]
+pub(super) struct Program {
+    pub(super) chains: Vec<Chain>,
+    /// In the order in which packets pass them.
+    pub(super) bases: Vec<Base>,
+}
+
+/// A chain.
+pub(super) struct Chain {
+    pub(super) name: String,
+    pub(super) line: u32,
+    pub(super) steps: Vec<Step>,
+    /// What is to be said of its rules if packets get there.
+    pub(super) notes: Vec<Note>,
+    /// What is to be said of it if they do not, unless it is said already.
+    pub(super) unreached: Option<Why>,
+}
+
+impl Chain {
+    /// A chain without rules.
+    pub(super) fn new(name: &str, line: u32, unreached: Option<Why>) -> Self {
+        Self { name: name.to_owned(), line, steps: vec![], notes: vec![], unreached }
+    }
+}
+
+/// A chain that packets enter by themselves.
+pub(super) struct Base {
+    pub(super) chain: usize,
+    pub(super) line: u32,
+    /// Which packets do.
+    pub(super) scope: Match,
+    /// What becomes of those that reach its end: accepted, else dropped.
+    pub(super) accepts: bool,
+}
+
+/// A rule of a chain.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) line: u32,
+    /// What notes call it.
+    pub(super) what: String,
+    pub(super) name: String,
+    /// Which packets: one of these must fit.
+    pub(super) fits: Vec<Match>,
+    pub(super) police: Option<Police>,
+    pub(super) end: End,
+}
+
+/// What becomes of packets that fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// They go on behind the step.
+    Next,
+    Accept,
+    Drop,
+    Reject,
+    Return,
+    Jump(usize),
+    Goto(usize),
+}
+
+/// Writes the chains out. `ports` are all that there are.
+pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, ExpandError> {
+    let reached = program.chains.iter().map(|chain| vec![false; chain.steps.len()]).collect();
+    let entered = vec![false; program.chains.len()];
+    let mut writer = Writer {
+        program,
+        ports,
+        out: Imported::default(),
+        origins: vec![],
+        values: 0,
+        steps: 0,
+        stack: vec![],
+        depth: 0,
+        reached,
+        entered,
+    };
+    writer.bases_from(0, &[Match::default()])?;
+    Ok(writer.finish())
+}
+
+/// Which step made a rule: chain and index; `None` for policies.
+type Origin = Option<(usize, usize)>;
+
+struct Writer<'a> {
+    program: &'a Program,
+    ports: &'a [PortId],
+    out: Imported,
+    origins: Vec<Origin>,
+    values: usize,
+    steps: usize,
+    /// Chains entered from the base chain that packets are in.
+    stack: Vec<usize>,
+    /// Chains entered, also from base chains that packets were in before.
+    depth: usize,
+    reached: Vec<Vec<bool>>,
+    entered: Vec<bool>,
+}
+
+impl<'a> Writer<'a> {
+    /// Packets that all base chains before this one have let pass. Whether all of them are decided on.
+    fn bases_from(&mut self, first: usize, live: &[Match]) -> Result<bool, ExpandError> {
+        let program = self.program;
+        for (index, base) in program.bases.iter().enumerate().skip(first) {
+            let mut here = product(live, std::slice::from_ref(&base.scope));
+            // Those that a chain before this one takes have come by here on their way already.
+            let before = &program.bases[first..index];
+            here.retain(|here| !before.iter().any(|before| covers(&before.scope, here)));
+            if here.is_empty() {
+                continue;
+            }
+            if !self.walk(index, base.chain, base.line, here.clone())? {
+                self.policy(index, &here)?;
+            }
+            if live.iter().all(|live| covers(&base.scope, live)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn policy(&mut self, base: usize, live: &[Match]) -> Result<(), ExpandError> {
+        let program = self.program;
+        let Base { chain, line, accepts, .. } = program.bases[base];
+        let step = Step {
+            line,
+            what: String::new(),
+            name: format!("policy of {}", program.chains[chain].name),
+            fits: vec![],
+            police: None,
+            end: if accepts { End::Accept } else { End::Drop },
+        };
+        self.decide(base, chain, &step, None, live)
+    }
+
+    /// The rules of a chain for the packets that enter it. Whether all of them are decided on.
+    fn walk(
+        &mut self,
+        base: usize,
+        index: usize,
+        from: u32,
+        mut live: Vec<Match>,
+    ) -> Result<bool, ExpandError> {
+        let program: &'a Program = self.program;
+        let chain = &program.chains[index];
+        let outermost = self.stack.is_empty();
+        if self.stack.contains(&index) {
+            return Err(ExpandError::Loop { line: from, chain: chain.name.clone() });
+        }
+        if self.depth >= MAX_DEPTH {
+            return Err(ExpandError::TooDeep { line: from, chain: chain.name.clone() });
+        }
+        self.stack.push(index);
+        self.depth += 1;
+        self.entered[index] = true;
+        // Whether all packets that did not return from the chain are decided on, and whether some did.
+        let (mut decided, mut returned) = (false, false);
+        for (at, step) in chain.steps.iter().enumerate() {
+            self.steps += 1;
+            let here = product(&live, &step.fits);
+            if here.len() > MAX_RULES || self.steps > MAX_RULES {
+                return Err(self.too_large(step.line, index));
+            }
+            if here.is_empty() {
+                continue;
+            }
+            self.reached[index][at] = true;
+            let all = here == live;
+            match step.end {
+                End::Next | End::Accept | End::Drop | End::Reject => {
+                    self.decide(base, index, step, Some((index, at)), &here)?;
+                    decided |= all && step.end != End::Next;
+                }
+                End::Return if outermost => {
+                    self.policy(base, &here)?;
+                    decided |= all;
+                }
+                End::Return => {
+                    live = self.leave(live, step, index)?;
+                    returned = true;
+                }
+                End::Jump(to) => decided |= self.walk(base, to, step.line, here)? && all,
+                End::Goto(to) => {
+                    let done = self.walk(base, to, step.line, here.clone())?;
+                    if outermost {
+                        if !done {
+                            self.policy(base, &here)?;
+                        }
+                        decided |= all;
+                    } else {
+                        live = self.leave(live, step, index)?;
+                        decided |= all;
+                        returned |= !done;
+                    }
+                }
+            }
+        }
+        self.stack.pop();
+        self.depth -= 1;
+        Ok(decided && !returned)
+    }
+
+    /// What is left in a chain when the packets that fit a step have left it.
+    fn leave(&mut self, live: Vec<Match>, step: &Step, chain: usize) -> Result<Vec<Match>, ExpandError> {
+        if live.iter().any(|live| live.ether_type.is_empty())
+            && step.fits.iter().any(|fits| !fits.ether_type.is_empty())
+        {
+            self.note(step.line, &step.what, Why::Opposite);
+            return Ok(live);
+        }
+        without(&live, &step.fits, self.ports, MAX_LIVE).ok_or_else(|| self.too_large(step.line, chain))
+    }
+
+    /// The rules of a step that decides.
+    fn decide(
+        &mut self,
+        base: usize,
+        chain: usize,
+        step: &Step,
+        origin: Origin,
+        live: &[Match],
+    ) -> Result<(), ExpandError> {
+        let more = base + 1 < self.program.bases.len();
+        let verdict = match step.end {
+            End::Drop => Some(Verdict::Drop),
+            End::Reject => Some(Verdict::Reject),
+            End::Accept if !more => Some(Verdict::Allow),
+            _ => None,
+        };
+        let actions = Actions { verdict, police: step.police, ..Actions::default() };
+        // A rule that does nothing counts.
+        if actions != Actions::default() || step.end == End::Next {
+            self.emit(chain, step, origin, live, actions)?;
+        }
+        if step.end == End::Accept && more {
+            // What the base chains behind say; allowed if they do not look at such packets.
+            let stack = std::mem::take(&mut self.stack);
+            let decided = self.bases_from(base + 1, live)?;
+            self.stack = stack;
+            if !decided {
+                let actions = Actions { verdict: Some(Verdict::Allow), ..Actions::default() };
+                self.emit(chain, step, origin, live, actions)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn emit(
+        &mut self,
+        chain: usize,
+        step: &Step,
+        origin: Origin,
+        live: &[Match],
+        actions: Actions,
+    ) -> Result<(), ExpandError> {
+        for matches in live {
+            self.values += values(matches);
+            if self.out.rules.len() >= MAX_RULES || self.values > MAX_VALUES {
+                return Err(self.too_large(step.line, chain));
+            }
+            let name = step.name.clone();
+            self.out.rules.push(ImportedRule { line: step.line, name, matches: matches.clone(), actions });
+            self.origins.push(origin);
+        }
+        Ok(())
+    }
+
+    fn too_large(&self, line: u32, chain: usize) -> ExpandError {
+        ExpandError::TooLarge { line, chain: self.program.chains[chain].name.clone() }
+    }
+
+    fn note(&mut self, line: u32, what: &str, why: Why) {
+        let note = Note::new(line, what, why);
+        if !self.out.notes.contains(&note) {
+            self.out.notes.push(note);
+        }
+    }
+}
+
+fn values(matches: &Match) -> usize {
+    1 + matches.from.len()
+        + matches.to.len()
+        + matches.source_mac.len()
+        + matches.destination_mac.len()
+        + matches.source.len()
+        + matches.destination.len()
+        + matches.protocol.len()
+        + matches.source_ports.len()
+        + matches.destination_ports.len()
+        + matches.vlan.len()
+        + matches.dscp.len()
+        + matches.icmp_type.len()
+}
+
+#[cfg(test)]
+mod tests;

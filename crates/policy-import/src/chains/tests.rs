@@ -1,0 +1,246 @@
+use netvm_wire::EtherType;
+use proptest::prelude::*;
+
+use super::super::algebra::tests::{PORTS, Packet, fits, imported, packets};
+use super::*;
+use netvm_policy::Rate;
+
+fn step(line: u32, fits: &[Match], end: End) -> Step {
+    Step { line, what: format!("rule {line}"), name: String::new(), fits: fits.to_vec(), police: None, end }
+}
+
+fn chain(name: &str, steps: Vec<Step>) -> Chain {
+    Chain { steps, ..Chain::new(name, 1, Some(Why::Unreached)) }
+}
+
+fn ip() -> Match {
+    Match { ether_type: vec![EtherType::IPV4, EtherType::IPV6], ..Match::default() }
+}
+
+fn base(chain: usize, accepts: bool) -> Base {
+    Base { chain, line: 1, scope: ip(), accepts }
+}
+
+/// What a kernel does: follows the packet.
+struct Kernel<'a>(&'a Program);
+
+impl Kernel<'_> {
+    fn decide(&self, packet: &Packet) -> Option<Verdict> {
+        let mut met = false;
+        for base in self.0.bases.iter().filter(|base| fits(&base.scope, packet)) {
+            met = true;
+            let verdict = self.chain(base.chain, packet);
+            let policy = if base.accepts { Verdict::Allow } else { Verdict::Drop };
+            match verdict.unwrap_or(policy) {
+                Verdict::Allow => {}
+                other => return Some(other),
+            }
+        }
+        met.then_some(Verdict::Allow)
+    }
+
+    fn chain(&self, chain: usize, packet: &Packet) -> Option<Verdict> {
+        for step in self.0.chains[chain].steps.iter() {
+            if !step.fits.iter().any(|one| fits(one, packet)) {
+                continue;
+            }
+            match step.end {
+                End::Next => {}
+                End::Accept => return Some(Verdict::Allow),
+                End::Drop => return Some(Verdict::Drop),
+                End::Reject => return Some(Verdict::Reject),
+                End::Return => return None,
+                End::Goto(to) => return self.chain(to, packet),
+                End::Jump(to) => {
+                    if let Some(verdict) = self.chain(to, packet) {
+                        return Some(verdict);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The rules that were written out, for a packet that is on its way.
+fn first(rules: &[ImportedRule], packet: &Packet) -> Option<Verdict> {
+    rules.iter().filter(|rule| fits(&rule.matches, packet)).find_map(|rule| rule.actions.verdict)
+}
+
+/// Programs of six chains that jump forward only, the first few being base chains.
+fn programs() -> impl Strategy<Value = Program> {
+    const CHAINS: usize = 6;
+    let end = (0..9usize, 1..CHAINS);
+    let one = (prop::collection::vec(imported(), 1..3), end, any::<bool>());
+    let chains = prop::collection::vec(prop::collection::vec(one, 0..4), CHAINS);
+    (chains, 1..3usize, prop::collection::vec((any::<bool>(), imported()), 3)).prop_map(
+        |(chains, bases, policies)| {
+            let mut program = Program::default();
+            for (index, steps) in chains.into_iter().enumerate() {
+                let steps = steps.into_iter().map(|(fits, (kind, ahead), any)| {
+                    let to = index + ahead;
+                    let end = match kind {
+                        0 => End::Next,
+                        1 => End::Accept,
+                        2 => End::Drop,
+                        3 => End::Reject,
+                        4 => End::Return,
+                        5 | 6 if to < CHAINS => End::Jump(to),
+                        7 if to < CHAINS => End::Goto(to),
+                        _ => End::Return,
+                    };
+                    let fits = if any { vec![Match::default()] } else { fits };
+                    step(index as u32 + 1, &fits, end)
+                });
+                program.chains.push(chain(&format!("c{index}"), steps.collect()));
+            }
+            for (chain, (accepts, scope)) in policies.into_iter().enumerate().take(bases) {
+                let scope = Match { ether_type: scope.ether_type, from: scope.from, ..Match::default() };
+                program.bases.push(Base { chain, line: 1, scope, accepts });
+            }
+            program
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn written_out_they_decide_as_the_kernel_does(
+        (program, packets) in programs().prop_flat_map(|program| {
+            let near: Vec<_> = program.chains.iter().flat_map(|chain| &chain.steps).flat_map(|step| step.fits.clone()).collect();
+            (Just(program), packets(&near))
+        })
+    ) {
+        let Ok(imported) = expand(&program, &PORTS) else { return Ok(()) };
+        for packet in &packets {
+            prop_assert_eq!(first(&imported.rules, packet), Kernel(&program).decide(packet), "{:?}", packet);
+        }
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for chain in &self.chains {
+            writeln!(f, "{}: {:#?}", chain.name, chain.steps)?;
+        }
+        Ok(())
+    }
+}
+
+impl Clone for Program {
+    fn clone(&self) -> Self {
+        let chains = self.chains.iter().map(|each| chain(&each.name, each.steps.clone())).collect();
+        let bases = self.bases.iter().map(|base| Base { scope: base.scope.clone(), ..*base }).collect();
+        Self { chains, bases }
+    }
+}
+
+fn tcp(ports: std::ops::RangeInclusive<u16>) -> Match {
+    Match {
+        ether_type: ip().ether_type,
+        protocol: vec![netvm_wire::IpProto::TCP],
+        destination_ports: netvm_wire::PortRange::new(*ports.start(), *ports.end()).into_iter().collect(),
+        ..Match::default()
+    }
+}
+
+#[test]
+fn loops_and_depth_are_refused() {
+    let any = [Match::default()];
+    let looped = |to| Program {
+        chains: vec![chain("a", vec![step(3, &any, End::Jump(1))]), chain("b", vec![step(4, &any, to)])],
+        bases: vec![base(0, true)],
+    };
+    let error = expand(&looped(End::Jump(0)), &[]).unwrap_err();
+    assert_eq!(error.to_string(), "line 4: chain a leads back to itself: take out the jump");
+    assert!(expand(&looped(End::Goto(1)), &[]).is_err());
+    // A jump that no packet takes does no harm.
+    let never =
+        Program { chains: vec![chain("a", vec![step(3, &[], End::Jump(0))])], bases: vec![base(0, true)] };
+    assert!(expand(&never, &[]).is_ok());
+    let deep = |depth: usize| Program {
+        chains: (1..=depth)
+            .map(|n| chain("c", vec![step(1, &any, if n < depth { End::Jump(n) } else { End::Drop })]))
+            .collect(),
+        bases: vec![base(0, true)],
+    };
+    assert!(expand(&deep(MAX_DEPTH), &[]).is_ok());
+    assert!(matches!(expand(&deep(MAX_DEPTH + 1), &[]), Err(ExpandError::TooDeep { .. })));
+}
+
+#[test]
+fn what_grows_without_bound_is_refused() {
+    // 2 to the power of 40 ways through.
+    let half = |n: u16| [tcp(n..=n), tcp(1000 + n..=1000 + n)];
+    let chains = (0..40usize).map(|n| {
+        let end = if n < 39 { End::Jump(n + 1) } else { End::Next };
+        chain("c", (0..2).map(|_| step(1, &[Match::default()], end)).collect())
+    });
+    let program = Program { chains: chains.collect(), bases: vec![base(0, true)] };
+    assert!(matches!(expand(&program, &[]), Err(ExpandError::TooLarge { .. })));
+    let many: Vec<Match> = (0..600).flat_map(half).collect();
+    let steps = (0..1000).map(|line| step(line, &many, End::Drop)).collect();
+    let program = Program { chains: vec![chain("c", steps)], bases: vec![base(0, true)] };
+    assert!(matches!(expand(&program, &[]), Err(ExpandError::TooLarge { .. })));
+}
+
+#[test]
+fn what_is_not_reached_is_said() {
+    let any = [Match::default()];
+    let program = Program {
+        chains: vec![
+            chain("a", vec![step(2, &any, End::Jump(1)), step(3, &[], End::Drop)]),
+            chain("b", vec![step(5, &any, End::Return), step(6, &any, End::Drop)]),
+            chain("c", vec![step(8, &any, End::Drop)]),
+            chain("empty", vec![]),
+        ],
+        bases: vec![base(0, false)],
+    };
+    let imported = expand(&program, &[]).unwrap();
+    let notes: Vec<_> = imported.notes.iter().map(|note| (note.line, note.what.as_str(), note.why)).collect();
+    assert_eq!(
+        notes,
+        [(1, "chain c", Why::Unreached), (3, "rule 3", Why::NeverFits), (6, "rule 6", Why::NeverFits)]
+    );
+    let [policy] = &imported.rules[..] else { panic!("{:?}", imported.rules) };
+    assert_eq!((policy.name.as_str(), policy.actions.verdict), ("policy of a", Some(Verdict::Drop)));
+}
+
+#[test]
+fn one_rule_for_what_goes_out_makes_all_so() {
+    let out = Match { to: vec![PortId(2)], ..Match::default() };
+    let program = |first: &[Match]| Program {
+        chains: vec![chain("a", vec![step(2, &[tcp(80..=80)], End::Accept), step(3, first, End::Drop)])],
+        bases: vec![base(0, true)],
+    };
+    let imported = expand(&program(&[tcp(81..=81)]), &PORTS).unwrap();
+    assert!(imported.rules.iter().all(|rule| rule.matches.to.is_empty()) && imported.notes.is_empty());
+    let imported = expand(&program(&[out]), &PORTS).unwrap();
+    let to: Vec<_> = imported.rules.iter().map(|rule| rule.matches.to.clone()).collect();
+    assert_eq!(to, [PORTS.to_vec(), vec![PortId(2)], PORTS.to_vec()]);
+    assert_eq!(imported.notes, [Note::new(3, "outgoing interface", Why::Egress)]);
+}
+
+#[test]
+fn limits_say_where_they_differ() {
+    let police = Some(Police { packets: Some(Rate { per_second: 1, burst: 1 }), bits: None });
+    let limited = |fits: &[Match], end| Step { police, ..step(2, fits, end) };
+    let notes = |steps: Vec<Step>, accepts| {
+        let program = Program { chains: vec![chain("a", steps)], bases: vec![base(0, accepts)] };
+        let imported = expand(&program, &[]).unwrap();
+        imported.notes.iter().map(|note| note.why).collect::<Vec<_>>()
+    };
+    let web = [tcp(80..=80)];
+    // What exceeds the limit is dropped in the file as well.
+    assert_eq!(notes(vec![limited(&web, End::Accept)], false), []);
+    assert_eq!(notes(vec![limited(&web, End::Accept), step(3, &[tcp(22..=22)], End::Accept)], false), []);
+    // It is not.
+    assert_eq!(notes(vec![limited(&web, End::Accept)], true), [Why::LimitDrops]);
+    assert_eq!(
+        notes(vec![limited(&web, End::Accept), step(3, &[tcp(1..=90)], End::Accept)], false),
+        [Why::LimitDrops]
+    );
+    // What is above is dropped, the rest goes on: the same here.
+    assert_eq!(notes(vec![limited(&web, End::Next)], true), []);
+    assert_eq!(notes(vec![limited(&[tcp(80..=80), tcp(90..=90)], End::Next)], true), [Why::LimitSplit(2)]);
+}

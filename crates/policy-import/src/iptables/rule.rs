@@ -1,0 +1,294 @@
+//! One rule of `iptables-save`: its options from left to right.
+
+use std::collections::HashMap;
+
+use super::words::Word;
+use super::{IptablesError, syntax};
+use crate::algebra::{product, with_transport_header};
+use crate::chains::{End, Step};
+use crate::field::Field;
+use crate::limit::{Limit, seconds};
+use crate::names::number;
+use crate::ranges::Ranges;
+use crate::{Interfaces, IpVersion, Note, Why};
+use netvm_policy::Match;
+
+/// Why a rule is not read on.
+pub(super) enum Stop {
+    /// It has no equivalent: these words, and why.
+    Note(String, Why),
+    /// It is no rule.
+    Error(IptablesError),
+}
+
+impl From<IptablesError> for Stop {
+    fn from(error: IptablesError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// The options of a rule and what they may name.
+pub(super) struct RuleReader<'a> {
+    pub(super) line: u32,
+    pub(super) text: &'a str,
+    pub(super) words: &'a [Word<'a>],
+    /// The next word.
+    pub(super) at: usize,
+    pub(super) version: IpVersion,
+    pub(super) interfaces: &'a Interfaces,
+    pub(super) chains: &'a HashMap<String, usize>,
+}
+
+/// What has been read of a rule.
+pub(super) struct Draft {
+    /// One of these must fit.
+    pub(super) fits: Vec<Match>,
+    pub(super) name: String,
+    /// Whether it looks at the header behind IP's.
+    pub(super) transport: bool,
+    /// Whether it looks at ports.
+    pub(super) ports: bool,
+    pub(super) limit: Option<Limit>,
+    /// Whether matches stand behind the limit.
+    late: bool,
+    end: End,
+    /// The words of the target, and what differs about it.
+    target: Option<(String, Why)>,
+}
+
+impl Draft {
+    /// Packets must fit one of these as well.
+    pub(super) fn narrow(&mut self, to: &[Match]) {
+        self.fits = product(&self.fits, to);
+        self.late |= self.limit.is_some();
+    }
+
+    /// A field must have one of these values, or none of them.
+    pub(super) fn field(&mut self, field: Field, values: &Ranges, negated: bool) {
+        let values = if negated { &values.complement(field.highest()) } else { values };
+        self.narrow(field.among(values).as_slice());
+    }
+}
+
+impl<'a> RuleReader<'a> {
+    /// The rule, if it has an equivalent, and what is to be said of it.
+    pub(super) fn read(mut self, chain: &str) -> Result<(Option<Step>, Vec<Note>), IptablesError> {
+        let line = self.line;
+        match self.options().and_then(|draft| self.step(draft, chain)) {
+            Ok((step, notes)) => Ok((Some(step), notes)),
+            Err(Stop::Note(what, why)) => Ok((None, vec![Note::new(line, what, why)])),
+            Err(Stop::Error(error)) => Err(error),
+        }
+    }
+
+    fn options(&mut self) -> Result<Draft, Stop> {
+        let mut draft = Draft {
+            fits: vec![Match::default()],
+            name: String::new(),
+            transport: false,
+            ports: false,
+            limit: None,
+            late: false,
+            end: End::Next,
+            target: None,
+        };
+        while self.at < self.words.len() {
+            let start = self.at;
+            let negated = self.skip("!");
+            let option = self.value("an option")?;
+            match &*option.text {
+                "-j" | "--jump" | "-g" | "--goto" if !negated => self.target(&mut draft, start)?,
+                "-m" | "--match" if !negated => self.module(&mut draft, start)?,
+                "--comment" if !negated => draft.name = self.value("a comment")?.text.clone().into_owned(),
+                "--limit" | "--limit-burst" => self.limit(&mut draft, &option.text, negated)?,
+                name if name.starts_with("--hashlimit") => self.hash_limit(&mut draft, start, negated)?,
+                name if name.starts_with('-') => self.matches(&mut draft, start, negated)?,
+                _ => return Err(self.expected("an option that starts with `-`", option).into()),
+            }
+        }
+        Ok(draft)
+    }
+
+    fn step(&self, draft: Draft, chain: &str) -> Result<(Step, Vec<Note>), Stop> {
+        let Draft { mut fits, name, transport, ports, limit, late, mut end, target } = draft;
+        if ports {
+            self.check_ports(&fits)?;
+        }
+        if transport {
+            fits = fits.into_iter().filter_map(with_transport_header).collect();
+        }
+        let mut notes = vec![];
+        let mut note = |what: String, why| notes.push(Note::new(self.line, what, why));
+        match target {
+            Some((what, Why::Answer)) if !answers_alike(&what, &fits) => note(what, Why::Answer),
+            Some((what, why)) if why != Why::Answer => return Err(Stop::Note(what, why)),
+            _ => {}
+        }
+        let mut police = None;
+        if let Some(limit) = limit {
+            let (act, bucket, differs) =
+                limit.applied(end, late).map_err(|why| Stop::Note("limit".into(), why))?;
+            (end, police) = (act, Some(bucket));
+            for why in differs {
+                note("limit".into(), why);
+            }
+        }
+        let what = format!("rule of chain {chain}");
+        Ok((Step { line: self.line, what, name, fits, police, end }, notes))
+    }
+
+    /// iptables asks for `-p` before ports; netvm has the ports of some protocols only.
+    fn check_ports(&self, fits: &[Match]) -> Result<(), Stop> {
+        if fits.iter().any(|fits| fits.protocol.is_empty()) {
+            return Err(syntax(self.line, self.text, "-p tcp, udp or sctp with ports", None).into());
+        }
+        if fits.iter().flat_map(|fits| &fits.protocol).all(|protocol| protocol.has_ports()) {
+            return Ok(());
+        }
+        Err(Stop::Note("ports".into(), Why::NoPorts))
+    }
+
+    fn target(&mut self, draft: &mut Draft, start: usize) -> Result<(), Stop> {
+        let goto = matches!(&*self.words[self.at - 1].text, "-g" | "--goto");
+        let target = self.value("a target or chain")?;
+        if let Some(&chain) = self.chains.get(&*target.text) {
+            draft.end = if goto { End::Goto(chain) } else { End::Jump(chain) };
+            return Ok(());
+        }
+        if goto {
+            return Err(self.expected("a chain of this table", target).into());
+        }
+        draft.end = match &*target.text {
+            "ACCEPT" => End::Accept,
+            "DROP" => End::Drop,
+            "RETURN" => End::Return,
+            "REJECT" => {
+                if self.skip("--reject-with") {
+                    self.value("what to answer")?;
+                }
+                draft.target = Some((self.since(start), Why::Answer));
+                End::Reject
+            }
+            name => {
+                let log = matches!(name, "LOG" | "NFLOG" | "ULOG");
+                self.at = self.words.len();
+                draft.target = Some((self.since(start), if log { Why::Log } else { Why::Action }));
+                End::Next
+            }
+        };
+        Ok(())
+    }
+
+    fn module(&mut self, draft: &mut Draft, start: usize) -> Result<(), Stop> {
+        let module = self.value("a match")?;
+        match &*module.text {
+            "tcp" | "udp" | "sctp" | "icmp" | "icmp6" | "icmpv6" => draft.transport = true,
+            "limit" | "hashlimit" => {
+                draft.limit = Some(Limit { rate: 3, seconds: 3600, burst: 5, bytes: false, above: false });
+                draft.late = false;
+            }
+            "multiport" | "iprange" | "mac" | "dscp" | "tos" | "physdev" | "comment" => {}
+            "conntrack" | "state" => return Err(self.without(start, Why::ConnectionState)),
+            _ => return Err(self.without(start, Why::Match)),
+        }
+        Ok(())
+    }
+
+    /// `--limit 5/min`, `--limit-burst 5`.
+    fn limit(&mut self, draft: &mut Draft, option: &str, negated: bool) -> Result<(), Stop> {
+        let value = self.value("a rate, as in 5/min, or a number")?;
+        let wrong = |expected| Err(self.expected(expected, value).into());
+        let Some(limit) = draft.limit.as_mut().filter(|_| !negated) else {
+            return wrong("-m limit before the limit, and no `!`");
+        };
+        if option == "--limit-burst" {
+            let Some(burst) = number(&value.text) else { return wrong("a number of packets") };
+            limit.burst = burst;
+            return Ok(());
+        }
+        let Some((rate, per)) = rate(&value.text) else { return wrong("a rate, as in 5/min") };
+        (limit.rate, limit.seconds) = (rate, per);
+        Ok(())
+    }
+
+    fn hash_limit(&mut self, draft: &mut Draft, start: usize, negated: bool) -> Result<(), Stop> {
+        let option = self.words[self.at - 1].text.clone();
+        let value = self.value("a value")?;
+        let (expected, rate) =
+            (self.expected("-m hashlimit and a rate, as in 5/min", value), rate(&value.text));
+        let Some(limit) = draft.limit.as_mut() else { return Err(expected.into()) };
+        match &*option {
+            "--hashlimit" | "--hashlimit-upto" | "--hashlimit-above" => {
+                // Rates of bytes look like 512kb/s.
+                let bytes = value.text.contains("b/");
+                let Some((rate, per)) = rate else {
+                    return Err(if bytes { self.without(start, Why::Match) } else { expected.into() });
+                };
+                (limit.rate, limit.seconds) = (rate, per);
+                limit.above = negated != (&*option == "--hashlimit-above");
+            }
+            "--hashlimit-burst" => match number(&value.text) {
+                Some(burst) => limit.burst = burst,
+                None => return Err(self.without(start, Why::Match)),
+            },
+            "--hashlimit-name" => {}
+            name if name.starts_with("--hashlimit-htable") => {}
+            "--hashlimit-mode" => return Err(self.without(start, Why::LimitPerKey)),
+            _ => return Err(self.without(start, Why::Match)),
+        }
+        Ok(())
+    }
+
+    /// The next word, which must be there.
+    pub(super) fn value(&mut self, expected: &'static str) -> Result<&'a Word<'a>, IptablesError> {
+        let word = self.words.get(self.at);
+        self.at += 1;
+        word.ok_or_else(|| syntax(self.line, self.text, expected, None))
+    }
+
+    pub(super) fn skip(&mut self, text: &str) -> bool {
+        let found = self.words.get(self.at).is_some_and(|word| word.text == text);
+        self.at += usize::from(found);
+        found
+    }
+
+    pub(super) fn expected(&self, expected: &'static str, word: &Word<'_>) -> IptablesError {
+        syntax(self.line, self.text, expected, Some(word))
+    }
+
+    /// The words of an option.
+    pub(super) fn since(&self, start: usize) -> String {
+        let words: Vec<_> = self.words[start..self.at].iter().map(|word| &*word.text).collect();
+        words.join(" ")
+    }
+
+    /// The rule has no equivalent because of an option, or of a match and its options.
+    pub(super) fn without(&mut self, start: usize, why: Why) -> Stop {
+        let module = matches!(&*self.words[start].text, "-m" | "--match");
+        let ends = |word: &str| match module {
+            true => ["-m", "-j", "-g", "--match", "--jump", "--goto"].contains(&word),
+            false => word == "!" || word.starts_with('-'),
+        };
+        while self.words.get(self.at).is_some_and(|word| !ends(&word.text)) {
+            self.at += 1;
+        }
+        Stop::Note(self.since(start), why)
+    }
+}
+
+/// `5/min`, or `5`, which is a second: units and seconds.
+fn rate(text: &str) -> Option<(u64, u64)> {
+    let (rate, unit) = text.split_once('/').unwrap_or((text, "second"));
+    Some((number(rate)?, seconds(unit)?))
+}
+
+/// Whether a reject rule answers as netvm does: a reset to TCP, administratively prohibited to the rest.
+fn answers_alike(target: &str, fits: &[Match]) -> bool {
+    let tcp = |fits: &Match| fits.protocol.is_empty() || fits.protocol.contains(&netvm_wire::IpProto::TCP);
+    let prohibited = ["icmp-admin-prohibited", "icmp6-adm-prohibited", "adm-prohibited"];
+    match target.rsplit(' ').next() {
+        Some("tcp-reset") => true,
+        Some(answer) => prohibited.contains(&answer) && !fits.iter().any(tcp),
+        None => false,
+    }
+}

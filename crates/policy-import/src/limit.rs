@@ -1,0 +1,96 @@
+//! Limits as token buckets of netvm.
+
+use super::Why;
+use super::chains::End;
+use netvm_policy::{Police, Rate};
+
+/// A limit of a rule in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// Units in so many seconds.
+    pub(super) rate: u64,
+    pub(super) seconds: u64,
+    /// Units that come at once.
+    pub(super) burst: u64,
+    /// Bytes, else packets.
+    pub(super) bytes: bool,
+    /// Fits what exceeds the limit, else what does not.
+    pub(super) above: bool,
+}
+
+impl Limit {
+    /// What a rule with this limit does that ends so, and what differs; `late` if other matches stand behind the limit.
+    ///
+    /// # Errors
+    /// Why netvm has no such rule.
+    pub(super) fn applied(&self, end: End, late: bool) -> Result<(End, Police, Vec<Why>), Why> {
+        let end = match (self.above, end) {
+            (false, End::Accept) => End::Accept,
+            // What exceeds the limit is dropped, the rest goes on.
+            (true, End::Drop) => End::Next,
+            _ => return Err(Why::LimitUse),
+        };
+        let (police, mut differs) = self.police()?;
+        differs.extend(late.then_some(Why::LimitOrder));
+        Ok((end, police, differs))
+    }
+
+    /// The token bucket, and what differs.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn police(&self) -> Result<(Police, Vec<Why>), Why> {
+        let per_second = self.rate / self.seconds;
+        if per_second == 0 {
+            return Err(Why::SlowRate);
+        }
+        let mut notes = vec![];
+        if !self.rate.is_multiple_of(self.seconds) {
+            notes.push(Why::RoundedRate(per_second));
+        }
+        let rate = Rate { per_second, burst: self.burst.max(1) };
+        if self.bytes {
+            notes.push(Why::LimitBytes);
+            let bits =
+                Rate { per_second: rate.per_second.saturating_mul(8), burst: rate.burst.saturating_mul(8) };
+            return Ok((Police { bits: Some(bits), packets: None }, notes));
+        }
+        Ok((Police { packets: Some(rate), bits: None }, notes))
+    }
+}
+
+/// Seconds of a unit of time as iptables and nftables abbreviate it: any start of its name.
+pub(super) fn seconds(unit: &str) -> Option<u64> {
+    let units = [("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86_400), ("weeks", 604_800)];
+    let unit = unit.to_ascii_lowercase();
+    let known = units.into_iter().find(|(name, _)| !unit.is_empty() && name.starts_with(&unit));
+    known.map(|(_, seconds)| seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_whole_numbers_a_second() {
+        let limit = |rate, unit| Limit {
+            rate,
+            seconds: seconds(unit).unwrap(),
+            burst: 5,
+            bytes: false,
+            above: false,
+        };
+        let police = |per_second| Police { packets: Some(Rate { per_second, burst: 5 }), bits: None };
+        assert_eq!(limit(100, "s").police(), Ok((police(100), vec![])));
+        assert_eq!(limit(120, "min").police(), Ok((police(2), vec![])));
+        assert_eq!(limit(90, "minute").police(), Ok((police(1), vec![Why::RoundedRate(1)])));
+        assert_eq!(limit(59, "minute").police(), Err(Why::SlowRate));
+        let bits = Police { bits: Some(Rate { per_second: 80, burst: 40 }), packets: None };
+        let limit = Limit { bytes: true, ..limit(10, "second") };
+        assert_eq!(limit.police(), Ok((bits, vec![Why::LimitBytes])));
+        assert_eq!(
+            ["sec", "h", "day", "week", "", "x"].map(seconds),
+            [Some(1), Some(3600), Some(86_400), Some(604_800), None, None]
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! Tables, chains, sets and limits of a ruleset.
+
+use std::collections::{HashMap, HashSet};
+
+use netvm_wire::EtherType;
+use serde_json::Value;
+
+use super::rule::RuleReader;
+use super::{NftError, Place, single};
+use crate::chains::{Base, Chain, Program};
+use crate::{Interfaces, Note, Why};
+use netvm_policy::Match;
+use netvm_policy::PortId;
+
+/// Family, table and name.
+pub(super) type Name<'a> = (&'a str, &'a str, &'a str);
+
+/// Objects by their names.
+#[derive(Default)]
+pub(super) struct Objects<'a> {
+    pub(super) chains: HashMap<Name<'a>, usize>,
+    /// Sets and maps.
+    pub(super) sets: HashMap<Name<'a>, &'a Value>,
+    /// Sets that rules add to.
+    pub(super) dynamic: HashSet<Name<'a>>,
+    pub(super) limits: HashMap<Name<'a>, &'a Value>,
+    dormant: HashSet<(&'a str, &'a str)>,
+    listed: Vec<Listed<'a>>,
+    bases: Vec<Hooked>,
+    notes: Vec<Note>,
+}
+
+/// A chain.
+struct Listed<'a> {
+    line: u32,
+    name: &'a str,
+    unreached: Option<Why>,
+}
+
+/// A base chain and where packets pass it: ingress, then bridge, then IP; then by priority.
+struct Hooked {
+    stage: Stage,
+    priority: i64,
+    base: Base,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Ingress,
+    Bridge,
+    Ip,
+}
+
+impl<'a> Objects<'a> {
+    /// All objects but rules.
+    pub(super) fn collect(objects: &'a [(u32, Value)], interfaces: &Interfaces) -> Result<Self, NftError> {
+        let mut all = Self::default();
+        for (line, object) in objects {
+            let place = Place { line: *line, name: "object" };
+            let Some((kind, inner)) = single(object) else {
+                return Err(place.error("an object with one member", object));
+            };
+            match kind {
+                "metainfo" => version(*line, inner)?,
+                "table" => all.table(&place, inner)?,
+                "chain" => all.chain(*line, inner, interfaces)?,
+                "set" | "map" => {
+                    let name = name_of(&place, inner, "name")?;
+                    all.sets.insert(name, inner);
+                }
+                "limit" => {
+                    let name = name_of(&place, inner, "name")?;
+                    all.limits.insert(name, inner);
+                }
+                "rule" => all.additions(&place, inner)?,
+                // Rules that use these are noted.
+                "counter" | "quota" | "flowtable" | "ct helper" | "ct timeout" | "ct expectation"
+                | "secmark" | "synproxy" | "meter" | "element" => {}
+                "add" | "replace" | "create" | "insert" | "delete" | "destroy" | "list" | "reset"
+                | "flush" | "rename" => {
+                    return Err(NftError::Command { line: *line, command: kind.to_owned() });
+                }
+                _ => all.notes.push(Note::new(*line, kind, Why::Object)),
+            }
+        }
+        all.notes.extend(all.bridge_and_ip());
+        Ok(all)
+    }
+
+    /// The chains with their rules, and what is to be said of the file.
+    pub(super) fn program(
+        mut self,
+        objects: &'a [(u32, Value)],
+        interfaces: &Interfaces,
+    ) -> Result<(Program, Vec<Note>), NftError> {
+        let mut program = Program::default();
+        let chains = self.listed.iter();
+        program.chains = chains.map(|chain| Chain::new(chain.name, chain.line, chain.unreached)).collect();
+        let mut bases = std::mem::take(&mut self.bases);
+        bases.sort_by_key(|hooked| (hooked.stage, hooked.priority));
+        program.bases = bases.into_iter().map(|hooked| hooked.base).collect();
+        for (line, object) in objects {
+            let Some(rule) = object.get("rule") else { continue };
+            let place = Place { line: *line, name: "rule" };
+            let (family, table, chain) = name_of(&place, rule, "chain")?;
+            if self.dormant.contains(&(family, table)) {
+                continue;
+            }
+            let handle = rule.get("handle").and_then(Value::as_u64);
+            let handle = handle.map_or(String::new(), |handle| format!(" {handle}"));
+            let what = format!("rule{handle} of chain {family} {table} {chain}");
+            let Some(&index) = self.chains.get(&(family, table, chain)) else {
+                return Err(NftError::Chain { line: *line, place: what, chain: chain.to_owned() });
+            };
+            let reader = RuleReader { line: *line, what: &what, family, table, objects: &self, interfaces };
+            let (steps, notes) = reader.read(rule)?;
+            program.chains[index].steps.extend(steps);
+            program.chains[index].notes.extend(notes);
+        }
+        Ok((program, self.notes))
+    }
+
+    fn table(&mut self, place: &Place<'_>, table: &'a Value) -> Result<(), NftError> {
+        let family = place.text(table, "family", "a table with a family")?;
+        let name = place.text(table, "name", "a table with a name")?;
+        // One flag is a string, several are an array.
+        let is_dormant = |flags: &Value| {
+            let listed = flags.as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "dormant"));
+            flags == "dormant" || listed
+        };
+        if table.get("flags").is_some_and(is_dormant) {
+            self.dormant.insert((family, name));
+            self.notes.push(Note::new(place.line, format!("table {family} {name}"), Why::Dormant));
+        }
+        Ok(())
+    }
+
+    fn chain(&mut self, line: u32, chain: &'a Value, interfaces: &Interfaces) -> Result<(), NftError> {
+        let place = Place { line, name: "chain" };
+        let (family, table, name) = name_of(&place, chain, "name")?;
+        if self.dormant.contains(&(family, table)) {
+            return Ok(());
+        }
+        let index = self.listed.len();
+        if self.chains.insert((family, table, name), index).is_some() {
+            return Err(NftError::Twice { line, chain: format!("{family} {table} {name}") });
+        }
+        let mut unreached = Some(Why::Unreached);
+        if let Some(hook) = chain.get("hook") {
+            unreached = Some(Why::Hook);
+            let priority = chain.get("prio").and_then(Value::as_i64).unwrap_or_default();
+            let accepts = match chain.get("policy").map(|policy| (policy.as_str(), policy)) {
+                None | Some((Some("accept"), _)) => true,
+                Some((Some("drop"), _)) => false,
+                Some((_, policy)) => return Err(place.error("policy accept or drop", policy)),
+            };
+            let kinds = match family {
+                "ip" => vec![EtherType::IPV4],
+                "ip6" => vec![EtherType::IPV6],
+                "inet" => vec![EtherType::IPV4, EtherType::IPV6],
+                _ => vec![],
+            };
+            let mut scope = Match { ether_type: kinds, ..Match::default() };
+            let stage = match (hook.as_str(), family) {
+                (Some("forward"), "ip" | "ip6" | "inet") => Some(Stage::Ip),
+                (Some("forward"), "bridge") => Some(Stage::Bridge),
+                (Some("ingress"), "inet" | "netdev") => {
+                    // Said in a note for the device.
+                    unreached = None;
+                    scope.from = self.devices(&place, chain, interfaces)?;
+                    if scope.from.is_empty() { None } else { Some(Stage::Ingress) }
+                }
+                _ => None,
+            };
+            if let Some(stage) = stage {
+                let base = Base { chain: index, line, scope, accepts };
+                self.bases.push(Hooked { stage, priority, base });
+            }
+        }
+        self.listed.push(Listed { line, name, unreached });
+        Ok(())
+    }
+
+    /// The ports of the devices that a chain is for.
+    fn devices(
+        &mut self,
+        place: &Place<'_>,
+        chain: &Value,
+        interfaces: &Interfaces,
+    ) -> Result<Vec<PortId>, NftError> {
+        let (family, table, name) = name_of(place, chain, "name")?;
+        let mut note = |what: String, why| self.notes.push(Note::new(place.line, what, why));
+        let devices = match chain.get("dev") {
+            Some(Value::Array(devices)) => &devices[..],
+            Some(device) => std::slice::from_ref(device),
+            None => {
+                // nftables 1.0.6, for one.
+                note(format!("chain {family} {table} {name}"), Why::Device);
+                &[]
+            }
+        };
+        let mut ports = vec![];
+        for device in devices {
+            let Some(device) = device.as_str() else {
+                return Err(place.error("the name of a device", device));
+            };
+            let named = interfaces.named(device, '*');
+            if named.is_empty() {
+                note(format!("chain {family} {table} {name}, device {device}"), Why::NoDevice);
+            }
+            ports.extend(named);
+        }
+        ports.sort_unstable();
+        ports.dedup();
+        Ok(ports)
+    }
+
+    /// Notes the sets that a rule adds to.
+    fn additions(&mut self, place: &Place<'_>, rule: &'a Value) -> Result<(), NftError> {
+        let (family, table, _) = name_of(place, rule, "chain")?;
+        let statements = rule.get("expr").and_then(Value::as_array).into_iter().flatten();
+        for statement in statements {
+            let set = single(statement).filter(|(kind, _)| matches!(*kind, "set" | "map"));
+            let name = set.and_then(|(_, set)| set.get("set").or_else(|| set.get("map"))?.as_str());
+            if let Some(name) = name {
+                self.dynamic.insert((family, table, name.strip_prefix('@').unwrap_or(name)));
+            }
+        }
+        Ok(())
+    }
+
+    fn bridge_and_ip(&self) -> Option<Note> {
+        let of = |stage| self.bases.iter().find(|hooked| hooked.stage == stage);
+        let (bridge, _) = (of(Stage::Bridge)?, of(Stage::Ip)?);
+        let what = format!("chain {}", self.listed[bridge.base.chain].name);
+        Some(Note::new(bridge.base.line, what, Why::BridgeAndIp))
+    }
+}
+
+fn version(line: u32, metainfo: &Value) -> Result<(), NftError> {
+    match metainfo.get("json_schema_version").and_then(Value::as_u64) {
+        Some(version) if version != 1 => Err(NftError::Version { line, version }),
+        _ => Ok(()),
+    }
+}
+
+fn name_of<'v>(place: &Place<'_>, object: &'v Value, key: &str) -> Result<Name<'v>, NftError> {
+    let text = |key, expected| place.text(object, key, expected);
+    Ok((text("family", "a family")?, text("table", "a table")?, text(key, "a name")?))
+}

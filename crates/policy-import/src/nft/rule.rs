@@ -1,0 +1,279 @@
+//! One rule of nft: its statements from first to last.
+
+use netvm_wire::{EtherType, IpProto};
+use serde_json::Value;
+
+use super::matches::Comparison;
+use super::objects::Objects;
+use super::{NftError, Place, single};
+use crate::algebra::{product, with_transport_header, without};
+use crate::chains::{End, Step};
+use crate::limit::{Limit, seconds};
+use crate::{Interfaces, Note, Why};
+use netvm_policy::Match;
+
+/// Most matches that the values which a verdict map does not name may need.
+const MAX_OTHERS: usize = 4096;
+/// Packets that a limit lets through at once if it does not say (`NFT_LIMIT_PKT_BURST_DEFAULT`).
+const DEFAULT_BURST: u64 = 5;
+
+/// Why a rule is not read on.
+pub(super) enum Stop {
+    /// It has no equivalent: what, and why.
+    Note(String, Why),
+    /// It is no rule.
+    Error(NftError),
+}
+
+impl From<NftError> for Stop {
+    fn from(error: NftError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// A rule's place, and what it may name.
+pub(super) struct RuleReader<'a> {
+    pub(super) line: u32,
+    pub(super) what: &'a str,
+    pub(super) family: &'a str,
+    pub(super) table: &'a str,
+    pub(super) objects: &'a Objects<'a>,
+    pub(super) interfaces: &'a Interfaces,
+}
+
+/// What has been read of a rule.
+pub(super) struct Draft {
+    /// One of these must fit.
+    pub(super) fits: Vec<Match>,
+    /// Whether it looks at the header behind IP's.
+    pub(super) transport: bool,
+    pub(super) notes: Vec<(String, Why)>,
+    limit: Option<Limit>,
+    /// Whether matches stand behind the limit.
+    late: bool,
+    /// What becomes of packets by what else fits; empty before the verdict.
+    ends: Vec<(Vec<Match>, End)>,
+}
+
+impl Draft {
+    /// Packets must fit one of these as well.
+    pub(super) fn narrow(&mut self, to: &[Match]) {
+        self.fits = product(&self.fits, to);
+        self.late |= self.limit.is_some();
+    }
+}
+
+impl<'a> RuleReader<'a> {
+    /// The steps of a rule, if it has an equivalent, and what is to be said of it.
+    pub(super) fn read(&self, rule: &'a Value) -> Result<(Vec<Step>, Vec<Note>), NftError> {
+        let note = |(what, why): (String, Why)| match why {
+            Why::Answer => Note::new(self.line, what, why),
+            _ => Note::new(self.line, format!("{}: {what}", self.what), why),
+        };
+        let mut draft = Draft {
+            fits: vec![Match::default()],
+            transport: false,
+            notes: vec![],
+            limit: None,
+            late: false,
+            ends: vec![],
+        };
+        let read = self.statements(&mut draft, rule).and_then(|()| self.steps(&mut draft, rule));
+        let (steps, last) = match read {
+            Ok(steps) => (steps, None),
+            Err(Stop::Note(what, why)) => (vec![], Some((what, why))),
+            Err(Stop::Error(error)) => return Err(error),
+        };
+        // Of a rule that is left out, only why.
+        let notes = if last.is_some() { vec![] } else { draft.notes };
+        Ok((steps, notes.into_iter().chain(last).map(note).collect()))
+    }
+
+    pub(super) fn schema(&self, expected: &'static str, found: &Value) -> NftError {
+        Place { line: self.line, name: self.what }.error(expected, found)
+    }
+
+    fn statements(&self, draft: &mut Draft, rule: &'a Value) -> Result<(), Stop> {
+        let Some(statements) = rule.get("expr").and_then(Value::as_array) else {
+            return Err(self.schema("expr, an array of statements", rule).into());
+        };
+        for statement in statements {
+            // A statement without arguments may be a string.
+            let null = &Value::Null;
+            let named = statement.as_str().map(|name| (name, null));
+            let Some((kind, inner)) = named.or_else(|| single(statement)) else {
+                return Err(self.schema("a statement", statement).into());
+            };
+            if !draft.ends.is_empty() && kind != "comment" {
+                return Err(Stop::Note(format!("{kind} behind a verdict"), Why::Action));
+            }
+            match kind {
+                "match" => self.compare(draft, inner)?,
+                "counter" => {}
+                "log" => draft.notes.push(("log".into(), Why::Log)),
+                "limit" => self.limit(draft, inner)?,
+                "vmap" => self.verdict_map(draft, inner)?,
+                "reject" => {
+                    self.answer(draft, inner);
+                    draft.ends.push((vec![Match::default()], End::Reject));
+                }
+                "accept" | "drop" | "return" | "continue" | "jump" | "goto" => {
+                    draft.ends.push((vec![Match::default()], self.verdict(kind, inner)?));
+                }
+                "xt" => match inner.get("name").and_then(Value::as_str) {
+                    Some("comment") => {}
+                    name => return Err(Stop::Note(format!("xt {}", name.unwrap_or_default()), Why::Xtables)),
+                },
+                "quota" | "ct count" | "meter" => return Err(Stop::Note(kind.to_owned(), Why::Match)),
+                _ => return Err(Stop::Note(kind.to_owned(), Why::Action)),
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&self, draft: &mut Draft, rule: &Value) -> Result<Vec<Step>, Stop> {
+        if draft.ends.is_empty() {
+            draft.ends.push((vec![Match::default()], End::Next));
+        }
+        let comment = rule.get("comment").and_then(Value::as_str);
+        let mut steps = vec![];
+        for (fits, mut end) in std::mem::take(&mut draft.ends) {
+            let mut fits = product(&draft.fits, &fits);
+            if draft.transport {
+                fits = fits.into_iter().filter_map(with_transport_header).collect();
+            }
+            let mut police = None;
+            if let Some(limit) = draft.limit {
+                let applied = limit.applied(end, draft.late);
+                let (act, bucket, differs) = applied.map_err(|why| Stop::Note("limit".into(), why))?;
+                (end, police) = (act, Some(bucket));
+                draft.notes.extend(differs.into_iter().map(|why| ("limit".into(), why)));
+            }
+            steps.push(Step {
+                line: self.line,
+                what: self.what.to_owned(),
+                name: comment.unwrap_or(self.what).to_owned(),
+                fits,
+                police,
+                end,
+            });
+        }
+        Ok(steps)
+    }
+
+    fn verdict(&self, kind: &str, inner: &Value) -> Result<End, Stop> {
+        Ok(match kind {
+            "accept" => End::Accept,
+            "drop" => End::Drop,
+            "return" => End::Return,
+            "continue" => End::Next,
+            "jump" | "goto" => {
+                let Some(name) = inner.get("target").and_then(Value::as_str) else {
+                    return Err(self.schema("the target of a jump", inner).into());
+                };
+                let Some(&chain) = self.objects.chains.get(&(self.family, self.table, name)) else {
+                    let (line, place) = (self.line, self.what.to_owned());
+                    return Err(NftError::Chain { line, place, chain: name.to_owned() }.into());
+                };
+                if kind == "jump" { End::Jump(chain) } else { End::Goto(chain) }
+            }
+            _ => return Err(Stop::Note(kind.to_owned(), Why::Action)),
+        })
+    }
+
+    /// `{"key": FIELD, "data": {"set": [[VALUE, VERDICT], ...]}}`, or `"data": "@map"`.
+    fn verdict_map(&self, draft: &mut Draft, map: &'a Value) -> Result<(), Stop> {
+        let wrong = || self.schema("key and data", map);
+        let left = self.left(map.get("key").ok_or_else(wrong)?)?;
+        self.implied(draft, &left);
+        let mut named = vec![];
+        let mut rest = None;
+        for entry in self.elements(map.get("data").ok_or_else(wrong)?)? {
+            let [value, verdict] = entry.as_array().map(Vec::as_slice).unwrap_or_default() else {
+                return Err(self.schema("a value and a verdict", entry).into());
+            };
+            let (kind, inner) =
+                verdict.as_str().map(|name| (name, verdict)).or_else(|| single(verdict)).ok_or_else(wrong)?;
+            let end = self.verdict(kind, inner)?;
+            let value = self.element(value)?;
+            if value == "*" {
+                rest = Some(end);
+                continue;
+            }
+            let fits = match &left[..] {
+                [field] => self.fits(draft, field, Comparison::Equal, value)?,
+                fields => self.concatenations(draft, fields, value)?,
+            };
+            named.extend(fits.iter().cloned());
+            draft.ends.push((fits, end));
+        }
+        if let Some(end) = rest {
+            let others = without(&[Match::default()], &named, &self.interfaces.all(), MAX_OTHERS);
+            let others = others.ok_or_else(|| Stop::Note("vmap".into(), Why::Opposite))?;
+            draft.ends.push((others, end));
+        }
+        if draft.ends.is_empty() {
+            draft.ends.push((vec![], End::Next));
+        }
+        Ok(())
+    }
+
+    /// `{"rate": N, "per": UNIT, "burst": N, "inv": BOOL, "rate_unit": UNIT, "burst_unit": UNIT}`, or a limit's name.
+    fn limit(&self, draft: &mut Draft, inner: &'a Value) -> Result<(), Stop> {
+        let limit = match inner.as_str() {
+            None => inner,
+            Some(name) => {
+                let named = self.objects.limits.get(&(self.family, self.table, name));
+                named.ok_or_else(|| Stop::Note(format!("limit {name}"), Why::Missing))?
+            }
+        };
+        let wrong = || self.schema("a rate", limit);
+        let text = |key| limit.get(key).and_then(Value::as_str);
+        let units = |key| match text(key) {
+            None | Some("packets") => Some((1, false)),
+            Some("bytes") => Some((1, true)),
+            Some("kbytes") => Some((1 << 10, true)),
+            Some("mbytes") => Some((1 << 20, true)),
+            Some(_) => None,
+        };
+        // Named limits have one unit for both.
+        let (scale, bytes) =
+            units("rate_unit").zip(units("unit")).map(|(a, b)| a.max(b)).ok_or_else(wrong)?;
+        let (burst_scale, _) = units("burst_unit").ok_or_else(wrong)?;
+        let rate = limit.get("rate").and_then(Value::as_u64).ok_or_else(wrong)?.saturating_mul(scale);
+        let seconds = text("per").map_or(Some(1), seconds).ok_or_else(wrong)?;
+        let burst = limit.get("burst").and_then(Value::as_u64).unwrap_or(0);
+        // Buckets of bytes hold the rate and the burst, those of packets the burst (nft_limit.c, nft_limit_init).
+        let burst = match (bytes, burst) {
+            (true, burst) => rate.saturating_add(burst.saturating_mul(burst_scale)),
+            (false, 0) => DEFAULT_BURST,
+            (false, burst) => burst,
+        };
+        let above = limit.get("inv").and_then(Value::as_bool).unwrap_or(false);
+        if draft.limit.replace(Limit { rate, seconds, burst, bytes, above }).is_some() {
+            return Err(Stop::Note("a second limit".into(), Why::LimitUse));
+        }
+        Ok(())
+    }
+
+    /// Narrows to the packets that a reject statement is for, as nft does without printing it, and says if the answer
+    /// is not that of netvm.
+    fn answer(&self, draft: &mut Draft, reject: &Value) {
+        let text = |key| reject.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (kind, code) = (text("type"), text("expr"));
+        let (v4, v6) = (EtherType::IPV4, EtherType::IPV6);
+        let (kinds, protocol) = match kind {
+            "tcp reset" => (vec![v4, v6], vec![IpProto::TCP]),
+            "icmp" => (vec![v4], vec![]),
+            "icmpv6" => (vec![v6], vec![]),
+            _ => (vec![v4, v6], vec![]),
+        };
+        draft.narrow(&[Match { ether_type: kinds, protocol, ..Match::default() }]);
+        let tcp = |fits: &Match| fits.protocol.is_empty() || fits.protocol.contains(&IpProto::TCP);
+        let prohibited = code == "admin-prohibited" && !draft.fits.iter().any(tcp);
+        if kind != "tcp reset" && !prohibited {
+            let words: Vec<_> = ["reject", kind, code].into_iter().filter(|word| !word.is_empty()).collect();
+            draft.notes.push((words.join(" "), Why::Answer));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Statements, chains and names.
+
+use netvm_policy::{Match, Police, Rate, Verdict};
+use netvm_policy_import::Why;
+use netvm_policy_import::nft::parse;
+use netvm_wire::{EtherType, IpProto};
+use serde_json::{Value, json};
+
+use super::{
+    all, base, compare, equal, interfaces, meta, nets, one_rule, payload, ports, read, rule, ruleset, v4, why,
+};
+
+#[test]
+fn concatenations_and_verdict_maps() {
+    let fields = || json!({"concat": [payload("ip", "saddr"), payload("tcp", "dport")]});
+    let set = json!({"set": [{"concat": ["10.0.0.1", 80]}, {"concat": ["10.0.0.2", {"range": [81, 82]}]}]});
+    let fits = |op| all("inet", &[compare(op, fields(), set.clone())]);
+    let web = |address: &str, first, last| Match {
+        source: nets(&[address]),
+        destination_ports: ports(&[(first, last)]),
+        protocol: vec![IpProto::TCP],
+        ..v4()
+    };
+    assert_eq!(fits("=="), [web("10.0.0.1", 80, 80), web("10.0.0.2", 81, 82)]);
+    let others = fits("!=");
+    assert!(
+        others.iter().all(|other| other.protocol == [IpProto::TCP] && other.ether_type == [EtherType::IPV4])
+    );
+    assert!(others.iter().any(|other| other.source == nets(&["10.0.0.1"])
+        && other.destination_ports == ports(&[(0, 79), (81, 65535)])));
+    let map = json!({"set": [[22, {"accept": null}], [{"range": [80, 90]}, {"jump": {"target": "web"}}], ["*", {"drop": null}]]});
+    let imported = one_rule("inet", vec![json!({"vmap": {"key": payload("tcp", "dport"), "data": map}})]);
+    assert!(imported.notes.is_empty(), "{:?}", imported.notes);
+    let short: Vec<_> = imported
+        .rules
+        .iter()
+        .map(|rule| (rule.matches.destination_ports.clone(), rule.actions.verdict.unwrap()))
+        .collect();
+    assert_eq!(
+        short,
+        [
+            (ports(&[(22, 22)]), Verdict::Allow),
+            (ports(&[(80, 80)]), Verdict::Drop),
+            (ports(&[(0, 21), (23, 79), (91, 65535)]), Verdict::Drop),
+            (vec![], Verdict::Allow),
+        ]
+    );
+}
+
+#[test]
+fn statements() {
+    let actions = |statements: Vec<Value>| {
+        let imported = one_rule("ip", statements);
+        let notes: Vec<_> =
+            imported.notes.iter().map(|note| note.why).filter(|why| *why != Why::Unreached).collect();
+        (imported.rules[0].actions, notes)
+    };
+    let verdict = |statements: Vec<Value>| {
+        let (actions, notes) = actions(statements);
+        (actions.verdict, notes)
+    };
+    assert_eq!(
+        verdict(vec![json!({"counter": {"packets": 1, "bytes": 2}}), json!({"drop": null})]),
+        (Some(Verdict::Drop), vec![])
+    );
+    assert_eq!(verdict(vec![json!({"counter": null})]), (None, vec![]));
+    assert_eq!(
+        verdict(vec![json!({"log": {"prefix": "x"}}), json!({"drop": null})]),
+        (Some(Verdict::Drop), vec![Why::Log])
+    );
+    assert_eq!(verdict(vec![json!({"reject": null})]), (Some(Verdict::Reject), vec![Why::Answer]));
+    let reset = vec![equal(meta("l4proto"), json!("tcp")), json!({"reject": {"type": "tcp reset"}})];
+    assert_eq!(verdict(reset), (Some(Verdict::Reject), vec![]));
+    let prohibited = vec![
+        equal(meta("l4proto"), json!("udp")),
+        json!({"reject": {"type": "icmpx", "expr": "admin-prohibited"}}),
+    ];
+    assert_eq!(verdict(prohibited), (Some(Verdict::Reject), vec![]));
+    let rate = |per_second, burst| Some(Rate { per_second, burst });
+    let limit = |limit: Value, end: &str| actions(vec![json!({"limit": limit}), json!({end: null})]);
+    let (limited, notes) = limit(json!({"rate": 10, "burst": 5, "per": "second"}), "accept");
+    assert_eq!(
+        (limited.police, limited.verdict),
+        (Some(Police { packets: rate(10, 5), bits: None }), Some(Verdict::Allow))
+    );
+    assert_eq!(notes, [Why::LimitDrops]);
+    let over = json!({"rate": 10, "burst": 100, "per": "second", "inv": true, "rate_unit": "mbytes", "burst_unit": "kbytes"});
+    let (limited, notes) = limit(over, "drop");
+    let (bits, burst) = (8 * 10 * (1 << 20), 8 * (10 * (1 << 20) + 100 * 1024));
+    assert_eq!(
+        (limited.police, limited.verdict),
+        (Some(Police { packets: None, bits: rate(bits, burst) }), None)
+    );
+    assert_eq!(notes, [Why::LimitBytes]);
+    assert_eq!(limit(json!("lim"), "accept").0.police, Some(Police { packets: rate(10, 5), bits: None }));
+    let behind = vec![json!({"limit": "lim"}), equal(meta("l4proto"), json!("tcp")), json!({"accept": null})];
+    assert_eq!(actions(behind).1, [Why::LimitOrder, Why::LimitDrops]);
+    let stopped = |statement: Value| why("ip", vec![statement, json!({"accept": null})]);
+    assert_eq!(stopped(json!({"limit": {"rate": 5, "per": "minute"}})).1, Why::SlowRate);
+    assert_eq!(stopped(json!({"limit": "none"})), ("limit none".into(), Why::Missing));
+    assert_eq!(why("ip", vec![json!({"limit": "lim"}), json!({"drop": null})]).1, Why::LimitUse);
+    let state =
+        json!({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}});
+    assert_eq!(stopped(state), ("ct state".into(), Why::ConnectionState));
+    assert_eq!(stopped(equal(meta("mark"), json!(1))), ("meta mark".into(), Why::Match));
+    assert_eq!(stopped(equal(payload("ip", "ttl"), json!(1))), ("ip ttl".into(), Why::Match));
+    assert_eq!(
+        stopped(json!({"xt": {"type": "match", "name": "multiport"}})),
+        ("xt multiport".into(), Why::Xtables)
+    );
+    assert_eq!(stopped(json!({"mangle": {"key": meta("mark"), "value": 5}})), ("mangle".into(), Why::Action));
+    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@seen"))), ("@seen".into(), Why::DynamicSet));
+    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@none"))), ("@none".into(), Why::Missing));
+    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@empty"))).1, Why::NeverFits);
+    assert_eq!(stopped(equal(payload("ip6", "saddr"), json!("::1"))).1, Why::NeverFits);
+    let add = json!({"set": {"op": "add", "elem": payload("ip", "saddr"), "set": "@nets"}});
+    assert_eq!(stopped(add).1, Why::Action);
+}
+
+#[test]
+fn base_chains_follow_each_other() {
+    let hooked = |family: &str, table: &str, hook: &str, prio: i32, policy: &str| {
+        let mut chain = json!({"family": family, "table": table, "name": format!("c{prio}"), "handle": 1, "type": "filter",
+            "hook": hook, "prio": prio, "policy": policy});
+        if hook == "ingress" {
+            chain["dev"] = json!("eth0");
+        }
+        json!({"chain": chain})
+    };
+    let rule = |family: &str, table: &str, prio: i32, left, right: Value, end: &str| {
+        json!({"rule": {"family": family, "table": table, "chain": format!("c{prio}"), "handle": 9,
+            "expr": [compare("==", left, right), {end: null}]}})
+    };
+    let imported = read(vec![
+        hooked("ip", "a", "forward", 10, "drop"),
+        hooked("inet", "b", "forward", -5, "accept"),
+        hooked("netdev", "c", "ingress", 0, "accept"),
+        hooked("inet", "d", "input", 7, "drop"),
+        rule("ip", "a", 10, payload("tcp", "dport"), json!(80), "accept"),
+        rule("inet", "b", -5, payload("ip", "saddr"), json!("10.0.0.1"), "drop"),
+        rule("netdev", "c", 0, meta("protocol"), json!("arp"), "drop"),
+        rule("inet", "d", 7, meta("l4proto"), json!("tcp"), "drop"),
+    ]);
+    let notes: Vec<_> = imported.notes.iter().map(|note| (note.what.as_str(), note.why)).collect();
+    assert_eq!(notes, [("chain c7", Why::Hook)]);
+    let short: Vec<_> = imported
+        .rules
+        .iter()
+        .map(|rule| {
+            let Match { from, ether_type, source, destination_ports, .. } = &rule.matches;
+            (
+                from.len(),
+                ether_type.clone(),
+                source.len() + destination_ports.len(),
+                rule.actions.verdict.unwrap(),
+            )
+        })
+        .collect();
+    let (v4, v6) = (EtherType::IPV4, EtherType::IPV6);
+    assert_eq!(
+        short,
+        [
+            (1, vec![EtherType::ARP], 0, Verdict::Drop),
+            // What the device lets in meets the chains behind.
+            (1, vec![v4], 1, Verdict::Drop),
+            (1, vec![v4], 1, Verdict::Allow),
+            (1, vec![v4], 0, Verdict::Drop),
+            (1, vec![v4, v6], 0, Verdict::Allow),
+            (1, vec![], 0, Verdict::Allow),
+            // And so does what comes by other ports.
+            (0, vec![v4], 1, Verdict::Drop),
+            (0, vec![v4], 1, Verdict::Allow),
+            (0, vec![v4], 0, Verdict::Drop),
+            (0, vec![v4, v6], 0, Verdict::Allow),
+        ]
+    );
+    let both =
+        read(vec![hooked("bridge", "a", "forward", 0, "accept"), hooked("ip", "b", "forward", 1, "accept")]);
+    assert_eq!(both.notes[0].why, Why::BridgeAndIp);
+    let lost = json!({"chain": {"family": "netdev", "table": "x", "name": "y", "handle": 1, "type": "filter", "hook": "ingress",
+        "dev": ["wan"], "prio": 0, "policy": "drop"}});
+    let lost = read(vec![lost]);
+    assert_eq!((lost.rules.len(), lost.notes[0].why), (0, Why::NoDevice));
+    let silent = json!({"chain": {"family": "netdev", "table": "x", "name": "y", "handle": 1, "hook": "ingress", "prio": 0}});
+    let silent = read(vec![
+        silent,
+        json!({"rule": {"family": "netdev", "table": "x", "chain": "y", "expr": [{"drop": null}]}}),
+    ]);
+    let notes: Vec<_> = silent.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        ["line 1: chain netdev x y: nft does not say for which device this chain is; it is left out"]
+    );
+    let dormant = read(vec![
+        json!({"table": {"family": "ip", "name": "t", "handle": 1, "flags": "dormant"}}),
+        base("ip", "drop"),
+        rule("ip", "t", 0, meta("l4proto"), json!("tcp"), "drop"),
+    ]);
+    assert_eq!((dormant.rules.len(), dormant.notes[0].why), (0, Why::Dormant));
+}
+
+#[test]
+fn rules_have_names_and_lines() {
+    let text = ruleset(vec![
+        base("ip", "drop"),
+        rule("ip", "forward", json!([{"drop": null}])),
+        json!({"rule": {"family": "ip", "table": "t", "chain": "forward", "handle": 8, "comment": "hello", "expr": [{"drop": null}]}}),
+    ]);
+    let pretty = serde_json::to_string_pretty(&serde_json::from_str::<Value>(&text).unwrap()).unwrap();
+    let lines: Vec<_> = pretty.lines().collect();
+    let imported = parse(&pretty, &interfaces()).unwrap();
+    let names: Vec<_> = imported.rules.iter().map(|rule| rule.name.as_str()).collect();
+    assert_eq!(names, ["rule 7 of chain ip t forward", "hello"]);
+    for rule in &imported.rules {
+        // The line is the one where the object starts, as an element of the array.
+        assert!(lines[rule.line as usize].contains("\"rule\""), "{}", rule.line);
+    }
+}
