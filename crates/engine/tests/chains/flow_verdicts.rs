@@ -1,9 +1,8 @@
-//! What NFs say of whole flows, with real NF processes: drop the rest, skip me; how long it holds, and who may not say it.
+//! Per-flow verdicts of real NF processes: drop the rest of a flow, or bypass this NF; how long a verdict holds, and which ones the engine refuses.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Rig, line, port};
-use netlib::{Idle, NetworkFunction, Options, Packet, Verdict};
 use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
 use netvm_engine::{DropReason, Engine, FlowVerdict, InstanceId, RoleId, ThreadView};
 use netvm_region::StandardCounter;
@@ -14,54 +13,7 @@ const MEANWHILE: Duration = Duration::from_millis(400);
 /// The source's flows, told by the last byte of their address.
 const FLOWS: u32 = 64;
 
-#[test]
-fn nf_process() {
-    let Ok(kind) = std::env::var("NETVM_TEST_NF") else { return };
-    let (kind, number) = kind.split_once('=').unwrap_or((&kind, "0"));
-    let number = number.parse().unwrap();
-    let mut options = Options::new("words");
-    options.threads = 1;
-    let started = Instant::now();
-    netlib::run(&options, |_| Words { kind: kind.to_owned(), number, started, withdrawn: false }).unwrap();
-    std::process::exit(0);
-}
-
-struct Words {
-    kind: String,
-    number: u16,
-    started: Instant,
-    withdrawn: bool,
-}
-
-/// Byte of a source's frame that tells its flows apart.
-const FLOW_BYTE: usize = 29;
-
-impl NetworkFunction for Words {
-    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
-        let flow = u16::from(packet.data()[FLOW_BYTE]);
-        match &*self.kind {
-            "skip" => Verdict::SkipFlow(Idle(self.number)),
-            "drop" => Verdict::DropFlow(Idle(self.number)),
-            "drop-one" if flow == self.number => Verdict::DropFlow(Idle::LONGEST),
-            // Seems to be of the next flow when it goes back.
-            "forge" if flow == self.number => {
-                packet.data_mut()[FLOW_BYTE] += 1;
-                Verdict::DropFlow(Idle::LONGEST)
-            }
-            "withdraw" if !self.withdrawn => Verdict::DropFlow(Idle::LONGEST),
-            _ => Verdict::Next,
-        }
-    }
-
-    fn withdraws(&mut self) -> bool {
-        let after = Duration::from_millis(self.number.into());
-        let due = self.kind == "withdraw" && !self.withdrawn && self.started.elapsed() > after;
-        self.withdrawn |= due;
-        due
-    }
-}
-
-/// A chain of roles, of which those of which `says` knows have a say for as many seconds.
+/// A chain of roles. `says` lists the roles that may return per-flow verdicts, with the longest idle time in seconds.
 fn host(roles: &[&str], rate: u64, says: &[(usize, u16)]) -> Host {
     let mut host = line(roles, None, false);
     let source = SourceConfig { flows: FLOWS, rate: Some(rate), ..SourceConfig::default() };

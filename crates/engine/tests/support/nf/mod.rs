@@ -1,6 +1,7 @@
 //! The NF of the tests: the test binary starts itself again, with a variable that says what kind of NF it is.
 
 mod changing;
+mod flow_verdicts;
 mod hostile;
 
 use std::time::Duration;
@@ -19,6 +20,7 @@ fn nf_process() {
         "liar" => hostile::be_a_liar(),
         _ => {}
     }
+    flow_verdicts::run_if_named(&kind);
     if let Some(change) = changing::change_of(&kind) {
         changing::return_changed(change);
     }
