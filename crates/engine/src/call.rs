@@ -1,11 +1,11 @@
-//! An eventfd by which the NFs of a group wake a worker.
+//! The eventfd that the NFs of a group signal to wake a worker.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netvm_notify::{EpollWaiter, new_eventfd};
 use rustix::io::Errno;
 
-/// Heard by the worker from before any NF has it until this is dropped. Processes that live on may have it still.
+/// The worker's epoll instance watches it until this is dropped. NF processes may keep their descriptor for longer.
 #[derive(Debug)]
 pub(crate) struct Call {
     fd: OwnedFd,

@@ -1,4 +1,4 @@
-//! Counters: each has one writer, a worker, and any number of readers that never stall it.
+//! Counters. Each has one writer, a worker, and any number of readers that never stall it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,12 +9,12 @@ use netvm_wire::Malformed;
 use crate::drop_reason::{DropReason, Violation};
 use crate::link::MAX_LINKS;
 
-/// A number that one thread counts up and others read: a load and a store, no locked instruction.
+/// A counter with one writer: a load and a store, no locked instruction.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; for the one thread that writes this counter.
+    /// Adds. Only the counter's writer may call it.
     #[inline(always)]
     pub(crate) fn add(&self, by: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Drops {
     }
 }
 
-/// What one worker counts of one port.
+/// One worker's counters of one port.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct PortCounters {
@@ -52,17 +52,17 @@ pub struct PortCounters {
     pub rx_packets: Counter,
     /// Bytes received, without FCS.
     pub rx_bytes: Counter,
-    /// Packets given to the device to send.
+    /// Packets passed to the device.
     pub tx_packets: Counter,
     /// Bytes of these.
     pub tx_bytes: Counter,
-    /// Drops of packets that came in here and had not entered a chain, or were to go out here.
+    /// Drops of packets received here before they entered a chain, and of packets to be sent here.
     pub drops: Drops,
-    /// Of [`DropReason::Malformed`], by [`Malformed`]: what was wrong.
+    /// [`DropReason::Malformed`] by cause ([`Malformed`]).
     pub malformed: [Counter; Malformed::COUNT],
 }
 
-/// What one worker counts of one chain.
+/// One worker's counters of one chain.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ChainCounters {
@@ -70,41 +70,41 @@ pub struct ChainCounters {
     pub entered: Counter,
     /// Packets that left by a port.
     pub left: Counter,
-    /// Drops in the chain, at its entry or later.
+    /// Drops at the chain's entry or inside it.
     pub drops: Drops,
 }
 
-/// What one worker counts of one virtual router.
+/// One worker's counters of one virtual router.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct RouterCounters {
-    /// Packets that were forwarded by its table.
+    /// Packets forwarded by its table.
     pub forwarded: Counter,
-    /// Packets that its kernel got.
+    /// Packets punted to its kernel.
     pub punted: Counter,
-    /// Packets that came from its kernel.
+    /// Packets received from its kernel.
     pub from_kernel: Counter,
 }
 
-/// What one worker counts of one NF thread.
+/// One worker's counters of one NF thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct LinkCounters {
-    /// Packets handed to it by the engine.
+    /// Packets that the engine handed to it.
     pub delivered: Counter,
-    /// Packets taken from it by the engine.
+    /// Packets that it returned to the engine.
     pub returned: Counter,
-    /// Drops for what it said or did, or for its ring being full.
+    /// Drops because of its verdict, an invalid descriptor, or its full ring.
     pub drops: Drops,
-    /// What no honest NF does.
+    /// Violations: things that no honest NF does.
     pub violations: [Counter; Violation::COUNT],
-    /// Packets with which it decided about their flows.
+    /// Packets with an accepted per-flow verdict.
     pub flows_decided: Counter,
-    /// Packets with which it may not, or whose flow was no longer known.
+    /// Packets whose per-flow verdict was refused: not permitted, or the flow was no longer known.
     pub flows_refused: Counter,
 }
 
-/// The stages of the packet path (NetVM's Table 1), as one worker passes them.
+/// The stages of the packet path in a worker (NetVM paper, Table 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
@@ -119,10 +119,10 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All of them, in the order of a packet's way.
+    /// All stages in the order of the packet path.
     pub const ALL: [Self; 4] = [Self::Receive, Self::Deliver, Self::Collect, Self::Transmit];
 
-    /// The name that people see; NetVM's in brackets.
+    /// Display name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -134,7 +134,7 @@ impl Stage {
     }
 }
 
-/// Cycles and packets of one stage, over the turns that were timed.
+/// Cycles and packets of one stage in the timed turns.
 #[derive(Debug, Default)]
 pub struct StageCounters {
     /// Cycles.
@@ -143,7 +143,7 @@ pub struct StageCounters {
     pub packets: Counter,
 }
 
-/// Everything that one worker counts.
+/// All counters of one worker.
 #[derive(Debug)]
 pub struct WorkerCounters {
     /// By port number.
@@ -160,7 +160,7 @@ pub struct WorkerCounters {
     pub turns: Counter,
     /// Cycles spent in turns that had packets.
     pub busy_cycles: Counter,
-    /// Packets of these turns, received or collected.
+    /// Packets received or collected in these turns.
     pub busy_packets: Counter,
     /// How often the worker slept.
     pub sleeps: Counter,
@@ -168,11 +168,11 @@ pub struct WorkerCounters {
     pub copies: Counter,
     /// Bytes of these.
     pub copied_bytes: Counter,
-    /// Buffers taken back from NFs that died or left.
+    /// Buffers reclaimed from NFs that ended.
     pub reclaimed: Counter,
-    /// For the manager: a chain without some hops that is wanted, as `1 << 32 | chain << 16 | hops`, or 0.
+    /// Request to the manager for a chain with bypassed hops: `1 << 32 | chain << 16 | hops`, or 0.
     pub(crate) wanted_chain: AtomicU64,
-    /// Longest turn of the loop since the start, in cycles, sleep excluded.
+    /// Longest turn of the loop since the start in cycles, without sleep.
     pub longest_turn: Counter,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers of things that the engine makes itself; those of the configuration are the model's.
+//! Ids that the engine assigns, and those that it shares with the configuration.
 
 use core::fmt;
 
@@ -30,12 +30,12 @@ macro_rules! id {
 id! {
     /// A worker.
     WorkerId(u8);
-    /// An NF thread: an NF's thread, within its trust group. 0 is the engine.
+    /// A thread of an NF, numbered within its trust group. 0 is the engine.
     NfThreadId(u8);
-    /// A link: the engine's two rings with one NF thread. Unlike an NF thread's, its number is unique in the whole engine.
+    /// A link: a worker's two rings with one NF thread. Unique in the engine.
     LinkId(u16);
-    /// A memory: the region of one group on one NUMA node. Unique in the whole engine.
+    /// A memory: the region of one group on one NUMA node. Unique in the engine.
     MemoryId(u16);
-    /// An NF that has attached: one process, all its threads. Never used twice.
+    /// An attached NF: one process with all its threads. Never reused.
     InstanceId(u32);
 }

@@ -1,8 +1,7 @@
 //! The packet path: workers, ports, trust groups, chains, and the NFs that attach to them.
 //!
-//! [`Engine`] is the whole: it starts workers, makes the host what a configuration says ([`Engine::apply`]), lets NFs in
-//! ([`Engine::admit`]) and takes back what they had when they are gone. The packet path itself is in `worker`: one file
-//! for each stage.
+//! [`Engine`] starts the workers, applies configurations ([`Engine::apply`]), admits NFs ([`Engine::admit`]) and reclaims their buffers when
+//! they end. The packet path is in `worker`, one file per stage; `docs/architecture.md` walks a packet through it.
 
 mod call;
 mod counters;

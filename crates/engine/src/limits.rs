@@ -1,6 +1,5 @@
-//! The limits of a host stand in two places: in netvm-config, which knows no shared memory, as what a file may say; in
-//! netvm-region, which knows no files, as the sizes of what engine and NFs share. The engine uses both, and holds them
-//! together: with different ones it does not build.
+//! Checks at build time that the limits of netvm-config (what a file may say) and of netvm-region (sizes in shared memory) agree. Neither
+//! crate depends on the other; the engine uses both.
 
 use netvm_config::model;
 

@@ -12,21 +12,20 @@ use crate::ids::{GroupId, LinkId, MemoryId, RoleId};
 /// Links that an engine can have at a time.
 pub const MAX_LINKS: usize = 512;
 
-/// A sleeping NF is woken no more often than this: an honest one stays awake for longer than that once it is, and one
-/// that only claims to sleep cannot make the engine call the kernel for every burst.
+/// Shortest interval between two wake-ups of an NF thread. An honest NF stays awake for longer; an NF that only claims to sleep cannot make the
+/// engine call the kernel for every burst.
 const WAKE_EVERY_MICROS: u64 = 20;
 
-/// It is woken ahead of packets so many times more seldom (5 ms), as these may go elsewhere. A core that has slept for less wakes
-/// soon.
+/// Factor for wake-ups ahead of packets (5 ms): the packets may go elsewhere, and a core that slept for less wakes quickly anyway.
 const AHEAD_EVERY: u64 = 250;
 
-/// One worker's end of an NF thread. Made by the manager, owned by the worker.
+/// The worker's side of the link. The manager creates it, the worker owns it.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) group: GroupId,
     pub(crate) role: RoleId,
-    /// Where the buffers of this worker's packets for this group are.
+    /// The memory of this group that this worker uses.
     pub(crate) memory: MemoryId,
     pub(crate) to_nf: Producer,
     pub(crate) from_nf: Consumer,
@@ -35,9 +34,9 @@ pub(crate) struct Link {
     wake_pending: bool,
     woken_at: u64,
     wake_every: u64,
-    /// The NF wakes nobody: the worker must look.
+    /// The NF never signals; the worker must poll.
     silent: bool,
-    // The rings' memory must outlive their ends.
+    // Keeps the rings mapped.
     _control: Arc<Control>,
 }
 
@@ -72,19 +71,19 @@ impl Link {
         }
     }
 
-    /// The same of an NF that wakes nobody.
+    /// Marks the link of an NF that never signals.
     pub(crate) fn silent(mut self, silent: bool) -> Self {
         self.silent = silent;
         self
     }
 
-    /// Whether the NF returns packets without a wake-up.
+    /// Whether the NF returns packets without signalling.
     pub(crate) const fn is_silent(&self) -> bool {
         self.silent
     }
 
-    /// Room for packets that can wait outside: at most `wanted`, or none while there is room for fewer (in a small ring, for
-    /// fewer than a quarter of it). The NF has enough to do then, and whole bursts cost less on both sides.
+    /// Room for packets that can wait at their source: `wanted`, or 0 while the ring has less (in a small ring, less than a quarter). The NF has
+    /// enough to do then, and whole bursts cost less on both sides.
     #[inline]
     pub(crate) fn room_worthwhile(&mut self, wanted: usize) -> usize {
         let wanted = wanted as u32;
@@ -105,7 +104,7 @@ impl Link {
         self.published
     }
 
-    /// Sees whether the NF sleeps on what was published before the last sequentially consistent fence.
+    /// Checks whether the NF sleeps although something was published before the last sequentially consistent fence.
     #[inline(always)]
     pub(crate) fn look_for_sleeper(&mut self) {
         if core::mem::take(&mut self.published) {
@@ -113,15 +112,15 @@ impl Link {
         }
     }
 
-    /// Packets are probably about to be handed to the NF: one that sleeps, and was not woken for long, is owed a wake-up already.
+    /// Packets for the NF are probably on their way: schedules a wake-up if it sleeps and was not woken recently.
     pub(crate) fn expect_packets(&mut self, now: u64) {
         if now.wrapping_sub(self.woken_at) >= self.wake_every * AHEAD_EVERY {
             self.wake_pending |= self.to_nf.wants_wake_fenced();
         }
     }
 
-    /// Wakes the NF if it sleeps, was not woken just now, and its group has the time for it; called once a turn. Returns
-    /// whether that took what no honest group's wake does.
+    /// Sends a pending wake-up unless the last one is too recent or the group has used up its share; called once a turn. Returns whether
+    /// the wake-up took longer than any honest group's.
     #[inline(always)]
     pub(crate) fn wake_if_pending(
         &mut self,
@@ -138,7 +137,7 @@ impl Link {
         wake == Wake::Costly
     }
 
-    /// Whether a wake-up is owed: the worker must not sleep for long.
+    /// Whether a wake-up is pending: the worker must not sleep for long.
     pub(crate) const fn owes_wake(&self) -> bool {
         self.wake_pending
     }

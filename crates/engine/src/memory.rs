@@ -1,6 +1,6 @@
-//! The engine's view of a region: DPDK's mbufs over its buffers, which of them are out, and the time stamps of captured packets.
+//! The engine's view of a region: an mbuf for each buffer, the in-flight table, and the time stamps of captured packets.
 //!
-//! Every buffer has an mbuf, whose header only the engine maps. While a packet is with an NF, [`crate::inflight`] has its mbuf.
+//! Only the engine maps the mbuf headers. While an NF has a packet, [`crate::inflight`] owns its mbuf.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +22,10 @@ pub struct Memory {
     /// The mbufs.
     pub pool: Arc<Pool>,
     region: Arc<Region>,
-    /// Which buffers are out.
+    /// Buffers that NFs have.
     pub(crate) in_flight: Arc<InFlightTable>,
-    /// For captures: time stamp of the packet in each buffer; and its original length, with the number of the port that it was
-    /// read by, plus 1, in the upper half. A packet that came in by another port did not bring them, but found them there.
+    /// For captures, per buffer: time stamp; original length, with the number of the capture port plus 1 in the upper half. A stamp of another port
+    /// is a left-over of an earlier packet in the same buffer.
     stamps: Box<[[AtomicU64; 2]]>,
 }
 
@@ -37,13 +37,13 @@ impl Memory {
         Self { id, pool: Arc::new(pool), region, in_flight, stamps }
     }
 
-    /// The shared part.
+    /// The shared memory.
     #[inline(always)]
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// Notes a packet's time stamp (nanoseconds since 1970) and original length; they hold for a packet of its port.
+    /// Stores a packet's time stamp (nanoseconds since 1970) and original length, valid for packets of its port.
     pub(crate) fn set_stamp(&self, mbuf: &Mbuf, time: u64, original: u32) {
         if let Some([t, l]) = self.stamps.get(self.pool.buffer_of(mbuf) as usize) {
             t.store(time, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Memory {
         }
     }
 
-    /// What was noted when the packet was read; zeros for one that was not read from a capture.
+    /// The stored time stamp and original length; zeros for a packet that no capture port read.
     pub(crate) fn stamp(&self, mbuf: &Mbuf) -> (u64, u32) {
         let Some([t, l]) = self.stamps.get(self.pool.buffer_of(mbuf) as usize) else { return (0, 0) };
         let noted = l.load(Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Memory {
         if is_its_own { (t.load(Ordering::Relaxed), noted as u32) } else { (0, 0) }
     }
 
-    /// Forgets what was noted of packets of a port: its number is to be another port's.
+    /// Clears the stamps of a port whose number is about to be reused.
     pub(crate) fn forget_stamps(&self, port: PortId) {
         for [_, l] in &self.stamps {
             if l.load(Ordering::Relaxed) >> 32 == read_by(port.0) >> 32 {
@@ -69,7 +69,7 @@ impl Memory {
     }
 }
 
-/// The port's part of a stamp.
+/// The upper half of a stamp's second word.
 const fn read_by(port: u16) -> u64 {
     (port as u64 + 1) << 32
 }
@@ -77,8 +77,8 @@ const fn read_by(port: u16) -> u64 {
 /// A region as DPDK sees it.
 struct Buffers(Arc<Region>);
 
-// SAFETY: the region stays mapped while the Arc lives, at an address that does not change; its buffers hold packets and
-// nothing else, and the pool is told to use only these.
+// SAFETY: the region stays mapped at one address while the Arc lives; its buffers hold only packets, and the layout passed to the
+// pool covers only them.
 unsafe impl PacketMemory for Buffers {
     fn base(&self) -> core::ptr::NonNull<u8> {
         self.0.mapping().base()
@@ -93,7 +93,7 @@ unsafe impl PacketMemory for Buffers {
     }
 }
 
-/// How the EAL is started: its memory holds mbuf headers only.
+/// EAL options: its memory holds only mbuf headers.
 pub(crate) fn eal_options(huge_pages: bool, pci: bool) -> EalOptions {
     let huge_pages = if huge_pages { HugePages::Auto } else { HugePages::Off };
     EalOptions { huge_pages, memory_mib: 1024, pci, ..EalOptions::default() }
@@ -106,7 +106,7 @@ pub(crate) fn pool_over(eal: Eal, region: &Arc<Region>, id: MemoryId, node: u32)
         first: geometry.buffers_at as usize,
         stride: geometry.stride,
         buffers: geometry.buffers,
-        // Drivers leave what DPDK was built with; the headroom of the configuration holds where netvm places packets.
+        // Drivers use DPDK's build-time headroom; the configured one applies where netvm places packets.
         headroom: (geometry.headroom as u16).min(HEADROOM),
     };
     let buffers: Arc<dyn PacketMemory> = Arc::new(Buffers(Arc::clone(region)));
@@ -114,7 +114,7 @@ pub(crate) fn pool_over(eal: Eal, region: &Arc<Region>, id: MemoryId, node: u32)
     Pool::over_region(eal, &format!("memory-{id}"), buffers, layout, options)
 }
 
-/// A node that the machine has; one of a topology that was made up is nowhere.
+/// The node, if this machine has it; a configured topology may invent nodes.
 fn existing(node: u32) -> Option<NumaNode> {
     std::path::Path::new(&format!("/sys/devices/system/node/node{node}")).exists().then_some(NumaNode(node))
 }

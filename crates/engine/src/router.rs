@@ -1,4 +1,4 @@
-//! Virtual routers as workers see them: part of the snapshot, immutable.
+//! Virtual routers in the workers' snapshot.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::ids::PortId;
 /// An interface of a router.
 #[derive(Clone, Debug)]
 pub(crate) struct InterfacePath {
-    /// Where its packets come in and leave.
+    /// The port that it uses.
     pub(crate) port: PortId,
-    /// With this tag.
+    /// The VLAN tag of its packets.
     pub(crate) vlan: Option<VlanId>,
     pub(crate) mac: MacAddr,
     /// Longest IP packet.
     pub(crate) mtu: u32,
-    /// The way to the kernel.
+    /// The port to the router's kernel namespace.
     pub(crate) punt: PortId,
-    /// What the kernel gets of it at most.
+    /// Limits what is punted to the kernel.
     pub(crate) quota: Arc<Meter>,
 }
 
-/// A VLAN of a port, 0 for none, and the interface whose packets these are.
+/// Maps a port and VLAN (0: untagged) to a router interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct At {
     port: u16,
@@ -36,10 +36,10 @@ struct At {
 /// A router.
 pub(crate) struct RouterPath {
     pub(crate) id: RouterId,
-    /// In the order of the configuration, which is that of [`netvm_router::Hop::interface`].
+    /// In the order of the configuration, which [`netvm_router::Hop::interface`] indexes.
     pub(crate) interfaces: Box<[InterfacePath]>,
     pub(crate) tables: Arc<Tables>,
-    /// By port, then by VLAN.
+    /// Sorted by port, then by VLAN.
     at: Box<[At]>,
 }
 
@@ -59,19 +59,19 @@ impl RouterPath {
         Self { id, interfaces, tables, at }
     }
 
-    /// Those on a port.
+    /// The interfaces on a port.
     pub(crate) fn on(&self, port: PortId) -> Here<'_> {
         let first = self.at.partition_point(|at| at.port < port.0);
         let count = self.at[first..].partition_point(|at| at.port == port.0);
         Here(&self.at[first..first + count])
     }
 
-    /// The one whose packets come from the kernel by that port.
+    /// The interface whose punt port this is.
     pub(crate) fn punted_by(&self, port: PortId) -> Option<&InterfacePath> {
         self.interfaces.iter().find(|interface| interface.punt == port)
     }
 
-    /// The interface of that number.
+    /// The interface with this index.
     #[inline(always)]
     pub(crate) fn interface(&self, number: u16) -> Option<&InterfacePath> {
         self.interfaces.get(usize::from(number))
@@ -84,13 +84,13 @@ impl Here<'_> {
         self.0.is_empty()
     }
 
-    /// The one of a VLAN; 0 is none.
+    /// Index of the interface with this VLAN (0: untagged).
     #[inline(always)]
     pub(crate) fn with(self, vlan: u16) -> Option<u16> {
         if let [only] = self.0 {
             return (only.vlan == vlan).then_some(only.interface);
         }
-        let place = self.0.binary_search_by_key(&vlan, |at| at.vlan).ok()?;
-        self.0.get(place).map(|at| at.interface)
+        let index = self.0.binary_search_by_key(&vlan, |at| at.vlan).ok()?;
+        self.0.get(index).map(|at| at.interface)
     }
 }

@@ -1,4 +1,4 @@
-//! What workers work by: one immutable snapshot of ports, chains and steering, replaced as a whole.
+//! The configuration as workers see it: one immutable snapshot of ports, chains, rules and routers, replaced as a whole.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ pub(crate) enum Choice {
     LeastOccupied,
     /// By the flow's hash.
     FlowHash,
-    /// The one that the flow has had, by this table of the worker's.
+    /// The replica that the flow used before, from this worker's table.
     Sticky(Arc<Sticky>),
 }
 
-/// Where a packet goes that enters a hop.
+/// Where packets that enter a hop go.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// To one of these links, whose NFs are at `hop`.
+    /// To one of these links; their NFs are at `hop`.
     Links {
         /// The group of these NFs.
         group: GroupId,
         /// Position in the chain.
         hop: u8,
-        /// How one is chosen.
+        /// How to choose.
         choice: Choice,
         /// The replicas; not empty.
         links: Box<[LinkId]>,
     },
     /// Out of a port: the chain is done.
     Port(PortId),
-    /// Out of the port it came in by.
+    /// Out of the ingress port.
     Ingress,
     /// To L2 switching.
     Normal,
@@ -52,19 +52,19 @@ pub(crate) enum Target {
 pub(crate) struct ChainPath {
     /// Where packets enter: the first hop's target, or a drop while a hop has no NF and the policy is to drop.
     pub(crate) entry: Target,
-    /// For each hop, and one beyond the last: where packets go that enter it.
+    /// Target of each hop, and of the end of the chain.
     pub(crate) targets: Vec<Target>,
     /// For each hop, the group of its NFs.
     pub(crate) groups: Vec<GroupId>,
     /// For each hop, the role.
     pub(crate) roles: Vec<u16>,
-    /// A hop chooses replicas by the flow's hash: descriptors carry it.
+    /// Whether a hop chooses by flow hash; descriptors then carry the hash.
     pub(crate) hashed: bool,
-    /// Groups whose backpressure words stop the chain's entry, with the memory that holds the words.
+    /// Memories whose backpressure words close the chain's entry.
     pub(crate) watched: Vec<crate::ids::MemoryId>,
-    /// For each hop, the seconds for which what its NF says of flows holds at most; 0: it has no say in them.
+    /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds; 0: it may give none.
     pub(crate) longest: Vec<u16>,
-    /// Links of later hops to which the engine hands packets of another trust group.
+    /// Links of later hops at which packets enter another trust group.
     pub(crate) crossings: Vec<LinkId>,
 }
 
@@ -75,24 +75,24 @@ impl ChainPath {
         self.groups.get(usize::from(hop)) == Some(&group)
     }
 
-    /// Whether an NF of it has a say in flows.
+    /// Whether any hop may give per-flow verdicts.
     pub(crate) fn has_words(&self) -> bool {
         self.longest.iter().any(|seconds| *seconds > 0)
     }
 }
 
-/// A chain that is another without some of its hops, for flows of which the NFs there have said: skip me.
+/// A configured chain without some of its hops, for flows that the NFs there bypass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shortened {
     /// Its number, in descriptors and tables.
     pub(crate) id: ChainId,
-    /// The one of the configuration.
+    /// The configured chain.
     pub(crate) of: ChainId,
-    /// The hops that are left out, a bit each.
+    /// Bit mask of the bypassed hops.
     pub(crate) without: u16,
 }
 
-/// Some ports, a bit each.
+/// A set of ports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PortBits([u64; MAX_PORTS / 64]);
 
@@ -109,22 +109,22 @@ impl PortBits {
     }
 }
 
-/// All of it. Vectors are indexed by number; `None` where there is no such thing.
+/// The snapshot. Vectors are indexed by id; `None` where the id is unused.
 #[derive(Clone, Default)]
 pub(crate) struct Snapshot {
-    /// What packets are looked up in.
+    /// The compiled rules.
     pub(crate) policy: Arc<Policy>,
-    /// How often each decision was taken by the worker whose snapshot this is.
+    /// Hit counters of this worker, per decision.
     pub(crate) hits: Arc<[DecisionCounters]>,
-    /// Ports that there are, a bit each.
+    /// Existing ports.
     pub(crate) ports: PortBits,
-    /// Those whose packets may get to an NF that has a say in flows.
+    /// Ports whose packets may reach an NF that gives per-flow verdicts.
     pub(crate) heeded: PortBits,
-    /// The chains that others are without some hops; each is among `chains`, too.
+    /// Chains with bypassed hops; each is in `chains`, too.
     pub(crate) shortened: Vec<Shortened>,
     pub(crate) chains: Vec<Option<ChainPath>>,
     pub(crate) roles: Vec<Option<Target>>,
-    /// The ports that NFs of each group may name.
+    /// For each group, the ports that its NFs may send to.
     pub(crate) groups: Vec<Option<PortBits>>,
     pub(crate) routers: Box<[Option<Arc<RouterPath>>]>,
 }
@@ -146,7 +146,7 @@ impl Snapshot {
     }
 }
 
-/// Puts a value at its number's place in a list that is indexed by it.
+/// Stores a value at `index`, growing the list.
 pub(crate) fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
     if list.len() <= index {
         list.resize_with(index + 1, || None);

@@ -1,4 +1,4 @@
-//! Which core is on which NUMA node: as the machine says, or as the configuration does.
+//! NUMA node of each core: from sysfs, or from the configuration (`[engine] nodes`).
 
 use std::fs;
 
@@ -9,13 +9,13 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The topology given, or the machine's when none is.
+    /// The configured topology, or the machine's if that is empty.
     #[must_use]
     pub fn new(given: &[Vec<u32>]) -> Self {
         if given.is_empty() { Self { nodes: machine() } } else { Self { nodes: given.to_vec() } }
     }
 
-    /// The node of a core; 0 for a core that no node has.
+    /// The node of a core; 0 for an unknown core.
     #[must_use]
     pub fn node_of(&self, core: u32) -> u32 {
         self.nodes.iter().position(|cores| cores.contains(&core)).unwrap_or(0) as u32
@@ -44,13 +44,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_given_topology_counts() {
+    fn a_configured_topology_overrides_the_machine() {
         let topology = Topology::new(&[vec![0, 2], vec![1, 3]]);
         assert_eq!([0, 1, 2, 3, 9].map(|core| topology.node_of(core)), [0, 1, 0, 1, 0]);
     }
 
     #[test]
-    fn kernel_lists_are_read() {
+    fn kernel_cpu_lists_are_parsed() {
         assert_eq!(parse_list("0-3,8"), [0, 1, 2, 3, 8]);
         assert!(parse_list("").is_empty());
     }

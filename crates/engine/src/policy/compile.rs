@@ -1,4 +1,4 @@
-//! From the configuration to what workers look packets up in.
+//! Compiles the rules of a configuration into lookup tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 use crate::snapshot::put;
 
-/// Most cubes of the rules of one side.
+/// Limit of cubes per side.
 const MOST_CUBES: usize = 1 << 18;
 
-/// Makes policies. Clones share what lives on from policy to policy; any thread may have one.
+/// Compiles policies. Clones share the generation counter; any thread may use one.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     eal: Eal,
     generation: Arc<AtomicU32>,
 }
 
-/// Why the short way did not lead to a policy.
+/// Why a compilation stopped.
 enum Stop {
     Error(PolicyError),
-    /// More has changed than the overlay holds.
+    /// The changes exceed the overlay.
     TooMuch,
 }
 
@@ -49,10 +49,10 @@ impl Compiler {
         Self { eal, generation: Arc::default() }
     }
 
-    /// Compiles everything anew. For thousands of rules this takes a second or more; packets flow meanwhile.
+    /// Compiles all rules. For thousands of rules this takes a second or more; packets flow meanwhile.
     ///
     /// # Errors
-    /// [`PolicyError`] says what is too large.
+    /// [`PolicyError`] names what is too large.
     pub fn compile(&self, host: &Host, before: &Policy) -> Result<Policy, PolicyError> {
         let limits = Limits { memory: host.policy.memory as usize * (1 << 20), ..Limits::default() };
         let mut spent = 0;
@@ -66,14 +66,14 @@ impl Compiler {
         match Compilation::new(host, before, before, build).run(self.next_generation()) {
             Ok(policy) => Ok(policy),
             Err(Stop::Error(error)) => Err(error),
-            // Only the short way says so.
+            // Only `carried_over` returns it.
             Err(Stop::TooMuch) => {
                 Err(PolicyError::Memory { needed: spent >> 20, allowed: host.policy.memory as usize })
             }
         }
     }
 
-    /// The policy for a host: the one before, made for `running`, where nothing that it comes from differs.
+    /// The policy for a host; reuses `before`, compiled for `running`, if its sources are the same.
     ///
     /// # Errors
     /// As [`Compiler::compile`].
@@ -89,15 +89,14 @@ impl Compiler {
         self.compile(host, before).map(Arc::new)
     }
 
-    /// Compiles what has changed since `before` as an overlay over it, in a millisecond or so; `None` when too much has.
+    /// Compiles the changes since `before` as an overlay, in about a millisecond; `None` if there are too many.
     #[must_use]
     pub fn change(&self, host: &Host, before: &Policy) -> Option<Policy> {
         self.carried_over(host, before, before)
     }
 
-    /// What `compiled`, made for another host than is wanted by now, is for `host`: with what has changed meanwhile as an
-    /// overlay, and with the token buckets and addresses of the policy in force, `running`. `None` when too much has
-    /// changed.
+    /// Adapts `compiled`, which was compiled for an older configuration, to `host`: changes become an overlay; token buckets and addresses come
+    /// from `running`, the policy in force. `None` if there are too many changes.
     #[must_use]
     pub fn carried_over(&self, host: &Host, compiled: &Policy, running: &Policy) -> Option<Policy> {
         let build = |before: Option<&Lookup>, flats: &Arc<[Arc<Flat>]>| {
@@ -108,7 +107,7 @@ impl Compiler {
             Ok((Arc::new(table.ok_or(Stop::TooMuch)?), prefilter))
         };
         let mut compilation = Compilation::new(host, running, compiled, build);
-        // What only rules that are gone look at is told apart until everything is compiled anew.
+        // Fields that only deleted rules used keep distinguishing flows until the next full compilation.
         compilation.used = compiled.used;
         compilation.run(self.next_generation()).ok()
     }
@@ -120,24 +119,24 @@ impl Compiler {
 
 struct Compilation<'a, F> {
     host: &'a Host,
-    /// The policy in force, the token buckets and addresses of which live on.
+    /// The policy in force; its token buckets and addresses are kept.
     running: &'a Policy,
-    /// A policy for rules that may be much the same: what follows from these is taken from it.
+    /// A policy for similar rules, whose results are reused.
     like: &'a Policy,
-    /// From its rules to those of the host.
+    /// The edit from its rules to the host's.
     edit: Edit,
     build: F,
     decisions: Vec<Decision>,
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
-    /// The fields that flows are told apart by besides those that the rules look at.
+    /// Fields that distinguish flows besides those that the rules use.
     used: UsedFields,
-    /// The prefilter of no rules, once it is needed.
+    /// The prefilter of an empty rule list, compiled on demand.
     nothing: Option<Arc<Prefilter>>,
-    /// Bytes that compiled rules take so far.
+    /// Bytes of the compiled rules so far.
     memory: usize,
 }
 
-/// The table for a list, and what proves that packets are in none of it.
+/// The table of a rule list and its prefilter.
 type Built = (Arc<Table<Flat>>, Option<Prefilter>);
 
 impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compilation<'a, F> {
@@ -183,7 +182,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         })
     }
 
-    /// The rules that ports' ways depend on.
+    /// See [`Policy::leading`].
     fn leading(&self) -> Arc<[Rule]> {
         let leads = |rule: &Rule| {
             !rule.matches.from.is_empty()
@@ -197,7 +196,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         Arc::clone(&self.like.leading)
     }
 
-    /// The fields that rules look at, and those that anti-spoofing does.
+    /// The fields that rules and anti-spoofing use.
     fn used_fields(&self) -> UsedFields {
         let rules = &self.host.rules;
         let used = if self.used == UsedFields::default() {
@@ -211,7 +210,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         UsedFields { icmp_type: u8::MAX, icmp_code: u8::MAX, arp_operation: u16::MAX, ..used }
     }
 
-    /// The table of one side, and whether its first element takes every packet.
+    /// The table of one side, and whether its first element matches every packet.
     fn lookup(&mut self, side: Side) -> Result<(Lookup, bool), Stop> {
         let (like, rules) = (self.like, &self.host.rules);
         let old = like.lookup(side);
@@ -225,24 +224,24 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let (table, prefilter) = built.map_or((None, None), |(table, prefilter)| (Some(table), prefilter));
         self.memory += table.as_ref().map_or(0, |table| table.classifier().bytes());
         let prefilter = prefilter.and_then(|prefilter| self.prefilter(prefilter));
-        let everything = list.flats().first().is_some_and(|flat| takes_everything(&flat.cubes));
+        let everything = list.flats().first().is_some_and(|flat| matches_everything(&flat.cubes));
         Ok((Lookup { list, table, prefilter, base, otherwise: ALLOW }, everything))
     }
 
-    /// Adds the decisions of a list, which came from another.
+    /// Adds the decisions of a list, reusing those of the previous list.
     fn decide(&mut self, old: Option<&Lookup>, flats: &[Arc<Flat>]) -> Result<(), Stop> {
         let known = old.and_then(|old| self.like.decisions.get(old.base as usize..)).unwrap_or_default();
         let before = old.map_or(&[][..], |old| old.list.flats());
         let edit = Edit::between(before, flats, Arc::ptr_eq);
-        for (place, flat) in flats.iter().enumerate() {
-            let carried = edit.before(place).and_then(|place| known.get(place)?.carried());
+        for (index, flat) in flats.iter().enumerate() {
+            let carried = edit.before(index).and_then(|index| known.get(index)?.carried());
             let decision = carried.map_or_else(|| self.decision(&flat.decision), Ok)?;
             self.decisions.push(decision);
         }
         Ok(())
     }
 
-    /// What proves that packets are not in a list; none where there is no room for it, as it is for speed alone.
+    /// Accounts for a prefilter's memory; drops it if it does not fit, since it only adds speed.
     fn prefilter(&mut self, prefilter: Prefilter) -> Option<Arc<Prefilter>> {
         let allowed = self.host.policy.memory as usize * (1 << 20);
         let memory = self.memory + prefilter.bytes();
@@ -252,7 +251,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         })
     }
 
-    /// That of no rules, which all ports without any share.
+    /// The prefilter of an empty list, shared by all ports without rules.
     fn prefilter_of_nothing(&mut self) -> Option<Arc<Prefilter>> {
         if self.nothing.is_none() {
             let nothing: [&[Cube]; 0] = [];
@@ -288,7 +287,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         Ok(Decision { outcome, extras, rules: RuleIds::of(&decision.rules) })
     }
 
-    /// The token bucket of a rule or port: the one that it had, as long as its rates stay the same.
+    /// The token bucket of a rule or port; kept while its rates stay the same.
     fn meter(&mut self, of: MeterOf, police: Police) -> Result<Arc<Meter>, Stop> {
         let own = self.meters.get(&of).or_else(|| self.running.meters.get(&of));
         let meter = match own.filter(|(rates, _)| *rates == police) {
@@ -331,7 +330,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let meter =
             policy.police_in.map(|police| self.meter(MeterOf::PortIn(port.id), police)).transpose()?;
         let prefilter = match &lookup.table {
-            // A guard looks at addresses even where no rule does.
+            // A guard checks addresses even without rules.
             None if guard.is_some() => self.prefilter_of_nothing(),
             _ => lookup.prefilter.clone(),
         };
@@ -398,8 +397,8 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
     }
 }
 
-/// Whether every packet is in one of these.
-fn takes_everything(cubes: &[Cube]) -> bool {
+/// Whether these cubes match every packet.
+fn matches_everything(cubes: &[Cube]) -> bool {
     [Family::V4, Family::V6, Family::Other]
         .iter()
         .all(|family| cubes.iter().any(|cube| cube.family == *family && cube.fields == Fields::ANY))

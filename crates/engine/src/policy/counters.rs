@@ -1,4 +1,4 @@
-//! How often rules were hit: counted by decision by each worker, told by rule.
+//! Rule hit counters: counted per worker and decision, reported per rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl RuleCount {
     }
 }
 
-/// What the workers count by one policy.
+/// Counters of one policy.
 #[derive(Debug)]
 struct Counted {
     policy: Arc<Policy>,
@@ -48,7 +48,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// What of it was hit, by rule, a rule as often as it is in a decision.
+    /// Hits by rule; a rule occurs once per decision that contains it.
     fn hits(&self) -> impl Iterator<Item = (RuleId, RuleCount)> {
         let decisions = &self.policy.decisions;
         let all = self.by_worker.iter().flat_map(|counters| decisions.iter().zip(counters.iter()));
@@ -59,25 +59,25 @@ impl Counted {
         hit.flat_map(|(decision, count)| decision.rules.iter().map(move |rule| (*rule, count)))
     }
 
-    /// Whether a worker still counts by it.
+    /// Whether a worker still uses it.
     fn is_used(&self) -> bool {
         self.by_worker.iter().any(|counters| Arc::strong_count(counters) > 1)
     }
 }
 
-/// Counts of all rules over all policies that there were.
+/// Counters of all rules over all policies so far.
 #[derive(Debug, Default)]
 pub(crate) struct HitCounts {
-    /// What was counted by policies that no worker has any more.
+    /// Sums of policies that no worker uses any more.
     past: BTreeMap<RuleId, RuleCount>,
     /// The last one is in force.
     policies: Vec<Counted>,
-    /// Rules have gone that `past` may have counts of.
+    /// `past` may contain deleted rules.
     stale: bool,
 }
 
 impl HitCounts {
-    /// A policy comes into force. Returns those that no worker has any more: it takes long to free what they have compiled.
+    /// Starts counting for a new policy. Returns the policies that no worker uses any more; freeing them takes long.
     pub(crate) fn begin(&mut self, policy: &Arc<Policy>, workers: usize) -> Vec<Arc<Policy>> {
         let before = self.policies.last().map(|counted| Arc::clone(&counted.policy));
         let before = before.as_ref().map_or(&[][..], |before| &before.rules);
@@ -93,21 +93,21 @@ impl HitCounts {
         self.policies.push(Counted { policy: Arc::clone(policy), by_worker });
         if self.stale {
             let rules = self.policies.iter().flat_map(|counted| &counted.policy.rules);
-            let mut there: Vec<RuleId> = rules.map(|rule| rule.id).collect();
-            there.sort();
-            self.past.retain(|rule, _| there.binary_search(rule).is_ok());
-            // Those that count by a policy of before may count rules that are gone.
+            let mut existing: Vec<RuleId> = rules.map(|rule| rule.id).collect();
+            existing.sort();
+            self.past.retain(|rule, _| existing.binary_search(rule).is_ok());
+            // Workers with an older policy may still count deleted rules.
             self.stale = self.policies.len() > 1;
         }
         past.into_iter().map(|counted| counted.policy).collect()
     }
 
-    /// Where a worker counts now.
+    /// The current counters of a worker.
     pub(crate) fn of_worker(&self, worker: usize) -> Option<Arc<[DecisionCounters]>> {
         self.policies.last()?.by_worker.get(worker).map(Arc::clone)
     }
 
-    /// All counts, by rule; those of rules that are in force are there, hit or not.
+    /// Counts by rule, with zeros for rules in force without a hit.
     pub(crate) fn sum(&self) -> BTreeMap<RuleId, RuleCount> {
         let decisions = self.policies.last().map_or(&[][..], |counted| &counted.policy.decisions);
         let rules = decisions.iter().flat_map(|decision| decision.rules.iter());
@@ -120,7 +120,7 @@ impl HitCounts {
         counts
     }
 
-    /// Those of one rule.
+    /// The count of one rule.
     pub(crate) fn of_rule(&self, rule: RuleId) -> RuleCount {
         let mut sum = self.past.get(&rule).copied().unwrap_or_default();
         let hits = self.policies.iter().flat_map(Counted::hits);

@@ -1,4 +1,4 @@
-//! What is done with packets.
+//! Decisions: the result of a rule lookup.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use netvm_switch::Meter;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 
-/// Number of the decision for packets that no rule decides on, at ports that deny them.
+/// Decision for packets without a matching rule at ports that deny them.
 pub(crate) const DENY: u32 = 0;
-/// Number of the decision for packets that no rule decides on, at ports that allow them.
+/// Decision for packets without a matching rule at ports that allow them.
 pub(crate) const ALLOW: u32 = 1;
-/// Number of the decision for packets that a port's guest may not send as itself.
+/// Decision for packets with a spoofed source.
 pub(crate) const SPOOFED: u32 = 2;
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Nowhere.
+    /// Drop.
     Drop(DropReason),
-    /// Nowhere, and the sender is told.
+    /// Drop and answer the sender.
     Reject,
     /// Out of a port.
     Port(PortId),
     /// Into a chain.
     Chain(ChainId),
-    /// Where L2 switching says.
+    /// To L2 switching.
     Normal,
     /// To a virtual router.
     Router(RouterId),
-    /// Where the ingress port's `forward` says; on the way out: out.
+    /// To the ingress port's `forward`; on egress: send.
     Allow,
-    /// What the port says of packets that no rule decides on.
+    /// The port's default.
     Undecided,
 }
 
 impl Outcome {
-    /// What it comes to at a port.
+    /// The outcome at a port with this `forward` and this default.
     #[inline(always)]
     pub(crate) const fn resolved(self, forward: Self, undecided: Self) -> Self {
         match self {
@@ -50,28 +50,28 @@ impl Outcome {
     }
 }
 
-/// What is done besides.
+/// Actions besides the outcome.
 #[derive(Debug)]
 pub(crate) struct Extras {
     /// All must admit a packet.
     pub(crate) meters: Box<[Arc<Meter>]>,
-    /// Changes of the outer tag, each of what the one before left.
+    /// Changes of the outer tag, applied in order.
     pub(crate) set_vlan: Box<[SetVlan]>,
-    /// Ports that get a copy each.
+    /// Ports that get a copy.
     pub(crate) mirrors: Box<[PortId]>,
 }
 
-/// What is done with packets, and which rules say so.
+/// Outcome and actions for a packet, and the rules that caused them.
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) outcome: Outcome,
     /// Rare: most decisions have none.
     pub(crate) extras: Option<Box<Extras>>,
-    /// The rules, in order, the deciding one last.
+    /// The matching rules in order, the deciding one last.
     pub(crate) rules: RuleIds,
 }
 
-/// Numbers of rules: of one, as a rule.
+/// Rule ids; usually one.
 #[derive(Clone, Debug)]
 pub(crate) enum RuleIds {
     None,
@@ -101,17 +101,17 @@ impl Deref for RuleIds {
     }
 }
 
-/// That of a number which there is not.
+/// Stands for every unknown number.
 pub(super) static DENIED: Decision =
     Decision { outcome: Outcome::Drop(DropReason::Denied), extras: None, rules: RuleIds::None };
 
 impl Decision {
-    /// A default, by no rule.
+    /// A default without a rule.
     pub(super) const fn default_of(outcome: Outcome) -> Self {
         Self { outcome, extras: None, rules: RuleIds::None }
     }
 
-    /// The same for another policy, where that depends on nothing but the rules: token buckets are looked for anew.
+    /// A copy for another policy, unless it has extras: token buckets must be looked up again.
     pub(super) fn carried(&self) -> Option<Self> {
         let plain = self.extras.is_none();
         plain.then(|| Self { outcome: self.outcome, extras: None, rules: self.rules.clone() })

@@ -1,8 +1,8 @@
-//! Why a policy cannot be compiled.
+//! Errors of compiling a policy.
 
 use netvm_policy::FlattenError;
 
-/// Why rules and ports' policies cannot be compiled; what is in force stays.
+/// Why rules and port policies cannot be compiled. The policy in force stays.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The rules have too many combinations.
@@ -11,26 +11,26 @@ pub enum PolicyError {
     /// The classifier could not be built.
     #[error(transparent)]
     Build(#[from] netvm_classifier::BuildError),
-    /// The forwarding database could not be made.
+    /// The forwarding database could not be created.
     #[error(transparent)]
     Fdb(#[from] netvm_switch::FdbError),
-    /// The ports of the switch.
+    /// The switch ports are inconsistent.
     #[error(transparent)]
     Bridge(#[from] netvm_switch::BridgeError),
-    /// Anti-spoofing of a port.
+    /// A port's anti-spoofing guard is invalid.
     #[error(transparent)]
     Guard(#[from] netvm_switch::GuardError),
-    /// A rate that no token bucket can keep.
+    /// A rate is out of a token bucket's range.
     #[error(transparent)]
     Rate(#[from] netvm_switch::PolicerError),
-    /// The compiled rules need more memory than is set aside.
+    /// The compiled rules need more memory than `[policy] memory` allows.
     #[error(
-        "the rules need {needed} MiB and {allowed} MiB are set aside for them: raise `memory` in [policy], or write fewer rules"
+        "the compiled rules need {needed} MiB, but `memory` in [policy] allows {allowed} MiB: raise it, or use fewer rules"
     )]
     Memory {
-        /// MiB that they need.
+        /// MiB needed.
         needed: usize,
-        /// MiB that they may have.
+        /// MiB allowed.
         allowed: usize,
     },
 }

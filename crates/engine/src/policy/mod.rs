@@ -1,8 +1,7 @@
-//! The compiled policy: what workers look packets up in. Made by the manager's side, immutable, shared by all workers.
+//! The compiled policy: immutable, compiled off the packet path, shared by all workers.
 //!
-//! A packet that comes in is looked up once, with its flow key, among the rules of its port; what is found is a number of
-//! a [`Decision`], which the flow cache remembers. The same happens again on its way out, where the port it leaves by has
-//! rules of its own. Numbers 0 and 1 are the defaults.
+//! A worker looks up the flow key of a received packet once among the rules of its port. The result is the number of a [`Decision`], which the
+//! flow cache stores. Ports with egress rules add a second lookup on the way out. Decisions 0 and 1 are the defaults.
 
 mod compile;
 mod counters;
@@ -32,7 +31,7 @@ use netvm_switch::Meter;
 
 use crate::ids::PortId;
 
-/// Whose token bucket it is.
+/// Owner of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MeterOf {
     Rule(RuleId),
@@ -40,33 +39,33 @@ pub(crate) enum MeterOf {
     PortOut(PortId),
 }
 
-/// Everything that rules and ports' policies say.
+/// The compiled rules and port policies.
 #[derive(Debug, Default)]
 pub struct Policy {
-    /// Moves with every policy: decisions of another generation mean nothing.
+    /// Different for every policy; decision numbers of another generation are invalid.
     pub(crate) generation: u32,
     /// By number.
     pub(crate) decisions: Vec<Decision>,
-    /// By [`PortId`] of the port that packets come in by.
+    /// By [`PortId`] of the ingress port.
     pub(crate) ingress: Vec<Option<IngressPolicy>>,
-    /// By [`PortId`] of the port that packets leave by; `None` where every packet may.
+    /// By [`PortId`] of the egress port; `None` if it restricts nothing.
     pub(crate) egress: Vec<Option<EgressPolicy>>,
-    /// The fields in which flows differ.
+    /// The fields that distinguish flows.
     pub(crate) used: UsedFields,
-    /// For packets that are switched.
+    /// L2 switching, if a port uses it.
     pub(crate) switching: Option<Switching>,
-    /// Token buckets, which live on in the next policy.
+    /// Token buckets; the next policy reuses them.
     meters: BTreeMap<MeterOf, (Police, Arc<Meter>)>,
-    /// What it was made from.
+    /// The rules that it was compiled from.
     pub(crate) rules: Vec<Rule>,
-    /// Those of the rules that ports' ways depend on: which name ports, or lead into chains or to switching.
+    /// The rules that decide where a port's packets can go: those that name ports, a chain or L2 switching.
     pub(crate) leading: Arc<[Rule]>,
-    /// Bytes that compiled rules take.
+    /// Bytes of the compiled rules.
     pub(crate) memory: usize,
 }
 
 impl Policy {
-    /// Whether two hosts have the same policy.
+    /// Whether two configurations have the same policy.
     pub(crate) fn same_sources(one: &Host, other: &Host) -> bool {
         let ports = |host: &Host| -> Vec<_> {
             host.ports.iter().map(|port| (port.id, port.policy.clone())).collect()
@@ -80,12 +79,12 @@ impl Policy {
             && chains(one) == chains(other)
     }
 
-    /// Whether it was made for a host with anything in it.
+    /// Whether this policy was compiled for `host`; the default policy fits only an empty one.
     pub(crate) fn is_for(&self, host: &Host) -> bool {
         self.generation != 0 || (host.rules.is_empty() && host.ports.is_empty())
     }
 
-    /// The rules that are looked up for a side.
+    /// The lookup of a side.
     fn lookup(&self, side: Side) -> Option<&Lookup> {
         match side {
             Side::Ingress { from } => Some(&self.ingress(from)?.lookup),
@@ -93,7 +92,7 @@ impl Policy {
         }
     }
 
-    /// Most changes of a side's rules since they were compiled, which are looked through for packets of new flows.
+    /// The largest overlay of any side: changes since its rules were compiled, which new flows search linearly.
     #[must_use]
     pub fn changes(&self) -> usize {
         let ingress = self.ingress.iter().flatten().map(|policy| &policy.lookup);
@@ -102,7 +101,7 @@ impl Policy {
         tables.map(|table| table.changes()).max().unwrap_or(0)
     }
 
-    /// Bytes of memory that compiled rules take.
+    /// Bytes of the compiled rules.
     #[must_use]
     pub const fn memory(&self) -> usize {
         self.memory
@@ -118,7 +117,7 @@ impl Policy {
         self.egress.get(port.index())?.as_ref()
     }
 
-    /// The decision of that number; nothing is let pass by a number that there is not.
+    /// The decision with this number; an unknown number drops.
     #[inline(always)]
     pub(crate) fn decision(&self, number: u32) -> &Decision {
         self.decisions.get(number as usize).unwrap_or(&decision::DENIED)

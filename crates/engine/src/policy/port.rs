@@ -1,4 +1,4 @@
-//! What is looked up at a port.
+//! Rule lookups of a port.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use netvm_wire::FlowKey;
 use super::decision::Outcome;
 use crate::ids::{ChainId, PortId};
 
-/// The rules of one side, and where their decisions begin.
+/// The compiled rules of one side, and where their decisions begin.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
-    /// The rules as they are looked up.
+    /// The flattened rules.
     pub(crate) list: FlatList,
-    /// `None`: no rule is for this side.
+    /// `None` if no rule applies to this side.
     pub(crate) table: Option<Arc<Table<Flat>>>,
-    /// What proves that packets are not in the table.
+    /// Proves for most packets that no rule matches.
     pub(crate) prefilter: Option<Arc<Prefilter>>,
-    /// Number of the decision of the table's first element.
+    /// Decision number of the table's first element.
     pub(crate) base: u32,
-    /// Number of the decision where none matches.
+    /// Decision number if no rule matches.
     pub(crate) otherwise: u32,
 }
 
 impl Lookup {
-    /// The number of the decision for packets that the prefilter excludes.
+    /// Decision number for packets that the prefilter excludes.
     pub(crate) fn unmatched(&self, prefilter: &Prefilter) -> u32 {
         match prefilter.otherwise() {
             NONE => self.otherwise,
@@ -34,7 +34,7 @@ impl Lookup {
         }
     }
 
-    /// The numbers of the decisions for some keys, at most a burst.
+    /// Decision numbers for at most a burst of keys.
     #[inline]
     pub(crate) fn decide(&self, keys: &[FlowKey], decisions: &mut [u32]) {
         match &self.table {
@@ -49,54 +49,54 @@ impl Lookup {
     }
 }
 
-/// The short way for packets that no rule matches but one that takes all, if there is one.
+/// Shortcut for packets that match no rule, or only a catch-all.
 #[derive(Debug)]
 pub(crate) struct Shortcut {
-    /// What proves that it is so.
+    /// Proves that the shortcut applies.
     pub(crate) prefilter: Arc<Prefilter>,
-    /// Number of the decision for them.
+    /// Decision number for them.
     pub(crate) decision: u32,
-    /// It is to switch them.
+    /// Whether the decision is L2 switching.
     pub(crate) is_switched: bool,
 }
 
-/// Of packets that come in.
+/// Policy for received packets.
 #[derive(Debug)]
 pub(crate) struct IngressPolicy {
     pub(crate) lookup: Lookup,
-    /// The decision, where it is the same for every packet whatever is in it.
+    /// The decision, if it is the same for every packet.
     pub(crate) blanket: Option<u32>,
-    /// The decision, where it is the same for every packet and is to switch it: only Ethernet's header matters then.
+    /// The decision, if it is L2 switching for every packet: only the Ethernet header matters.
     pub(crate) switched: Option<u32>,
-    /// For most packets, where there is such a way.
+    /// Shortcut for most packets, if there is one.
     pub(crate) shortcut: Option<Shortcut>,
     /// Where allowed packets go.
     pub(crate) forward: Outcome,
-    /// Where packets go that no rule decides on.
+    /// Where packets without a matching rule go.
     pub(crate) undecided: Outcome,
     /// Anti-spoofing.
     pub(crate) guard: Option<Guard>,
     pub(crate) meter: Option<Arc<Meter>>,
-    /// The chains that packets may take, for ports that wait for room.
+    /// Chains that packets may enter, for ports that wait for room.
     pub(crate) chains: Box<[ChainId]>,
 }
 
-/// Of packets that leave.
+/// Policy for packets to send.
 #[derive(Debug)]
 pub(crate) struct EgressPolicy {
-    /// By class of the port that packets came in by.
+    /// By class of the ingress port.
     pub(crate) lookups: Box<[Lookup]>,
-    /// By [`PortId`] of that port: its class.
+    /// Class of each ingress port, by [`PortId`].
     pub(crate) classes: Box<[u8]>,
     pub(crate) meter: Option<Arc<Meter>>,
-    /// What happens to packets that no rule decides on.
+    /// Outcome for packets without a matching rule.
     pub(crate) undecided: Outcome,
-    /// Whether there is anything to look up, for any class.
+    /// Whether any class has rules.
     pub(crate) looks: bool,
 }
 
 impl EgressPolicy {
-    /// The class of a port that packets came in by.
+    /// The class of an ingress port.
     pub(crate) fn class(&self, from: PortId) -> u8 {
         self.classes.get(from.index()).copied().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! L2 switching, for packets whose verdict is `normal`.
+//! L2 switching, for packets whose action is `normal`.
 
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use netvm_wire::VlanId;
 
 use super::PolicyError;
 
-/// Which ports there are, and what is known of addresses.
+/// The bridge's ports and its forwarding database.
 #[derive(Clone, Debug)]
 pub(crate) struct Switching {
     pub(crate) bridge: Arc<Bridge>,
-    /// Lives on from policy to policy.
+    /// Kept from policy to policy.
     pub(crate) fdb: Arc<Fdb>,
-    /// Whether tags matter to any port.
+    /// Whether any port is VLAN-aware.
     pub(crate) is_vlan_aware: bool,
-    /// What the bridge was made of.
+    /// The bridge's configuration.
     ports: Arc<[(u16, BridgePort)]>,
 }
 
 impl Switching {
-    /// That of a host, by at least those of its rules whose verdict is `normal` or a chain; `None` where nothing is switched.
+    /// For a host; `rules` contains at least those that lead to `normal` or to a chain. `None` if no port is switched.
     pub(super) fn new(
         host: &Host,
         rules: &[Rule],
@@ -62,12 +62,12 @@ impl Switching {
         Ok(Some(Self { bridge, fdb, is_vlan_aware, ports }))
     }
 
-    /// Whether it is the other one, which is in force.
+    /// Whether both share bridge and database.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.bridge, &other.bridge) && Arc::ptr_eq(&self.fdb, &other.fdb)
     }
 
-    /// It comes into force: limits hold, and what was learnt from ports that are no longer switched is forgotten.
+    /// Puts it into force: sets limits and forgets addresses of ports that are no longer switched.
     pub(crate) fn adopt(&self) {
         self.bridge.set_limits(&self.fdb);
         for port in
@@ -79,8 +79,8 @@ impl Switching {
     }
 }
 
-/// Whether packets of the port can be switched: by its `forward`, by a rule for what comes in by it, or at the end of a chain
-/// that they pass. Such ports get switched packets, too.
+/// Whether packets of the port can be switched: by its `forward`, by an ingress rule, or at the end of a chain. Such ports are members of the
+/// bridge.
 fn is_switched(host: &Host, rules: &[Rule], port: &PortConfig) -> bool {
     let side = Side::Ingress { from: port.id };
     let leads = |rule: &Rule| rule.actions.verdict == Some(Verdict::Normal) && side.takes(&rule.matches);
@@ -96,7 +96,7 @@ fn vlan_of(mode: &VlanMode) -> VlanPort {
         VlanMode::Trunk { vlans, native } => {
             let mut allowed = VlanSet::new();
             for vlan in vlans.iter().flat_map(|span| span.first..=span.last) {
-                // The configuration has checked that each is a VLAN.
+                // The configuration checked the range.
                 if let Ok(vlan) = VlanId::new(vlan) {
                     allowed.insert(vlan);
                 }

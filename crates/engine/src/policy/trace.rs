@@ -1,4 +1,4 @@
-//! What becomes of a packet, step by step, without a packet: by the same tables that workers use.
+//! Traces the path of a hypothetical packet through the tables that workers use.
 
 use netvm_policy::{RouterId, RuleId};
 use netvm_switch::Forward;
@@ -8,12 +8,12 @@ use super::{Outcome, Policy};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 
-/// A step of a packet's way.
+/// A step of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The port takes packets in.
+    /// The port receives it.
     In(PortId),
-    /// The fields by which it is looked up.
+    /// The fields of the lookup.
     Key(Box<FlowKey>),
     /// Its headers cannot be parsed.
     Malformed(Malformed),
@@ -24,18 +24,18 @@ pub enum Step {
         /// Whether the last one has a verdict.
         decided: bool,
     },
-    /// No rule decides: what the port does then.
+    /// No rule decides; the port's default applies.
     Default {
         /// Whether such packets are allowed.
         allowed: bool,
     },
-    /// It is measured against so many token buckets, which may drop it.
+    /// This many token buckets meter it and may drop it.
     Policed(usize),
-    /// Its outer tag is changed.
+    /// A rule changes its outer tag.
     Retagged,
     /// A port gets a copy.
     Mirrored(PortId),
-    /// L2 switching looks for its destination: the port behind which that is, as far as is known.
+    /// L2 switching looks up its destination: the port, if known.
     Switched(Option<PortId>),
     /// It enters a chain.
     Chain(ChainId),
@@ -50,19 +50,19 @@ pub enum Step {
         /// To this neighbour.
         mac: MacAddr,
     },
-    /// The router's kernel gets it.
+    /// The router punts it to its kernel.
     Punted,
     /// It leaves by a port.
     Out(PortId),
-    /// Its sender is told that it was refused.
+    /// Its sender gets a refusal.
     Answered,
     /// It is dropped.
     Dropped(DropReason),
 }
 
 impl Policy {
-    /// The way of a packet of `length` bytes that begins with `headers` and comes in by `from`, up to where it leaves by a port, enters a chain or
-    /// goes to a router.
+    /// The path of a packet of `length` bytes with these headers that `from` receives, until it leaves by a port, enters a chain or goes to a
+    /// router.
     pub(crate) fn trace(&self, from: PortId, headers: &[u8], length: usize, tick: u32) -> Vec<Step> {
         let mut steps = vec![Step::In(from)];
         let Some(ingress) = self.ingress(from) else {
@@ -73,7 +73,7 @@ impl Policy {
             steps.push(Step::Policed(1));
         }
         let key = match (FlowKey::of_frame(headers, length), ingress.switched) {
-            // Nothing behind Ethernet's header is looked at.
+            // Only the Ethernet header matters.
             (Err(_), Some(_)) => FlowKey::of_ethernet(headers, length),
             (key, _) => key,
         };
@@ -84,7 +84,7 @@ impl Policy {
                 ingress.lookup.decide(&[self.used.mask(key)], &mut number);
                 number[0]
             }
-            // Nothing of the packet is looked at.
+            // The packet's content does not matter.
             (Err(_), Some(blanket)) => blanket,
             (Err(why), None) => {
                 steps.extend([Step::Malformed(why), Step::Dropped(DropReason::Malformed)]);
@@ -96,7 +96,7 @@ impl Policy {
             steps.push(Step::Dropped(DropReason::Spoofed));
             return steps;
         }
-        self.told(number, &mut steps);
+        self.trace_rules(number, &mut steps);
         let outcome = self.decision(number).outcome;
         if outcome == Outcome::Undecided || number == ingress.lookup.otherwise {
             let denied = ingress.undecided == Outcome::Drop(DropReason::Denied);
@@ -114,8 +114,8 @@ impl Policy {
         steps
     }
 
-    /// The rules of a decision, and what they do besides.
-    fn told(&self, number: u32, steps: &mut Vec<Step>) {
+    /// The rules of a decision and their actions.
+    fn trace_rules(&self, number: u32, steps: &mut Vec<Step>) {
         let decision = self.decision(number);
         if !decision.rules.is_empty() {
             let decided = decision.outcome != Outcome::Undecided;
@@ -155,7 +155,7 @@ impl Policy {
         }
     }
 
-    /// What a port's rules for the way out say.
+    /// The egress rules of a port.
     pub(crate) fn trace_out(
         &self,
         from: PortId,
@@ -168,7 +168,7 @@ impl Policy {
         {
             let mut number = [0];
             lookup.decide(&[key], &mut number);
-            self.told(number[0], steps);
+            self.trace_rules(number[0], steps);
             let outcome = self.decision(number[0]).outcome;
             if outcome == Outcome::Undecided || number[0] == lookup.otherwise {
                 let allowed = egress.undecided == Outcome::Allow;

@@ -1,4 +1,4 @@
-//! The pcap port: a capture is read, a capture is written, time stamps and original lengths kept.
+//! The pcap port: reads one capture and writes another, with time stamps and original lengths.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::memory::Memory;
 
-/// How far a capture port has come; shared with the manager.
+/// Progress of a capture port, shared with the manager.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Everything has been read.
+    /// The input is at its end.
     pub(crate) done: AtomicBool,
-    /// What ended it early.
+    /// The error that ended it early.
     pub(crate) fault: Mutex<Option<String>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Capture {
     written: Vec<u8>,
     pace: Option<RateLimit>,
     progress: Arc<Progress>,
-    /// A frame that was read and has no buffer yet: its bytes are in `buffer`.
+    /// A frame without a packet buffer yet; its bytes are in `buffer`.
     held: Option<(Timestamp, u32)>,
     buffer: Vec<u8>,
 }
@@ -68,7 +68,7 @@ impl Capture {
         }
     }
 
-    /// Reads the next frame into `held`; at the end, or on an error, the input is done.
+    /// Reads the next frame into `held`. Closes the input at its end or on an error.
     fn read(&mut self) {
         let Some(reader) = &mut self.input else { return };
         match reader.next_frame() {
@@ -87,7 +87,7 @@ impl Capture {
 
     fn write(&mut self, memory: &Memory, mbuf: &Mbuf) -> Result<(), WriteError> {
         let Some(writer) = &mut self.output else { return Ok(()) };
-        // What did not come from a capture is stamped as it goes.
+        // Packets from other ports get the current time.
         let (time, original) = memory.stamp(mbuf);
         let time = if time == 0 { now() } else { Timestamp(time) };
         let length = u32::from(mbuf.data_len());

@@ -1,4 +1,4 @@
-//! DPDK's devices: NICs, AF_PACKET, TAP, null.
+//! DPDK ethdev ports: NICs, AF_PACKET, TAP, null.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) struct EthDevice {
     rx: RxQueue,
     tx: TxQueue,
     unsent: Batch,
-    // The device's receive queue takes its mbufs from here.
+    // Keeps the memory of the receive queue's mbufs.
     _memory: Arc<Memory>,
 }
 

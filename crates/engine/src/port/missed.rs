@@ -1,12 +1,11 @@
-//! Packets that a device dropped before a worker saw them. The statistics code asks the device; the packet path takes no
-//! part in it.
+//! Packets that a device dropped before a worker saw them. The statistics code reads them from the device, off the packet path.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_xsk::DropCounter;
 
-/// What an AF_XDP socket lost. The device empties it before it closes the socket, which the counter keeps open.
+/// Drop counter of an AF_XDP socket. It keeps the socket open, so the device empties it before closing.
 #[derive(Clone, Debug)]
 pub(crate) struct SocketDrops(Arc<Mutex<Option<DropCounter>>>);
 
@@ -15,7 +14,7 @@ impl SocketDrops {
         Self(Arc::new(Mutex::new(Some(counter))))
     }
 
-    /// The socket is about to be closed.
+    /// Releases the socket before it is closed.
     pub(crate) fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -33,12 +32,12 @@ pub(crate) enum Missed {
     Device(dpdk::Port),
     /// An AF_XDP socket: no buffer was in the fill ring, the receive ring was full, or the frame was too long.
     Socket(SocketDrops),
-    /// A source: packets that were due and could not be made in time.
+    /// A source: packets that it could not generate in time.
     Source(Arc<AtomicU64>),
 }
 
 impl Missed {
-    /// Packets so far; none where the device does not tell.
+    /// Packets so far; 0 if the device does not count them.
     pub(crate) fn get(&self) -> u64 {
         match self {
             Self::Device(port) => {

@@ -1,4 +1,4 @@
-//! Ports: one trait, a file for each kind of device.
+//! Ports: the [`Device`] trait and a file for each kind of device.
 
 use std::os::fd::BorrowedFd;
 
@@ -17,61 +17,61 @@ pub(crate) mod source;
 pub(crate) mod vhost;
 pub(crate) mod xsk;
 
-/// How a worker that has nothing to do can learn that a device has packets.
+/// How an idle worker learns that a device has packets.
 pub(crate) enum Arrival<'a> {
-    /// The descriptor becomes readable.
+    /// This descriptor becomes readable.
     Readable(BorrowedFd<'a>),
-    /// They are there.
+    /// Packets are there now.
     Waiting,
-    /// Only by asking the device.
+    /// Only by polling the device.
     Ask,
-    /// Never: nothing comes in.
+    /// The device never receives.
     Never,
 }
 
 /// One queue pair of a port, owned by one worker.
 pub(crate) trait Device: Send {
-    /// Takes up to `wanted` packets into `out`, which has room for them; the caller owns them.
+    /// Receives up to `wanted` packets into `out`, which has room for them. The caller owns them.
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize);
 
-    /// Takes over packets of `memory` that are to be sent, and leaves the batch empty; counts those that it cannot.
+    /// Takes packets of `memory` for transmission and empties the batch. Drops and counts those that it cannot take.
     fn enqueue(&mut self, memory: &Memory, batch: &mut Batch, counters: &PortCounters);
 
-    /// Sends what was taken over; returns how many packets went and counts them.
+    /// Sends the packets that it took; counts and returns how many went.
     fn flush(&mut self, counters: &PortCounters) -> usize;
 
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool;
 
-    /// The worker is about to sleep: what has to be done for [`Device::arrival`] to tell. Ends with the next
-    /// [`Device::receive`] that finds packets.
+    /// Called before the worker sleeps: enables notifications for [`Device::arrival`]. The next [`Device::receive`] that finds packets disables
+    /// them.
     fn prepare_wait(&mut self) {}
 
-    /// How to learn of packets.
+    /// How to learn about packets.
     fn arrival(&self) -> Arrival<'_>;
 
-    /// What it sends besides plain packets.
+    /// Offloads that it accepts in packets to send.
     fn accepts(&self) -> Accepts {
         Accepts::default()
     }
 
-    /// Whether packets that come in may have something left to do.
+    /// Whether received packets may carry unfinished offload work.
     fn leaves_work(&self) -> bool {
         false
     }
 
-    /// The only memory that it can send from, if there is but one.
+    /// The only memory that it can send from, if it is limited to one.
     fn sends_from(&self) -> Option<MemoryId> {
         None
     }
 }
 
-/// A device that gathers what is to be sent into a burst of its own.
+/// A device that gathers packets to send in a burst of its own.
 pub(crate) trait Gathers: Device {
-    /// What it has taken over and not sent.
+    /// Packets taken and not sent yet.
     fn unsent(&mut self) -> &mut Batch;
 
-    /// [`Device::enqueue`]: what does not fit behind the rest, which is then sent, is dropped.
+    /// [`Device::enqueue`]: sends when the burst is full, and drops what still does not fit.
     #[inline]
     fn gather(&mut self, batch: &mut Batch, counters: &PortCounters) {
         self.unsent().append(batch);
@@ -86,12 +86,12 @@ pub(crate) trait Gathers: Device {
     }
 }
 
-/// The queues of one port that one worker has.
+/// The queues of one port that one worker serves.
 pub(crate) struct PortQueue {
     pub(crate) port: PortId,
-    /// Where received packets land.
+    /// The memory that received packets use.
     pub(crate) memory: MemoryId,
-    /// Packets are taken only when there is room for them further on.
+    /// Receive only when the chain has room.
     pub(crate) waits_for_room: bool,
     devices: Vec<Box<dyn Device>>,
     turn: usize,
@@ -107,7 +107,7 @@ impl PortQueue {
         Self { port, memory, waits_for_room, devices, turn: 0 }
     }
 
-    /// From the next of its queues.
+    /// Receives from the next queue in turn.
     #[inline]
     pub(crate) fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
         self.turn = if self.turn + 1 >= self.devices.len() { 0 } else { self.turn + 1 };

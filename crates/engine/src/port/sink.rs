@@ -1,4 +1,4 @@
-//! The built-in sink: nothing comes in, what goes out is counted and freed.
+//! The built-in sink: receives nothing, counts and frees what it is sent.
 
 use dpdk::Batch;
 
@@ -9,7 +9,7 @@ use crate::memory::Memory;
 /// A sink.
 pub(crate) struct Sink;
 
-/// Counts packets as sent and frees them: what every device does that has no wire.
+/// Counts packets as sent and frees them, for devices without a wire.
 pub(crate) fn swallow(batch: &mut Batch, counters: &PortCounters) {
     counters.tx_packets.add(batch.len() as u64);
     counters.tx_bytes.add(batch.as_slice().iter().map(|mbuf| u64::from(mbuf.data_len())).sum());

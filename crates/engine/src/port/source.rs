@@ -16,15 +16,15 @@ use super::{Arrival, Device, sink::swallow};
 use crate::counters::PortCounters;
 use crate::memory::Memory;
 
-/// Ethernet, IPv4 and UDP headers, and what is left of the first line.
+/// The first cache line of a frame: Ethernet, IPv4 and UDP headers and padding.
 const TEMPLATE_BYTES: usize = 64;
-/// The same in words, of which only two differ between flows.
+/// The same as words in memory order; only two differ between flows.
 type Words = [u64; TEMPLATE_BYTES / 8];
 const IP: usize = 14;
 
 /// A source.
 pub(crate) struct Source {
-    /// The first line of a frame without checksum, source address and source port: words as they are in memory.
+    /// The first line without checksum, source address and source port.
     template: Words,
     /// The header checksum's sum over everything but the source address.
     base_sum: u32,
@@ -41,13 +41,12 @@ struct RateLimit {
     hertz: u64,
     start: Option<u64>,
     sent: u64,
-    /// Packets that were given up, of all queues of the port.
+    /// Packets given up, over all queues of the port.
     missed: Arc<AtomicU64>,
 }
 
 impl RateLimit {
-    /// How many packets are due at `now`, in whole bursts; what was missed for more than 10 ms (or a burst, if that takes
-    /// longer) is not made up for.
+    /// Packets due at `now`, in whole bursts. A backlog of more than 10 ms (or one burst, if that is longer) is given up.
     fn due(&mut self, now: u64) -> usize {
         let start = *self.start.get_or_insert(now);
         let due =
@@ -63,8 +62,7 @@ impl RateLimit {
 }
 
 impl Source {
-    /// A source as configured; frames shorter than their headers are as long as these. `missed` counts packets that were due
-    /// and given up.
+    /// A source as configured; frames are at least as long as their headers. `missed` counts packets given up.
     pub(crate) fn new(config: &SourceConfig, missed: &Arc<AtomicU64>) -> Self {
         let size = config.size.max(IP as u16 + 28);
         let mut template = [0; TEMPLATE_BYTES];
@@ -133,7 +131,7 @@ impl Device for Source {
         memory.pool.alloc_frames_into(out, count, headroom, self.size);
         if geometry.room() >= TEMPLATE_BYTES as u32 {
             for mbuf in out.as_mut_slice() {
-                // SAFETY: the mbuf is ours, and its buffer goes on for a line behind the headroom.
+                // SAFETY: the mbuf is ours, and its buffer has at least a cache line behind the headroom.
                 unsafe { mbuf.data().cast::<Words>().write_unaligned(self.next()) };
             }
         } else {
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pace_keeps_the_rate_and_forgives_a_pause() {
+    fn the_rate_holds_and_a_long_backlog_is_given_up() {
         let missed = Arc::default();
         let mut rate_limit = rate_limit(1, &missed);
         assert_eq!(rate_limit.due(5_000_000), 0);

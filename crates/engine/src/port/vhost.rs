@@ -1,4 +1,4 @@
-//! The vhost-user port: a guest, which shares no memory with anybody but netvm. Its packets are copied.
+//! The vhost-user port. Guest memory is shared with netvm only, so packets are copied.
 
 use std::sync::Arc;
 
@@ -9,19 +9,18 @@ use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 
-/// Turns for which packets wait while the guest takes none. One that is longer than what the guest has room for would wait
-/// for ever, and all behind it.
-const PATIENCE: u32 = 256;
+/// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block the queue forever.
+const REFUSED_TURNS: u32 = 256;
 
 /// One queue of a guest.
 pub(crate) struct VhostDevice {
     queue: VhostQueue,
     unsent: Batch,
-    /// Turns since the guest took a packet, while some are waiting.
+    /// Turns since the guest last took a packet, while packets wait.
     refused: u32,
-    /// Packets may be there that the guest does not tell of.
+    /// Packets may be in the ring for which the guest sends no notification.
     ready: bool,
-    // Packets land here.
+    // Keeps the memory that received packets use.
     _memory: Arc<Memory>,
 }
 
@@ -62,10 +61,10 @@ impl Device for VhostDevice {
         };
         counters.tx_packets.add(sent as u64);
         counters.tx_bytes.add(bytes);
-        // What a DMA engine has under way must go first, and a guest that changes its rings is back soon.
+        // Packets wait while a DMA copy is in progress or the guest reconfigures its rings.
         let is_refused = sent == 0 && !self.queue.is_copying() && !self.queue.is_paused();
         self.refused = if is_refused { self.refused + 1 } else { 0 };
-        if self.refused > PATIENCE {
+        if self.refused > REFUSED_TURNS {
             counters.drops.add(DropReason::TxFull, self.unsent.len() as u64);
             self.unsent.clear();
             self.refused = 0;
@@ -84,8 +83,8 @@ impl Device for VhostDevice {
     fn arrival(&self) -> Arrival<'_> {
         if self.ready {
             Arrival::Waiting
-        } else if let Some(teller) = self.queue.arrival() {
-            Arrival::Readable(teller)
+        } else if let Some(kick) = self.queue.arrival() {
+            Arrival::Readable(kick)
         } else if self.queue.accepts().is_some() {
             Arrival::Ask
         } else {
@@ -95,7 +94,7 @@ impl Device for VhostDevice {
 
     #[inline]
     fn accepts(&self) -> Accepts {
-        // Where nobody is, packets go nowhere, as they are.
+        // Without a guest, packets are dropped as they are.
         self.queue.accepts().unwrap_or(Accepts::ALL)
     }
 

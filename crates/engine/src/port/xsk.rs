@@ -1,4 +1,4 @@
-//! The AF_XDP port: the region is the UMEM, so that packets land in the shared buffers.
+//! The AF_XDP port. The region is the UMEM, so the kernel receives into shared buffers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::ids::MemoryId;
 use crate::memory::Memory;
 use crate::worker::state::BURST;
 
-/// Packets that can wait to be sent while the kernel's ring is full.
+/// Packets that wait while the kernel's transmit ring is full.
 const BACKLOG: usize = 256;
-/// How long to wait further for a driver that has not let go of its buffers.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long to wait for a driver that keeps buffers after the socket is closed.
+const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// One queue of an interface.
 pub(crate) struct XskDevice {
@@ -27,12 +27,12 @@ pub(crate) struct XskDevice {
     memory: Arc<Memory>,
     backlog: ArrayVec<TxFrame, BACKLOG>,
     drops: SocketDrops,
-    // Keeps the program attached.
+    // Keeps the XDP program attached.
     _interface: Arc<Interface>,
 }
 
 impl XskDevice {
-    /// `drops`: counts what this socket loses.
+    /// `drops` counts the packets that this socket loses.
     pub(crate) fn new(
         socket: Xsk,
         memory: Arc<Memory>,
@@ -42,7 +42,7 @@ impl XskDevice {
         Self { socket: Some(socket), memory, backlog: ArrayVec::new(), drops, _interface: interface }
     }
 
-    /// Frees what the kernel has sent.
+    /// Frees buffers that the kernel has sent.
     fn complete(socket: &mut Xsk, memory: &Memory) {
         let mut buffers = [0; BURST];
         loop {
@@ -62,7 +62,7 @@ impl XskDevice {
             let buffers: ArrayVec<u32, BURST> =
                 free.as_slice().iter().map(|mbuf| memory.pool.buffer_of(mbuf)).collect();
             let given = socket.fill(&buffers);
-            // SAFETY: the kernel has these buffers now; the socket gives each back once, by `rx` or by `close`.
+            // SAFETY: the kernel has these buffers now; the socket returns each once, from `rx` or from `close`.
             unsafe { free.forget_front(given) };
             if given < BURST {
                 return;
@@ -71,12 +71,12 @@ impl XskDevice {
     }
 }
 
-/// The packets of buffers that the kernel gave back, at most a batch of them.
+/// Packets in buffers that the kernel returned; at most a batch.
 fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
     for mbuf in buffers.iter().filter_map(|buffer| memory.pool.mbuf_of(*buffer)) {
-        // SAFETY: a socket gives back only buffers that it was given, each once (it keeps its own record); the code that gave
-        // it the buffer forgot the packet.
+        // SAFETY: the socket keeps a record and returns only buffers that it was given, each once; the code that gave it the buffer
+        // forgot the mbuf.
         let _ = batch.push(unsafe { mbuf.own() });
     }
     batch
@@ -97,8 +97,8 @@ impl Device for XskDevice {
                 let _ = out.push(mbuf);
             }
         }
-        // Once a turn: tells the kernel of new free buffers and of packets to send, if it wants to be told.
-        // An interface that is down or gone shows in the port's link, not here.
+        // Once a turn, if the kernel asks for it: announces free buffers and packets to send. An interface that is down shows in the
+        // port's link state, not here.
         let _ = socket.kick();
     }
 
@@ -114,7 +114,7 @@ impl Device for XskDevice {
                 self.flush(counters);
             }
             if self.backlog.try_push(frame).is_ok() {
-                // The backlog has the buffer now, and then the socket; both give it back by number.
+                // The backlog, then the socket, owns the buffer; both return it by number.
                 let _ = mbuf.into_raw();
             } else {
                 lost += 1;
@@ -133,7 +133,7 @@ impl Device for XskDevice {
         counters.tx_packets.add(sent as u64);
         counters.tx_bytes.add(self.backlog[..sent].iter().map(|frame| u64::from(frame.len)).sum());
         self.backlog.drain(..sent);
-        // An interface that is down or gone shows in the port's link, not here.
+        // An interface that is down shows in the port's link state, not here.
         let _ = socket.kick();
         sent
     }
@@ -152,12 +152,12 @@ impl Device for XskDevice {
 }
 
 impl Drop for XskDevice {
-    /// Takes every buffer back from the kernel; for the manager, as that can take some milliseconds.
+    /// Takes all buffers back from the kernel. The manager runs it, because it can take milliseconds.
     fn drop(&mut self) {
         self.drops.end();
         let waiting: ArrayVec<u32, BACKLOG> = self.backlog.drain(..).map(|frame| frame.buffer).collect();
-        let held = self.socket.take().map(|socket| socket.close().or_else(|held| held.wait(PATIENCE)));
-        // Buffers that the kernel does not let go of stay out: a driver may still write there.
+        let held = self.socket.take().map(|socket| socket.close().or_else(|held| held.wait(RELEASE_TIMEOUT)));
+        // Buffers that the kernel keeps are never reused: a driver may still write to them.
         let held = held.and_then(Result::ok).unwrap_or_default();
         for buffers in held.chunks(BURST).chain(waiting.chunks(BURST)) {
             own(&self.memory, buffers).clear();
