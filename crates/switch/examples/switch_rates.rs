@@ -1,5 +1,5 @@
-//! Cycles per packet of the forwarding database: the source is learnt (and known), the destination looked up, in bursts;
-//! and of a source that is new, or refused.
+//! Measures the forwarding database in cycles per packet, in bursts: learning a known source, looking up a destination,
+//! learning a new source, and refusing one.
 //!
 //! `cargo run --release -p netvm-switch --example switch_rates`
 
@@ -12,7 +12,7 @@ use netvm_wire::MacAddr;
 const BURST: usize = 32;
 const BURSTS: usize = 100_000;
 const PORTS: u64 = 8;
-/// A port that floods.
+/// The port that floods.
 const FLOODING: u16 = 9;
 
 fn mac(number: u64) -> MacAddr {
@@ -24,7 +24,7 @@ fn port(number: u64) -> u16 {
     (number % PORTS) as u16
 }
 
-/// Pairs of addresses in an order that no prefetcher guesses.
+/// Pairs of addresses in an order that defeats the prefetcher.
 fn traffic(addresses: u64) -> Vec<(u64, u64)> {
     let mut state = 1_u64;
     let mut random = move || {
@@ -36,7 +36,7 @@ fn traffic(addresses: u64) -> Vec<(u64, u64)> {
 
 type Packet = (MacAddr, u16, MacAddr);
 
-/// Cycles per packet: the median of the bursts, each timed by itself after its addresses were read.
+/// Cycles per packet: the median of the bursts, each timed after its addresses were read.
 fn measure(packets: &[Packet], mut burst: impl FnMut(&[Packet; BURST])) -> f64 {
     let mut taken: Vec<_> = packets
         .as_chunks()
@@ -94,11 +94,11 @@ fn main() -> Result<(), netvm_switch::FdbError> {
         };
         let lookup = |keys: [FdbKey; BURST]| _ = black_box(keys.map(|key| fdb.lookup_at(key, 1)));
         let touched = |keys: [FdbKey; BURST]| {
-            fdb.touch(&keys);
+            fdb.prefetch(&keys);
             keys
         };
         let nothing = measure(&packets, |burst| _ = black_box(burst));
-        let learnt = measure(&packets, |burst| learn(burst, touched(sources(burst))));
+        let learned = measure(&packets, |burst| learn(burst, touched(sources(burst))));
         let found = measure(&packets, |burst| lookup(touched(destinations(burst))));
         let both = measure(&packets, |burst| {
             let (from, to) = (touched(sources(burst)), touched(destinations(burst)));
@@ -106,7 +106,7 @@ fn main() -> Result<(), netvm_switch::FdbError> {
             lookup(to);
         });
         println!(
-            "{addresses:>10} {nothing:>9.1} {learnt:>9.1} {found:>9.1} {both:>18.1} {new:>9.1} {refused:>9.1}"
+            "{addresses:>10} {nothing:>9.1} {learned:>9.1} {found:>9.1} {both:>18.1} {new:>9.1} {refused:>9.1}"
         );
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! Where a frame goes: out of the port that its destination is behind, or out of all that may have it.
+//! Forwarding decision: a frame goes out of the port that its destination is behind, or floods its VLAN.
 //!
-//! A [`Bridge`] is made when the configuration changes, and not changed; workers share it. It knows no addresses: those
-//! are in the [`crate::Fdb`].
+//! A [`Bridge`] is immutable and shared by all workers; a new configuration builds a new one. The addresses are in the
+//! [`crate::Fdb`].
 
 use std::num::NonZeroU8;
 
@@ -12,30 +12,30 @@ use crate::fdb::{Fdb, MAX_PORTS};
 use crate::port_set::PortSet;
 use crate::vlan::{Tagging, VlanError, VlanPort};
 
-/// VLANs, and 0 for ports that know of none.
+/// All VLAN ids; VLAN-unaware ports use 0.
 const VLANS: usize = 4096;
 
 /// A port of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgePort {
-    /// Its VLANs.
+    /// VLAN mode of the port.
     pub vlan: VlanPort,
-    /// Its split-horizon group: ports of one group send each other nothing.
+    /// Split-horizon group: ports of one group do not send to each other.
     pub group: Option<NonZeroU8>,
-    /// Addresses that may be learnt from it; `None`: as many as the database's options say.
+    /// Limit of learned addresses; `None`: the database's default.
     pub limit: Option<u32>,
-    /// New addresses that may be learnt from it in a second; `None`: as many as the database's options say.
+    /// Limit of new addresses per second; `None`: the database's default.
     pub new_per_second: Option<u32>,
 }
 
-/// Why there is no such bridge.
+/// Why a bridge cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BridgeError {
-    /// The number is no port's.
-    #[error("port {0} cannot be in a bridge: ports are below {MAX_PORTS}")]
+    /// The port number is too large.
+    #[error("port {0} cannot be in a bridge: port numbers are below {MAX_PORTS}")]
     Port(u16),
-    /// It was given twice.
-    #[error("port {0} is twice in the bridge")]
+    /// The port is listed twice.
+    #[error("the bridge lists port {0} twice")]
     Twice(u16),
 }
 
@@ -44,59 +44,60 @@ pub enum BridgeError {
 pub enum Forward {
     /// Out of one port.
     Port(u16),
-    /// Out of each of these, of which there is one at least.
+    /// Out of each of these ports, at least one.
     Flood(PortSet),
     /// Nowhere.
     Drop(NotForwarded),
 }
 
-/// Why a frame goes nowhere.
+/// Why a frame is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum NotForwarded {
-    /// Its destination is one of the addresses of IEEE 802.1Q table 8-1, 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP, PAUSE), which
-    /// no bridge forwards.
+    /// The destination is one of 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP, PAUSE; IEEE 802.1Q table 8-1), which no
+    /// bridge forwards.
     #[error("its destination is a link-local group address, which no bridge forwards")]
     LinkLocal,
-    /// Its destination is behind the port it came from.
-    #[error("its destination is behind the port it came from")]
+    /// The destination is behind the ingress port.
+    #[error("its destination is behind its ingress port")]
     SamePort,
-    /// Its destination is behind a port of the same split-horizon group.
+    /// The destination is behind a port of the same split-horizon group.
     #[error("its destination is behind a port of the same split-horizon group")]
     SplitHorizon,
-    /// Its destination is behind a port that is not, or no longer, in the VLAN.
+    /// The destination is behind a port that is not a member of the VLAN, or no longer.
     #[error("its destination is behind a port that is not in its VLAN")]
     NotMember,
-    /// No other port may have it.
+    /// The VLAN has no other port to flood.
     #[error("no other port is in its VLAN")]
     NoMembers,
 }
 
-/// The ports of L2 switching, and who may send to whom.
+/// The ports of L2 switching and which ports each may send to.
 #[derive(Debug)]
 pub struct Bridge {
     ports: Box<[Option<BridgePort>]>,
-    /// Who is in a VLAN.
+    /// Members per VLAN.
     members: Box<[PortSet]>,
-    /// To whom a port may send.
+    /// Per port, the ports it may send to.
     reach: Box<[PortSet]>,
 }
 
 impl Bridge {
-    /// Of ports and their numbers.
+    /// Builds a bridge from ports and their numbers.
     ///
     /// # Errors
-    /// [`BridgeError`] for a number that is no port's or comes twice.
+    /// [`BridgeError`] if a number is too large or listed twice.
     pub fn new(given: impl IntoIterator<Item = (u16, BridgePort)>) -> Result<Self, BridgeError> {
         let mut ports: Box<[_]> = (0..MAX_PORTS).map(|_| None).collect();
         for (number, port) in given {
-            let place = ports.get_mut(usize::from(number)).ok_or(BridgeError::Port(number))?;
-            if place.replace(port).is_some() {
+            let slot = ports.get_mut(usize::from(number)).ok_or(BridgeError::Port(number))?;
+            if slot.replace(port).is_some() {
                 return Err(BridgeError::Twice(number));
             }
         }
         let numbered = || (0..).zip(&ports).filter_map(|(number, port)| Some((number, port.as_ref()?)));
-        let members =
-            |vlan| numbered().filter(|(_, port)| port.vlan.has(vlan)).map(|(number, _)| number).collect();
+        let members = |vlan| {
+            numbered().filter(|(_, port)| port.vlan.is_member(vlan)).map(|(number, _)| number).collect()
+        };
         let members = (0..VLANS as u16).map(members).collect();
         let reach = |(from, port): (u16, &Option<BridgePort>)| {
             let Some(port) = port else { return PortSet::EMPTY };
@@ -108,7 +109,7 @@ impl Bridge {
         Ok(Self { ports, members, reach })
     }
 
-    /// Sets the limits of its ports in a forwarding database; ports that are not in it may learn nothing.
+    /// Sets the learning limits of the ports in a forwarding database. Ports outside the bridge learn nothing.
     pub fn set_limits(&self, fdb: &Fdb) {
         let options = fdb.options();
         for (number, port) in (0..).zip(&self.ports) {
@@ -121,24 +122,24 @@ impl Bridge {
         }
     }
 
-    /// The VLAN of a frame, as [`VlanPort::ingress`]; `None` when the port is not in the bridge.
+    /// Like [`VlanPort::ingress`]; `None` if the port is not in the bridge.
     ///
     /// # Errors
-    /// [`VlanError`] when it may not come in.
+    /// [`VlanError`] if the port does not admit the frame.
     #[inline]
     pub fn ingress(&self, port: u16, tag: Option<u16>) -> Option<Result<u16, VlanError>> {
         Some(self.port(port)?.vlan.ingress(tag))
     }
 
-    /// How frames of a VLAN leave a port, as [`VlanPort::egress`]; `None` when they may not, or the port is not in the bridge.
+    /// Like [`VlanPort::egress`]; `None` also if the port is not in the bridge.
     #[inline]
     #[must_use]
     pub fn egress(&self, port: u16, vlan: u16) -> Option<Tagging> {
         self.port(port)?.vlan.egress(vlan)
     }
 
-    /// Where a frame of a VLAN goes that came in at `ingress` for `destination`, which is `behind` a port by the forwarding
-    /// database; `None` when that does not know it.
+    /// Decides where a frame of `vlan` from port `ingress` to `destination` goes. `behind` is the port that the
+    /// forwarding database knows for the destination, `None` if unknown.
     #[inline]
     #[must_use]
     pub fn forward(&self, ingress: u16, vlan: u16, destination: MacAddr, behind: Option<u16>) -> Forward {
@@ -152,7 +153,7 @@ impl Bridge {
         }
     }
 
-    /// Whom a frame of a VLAN that came in at `ingress` may be sent to.
+    /// The ports that a frame of `vlan` from port `ingress` floods.
     #[inline]
     #[must_use]
     pub fn flood(&self, ingress: u16, vlan: u16) -> PortSet {
@@ -188,7 +189,7 @@ impl Bridge {
     }
 }
 
-/// The addresses of IEEE 802.1Q table 8-1.
+/// Whether the address is one of IEEE 802.1Q table 8-1.
 #[inline]
 const fn is_link_local(address: MacAddr) -> bool {
     matches!(address.octets(), [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
@@ -217,7 +218,7 @@ mod tests {
         ports.iter().copied().collect()
     }
 
-    /// Guests 1 and 2 of one group, 3 of none; an uplink 4; one of another VLAN, 5; and one that knows no VLAN, 255.
+    /// Ports 1 and 2 of group 1, port 3 of no group, uplink 4, port 5 of another VLAN, and VLAN-unaware port 255.
     fn bridge() -> Bridge {
         let access = VlanPort::Access(id(10));
         let uplink = VlanPort::Trunk { allowed: [id(10), id(20)].into_iter().collect(), native: None };
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn floods_reach_the_vlan_but_not_the_ingress_nor_its_group() {
+    fn floods_skip_the_ingress_port_and_its_group() {
         let bridge = bridge();
         for destination in [MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1]), GUEST] {
             let forward = |ingress, vlan| bridge.forward(ingress, vlan, destination, None);
@@ -243,13 +244,13 @@ mod tests {
             assert_eq!(forward(4, 20), Forward::Flood(set(&[5])));
             assert_eq!(forward(4, 30), Forward::Drop(NotForwarded::NoMembers));
             assert_eq!(forward(255, 0), Forward::Drop(NotForwarded::NoMembers));
-            assert_eq!(forward(9, 10), Forward::Drop(NotForwarded::NoMembers), "a port of no bridge");
+            assert_eq!(forward(9, 10), Forward::Drop(NotForwarded::NoMembers), "a port outside the bridge");
             assert_eq!(forward(256, u16::MAX), Forward::Drop(NotForwarded::NoMembers));
         }
     }
 
     #[test]
-    fn known_destinations_get_what_they_may() {
+    fn known_destinations_are_checked_against_vlan_and_group() {
         let bridge = bridge();
         let forward = |ingress, vlan, behind| bridge.forward(ingress, vlan, GUEST, Some(behind));
         assert_eq!(forward(1, 10, 4), Forward::Port(4));
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn vlans_are_those_of_the_port() {
+    fn vlans_are_classified_by_port() {
         let bridge = bridge();
         assert_eq!(bridge.ingress(1, None), Some(Ok(10)));
         assert_eq!(bridge.ingress(1, Some(10)), Some(Err(VlanError::Tagged)));
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_those_of_the_ports() {
+    fn limits_are_set_per_port() {
         let fdb = Fdb::new(FdbOptions::default()).unwrap();
         let limited = BridgePort { limit: Some(2), ..port(VlanPort::Unaware, 0) };
         let slow = BridgePort { new_per_second: Some(3), ..port(VlanPort::Unaware, 0) };
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_must_be_ports_once() {
+    fn invalid_and_duplicate_ports_are_refused() {
         let port = || port(VlanPort::Unaware, 0);
         assert_eq!(Bridge::new([(256, port())]).unwrap_err(), BridgeError::Port(256));
         assert_eq!(Bridge::new([(1, port()), (1, port())]).unwrap_err(), BridgeError::Twice(1));
@@ -318,9 +319,9 @@ mod tests {
     }
 
     proptest! {
-        /// By asking each port whether it may have the frame.
+        /// Asks each port on its own whether it may receive the frame.
         #[test]
-        fn a_flood_reaches_who_may_have_it(
+        fn a_flood_reaches_every_eligible_port(
             ports in prop::collection::btree_map(0..256u16, any_port(), 1..12),
             vlan in 0..5u16,
             behind in 0..256u16,

@@ -1,13 +1,14 @@
-//! L2 switching with nothing of DPDK: what the engine's workers need, and share without locks.
+//! L2 switching without DPDK or locks, shared by the engine's workers.
 //!
-//! - [`Fdb`]: which port a MAC address of a VLAN is behind. Learns, ages, and bounds what each port can do to others.
-//! - [`Bridge`]: which VLAN a frame belongs to ([`VlanPort`]), where it goes ([`Forward`]), and how its tag changes on the way
-//!   ([`TagChange`]). Made anew when the configuration changes.
-//! - [`Guard`]: anti-spoofing: a port sends as itself only.
-//! - [`Policer`] and [`Meter`]: token buckets of packets and bits.
+//! - [`Fdb`]: the forwarding database, from VLAN and MAC address to port. It learns, ages, and limits how much one port
+//!   can affect the others.
+//! - [`Bridge`]: the VLAN of a frame ([`VlanPort`]), where the frame goes ([`Forward`]), and how its tag changes on the
+//!   way ([`TagChange`]). The engine builds a new bridge when the configuration changes.
+//! - [`Guard`]: anti-spoofing. A port sends only from its own addresses.
+//! - [`Policer`] and [`Meter`]: token buckets for packets and bits.
 //!
-//! Ports are numbers below [`MAX_PORTS`]. The clock of the forwarding database ticks [`TICKS_PER_SECOND`] times a second;
-//! that of policers is any that the caller says the rate of, such as the TSC.
+//! Ports are numbers below [`MAX_PORTS`]. The clock of the forwarding database ticks [`TICKS_PER_SECOND`] times a
+//! second. The clock of a policer may be any whose rate the caller gives, such as the TSC.
 //!
 //! ```
 //! use netvm_switch::{Bridge, BridgePort, Fdb, FdbOptions, Forward, Learned, VlanPort};
@@ -19,12 +20,12 @@
 //! bridge.set_limits(&fdb);
 //!
 //! let (alice, bob, now) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), 0);
-//! // A frame from Alice to Bob, whom nobody has heard of, comes in at port 1.
+//! // Alice sends to Bob, whose address is still unknown, from port 1.
 //! let vlan = bridge.ingress(1, None).expect("port 1 is in the bridge")?;
 //! assert_eq!(fdb.learn(vlan, alice, 1, now), Learned::New);
 //! let forward = bridge.forward(1, vlan, bob, fdb.lookup(vlan, bob, now));
 //! assert_eq!(forward, Forward::Flood([2, 3].into_iter().collect()));
-//! // He answers from port 3.
+//! // Bob answers from port 3.
 //! assert_eq!(fdb.learn(vlan, bob, 3, now), Learned::New);
 //! assert_eq!(bridge.forward(3, vlan, alice, fdb.lookup(vlan, alice, now)), Forward::Port(1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -37,7 +38,6 @@ mod flood;
 mod guard;
 mod police;
 mod port_set;
-mod sync;
 mod vlan;
 mod vlan_set;
 
@@ -50,3 +50,11 @@ pub use police::{Meter, Policer, PolicerError};
 pub use port_set::PortSet;
 pub use vlan::{NO_VLAN, TagChange, Tagging, VlanError, VlanPort};
 pub use vlan_set::VlanSet;
+
+/// Atomics of `core`, or of loom for model checking.
+mod sync {
+    #[cfg(not(loom))]
+    pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+}

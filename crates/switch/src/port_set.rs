@@ -7,7 +7,7 @@ use crate::fdb::MAX_PORTS;
 
 const WORDS: usize = 4;
 
-/// A set of ports: a bit for each that there can be.
+/// A set of ports: one bit for each possible port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PortSet([u64; WORDS]);
 
@@ -17,41 +17,41 @@ impl PortSet {
     /// Every port.
     pub const ALL: Self = Self([u64::MAX; WORDS]);
 
-    /// Adds a port; one that cannot be is left out.
+    /// Adds a port. Ignores invalid port numbers.
     pub fn insert(&mut self, port: u16) {
         if let Some(word) = self.0.get_mut(usize::from(port / 64)) {
             *word |= 1 << (port % 64);
         }
     }
 
-    /// Takes a port out.
+    /// Removes a port.
     pub fn remove(&mut self, port: u16) {
         if let Some(word) = self.0.get_mut(usize::from(port / 64)) {
             *word &= !(1 << (port % 64));
         }
     }
 
-    /// Whether a port is in it.
+    /// Whether the set contains a port.
     #[inline]
     #[must_use]
     pub fn contains(self, port: u16) -> bool {
         self.0.get(usize::from(port / 64)).is_some_and(|word| word >> (port % 64) & 1 != 0)
     }
 
-    /// How many ports are in it.
+    /// Number of ports in the set.
     #[must_use]
     pub fn len(self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether none is.
+    /// Whether the set is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    /// Its ports, in order.
+    /// The ports in ascending order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u16> {
         (0..).zip(self.0).flat_map(|(number, word)| {
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_has_what_was_put_in(ports in ports(), others in ports()) {
+        fn behaves_like_a_btree_set(ports in ports(), others in ports()) {
             let set = |ports: &BTreeSet<u16>| ports.iter().copied().collect::<PortSet>();
             prop_assert_eq!(set(&ports).iter().collect::<Vec<_>>(), ports.iter().copied().collect::<Vec<_>>());
             prop_assert!((0..1000).all(|port| set(&ports).contains(port) == ports.contains(&port)));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_cannot_be_are_left_out() {
+    fn invalid_ports_are_ignored() {
         let mut set = PortSet::ALL;
         set.insert(256);
         set.remove(300);

@@ -1,68 +1,69 @@
-//! VLANs of ports: which one a frame belongs to when it comes in, and whether it has a tag when it goes out
-//! (IEEE 802.1Q-2018 clauses 6.9, 8.6.2 and 8.6.4).
+//! VLAN modes of ports: which VLAN a received frame belongs to, and whether it is sent with a tag (IEEE 802.1Q-2018
+//! clauses 6.9, 8.6.2 and 8.6.4).
 //!
-//! The outer tag counts; what follows it is data, a second tag too. Tags of either EtherType, 0x8100 and 0x88a8, count alike.
+//! Only the outer tag counts; the rest of the frame is data, a second tag too. EtherTypes 0x8100 and 0x88a8 are
+//! equivalent.
 
 use netvm_wire::VlanId;
 use thiserror::Error;
 
 use crate::vlan_set::VlanSet;
 
-/// The VLAN of ports that know of none.
+/// The VLAN of VLAN-unaware ports.
 pub const NO_VLAN: u16 = 0;
 
 /// How a port treats VLANs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum VlanPort {
-    /// It knows of none: all such ports are one VLAN, of the number 0, and tags are data.
+    /// The port ignores VLANs: all such ports share VLAN 0, and tags are data.
     #[default]
     Unaware,
-    /// It is in one VLAN, and what it speaks to knows nothing of that: frames have no tag. Those that have one are refused,
-    /// be it of the same VLAN ("admit only untagged and priority-tagged frames").
+    /// The port is in one VLAN and its frames are untagged. Tagged frames are refused, even of the same VLAN ("admit
+    /// only untagged and priority-tagged frames").
     Access(VlanId),
-    /// It is in several, and frames are tagged.
+    /// The port is in several VLANs and frames are tagged.
     Trunk {
-        /// Those that it is in, besides the native one.
+        /// VLANs of the trunk, besides the native one.
         allowed: VlanSet,
-        /// The one whose frames have no tag; `None`: frames without a tag are refused.
+        /// VLAN of untagged frames; `None`: the port refuses untagged frames.
         native: Option<VlanId>,
     },
 }
 
-/// Why a frame may not come in.
+/// Why a port refuses a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum VlanError {
-    /// The tag is one that no frame may have.
-    #[error("VLAN 4095 is reserved")]
+    /// The tag has the reserved VLAN id 4095.
+    #[error("its VLAN id, 4095, is reserved")]
     Reserved,
-    /// An access port got a tag.
-    #[error("a tagged frame came into an access port")]
+    /// An access port received a tagged frame.
+    #[error("an access port received a tagged frame")]
     Tagged,
-    /// A trunk without a native VLAN got no tag.
-    #[error("an untagged frame came into a trunk without a native VLAN")]
+    /// A trunk without a native VLAN received an untagged frame.
+    #[error("a trunk without a native VLAN received an untagged frame")]
     Untagged,
-    /// A trunk is not in the VLAN.
-    #[error("the trunk is not in the frame's VLAN")]
+    /// The trunk does not carry the VLAN.
+    #[error("the trunk does not carry the frame's VLAN")]
     NotAllowed,
 }
 
-/// Whether frames of a VLAN go out of a port with a tag.
+/// How a port sends the frames of a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tagging {
-    /// As they came in.
+    /// As received.
     Unchanged,
-    /// Without.
+    /// Without a tag.
     Untagged,
-    /// With that of the VLAN.
+    /// With a tag of the VLAN.
     Tagged,
 }
 
 impl VlanPort {
-    /// The VLAN of a frame that comes in, by the number in its outer tag: `None` when it has none, 0 when the tag gives a
-    /// priority only, which counts as none.
+    /// The VLAN of a received frame, from the VLAN id in its outer tag: `None` if untagged. 0 is a priority tag and
+    /// counts as untagged.
     ///
     /// # Errors
-    /// [`VlanError`] when it may not come in.
+    /// [`VlanError`] if the port does not admit the frame.
     #[inline]
     pub fn ingress(&self, tag: Option<u16>) -> Result<u16, VlanError> {
         match self {
@@ -73,13 +74,13 @@ impl VlanPort {
             },
             Self::Trunk { native, .. } => match named(tag)? {
                 None => native.map(VlanId::get).ok_or(VlanError::Untagged),
-                Some(vlan) if self.has(vlan) => Ok(vlan),
+                Some(vlan) if self.is_member(vlan) => Ok(vlan),
                 Some(_) => Err(VlanError::NotAllowed),
             },
         }
     }
 
-    /// How frames of a VLAN go out; `None` when they may not.
+    /// How the port sends frames of a VLAN; `None` if it is not a member.
     #[inline]
     #[must_use]
     pub fn egress(&self, vlan: u16) -> Option<Tagging> {
@@ -93,15 +94,15 @@ impl VlanPort {
         }
     }
 
-    /// Whether it is in a VLAN.
+    /// Whether the port is a member of a VLAN.
     #[inline]
     #[must_use]
-    pub fn has(&self, vlan: u16) -> bool {
+    pub fn is_member(&self, vlan: u16) -> bool {
         self.egress(vlan).is_some()
     }
 }
 
-/// The VLAN that a tag names; one that gives a priority only names none.
+/// The VLAN that a tag names; a priority tag names none.
 #[inline]
 const fn named(tag: Option<u16>) -> Result<Option<u16>, VlanError> {
     match tag {
@@ -111,21 +112,21 @@ const fn named(tag: Option<u16>) -> Result<Option<u16>, VlanError> {
     }
 }
 
-/// What is to be done to the outer tag of a frame.
+/// How the outer tag of a frame changes from ingress to egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TagChange {
-    /// Nothing.
+    /// No change.
     Keep,
-    /// One is put in front.
+    /// Insert a tag.
     Push(VlanId),
-    /// It is taken off, and its priority is lost.
+    /// Remove the tag and its priority.
     Pop,
-    /// Its VLAN is changed; its priority stays.
+    /// Change the VLAN id; keep the priority.
     Set(VlanId),
 }
 
 impl TagChange {
-    /// For a frame that came in with `tag` (as in [`VlanPort::ingress`]), is of `vlan`, and goes out by `tagging`.
+    /// The change for a frame of `vlan` received with `tag` (as in [`VlanPort::ingress`]) and sent by `tagging`.
     #[inline]
     #[must_use]
     pub fn new(tag: Option<u16>, vlan: u16, tagging: Tagging) -> Self {
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unaware_port_takes_tags_for_data() {
+    fn an_unaware_port_treats_tags_as_data() {
         let port = VlanPort::default();
         for tag in [None, Some(0), Some(7), Some(4095)] {
             assert_eq!(port.ingress(tag), Ok(NO_VLAN));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_port_has_no_tags() {
+    fn an_access_port_admits_untagged_frames_only() {
         let port = VlanPort::Access(id(7));
         assert_eq!((port.ingress(None), port.ingress(Some(0))), (Ok(7), Ok(7)));
         assert_eq!(port.ingress(Some(7)), Err(VlanError::Tagged));
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trunk_has_tags_but_for_its_native_vlan() {
+    fn a_trunk_tags_all_but_its_native_vlan() {
         let port = trunk(&[7, 8, 9, 4094], Some(5));
         assert_eq!((port.ingress(None), port.ingress(Some(0)), port.ingress(Some(5))), (Ok(5), Ok(5), Ok(5)));
         assert_eq!((port.ingress(Some(7)), port.ingress(Some(4094))), (Ok(7), Ok(4094)));
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_changed_as_little_as_can_be() {
+    fn tags_change_only_where_needed() {
         use Tagging::{Tagged, Untagged};
         assert_eq!(TagChange::new(None, 7, Tagged), TagChange::Push(id(7)));
         assert_eq!(TagChange::new(None, 7, Untagged), TagChange::Keep);
@@ -214,7 +215,7 @@ mod tests {
         ]
     }
 
-    /// The tag of a frame after a change.
+    /// The tag of a frame after the change.
     fn changed(tag: Option<u16>, change: TagChange) -> Option<u16> {
         match change {
             TagChange::Keep => tag,
@@ -224,11 +225,11 @@ mod tests {
     }
 
     proptest! {
-        /// What leaves one port into another like it is of the same VLAN there.
+        /// A frame sent from one port into another of the same kind keeps its VLAN.
         #[test]
         fn frames_keep_their_vlan(from in ports(), to in ports(), tag in prop::option::of(0..10u16)) {
             if let Ok(vlan) = from.ingress(tag) {
-                prop_assert!(from.has(vlan), "a port is in every VLAN that it takes frames of");
+                prop_assert!(from.is_member(vlan), "a port is a member of every VLAN it admits");
                 if let Some(tagging) = to.egress(vlan) {
                     let sent = changed(tag, TagChange::new(tag, vlan, tagging));
                     prop_assert_eq!(to.ingress(sent), Ok(vlan));

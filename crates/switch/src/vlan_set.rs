@@ -23,7 +23,7 @@ impl VlanSet {
         self.0[vlan / 64 % WORDS] |= 1 << (vlan % 64);
     }
 
-    /// Whether a VLAN is in it.
+    /// Whether the set contains a VLAN.
     #[inline]
     #[must_use]
     pub fn contains(&self, vlan: u16) -> bool {
@@ -31,7 +31,7 @@ impl VlanSet {
         self.0.get(vlan / 64).is_some_and(|word| word >> (vlan % 64) & 1 != 0)
     }
 
-    /// Its VLANs, in order.
+    /// The VLANs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> {
         (1..=VlanId::MAX).filter(|vlan| self.contains(*vlan)).filter_map(|vlan| VlanId::new(vlan).ok())
     }
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_has_what_was_put_in(vlans in prop::collection::btree_set(1..=4094u16, 0..50)) {
+        fn behaves_like_a_btree_set(vlans in prop::collection::btree_set(1..=4094u16, 0..50)) {
             let set: VlanSet = vlans.iter().map(|vlan| VlanId::new(*vlan).unwrap()).collect();
             prop_assert_eq!(set.iter().map(VlanId::get).collect::<BTreeSet<_>>(), vlans.clone());
             prop_assert!((0..=u16::MAX).all(|vlan| set.contains(vlan) == vlans.contains(&vlan)));

@@ -1,14 +1,14 @@
-//! An entry of the forwarding database: one word.
+//! One entry of the forwarding database: a 64-bit word.
 //!
 //! ```text
 //!  63                                          17  16  15       8 7        0
 //! +----------------------------------------------+---+-----------+----------+
-//! | tag                                          | a |   port    |  stamp   |
+//! | tag                                          | s |   port    |  stamp   |
 //! +----------------------------------------------+---+-----------+----------+
-//! a: the bucket is the second one of its key.   stamp: 0 nothing is here, 1 to 254 last seen, 255 static
+//! s: the entry is in the secondary bucket of its key.   stamp: 0 empty, 1 to 254 last seen, 255 static
 //! ```
 
-use super::mix::Place;
+use super::mix::BucketPair;
 
 /// Bits of the tag.
 pub(super) const TAG_BITS: u32 = 47;
@@ -17,27 +17,27 @@ const KEY_SHIFT: u32 = 16;
 const PORT_SHIFT: u32 = 8;
 /// Stamp of static entries.
 pub(super) const STATIC: u8 = 255;
-/// Stamps of learnt entries are the time in units, modulo this, and 1.
+/// Learned entries are stamped with the time in units, modulo this, plus 1.
 const PERIOD: u32 = 254;
-/// A stamp that lies up to so many units ahead is that of a thread whose clock is ahead.
+/// A stamp at most this many units ahead comes from a thread whose clock runs ahead.
 const AHEAD: u32 = 8;
 
-/// What is at a place of a bucket.
+/// An entry as its slot stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(pub u64);
+pub(super) struct Entry(pub u64);
 
-impl Word {
+impl Entry {
     pub const EMPTY: Self = Self(0);
 
-    pub const fn learnt(place: &Place, second: bool, port: u16, stamp: u8) -> Self {
-        Self(key(place.tag, second) << KEY_SHIFT | (port as u64 & 0xff) << PORT_SHIFT | stamp as u64)
+    pub const fn new_learned(pair: &BucketPair, is_secondary: bool, port: u16, stamp: u8) -> Self {
+        Self(key(pair.tag, is_secondary) << KEY_SHIFT | (port as u64 & 0xff) << PORT_SHIFT | stamp as u64)
     }
 
-    pub const fn fixed(place: &Place, second: bool, port: u16) -> Self {
-        Self::learnt(place, second, port, STATIC)
+    pub const fn new_static(pair: &BucketPair, is_secondary: bool, port: u16) -> Self {
+        Self::new_learned(pair, is_secondary, port, STATIC)
     }
 
-    /// The same key elsewhere.
+    /// The same key with another port and stamp.
     #[inline]
     pub const fn with(self, port: u16, stamp: u8) -> Self {
         Self(self.0 >> KEY_SHIFT << KEY_SHIFT | (port as u64 & 0xff) << PORT_SHIFT | stamp as u64)
@@ -54,7 +54,7 @@ impl Word {
     }
 
     #[inline]
-    pub const fn is_learnt(self) -> bool {
+    pub const fn is_learned(self) -> bool {
         !self.is_empty() && !self.is_static()
     }
 
@@ -72,41 +72,41 @@ impl Word {
         self.0 >> (KEY_SHIFT + 1)
     }
 
-    pub const fn is_second(self) -> bool {
+    pub const fn is_secondary(self) -> bool {
         self.0 >> KEY_SHIFT & 1 != 0
     }
 
-    /// Port and stamp, and 1 less, if the key is this one; more than those can be, if it is another or there is nothing.
+    /// Port and stamp minus 1 if the entry has this key; a larger number if the key differs or the slot is empty.
     #[inline]
     pub const fn distance(self, key: u64) -> u64 {
         (self.0 ^ key << KEY_SHIFT).wrapping_sub(1)
     }
 
-    /// Port and stamp of the word at such a distance, without a key.
+    /// The port and stamp at a distance, without the key.
     #[inline]
     pub const fn at_distance(distance: u64) -> Self {
         if distance < (1 << KEY_SHIFT) - 1 { Self(distance + 1) } else { Self::EMPTY }
     }
 
-    /// Whether the key is this one; what is empty may have it by chance.
+    /// Whether the entry has this key. An empty slot may match by chance.
     #[inline]
     pub const fn has(self, key: u64) -> bool {
         self.0 >> KEY_SHIFT == key
     }
 }
 
-/// The tag, and which of the two buckets.
+/// The tag, and whether the entry is in the secondary bucket.
 #[inline]
-pub(super) const fn key(tag: u64, second: bool) -> u64 {
-    tag << 1 | second as u64
+pub(super) const fn key(tag: u64, is_secondary: bool) -> u64 {
+    tag << 1 | is_secondary as u64
 }
 
-/// How ticks become stamps.
+/// Converts clock ticks to stamps and ages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ageing {
-    /// A unit is so many ticks, as a shift.
+    /// A unit is `1 << shift` ticks.
     shift: u32,
-    /// What was seen more units ago is expired: 64 to 127 where ticks allow.
+    /// Entries idle for more units have expired: 64 to 127 if `max_age` is at least 64 ticks.
     units: u32,
 }
 
@@ -121,32 +121,32 @@ impl Ageing {
         ((now >> self.shift) % PERIOD + 1) as u8
     }
 
-    /// Units since an entry was seen.
+    /// Units since the entry was last seen.
     #[inline]
     const fn age(stamp: u8, now: u8) -> u32 {
         let age = (now as u32 + PERIOD - stamp as u32) % PERIOD;
         if age >= PERIOD - AHEAD { 0 } else { age }
     }
 
-    /// Whether an entry was seen in an earlier unit.
+    /// Whether the entry was last seen in an earlier unit.
     #[inline]
-    pub const fn is_older(self, word: Word, now: u8) -> bool {
-        Self::age(word.stamp(), now) != 0
+    pub const fn is_older(self, entry: Entry, now: u8) -> bool {
+        Self::age(entry.stamp(), now) != 0
     }
 
     #[inline]
-    pub const fn is_expired(self, word: Word, now: u8) -> bool {
-        word.is_learnt() && Self::age(word.stamp(), now) > self.units
+    pub const fn is_expired(self, entry: Entry, now: u8) -> bool {
+        entry.is_learned() && Self::age(entry.stamp(), now) > self.units
     }
 
-    /// Units since a learnt entry was seen.
-    pub const fn units_idle(word: Word, now: u8) -> u32 {
-        Self::age(word.stamp(), now)
+    /// Units since a learned entry was last seen.
+    pub const fn units_idle(entry: Entry, now: u8) -> u32 {
+        Self::age(entry.stamp(), now)
     }
 
-    /// Ticks since a learnt entry was seen, to a unit.
-    pub const fn ticks_idle(self, word: Word, now: u8) -> u32 {
-        Self::age(word.stamp(), now) << self.shift
+    /// Ticks since a learned entry was last seen, rounded to a unit.
+    pub const fn ticks_idle(self, entry: Entry, now: u8) -> u32 {
+        Self::age(entry.stamp(), now) << self.shift
     }
 }
 
@@ -156,39 +156,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_expire_after_their_age_and_soon() {
+    fn entries_expire_soon_after_their_maximum_age() {
         for max_age in [1, 10, 63, 64, 100, 3000, 65_537, 10_000_000] {
             let ageing = Ageing::new(max_age);
             assert!(ageing.units <= 128, "{} units", ageing.units);
             for seen in [0, 12_345, u32::MAX / 2] {
-                let word = Word(u64::from(ageing.stamp(seen)));
-                let expired = |after: u32| ageing.is_expired(word, ageing.stamp(seen + after));
+                let entry = Entry(u64::from(ageing.stamp(seen)));
+                let expired = |after: u32| ageing.is_expired(entry, ageing.stamp(seen + after));
                 assert!(!expired(0) && !expired(max_age - 1) && !expired(max_age), "{max_age}");
                 let late = max_age + 2 * max_age.div_ceil(64) + 1;
                 assert!(expired(late), "{max_age}: not after {late}");
-                // A thread whose clock is a unit behind.
+                // A thread whose clock is one unit behind.
                 let behind = ageing.stamp(seen.saturating_sub(1 << ageing.shift));
-                assert!(!ageing.is_expired(word, behind) && !ageing.is_older(word, behind));
+                assert!(!ageing.is_expired(entry, behind) && !ageing.is_older(entry, behind));
             }
         }
     }
 
     #[test]
-    fn a_word_says_what_it_was_told() {
-        let place = Place { bucket: 1, alternate: 2, tag: (1 << TAG_BITS) - 1 };
-        for second in [false, true] {
-            let word = Word::learnt(&place, second, 255, 254);
+    fn an_entry_returns_the_fields_it_was_made_of() {
+        let pair = BucketPair { primary: 1, secondary: 2, tag: (1 << TAG_BITS) - 1 };
+        for is_secondary in [false, true] {
+            let entry = Entry::new_learned(&pair, is_secondary, 255, 254);
             assert_eq!(
-                (word.tag(), word.is_second(), word.port(), word.stamp()),
-                (place.tag, second, 255, 254)
+                (entry.tag(), entry.is_secondary(), entry.port(), entry.stamp()),
+                (pair.tag, is_secondary, 255, 254)
             );
             assert!(
-                word.is_learnt() && word.has(key(place.tag, second)) && !word.has(key(place.tag, !second))
+                entry.is_learned()
+                    && entry.has(key(pair.tag, is_secondary))
+                    && !entry.has(key(pair.tag, !is_secondary))
             );
-            let fixed = Word::fixed(&place, second, 7);
-            assert!(fixed.is_static() && !fixed.is_learnt() && fixed.port() == 7 && fixed.tag() == place.tag);
-            assert_eq!(fixed.with(255, 254), word);
+            let fixed = Entry::new_static(&pair, is_secondary, 7);
+            assert!(fixed.is_static() && !fixed.is_learned() && fixed.port() == 7 && fixed.tag() == pair.tag);
+            assert_eq!(fixed.with(255, 254), entry);
         }
-        assert!(Word::EMPTY.is_empty());
+        assert!(Entry::EMPTY.is_empty());
     }
 }

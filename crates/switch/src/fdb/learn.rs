@@ -1,69 +1,82 @@
-//! Learning.
+//! Learning: records the port that a source address sends from.
+//!
+//! [`Fdb::learn`] runs for every packet. A known address costs one cache line read, and one write in 1/64 to 1/128 of
+//! the ageing time. New and moved addresses take the slow path.
 
 use netvm_wire::MacAddr;
 
-use super::entry::{Ageing, STATIC, Word, key};
-use super::mix::{FdbKey, Place};
-use super::ports::{Port, reserve};
+use super::entry::{Ageing, Entry, STATIC, key};
+use super::limits::{PortLimits, reserve};
+use super::mix::{BucketPair, FdbKey};
 use super::{Fdb, MAX_PORTS, WAYS};
 use crate::sync::{Ordering, fence};
 
-/// What came of a source address. A packet may be forwarded whatever it is, unless its port wants only sources it knows.
+/// The result of learning a source address. The packet may be forwarded in any case, unless its port admits known
+/// sources only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Learned {
-    /// It is behind this port, as was known.
+    /// The address was already known behind this port.
     Known,
-    /// It was not known, and is now.
+    /// The address was unknown and is now learned.
     New,
-    /// It was behind another port.
+    /// The address moved here from another port.
     Moved {
-        /// That port.
+        /// The previous port.
         from: u16,
     },
-    /// It moved less than a second ago, or its new port has had its moves of this second: it stays behind the other port.
+    /// Another port keeps the address: it moved less than a second ago, or this port has used its moves of this second.
     HeldDown,
-    /// It is behind another port by a static entry, and stays there.
+    /// Another port has the address by a static entry and keeps it.
     Static {
-        /// That port.
+        /// The port of the static entry.
         port: u16,
     },
-    /// Not learnt: the port has as many addresses as it may have.
+    /// Not learned: the port has reached its address limit.
     LimitReached,
-    /// Not learnt: the port has brought as many new addresses in this second as it may.
+    /// Not learned: the port has used its quota of new addresses for this second.
     OverQuota,
-    /// Not learnt: the table has as many as it was made for, or the buckets of this address are full of what others own.
+    /// Not learned: the table has reached its capacity, or other ports' entries fill both buckets of the address.
     TableFull,
-    /// Not learnt: a group address or zero, which no frame may come from, or a port that cannot be.
+    /// Not learned: the source is a group address or zero, or the port number is invalid.
     Refused,
 }
 
-/// Where a word was seen.
-type At = (usize, usize);
+/// Bucket and way of an entry.
+type Slot = (usize, usize);
 
-/// What the buckets of an address hold.
-pub(super) struct Seen {
-    /// Its entry, the first where there are two.
-    pub entry: Option<(At, Word)>,
-    /// Places for a new entry, per bucket: how many are empty, and the first of them.
+/// A source address to learn, and the state of the attempt.
+struct Source<'a> {
+    pair: BucketPair,
+    port: u16,
+    limits: &'a PortLimits,
+    now: u32,
+    stamp: u8,
+    /// Whether the quota has been charged; a retry is free.
+    is_admitted: bool,
+}
+
+/// What a scan of both buckets of a key found.
+pub(super) struct Scan {
+    /// The entry of the key, the first if there are two.
+    pub entry: Option<(Slot, Entry)>,
+    /// Per bucket, the number of empty slots and the first of them.
     empty: [(usize, usize); 2],
-    /// The entry that can best be done without: the longest idle of the expired ones, else of the port's own.
-    victim: Option<(At, Word)>,
+    /// The entry to evict: the longest idle of the expired entries, otherwise of the port's own.
+    victim: Option<(Slot, Entry)>,
 }
 
 impl Fdb {
-    /// Learns that an address of a VLAN is behind a port, from a frame that came from there at the tick `now`.
-    ///
-    /// An address that is known costs one cache line that is read, and written once in 1/64 to 1/128 of the ageing time.
+    /// Learns that `mac` in `vlan` is behind `port`, from a frame received there at tick `now`.
     #[inline]
     pub fn learn(&self, vlan: u16, mac: MacAddr, port: u16, now: u32) -> Learned {
         self.learn_at(self.mixer.hash(vlan, mac), port, now)
     }
 
-    /// As [`Fdb::learn`].
+    /// Like [`Fdb::learn`], with a key from [`Fdb::key`].
     #[inline]
     pub fn learn_at(&self, key: FdbKey, port: u16, now: u32) -> Learned {
-        let ages = Word::EMPTY.with(port, self.ageing.stamp(now));
-        let stays = Word::EMPTY.with(port, STATIC);
+        let ages = Entry::EMPTY.with(port, self.ageing.stamp(now));
+        let stays = Entry::EMPTY.with(port, STATIC);
         let is_known = |word| (word == ages || word == stays) && usize::from(port) < MAX_PORTS;
         let first = self.search_first(key);
         if is_known(first) {
@@ -79,204 +92,189 @@ impl Fdb {
     #[cold]
     #[inline(never)]
     fn learn_slowly(&self, key: FdbKey, port: u16, now: u32, is_unknown: bool) -> Learned {
-        let Some(owner) = self.ports.get(usize::from(port)) else { return Learned::Refused };
-        let place = &self.mixer.place(key);
-        let (_, mac) = self.mixer.key(place.bucket, place.tag);
+        let Some(limits) = self.ports.get(usize::from(port)) else { return Learned::Refused };
+        let pair = self.mixer.bucket_pair(key);
+        let (_, mac) = self.mixer.key(pair.primary, pair.tag);
         if mac.is_multicast() || mac == MacAddr::ZERO {
             return Learned::Refused;
         }
-        // First of all, so that a flood of addresses that are refused costs little.
-        if let Some(refusal) = owner.refusal(now).filter(|_| is_unknown) {
+        // Checked first, so that a flood of refused addresses stays cheap.
+        if let Some(refusal) = limits.refusal(now).filter(|_| is_unknown) {
             return refusal;
         }
-        let stamp = self.ageing.stamp(now);
-        let mut admitted = false;
-        // Another round means that another thread changed the entry in between: some thread gets on.
+        let mut source =
+            Source { pair, port, limits, now, stamp: self.ageing.stamp(now), is_admitted: false };
+        // A retry means that another thread changed the entry meanwhile, so some thread makes progress.
         loop {
-            let seen = self.look(place, port, stamp);
-            let Some((at, word)) = seen.entry else {
-                match self.insert(place, &seen, (port, owner), now, &mut admitted) {
-                    Some(learned) => return learned,
-                    None => continue,
+            let scan = self.scan_buckets(&source.pair, port, source.stamp);
+            let learned = match scan.entry {
+                None => self.insert(&mut source, &scan),
+                Some((at, entry)) if entry.port() == port => {
+                    self.refresh(at, entry, &source);
+                    return Learned::Known;
                 }
+                Some((_, entry)) if entry.is_static() => return Learned::Static { port: entry.port() },
+                Some(found) => self.take_over(&mut source, found),
             };
-            if word.port() == port {
-                if word.is_learnt() && self.ageing.is_older(word, stamp) {
-                    // If this fails, somebody else saw it too, or it is gone and will be learnt from the next frame.
-                    let slot = &self.buckets[at.0].0[at.1];
-                    let new = word.with(port, stamp);
-                    let _ = slot.compare_exchange(word.0, new.0, Ordering::Relaxed, Ordering::Relaxed);
-                }
-                return Learned::Known;
-            }
-            if word.is_static() {
-                return Learned::Static { port: word.port() };
-            }
-            match self.shift(place, (at, word), (port, owner), now, &mut admitted) {
-                Some(learned) => return learned,
-                None => continue,
+            if let Some(learned) = learned {
+                return learned;
             }
         }
     }
 
-    /// Takes an address over from another port; `None` when another thread was faster with something.
-    fn shift(
-        &self,
-        place: &Place,
-        (at, word): (At, Word),
-        (port, owner): (u16, &Port),
-        now: u32,
-        admitted: &mut bool,
-    ) -> Option<Learned> {
-        let stamp = self.ageing.stamp(now);
-        let expired = self.ageing.is_expired(word, stamp);
-        if !*admitted {
-            if owner.count.load(Ordering::Relaxed) >= owner.limit.load(Ordering::Relaxed) {
+    /// Renews the stamp of the port's own entry.
+    fn refresh(&self, at: Slot, entry: Entry, source: &Source<'_>) {
+        if entry.is_learned() && self.ageing.is_older(entry, source.stamp) {
+            // If this fails, another thread refreshed the entry first, or it is gone and the next frame learns it again.
+            let slot = &self.buckets[at.0].0[at.1];
+            let new = entry.with(source.port, source.stamp);
+            let _ = slot.compare_exchange(entry.0, new.0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Moves an address here from another port; `None` if another thread changed the entry first.
+    fn take_over(&self, source: &mut Source<'_>, (at, entry): (Slot, Entry)) -> Option<Learned> {
+        let Source { ref pair, port, limits, now, stamp, .. } = *source;
+        let expired = self.ageing.is_expired(entry, stamp);
+        if !source.is_admitted {
+            if limits.count.load(Ordering::Relaxed) >= limits.limit.load(Ordering::Relaxed) {
                 return Some(Learned::LimitReached);
             }
-            // What has expired is as good as new.
+            // An expired entry counts as a new address, not as a move.
             let allowed = match expired {
-                true => owner.arrivals.admit(now, owner.quota.load(Ordering::Relaxed)),
+                true => limits.arrivals.admit(now, limits.quota.load(Ordering::Relaxed)),
                 false => {
-                    owner.moves.has_room(now, self.options.moves_per_second)
-                        && self.hold.may_move(place, now)
-                        && owner.moves.admit(now, self.options.moves_per_second)
+                    limits.moves.has_room(now, self.options.moves_per_second)
+                        && self.hold.may_move(pair, now)
+                        && limits.moves.admit(now, self.options.moves_per_second)
                 }
             };
             if !allowed {
                 return Some(if expired { Learned::OverQuota } else { Learned::HeldDown });
             }
-            *admitted = true;
+            source.is_admitted = true;
         }
-        if !reserve(&owner.count, owner.limit.load(Ordering::Relaxed)) {
+        if !reserve(&limits.count, limits.limit.load(Ordering::Relaxed)) {
             return Some(Learned::LimitReached);
         }
-        // The one that it takes the place of gives its own back.
-        self.learnt.fetch_add(1, Ordering::Relaxed);
-        if self.replace(at, word, word.with(port, stamp)).is_err() {
+        // Without a check against the capacity, as `replace` releases the old entry.
+        self.learned.fetch_add(1, Ordering::Relaxed);
+        if self.replace(at, entry, entry.with(port, stamp)).is_err() {
             self.release(port);
             return None;
         }
-        Some(if expired { Learned::New } else { Learned::Moved { from: word.port() } })
+        Some(if expired { Learned::New } else { Learned::Moved { from: entry.port() } })
     }
 
-    /// Writes a new entry; `None` when another thread was faster with something.
-    fn insert(
-        &self,
-        place: &Place,
-        seen: &Seen,
-        (port, owner): (u16, &Port),
-        now: u32,
-        admitted: &mut bool,
-    ) -> Option<Learned> {
-        let quota = owner.quota.load(Ordering::Relaxed);
-        let limit = owner.limit.load(Ordering::Relaxed);
-        if let Some(refusal) = owner.refusal(now).filter(|_| !*admitted) {
+    /// Writes a new entry; `None` if another thread changed the slot first.
+    fn insert(&self, source: &mut Source<'_>, scan: &Scan) -> Option<Learned> {
+        let Source { ref pair, port, limits, now, stamp, .. } = *source;
+        let quota = limits.quota.load(Ordering::Relaxed);
+        let limit = limits.limit.load(Ordering::Relaxed);
+        if let Some(refusal) = limits.refusal(now).filter(|_| !source.is_admitted) {
             return Some(refusal);
         }
-        let target = seen.empty(place).or(seen.victim);
-        // In place of a learnt entry, which gives its own back.
-        let swaps = target.is_some_and(|(_, old)| old.is_learnt());
+        let target = scan.empty(pair).or(scan.victim);
         let Some((at, old)) = target else { return Some(Learned::TableFull) };
-        if !reserve(&owner.count, limit) {
+        if !reserve(&limits.count, limit) {
             return Some(Learned::LimitReached);
         }
-        let capacity = if swaps { u32::MAX } else { self.options.capacity };
-        if !reserve(&self.learnt, capacity) {
-            owner.count.fetch_sub(1, Ordering::Relaxed);
+        // `replace` releases a learned entry that this one overwrites.
+        let capacity = if old.is_learned() { u32::MAX } else { self.options.capacity };
+        if !reserve(&self.learned, capacity) {
+            limits.count.fetch_sub(1, Ordering::Relaxed);
             return Some(Learned::TableFull);
         }
-        if !*admitted && !owner.arrivals.admit(now, quota) {
+        if !source.is_admitted && !limits.arrivals.admit(now, quota) {
             self.release(port);
             return Some(Learned::OverQuota);
         }
-        *admitted = true;
-        let second = at.0 == place.alternate;
-        let new = Word::learnt(place, second, port, self.ageing.stamp(now));
+        source.is_admitted = true;
+        let new = Entry::new_learned(pair, at.0 == pair.secondary, port, stamp);
         if self.replace(at, old, new).is_err() {
             self.release(port);
             return None;
         }
-        self.keep_first(place, at).then_some(Learned::New)
+        self.keep_first(pair, at).then_some(Learned::New)
     }
 
-    /// After an entry was written at `at`: leaves only the first of those that there are for the address. Whether the one
-    /// that was written stayed.
-    pub(super) fn keep_first(&self, place: &Place, at: At) -> bool {
-        // Of two threads that wrote and then look, one at least sees what the other wrote.
+    /// Removes duplicates after writing an entry at `at`: the first entry in bucket order stays. Returns whether that
+    /// is the entry just written.
+    pub(super) fn keep_first(&self, pair: &BucketPair, at: Slot) -> bool {
+        // Of two threads that each write and then look, at least one sees the other's entry.
         fence(Ordering::SeqCst);
         let mut before = true;
-        for (bucket, second) in [(place.bucket, false), (place.alternate, true)] {
+        for (bucket, is_secondary) in [(pair.primary, false), (pair.secondary, true)] {
             for way in 0..WAYS {
                 if (bucket, way) == at {
                     before = false;
                     continue;
                 }
-                let word = Word(self.buckets[bucket].0[way].load(Ordering::Relaxed));
-                if word.is_empty() || !word.has(key(place.tag, second)) {
+                let entry = Entry(self.buckets[bucket].0[way].load(Ordering::Relaxed));
+                if entry.is_empty() || !entry.has(key(pair.tag, is_secondary)) {
                     continue;
                 }
                 if before {
-                    self.remove(at, key(place.tag, at.0 == place.alternate));
+                    self.remove(at, key(pair.tag, at.0 == pair.secondary));
                     return false;
                 }
-                self.remove((bucket, way), key(place.tag, second));
+                self.remove((bucket, way), key(pair.tag, is_secondary));
             }
         }
         true
     }
 
-    /// Takes away the entry of a key, if that is still there.
-    pub(super) fn remove(&self, at: At, key: u64) -> bool {
-        let mut word = Word(self.buckets[at.0].0[at.1].load(Ordering::Relaxed));
-        while !word.is_empty() && word.has(key) {
-            match self.replace(at, word, Word::EMPTY) {
+    /// Removes the entry of a key if it is still there.
+    pub(super) fn remove(&self, at: Slot, key: u64) -> bool {
+        let mut entry = Entry(self.buckets[at.0].0[at.1].load(Ordering::Relaxed));
+        while !entry.is_empty() && entry.has(key) {
+            match self.replace(at, entry, Entry::EMPTY) {
                 Ok(()) => return true,
-                Err(found) => word = found,
+                Err(found) => entry = found,
             }
         }
         false
     }
 
-    /// Reads both buckets of an address.
-    pub(super) fn look(&self, place: &Place, port: u16, stamp: u8) -> Seen {
-        let mut seen = Seen { entry: None, empty: [(0, 0); 2], victim: None };
+    /// Scans both buckets of a key.
+    pub(super) fn scan_buckets(&self, pair: &BucketPair, port: u16, stamp: u8) -> Scan {
+        let mut scan = Scan { entry: None, empty: [(0, 0); 2], victim: None };
         let mut worst = (false, 0);
-        for (second, bucket) in [place.bucket, place.alternate].into_iter().enumerate() {
-            let key = key(place.tag, second == 1);
+        for (index, bucket) in [pair.primary, pair.secondary].into_iter().enumerate() {
+            let key = key(pair.tag, index == 1);
             for way in (0..WAYS).rev() {
                 let at = (bucket, way);
-                let word = Word(self.buckets[bucket].0[way].load(Ordering::Relaxed));
-                if word.is_empty() {
-                    seen.empty[second] = (seen.empty[second].0 + 1, way);
-                } else if word.has(key) {
-                    if seen.entry.is_none_or(|(found, _)| found.0 == bucket) {
-                        seen.entry = Some((at, word));
+                let entry = Entry(self.buckets[bucket].0[way].load(Ordering::Relaxed));
+                if entry.is_empty() {
+                    scan.empty[index] = (scan.empty[index].0 + 1, way);
+                } else if entry.has(key) {
+                    if scan.entry.is_none_or(|(found, _)| found.0 == bucket) {
+                        scan.entry = Some((at, entry));
                     }
-                } else if word.is_learnt() {
-                    let expired = self.ageing.is_expired(word, stamp);
-                    let rank = (expired, Ageing::units_idle(word, stamp));
-                    if (expired || word.port() == port) && (seen.victim.is_none() || rank > worst) {
+                } else if entry.is_learned() {
+                    let expired = self.ageing.is_expired(entry, stamp);
+                    let rank = (expired, Ageing::units_idle(entry, stamp));
+                    if (expired || entry.port() == port) && (scan.victim.is_none() || rank > worst) {
                         worst = rank;
-                        seen.victim = Some((at, word));
+                        scan.victim = Some((at, entry));
                     }
                 }
             }
         }
-        seen
+        scan
     }
 }
 
-impl Seen {
-    /// An empty place: in the first bucket while that has room to spare, then in the emptier of the two, so that few look-ups
-    /// need the second and neither runs full.
-    pub fn empty(&self, place: &Place) -> Option<(At, Word)> {
+impl Scan {
+    /// Picks an empty slot: in the primary bucket while that has room to spare, then in the emptier of the two. So few
+    /// lookups need the secondary bucket and neither bucket fills up.
+    pub fn empty(&self, pair: &BucketPair) -> Option<(Slot, Entry)> {
         const SPARE: usize = 2;
-        let [(first, first_way), (second, second_way)] = self.empty;
-        if first > SPARE || (first > 0 && first >= second) {
-            Some(((place.bucket, first_way), Word::EMPTY))
-        } else if second > 0 {
-            Some(((place.alternate, second_way), Word::EMPTY))
+        let [(in_primary, first_way), (in_secondary, second_way)] = self.empty;
+        if in_primary > SPARE || (in_primary > 0 && in_primary >= in_secondary) {
+            Some(((pair.primary, first_way), Entry::EMPTY))
+        } else if in_secondary > 0 {
+            Some(((pair.secondary, second_way), Entry::EMPTY))
         } else {
             None
         }

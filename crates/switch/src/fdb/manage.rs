@@ -1,56 +1,57 @@
-//! What the control plane does: ageing, flushing, static entries, listing.
+//! Control plane of the forwarding database: ageing, flushing, static entries and listing.
 
 use netvm_wire::MacAddr;
 use thiserror::Error;
 
-use super::entry::Word;
-use super::mix::Place;
-use super::ports::reserve;
+use super::entry::Entry;
+use super::limits::reserve;
+use super::mix::BucketPair;
 use super::{Fdb, MAX_PORTS, WAYS};
 use crate::sync::Ordering;
 
-/// An address and where it is.
+/// An address and the port it is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binding {
-    /// The VLAN; 0 where ports know none.
+    /// The VLAN; 0 for VLAN-unaware ports.
     pub vlan: u16,
-    /// The address.
+    /// The MAC address.
     pub mac: MacAddr,
     /// The port.
     pub port: u16,
-    /// Ticks since it was last seen, to 1/64 of the ageing time; `None` for a static one.
+    /// Ticks since the address was last seen, to 1/64 of the ageing time; `None` for a static entry.
     pub idle: Option<u32>,
 }
 
-/// Why an address cannot be bound.
+/// Why a static entry cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StaticError {
-    /// It is not the address of one station.
+    /// The address is a group address or zero.
     #[error("{0} cannot be bound to a port: it is a group address or zero")]
-    NotAStation(MacAddr),
-    /// There is no such port.
-    #[error("port {0} cannot have addresses: ports are below {MAX_PORTS}")]
+    NotUnicast(MacAddr),
+    /// The port number is too large.
+    #[error("port {0} does not exist: port numbers are below {MAX_PORTS}")]
     Port(u16),
-    /// There are too many.
+    /// Static entries have reached half of the capacity.
     #[error(
-        "there are {0} static addresses, half as many as can be learnt: make the forwarding database larger"
+        "the forwarding database already has {0} static addresses, half of its capacity: raise the capacity"
     )]
     TooMany(u32),
-    /// Chance put too many into the same place.
-    #[error("there is no room for {0}: the places that it may have are full of static addresses")]
+    /// Static entries fill both buckets of the address.
+    #[error("no room for {0}: static addresses fill both of its hash buckets; raise the capacity")]
     Full(MacAddr),
 }
 
 impl Fdb {
-    /// How many buckets there are to sweep.
+    /// Number of buckets to sweep.
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// Forgets what has expired in the next `buckets` buckets; how many addresses those were.
+    /// Removes expired entries from the next `buckets` buckets and returns how many it removed.
     ///
-    /// All buckets must be swept once in half of the ageing time, as the time of an entry wraps after nearly twice that.
+    /// Sweep every bucket at least once in half of the ageing time: an entry's stamp wraps after nearly twice the
+    /// ageing time.
     pub fn age(&self, now: u32, buckets: usize) -> usize {
         let stamp = self.ageing.stamp(now);
         let buckets = buckets.min(self.buckets.len());
@@ -58,115 +59,115 @@ impl Fdb {
         (start..start + buckets)
             .map(|bucket| {
                 let bucket = bucket & (self.buckets.len() - 1);
-                self.sweep_bucket(bucket, |word| self.ageing.is_expired(word, stamp))
+                self.sweep_bucket(bucket, |entry| self.ageing.is_expired(entry, stamp))
             })
             .sum()
     }
 
-    /// Forgets every learnt address of a port, as when its link goes down; how many those were.
+    /// Removes every learned address of a port, as when its link goes down, and returns how many it removed.
     ///
-    /// A worker that still handles frames of the port learns from them again.
+    /// A worker that still handles frames of the port learns their addresses again.
     pub fn flush_port(&self, port: u16) -> usize {
-        self.sweep_all(|word| word.is_learnt() && word.port() == port)
+        self.sweep_all(|entry| entry.is_learned() && entry.port() == port)
     }
 
-    /// Forgets every learnt address of a VLAN; how many those were.
+    /// Removes every learned address of a VLAN and returns how many it removed.
     pub fn flush_vlan(&self, vlan: u16) -> usize {
-        let of_vlan = |bucket, word: Word| word.is_learnt() && self.key_at(bucket, word).0 == vlan;
-        let sweep = |bucket| self.sweep_bucket(bucket, |word| of_vlan(bucket, word));
+        let of_vlan = |bucket, entry: Entry| entry.is_learned() && self.key_at(bucket, entry).0 == vlan;
+        let sweep = |bucket| self.sweep_bucket(bucket, |entry| of_vlan(bucket, entry));
         (0..self.buckets.len()).map(sweep).sum()
     }
 
-    /// Forgets every address of a port, static ones too, as when the port is removed; how many those were.
+    /// Removes every address of a port, static ones too, and returns how many it removed. For a port that is deleted.
     pub fn remove_port(&self, port: u16) -> usize {
-        self.sweep_all(|word| !word.is_empty() && word.port() == port)
+        self.sweep_all(|entry| !entry.is_empty() && entry.port() == port)
     }
 
-    /// Binds an address of a VLAN to a port: it is not learnt elsewhere, does not age, and does not count against limits. It
-    /// takes the place of what was known of the address.
+    /// Binds an address of a VLAN to a port. The entry replaces what was learned of the address, does not move or age,
+    /// and does not count against limits.
     ///
     /// # Errors
     /// [`StaticError`].
     pub fn add_static(&self, vlan: u16, mac: MacAddr, port: u16) -> Result<(), StaticError> {
         if mac.is_multicast() || mac == MacAddr::ZERO {
-            return Err(StaticError::NotAStation(mac));
+            return Err(StaticError::NotUnicast(mac));
         }
         if usize::from(port) >= MAX_PORTS {
             return Err(StaticError::Port(port));
         }
         let most = (self.options.capacity / 2).max(1);
-        let place = self.mixer.place(self.mixer.hash(vlan, mac));
+        let pair = self.mixer.bucket_pair(self.mixer.hash(vlan, mac));
         loop {
-            let seen = self.look(&place, port, 0);
-            let target = seen.entry.or_else(|| seen.empty(&place)).or_else(|| self.any_learnt(&place));
+            let scan = self.scan_buckets(&pair, port, 0);
+            let target = scan.entry.or_else(|| scan.empty(&pair)).or_else(|| self.any_learned(&pair));
             let (at, old) = target.ok_or(StaticError::Full(mac))?;
-            // In place of a static one, which gives its own back.
-            if !reserve(&self.fixed, if old.is_static() { u32::MAX } else { most }) {
+            // `replace` releases a static entry that this one overwrites.
+            if !reserve(&self.statics, if old.is_static() { u32::MAX } else { most }) {
                 return Err(StaticError::TooMany(most));
             }
-            let new = Word::fixed(&place, at.0 == place.alternate, port);
+            let new = Entry::new_static(&pair, at.0 == pair.secondary, port);
             if self.replace(at, old, new).is_err() {
-                self.fixed.fetch_sub(1, Ordering::Relaxed);
-            } else if self.keep_first(&place, at) {
+                self.statics.fetch_sub(1, Ordering::Relaxed);
+            } else if self.keep_first(&pair, at) {
                 return Ok(());
             }
         }
     }
 
-    /// Takes away a static entry; whether there was one.
+    /// Removes a static entry and returns whether there was one.
     pub fn remove_static(&self, vlan: u16, mac: MacAddr) -> bool {
-        let place = self.mixer.place(self.mixer.hash(vlan, mac));
-        match self.look(&place, 0, 0).entry {
-            Some((at, word)) => word.is_static() && self.replace(at, word, Word::EMPTY).is_ok(),
+        let pair = self.mixer.bucket_pair(self.mixer.hash(vlan, mac));
+        match self.scan_buckets(&pair, 0, 0).entry {
+            Some((at, entry)) => entry.is_static() && self.replace(at, entry, Entry::EMPTY).is_ok(),
             None => false,
         }
     }
 
-    /// What is known at the tick `now`, in no order. What changes meanwhile may be in it or not.
+    /// The entries at tick `now`, in no order. Entries that change meanwhile may be missing.
     pub fn entries(&self, now: u32) -> impl Iterator<Item = Binding> {
         let stamp = self.ageing.stamp(now);
         self.buckets.iter().enumerate().flat_map(move |(bucket, slots)| {
             slots.0.iter().filter_map(move |slot| {
-                let word = Word(slot.load(Ordering::Relaxed));
-                if word.is_empty() || self.ageing.is_expired(word, stamp) {
+                let entry = Entry(slot.load(Ordering::Relaxed));
+                if entry.is_empty() || self.ageing.is_expired(entry, stamp) {
                     return None;
                 }
-                let (vlan, mac) = self.key_at(bucket, word);
-                let idle = word.is_learnt().then(|| self.ageing.ticks_idle(word, stamp));
-                Some(Binding { vlan, mac, port: word.port(), idle })
+                let (vlan, mac) = self.key_at(bucket, entry);
+                let idle = entry.is_learned().then(|| self.ageing.ticks_idle(entry, stamp));
+                Some(Binding { vlan, mac, port: entry.port(), idle })
             })
         })
     }
 
-    /// An entry of another address that an operator's may push out.
-    fn any_learnt(&self, place: &Place) -> Option<((usize, usize), Word)> {
+    /// A learned entry of another address that a static entry may evict.
+    fn any_learned(&self, pair: &BucketPair) -> Option<((usize, usize), Entry)> {
         let ways = |bucket| (0..WAYS).map(move |way| (bucket, way));
-        let load = |(bucket, way): (usize, usize)| Word(self.buckets[bucket].0[way].load(Ordering::Relaxed));
-        let mut places = ways(place.bucket).chain(ways(place.alternate)).map(|at| (at, load(at)));
-        places.find(|(_, word)| word.is_learnt())
+        let load = |(bucket, way): (usize, usize)| Entry(self.buckets[bucket].0[way].load(Ordering::Relaxed));
+        let mut entries = ways(pair.primary).chain(ways(pair.secondary)).map(|at| (at, load(at)));
+        entries.find(|(_, entry)| entry.is_learned())
     }
 
-    fn key_at(&self, bucket: usize, word: Word) -> (u16, MacAddr) {
-        let first = if word.is_second() { self.mixer.other(bucket, word.tag()) } else { bucket };
-        self.mixer.key(first, word.tag())
+    fn key_at(&self, bucket: usize, entry: Entry) -> (u16, MacAddr) {
+        let first = if entry.is_secondary() { self.mixer.other(bucket, entry.tag()) } else { bucket };
+        self.mixer.key(first, entry.tag())
     }
 
-    fn sweep_all(&self, gone: impl Fn(Word) -> bool) -> usize {
+    fn sweep_all(&self, gone: impl Fn(Entry) -> bool) -> usize {
         (0..self.buckets.len()).map(|bucket| self.sweep_bucket(bucket, &gone)).sum()
     }
 
-    fn sweep_bucket(&self, bucket: usize, gone: impl Fn(Word) -> bool) -> usize {
+    fn sweep_bucket(&self, bucket: usize, gone: impl Fn(Entry) -> bool) -> usize {
         let mut count = 0;
         for (way, slot) in self.buckets[bucket].0.iter().enumerate() {
-            let mut word = Word(slot.load(Ordering::Relaxed));
-            // Judged anew when it was seen, or moved, in between.
-            while gone(word) {
-                match self.replace((bucket, way), word, Word::EMPTY) {
+            let mut entry = Entry(slot.load(Ordering::Relaxed));
+            // Checks again if another thread refreshed or moved the entry meanwhile.
+            while gone(entry) {
+                match self.replace((bucket, way), entry, Entry::EMPTY) {
                     Ok(()) => {
                         count += 1;
                         break;
                     }
-                    Err(found) => word = found,
+                    Err(found) => entry = found,
                 }
             }
         }

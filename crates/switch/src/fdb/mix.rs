@@ -1,34 +1,34 @@
-//! The hash of the forwarding database: a permutation with a random key.
+//! The hash of the forwarding database: a keyed permutation.
 //!
-//! A key of VLAN and MAC address is mapped one to one onto a number of as many bits. Its low bits choose the bucket, and
-//! the others are all that an entry must store to be exact (quotienting, Knuth volume 3, section 6.4, exercise 13): so
-//! key, port and age fit into one word, which is read and written as a whole.
+//! The mixer maps VLAN and MAC address one to one onto a number of as many bits. The low bits select the bucket. An
+//! entry stores only the other bits and is still exact (quotienting, Knuth volume 3, section 6.4, exercise 13). So key,
+//! port and age fit in one word, which a worker reads and writes at once.
 //!
-//! Multiplications by random odd numbers and shifts, as in the finalisers of splitmix64; like them it holds against one
-//! who does not see hash values.
+//! The permutation multiplies by random odd numbers and shifts, as the finalisers of splitmix64 do. Like them, it
+//! resists an attacker who does not see hash values.
 
 use std::hash::{BuildHasher, RandomState};
 
 use netvm_wire::MacAddr;
 
-/// Bits of VLAN and MAC address.
+/// Bits of a VLAN and a MAC address together.
 pub(super) const KEY_BITS: u32 = 60;
 
-/// A VLAN and a MAC address, hashed for one forwarding database; of no meaning to another.
+/// A VLAN and a MAC address, hashed for one forwarding database; meaningless to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbKey {
     pub(super) bucket: u32,
     pub(super) tag: u64,
 }
 
-/// Where a key belongs.
+/// The two buckets of a key, and the tag that identifies the key in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The bucket that is searched first.
-    pub bucket: usize,
-    /// The bucket that is searched when the key is not in the first; another one.
-    pub alternate: usize,
-    /// What tells keys of one first bucket apart.
+pub(super) struct BucketPair {
+    /// The bucket searched first.
+    pub primary: usize,
+    /// The bucket searched next; it differs from the first.
+    pub secondary: usize,
+    /// Distinguishes keys that share a primary bucket.
     pub tag: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn random_key() -> [u64; 4] {
     std::array::from_fn(|n| random.hash_one(n))
 }
 
-/// The permutation, and how many of its bits name the bucket.
+/// The permutation, and how many of its bits select the bucket.
 #[derive(Clone)]
 pub(super) struct Mixer {
     key: u64,
@@ -49,7 +49,7 @@ pub(super) struct Mixer {
 }
 
 impl Mixer {
-    /// Onto `bits`, of which `bucket_bits` name a bucket, with a key.
+    /// A permutation of `bits` bits, of which the lowest `bucket_bits` select a bucket.
     pub fn new(key: [u64; 4], bucket_bits: u32, bits: u32) -> Self {
         let [key, odd @ ..] = key;
         let odd = odd.map(|word| word | 1);
@@ -57,39 +57,39 @@ impl Mixer {
         Self { key: key & mask(bits), odd, inverse, bucket_bits, bits }
     }
 
-    /// How many buckets there are.
+    /// Number of buckets.
     pub const fn buckets(&self) -> usize {
         1 << self.bucket_bits
     }
 
     #[inline]
     pub fn hash(&self, vlan: u16, mac: MacAddr) -> FdbKey {
-        let mixed = self.forth(key_of(vlan, mac));
+        let mixed = self.permute(key_of(vlan, mac));
         FdbKey { bucket: (mixed & mask(self.bucket_bits)) as u32, tag: mixed >> self.bucket_bits }
     }
 
-    pub fn place(&self, key: FdbKey) -> Place {
-        // Bounded, as the key may be another database's.
+    pub fn bucket_pair(&self, key: FdbKey) -> BucketPair {
+        // Masked, as the key may come from another database.
         let bucket = key.bucket as usize & (self.buckets() - 1);
-        Place { bucket, alternate: self.other(bucket, key.tag), tag: key.tag }
+        BucketPair { primary: bucket, secondary: self.other(bucket, key.tag), tag: key.tag }
     }
 
-    /// The other bucket of a tag: that of its other bucket is the first again.
+    /// The other bucket of a tag. Its own inverse.
     #[inline]
     pub fn other(&self, bucket: usize, tag: u64) -> usize {
         let distance = tag.wrapping_mul(self.odd[2]) >> (64 - self.bucket_bits) | 1;
         bucket ^ distance as usize
     }
 
-    /// The key whose first bucket and tag these are.
+    /// The key with this primary bucket and tag.
     pub fn key(&self, bucket: usize, tag: u64) -> (u16, MacAddr) {
-        let key = self.back(tag << self.bucket_bits | bucket as u64);
+        let key = self.invert(tag << self.bucket_bits | bucket as u64);
         let [_, _, mac @ ..] = key.to_be_bytes();
         ((key >> 48) as u16, MacAddr(mac))
     }
 
     #[inline]
-    fn forth(&self, key: u64) -> u64 {
+    fn permute(&self, key: u64) -> u64 {
         let (mask, half) = (mask(self.bits), self.bits.div_ceil(2));
         let mut word = (key ^ self.key).wrapping_mul(self.odd[0]) & mask;
         word ^= word >> half;
@@ -97,7 +97,7 @@ impl Mixer {
         word ^ word >> half
     }
 
-    fn back(&self, mut word: u64) -> u64 {
+    fn invert(&self, mut word: u64) -> u64 {
         let (mask, half) = (mask(self.bits), self.bits.div_ceil(2));
         word ^= word >> half;
         word = word.wrapping_mul(self.inverse[1]) & mask;
@@ -117,7 +117,7 @@ const fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// Of an odd number, modulo 2^64, by Newton's method: each step doubles the bits that are right, of which 3 are.
+/// The inverse of an odd number modulo 2^64, by Newton's method: each step doubles the number of correct bits, from 3.
 const fn inverse(odd: u64) -> u64 {
     let mut inverse = odd;
     let mut right = 3;
@@ -137,13 +137,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_comes_back(bucket_bits in 13..21u32, vlan in 0..4096u16, mac in any::<[u8; 6]>()) {
+        fn a_key_survives_the_round_trip(bucket_bits in 13..21u32, vlan in 0..4096u16, mac in any::<[u8; 6]>()) {
             let mixer = Mixer::new(random_key(), bucket_bits, KEY_BITS);
-            let place = mixer.place(mixer.hash(vlan, MacAddr(mac)));
-            prop_assert!(place.bucket < 1 << bucket_bits && place.alternate < 1 << bucket_bits);
-            prop_assert_eq!(mixer.key(place.bucket, place.tag), (vlan, MacAddr(mac)));
-            prop_assert_ne!(place.alternate, place.bucket);
-            prop_assert_eq!(mixer.other(place.alternate, place.tag), place.bucket);
+            let pair = mixer.bucket_pair(mixer.hash(vlan, MacAddr(mac)));
+            prop_assert!(pair.primary < 1 << bucket_bits && pair.secondary < 1 << bucket_bits);
+            prop_assert_eq!(mixer.key(pair.primary, pair.tag), (vlan, MacAddr(mac)));
+            prop_assert_ne!(pair.secondary, pair.primary);
+            prop_assert_eq!(mixer.other(pair.secondary, pair.tag), pair.primary);
         }
     }
 }

@@ -1,25 +1,24 @@
-//! The forwarding database: which port a MAC address of a VLAN is behind (IEEE 802.1Q clauses 8.7 and 8.8).
+//! The forwarding database: the port that a MAC address of a VLAN is behind (IEEE 802.1Q clauses 8.7 and 8.8).
 //!
-//! All workers share one table, without locks. It is set-associative: an address belongs into either of two buckets, each
-//! of which is a cache line of eight words, and each word is a whole entry (see `entry`). So what a look-up finds is
-//! one entry that somebody wrote, never parts of two: it never says a port that the address was not behind. Words are only
-//! changed by compare-and-swap, from what was judged to what is to be.
+//! All workers share one table without locks. It is set-associative: an address has two candidate buckets, each a cache
+//! line of eight words, and each word is a whole entry (see `entry`). So a lookup reads one entry that one thread
+//! wrote, never a mix of two, and never returns a port that the address was not behind. Threads change entries only by
+//! compare-and-swap, from the value they examined to the new one.
 //!
-//! An address that several workers bring at once may be written twice. Each looks again after writing, behind
-//! a fence, so that at least one sees the other; the earlier place stays.
+//! Workers that learn an address at the same time may write it twice. Each looks again after writing, behind a fence,
+//! so at least one sees both entries; the first one stays.
 //!
-//! What one port can do to others is bounded: it has a limit of addresses, a quota of new ones a second, a quota of moves
-//! a second; an address that moved is held down for a second; and where buckets are full, only what is expired or the port's
-//! own makes room.
+//! Limits bound what one port can do to others: a number of addresses, a quota of new addresses a second and a quota of
+//! moves a second. An address that moved is held down for a second. In full buckets, only expired entries and the
+//! port's own are evicted.
 
 mod entry;
-mod hold;
 mod learn;
+mod limits;
 mod manage;
 mod mix;
 #[cfg(all(test, loom))]
 mod model;
-mod ports;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod stress;
@@ -34,39 +33,38 @@ use netvm_wire::MacAddr;
 use thiserror::Error;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use entry::{Ageing, TAG_BITS, Word};
-use hold::HoldDown;
+use entry::{Ageing, Entry, TAG_BITS};
+use limits::{HoldDown, PortLimits};
 use mix::{KEY_BITS, Mixer, random_key};
-use ports::Port;
 
 pub use learn::Learned;
 pub use manage::{Binding, StaticError};
 pub use mix::FdbKey;
 
-/// Ticks of the clock that callers give: tenths of a second since any moment. It must not wrap, which it does after 13
+/// Ticks per second of the callers' clock, counted from any moment. The 32-bit tick must not wrap, which takes 13
 /// years.
 pub const TICKS_PER_SECOND: u32 = 10;
 
-/// Ports that there can be.
+/// Number of ports.
 pub const MAX_PORTS: usize = if cfg!(loom) { 4 } else { 256 };
 
-/// Entries of a bucket: one cache line.
+/// Entries per bucket: one cache line.
 const WAYS: usize = if cfg!(loom) { 2 } else { 8 };
-/// Buckets are at least so many, as tags have no bits for the rest of a key.
+/// Minimum number of bucket bits, as a tag has no room for more of the key.
 const MIN_BUCKET_BITS: u32 = KEY_BITS - TAG_BITS;
 
-/// How large a forwarding database is, and how fast it may change.
+/// Size of a forwarding database, and limits on how fast it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbOptions {
-    /// Addresses that can be learnt: 1 to 4,194,304. Memory is 16 to 32 bytes each, and at least 512 KiB.
+    /// Addresses that can be learned: 1 to 4,194,304. Each takes 16 to 32 bytes, and the table at least 512 KiB.
     pub capacity: u32,
-    /// Ticks after which an address that was not seen is forgotten. IEEE 802.1Q clause 8.8.3 recommends 300 s.
+    /// Ticks after which an unseen address expires. IEEE 802.1Q clause 8.8.3 recommends 300 s.
     pub max_age: u32,
-    /// Addresses that a port may have at a time, unless [`Fdb::set_limit`] says otherwise.
+    /// Addresses that a port may have at a time, unless [`Fdb::set_limit`] overrides it.
     pub limit: u32,
-    /// New addresses that each port may bring in a second, unless [`Fdb::set_quota`] says otherwise.
+    /// New addresses per second and port, unless [`Fdb::set_quota`] overrides it.
     pub new_per_second: u32,
-    /// Addresses of other ports that each port may take over in a second.
+    /// Moves per second to each port from other ports.
     pub moves_per_second: u32,
 }
 
@@ -74,8 +72,9 @@ impl FdbOptions {
     /// Largest capacity.
     pub const MAX_CAPACITY: u32 = 1 << 22;
 
-    /// The defaults for a capacity: 300 s; seven eighths of the capacity for a port, so that one that floods leaves
-    /// something to others; 10,000 new addresses and 1,000 moves a second, which take a worker about 0.1 % of its time.
+    /// Defaults for a capacity: an age of 300 s; seven eighths of the capacity per port, so that a port that floods
+    /// leaves room for others; 10,000 new addresses and 1,000 moves a second, which cost a worker about 0.1 % of its
+    /// time.
     #[must_use]
     pub const fn with_capacity(capacity: u32) -> Self {
         Self {
@@ -89,56 +88,56 @@ impl FdbOptions {
 }
 
 impl Default for FdbOptions {
-    /// With a capacity of 32,768: what a top-of-rack switch has, in 512 KiB.
+    /// A capacity of 32,768 in 512 KiB, as a top-of-rack switch has.
     fn default() -> Self {
         Self::with_capacity(32_768)
     }
 }
 
-/// Why there is no such forwarding database.
+/// Why a forwarding database cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FdbError {
-    /// The capacity is out of bounds.
-    #[error("a forwarding database for {0} addresses cannot be: it must be for 1 to {max}", max = FdbOptions::MAX_CAPACITY)]
+    /// The capacity is out of range.
+    #[error("a forwarding database cannot hold {0} addresses: set a capacity of 1 to {max}", max = FdbOptions::MAX_CAPACITY)]
     Capacity(u32),
-    /// Nothing would stay.
-    #[error("an ageing time of 0 forgets addresses at once: IEEE 802.1Q recommends 300 s")]
-    NoAge,
+    /// The ageing time is 0.
+    #[error("an ageing time of 0 expires addresses at once: IEEE 802.1Q recommends 300 s")]
+    ZeroAge,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
 struct Bucket([AtomicU64; WAYS]);
 
-/// The forwarding database. See the module's head for how it works.
+/// The forwarding database. The head of the module describes how it works.
 pub struct Fdb {
     mixer: Mixer,
     buckets: Box<[Bucket]>,
     ageing: Ageing,
     options: FdbOptions,
-    ports: Box<[Port]>,
-    /// Per port, how often an address went away from it.
-    departures: Box<[AtomicU32]>,
-    moves: AtomicU32,
-    learnt: AtomicU32,
-    fixed: AtomicU32,
+    ports: Box<[PortLimits]>,
+    /// Per port, how many addresses left it.
+    port_generations: Box<[AtomicU32]>,
+    generation: AtomicU32,
+    learned: AtomicU32,
+    statics: AtomicU32,
     sweep: AtomicU32,
     hold: HoldDown,
 }
 
 impl Fdb {
-    /// An empty one.
+    /// Creates an empty database.
     ///
     /// # Errors
-    /// [`FdbError`] for a capacity or an age out of bounds.
+    /// [`FdbError`] if the capacity or the age is out of range.
     pub fn new(options: FdbOptions) -> Result<Self, FdbError> {
         if !(1..=FdbOptions::MAX_CAPACITY).contains(&options.capacity) {
             return Err(FdbError::Capacity(options.capacity));
         }
         if options.max_age == 0 {
-            return Err(FdbError::NoAge);
+            return Err(FdbError::ZeroAge);
         }
-        // Half full at most, so that two buckets of eight are never full in practice.
+        // At most half full, so that both buckets of a key are hardly ever full.
         let bits = (options.capacity.div_ceil(WAYS as u32 / 2)).next_power_of_two().ilog2();
         let mixer = Mixer::new(random_key(), bits.max(MIN_BUCKET_BITS), KEY_BITS);
         Ok(Self::with_mixer(options, mixer))
@@ -151,40 +150,40 @@ impl Fdb {
             mixer,
             ageing: Ageing::new(options.max_age),
             options,
-            ports: (0..MAX_PORTS).map(|_| Port::new(options.limit, options.new_per_second)).collect(),
-            departures: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
-            moves: AtomicU32::new(0),
-            learnt: AtomicU32::new(0),
-            fixed: AtomicU32::new(0),
+            ports: (0..MAX_PORTS).map(|_| PortLimits::new(options.limit, options.new_per_second)).collect(),
+            port_generations: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
+            generation: AtomicU32::new(0),
+            learned: AtomicU32::new(0),
+            statics: AtomicU32::new(0),
             sweep: AtomicU32::new(0),
             hold: HoldDown::new(),
         }
     }
 
-    /// Hashes a VLAN and a MAC address. In a burst, make the keys of all packets, [`Fdb::touch`] them, then use
-    /// [`Fdb::learn_at`] and [`Fdb::lookup_at`]: their cache misses overlap.
+    /// Hashes a VLAN and a MAC address. For a burst, hash all packets, [`Fdb::prefetch`] the keys, then call
+    /// [`Fdb::learn_at`] and [`Fdb::lookup_at`]: the cache misses overlap.
     #[inline]
     #[must_use]
     pub fn key(&self, vlan: u16, mac: MacAddr) -> FdbKey {
         self.mixer.hash(vlan, mac)
     }
 
-    /// Loads where the keys belong into the cache, all at once.
+    /// Loads the primary buckets of the keys into the cache, all at once.
     #[inline]
-    pub fn touch(&self, keys: &[FdbKey]) {
-        // Loads that only this depends on, few instructions apart: prefetching without unsafe code.
+    pub fn prefetch(&self, keys: &[FdbKey]) {
+        // Independent loads, a few instructions apart: a prefetch without unsafe code.
         let word = |key: &FdbKey| self.bucket(key.bucket as usize).0[0].load(Ordering::Relaxed);
         black_box(keys.iter().fold(0, |all, key| all | word(key)));
     }
 
-    /// The port behind which an address of a VLAN is, at the tick `now`; `None` when that is not known.
+    /// The port that an address of a VLAN is behind at tick `now`; `None` if unknown.
     #[inline]
     #[must_use]
     pub fn lookup(&self, vlan: u16, mac: MacAddr, now: u32) -> Option<u16> {
         self.lookup_at(self.mixer.hash(vlan, mac), now)
     }
 
-    /// As [`Fdb::lookup`].
+    /// Like [`Fdb::lookup`], with a key from [`Fdb::key`].
     #[inline]
     #[must_use]
     pub fn lookup_at(&self, key: FdbKey, now: u32) -> Option<u16> {
@@ -197,118 +196,118 @@ impl Fdb {
     }
 
     #[inline]
-    fn search_first(&self, key: FdbKey) -> Word {
+    fn search_first(&self, key: FdbKey) -> Entry {
         self.search(key.bucket as usize, entry::key(key.tag, false))
     }
 
     #[inline]
-    fn search_second(&self, key: FdbKey) -> Word {
+    fn search_second(&self, key: FdbKey) -> Entry {
         self.search(self.mixer.other(key.bucket as usize, key.tag), entry::key(key.tag, true))
     }
 
     #[inline]
     fn bucket(&self, number: usize) -> &Bucket {
-        // Bounded, as a key may be another database's.
+        // Masked, as the key may come from another database.
         &self.buckets[number & (self.buckets.len() - 1)]
     }
 
-    /// Port and stamp of what a bucket has for a key; empty when it has nothing.
+    /// Port and stamp of a key's entry in a bucket; empty if the key is not there.
     #[inline]
-    fn search(&self, bucket: usize, key: u64) -> Word {
-        // All eight, without a branch that the place of the entry would make unpredictable.
-        let distance = |slot: &AtomicU64| Word(slot.load(Ordering::Relaxed)).distance(key);
-        Word::at_distance(
+    fn search(&self, bucket: usize, key: u64) -> Entry {
+        // Reads all eight words. A branch on the way of the entry would be unpredictable.
+        let distance = |slot: &AtomicU64| Entry(slot.load(Ordering::Relaxed)).distance(key);
+        Entry::at_distance(
             self.bucket(bucket).0.iter().fold(u64::MAX, |least, slot| least.min(distance(slot))),
         )
     }
 
-    /// Changes whenever an address that was behind a port is no longer: it moved, expired, was flushed or pushed out. What
-    /// was resolved since the number was read is right while it stays the same.
+    /// Changes whenever an address leaves a port: it moved, expired, was flushed or evicted. A lookup result stays
+    /// valid while this number stays the same.
     #[inline]
     #[must_use]
-    pub fn moves(&self) -> u32 {
-        self.moves.load(Ordering::Acquire)
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
     }
 
-    /// As [`Fdb::moves`], for addresses that were behind this port: what a port does to its own addresses then leaves alone
-    /// what was resolved to others. 0 for a number that is no port's.
+    /// Like [`Fdb::generation`], for addresses that leave this port, so that changes at one port leave cached lookups
+    /// of other ports valid. 0 for an invalid port.
     #[inline]
     #[must_use]
-    pub fn moves_from(&self, port: u16) -> u32 {
-        self.departures.get(usize::from(port)).map_or(0, |count| count.load(Ordering::Acquire))
+    pub fn port_generation(&self, port: u16) -> u32 {
+        self.port_generations.get(usize::from(port)).map_or(0, |count| count.load(Ordering::Acquire))
     }
 
-    /// How many learnt addresses are behind a port; expired ones count until they are swept.
+    /// Number of learned addresses behind a port. Expired ones count until they are swept.
     #[must_use]
     pub fn count(&self, port: u16) -> u32 {
         self.ports.get(usize::from(port)).map_or(0, |port| port.count.load(Ordering::Relaxed))
     }
 
-    /// How many addresses are learnt; expired ones count until they are swept.
+    /// Number of learned addresses. Expired ones count until they are swept.
     #[must_use]
     pub fn len(&self) -> u32 {
-        self.learnt.load(Ordering::Relaxed)
+        self.learned.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is learnt.
+    /// Whether no address is learned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it was made with.
+    /// The options given to [`Fdb::new`].
     #[must_use]
     pub const fn options(&self) -> &FdbOptions {
         &self.options
     }
 
-    /// Bounds how many learnt addresses a port may have; 0: it learns none. Those that are beyond it stay until they expire.
+    /// Limits the learned addresses of a port; 0 turns learning off. Addresses beyond the limit stay until they expire.
     pub fn set_limit(&self, port: u16, addresses: u32) {
         if let Some(port) = self.ports.get(usize::from(port)) {
             port.limit.store(addresses, Ordering::Relaxed);
         }
     }
 
-    /// Bounds how many new addresses a port may bring in a second.
+    /// Limits the new addresses per second of a port.
     pub fn set_quota(&self, port: u16, new_per_second: u32) {
         if let Some(port) = self.ports.get(usize::from(port)) {
             port.quota.store(new_per_second, Ordering::Relaxed);
         }
     }
 
-    /// Says that an address went away from a port, after it did.
-    fn depart(&self, port: u16) {
-        if let Some(count) = self.departures.get(usize::from(port)) {
+    /// Marks that an address left a port. Call it after the change.
+    fn bump_generation(&self, port: u16) {
+        if let Some(count) = self.port_generations.get(usize::from(port)) {
             count.fetch_add(1, Ordering::Release);
         }
-        self.moves.fetch_add(1, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Puts an entry in place of a learnt one, an empty or a static one, and counts what changed. A caller that puts a learnt entry
-    /// has reserved it with its port and the table.
-    fn replace(&self, at: (usize, usize), old: Word, new: Word) -> Result<(), Word> {
+    /// Replaces the entry at `at` by compare-and-swap and updates the counters. A caller that writes a learned entry
+    /// has first reserved it with its port and the table.
+    fn replace(&self, at: (usize, usize), old: Entry, new: Entry) -> Result<(), Entry> {
         let (bucket, way) = at;
         let slot = &self.buckets[bucket].0[way];
         // Relaxed here and elsewhere: an entry is one word and points to nothing.
-        slot.compare_exchange(old.0, new.0, Ordering::Relaxed, Ordering::Relaxed).map_err(Word)?;
-        if old.is_learnt() {
+        slot.compare_exchange(old.0, new.0, Ordering::Relaxed, Ordering::Relaxed).map_err(Entry)?;
+        if old.is_learned() {
             self.release(old.port());
         } else if old.is_static() {
-            self.fixed.fetch_sub(1, Ordering::Relaxed);
+            self.statics.fetch_sub(1, Ordering::Relaxed);
         }
         let stays = new.has(old.0 >> 16) && new.port() == old.port() && !new.is_empty();
         if !old.is_empty() && !stays {
-            self.depart(old.port());
+            self.bump_generation(old.port());
         }
         Ok(())
     }
 
-    /// Gives back what [`Fdb::reserve`] took.
+    /// Returns a reservation of a learned entry to its port and the table.
     fn release(&self, port: u16) {
         if let Some(port) = self.ports.get(usize::from(port)) {
             port.count.fetch_sub(1, Ordering::Relaxed);
         }
-        self.learnt.fetch_sub(1, Ordering::Relaxed);
+        self.learned.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -316,7 +315,7 @@ impl fmt::Debug for Fdb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fdb")
             .field("options", &self.options)
-            .field("learnt", &self.len())
+            .field("learned", &self.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! loom models: every interleaving of a few threads at a table of two buckets of two.
+//! loom models: every interleaving of a few threads on a table of two buckets of two entries.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -28,10 +28,10 @@ fn one_entry(fdb: &Fdb, ports: &[u16]) {
     assert_eq!((fdb.len(), fdb.count(entries[0].port)), (1, 1));
 }
 
-/// Two workers see a new address at the same time, behind different ports, and see different places empty, as another is
-/// flushed meanwhile: one entry stays, and the counts are right.
+/// Two workers learn a new address behind different ports while another flushes an entry, so each sees a different
+/// empty slot: one entry stays, and the counts are right.
 #[test]
-fn one_of_two_that_learn_the_same_address_stays() {
+fn one_entry_survives_two_concurrent_learns() {
     check(|| {
         let fdb = table();
         let bucket = |mac| fdb.mixer.hash(0, mac).bucket;
@@ -49,9 +49,9 @@ fn one_of_two_that_learn_the_same_address_stays() {
     });
 }
 
-/// A look-up while the address moves finds it behind the one or the other.
+/// A lookup during a move returns the old port or the new one.
 #[test]
-fn an_address_that_moves_is_never_elsewhere_or_lost() {
+fn a_moving_address_is_at_its_old_or_new_port() {
     check(|| {
         let fdb = table();
         fdb.learn(0, MAC, 1, 0);
@@ -59,19 +59,19 @@ fn an_address_that_moves_is_never_elsewhere_or_lost() {
             let fdb = fdb.clone();
             thread::spawn(move || fdb.learn(0, MAC, 2, 0))
         };
-        let before = fdb.moves_from(1);
+        let before = fdb.port_generation(1);
         let found = fdb.lookup(0, MAC, 0);
         assert!(found == Some(1) || found == Some(2), "{found:?}");
         assert_eq!(other.join().unwrap(), Learned::Moved { from: 1 });
-        // What was resolved to the old port is known to be so no longer.
-        assert!(found == Some(2) || fdb.moves_from(1) != before);
+        // A changed generation invalidates a cached lookup of the old port.
+        assert!(found == Some(2) || fdb.port_generation(1) != before);
         one_entry(&fdb, &[2]);
     });
 }
 
-/// The address is flushed while it moves.
+/// A flush races a move of the same address.
 #[test]
-fn a_flush_and_a_move_leave_the_counts_right() {
+fn counts_are_right_after_a_flush_races_a_move() {
     check(|| {
         let fdb = table();
         fdb.learn(0, MAC, 1, 0);
@@ -85,7 +85,7 @@ fn a_flush_and_a_move_leave_the_counts_right() {
             matches!((here, flushed), (Learned::New, 1) | (Learned::Moved { from: 1 }, 0)),
             "{here:?} {flushed}"
         );
-        assert_eq!((fdb.count(1), fdb.moves_from(1)), (0, 1));
+        assert_eq!((fdb.count(1), fdb.port_generation(1)), (0, 1));
         one_entry(&fdb, &[2]);
     });
 }

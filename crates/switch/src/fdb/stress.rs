@@ -1,4 +1,4 @@
-//! Threads that learn, look up, age and flush the same few addresses.
+//! Threads learn, look up, age and flush the same few addresses.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32 as Plain, Ordering};
@@ -12,7 +12,7 @@ fn mac(number: u64) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, number as u8])
 }
 
-/// The two ports that bring an address.
+/// The two ports that an address alternates between.
 fn ports(number: u64) -> [u16; 2] {
     [number as u16 % 5, number as u16 % 5 + 1]
 }
@@ -32,7 +32,10 @@ fn run(fdb: &Fdb) {
                     let number = random(&mut state) % ADDRESSES;
                     let now = clock.load(Ordering::Relaxed);
                     if let Some(port) = fdb.lookup(0, mac(number), now) {
-                        assert!(ports(number).contains(&port), "{number} was never behind {port}");
+                        assert!(
+                            ports(number).contains(&port),
+                            "address {number} was never behind port {port}"
+                        );
                     }
                     fdb.learn(0, mac(number), ports(number)[random(&mut state) as usize % 2], now);
                     if thread == 0 && round % 16 == 0 {
@@ -50,7 +53,7 @@ fn run(fdb: &Fdb) {
     fdb.age(now, usize::MAX);
     let entries: Vec<_> = fdb.entries(now).filter(|entry| entry.idle.is_some()).collect();
     let addresses: HashSet<_> = entries.iter().map(|entry| entry.mac).collect();
-    assert_eq!(addresses.len(), entries.len(), "an address is there twice: {entries:?}");
+    assert_eq!(addresses.len(), entries.len(), "duplicate address: {entries:?}");
     for port in 0..6 {
         let count = entries.iter().filter(|entry| entry.port == port).count();
         assert_eq!(fdb.count(port), count as u32, "of port {port}: {entries:?}");
@@ -72,8 +75,8 @@ fn threads_agree_on_a_table_with_room() {
 }
 
 #[test]
-fn threads_agree_on_a_table_that_is_full() {
-    // Sixteen places for twelve addresses, and others that are in the way.
+fn threads_agree_on_a_full_table() {
+    // Sixteen slots for twelve addresses and six static entries in their way.
     let fdb = Fdb::with_mixer(options(), Mixer::new(random_key(), 1, 48));
     for n in 0..6 {
         fdb.add_static(0, MacAddr([6, 0, 0, 0, 0, n]), 200).unwrap();

@@ -13,13 +13,13 @@ fn fdb(options: FdbOptions) -> Fdb {
     Fdb::new(options).unwrap()
 }
 
-/// Unlimited but for what a test sets.
+/// No limits but those that a test sets.
 fn free() -> FdbOptions {
     let most = u32::MAX;
     FdbOptions { limit: most, new_per_second: most, moves_per_second: most, ..FdbOptions::default() }
 }
 
-/// Two buckets of eight, so that they are soon full; for addresses of VLAN 0.
+/// Two buckets of eight for VLAN 0, which fill up soon.
 fn tiny(options: FdbOptions) -> Fdb {
     Fdb::with_mixer(options, Mixer::new(random_key(), 1, 48))
 }
@@ -56,13 +56,13 @@ fn step() -> impl Strategy<Value = Step> {
 
 const MAX_AGE: u32 = 100;
 
-/// The slow and obvious one. An entry has its port and when it was last seen, or `None` when it is static.
+/// The slow, obvious model. An entry is its port and when it was last seen, `None` if static.
 #[derive(Default)]
 struct Reference {
     entries: HashMap<(u16, u64), (u16, Option<u32>)>,
     moved: HashMap<(u16, u64), u32>,
     limits: HashMap<u16, u32>,
-    departures: [u32; 4],
+    port_generations: [u32; 4],
     now: u32,
 }
 
@@ -79,8 +79,8 @@ impl Reference {
         self.entries.get(&key).filter(|(_, seen)| !self.expired(*seen)).map(|(port, _)| *port)
     }
 
-    /// `outcome` is looked at where chance has a say: two addresses may share the place where moves are remembered, so
-    /// that one of them may be let go.
+    /// Consults `outcome` where hashing decides: two addresses may share a hold-down slot, which forgets one of the
+    /// moves.
     fn learn(&mut self, key: (u16, u64), port: u16, outcome: Learned) -> Learned {
         let full = self.limits.get(&port).is_some_and(|limit| self.count(port) >= *limit);
         let learned = match self.entries.get(&key) {
@@ -108,7 +108,7 @@ impl Reference {
                     self.moved.insert(key, self.now);
                 }
                 if let Some((of, _)) = self.entries.insert(key, (port, Some(self.now))) {
-                    self.departures[usize::from(of)] += 1;
+                    self.port_generations[usize::from(of)] += 1;
                 }
             }
             _ => {}
@@ -125,7 +125,7 @@ impl Reference {
             .collect();
         for key in &keys {
             let (port, _) = self.entries.remove(key).unwrap();
-            self.departures[usize::from(port)] += 1;
+            self.port_generations[usize::from(port)] += 1;
         }
         keys.len()
     }
@@ -159,7 +159,7 @@ fn agree(fdb: &Fdb, reference: &mut Reference, step: &Step) -> Result<(), TestCa
         Step::AddStatic(vlan, n, port) => {
             fdb.add_static(vlan, mac(n), port).unwrap();
             match reference.entries.insert((vlan, n), (port, None)) {
-                Some((of, _)) if of != port => reference.departures[usize::from(of)] += 1,
+                Some((of, _)) if of != port => reference.port_generations[usize::from(of)] += 1,
                 _ => {}
             }
         }
@@ -177,22 +177,22 @@ fn agree(fdb: &Fdb, reference: &mut Reference, step: &Step) -> Result<(), TestCa
 
 proptest! {
     #[test]
-    fn it_does_what_a_map_does(steps in prop::collection::vec(step(), 1..120)) {
+    fn behaves_like_a_map(steps in prop::collection::vec(step(), 1..120)) {
         let fdb = fdb(FdbOptions { max_age: MAX_AGE, ..free() });
         let mut reference = Reference::default();
         let mut swept = 0;
         for step in &steps {
             agree(&fdb, &mut reference, step)?;
-            // As the worker must: time wraps for entries that are never swept.
+            // As the engine must, since the stamps of unswept entries wrap.
             if reference.now - swept > MAX_AGE / 2 {
                 swept = reference.now;
                 agree(&fdb, &mut reference, &Step::Age)?;
             }
             for port in 0..4 {
                 prop_assert_eq!(fdb.count(port), reference.count(port));
-                prop_assert_eq!(fdb.moves_from(port), reference.departures[usize::from(port)]);
+                prop_assert_eq!(fdb.port_generation(port), reference.port_generations[usize::from(port)]);
             }
-            prop_assert_eq!(fdb.moves(), reference.departures.iter().sum::<u32>());
+            prop_assert_eq!(fdb.generation(), reference.port_generations.iter().sum::<u32>());
             prop_assert_eq!(fdb.len(), (0..4).map(|port| reference.count(port)).sum::<u32>());
         }
         let mut entries: Vec<_> = fdb.entries(reference.now).collect();
@@ -212,11 +212,11 @@ proptest! {
 }
 
 #[test]
-fn all_of_the_capacity_can_be_used() {
+fn the_whole_capacity_can_be_used() {
     for capacity in [32_768, 100_000] {
         let fdb = fdb(FdbOptions { capacity, ..free() });
         for n in 0..u64::from(capacity) {
-            // Addresses as they are given out: one after the other, in several VLANs.
+            // Consecutive addresses in several VLANs, as they are assigned in practice.
             assert_eq!(fdb.learn((n % 3) as u16, mac(n / 3), (n % 250) as u16, 0), Learned::New, "{n}");
         }
         assert_eq!(fdb.len(), capacity);
@@ -226,12 +226,12 @@ fn all_of_the_capacity_can_be_used() {
             assert_eq!(fdb.learn((n % 3) as u16, mac(n / 3), (n % 250) as u16, 0), Learned::Known, "{n}");
         }
         assert_eq!(fdb.entries(0).count(), capacity as usize);
-        assert_eq!((fdb.moves(), fdb.learn(9, mac(1), 1, 0)), (0, Learned::TableFull));
+        assert_eq!((fdb.generation(), fdb.learn(9, mac(1), 1, 0)), (0, Learned::TableFull));
     }
 }
 
 #[test]
-fn a_flood_of_random_sources_pushes_out_nothing_of_others() {
+fn a_flood_of_random_sources_evicts_no_other_ports_entries() {
     let fdb = fdb(FdbOptions { new_per_second: u32::MAX, ..FdbOptions::default() });
     let mut others = 0..1000;
     others.all(|n| fdb.learn(1, mac(n), 1, 0) == Learned::New);
@@ -244,27 +244,27 @@ fn a_flood_of_random_sources_pushes_out_nothing_of_others() {
     let expected = [(Learned::New, limit), (Learned::LimitReached, 1_000_000 - limit)];
     assert_eq!(outcomes, HashMap::from(expected));
     assert!((0..1000).all(|n| fdb.lookup(1, mac(n), 1) == Some(1)));
-    assert_eq!(fdb.moves_from(1), 0);
-    // A third finds room.
+    assert_eq!(fdb.port_generation(1), 0);
+    // A third port still has room.
     assert_eq!(fdb.learn(1, mac(5000), 3, 1), Learned::New);
 }
 
 #[test]
-fn full_buckets_give_up_what_is_expired_and_what_the_port_owns_only() {
+fn full_buckets_evict_only_expired_and_own_entries() {
     let fdb = tiny(FdbOptions { max_age: MAX_AGE, capacity: 1000, ..free() });
     assert!((0..8).all(|n| fdb.learn(0, mac(n), 1, 0) == Learned::New));
     assert!((8..16).all(|n| fdb.learn(0, mac(n), 2, n as u32) == Learned::New));
-    assert_eq!(fdb.learn(0, mac(100), 3, 20), Learned::TableFull, "all of it is others'");
+    assert_eq!(fdb.learn(0, mac(100), 3, 20), Learned::TableFull, "other ports own every entry");
     assert_eq!(fdb.count(3), 0);
-    // The longest idle of its own goes.
+    // The port's longest idle entry goes.
     assert_eq!(fdb.learn(0, mac(101), 2, 20), Learned::New);
     assert_eq!((fdb.lookup(0, mac(8), 20), fdb.lookup(0, mac(101), 20)), (None, Some(2)));
     assert_eq!((fdb.count(1), fdb.count(2), fdb.len()), (8, 8, 16));
-    assert_eq!((fdb.moves(), fdb.moves_from(2)), (1, 1));
-    // What was seen at 0 is expired.
+    assert_eq!((fdb.generation(), fdb.port_generation(2)), (1, 1));
+    // Entries seen at 0 have expired.
     assert_eq!(fdb.learn(0, mac(102), 3, MAX_AGE + 1), Learned::New);
-    assert_eq!((fdb.count(1), fdb.count(3), fdb.moves_from(1)), (7, 1, 1));
-    // A static entry makes room among what is learnt, and is not pushed out.
+    assert_eq!((fdb.count(1), fdb.count(3), fdb.port_generation(1)), (7, 1, 1));
+    // A static entry evicts learned ones and is never evicted.
     fdb.add_static(0, mac(200), 4).unwrap();
     assert_eq!((fdb.lookup(0, mac(200), 0), fdb.len()), (Some(4), 15));
     for n in 201..216 {
@@ -282,8 +282,8 @@ fn new_addresses_and_moves_have_quotas() {
     };
     assert_eq!(learned(0..300, 1, 0, Learned::New), 100);
     assert_eq!(learned(0..300, 1, 9, Learned::OverQuota), 200);
-    assert_eq!(learned(0..100, 1, 9, Learned::Known), 100, "what is known costs no quota");
-    assert_eq!(learned(1000..1300, 2, 9, Learned::New), 100, "each port has its own");
+    assert_eq!(learned(0..100, 1, 9, Learned::Known), 100, "known addresses cost no quota");
+    assert_eq!(learned(1000..1300, 2, 9, Learned::New), 100, "each port has its own quota");
     fdb.set_quota(1, 20);
     assert_eq!(learned(100..300, 1, 10, Learned::New), 20);
     assert_eq!(learned(0..100, 2, 10, Learned::Moved { from: 1 }), 10);
@@ -292,10 +292,10 @@ fn new_addresses_and_moves_have_quotas() {
 }
 
 #[test]
-fn an_address_that_flaps_moves_once_a_second() {
+fn a_flapping_address_moves_once_a_second() {
     let fdb = fdb(free());
     assert_eq!(fdb.learn(5, mac(1), 1, 0), Learned::New);
-    let before = fdb.moves();
+    let before = fdb.generation();
     let mut moved = 0;
     for now in 0..100 {
         for port in [1, 2] {
@@ -307,27 +307,27 @@ fn an_address_that_flaps_moves_once_a_second() {
         }
     }
     assert!((9..=10).contains(&moved), "{moved} moves in 10 s");
-    assert_eq!(fdb.moves() - before, moved);
-    assert_eq!(fdb.moves_from(1) + fdb.moves_from(2), moved);
+    assert_eq!(fdb.generation() - before, moved);
+    assert_eq!(fdb.port_generation(1) + fdb.port_generation(2), moved);
 }
 
 #[test]
-fn what_is_no_source_is_refused() {
+fn invalid_sources_are_refused() {
     let fdb = fdb(free());
     for source in [MacAddr::ZERO, MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1])] {
         assert_eq!(fdb.learn(0, source, 1, 0), Learned::Refused);
         assert_eq!(fdb.lookup(0, source, 0), None);
-        assert_eq!(fdb.add_static(0, source, 1), Err(StaticError::NotAStation(source)));
+        assert_eq!(fdb.add_static(0, source, 1), Err(StaticError::NotUnicast(source)));
     }
     assert_eq!(fdb.learn(0, mac(1), 256, 0), Learned::Refused);
     fdb.learn(0, mac(1), 0, 0);
-    assert_eq!(fdb.learn(0, mac(1), 256, 0), Learned::Refused, "whose low byte is that of a port");
+    assert_eq!(fdb.learn(0, mac(1), 256, 0), Learned::Refused, "a port whose low byte is a valid port");
     assert_eq!(fdb.add_static(0, mac(1), 256), Err(StaticError::Port(256)));
-    assert_eq!((fdb.count(256), fdb.moves_from(256)), (0, 0));
+    assert_eq!((fdb.count(256), fdb.port_generation(256)), (0, 0));
     let options = FdbOptions { capacity: 4, ..free() };
     let small = Fdb::new(options).unwrap();
     assert_eq!([1, 2].map(|n| small.add_static(0, mac(n), 1)), [Ok(()); 2]);
-    assert_eq!(small.add_static(0, mac(1), 2), Ok(()), "one that is there can be changed");
+    assert_eq!(small.add_static(0, mac(1), 2), Ok(()), "an existing entry can be changed");
     assert_eq!(small.add_static(0, mac(3), 1), Err(StaticError::TooMany(2)));
     assert!(small.remove_static(0, mac(1)) && !small.remove_static(0, mac(1)));
     assert_eq!(small.add_static(0, mac(3), 1), Ok(()));
@@ -335,15 +335,15 @@ fn what_is_no_source_is_refused() {
     assert_eq!(error(FdbOptions { capacity: 0, ..free() }), FdbError::Capacity(0));
     let beyond = FdbOptions::MAX_CAPACITY + 1;
     assert_eq!(error(FdbOptions { capacity: beyond, ..free() }), FdbError::Capacity(beyond));
-    assert_eq!(error(FdbOptions { max_age: 0, ..free() }), FdbError::NoAge);
+    assert_eq!(error(FdbOptions { max_age: 0, ..free() }), FdbError::ZeroAge);
 }
 
 #[test]
-fn sweeps_go_on_where_the_last_one_ended() {
+fn a_sweep_resumes_where_the_last_one_ended() {
     let fdb = fdb(free());
     assert!((0..5000).all(|n| fdb.learn(0, mac(n), 1, 0) == Learned::New));
     let later = 2 * fdb.options().max_age;
     let slices = [(); 4].map(|()| fdb.age(later, fdb.buckets() / 4));
     assert!(slices.iter().all(|slice| (1000..1500).contains(slice)), "{slices:?}");
-    assert_eq!((slices.iter().sum::<usize>(), fdb.len(), fdb.moves()), (5000, 0, 5000));
+    assert_eq!((slices.iter().sum::<usize>(), fdb.len(), fdb.generation()), (5000, 0, 5000));
 }

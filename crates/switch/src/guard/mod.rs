@@ -1,54 +1,52 @@
-//! Anti-spoofing: a port sends as itself only.
+//! Anti-spoofing: a port sends only from its own addresses.
 //!
-//! [`Guard::check`] judges what the flow key has: source MAC address, source address of IP, sender's address of ARP. Its
-//! verdict is that of every packet of the key, and can be remembered with the flow. [`Guard::inspect`] judges what is said
-//! inside ARP and neighbour discovery, for the packets of which [`Guard::looks_into`] is true. It must be right in one
-//! direction: what cannot be read is refused.
+//! [`Guard::check`] judges the flow key: source MAC address, source IP address, ARP sender address. Its verdict holds
+//! for every packet of the flow, so the engine caches it. [`Guard::inspect`] judges the contents of ARP and neighbour
+//! discovery, for the packets for which [`Guard::needs_inspection`] is true. What the guard cannot read, it refuses.
 //!
-//! Frames that are neither IP nor ARP are judged by their MAC address alone.
+//! Frames that are neither IP nor ARP are judged by their source MAC address alone.
 
-mod addresses;
 mod neighbour;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
 
+use std::net::IpAddr;
+
 use netvm_wire::{Address, EtherType, FlowKey, IpNet, IpProto, MacAddr, parse_prefix};
 use thiserror::Error;
 
-use addresses::AddressSet;
-
-/// What a port may send as.
+/// The addresses that a port may send from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardOptions {
     /// Source MAC addresses; empty: any.
     pub macs: Vec<MacAddr>,
-    /// Source addresses of IP, and addresses that ARP and neighbour discovery may claim; empty: any.
+    /// Source IP addresses, and addresses that the port may claim by ARP and neighbour discovery; empty: any.
     pub addresses: Vec<IpNet>,
-    /// Whether it may ask for an address by DHCP: from 0.0.0.0 to 255.255.255.255, UDP port 68 to 67 (RFC 2131 section 4.1).
+    /// Admits DHCP requests from 0.0.0.0 to 255.255.255.255, UDP port 68 to 67 (RFC 2131 section 4.1).
     pub dhcp: bool,
-    /// Whether it may find out if an address of its own is free, before it uses it: ARP probes from 0.0.0.0 (RFC 5227 section
-    /// 2.1.1), and from `::` neighbour solicitations, router solicitations and multicast listener reports (RFC 4862 section
-    /// 5.4, RFC 4861 section 4.1, RFC 3590, RFC 3810 section 5.2.13).
+    /// Admits probes for an address before the port uses it: ARP probes from 0.0.0.0 (RFC 5227 section 2.1.1), and from
+    /// `::` neighbour solicitations, router solicitations and multicast listener reports (RFC 4862 section 5.4, RFC
+    /// 4861 section 4.1, RFC 3590, RFC 3810 section 5.2.13).
     pub probes: bool,
-    /// Which link-local addresses of IPv6 it may have besides.
+    /// IPv6 link-local addresses that the port may use in addition.
     pub link_local: LinkLocal,
 }
 
-/// Which addresses of fe80::/10 a port may have that are not among its addresses.
+/// The addresses of fe80::/10 that a port may use beyond its configured addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum LinkLocal {
     /// None.
     None,
-    /// The one made of its MAC address (modified EUI-64, RFC 4291 appendix A).
+    /// The one derived from its MAC address (modified EUI-64, RFC 4291 appendix A).
     #[default]
     Eui64,
-    /// Any; then it may also have that of a router.
+    /// Any, even that of a router.
     Any,
 }
 
 impl Default for GuardOptions {
-    /// Any source; with DHCP, probes, and the link-local address of the MAC address.
+    /// Any source, with DHCP, probes, and the EUI-64 link-local address.
     fn default() -> Self {
         Self {
             macs: Vec::new(),
@@ -60,56 +58,56 @@ impl Default for GuardOptions {
     }
 }
 
-/// Why there is no such guard.
+/// Why a guard cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum GuardError {
-    /// No frame may come from it.
+    /// A source MAC address is a group address.
     #[error("{0} cannot be a source: it is a group address")]
     GroupMac(MacAddr),
-    /// A list is too long.
-    #[error("a guard with {0} MAC addresses or prefixes is too long: each list may have {max}", max = Guard::MAX)]
+    /// A list has more than [`Guard::MAX`] entries.
+    #[error("a guard has {0} MAC addresses or prefixes: each list may have {max}", max = Guard::MAX)]
     TooLong(usize),
 }
 
-/// Why a packet may not come from its port.
+/// Why a packet fails the anti-spoofing check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Spoofed {
-    /// Its source MAC address is a group's.
+    /// The source MAC address is a group address.
     #[error("its source MAC address is a group address")]
     GroupMac,
-    /// Its source MAC address is not the port's.
+    /// The source MAC address is not the port's.
     #[error("its source MAC address is not the port's")]
     Mac,
-    /// Its source address is multicast or the broadcast address.
+    /// The source IP address is multicast or the broadcast address.
     #[error("its source address is multicast or broadcast")]
     GroupAddress,
-    /// Its source address, or what ARP says it is, is not the port's.
+    /// The source IP address, or the ARP sender address, is not the port's.
     #[error("its source address is not the port's")]
     Address,
-    /// ARP for something else than IPv4 over Ethernet, which nobody checks.
-    #[error("ARP for something else than IPv4 over Ethernet")]
+    /// ARP for other protocols than IPv4 over Ethernet, which the guard cannot check.
+    #[error("it is ARP for other protocols than IPv4 over Ethernet")]
     ArpKind,
-    /// The sender's MAC address in ARP is not the source of the frame.
-    #[error("the sender's MAC address in ARP is not the source of the frame")]
+    /// The ARP sender MAC address differs from the frame's source.
+    #[error("its ARP sender MAC address differs from the frame's source")]
     ArpMac,
-    /// Neighbour discovery claims an address that is not the port's.
-    #[error("neighbour discovery claims an address that is not the port's")]
+    /// A neighbour discovery message claims an address that is not the port's.
+    #[error("its neighbour discovery message claims an address that is not the port's")]
     NeighbourTarget,
-    /// Neighbour discovery claims a MAC address that is not the source of the frame.
-    #[error("neighbour discovery claims a MAC address that is not the source of the frame")]
+    /// A neighbour discovery message claims a MAC address other than the frame's source.
+    #[error("its neighbour discovery message claims a MAC address other than the frame's source")]
     NeighbourMac,
-    /// Neighbour discovery that is not well-formed, or in fragments (RFC 6980).
-    #[error("neighbour discovery that is not well-formed, or in fragments")]
+    /// A neighbour discovery message is malformed or fragmented (RFC 6980).
+    #[error("its neighbour discovery message is malformed or fragmented")]
     NeighbourMalformed,
-    /// It ends, or the bytes at hand do, before what is to be judged.
-    #[error("it ends before what is to be judged")]
+    /// The frame, or the bytes at hand, end before the fields to check.
+    #[error("it ends before the fields to check")]
     Truncated,
 }
 
-/// The anti-spoofing of a port.
+/// Anti-spoofing filter of a port.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    /// In order; empty: any.
+    /// Sorted; empty: any.
     macs: Box<[MacAddr]>,
     /// `None`: any.
     addresses: Option<AddressSet>,
@@ -119,13 +117,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// MAC addresses that one may have, and prefixes.
+    /// Most MAC addresses, and most prefixes, per guard.
     pub const MAX: usize = 1024;
 
-    /// Of what the port may send as.
+    /// Builds the filter.
     ///
     /// # Errors
-    /// [`GuardError`] for sources that cannot be, or too many.
+    /// [`GuardError`] for a group MAC address or a list that is too long.
     pub fn new(options: GuardOptions) -> Result<Self, GuardError> {
         let GuardOptions { mut macs, addresses, dhcp, probes, link_local } = options;
         if let Some(mac) = macs.iter().find(|mac| mac.is_multicast()) {
@@ -140,10 +138,10 @@ impl Guard {
         Ok(Self { macs: macs.into(), addresses, dhcp, probes, link_local })
     }
 
-    /// Judges by the key.
+    /// Checks the flow key.
     ///
     /// # Errors
-    /// [`Spoofed`] when the packet may not come from the port.
+    /// [`Spoofed`] if the port may not send the packet.
     #[inline]
     pub fn check(&self, key: &FlowKey) -> Result<(), Spoofed> {
         if key.source_mac.is_multicast() {
@@ -153,10 +151,10 @@ impl Guard {
             return Err(Spoofed::Mac);
         }
         let exempt: fn(&Self, &FlowKey) -> bool = match key.ether_type {
-            EtherType::IPV4 => Self::asks_dhcp,
+            EtherType::IPV4 => Self::is_dhcp_request,
             EtherType::IPV6 => Self::is_unspecified_v6,
             EtherType::ARP if !key.source.is_v4() => return Err(Spoofed::ArpKind),
-            EtherType::ARP => Self::probes_arp,
+            EtherType::ARP => Self::is_arp_probe,
             _ => return Ok(()),
         };
         if is_group(key.source) {
@@ -168,23 +166,23 @@ impl Guard {
         }
     }
 
-    /// Whether [`Guard::inspect`] has more to judge than [`Guard::check`] of the key.
+    /// Whether [`Guard::inspect`] has more to check than [`Guard::check`].
     #[inline]
     #[must_use]
-    pub fn looks_into(&self, key: &FlowKey) -> bool {
+    pub fn needs_inspection(&self, key: &FlowKey) -> bool {
         key.ether_type == EtherType::ARP || neighbour::is_discovery(key)
     }
 
-    /// Judges what ARP and neighbour discovery say inside, of a frame of `frame_len` bytes, of which the first are at hand:
-    /// a private copy, as of memory that the sender can change. Any other packet passes.
+    /// Checks the contents of ARP and neighbour discovery in a frame of `frame_len` bytes; other packets pass. `bytes`
+    /// is the start of the frame, as a private copy if the sender can still write to the original.
     ///
     /// # Errors
-    /// [`Spoofed`] when the packet may not come from the port.
+    /// [`Spoofed`] if the port may not send the packet.
     pub fn inspect(&self, bytes: &[u8], frame_len: usize) -> Result<(), Spoofed> {
         let headers = parse_prefix(bytes, frame_len).map_err(|_| Spoofed::Truncated)?;
         let key = headers.key();
         if key.ether_type == EtherType::ARP {
-            // Behind types, lengths and operation (RFC 826).
+            // Follows the types, lengths and operation (RFC 826).
             const SENDER: usize = 8;
             let sender = bytes.get(headers.l3_offset() + SENDER..).and_then(<[u8]>::first_chunk);
             let sender = MacAddr(*sender.ok_or(Spoofed::Truncated)?);
@@ -198,7 +196,7 @@ impl Guard {
         self.check_discovery(key, message)
     }
 
-    /// Whether an address is one of the port's, which has this MAC address.
+    /// Whether the port, sending from `mac`, may use the address.
     fn owns(&self, address: Address, mac: MacAddr) -> bool {
         let Some(addresses) = &self.addresses else { return true };
         addresses.contains(address) || self.owns_link_local(address, mac)
@@ -213,14 +211,14 @@ impl Guard {
         }
     }
 
-    fn asks_dhcp(&self, key: &FlowKey) -> bool {
+    fn is_dhcp_request(&self, key: &FlowKey) -> bool {
         self.dhcp
             && key.source == Address::from_v4_bits(0)
             && key.destination == Address::from_v4_bits(u32::MAX)
             && (key.protocol, key.source_port, key.destination_port) == (IpProto::UDP, 68, 67)
     }
 
-    fn probes_arp(&self, key: &FlowKey) -> bool {
+    fn is_arp_probe(&self, key: &FlowKey) -> bool {
         const REQUEST: u16 = 1;
         self.probes && key.source == Address::from_v4_bits(0) && key.arp_operation == REQUEST
     }
@@ -230,17 +228,54 @@ impl Guard {
     }
 }
 
-/// The interface identifier made of a MAC address (RFC 4291 appendix A).
+/// The interface identifier derived from a MAC address (RFC 4291 appendix A).
 const fn eui64(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.octets();
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Whether no packet may come from the address: 224.0.0.0/4, 255.255.255.255 and ff00::/8.
+/// Whether the address cannot be a source: 224.0.0.0/4, 255.255.255.255 and ff00::/8.
 #[inline]
 const fn is_group(address: Address) -> bool {
     match address.v4_bits() {
         Some(bits) => bits >> 28 == 0xe || bits == u32::MAX,
         None => address.words()[0] >> 56 == 0xff,
     }
+}
+
+/// Prefixes as sorted, disjoint ranges per family: a lookup is a binary search.
+#[derive(Clone, Debug)]
+struct AddressSet {
+    v4: Box<[(Address, Address)]>,
+    v6: Box<[(Address, Address)]>,
+}
+
+impl AddressSet {
+    fn new(nets: &[IpNet]) -> Self {
+        Self { v4: ranges(nets, true), v6: ranges(nets, false) }
+    }
+
+    /// Whether a prefix of the address's family contains it.
+    #[inline]
+    fn contains(&self, address: Address) -> bool {
+        let ranges = if address.is_v4() { &self.v4 } else { &self.v6 };
+        let end = ranges.partition_point(|(first, _)| *first <= address);
+        ranges[..end].last().is_some_and(|(_, last)| address <= *last)
+    }
+}
+
+fn ranges(nets: &[IpNet], v4: bool) -> Box<[(Address, Address)]> {
+    let mut all: Vec<_> = nets.iter().filter(|net| net.is_v4() == v4).map(range).collect();
+    all.sort_unstable();
+    // Of two overlapping prefixes one contains the other, and the outer one sorts first.
+    all.dedup_by(|inner, outer| inner.1 <= outer.1);
+    all.into()
+}
+
+fn range(net: &IpNet) -> (Address, Address) {
+    let last = match net {
+        IpNet::V4(net) => IpAddr::V4(net.last()),
+        IpNet::V6(net) => IpAddr::V6(net.last()),
+    };
+    (net.network().into(), last.into())
 }

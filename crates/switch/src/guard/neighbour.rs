@@ -1,7 +1,7 @@
-//! Neighbour discovery (RFC 4861): what its messages claim.
+//! Claims of neighbour discovery messages (RFC 4861).
 //!
-//! Redirects are judged by who sends them only: their option tells another station's address by purpose. Whether a port may
-//! send router advertisements and redirects at all is for rules to say.
+//! Redirects are judged by their sender only, as their option names another host's address on purpose. Whether a port
+//! may send router advertisements and redirects at all is up to the rules.
 
 use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr};
 
@@ -12,7 +12,7 @@ const ROUTER_ADVERTISEMENT: u8 = 134;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
-/// Reports of multicast listeners (RFC 2710, RFC 3810).
+/// Multicast listener reports (RFC 2710, RFC 3810).
 const LISTENER_REPORTS: [u8; 3] = [131, 132, 143];
 
 /// Options (RFC 4861 section 4.6.1).
@@ -24,7 +24,7 @@ pub(super) fn is_discovery(key: &FlowKey) -> bool {
     is_icmpv6(key) && matches!(key.icmp_type, ROUTER_SOLICITATION..=REDIRECT)
 }
 
-/// Whether it is a message that is sent before an address is owned.
+/// Whether hosts send this message type before they own an address.
 pub(super) fn may_be_unspecified(key: &FlowKey) -> bool {
     let kind = key.icmp_type;
     is_icmpv6(key) && (matches!(kind, ROUTER_SOLICITATION | SOLICITATION) || LISTENER_REPORTS.contains(&kind))
@@ -36,12 +36,12 @@ fn is_icmpv6(key: &FlowKey) -> bool {
 }
 
 impl Guard {
-    /// Judges a message of neighbour discovery, from the ICMPv6 header to the end of the packet.
+    /// Checks a neighbour discovery message, from the ICMPv6 header to the end of the packet.
     pub(super) fn check_discovery(&self, key: &FlowKey, message: &[u8]) -> Result<(), Spoofed> {
         if key.fragment != Fragment::Whole {
             return Err(Spoofed::NeighbourMalformed);
         }
-        // Where the options begin, and which of them tells the sender's own MAC address (RFC 4861 sections 4.1 to 4.4).
+        // Offset of the options, and the option with the sender's own MAC address (RFC 4861 sections 4.1 to 4.4).
         let (options, own) = match key.icmp_type {
             ROUTER_SOLICITATION => (8, SOURCE_LINK_LAYER),
             ROUTER_ADVERTISEMENT => (16, SOURCE_LINK_LAYER),
@@ -53,7 +53,7 @@ impl Guard {
         let is_unspecified = key.source == Address::UNSPECIFIED;
         let claims = match key.icmp_type {
             ADVERTISEMENT => true,
-            // Duplicate address detection, for an address that it wants (RFC 4862 section 5.4.2).
+            // Duplicate address detection for a tentative address (RFC 4862 section 5.4.2).
             SOLICITATION => is_unspecified,
             _ => false,
         };
@@ -62,7 +62,7 @@ impl Guard {
         }
         for option in Options(options) {
             match option? {
-                // Whose MAC address would that be? (RFC 4861 sections 4.1 and 4.3)
+                // The unspecified address has no MAC address (RFC 4861 sections 4.1 and 4.3).
                 (SOURCE_LINK_LAYER, _) if is_unspecified => return Err(Spoofed::NeighbourMalformed),
                 (kind, address) if kind == own => {
                     let address: &[u8; 6] = address.try_into().map_err(|_| Spoofed::NeighbourMalformed)?;
@@ -83,7 +83,7 @@ impl Guard {
     }
 }
 
-/// The options of a message: the type of each, and what follows type and length.
+/// Iterates over the options of a message: type and value of each.
 struct Options<'a>(&'a [u8]);
 
 impl<'a> Iterator for Options<'a> {

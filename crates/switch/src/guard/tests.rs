@@ -1,5 +1,3 @@
-use std::net::IpAddr;
-
 use netvm_wire::{FrameBuilder, Ipv6Net, TcpFlags, VlanId, parse};
 use proptest::prelude::*;
 
@@ -8,7 +6,7 @@ use super::*;
 const OWN: MacAddr = MacAddr([0x52, 0x54, 0, 1, 2, 3]);
 const OTHER: MacAddr = MacAddr([0x52, 0x54, 0, 9, 9, 9]);
 const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-/// That of `OWN`.
+/// The EUI-64 link-local address of `OWN`.
 const EUI64: &str = "fe80::5054:ff:fe01:203";
 
 fn ip(text: &str) -> IpAddr {
@@ -30,13 +28,13 @@ fn options() -> GuardOptions {
     GuardOptions { macs: vec![OWN], addresses, ..GuardOptions::default() }
 }
 
-/// The verdict of both.
+/// The combined verdict of `check` and `inspect`.
 fn judge(options: GuardOptions, frame: &[u8]) -> Result<(), Spoofed> {
     let guard = Guard::new(options).unwrap();
     let key = *parse(frame).unwrap().key();
     guard.check(&key)?;
     let inside = guard.inspect(frame, frame.len());
-    assert!(guard.looks_into(&key) || inside.is_ok(), "there was nothing to look into");
+    assert!(guard.needs_inspection(&key) || inside.is_ok(), "inspected a packet that needs no inspection");
     inside
 }
 
@@ -53,7 +51,7 @@ fn from_with(options: GuardOptions, source: &str) -> Result<(), Spoofed> {
 }
 
 #[test]
-fn sources_are_the_ports_own() {
+fn ip_sources_are_limited_to_the_port() {
     for own in ["10.0.0.5", "192.0.2.0", "192.0.2.15", "2001:db8::5", "2001:db8:1::1234", EUI64] {
         assert_eq!(from(own), Ok(()), "{own}");
     }
@@ -75,7 +73,7 @@ fn sources_are_the_ports_own() {
         assert_eq!(
             from_with(GuardOptions::default(), group),
             Err(Spoofed::GroupAddress),
-            "{group} is nobody's"
+            "{group} is no source"
         );
     }
     let any = |source| from_with(GuardOptions::default(), source);
@@ -87,7 +85,7 @@ fn sources_are_the_ports_own() {
 }
 
 #[test]
-fn mac_addresses_are_the_ports_own() {
+fn mac_sources_are_limited_to_the_port() {
     let frame = |source| FrameBuilder::new(source, ROUTER).to_vec().unwrap();
     assert_eq!(judge(options(), &frame(OWN)), Ok(()));
     assert_eq!(judge(options(), &frame(OTHER)), Err(Spoofed::Mac));
@@ -104,7 +102,7 @@ fn mac_addresses_are_the_ports_own() {
 }
 
 #[test]
-fn dhcp_may_ask_from_no_address() {
+fn dhcp_requests_may_use_the_unspecified_address() {
     let frame = |to: &str, source, destination| {
         let builder = FrameBuilder::new(OWN, MacAddr::BROADCAST).ip(ip("0.0.0.0"), ip(to));
         builder.udp(source, destination).to_vec().unwrap()
@@ -127,7 +125,7 @@ fn arp(source: &str, reply: bool) -> Vec<u8> {
 }
 
 #[test]
-fn arp_says_who_it_is() {
+fn arp_senders_are_limited_to_the_port() {
     for reply in [false, true] {
         assert_eq!(judge(options(), &arp("10.0.0.5", reply)), Ok(()));
         assert_eq!(judge(options(), &arp("10.0.0.1", reply)), Err(Spoofed::Address));
@@ -145,13 +143,13 @@ fn arp_says_who_it_is() {
     assert_eq!(judge(options(), &frame), Err(Spoofed::ArpMac));
     let guard = Guard::new(options()).unwrap();
     assert_eq!(guard.inspect(&frame[..sender + 5], frame.len()), Err(Spoofed::Truncated));
-    // Of another kind of network: nobody could say whose address that is.
+    // ARP of another hardware type: the guard cannot tell the address's owner.
     let mut frame = arp("10.0.0.5", true);
     frame[18 + 1] = 6;
     assert_eq!(judge(options(), &frame), Err(Spoofed::ArpKind));
 }
 
-/// A message of neighbour discovery: type, what is behind its reserved word, and options.
+/// A neighbour discovery message: type, body after the reserved word, and options.
 struct Discovery<'a> {
     source: &'a str,
     kind: u8,
@@ -184,7 +182,7 @@ fn link_layer(kind: u8, mac: MacAddr) -> Vec<u8> {
 }
 
 #[test]
-fn advertisements_are_for_own_addresses() {
+fn advertisements_claim_own_addresses_only() {
     let advertised =
         |address, options| Discovery { source: EUI64, kind: 136, body: target(address), options }.judge();
     for own in ["2001:db8::5", "2001:db8:1::77", EUI64] {
@@ -195,7 +193,7 @@ fn advertisements_are_for_own_addresses() {
     for other in ["2001:db8::1", "fe80::1", "ff02::1", "::"] {
         assert_eq!(advertised(other, link_layer(2, OWN)), Err(Spoofed::NeighbourTarget), "{other}");
     }
-    // Behind another option; only the one that counts there is looked at.
+    // Behind another option. Only the option that counts in this message is checked.
     let behind = [vec![14, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], link_layer(2, OTHER)].concat();
     assert_eq!(advertised("2001:db8::5", behind), Err(Spoofed::NeighbourMac));
     assert_eq!(advertised("2001:db8::5", link_layer(1, OTHER)), Ok(()));
@@ -207,10 +205,14 @@ fn advertisements_are_for_own_addresses() {
 }
 
 #[test]
-fn solicitations_are_from_own_addresses() {
+fn solicitations_come_from_own_addresses() {
     let solicited =
         |source, address, options| Discovery { source, kind: 135, body: target(address), options }.judge();
-    assert_eq!(solicited(EUI64, "2001:db8::1", link_layer(1, OWN)), Ok(()), "it asks for another's");
+    assert_eq!(
+        solicited(EUI64, "2001:db8::1", link_layer(1, OWN)),
+        Ok(()),
+        "it asks for another host's address"
+    );
     assert_eq!(solicited(EUI64, "2001:db8::1", link_layer(1, OTHER)), Err(Spoofed::NeighbourMac));
     assert_eq!(solicited("2001:db8::1", "2001:db8::5", vec![]), Err(Spoofed::Address));
     assert_eq!(solicited("::", "2001:db8::5", vec![]), Ok(()), "duplicate address detection");
@@ -222,7 +224,7 @@ fn solicitations_are_from_own_addresses() {
 }
 
 #[test]
-fn routers_and_listeners_say_who_they_are() {
+fn router_and_listener_messages_come_from_own_addresses() {
     let message = |source, kind, body, options| Discovery { source, kind, body, options }.judge();
     assert_eq!(message("::", 133, vec![], vec![]), Ok(()));
     assert_eq!(message("::", 143, vec![], vec![]), Ok(()));
@@ -235,12 +237,12 @@ fn routers_and_listeners_say_who_they_are() {
     assert_eq!(
         message(EUI64, 137, vec![0; 32], link_layer(2, OTHER)),
         Ok(()),
-        "a redirect tells another's address"
+        "a redirect names another host's address"
     );
 }
 
 #[test]
-fn discovery_does_not_come_in_fragments_or_in_parts() {
+fn fragmented_and_truncated_discovery_is_refused() {
     let advertisement =
         Discovery { source: EUI64, kind: 136, body: target("2001:db8::5"), options: link_layer(2, OWN) };
     let frame = advertisement.frame();
@@ -257,13 +259,13 @@ fn discovery_does_not_come_in_fragments_or_in_parts() {
 }
 
 proptest! {
-    /// The slow way: every prefix is asked.
+    /// Compares with a linear search of the prefixes.
     #[test]
-    fn prefixes_are_those_that_were_given(
+    fn address_set_agrees_with_a_linear_search(
         given in prop::collection::vec((any::<bool>(), any::<u128>(), 0..=128u8, 0..3u8), 0..20),
         asked in prop::collection::vec((any::<bool>(), any::<u128>(), any::<prop::sample::Index>()), 1..20),
     ) {
-        // Few bits that matter, so that prefixes are within each other.
+        // Few significant bits, so that prefixes nest.
         let sparse = |bits: u128| bits & 0x1111_0000_0000_0000_0000_0000_0000_0001;
         let net = |(v4, bits, length, twist): &(bool, u128, u8, u8)| match v4 {
             true => IpNet::V4(netvm_wire::Ipv4Net::containing(((sparse(*bits) >> 96) as u32).into(), length % 33).unwrap()),
@@ -286,9 +288,9 @@ proptest! {
         }
     }
 
-    /// No bytes make it panic, and none that were cut pass when the whole did not.
+    /// No input panics, and no truncated frame passes if the whole one does not.
     #[test]
-    fn any_bytes_are_judged(
+    fn arbitrary_bytes_do_not_panic(
         kind in 130..140u8,
         own in any::<bool>(),
         body in prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), any::<u8>()], 0..80),
@@ -309,9 +311,9 @@ proptest! {
         let _ = guard.inspect(&frame, length);
     }
 
-    /// What an advertisement claims that passes is the port's, read in a slow way.
+    /// Every accepted advertisement claims only the port's own addresses, by a slow second parser.
     #[test]
-    fn what_passes_is_the_ports(
+    fn accepted_advertisements_claim_own_addresses(
         body in prop_oneof![
             Just(target("2001:db8::5")),
             prop::collection::vec(any::<u8>(), 0..24),

@@ -6,7 +6,7 @@ use super::*;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// A token bucket in exact numbers: tokens are counted in parts of 1/(clock rate).
+/// An exact token bucket, which counts in 1/(clock rate) of a token.
 struct Exact {
     rate: i128,
     hz: i128,
@@ -26,7 +26,7 @@ impl Exact {
         self.last = now;
     }
 
-    /// Whether it holds `units`, and whether it does with so many steps' worth of units to spare.
+    /// Whether the bucket holds `units`, and whether it still does with `steps` to spare.
     fn holds(&self, units: u64, steps: f64, step: f64) -> (bool, bool) {
         let want = i128::from(units) * self.hz;
         let spare = (steps * step * self.rate as f64 * self.hz as f64).ceil() as i128 + 1;
@@ -43,7 +43,7 @@ fn clocks() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// Never more than the exact bucket by a unit; never less than it by more than rounding.
+    /// Never admits a unit more than the exact bucket, and less only by rounding.
     #[test]
     fn admits_what_an_exact_bucket_admits(
         rate in rates(),
@@ -54,12 +54,12 @@ proptest! {
         let Ok(policer) = Policer::new(rate, burst, hz) else { return Ok(()) };
         let mut exact = Exact::new(rate, burst, hz);
         let mut now = 0;
-        // What rounding may have cost since the bucket was full, in steps; a step is a part of a second.
+        // Steps that rounding may have lost since the bucket was full; a step is a fraction of a second.
         let mut lost = 1.0;
         let step = 1.0 / ((hz << policer.shift) as f64);
         for (wait, shrink, units) in steps {
             now += u64::from(wait >> shrink.min(31));
-            // Steps wrap after 48 days; the bucket is taken for partly empty when that is how long it was idle.
+            // Steps wrap after 48 days; a bucket idle for that long may look partly empty.
             if now / hz > 40 * 86_400 {
                 break;
             }
@@ -78,9 +78,9 @@ proptest! {
         }
     }
 
-    /// A run admits what one packet after the other does, but for rounding, which a run does once: it is never less.
+    /// A run admits what its packets admit one by one, apart from rounding. A run rounds once, so it never admits less.
     #[test]
-    fn a_run_admits_its_longest_front(
+    fn a_run_admits_its_longest_conforming_prefix(
         rate in rates(),
         burst in 1..100_000u64,
         packets in 0..100u64,
@@ -102,7 +102,7 @@ proptest! {
         let one_by_one = lengths.iter().take_while(|length| single.admit(7, u64::from(**length))).count();
         prop_assert!(one_by_one <= front);
 
-        // Half a unit has several steps, so that two cuts do not matter.
+        // Half a unit has several steps, so two roundings do not matter.
         let count = Policer::new(rate.min(Policer::MAX_RATE / 8), burst, NANOS).unwrap();
         prop_assert_eq!(count.admit_count(7, packets as usize) as u64, packets.min(burst));
         prop_assert_eq!(count.admit_count(7, packets as usize) as u64, packets.min(burst - packets.min(burst)));
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn extreme_rates_are_kept() {
+fn extreme_rates_are_met() {
     for (rate, burst, hz) in [
         (1, 1, NANOS),
         (1, 1000, 2_300_000_000),
@@ -120,7 +120,7 @@ fn extreme_rates_are_kept() {
         (10, 10, 1),
     ] {
         let policer = Policer::new(rate, burst, hz).unwrap();
-        // From a time at which the steps have wrapped before.
+        // Starts where the steps have wrapped before.
         let start = (1 << 58) + 12_345;
         assert!(policer.admit(start, burst), "a full bucket of {burst}");
         assert!(!policer.admit(start, 1), "an empty one at {rate}");
@@ -134,7 +134,7 @@ fn extreme_rates_are_kept() {
         }
         let most = rate * seconds;
         assert!(admitted <= most + burst, "{admitted} at {rate}");
-        // As the bucket is emptied every tenth of a second, it takes in no more than a burst each time; rounding may
+        // The loop empties the bucket every tenth of a second, so it refills by at most a burst each time. Rounding may
         // leave one of 16 parts in it.
         let least = most.min(burst * 10 * seconds);
         assert!(admitted + burst >= least - least / 8, "{admitted} of {least} at {rate}");
@@ -142,11 +142,11 @@ fn extreme_rates_are_kept() {
 }
 
 #[test]
-fn idle_for_long_is_full_and_a_late_worker_gets_nothing_more() {
+fn a_long_idle_bucket_is_full_and_a_late_worker_gets_nothing() {
     let policer = Policer::new(1000, 100, NANOS).unwrap();
     let now = 50 * NANOS;
     assert!(policer.admit(now, 100));
-    assert!(!policer.admit(now - NANOS / 2, 1), "its time was overtaken");
+    assert!(!policer.admit(now - NANOS / 2, 1), "another worker has seen a later time");
     assert!(!policer.admit(now, 1));
     for days in [1, 100, 1000] {
         let now = now + days * 86_400 * NANOS;
@@ -155,16 +155,16 @@ fn idle_for_long_is_full_and_a_late_worker_gets_nothing_more() {
 }
 
 #[test]
-fn both_bounds_hold_and_a_refusal_by_one_costs_nothing_of_the_other() {
+fn a_refusal_by_one_policer_costs_no_tokens_of_the_other() {
     let meter = Meter::new(Some((1000, 10)), Some((1_000_000, 8 * 1500 * 4)), NANOS).unwrap();
-    assert_eq!(meter.admit_run(0, &[1500; 8]), 4, "the bits of four");
+    assert_eq!(meter.admit_run(0, &[1500; 8]), 4, "bits for four");
     assert_eq!(meter.admit_run(0, &[64; 8]), 0, "no bits left");
-    assert_eq!(meter.admit_run(NANOS, &[64; 32]), 10, "the packets of ten");
-    // Of 48,000 bits of a full bucket 10 × 512 are gone: 83 packets more, had they not been bounded.
+    assert_eq!(meter.admit_run(NANOS, &[64; 32]), 10, "packets for ten");
+    // Ten frames took 10 × 512 of the 48,000 bits: the rest is enough for 83 packets more.
     assert_eq!(
         meter.admit_run(NANOS + NANOS / 100, &[500; 32]),
         10,
-        "ten packets came in, and there are bits for them"
+        "ten packets were refilled, and the bits suffice"
     );
     assert_eq!(Meter::new(None, None, NANOS).unwrap().admit_run(0, &[1500; 32]), 32);
     let packets = Meter::new(Some((1, 1)), None, NANOS).unwrap();
@@ -172,7 +172,7 @@ fn both_bounds_hold_and_a_refusal_by_one_costs_nothing_of_the_other() {
 }
 
 #[test]
-fn what_cannot_be_policed_is_refused() {
+fn invalid_options_are_refused() {
     let error = |rate, burst, hz| Policer::new(rate, burst, hz).unwrap_err();
     assert_eq!(error(0, 1, NANOS), PolicerError::Rate(0));
     assert_eq!(error(Policer::MAX_RATE + 1, 1, NANOS), PolicerError::Rate(Policer::MAX_RATE + 1));
@@ -183,8 +183,8 @@ fn what_cannot_be_policed_is_refused() {
     assert_eq!(error(1, u64::MAX, NANOS), PolicerError::BurstTooLong { rate: 1, burst: u64::MAX });
 }
 
-/// What several threads are admitted together stays within rate × time + burst, and comes near it. Each call takes a later
-/// time, and may come with it when others have come with later ones.
+/// Threads that share a bucket are admitted at most rate × time + burst, and nearly that. A thread may call with an
+/// earlier time than another thread used before.
 #[test]
 fn threads_share_one_bucket() {
     const RATE: u64 = 50_000_000;

@@ -224,7 +224,7 @@ impl Path {
 #[cold]
 pub(crate) fn look_into<'a>(guard: &Guard, packets: impl Iterator<Item = &'a Mbuf>, found: &mut Found) {
     for (n, mbuf) in packets.enumerate().take(MOST) {
-        if !guard.looks_into(&found.keys[n]) {
+        if !guard.needs_inspection(&found.keys[n]) {
             continue;
         }
         let mut headers = [0u8; HEADER_BYTES];

@@ -229,7 +229,7 @@ impl Path {
 /// How often addresses have gone away from a port, as far as a flow remembers it.
 #[inline(always)]
 fn since(switching: &Switching, port: PortId) -> u32 {
-    switching.fdb.moves_from(port.0) & (u32::MAX >> PLACE_BITS)
+    switching.fdb.port_generation(port.0) & (u32::MAX >> PLACE_BITS)
 }
 
 fn tag_of(key: &FlowKey) -> Option<u16> {

@@ -1,10 +1,12 @@
-//! What is kept per port: how many addresses, how many it may have, how fast they may come.
+//! Limits that keep one port from harming the others: addresses, new addresses, moves, and the hold-down of moved
+//! addresses.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+use super::mix::BucketPair;
 use super::{Learned, TICKS_PER_SECOND};
 
-/// A count that begins anew every second. What one second allows is exact; any span of a second sees twice that at most.
+/// A count that restarts every second. Exact per second; any interval of one second sees at most twice the limit.
 #[derive(Debug)]
 pub(super) struct Window(AtomicU64);
 
@@ -13,18 +15,18 @@ impl Window {
         Self(AtomicU64::new(0))
     }
 
-    /// Whether the second of `now` still has room.
+    /// Whether the second of `now` has room below `limit`.
     pub fn has_room(&self, now: u32, limit: u32) -> bool {
         let (second, count) = Self::split(self.0.load(Ordering::Relaxed));
         if now / TICKS_PER_SECOND > second { limit > 0 } else { count < limit }
     }
 
-    /// Counts one, unless the second of `now` has had `limit`.
+    /// Counts one event unless the second of `now` has reached `limit`.
     pub fn admit(&self, now: u32, limit: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let (second, count) = Self::split(word);
-            // A thread that is behind counts in the second of those ahead.
+            // A thread whose clock is behind counts in the later second.
             let (second, count) =
                 if now / TICKS_PER_SECOND > second { (now / TICKS_PER_SECOND, 0) } else { (second, count) };
             if count >= limit {
@@ -43,7 +45,7 @@ impl Window {
     }
 }
 
-/// Adds one to a count, unless it is at its limit.
+/// Adds one to a count below its limit.
 pub(super) fn reserve(count: &AtomicU32, limit: u32) -> bool {
     let mut seen = count.load(Ordering::Relaxed);
     while seen < limit {
@@ -55,21 +57,21 @@ pub(super) fn reserve(count: &AtomicU32, limit: u32) -> bool {
     false
 }
 
-/// One port. Alone on its cache line, as a port that floods writes its own often.
+/// One port. Aligned to its own cache line, as a flooding port writes it often.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct Port {
-    /// Learnt addresses.
+pub(super) struct PortLimits {
+    /// Learned addresses.
     pub count: AtomicU32,
-    /// How many there may be.
+    /// Most learned addresses.
     pub limit: AtomicU32,
-    /// How many new ones a second.
+    /// Most new addresses per second.
     pub quota: AtomicU32,
     pub arrivals: Window,
     pub moves: Window,
 }
 
-impl Port {
+impl PortLimits {
     pub fn new(limit: u32, quota: u32) -> Self {
         Self {
             count: AtomicU32::new(0),
@@ -80,7 +82,7 @@ impl Port {
         }
     }
 
-    /// Why it may bring no new address at the tick `now`, if so. Only read, so that a flood writes nothing.
+    /// Why the port may not learn a new address at tick `now`. Reads only, so a flood causes no writes.
     #[inline]
     pub fn refusal(&self, now: u32) -> Option<Learned> {
         if self.count.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) {
@@ -90,6 +92,33 @@ impl Port {
         } else {
             None
         }
+    }
+}
+
+/// How long a moved address stays at its new port.
+const HOLD: u32 = TICKS_PER_SECOND;
+/// Remembered moves, a power of two. A later move may overwrite an earlier one.
+const MOVES: usize = if cfg!(loom) { 1 } else { 1024 };
+
+/// The latest moves by hash: a tag in the upper half, the tick in the lower.
+#[derive(Debug)]
+pub(super) struct HoldDown(Box<[AtomicU64]>);
+
+impl HoldDown {
+    pub fn new() -> Self {
+        Self((0..MOVES).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Records a move unless the address moved within the hold time; returns whether it may move.
+    pub fn may_move(&self, pair: &BucketPair, now: u32) -> bool {
+        let slot = &self.0[pair.primary & (MOVES - 1)];
+        let address = pair.tag << 32;
+        let word = slot.load(Ordering::Relaxed);
+        // Compares in both directions, as the clocks of threads differ.
+        let lately = now.wrapping_sub(word as u32).wrapping_add(HOLD) < 2 * HOLD;
+        let held = lately && word >> 32 << 32 == address && word != 0;
+        let next = address | u64::from(now);
+        !held && slot.compare_exchange(word, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
