@@ -148,10 +148,10 @@ impl Addresses {
         let bursts = found.chunks_mut(Self::BURST);
         match self {
             Self::V4(list) => list.chunks(Self::BURST).zip(bursts).for_each(|(burst, found)| {
-                tables.look_up_v4(burst, found);
+                tables.lookup_v4(burst, found);
             }),
             Self::V6(list) => list.as_chunks().0.iter().zip(bursts).for_each(|(burst, found)| {
-                look_up_v6(tables, burst, found);
+                lookup_v6(tables, burst, found);
             }),
         }
         found
@@ -164,13 +164,13 @@ impl Addresses {
         match self {
             Self::V4(list) => {
                 for burst in list.as_chunks::<{ Self::BURST }>().0 {
-                    tables.look_up_v4(burst, &mut found);
+                    tables.lookup_v4(burst, &mut found);
                     std::hint::black_box(&mut found);
                 }
             }
             Self::V6(list) => {
                 for burst in list.as_chunks::<{ Self::BURST }>().0 {
-                    look_up_v6(tables, burst, &mut found);
+                    lookup_v6(tables, burst, &mut found);
                     std::hint::black_box(&mut found);
                 }
             }
@@ -187,8 +187,8 @@ impl Addresses {
 }
 
 #[inline(always)]
-fn look_up_v6(tables: &Tables, burst: &[[u8; 16]; Addresses::BURST], found: &mut [NextHopId]) {
-    tables.look_up_v6(&burst.map(u128::from_be_bytes), found);
+fn lookup_v6(tables: &Tables, burst: &[[u8; 16]; Addresses::BURST], found: &mut [NextHopId]) {
+    tables.lookup_v6(&burst.map(u128::from_be_bytes), found);
 }
 
 fn read(path: &Path) -> Result<Vec<IpNet>, RoutesError> {

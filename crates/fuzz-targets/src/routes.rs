@@ -25,8 +25,8 @@ pub fn route_updates(data: &[u8]) {
         let step = input.u8();
         if step.is_multiple_of(8) {
             let newer = versions.publish(mem::take(&mut update));
-            assert!(versions.is_waiting() || newer.is_some() || said.changes == seen);
-            if !versions.is_waiting() {
+            assert!(versions.has_pending() || newer.is_some() || said.changes == seen);
+            if !versions.has_pending() {
                 seen = said.changes;
                 said.compare(versions.live());
             }
@@ -44,7 +44,7 @@ pub fn route_updates(data: &[u8]) {
     drop(held);
     versions.publish(update);
     versions.publish(Update::default());
-    assert!(!versions.is_waiting(), "nobody holds a version any more");
+    assert!(!versions.has_pending(), "nobody holds a version any more");
     said.compare(versions.live());
 }
 
@@ -100,11 +100,11 @@ impl Routes {
             }
         }
         let mut found = vec![NextHopId(u16::MAX); v4.len().max(v6.len())];
-        tables.look_up_v4(&v4, &mut found);
+        tables.lookup_v4(&v4, &mut found);
         for (address, found) in v4.into_iter().map(Ipv4Addr::from_bits).zip(&found) {
             assert_eq!(*found, self.find(address.into()), "{address}");
         }
-        tables.look_up_v6(&v6, &mut found);
+        tables.lookup_v6(&v6, &mut found);
         for (address, found) in v6.into_iter().map(Ipv6Addr::from_bits).zip(&found) {
             assert_eq!(*found, self.find(address.into()), "{address}");
         }

@@ -1,67 +1,67 @@
-//! What routes point to.
+//! Next hops of routes.
 
 use netvm_wire::MacAddr;
 
 /// Ids of next hops are below this.
 pub const MAX_NEXT_HOPS: usize = 1 << 15;
-/// Most hops of a [`NextHop::Spread`].
-pub const MAX_SPREAD: usize = 16;
+/// Most hops of a [`NextHop::Ecmp`].
+pub const MAX_ECMP: usize = 16;
 
-/// Number of a next hop of one router, below [`MAX_NEXT_HOPS`].
+/// Number of a next hop within a router, below [`MAX_NEXT_HOPS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NextHopId(pub u16);
 
 impl NextHopId {
-    /// What no route matches; always [`NextHop::Punt`].
+    /// The next hop of packets that no route matches; always [`NextHop::Punt`].
     pub const PUNT: Self = Self(0);
 
-    /// The number as an index.
+    /// The id as an index.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Whether a table can have it.
+    /// Whether the id is in range.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         self.index() < MAX_NEXT_HOPS
     }
 }
 
-/// A neighbour that packets go to.
+/// A neighbour to forward packets to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hop {
-    /// The interface that it is behind: its place among those of the router.
+    /// The router's interface towards the neighbour, as an index.
     pub interface: u16,
     /// Its MAC address.
     pub mac: MacAddr,
 }
 
-/// What is done with packets of a route.
+/// What happens to the packets of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum NextHop {
-    /// The kernel gets them.
+    /// Punt them to the kernel.
     #[default]
     Punt,
-    /// They are dropped without a word.
+    /// Drop them silently.
     Blackhole,
-    /// They go to a neighbour.
+    /// Forward them to a neighbour.
     Via(Hop),
-    /// They go to one of several, by flow (ECMP). A hop is there once for each unit of its weight; 2 to [`MAX_SPREAD`].
-    Spread(Box<[Hop]>),
+    /// Forward each flow to one of 2 to [`MAX_ECMP`] neighbours (ECMP). A neighbour is listed once per unit of its
+    /// weight.
+    Ecmp(Box<[Hop]>),
 }
 
 impl NextHop {
-    /// The neighbour for a flow with this hash; `None` where there is none to send to, as with [`NextHop::Punt`] and
-    /// [`NextHop::Blackhole`].
+    /// The neighbour for a flow hash; `None` for [`NextHop::Punt`] and [`NextHop::Blackhole`].
     #[inline]
     #[must_use]
     pub fn choose(&self, hash: u32) -> Option<&Hop> {
         match self {
             Self::Via(hop) => Some(hop),
-            // The high bits of hash times length: even for any length, and no division.
-            Self::Spread(hops) => hops.get(((u64::from(hash) * hops.len() as u64) >> 32) as usize),
+            // The high half of hash × length: uniform for any length, without a division.
+            Self::Ecmp(hops) => hops.get(((u64::from(hash) * hops.len() as u64) >> 32) as usize),
             Self::Punt | Self::Blackhole => None,
         }
     }
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn flows_spread_evenly_over_any_number_of_hops() {
-        for count in 2..=MAX_SPREAD as u16 {
+        for count in 2..=MAX_ECMP as u16 {
             let hops = (0..count).map(|interface| Hop { interface, mac: MacAddr::ZERO });
-            let spread = NextHop::Spread(hops.collect());
+            let spread = NextHop::Ecmp(hops.collect());
             let mut found = vec![0u32; usize::from(count)];
             for n in 0..1u32 << 16 {
                 let hop = spread.choose(n << 16 | 0x5555).unwrap();
@@ -87,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_neighbour_without_one() {
-        for next_hop in [NextHop::Punt, NextHop::Blackhole, NextHop::Spread(Box::default())] {
+    fn punt_and_blackhole_have_no_neighbour() {
+        for next_hop in [NextHop::Punt, NextHop::Blackhole, NextHop::Ecmp(Box::default())] {
             assert_eq!(next_hop.choose(u32::MAX), None);
         }
     }

@@ -1,4 +1,4 @@
-//! One version of a router's tables.
+//! One version of a router's forwarding tables.
 
 use netvm_wire::IpNet;
 
@@ -6,7 +6,7 @@ use crate::next_hop::{NextHop, NextHopId};
 use crate::trie::{Prefix, Trie};
 use crate::update::Update;
 
-/// Routes of both families, and their next hops. Without routes everything is punted.
+/// The routes of both families and their next hops. Without routes, every packet is punted.
 #[derive(Default)]
 pub struct Tables {
     v4: Trie<u32>,
@@ -15,14 +15,13 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Without routes: everything is punted.
+    /// Empty tables, which punt every packet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes changes. The time depends on how many routes there are under those that change: nothing is looked at beside
-    /// them.
+    /// Applies changes. The time depends only on the number of routes within the changed prefixes.
     pub fn apply(&mut self, update: &Update) {
         for (id, next_hop) in &update.next_hops {
             self.set_next_hop(*id, next_hop);
@@ -50,33 +49,33 @@ impl Tables {
         }
     }
 
-    /// The next hop of the longest prefix that each IPv4 address lies in; [`NextHopId::PUNT`] where there is none. As many
-    /// as the shorter of the slices has.
+    /// Longest-prefix match of a burst of IPv4 addresses. Writes the next hop of each, [`NextHopId::PUNT`] if no route
+    /// matches, up to the shorter of the two slices.
     #[inline]
-    pub fn look_up_v4(&self, addresses: &[u32], found: &mut [NextHopId]) {
-        self.v4.look_up_burst(addresses, found);
+    pub fn lookup_v4(&self, addresses: &[u32], found: &mut [NextHopId]) {
+        self.v4.lookup_burst(addresses, found);
     }
 
-    /// As [`Tables::look_up_v4`] for IPv6.
+    /// Like [`Tables::lookup_v4`], for IPv6.
     #[inline]
-    pub fn look_up_v6(&self, addresses: &[u128], found: &mut [NextHopId]) {
-        self.v6.look_up_burst(addresses, found);
+    pub fn lookup_v6(&self, addresses: &[u128], found: &mut [NextHopId]) {
+        self.v6.lookup_burst(addresses, found);
     }
 
-    /// What a next hop is; [`NextHop::Punt`] for what has never been set.
+    /// The next hop of an id; [`NextHop::Punt`] if it was never set.
     #[inline]
     #[must_use]
     pub fn next_hop(&self, id: NextHopId) -> &NextHop {
         self.next_hops.get(id.index()).unwrap_or(&NextHop::Punt)
     }
 
-    /// Routes of IPv4 and of IPv6.
+    /// Number of IPv4 and of IPv6 routes.
     #[must_use]
     pub fn routes(&self) -> (usize, usize) {
         (self.v4.routes(), self.v6.routes())
     }
 
-    /// Bytes of all of it. What changes are made by (an ordered map of the routes) is an estimate.
+    /// Total bytes. The share of the ordered map of routes is an estimate.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.v4.memory() + self.v6.memory() + self.next_hops.capacity() * size_of::<NextHop>()
@@ -93,8 +92,8 @@ mod tests {
     fn one(tables: &Tables, address: &str) -> NextHopId {
         let mut found = [NextHopId(9)];
         match address.parse().unwrap() {
-            std::net::IpAddr::V4(address) => tables.look_up_v4(&[address.to_bits()], &mut found),
-            std::net::IpAddr::V6(address) => tables.look_up_v6(&[address.to_bits()], &mut found),
+            std::net::IpAddr::V4(address) => tables.lookup_v4(&[address.to_bits()], &mut found),
+            std::net::IpAddr::V6(address) => tables.lookup_v6(&[address.to_bits()], &mut found),
         }
         found[0]
     }
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn punt_stays_punt() {
+    fn the_punt_id_cannot_be_changed() {
         let via = NextHop::Via(Hop { interface: 0, mac: MacAddr::BROADCAST });
         let wrong = NextHopId(u16::MAX);
         let mut tables = Tables::new();

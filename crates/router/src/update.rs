@@ -1,4 +1,4 @@
-//! What the control plane says of a table.
+//! Updates that the control plane sends to a router's tables.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -7,28 +7,27 @@ use netvm_wire::IpNet;
 
 use crate::next_hop::{NextHop, NextHopId};
 
-/// Changes of one router's tables.
+/// Changes to one router's tables.
 ///
-/// What is said later of a next hop or a route replaces what was said before; between different ones the order makes no
-/// difference, and all of an update holds at once. Saying what holds already does nothing.
+/// A later change of a next hop or route replaces an earlier one; changes of different ones commute. An update takes
+/// effect as a whole, and applying it twice does nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Update {
-    /// What the next hops are from now on. [`NextHopId::PUNT`] and ids that are not valid cannot be changed and are passed
-    /// over.
+    /// New definitions of next hops. [`NextHopId::PUNT`] and ids out of range are ignored.
     pub next_hops: Vec<(NextHopId, NextHop)>,
-    /// Where the routes lead from now on; `None`: the route goes. An id that is not valid is [`NextHopId::PUNT`].
+    /// New next hops of routes; `None` removes the route. An id out of range becomes [`NextHopId::PUNT`].
     pub routes: Vec<(IpNet, Option<NextHopId>)>,
 }
 
 impl Update {
-    /// Whether it changes nothing.
+    /// Whether the update is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.next_hops.is_empty() && self.routes.is_empty()
     }
 
-    /// Adds what was said later. What it replaces is forgotten now and then, so that the memory is bounded by how much there
-    /// is to be said at all, however often it is said.
+    /// Appends a later update. Superseded changes are dropped from time to time, so that memory is bounded by the
+    /// number of distinct next hops and routes.
     pub fn merge(&mut self, later: Self) {
         if self.is_empty() {
             *self = later;
@@ -39,11 +38,11 @@ impl Update {
     }
 }
 
-/// Below this many, nothing is forgotten.
+/// Shorter lists keep superseded changes.
 const FEW: usize = 1024;
 
 fn append<K: Eq + Hash + Copy, V>(list: &mut Vec<(K, V)>, later: Vec<(K, V)>) {
-    // Where it would not fit, half of it or more is new, or goes: the work is a constant for each that is added.
+    // When the list is full, at least half of it is new or superseded, so the work per change is constant.
     if list.len() + later.len() > list.capacity().max(FEW) {
         keep_last(list);
         list.reserve(list.len().max(later.len()).max(FEW));
@@ -51,7 +50,7 @@ fn append<K: Eq + Hash + Copy, V>(list: &mut Vec<(K, V)>, later: Vec<(K, V)>) {
     list.extend(later);
 }
 
-/// Keeps what was said last of each.
+/// Keeps only the last change per key.
 fn keep_last<K: Eq + Hash + Copy, V>(list: &mut Vec<(K, V)>) {
     let mut seen = HashSet::with_capacity(list.len());
     list.reverse();
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_over_and_over_takes_no_more_memory() {
+    fn repeated_changes_take_no_more_memory() {
         let mut all = Update::default();
         let net = |n: u32| format!("10.0.{}.0/24", n % 100).parse().unwrap();
         for n in 0..100_000u32 {

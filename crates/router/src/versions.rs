@@ -1,13 +1,12 @@
-//! Two versions of a router's tables: workers read one while the other is written ("left-right", Ramalhete and Correia,
-//! 2013, with reference counts in place of read indicators).
+//! Two versions of a router's tables: workers read one while the control plane writes the other ("left-right",
+//! Ramalhete and Correia, 2013, with reference counts instead of read indicators).
 //!
 //! ```text
-//!  publish   spare has no reader any more: bring it up to date, hand it out; the one before becomes the spare
-//!            it has one still: keep what was said for the next time
+//!  publish   the spare has no reader: apply the pending updates and publish it; the live version becomes the spare
+//!            the spare still has a reader: keep the update for the next call
 //! ```
 //!
-//! Memory is what two tables need, and nothing waits for anybody: a reader that keeps a version for long only keeps later
-//! changes from being seen.
+//! It costs the memory of two tables, and nobody blocks: a reader that keeps a version only delays later updates.
 
 use std::mem;
 use std::sync::Arc;
@@ -15,53 +14,53 @@ use std::sync::Arc;
 use crate::tables::Tables;
 use crate::update::Update;
 
-/// The tables of one router, as the control plane has them.
+/// Control plane side of one router's tables.
 #[derive(Default)]
 pub struct Versions {
     live: Arc<Tables>,
     spare: Arc<Tables>,
-    /// What the live one has and the spare one has not.
+    /// Updates in the live version that the spare lacks.
     behind: Update,
-    /// What neither has.
-    waiting: Update,
+    /// Updates in neither version.
+    pending: Update,
 }
 
 impl Versions {
-    /// Without routes: everything is punted.
+    /// Empty tables, which punt every packet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was handed out last.
+    /// The version published last.
     #[must_use]
     pub fn live(&self) -> &Arc<Tables> {
         &self.live
     }
 
-    /// Takes an update, and hands out a version with everything that was said so far, for readers to change over to.
-    /// `None` when there is nothing new, and when readers still hold the version before the last: then what was said
-    /// waits ([`Versions::is_waiting`]) for the next call, which may be one with an empty update.
+    /// Takes an update and publishes a version with all updates so far. Returns `None` if nothing is new, or if readers
+    /// still hold the version before the last; then the updates stay pending ([`Versions::has_pending`]) until the next
+    /// call, whose own update may be empty.
     ///
-    /// Readers of a version must let go of it after they got the next; the last reader to drop it frees no table.
+    /// A reader must drop its version after it has the next one. Dropping a version frees no table.
     pub fn publish(&mut self, update: Update) -> Option<Arc<Tables>> {
-        self.waiting.merge(update);
+        self.pending.merge(update);
         let tables = Arc::get_mut(&mut self.spare)?;
-        // Also without anything new, as what it is behind by takes memory.
+        // Also without a new update, as the lag itself takes memory.
         tables.apply(&mem::take(&mut self.behind));
-        if self.waiting.is_empty() {
+        if self.pending.is_empty() {
             return None;
         }
-        tables.apply(&self.waiting);
-        self.behind = mem::take(&mut self.waiting);
+        tables.apply(&self.pending);
+        self.behind = mem::take(&mut self.pending);
         mem::swap(&mut self.live, &mut self.spare);
         Some(Arc::clone(&self.live))
     }
 
-    /// Whether something that was said is in no version yet, as readers hold the one that it is to go into.
+    /// Whether updates are in no version yet because readers hold the spare.
     #[must_use]
-    pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Bytes of both versions.
@@ -87,25 +86,25 @@ mod tests {
 
     fn ids(tables: &Tables) -> [u16; 3] {
         let mut found = [NextHopId::PUNT; 3];
-        tables.look_up_v4(&[0x0a00_0001, 0x0b00_0001, 0x0c00_0001], &mut found);
+        tables.lookup_v4(&[0x0a00_0001, 0x0b00_0001, 0x0c00_0001], &mut found);
         found.map(|id| id.0)
     }
 
     #[test]
-    fn what_is_held_does_not_change_and_nothing_said_is_lost() {
+    fn held_versions_do_not_change_and_no_update_is_lost() {
         let mut versions = Versions::new();
         let first = versions.publish(update(&[("10.0.0.0/8", 1)])).unwrap();
         let second = versions.publish(update(&[("11.0.0.0/8", 2)])).unwrap();
         assert_eq!((ids(&first), ids(&second)), ([1, 0, 0], [1, 2, 0]));
-        // The first is held still: there is nowhere to write.
+        // A reader still holds the first version, so there is no spare to write.
         assert!(versions.publish(update(&[("12.0.0.0/8", 3), ("10.0.0.0/8", 4)])).is_none());
         assert!(versions.publish(update(&[("12.0.0.0/8", 5)])).is_none());
-        assert!(versions.is_waiting());
+        assert!(versions.has_pending());
         assert_eq!((ids(&first), ids(&second)), ([1, 0, 0], [1, 2, 0]));
         drop(first);
         let third = versions.publish(Update::default()).unwrap();
         assert_eq!((ids(&second), ids(&third)), ([1, 2, 0], [4, 2, 5]));
-        assert!(!versions.is_waiting());
+        assert!(!versions.has_pending());
         drop(second);
         assert!(versions.publish(Update::default()).is_none());
         assert_eq!(ids(versions.live()), [4, 2, 5]);
@@ -113,7 +112,7 @@ mod tests {
         assert_eq!(ids(&fourth), [4, 6, 5]);
     }
 
-    /// Two routes that always change together are never seen apart, whatever the writer does meanwhile.
+    /// Readers always see two routes that change together in the same state.
     #[test]
     fn readers_see_whole_updates() {
         let mut versions = Versions::new();

@@ -1,4 +1,4 @@
-//! The Internet's routes: loading them, and looking them up against another longest-prefix match.
+//! Loads a full Internet table and compares lookups with a second longest-prefix match.
 
 #![allow(clippy::unwrap_used, reason = "helpers of a test")]
 
@@ -11,10 +11,10 @@ use std::time::Instant;
 use netvm_router::{NextHopId, Tables, Update};
 use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Next hops that the routes lead to in turn.
+/// Next hops that the routes use in turn.
 const NEXT_HOPS: u16 = 61;
 
-/// A full table; `None`, with a word, where it is not.
+/// The full table; `None` and a message if the file is missing.
 fn full_table() -> Option<Vec<IpNet>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/routes/prefixes.txt.gz");
     if !path.exists() {
@@ -27,7 +27,7 @@ fn full_table() -> Option<Vec<IpNet>> {
     Some(text.lines().map(|line| line.parse().unwrap()).collect())
 }
 
-/// Prefixes by their bits and length: slow, and another way than the tables'.
+/// A slow second implementation: a map per prefix length.
 #[derive(Default)]
 struct ByLength(HashMap<IpNet, NextHopId>);
 
@@ -56,7 +56,7 @@ impl ByLength {
     }
 }
 
-/// Numbers that look random, the same each time (Marsaglia's xorshift64).
+/// A deterministic pseudo-random generator (Marsaglia's xorshift64).
 fn random() -> impl FnMut() -> u64 {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     move || {
@@ -67,7 +67,7 @@ fn random() -> impl FnMut() -> u64 {
     }
 }
 
-/// Addresses anywhere, and within the routes and beside them.
+/// Compares random addresses, and addresses in and next to the routes.
 fn compare(tables: &Tables, reference: &ByLength, nets: &[IpNet]) {
     let mut random = random();
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
@@ -87,18 +87,18 @@ fn compare(tables: &Tables, reference: &ByLength, nets: &[IpNet]) {
         }
     }
     let mut found = vec![NextHopId(u16::MAX); v4.len().max(v6.len())];
-    tables.look_up_v4(&v4, &mut found);
+    tables.lookup_v4(&v4, &mut found);
     for (address, found) in v4.iter().zip(&found) {
         assert_eq!(*found, reference.v4(*address), "{}", Ipv4Addr::from_bits(*address));
     }
-    tables.look_up_v6(&v6, &mut found);
+    tables.lookup_v6(&v6, &mut found);
     for (address, found) in v6.iter().zip(&found) {
         assert_eq!(*found, reference.v6(*address), "{}", Ipv6Addr::from_bits(*address));
     }
 }
 
 #[test]
-fn every_address_leads_where_a_slow_search_says_through_thousands_of_changes() {
+fn lookups_agree_with_a_slow_search_through_thousands_of_changes() {
     let Some(nets) = full_table() else { return };
     let to = |n: usize| NextHopId(1 + (n % usize::from(NEXT_HOPS)) as u16);
     let all = Update {
@@ -115,7 +115,7 @@ fn every_address_leads_where_a_slow_search_says_through_thousands_of_changes() {
     reference.apply(&all);
     compare(&tables, &reference, &nets);
 
-    // Routes go, come back, and change, as with any routing protocol.
+    // Routes are withdrawn, announced again and changed, as by a routing protocol.
     let mut random = random();
     for round in 0..20 {
         let changes = (0..500).map(|_| {
@@ -131,7 +131,7 @@ fn every_address_leads_where_a_slow_search_says_through_thousands_of_changes() {
     }
     compare(&tables, &reference, &nets);
 
-    // A default route, which shows wherever there is no other.
+    // A default route, which catches every address that no other route matches.
     let start = Instant::now();
     let default = Update {
         routes: vec![

@@ -158,7 +158,7 @@ fn flows_spread_over_hops_and_keep_to_theirs() {
     let scratch = Scratch::new();
     let mut update = routes();
     let hops = [GATEWAY, MacAddr([2, 0, 0, 0, 9, 2])].map(|mac| netvm_router::Hop { interface: 1, mac });
-    update.next_hops[0].1 = NextHop::Spread(Box::new(hops));
+    update.next_hops[0].1 = NextHop::Ecmp(Box::new(hops));
     let seen = Played::new(&scratch, &frames, &[], (0, 20), &update);
     let mut by_flow: BTreeMap<u16, Vec<(MacAddr, u32)>> = BTreeMap::new();
     for frame in scratch.sent(WAN) {

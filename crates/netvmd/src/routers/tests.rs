@@ -108,7 +108,7 @@ fn tables(rib: &mut Rib, tables: &mut Tables) {
 
 fn next_hop(tables: &Tables, address: [u8; 4]) -> NextHop {
     let mut found = [NextHopId::PUNT];
-    tables.look_up_v4(&[u32::from_be_bytes(address)], &mut found);
+    tables.lookup_v4(&[u32::from_be_bytes(address)], &mut found);
     tables.next_hop(found[0]).clone()
 }
 
@@ -168,7 +168,7 @@ fn what_the_kernel_tells_becomes_routes_of_the_engine() {
     place.ip("route add 2001:db8:99::/48 via 2001:db8:1::7");
     let v6 = |engine: &Tables| {
         let mut found = [NextHopId::PUNT];
-        engine.look_up_v6(&["2001:db8:99::1".parse::<std::net::Ipv6Addr>().unwrap().to_bits()], &mut found);
+        engine.lookup_v6(&["2001:db8:99::1".parse::<std::net::Ipv6Addr>().unwrap().to_bits()], &mut found);
         engine.next_hop(found[0]).clone()
     };
     then(&|engine| v6(engine) == via(0, 7));
@@ -180,7 +180,7 @@ fn what_the_kernel_tells_becomes_routes_of_the_engine() {
     place.ip("neighbour add 10.2.0.9 lladdr 02:00:00:00:02:09 dev lan2");
     then(&|engine| next_hop(engine, [10, 2, 0, 9]) == via(1, 9));
     place.ip("route replace 20.0.0.0/8 nexthop via 10.1.0.7 weight 1 nexthop via 10.2.0.9 weight 2");
-    then(&|engine| matches!(next_hop(engine, [20, 1, 2, 3]), NextHop::Spread(hops) if hops.len() == 3));
+    then(&|engine| matches!(next_hop(engine, [20, 1, 2, 3]), NextHop::Ecmp(hops) if hops.len() == 3));
     // The kernel says of no IPv4 route that it went with its interface.
     place.ip("link set lan2 down");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 8));

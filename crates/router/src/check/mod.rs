@@ -1,8 +1,8 @@
-//! What a router must see in a header before it forwards a packet: RFC 1812 for IPv4, RFC 8200 and RFC 4291 for IPv6.
+//! Checks of an IP header before a packet is routed: RFC 1812 for IPv4, RFC 8200 and RFC 4291 for IPv6.
 //!
-//! Three things can come of it: the packet is looked up, the kernel gets it, or it is refused. What is for the kernel alone
-//! to answer (an expired time to live, options, groups) it gets whole; what no router may pass on is dropped here, so that
-//! nobody can keep the kernel busy with it.
+//! A checked packet is looked up, punted to the kernel, or refused. Packets that only the kernel can answer (expired
+//! TTL, options, groups) are punted whole. Packets that no router may forward are dropped here, so that they cannot
+//! load the kernel.
 
 mod v4;
 mod v6;
@@ -12,55 +12,55 @@ use thiserror::Error;
 pub use v4::check_v4;
 pub use v6::check_v6;
 
-/// A packet that is well-formed; `A` is `u32` for IPv4 and `u128` for IPv6.
+/// A well-formed packet; `A` is `u32` for IPv4 and `u128` for IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked<A> {
-    /// Its route is to be looked up.
+    /// The worker looks up its route.
     Route {
-        /// Where it is to go.
+        /// Destination address.
         destination: A,
-        /// Bytes of the packet from its IP header on, as the header says; what the frame has behind them is padding.
+        /// Bytes from the IP header on, by the header's length field. The rest of the frame is padding.
         length: u32,
     },
-    /// It is for the kernel.
-    Punt(Punted),
+    /// The kernel handles it.
+    Punt(PuntReason),
 }
 
-/// Why the kernel gets a packet, whatever its route.
+/// Why the kernel handles a packet whatever its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Punted {
-    /// Its time to live ends here: its sender is due an ICMP message, or it is for the router itself (RFC 1812 section
-    /// 5.3.1, RFC 8200 section 3).
+pub enum PuntReason {
+    /// The TTL or hop limit expires here: the sender is due an ICMP message, or the packet is for the router itself
+    /// (RFC 1812 section 5.3.1, RFC 8200 section 3).
     Expired,
-    /// It has IPv4 options, or a hop-by-hop header of IPv6, which routers on the way look at (RFC 1812 section 5.2.4, RFC
-    /// 8200 section 4.3).
+    /// The packet has IPv4 options or an IPv6 hop-by-hop header, which every router examines (RFC 1812 section 5.2.4,
+    /// RFC 8200 section 4.3).
     Options,
-    /// It goes to a multicast group or to everybody.
+    /// The destination is a multicast group or the broadcast address.
     Group,
-    /// One of its addresses holds on the link only (RFC 3927 section 2.7, RFC 4291 section 2.5.6).
+    /// An address is valid on the link only (RFC 3927 section 2.7, RFC 4291 section 2.5.6).
     LinkLocal,
 }
 
 /// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
-pub enum Refused {
-    /// It ends in its header.
-    #[error("ends in its IP header")]
+pub enum HeaderError {
+    /// The packet ends within its header.
+    #[error("ends within its IP header")]
     Truncated,
-    /// It is of another version than its EtherType says.
-    #[error("another IP version than the EtherType says")]
+    /// The IP version contradicts the EtherType.
+    #[error("IP version contradicts the EtherType")]
     Version,
-    /// Its lengths contradict each other, or the frame (RFC 1812 section 5.2.2).
+    /// The lengths contradict each other or the frame (RFC 1812 section 5.2.2).
     #[error("bad length in the IP header")]
     Length,
-    /// The checksum of its header is wrong (RFC 1812 section 5.2.2).
+    /// The header checksum is wrong (RFC 1812 section 5.2.2).
     #[error("wrong IPv4 header checksum")]
     Checksum,
-    /// No host can have sent it: its source is a group, a loopback address or none (RFC 1812 section 5.3.7, RFC 4291 section
-    /// 2.5 to 2.7), or an IPv4-mapped one (RFC 6890 table 20).
-    #[error("source address that no packet can have")]
+    /// No host may send from the source: a group, loopback or unspecified address (RFC 1812 section 5.3.7, RFC 4291
+    /// section 2.5 to 2.7), or an IPv4-mapped one (RFC 6890 table 20).
+    #[error("invalid source address")]
     Source,
-    /// It can go nowhere: its destination is a loopback address or none, or an IPv4-mapped one.
-    #[error("destination address that no packet can have")]
+    /// The destination is a loopback, unspecified or IPv4-mapped address.
+    #[error("invalid destination address")]
     Destination,
 }

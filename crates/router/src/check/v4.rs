@@ -1,62 +1,62 @@
-//! IPv4.
+//! Checks of the IPv4 header.
 
 use netvm_wire::checksum::internet_checksum;
 
-use super::{Checked, Punted, Refused};
+use super::{Checked, HeaderError, PuntReason};
 
 const HEADER: usize = 20;
 
-/// Looks at the first 20 bytes of an IPv4 packet; the frame has `room` bytes from there on. A caller that changes the packet must
-/// do so in the bytes that were looked at.
+/// Checks the first 20 bytes of an IPv4 packet, of which the frame has `room` bytes. The caller must modify the same
+/// bytes that it had checked.
 ///
 /// # Errors
-/// Why it is dropped.
+/// Why the packet is dropped.
 #[inline(always)]
-pub fn check_v4(packet: &[u8], room: usize) -> Result<Checked<u32>, Refused> {
-    let header: &[u8; HEADER] = packet.first_chunk().ok_or(Refused::Truncated)?;
+pub fn check_v4(packet: &[u8], room: usize) -> Result<Checked<u32>, HeaderError> {
+    let header: &[u8; HEADER] = packet.first_chunk().ok_or(HeaderError::Truncated)?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if header[0] != 0x45 || length < HEADER || length > room {
         return uncommon(header, length, room);
     }
     if internet_checksum(header) != 0 {
-        return Err(Refused::Checksum);
+        return Err(HeaderError::Checksum);
     }
-    let [a, b, c, d, e, f, g, h] = *header.last_chunk().ok_or(Refused::Truncated)?;
+    let [a, b, c, d, e, f, g, h] = *header.last_chunk().ok_or(HeaderError::Truncated)?;
     let (source, destination) = ([a, b, c, d], [e, f, g, h]);
     if e >= 224 && is_group(destination) {
-        return Ok(Checked::Punt(Punted::Group));
+        return Ok(Checked::Punt(PuntReason::Group));
     }
     if matches!(a, 0 | 127) || is_group(source) {
-        return Err(Refused::Source);
+        return Err(HeaderError::Source);
     }
     if matches!(e, 0 | 127) {
-        return Err(Refused::Destination);
+        return Err(HeaderError::Destination);
     }
     if [a, b] == [169, 254] || [e, f] == [169, 254] {
-        return Ok(Checked::Punt(Punted::LinkLocal));
+        return Ok(Checked::Punt(PuntReason::LinkLocal));
     }
     if header[8] <= 1 {
-        return Ok(Checked::Punt(Punted::Expired));
+        return Ok(Checked::Punt(PuntReason::Expired));
     }
     Ok(Checked::Route { destination: u32::from_be_bytes(destination), length: length as u32 })
 }
 
-/// Multicast (224.0.0.0/4), or everybody (255.255.255.255).
+/// Multicast (224.0.0.0/4) or broadcast (255.255.255.255).
 #[inline]
 fn is_group(address: [u8; 4]) -> bool {
     address[0] >> 4 == 0xe || address == [255; 4]
 }
 
-/// What is wrong; or options, which the kernel looks at.
+/// The slow path: finds the error, or options for the kernel.
 #[cold]
-fn uncommon(header: &[u8; HEADER], length: usize, room: usize) -> Result<Checked<u32>, Refused> {
+fn uncommon(header: &[u8; HEADER], length: usize, room: usize) -> Result<Checked<u32>, HeaderError> {
     let header_length = usize::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 {
-        Err(Refused::Version)
+        Err(HeaderError::Version)
     } else if header_length < HEADER || length < header_length || length > room {
-        Err(Refused::Length)
+        Err(HeaderError::Length)
     } else {
-        Ok(Checked::Punt(Punted::Options))
+        Ok(Checked::Punt(PuntReason::Options))
     }
 }
 
@@ -86,25 +86,26 @@ mod tests {
 
     const HOST: [u8; 4] = [192, 0, 2, 1];
     const PEER: [u8; 4] = [198, 51, 100, 7];
-    const ROUTE: Result<Checked<u32>, Refused> = Ok(Checked::Route { destination: 0xc633_6407, length: 20 });
+    const ROUTE: Result<Checked<u32>, HeaderError> =
+        Ok(Checked::Route { destination: 0xc633_6407, length: 20 });
 
     #[test]
-    fn addresses_decide_who_gets_a_packet() {
+    fn special_addresses_are_punted_or_refused() {
         let punt = |why| Ok(Checked::Punt(why));
         for (source, destination, expected) in [
             (HOST, PEER, ROUTE),
-            ([0, 0, 0, 0], [255; 4], punt(Punted::Group)),
-            (HOST, [224, 0, 0, 5], punt(Punted::Group)),
-            (HOST, [239, 255, 255, 255], punt(Punted::Group)),
+            ([0, 0, 0, 0], [255; 4], punt(PuntReason::Group)),
+            (HOST, [224, 0, 0, 5], punt(PuntReason::Group)),
+            (HOST, [239, 255, 255, 255], punt(PuntReason::Group)),
             (HOST, [240, 0, 0, 1], Ok(Checked::Route { destination: 0xf000_0001, length: 20 })),
-            ([0, 0, 0, 0], PEER, Err(Refused::Source)),
-            ([127, 0, 0, 1], PEER, Err(Refused::Source)),
-            ([224, 0, 0, 1], PEER, Err(Refused::Source)),
-            ([255; 4], PEER, Err(Refused::Source)),
-            (HOST, [127, 0, 0, 1], Err(Refused::Destination)),
-            (HOST, [0, 1, 2, 3], Err(Refused::Destination)),
-            ([169, 254, 0, 1], PEER, punt(Punted::LinkLocal)),
-            (HOST, [169, 254, 0, 1], punt(Punted::LinkLocal)),
+            ([0, 0, 0, 0], PEER, Err(HeaderError::Source)),
+            ([127, 0, 0, 1], PEER, Err(HeaderError::Source)),
+            ([224, 0, 0, 1], PEER, Err(HeaderError::Source)),
+            ([255; 4], PEER, Err(HeaderError::Source)),
+            (HOST, [127, 0, 0, 1], Err(HeaderError::Destination)),
+            (HOST, [0, 1, 2, 3], Err(HeaderError::Destination)),
+            ([169, 254, 0, 1], PEER, punt(PuntReason::LinkLocal)),
+            (HOST, [169, 254, 0, 1], punt(PuntReason::LinkLocal)),
         ] {
             let packet = header(source, destination, 64, 20);
             assert_eq!(check_v4(&packet, 46), expected, "{source:?} > {destination:?}");
@@ -112,43 +113,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_headers_are_refused() {
         let good = header(HOST, PEER, 64, 20);
         let with = |at: usize, byte: u8| {
             let mut header = good;
             header[at] = byte;
             seal(header)
         };
-        assert_eq!(check_v4(&good[..19], 46), Err(Refused::Truncated));
-        assert_eq!(check_v4(&good, 19), Err(Refused::Length));
-        assert_eq!(check_v4(&header(HOST, PEER, 64, 19), 46), Err(Refused::Length));
-        assert_eq!(check_v4(&header(HOST, PEER, 64, 47), 46), Err(Refused::Length));
-        assert_eq!(check_v4(&with(0, 0x65), 46), Err(Refused::Version));
-        assert_eq!(check_v4(&with(0, 0x44), 46), Err(Refused::Length));
-        // 24 bytes of header in a packet of 20.
-        assert_eq!(check_v4(&with(0, 0x46), 46), Err(Refused::Length));
+        assert_eq!(check_v4(&good[..19], 46), Err(HeaderError::Truncated));
+        assert_eq!(check_v4(&good, 19), Err(HeaderError::Length));
+        assert_eq!(check_v4(&header(HOST, PEER, 64, 19), 46), Err(HeaderError::Length));
+        assert_eq!(check_v4(&header(HOST, PEER, 64, 47), 46), Err(HeaderError::Length));
+        assert_eq!(check_v4(&with(0, 0x65), 46), Err(HeaderError::Version));
+        assert_eq!(check_v4(&with(0, 0x44), 46), Err(HeaderError::Length));
+        // A header of 24 bytes in a packet of 20.
+        assert_eq!(check_v4(&with(0, 0x46), 46), Err(HeaderError::Length));
         let mut options = header(HOST, PEER, 64, 24);
         options[0] = 0x46;
-        assert_eq!(check_v4(&options, 46), Ok(Checked::Punt(Punted::Options)));
+        assert_eq!(check_v4(&options, 46), Ok(Checked::Punt(PuntReason::Options)));
         for ttl in [0, 1] {
-            assert_eq!(check_v4(&with(8, ttl), 46), Ok(Checked::Punt(Punted::Expired)));
+            assert_eq!(check_v4(&with(8, ttl), 46), Ok(Checked::Punt(PuntReason::Expired)));
         }
         assert_eq!(check_v4(&with(8, 2), 46), ROUTE);
     }
 
     proptest! {
-        /// Any bit that is not what it was is seen.
+        /// The checksum detects every flipped bit.
         #[test]
-        fn one_wrong_bit_is_never_looked_up(bit in 0usize..160) {
+        fn a_flipped_bit_is_never_looked_up(bit in 0usize..160) {
             let mut packet = header(HOST, PEER, 64, 20);
             packet[bit / 8] ^= 1 << (bit % 8);
             let looked_up = matches!(check_v4(&packet, 46), Ok(Checked::Route { .. }));
             prop_assert!(!looked_up);
         }
 
-        /// What is forwarded passes the check of the next router, until its time to live ends.
+        /// A forwarded packet passes the check of the next router until its TTL expires.
         #[test]
-        fn the_checksum_stays_right_from_router_to_router(mut packet: [u8; 20], ttl in 2u8..) {
+        fn the_checksum_stays_valid_from_hop_to_hop(mut packet: [u8; 20], ttl in 2u8..) {
             packet[0] = 0x45;
             packet[2..4].copy_from_slice(&20u16.to_be_bytes());
             packet[8] = ttl;
@@ -161,7 +162,7 @@ mod tests {
                 prop_assert_eq!(decrement_ttl_v4(&mut packet), Ok(left));
                 prop_assert_eq!(internet_checksum(&packet), 0);
             }
-            prop_assert_eq!(check_v4(&packet, 20), Ok(Checked::Punt(Punted::Expired)));
+            prop_assert_eq!(check_v4(&packet, 20), Ok(Checked::Punt(PuntReason::Expired)));
             let before = packet;
             prop_assert!(decrement_ttl_v4(&mut packet).is_err());
             prop_assert_eq!(packet, before);

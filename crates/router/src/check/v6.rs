@@ -1,64 +1,64 @@
-//! IPv6.
+//! Checks of the IPv6 header.
 
-use super::{Checked, Punted, Refused};
+use super::{Checked, HeaderError, PuntReason};
 
 const HEADER: usize = 40;
-/// The next header of a hop-by-hop header.
+/// Protocol number of a hop-by-hop header.
 const HOP_BY_HOP: u8 = 0;
 
-/// Looks at the first 40 bytes of an IPv6 packet; the frame has `room` bytes from there on. A caller that changes the packet must
-/// do so in the bytes that were looked at.
+/// Checks the first 40 bytes of an IPv6 packet, of which the frame has `room` bytes. The caller must modify the same
+/// bytes that it had checked.
 ///
 /// # Errors
-/// Why it is dropped.
+/// Why the packet is dropped.
 #[inline(always)]
-pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<u128>, Refused> {
-    let (fixed, rest) = packet.split_first_chunk::<8>().ok_or(Refused::Truncated)?;
-    let (source, rest) = rest.split_first_chunk::<16>().ok_or(Refused::Truncated)?;
-    let destination = rest.first_chunk::<16>().ok_or(Refused::Truncated)?;
+pub fn check_v6(packet: &[u8], room: usize) -> Result<Checked<u128>, HeaderError> {
+    let (fixed, rest) = packet.split_first_chunk::<8>().ok_or(HeaderError::Truncated)?;
+    let (source, rest) = rest.split_first_chunk::<16>().ok_or(HeaderError::Truncated)?;
+    let destination = rest.first_chunk::<16>().ok_or(HeaderError::Truncated)?;
     let length = HEADER + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
     if fixed[0] >> 4 != 6 {
-        return Err(Refused::Version);
+        return Err(HeaderError::Version);
     }
     if length > room {
-        return Err(Refused::Length);
+        return Err(HeaderError::Length);
     }
     let (source, destination) = (u128::from_be_bytes(*source), u128::from_be_bytes(*destination));
-    // Most of the Internet is 2000::/3, where no address is special.
+    // Most Internet addresses are in 2000::/3, which has no special addresses.
     if (source >> 125, destination >> 125) != (1, 1)
         && let Some(special) = special(source, destination)?
     {
         return Ok(Checked::Punt(special));
     }
     if fixed[7] <= 1 {
-        return Ok(Checked::Punt(Punted::Expired));
+        return Ok(Checked::Punt(PuntReason::Expired));
     }
     if fixed[6] == HOP_BY_HOP {
-        return Ok(Checked::Punt(Punted::Options));
+        return Ok(Checked::Punt(PuntReason::Options));
     }
     Ok(Checked::Route { destination, length: length as u32 })
 }
 
-/// What addresses outside 2000::/3 mean for a packet (RFC 4291 section 2.4).
-fn special(source: u128, destination: u128) -> Result<Option<Punted>, Refused> {
+/// Handles addresses outside 2000::/3 (RFC 4291 section 2.4).
+fn special(source: u128, destination: u128) -> Result<Option<PuntReason>, HeaderError> {
     const LOOPBACK: u128 = 1;
     let is_multicast = |address: u128| address >> 120 == 0xff;
     let is_link_local = |address: u128| address >> 118 == 0xfe80 >> 6;
     let is_mapped = |address: u128| address >> 32 == 0xffff;
     if is_multicast(source) || source == LOOPBACK || is_mapped(source) {
-        return Err(Refused::Source);
+        return Err(HeaderError::Source);
     }
     if is_multicast(destination) {
-        // The source may be none yet (RFC 4862 section 5.4.2).
-        return Ok(Some(Punted::Group));
+        // The source may still be unspecified (RFC 4862 section 5.4.2).
+        return Ok(Some(PuntReason::Group));
     }
     if source == 0 {
-        return Err(Refused::Source);
+        return Err(HeaderError::Source);
     }
     if destination <= LOOPBACK || is_mapped(destination) {
-        return Err(Refused::Destination);
+        return Err(HeaderError::Destination);
     }
-    Ok((is_link_local(source) || is_link_local(destination)).then_some(Punted::LinkLocal))
+    Ok((is_link_local(source) || is_link_local(destination)).then_some(PuntReason::LinkLocal))
 }
 
 #[cfg(test)]
@@ -82,30 +82,30 @@ mod tests {
     const HOST: &str = "2001:db8::1";
     const PEER: &str = "fd00::7";
 
-    fn route(destination: &str, length: u32) -> Result<Checked<u128>, Refused> {
+    fn route(destination: &str, length: u32) -> Result<Checked<u128>, HeaderError> {
         let destination = destination.parse::<Ipv6Addr>().unwrap().to_bits();
         Ok(Checked::Route { destination, length })
     }
 
     #[test]
-    fn addresses_decide_who_gets_a_packet() {
+    fn special_addresses_are_punted_or_refused() {
         let punt = |why| Ok(Checked::Punt(why));
         for (source, destination, expected) in [
             (HOST, PEER, route(PEER, 48)),
             (PEER, HOST, route(HOST, 48)),
             (HOST, HOST, route(HOST, 48)),
-            (HOST, "ff02::1", punt(Punted::Group)),
-            ("::", "ff02::1:ff00:1", punt(Punted::Group)),
-            ("::", PEER, Err(Refused::Source)),
-            ("::1", PEER, Err(Refused::Source)),
-            ("ff02::1", PEER, Err(Refused::Source)),
-            ("ff02::1", "ff02::2", Err(Refused::Source)),
-            ("::ffff:192.0.2.1", PEER, Err(Refused::Source)),
-            (HOST, "::", Err(Refused::Destination)),
-            (HOST, "::1", Err(Refused::Destination)),
-            (HOST, "::ffff:192.0.2.1", Err(Refused::Destination)),
-            ("fe80::1", PEER, punt(Punted::LinkLocal)),
-            (HOST, "febf:ffff::1", punt(Punted::LinkLocal)),
+            (HOST, "ff02::1", punt(PuntReason::Group)),
+            ("::", "ff02::1:ff00:1", punt(PuntReason::Group)),
+            ("::", PEER, Err(HeaderError::Source)),
+            ("::1", PEER, Err(HeaderError::Source)),
+            ("ff02::1", PEER, Err(HeaderError::Source)),
+            ("ff02::1", "ff02::2", Err(HeaderError::Source)),
+            ("::ffff:192.0.2.1", PEER, Err(HeaderError::Source)),
+            (HOST, "::", Err(HeaderError::Destination)),
+            (HOST, "::1", Err(HeaderError::Destination)),
+            (HOST, "::ffff:192.0.2.1", Err(HeaderError::Destination)),
+            ("fe80::1", PEER, punt(PuntReason::LinkLocal)),
+            (HOST, "febf:ffff::1", punt(PuntReason::LinkLocal)),
             (HOST, "fec0::1", route("fec0::1", 48)),
         ] {
             let packet = header(source, destination, 64, 8);
@@ -114,20 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_headers_are_refused() {
         let good = header(HOST, PEER, 64, 8);
-        assert_eq!(check_v6(&good[..39], 48), Err(Refused::Truncated));
-        assert_eq!(check_v6(&good, 47), Err(Refused::Length));
-        assert_eq!(check_v6(&header(HOST, PEER, 64, u16::MAX), 1500), Err(Refused::Length));
+        assert_eq!(check_v6(&good[..39], 48), Err(HeaderError::Truncated));
+        assert_eq!(check_v6(&good, 47), Err(HeaderError::Length));
+        assert_eq!(check_v6(&header(HOST, PEER, 64, u16::MAX), 1500), Err(HeaderError::Length));
         let mut packet = good;
         packet[0] = 0x45;
-        assert_eq!(check_v6(&packet, 48), Err(Refused::Version));
+        assert_eq!(check_v6(&packet, 48), Err(HeaderError::Version));
         packet = good;
         packet[6] = HOP_BY_HOP;
-        assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(Punted::Options)));
+        assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(PuntReason::Options)));
         for hop_limit in [0, 1] {
             let packet = header(HOST, PEER, hop_limit, 8);
-            assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(Punted::Expired)));
+            assert_eq!(check_v6(&packet, 48), Ok(Checked::Punt(PuntReason::Expired)));
         }
     }
 

@@ -1,25 +1,25 @@
-//! Where the lines of nodes are kept.
+//! Storage of the trie's nodes, in cache lines.
 //!
-//! There are blocks of one line, of a node's, and of a node's of leaves; what was given back is used again for the same size only.
+//! Blocks come in three sizes: one line, a node, a node of leaves. A freed block is reused for the same size only.
 
 use super::node::{Entry, Kind, Line, SLOTS, entry_of_slot};
 #[cfg(test)]
 use super::node::{LEAVES_LINES, NODE_LINES};
-use super::pages::Room;
+use super::pages::LineBuffer;
 
-/// Lines that there is room for from the first one on.
+/// Initial capacity in lines.
 const FEW: usize = 64;
 
 /// Lines of nodes and tests.
 pub(super) struct Arena {
-    room: Room,
-    /// Lines of it that were ever used.
+    buffer: LineBuffer,
+    /// Lines ever used.
     used: usize,
-    /// Free lines that are alone.
+    /// Free single lines.
     single: Vec<u32>,
-    /// First lines of free blocks of a node.
+    /// First lines of free nodes.
     nodes: Vec<u32>,
-    /// And of a node of leaves.
+    /// First lines of free nodes of leaves.
     leaves: Vec<u32>,
     /// Most lines.
     limit: u32,
@@ -28,22 +28,29 @@ pub(super) struct Arena {
 impl Arena {
     pub fn new(limit: u32) -> Self {
         let limit = limit.min(Entry::MAX_LINE);
-        Self { room: Room::new(0), used: 0, single: Vec::new(), nodes: Vec::new(), leaves: Vec::new(), limit }
+        Self {
+            buffer: LineBuffer::new(0),
+            used: 0,
+            single: Vec::new(),
+            nodes: Vec::new(),
+            leaves: Vec::new(),
+            limit,
+        }
     }
 
-    /// All lines, to read.
+    /// All lines, for reading.
     #[inline(always)]
     pub fn lines(&self) -> &[Line] {
-        &self.room
+        &self.buffer
     }
 
-    /// Keeps a test; `None` when there is no room.
+    /// Stores a test; `None` if the arena is full.
     pub fn put_test(&mut self, line: Line) -> Option<Entry> {
         let free = self.single.pop();
         self.put(free, &[line]).map(Entry::test)
     }
 
-    /// Keeps a node with these entries; `None` when there is no room.
+    /// Stores a node with these entries; `None` if the arena is full.
     pub fn put_node(&mut self, slots: &[Entry; SLOTS]) -> Option<Entry> {
         if slots.iter().all(|entry| entry.is_leaf()) {
             let free = self.leaves.pop();
@@ -53,30 +60,30 @@ impl Arena {
         self.put(free, &Line::node(slots)).map(Entry::node)
     }
 
-    /// Writes a block where it was free, or behind all others.
+    /// Writes a block to a free place, or after all others.
     fn put(&mut self, free: Option<u32>, block: &[Line]) -> Option<u32> {
         let first = free.map_or(self.used, |first| first as usize);
         let end = first + block.len();
         if end > self.limit as usize {
             return None;
         }
-        if end > self.room.len() {
-            // Half as many again: what is copied for a line is a constant.
-            let mut larger = Room::new((end + self.used / 2).max(FEW).min(self.limit as usize));
-            larger[..self.used].copy_from_slice(&self.room[..self.used]);
-            self.room = larger;
+        if end > self.buffer.len() {
+            // Grows by half, so that copying costs a constant per line.
+            let mut larger = LineBuffer::new((end + self.used / 2).max(FEW).min(self.limit as usize));
+            larger[..self.used].copy_from_slice(&self.buffer[..self.used]);
+            self.buffer = larger;
         }
-        self.room[first..end].copy_from_slice(block);
+        self.buffer[first..end].copy_from_slice(block);
         self.used = self.used.max(end);
         Some(first as u32)
     }
 
-    /// The slots of a node; `None` for what is none.
+    /// The slots of a node; `None` if the entry is not a node.
     pub fn slots(&self, node: Entry) -> Option<[Entry; SLOTS]> {
         node.has_slots().then(|| std::array::from_fn(|slot| entry_of_slot(self.lines(), node, slot)))
     }
 
-    /// Gives back the lines of a node or a test, and nothing that it leads to.
+    /// Frees the lines of a node or test, but not its children.
     pub fn release(&mut self, entry: Entry) {
         match entry.kind() {
             Kind::Leaf => {}
@@ -86,16 +93,16 @@ impl Arena {
         }
     }
 
-    /// Gives back everything that an entry leads to.
+    /// Frees an entry and all its children.
     pub fn release_tree(&mut self, entry: Entry) {
         if let Some(slots) = self.slots(entry) {
-            // Entries that are no leaf are each there once.
+            // A node or test has exactly one parent.
             slots.into_iter().for_each(|slot| self.release_tree(slot));
         }
         self.release(entry);
     }
 
-    /// Lines that are or were in use.
+    /// Lines ever used.
     #[cfg(test)]
     pub const fn used(&self) -> usize {
         self.used

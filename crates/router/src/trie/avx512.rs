@@ -1,6 +1,6 @@
-//! Looking up with vectors of sixteen addresses.
+//! Lookup with AVX-512: sixteen addresses per vector.
 
-#![allow(unsafe_code, reason = "vectors are gathered from memory")]
+#![allow(unsafe_code, reason = "gathers read memory by address")]
 
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_castsi512_si256, _mm512_cmpge_epu32_mask,
@@ -15,12 +15,12 @@ use super::node::{Entry, Line, SLOTS, WORDS};
 use super::{BURST, ROOT, View};
 use crate::next_hop::NextHopId;
 
-/// Addresses of a vector.
+/// Addresses per vector.
 const LANES: usize = 16;
 
-/// As [`View::look_up`].
+/// Like [`View::lookup`].
 #[target_feature(enable = "avx512f")]
-pub(super) fn look_up<A: Bits>(view: View<'_>, addresses: &[A], found: &mut [NextHopId]) {
+pub(super) fn lookup<A: Bits>(view: View<'_>, addresses: &[A], found: &mut [NextHopId]) {
     const MANY: usize = 4 * LANES;
     let (many, rest) = addresses.split_at(addresses.len() / MANY * MANY);
     let (of_many, of_rest) = found.split_at_mut(many.len().min(found.len()));
@@ -31,8 +31,8 @@ pub(super) fn look_up<A: Bits>(view: View<'_>, addresses: &[A], found: &mut [Nex
     });
 }
 
-/// What each of the first `V` times [`LANES`] addresses leads to, which is no node. They go down together, so that the loads
-/// of one vector do not wait for those of another.
+/// Descends from the root until every address has reached a leaf or a test. The vectors descend together, so that the
+/// loads of one do not wait for another's.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &[A; N]) -> [Entry; N] {
@@ -61,7 +61,7 @@ fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &
                 let leaves = _mm512_cmpge_epu32_mask(entries[v], _mm512_set1_epi32(Entry::LEAVES as i32));
                 let slot = _mm512_srlv_epi32(windows[v], _mm512_set1_epi32(shift));
                 let slot = _mm512_and_si512(slot, _mm512_set1_epi32(SLOTS as i32 - 1));
-                // The line's number times the words of a line; the kind is shifted out. Leaves come two to a word.
+                // The line number times the words per line, which shifts out the kind. Leaves take half a word.
                 let first = _mm512_slli_epi32::<4>(entries[v]);
                 let word = _mm512_add_epi32(first, _mm512_mask_srli_epi32::<1>(slot, leaves, slot));
                 let found = of_lines(view.lines, word, open[v], entries[v]);
@@ -77,7 +77,7 @@ fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &
     all
 }
 
-/// The words of 32 bits of that number, from the most significant one; zero behind the last.
+/// 32-bit word `number` of each address, from the most significant one; zero past the end.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn word<A: Bits>(addresses: &[A; LANES], number: u8) -> __m512i {
@@ -90,7 +90,7 @@ fn word<A: Bits>(addresses: &[A; LANES], number: u8) -> __m512i {
     let Some(place) = 3u8.checked_sub(number) else { return _mm512_setzero_si512() };
     // SAFETY: the array has four times 64 bytes, and the loads need no alignment.
     let [a, b, c, d] = [0, 1, 2, 3].map(|n| unsafe { _mm512_loadu_si512(start.add(n)) });
-    // One word of each of eight addresses, of two vectors of which each has four.
+    // Picks one word of each of eight addresses, from two vectors of four addresses.
     let picked = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
     let picked = _mm512_add_epi32(picked, _mm512_set1_epi32(place.into()));
     let (low, high) = (_mm512_permutex2var_epi32(a, picked, b), _mm512_permutex2var_epi32(c, picked, d));
@@ -102,17 +102,17 @@ fn word<A: Bits>(addresses: &[A; LANES], number: u8) -> __m512i {
 #[target_feature(enable = "avx512f")]
 fn of_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
     let slots = _mm512_and_si512(slots, _mm512_set1_epi32(ROOT as i32 - 1));
-    // SAFETY: the slots were just brought below the length of the array, and its items are words of 32 bits.
+    // SAFETY: the mask above keeps each slot below the length of the array, whose items are 32-bit words.
     unsafe { _mm512_i32gather_epi32::<4>(slots, root.as_ptr().cast()) }
 }
 
-/// The words of these numbers where `open` says so, and `others` where it does not.
+/// Loads the words with these numbers where `open` is set; elsewhere keeps `others`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn of_lines(lines: &[Line], words: __m512i, open: u16, others: __m512i) -> __m512i {
     let Some(last) = (lines.len() * WORDS).checked_sub(1) else { return others };
     let words = _mm512_min_epu32(words, _mm512_set1_epi32(last.min(i32::MAX as usize) as i32));
-    // SAFETY: lines are rows of words of 32 bits, and the numbers were just brought to that of the last one at most.
+    // SAFETY: lines are arrays of 32-bit words, and the minimum above keeps each number at most that of the last word.
     unsafe { _mm512_mask_i32gather_epi32::<4>(others, open, words, lines.as_ptr().cast()) }
 }
 

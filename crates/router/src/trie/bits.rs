@@ -1,39 +1,39 @@
-//! Addresses as the trie sees them: a row of bits, the first one most significant.
+//! Addresses as rows of bits, the most significant bit first.
 
 use std::fmt::Debug;
 
 /// An address of one family.
 pub(crate) trait Bits: Copy + Ord + Debug {
-    /// How many bits it has.
+    /// Number of bits.
     const LENGTH: u8;
-    /// The address of zeroes.
+    /// The all-zero address.
     const ZERO: Self;
 
-    /// The 16 bits that the root is indexed by.
+    /// The 16 bits that index the root.
     fn top(self) -> usize;
 
-    /// Windows that it has.
+    /// Number of windows.
     const WINDOWS: u8;
 
-    /// Behind the first 16, the bits come in windows of 32: the one of that number, filled up with zeroes.
+    /// Window `number`: 32 of the bits after the first 16, padded with zeroes.
     fn window(self, number: u8) -> u32;
 
-    /// The 8 bits behind the first `depth`, which is a multiple of 8 and 16 or more.
+    /// The 8 bits after the first `depth`, a multiple of 8 and at least 16.
     fn byte(self, depth: u8) -> usize {
         let behind = depth.saturating_sub(16);
         (self.window(behind / 32) >> (24 - behind % 32) & 0xff) as usize
     }
 
-    /// The address with all bits behind the first `length` zero.
+    /// The address with all bits after the first `length` zero.
     fn cut(self, length: u8) -> Self;
 
-    /// The address with all bits behind the first `length` one.
+    /// The address with all bits after the first `length` one.
     fn last(self, length: u8) -> Self;
 
-    /// In words of 32 bits, least significant first; what the family does not have is zero.
+    /// The address as 32-bit words, least significant first, padded with zeroes.
     fn words(self) -> [u32; 4];
 
-    /// Whether it is `value` in the bits that `mask` has; both as [`Bits::words`] gives them.
+    /// Whether the bits in `mask` equal those of `value`; both as [`Bits::words`] returns them.
     fn matches(self, value: &[u32; 4], mask: &[u32; 4]) -> bool;
 }
 
@@ -107,8 +107,8 @@ impl Bits for u128 {
     }
 }
 
-/// A prefix; bits behind the length are zero. The order is by address, then shorter before longer: what lies in a prefix
-/// follows it directly.
+/// A prefix; bits after the length are zero. Ordered by address, then shorter before longer, so that the prefixes
+/// within a prefix follow it directly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Prefix<A> {
     pub bits: A,
@@ -122,17 +122,17 @@ impl<A: Bits> Prefix<A> {
         Self { bits: address.cut(length), length }
     }
 
-    /// Whether all of `other` lies in it.
+    /// Whether `other` lies within this prefix.
     pub fn contains(self, other: Self) -> bool {
         self.length <= other.length && other.bits.cut(self.length) == self.bits
     }
 
-    /// The last prefix, in the order, that lies in it.
+    /// The last prefix, in order, that lies within this one.
     pub fn last(self) -> Self {
         Self { bits: self.bits.last(self.length), length: A::LENGTH }
     }
 
-    /// The slot of a node that tells `stride` bits after `depth` apart.
+    /// The slot of this prefix in a node that is indexed by `stride`.
     pub fn slot(self, stride: Stride) -> usize {
         match stride {
             Stride::Root => self.bits.top(),
@@ -141,17 +141,17 @@ impl<A: Bits> Prefix<A> {
     }
 }
 
-/// Which bits of an address a node is indexed by.
+/// The bits of an address that index a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stride {
     /// The first 16.
     Root,
-    /// The 8 behind the first so many.
+    /// The 8 after the first so many.
     At(u8),
 }
 
 impl Stride {
-    /// How many bits are known behind it.
+    /// Number of bits that this node and those above it have consumed.
     pub const fn end(self) -> u8 {
         match self {
             Self::Root => 16,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_where_they_should_be() {
+    fn bits_are_extracted_at_the_right_positions() {
         let address = 0x0102_0304u32;
         assert_eq!((address.top(), address.byte(16), address.byte(24)), (0x0102, 3, 4));
         let address = 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10u128;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_prefix_follows_it() {
+    fn contained_prefixes_follow_their_prefix() {
         let net = |bits: u32, length| Prefix::new(bits, length);
         let mut nets = [net(0x0a00_0000, 8), net(0x0a00_0000, 16), net(0x0a01_0000, 16), net(0x0b00_0000, 8)];
         nets.sort();

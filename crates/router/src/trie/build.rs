@@ -1,8 +1,8 @@
-//! How the trie follows the routes.
+//! Updates of the trie.
 //!
-//! What a change makes wrong are the slots under the prefix that changed, and those are laid out anew from the ordered map
-//! of the routes: the next hop of the longest prefix around them first, then the routes inside, shorter before longer. So
-//! a route that goes gives way to the one that covers it, and nothing is kept in nodes but what look-ups read.
+//! A change invalidates the slots within the changed prefix. The builder rebuilds those from the ordered map of routes:
+//! first the next hop of the longest covering prefix, then the routes inside, shorter before longer. So a removed route
+//! gives way to the one that covers it, and nodes hold nothing but what lookups read.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,20 +12,20 @@ use super::bits::{Bits, Prefix, Stride};
 use super::node::{Entry, Line, SLOTS};
 use crate::next_hop::NextHopId;
 
-/// Routes in the order of prefixes.
+/// Routes in prefix order.
 pub(super) type Routes<A> = BTreeMap<Prefix<A>, NextHopId>;
 
-/// Makes nodes from routes.
+/// Builds nodes from routes.
 pub(super) struct Builder<'a, A> {
     pub arena: &'a mut Arena,
     pub routes: &'a Routes<A>,
-    /// How many routes there are of each length.
+    /// Number of routes of each length.
     pub lengths: &'a [u32],
 }
 
 impl<A: Bits> Builder<'_, A> {
-    /// Lays out anew what lies under changed prefixes, of which none contains another; all end behind where the node of
-    /// the slots begins. In the order of prefixes.
+    /// Rebuilds the slots within changed prefixes. The prefixes are sorted, disjoint, and longer than the depth of the
+    /// node.
     pub fn refresh(&mut self, slots: &mut [Entry], stride: Stride, changed: &[Prefix<A>]) {
         let end = stride.end();
         let mut rest = changed;
@@ -40,7 +40,7 @@ impl<A: Bits> Builder<'_, A> {
                 self.lay(slots, stride, &self.inside(*first));
                 rest = others;
             } else {
-                // No other that is in this slot can be shorter: it would contain this one.
+                // No other prefix in this slot can be shorter, as it would contain this one.
                 let count = rest.iter().take_while(|prefix| prefix.slot(stride) == slot).count();
                 let (group, others) = rest.split_at(count);
                 slots[slot] = self.renew(slots[slot], Prefix::new(first.bits, end), group);
@@ -49,7 +49,7 @@ impl<A: Bits> Builder<'_, A> {
         }
     }
 
-    /// The entry for a span, parts of which have changed.
+    /// The entry for a span with changes inside.
     fn renew(&mut self, entry: Entry, span: Prefix<A>, changed: &[Prefix<A>]) -> Entry {
         let Some(mut slots) = self.arena.slots(entry) else {
             self.arena.release(entry);
@@ -60,11 +60,11 @@ impl<A: Bits> Builder<'_, A> {
         self.node(&slots)
     }
 
-    /// The entry for the addresses behind the first `depth` bits, from all routes that are longer.
+    /// Builds the entry for the addresses below `depth` bits from all longer routes.
     fn build(&mut self, depth: u8, routes: &[(Prefix<A>, NextHopId)], covering: Entry) -> Entry {
         match routes {
             [] => covering,
-            // A node would lead to further nodes only.
+            // A node would have a single node as its only child.
             [(prefix, id)] if prefix.length > depth + 8 => self.test(*prefix, Entry::leaf(*id), covering),
             _ => {
                 let mut slots = [covering; SLOTS];
@@ -74,7 +74,7 @@ impl<A: Bits> Builder<'_, A> {
         }
     }
 
-    /// Lays routes over slots that are leaves where there are any.
+    /// Writes routes into slots, which are leaves where there are routes.
     fn lay(&mut self, slots: &mut [Entry], stride: Stride, routes: &[(Prefix<A>, NextHopId)]) {
         let end = stride.end();
         let mut rest = routes;
@@ -84,7 +84,7 @@ impl<A: Bits> Builder<'_, A> {
                 slots[slot..slot + (1 << (end - prefix.length))].fill(Entry::leaf(*id));
                 rest = others;
             } else {
-                // By the order, what ends in this node comes before all that goes on below the same slot.
+                // In prefix order, routes that end in this node come before those that continue below the same slot.
                 let count = rest.iter().take_while(|(prefix, _)| prefix.slot(stride) == slot).count();
                 let (below, others) = rest.split_at(count);
                 slots[slot] = self.build(end, below, slots[slot]);
@@ -101,7 +101,7 @@ impl<A: Bits> Builder<'_, A> {
         match self.arena.put_node(slots) {
             Some(entry) => entry,
             None => {
-                // The kernel has the routes that there is no room for here.
+                // The arena is full: the kernel forwards these packets.
                 slots.iter().for_each(|entry| self.arena.release_tree(*entry));
                 Entry::leaf(NextHopId::PUNT)
             }
@@ -115,7 +115,7 @@ impl<A: Bits> Builder<'_, A> {
         self.arena.put_test(Line::test(prefix, inside, outside)).unwrap_or(Entry::leaf(NextHopId::PUNT))
     }
 
-    /// The leaf of the longest route that all of a prefix lies in, the default one aside.
+    /// The leaf of the longest route that covers a prefix, except the default route.
     fn covering(&self, prefix: Prefix<A>) -> Entry {
         let lengths = self.lengths.iter().enumerate().take(usize::from(prefix.length) + 1).skip(1).rev();
         let present = lengths.filter(|(_, count)| **count > 0);
@@ -124,7 +124,7 @@ impl<A: Bits> Builder<'_, A> {
         found.next().map_or(Entry::NONE, |id| Entry::leaf(*id))
     }
 
-    /// The routes that lie in a prefix and are longer.
+    /// The routes within a prefix that are longer than it.
     fn inside(&self, prefix: Prefix<A>) -> Vec<(Prefix<A>, NextHopId)> {
         let range = self.routes.range((Bound::Excluded(prefix), Bound::Included(prefix.last())));
         range.map(|(prefix, id)| (*prefix, *id)).collect()

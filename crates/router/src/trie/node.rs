@@ -1,13 +1,13 @@
-//! Nodes, in lines of 64 bytes.
+//! Nodes and their layout in cache lines of 64 bytes.
 //!
 //! ```text
-//!  node    16 lines: a word of 32 bits for each of 256 slots, its entry
-//!  leaves  8 lines: a half word for each of 256 slots, its entry, where all are leaves; the first one in the low half
-//!  test    stands for a part of the trie with one prefix in it, in one line:
-//!          words 0..4: the prefix    4..8: its mask    8: leaf where the address lies in it    9: leaf where it does not
+//!  node    16 lines: 256 entries of 32 bits
+//!  leaves  8 lines: 256 entries of 16 bits, all leaves; the even one in the low half of a word
+//!  test    one line, in place of a subtree with a single prefix:
+//!          words 0..4: the prefix    4..8: its mask    8: leaf for addresses inside it    9: leaf for the others
 //!
 //!  entry   bits 30 and 31: 0 leaf, 1 test, 2 node, 3 leaves    bits 0..28: the first line
-//!          of a leaf: bit 15: no route but the default one    bits 0..15: the next hop
+//!          of a leaf: bit 15: only the default route matches    bits 0..15: the next hop
 //! ```
 
 use std::hint::select_unpredictable;
@@ -17,24 +17,24 @@ use crate::next_hop::NextHopId;
 
 /// Slots of a node.
 pub(super) const SLOTS: usize = 256;
-/// Words of a line.
+/// 32-bit words per line.
 pub(super) const WORDS: usize = 16;
 /// Lines of a node.
 pub(super) const NODE_LINES: usize = SLOTS / WORDS;
-/// Lines of a node whose entries are all leaves.
+/// Lines of a node whose slots are all leaves.
 pub(super) const LEAVES_LINES: usize = NODE_LINES / 2;
 
-/// One line of the processor's cache.
+/// One cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Line([u32; WORDS]);
 
-/// Where a slot leads.
+/// The content of a slot: a next hop, or a reference to a node or test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub(super) struct Entry(u32);
 
-/// What kind of thing an entry leads to.
+/// What an entry refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Leaf,
@@ -44,13 +44,13 @@ pub(super) enum Kind {
 }
 
 impl Entry {
-    /// No route but the default one.
+    /// Only the default route matches.
     pub const NONE: Self = Self(1 << 15);
     const TEST: u32 = 1 << 30;
     const NODE: u32 = 2 << 30;
-    /// Entries that are not below this lead to nodes of leaves.
+    /// Entries of this value or more refer to nodes of leaves.
     pub const LEAVES: u32 = 3 << 30;
-    /// Numbers of lines are below this, so that those of their words fit 32 bits.
+    /// Line numbers are below this, so that the numbers of their words fit in 32 bits.
     pub const MAX_LINE: u32 = 1 << 28;
 
     pub const fn leaf(id: NextHopId) -> Self {
@@ -69,7 +69,7 @@ impl Entry {
         Self(Self::LEAVES | line)
     }
 
-    /// The entry that is in memory as that word.
+    /// The entry stored as this word.
     #[inline(always)]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
@@ -85,7 +85,7 @@ impl Entry {
         self.0 >> 30 == 1
     }
 
-    /// Whether it leads to a node, of leaves only or not.
+    /// Whether it refers to a node, of leaves or not.
     #[inline(always)]
     pub const fn has_slots(self) -> bool {
         self.0 >= Self::NODE
@@ -100,13 +100,13 @@ impl Entry {
         }
     }
 
-    /// The next hop of a leaf, where the default route leads to `default`.
+    /// The next hop of a leaf; `default` if only the default route matches.
     #[inline(always)]
     pub const fn id(self, default: NextHopId) -> NextHopId {
         if self.0 & Self::NONE.0 == 0 { NextHopId(self.0 as u16) } else { default }
     }
 
-    /// The first line of what is no leaf.
+    /// The first line of a node or test.
     #[inline(always)]
     pub const fn line(self) -> usize {
         (self.0 & (Self::MAX_LINE - 1)) as usize
@@ -114,7 +114,7 @@ impl Entry {
 }
 
 impl Line {
-    /// A test.
+    /// Builds a test.
     pub fn test<A: Bits>(prefix: Prefix<A>, inside: Entry, outside: Entry) -> Self {
         let mut line = Self::default();
         let ones = prefix.bits.last(0);
@@ -124,7 +124,7 @@ impl Line {
         line
     }
 
-    /// The entry that a test leads to.
+    /// The leaf that a test selects for an address.
     #[inline(always)]
     pub fn tested<A: Bits>(&self, address: A) -> Entry {
         let [a, b, c, d, e, f, g, h, inside, outside, ..] = self.0;
@@ -140,7 +140,7 @@ impl Line {
         lines
     }
 
-    /// The lines of a node whose entries are all leaves.
+    /// The lines of a node whose slots are all leaves.
     pub fn leaves(slots: &[Entry; SLOTS]) -> [Self; LEAVES_LINES] {
         let mut lines = [Self::default(); LEAVES_LINES];
         for (line, slots) in lines.iter_mut().zip(slots.as_chunks::<{ 2 * WORDS }>().0) {
@@ -153,7 +153,7 @@ impl Line {
     }
 }
 
-/// The entry of a slot of the node that an entry leads to; of one that leads to no node, anything.
+/// The entry in a slot of `node`; arbitrary if `node` is not a node.
 #[inline(always)]
 pub(super) fn entry_of_slot(lines: &[Line], node: Entry, slot: usize) -> Entry {
     let of_leaves = node.0 >= Entry::LEAVES;
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_has_the_entries_that_it_was_made_of() {
+    fn a_node_returns_the_entries_it_was_made_of() {
         let leaves: [Entry; SLOTS] = std::array::from_fn(|n| match n % 7 {
             0 => Entry::NONE,
             _ => Entry::leaf(NextHopId(n as u16 * 127)),
@@ -177,7 +177,7 @@ mod tests {
         let mut slots = leaves;
         slots[9] = Entry::test(5);
         slots[200] = Entry::node(Entry::MAX_LINE - 1);
-        // Something else first, so that they do not begin at 0.
+        // Other lines first, so that the nodes do not start at 0.
         let mut lines = vec![Line::default(); 3];
         lines.extend(Line::leaves(&leaves));
         lines.extend(Line::node(&slots));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_entries_are_told_apart() {
+    fn entries_return_their_kind() {
         let default = NextHopId(7);
         let leaf = Entry::leaf(NextHopId(0x7fff));
         assert!(leaf.is_leaf() && leaf.kind() == Kind::Leaf && leaf.id(default) == NextHopId(0x7fff));

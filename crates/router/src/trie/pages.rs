@@ -1,7 +1,7 @@
-//! Lines in memory: large rooms in huge pages where the kernel gives some, as a look-up in a large table then waits for its
-//! line only, and not for the page table's as well.
+//! Memory for lines. Large buffers use transparent huge pages if the kernel provides them, so that a lookup in a large
+//! table misses the cache only, not the TLB as well.
 
-#![allow(unsafe_code, reason = "memory is mapped")]
+#![allow(unsafe_code, reason = "maps memory")]
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -11,19 +11,19 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::node::Line;
 
-/// From here on a room is mapped on its own.
+/// Buffers of at least this size are mapped directly.
 const LARGE: usize = 1 << 20;
-/// A huge page.
+/// Size of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Room for lines, all of which are there.
-pub(super) enum Room {
+/// A buffer of initialised lines.
+pub(super) enum LineBuffer {
     Small(Box<[Line]>),
     Large(Mapping),
 }
 
-impl Room {
-    /// Of so many lines at least, all zero.
+impl LineBuffer {
+    /// At least `lines` lines, all zero.
     pub fn new(lines: usize) -> Self {
         let small = || Self::Small(vec![Line::default(); lines].into_boxed_slice());
         if lines * size_of::<Line>() < LARGE {
@@ -34,7 +34,7 @@ impl Room {
     }
 }
 
-impl Deref for Room {
+impl Deref for LineBuffer {
     type Target = [Line];
 
     #[inline(always)]
@@ -46,7 +46,7 @@ impl Deref for Room {
     }
 }
 
-impl DerefMut for Room {
+impl DerefMut for LineBuffer {
     fn deref_mut(&mut self) -> &mut [Line] {
         match self {
             Self::Small(lines) => lines,
@@ -55,25 +55,25 @@ impl DerefMut for Room {
     }
 }
 
-/// Whole huge pages of memory that nobody else has.
+/// A private anonymous mapping of whole huge pages.
 pub(super) struct Mapping {
     start: NonNull<Line>,
     bytes: usize,
 }
 
-// SAFETY: the memory is the mapping's own, as a box's is.
+// SAFETY: the mapping owns its memory exclusively, as a box does.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; it changes by exclusive references only.
+// SAFETY: as above; shared references only read it.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(lines: usize) -> io::Result<Self> {
         let bytes = (lines * size_of::<Line>()).next_multiple_of(HUGE);
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses where, so that nothing that is there is replaced.
+        // SAFETY: the kernel chooses the address, so the call replaces no existing mapping.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE)? };
-        // Without huge pages all works, and slower.
-        // SAFETY: the range was just mapped, and the advice changes nothing of what is in it.
+        // Huge pages are an optimisation, so a failure is ignored.
+        // SAFETY: the range was mapped just above, and the advice does not change its contents.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, bytes })
@@ -81,20 +81,20 @@ impl Mapping {
 
     #[inline(always)]
     fn lines(&self) -> &[Line] {
-        // SAFETY: the range is mapped until the mapping is dropped, which is borrowed; lines may have any bits, and those of
-        // new memory are zero; what is mapped begins at a page, and so is aligned.
+        // SAFETY: the range stays mapped while `self` is borrowed. Any bits are a valid line, and new memory is zero.
+        // The mapping starts at a page, so it is aligned.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes / size_of::<Line>()) }
     }
 
     fn lines_mut(&mut self) -> &mut [Line] {
-        // SAFETY: as above, and nobody else has it, as the mapping is borrowed for that.
+        // SAFETY: as above; the exclusive borrow of `self` excludes other references.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes / size_of::<Line>()) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with these bounds, and nothing borrows from it any more.
+        // SAFETY: the range was mapped with these bounds, and no borrow outlives `self`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -104,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_of_any_size_are_zero_and_keep_what_is_written() {
+    fn buffers_of_any_size_start_as_zero_and_keep_writes() {
         for lines in [0, 1, LARGE / 64 - 1, LARGE / 64, HUGE / 64 + 1] {
-            let mut room = Room::new(lines);
-            assert!(room.len() >= lines && room.iter().all(|line| *line == Line::default()));
-            assert_eq!(matches!(room, Room::Large(_)), lines * 64 >= LARGE);
+            let mut buffer = LineBuffer::new(lines);
+            assert!(buffer.len() >= lines && buffer.iter().all(|line| *line == Line::default()));
+            assert_eq!(matches!(buffer, LineBuffer::Large(_)), lines * 64 >= LARGE);
             let other = Line::leaves(&[super::super::node::Entry::NONE; 256])[0];
-            room.fill(other);
-            assert!(room.iter().all(|line| *line == other));
+            buffer.fill(other);
+            assert!(buffer.iter().all(|line| *line == other));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looking up without vectors.
+//! Lookup without vector instructions.
 
 use std::hint::select_unpredictable;
 
@@ -7,15 +7,15 @@ use super::node::{Entry, SLOTS, entry_of_slot};
 use super::{BURST, View};
 use crate::next_hop::NextHopId;
 
-/// As [`View::look_up`].
-pub(super) fn look_up<A: Bits>(view: View<'_>, addresses: &[A], found: &mut [NextHopId]) {
+/// Like [`View::lookup`].
+pub(super) fn lookup<A: Bits>(view: View<'_>, addresses: &[A], found: &mut [NextHopId]) {
     view.in_bursts(addresses, found, |burst, count| descend(view, burst, count));
 }
 
-/// What each address leads to, which is no node.
+/// Descends from the root until every address has reached a leaf or a test.
 ///
-/// What limits this are lines that are not in the cache, so all of a level are asked for before any of them is needed: no
-/// branch between two loads depends on what they bring.
+/// Cache misses limit the speed, so the loop issues all loads of a level before it uses any: no branch between two
+/// loads depends on loaded data.
 #[inline(always)]
 fn descend<A: Bits>(view: View<'_>, addresses: &[A; BURST], count: usize) -> [Entry; BURST] {
     let mut entries = [Entry::NONE; BURST];

@@ -1,4 +1,4 @@
-//! The trie against a linear longest-prefix match.
+//! Compares the trie with a linear longest-prefix match.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use proptest::sample::select;
 
 use super::*;
 
-/// The longest of all routes that the address lies in.
+/// The longest route that contains the address.
 fn scan<A: Bits>(routes: &BTreeMap<Prefix<A>, NextHopId>, address: A) -> NextHopId {
     let host = Prefix::new(address, A::LENGTH);
     let around = routes.iter().filter(|(prefix, _)| prefix.contains(host));
     around.max_by_key(|(prefix, _)| prefix.length).map_or(NextHopId::PUNT, |(_, id)| *id)
 }
 
-/// By the way that the processor has, which must be that without vectors.
-fn look_up<A: Bits>(trie: &Trie<A>, addresses: &[A]) -> Vec<NextHopId> {
+/// Looks up with the processor's best implementation, which must agree with the plain one.
+fn lookup<A: Bits>(trie: &Trie<A>, addresses: &[A]) -> Vec<NextHopId> {
     let mut found = vec![NextHopId(u16::MAX); addresses.len()];
     let mut plain = found.clone();
-    trie.look_up_burst(addresses, &mut found);
-    plain::look_up(trie.view(), addresses, &mut plain);
+    trie.lookup_burst(addresses, &mut found);
+    plain::lookup(trie.view(), addresses, &mut plain);
     assert_eq!(found, plain);
     found
 }
 
 type Change<A> = (Prefix<A>, Option<NextHopId>);
 
-/// Follows rounds of changes; after each, the ends of all prefixes that ever were, and what lies beside them, lead where
-/// the scan says.
+/// Applies rounds of changes. After each round, the ends of all prefixes so far, and the addresses `beside` them, must
+/// lead to the same next hop as the linear search.
 fn follow<A: Bits>(rounds: &[Vec<Change<A>>], beside: impl Fn(A) -> [A; 2]) -> Result<(), TestCaseError> {
     let mut trie = Trie::default();
     let mut routes = BTreeMap::new();
@@ -43,13 +43,13 @@ fn follow<A: Bits>(rounds: &[Vec<Change<A>>], beside: impl Fn(A) -> [A; 2]) -> R
             let ends = [prefix.bits, prefix.last().bits];
             addresses.extend(ends.into_iter().chain(ends.into_iter().flat_map(&beside)));
         }
-        let found = look_up(&trie, &addresses);
+        let found = lookup(&trie, &addresses);
         for (address, id) in addresses.iter().zip(found) {
             prop_assert_eq!(id, scan(&routes, *address), "{:x?} among {:x?}", address, routes);
         }
         prop_assert_eq!(trie.routes(), routes.len());
     }
-    // Everything goes, and with it every node.
+    // Removing all routes frees every node.
     trie.apply(routes.into_keys().map(|prefix| (prefix, None)));
     prop_assert_eq!(trie.arena.in_use(), 0);
     prop_assert!(trie.root.iter().all(|entry| *entry == Entry::NONE));
@@ -58,7 +58,7 @@ fn follow<A: Bits>(rounds: &[Vec<Change<A>>], beside: impl Fn(A) -> [A; 2]) -> R
     Ok(())
 }
 
-/// Few different bytes, so that prefixes nest and meet.
+/// Few different bytes, so that prefixes nest and touch.
 fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![3 => select(vec![0u8, 1, 2, 127, 128, 254, 255]), 1 => any::<u8>()]
 }
@@ -83,7 +83,7 @@ fn v6() -> impl Strategy<Value = Prefix<u128>> {
     })
 }
 
-/// Rounds of changes, many of which concern routes that are there.
+/// Rounds of changes, many of them to existing routes.
 fn rounds<A: Bits + 'static>(
     prefix: impl Strategy<Value = Prefix<A>>,
 ) -> impl Strategy<Value = Vec<Vec<Change<A>>>> {
@@ -94,18 +94,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn v4_leads_where_a_scan_says(rounds in rounds(v4())) {
+    fn v4_agrees_with_a_linear_search(rounds in rounds(v4())) {
         follow(&rounds, |address| [address.wrapping_sub(1), address.wrapping_add(1)])?;
     }
 
     #[test]
-    fn v6_leads_where_a_scan_says(rounds in rounds(v6())) {
+    fn v6_agrees_with_a_linear_search(rounds in rounds(v6())) {
         follow(&rounds, |address| [address.wrapping_sub(1), address.wrapping_add(1)])?;
     }
 
-    /// Without room every address either leads where it should or to the kernel; and after changes too.
+    /// In a full arena every address still leads to its next hop or to the kernel, also after later changes.
     #[test]
-    fn what_there_is_no_room_for_is_punted(rounds in rounds(v4()), limit in 0u32..6) {
+    fn routes_beyond_the_limit_are_punted(rounds in rounds(v4()), limit in 0u32..6) {
         let mut trie = Trie::with_limit(limit);
         let mut routes = BTreeMap::new();
         for changes in &rounds {
@@ -118,7 +118,7 @@ proptest! {
             }
             for (prefix, _) in changes {
                 let address = prefix.last().bits;
-                let found = look_up(&trie, &[address])[0];
+                let found = lookup(&trie, &[address])[0];
                 prop_assert!(found == NextHopId::PUNT || found == scan(&routes, address));
             }
             prop_assert!(trie.arena.used() <= limit as usize);
@@ -133,18 +133,18 @@ fn a_burst_of_any_length_is_looked_up_in_order() {
     for length in [0, 1, 31, 32, 33, 64, 100] {
         let addresses: Vec<u32> = (0..length).map(|n| n << 8 | 7).collect();
         let expected: Vec<NextHopId> = (0..length).map(|n| NextHopId(n as u16)).collect();
-        assert_eq!(look_up(&trie, &addresses), expected);
+        assert_eq!(lookup(&trie, &addresses), expected);
     }
     let mut short = [NextHopId(9); 2];
-    trie.look_up_burst(&[5 << 8, 6 << 8, 7 << 8], &mut short);
+    trie.lookup_burst(&[5 << 8, 6 << 8, 7 << 8], &mut short);
     assert_eq!(short, [NextHopId(5), NextHopId(6)]);
 }
 
 #[test]
-fn one_host_deep_down_takes_one_line() {
+fn a_single_host_route_takes_one_line() {
     let mut trie = Trie::<u128>::default();
     let host = Prefix::new(0x2001_0db8_0000_0000_0000_0000_0000_0001, 128);
     trie.apply([(host, Some(NextHopId(3)))].into_iter());
     assert_eq!(trie.arena.in_use(), 1);
-    assert_eq!(look_up(&trie, &[host.bits, host.bits + 1]), [NextHopId(3), NextHopId::PUNT]);
+    assert_eq!(lookup(&trie, &[host.bits, host.bits + 1]), [NextHopId(3), NextHopId::PUNT]);
 }

@@ -119,7 +119,7 @@ impl Drop for Builder {
 
 fn run(shared: &Shared) {
     let mut routers: BTreeMap<u64, Versions> = BTreeMap::new();
-    let is_waiting = |routers: &BTreeMap<u64, Versions>| routers.values().any(Versions::is_waiting);
+    let is_waiting = |routers: &BTreeMap<u64, Versions>| routers.values().any(Versions::has_pending);
     while let Some(orders) = shared.wait(is_waiting(&routers)) {
         let mut updates = BTreeMap::new();
         for (ticket, order) in orders {
@@ -135,7 +135,7 @@ fn run(shared: &Shared) {
         }
         for (ticket, versions) in &mut routers {
             let update = updates.remove(ticket);
-            if update.is_none() && !versions.is_waiting() {
+            if update.is_none() && !versions.has_pending() {
                 continue;
             }
             if let Some(tables) = versions.publish(update.unwrap_or_default()) {

@@ -32,12 +32,12 @@ impl Engine {
         let (header, length, next_hop) = match head.classify(router, router.on(from), length as u32) {
             Class::V4 { destination, length } => {
                 let mut found = [NextHopId::PUNT];
-                router.tables.look_up_v4(&[destination], &mut found);
+                router.tables.lookup_v4(&[destination], &mut found);
                 (V4, length, router.tables.next_hop(found[0]))
             }
             Class::V6 { destination, length } => {
                 let mut found = [NextHopId::PUNT];
-                router.tables.look_up_v6(&[destination], &mut found);
+                router.tables.lookup_v6(&[destination], &mut found);
                 (V6, length, router.tables.next_hop(found[0]))
             }
             Class::Punt => (V4, 0, &NextHop::Punt),

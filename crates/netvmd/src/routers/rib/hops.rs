@@ -10,7 +10,7 @@ use netvm_router::{Hop, MAX_NEXT_HOPS, NextHop, NextHopId};
 pub const PUNT: NextHopId = NextHopId(0);
 /// What is always next hop 1 here.
 pub const BLACKHOLE: NextHopId = NextHopId(1);
-/// Most entries of a [`NextHop::Spread`].
+/// Most entries of a [`NextHop::Ecmp`].
 const WIDEST: usize = 16;
 
 /// A neighbour, by the kernel's number of its interface and its address.
@@ -200,7 +200,7 @@ fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, 
             let places = places(&known.iter().map(|(_, weight)| *weight).collect::<Vec<_>>());
             let spread =
                 known.iter().zip(places).flat_map(|((hop, _), count)| std::iter::repeat_n(*hop, count));
-            NextHop::Spread(spread.collect())
+            NextHop::Ecmp(spread.collect())
         }
     }
 }

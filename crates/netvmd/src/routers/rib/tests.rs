@@ -89,8 +89,8 @@ impl Both {
     fn of(&self, address: IpAddr) -> &NextHop {
         let mut found = [NextHopId(9)];
         match address {
-            IpAddr::V4(address) => self.tables.look_up_v4(&[address.to_bits()], &mut found),
-            IpAddr::V6(address) => self.tables.look_up_v6(&[address.to_bits()], &mut found),
+            IpAddr::V4(address) => self.tables.lookup_v4(&[address.to_bits()], &mut found),
+            IpAddr::V6(address) => self.tables.lookup_v6(&[address.to_bits()], &mut found),
         }
         self.tables.next_hop(found[0])
     }
@@ -202,7 +202,7 @@ fn several_gateways_share_by_weight_and_those_not_known_get_nothing() {
     both.hear([Change::Neighbour((LAN, ip("10.0.0.9")), known(9))]);
     let one = |interface, last| Hop { interface, mac: MacAddr([2, 0, 0, 0, 0, last]) };
     let spread = [one(0, 9), one(1, 1), one(1, 1), one(1, 1)];
-    assert_eq!(both.next_hop("192.0.2.1"), NextHop::Spread(Box::new(spread)));
+    assert_eq!(both.next_hop("192.0.2.1"), NextHop::Ecmp(Box::new(spread)));
     // An IPv4 route by an IPv6 gateway (RFC 5549).
     both.hear([
         route("30.0.0.0/8", 0, by(&[(LAN, "fe80::9", 1)])),

@@ -242,8 +242,8 @@ impl Routing {
             }
         }
         let tables = &*router.tables;
-        tables.look_up_v4(&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
-        tables.look_up_v6(&v6.addresses[..v6.count], &mut v6.found[..v6.count]);
+        tables.lookup_v4(&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
+        tables.lookup_v6(&v6.addresses[..v6.count], &mut v6.found[..v6.count]);
         v4.follow(router, V4, heads, fates, batch);
         v6.follow(router, V6, heads, fates, batch);
     }
@@ -287,7 +287,7 @@ fn follow(
     let hop = match next_hop {
         NextHop::Via(hop) => Some(hop),
         NextHop::Blackhole => return Fate::Drop(DropReason::Blackhole),
-        NextHop::Spread(_) => next_hop.choose(flow_hash(key_of(mbuf).ok())),
+        NextHop::Ecmp(_) => next_hop.choose(flow_hash(key_of(mbuf).ok())),
         NextHop::Punt => None,
     };
     let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
