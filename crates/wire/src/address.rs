@@ -1,16 +1,15 @@
-//! IP addresses of both families in 16 bytes, for keys that are compared and hashed per packet.
+//! IP addresses of both families in 16 bytes, for keys that the packet path compares and hashes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An IPv4 or IPv6 address.
 ///
-/// An IPv4 address is kept as its IPv4-mapped IPv6 address (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2), so that two
-/// words stand for either family and comparing takes no branch. The two cannot be confused in packets:
-/// mapped addresses are barred from the wire (RFC 6890, table 20), and [`crate::parse`] refuses IPv6 packets that carry
-/// them.
+/// An IPv4 address is stored as its IPv4-mapped IPv6 address (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2), so either
+/// family is two words and comparing takes no branch. Packets cannot confuse the two: mapped addresses are barred from
+/// the wire (RFC 6890, table 20), and [`crate::parse`] refuses IPv6 packets that carry them.
 ///
-/// The order is that of the numbers, IPv4 addresses being together.
+/// Addresses are ordered by number; IPv4 addresses sort together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(C)]
 pub struct Address {
@@ -18,21 +17,21 @@ pub struct Address {
     low: u64,
 }
 
-/// What precedes an IPv4 address in `low`.
+/// The bits above an IPv4 address in `low`.
 const MAPPED: u64 = 0xffff << 32;
 
 impl Address {
     /// `::`, which also stands for "no address" in the key of a packet that is not IP.
     pub const UNSPECIFIED: Self = Self { high: 0, low: 0 };
 
-    /// An IPv4 address from its number.
+    /// An IPv4 address from its integer value.
     #[inline]
     #[must_use]
     pub const fn from_v4_bits(bits: u32) -> Self {
         Self { high: 0, low: MAPPED | bits as u64 }
     }
 
-    /// An IPv6 address from its number.
+    /// An IPv6 address from its integer value.
     #[inline]
     #[must_use]
     pub const fn from_v6_bits(bits: u128) -> Self {
@@ -60,28 +59,28 @@ impl Address {
         self.high == 0 && self.low >> 32 == 0xffff
     }
 
-    /// The number of an IPv4 address; `None` for IPv6.
+    /// The integer value of an IPv4 address; `None` for IPv6.
     #[inline]
     #[must_use]
     pub const fn v4_bits(self) -> Option<u32> {
         if self.is_v4() { Some(self.low as u32) } else { None }
     }
 
-    /// The number of the IPv6 address; of the IPv4-mapped one for IPv4.
+    /// The integer value of the IPv6 address, or of the IPv4-mapped one.
     #[inline]
     #[must_use]
     pub const fn v6_bits(self) -> u128 {
         (self.high as u128) << 64 | self.low as u128
     }
 
-    /// The two words, high one first.
+    /// The two words, most significant first.
     #[inline]
     #[must_use]
     pub const fn words(self) -> [u64; 2] {
         [self.high, self.low]
     }
 
-    /// The address in the type of the standard library.
+    /// Converts to the standard library's type.
     #[must_use]
     pub const fn to_ip(self) -> IpAddr {
         match self.v4_bits() {
@@ -135,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_families_survive_the_way_through_16_bytes() {
+    fn both_families_survive_the_round_trip() {
         for text in
             ["0.0.0.0", "10.1.2.3", "255.255.255.255", "::", "::1", "2001:db8::ffff:0:1", "::fffe:1.2.3.4"]
         {
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_the_numbers() {
+    fn addresses_sort_by_number() {
         let of = |text: &str| Address::from(text.parse::<IpAddr>().unwrap());
         assert!(of("9.255.255.255") < of("10.0.0.0"));
         assert!(of("255.255.255.255") < of("2000::"));

@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071) and what it is taken over.
+//! The Internet checksum (RFC 1071) of IPv4 headers and transport segments.
 
 use thiserror::Error;
 
@@ -7,16 +7,16 @@ use crate::flow::Fragment;
 use crate::headers::{Headers, Network, Transport};
 use crate::proto::IpProto;
 
-/// A checksum that is wrong.
+/// Why checksums cannot be verified or filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum BadChecksum {
-    /// That of the IPv4 header.
+    /// The checksum of the IPv4 header is wrong.
     #[error("wrong IPv4 header checksum")]
     Ipv4Header,
-    /// That of TCP, UDP, ICMP or ICMPv6.
+    /// The checksum of TCP, UDP, ICMP or ICMPv6 is wrong.
     #[error("wrong transport checksum")]
     Transport,
-    /// UDP over IPv6 has none, which RFC 8200 section 8.1 does not allow.
+    /// UDP over IPv6 without a checksum, which RFC 8200 section 8.1 forbids.
     #[error("UDP over IPv6 without a checksum")]
     Missing,
     /// The frame is shorter than the one that was parsed.
@@ -24,16 +24,16 @@ pub enum BadChecksum {
     FrameTooShort,
 }
 
-/// A one's complement sum that is still open. Adding is associative, and all but the last piece have an even length.
+/// A one's complement sum in progress. Addition is associative; every piece but the last has an even length.
 #[derive(Clone, Copy, Default)]
 struct Sum(u64);
 
 impl Sum {
-    /// Bytes; where their number is odd, a zero byte is taken to follow.
+    /// Adds bytes, padded with a zero byte to an even length.
     #[inline]
     fn bytes(self, bytes: &[u8]) -> Self {
-        // The sum does not depend on the order of bytes if all words have the same (RFC 1071 section 2 B): take words as
-        // the machine has them, 32 bits at a time into 64, and swap once. 2^32 words would be needed to overflow.
+        // The sum does not depend on the byte order as long as all words share one (RFC 1071 section 2 B). So add
+        // 32-bit words in machine order into 64 bits and swap once. Overflow would take 2^32 words.
         let (words, tail) = bytes.as_chunks::<4>();
         let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
         let mut last = [0; 4];
@@ -55,7 +55,7 @@ impl Sum {
         }
     }
 
-    /// The pseudo header (RFC 9293 section 3.1, RFC 8200 section 8.1). A length above 65,535 cannot come from a packet.
+    /// Adds the pseudo header (RFC 9293 section 3.1, RFC 8200 section 8.1). No packet has a length above 65,535.
     fn pseudo_header(self, source: Address, destination: Address, protocol: IpProto, length: usize) -> Self {
         let length = length as u32;
         let sum = self.address(source).address(destination).word(u16::from(protocol.0));
@@ -68,7 +68,7 @@ impl Sum {
     }
 }
 
-/// The sum of a pseudo header, with carries that are still to be added in.
+/// The sum of a pseudo header, with carries still to be folded.
 pub(crate) fn pseudo_header_sum(
     source: Address,
     destination: Address,
@@ -78,8 +78,7 @@ pub(crate) fn pseudo_header_sum(
     Sum::default().pseudo_header(source, destination, protocol, length).0
 }
 
-/// Adds carries back in until there are none: after these steps, whatever the sum was, and without a branch that depends on
-/// it.
+/// Folds carries into 16 bits. These steps suffice for any sum and take no data-dependent branch.
 #[inline]
 pub(crate) const fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
@@ -89,24 +88,24 @@ pub(crate) const fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// The Internet checksum of some bytes (RFC 1071), as it goes into a header. Over bytes that include a right checksum it
-/// is 0.
+/// The Internet checksum of some bytes (RFC 1071), as stored in a header. 0 over bytes that include a correct checksum.
 #[inline]
 #[must_use]
 pub fn internet_checksum(bytes: &[u8]) -> u16 {
     Sum::default().bytes(bytes).finish()
 }
 
-/// The checksum of a TCP or UDP segment or an ICMPv6 message over the pseudo header of its addresses. The checksum field
-/// in `segment` must be 0 to compute it; with a right one in it the result is 0.
+/// The checksum of a TCP or UDP segment or an ICMPv6 message, with the pseudo header of its addresses. Zero the
+/// checksum field in `segment` to compute the checksum; with a correct checksum in it, the result is 0.
 ///
-/// For UDP use [`udp_checksum`] to compute it.
+/// Compute the checksum of UDP with [`udp_checksum`].
 #[must_use]
 pub fn transport_checksum(source: Address, destination: Address, protocol: IpProto, segment: &[u8]) -> u16 {
     Sum::default().pseudo_header(source, destination, protocol, segment.len()).bytes(segment).finish()
 }
 
-/// The checksum of a UDP datagram, as [`transport_checksum`]; what would be 0, which means none, is 0xffff (RFC 768).
+/// The checksum of a UDP datagram, like [`transport_checksum`]. 0 would mean "no checksum", so it becomes 0xffff (RFC
+/// 768).
 #[must_use]
 pub fn udp_checksum(source: Address, destination: Address, datagram: &[u8]) -> u16 {
     match transport_checksum(source, destination, IpProto::UDP, datagram) {
@@ -115,7 +114,7 @@ pub fn udp_checksum(source: Address, destination: Address, datagram: &[u8]) -> u
     }
 }
 
-/// A checksum after one 16-bit word under it has changed from `old` to `new` (RFC 1624 equation 3).
+/// The checksum after one covered 16-bit word changed from `old` to `new` (RFC 1624 equation 3).
 #[inline]
 #[must_use]
 pub const fn updated(checksum: u16, old: u16, new: u16) -> u16 {
@@ -124,7 +123,7 @@ pub const fn updated(checksum: u16, old: u16, new: u16) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// A checksum after two words under it (an IPv4 address, say) have changed.
+/// The checksum after two covered words, such as an IPv4 address, changed.
 #[inline]
 #[must_use]
 pub const fn updated_u32(checksum: u16, old: u32, new: u32) -> u16 {
@@ -132,14 +131,14 @@ pub const fn updated_u32(checksum: u16, old: u32, new: u32) -> u16 {
     updated(half, old as u16, new as u16)
 }
 
-/// Checks the checksums of a frame: of the IPv4 header, and of TCP, UDP, ICMP and ICMPv6 in packets that are no fragments.
-/// UDP over IPv4 may have none. SCTP has a CRC, which is not looked at. Of an IPv6 packet that is still on its way by a
-/// routing header, the transport checksum is wrong here: it is over the last destination.
+/// Verifies the checksums of a frame: of the IPv4 header, and of TCP, UDP, ICMP and ICMPv6 in unfragmented packets. UDP
+/// over IPv4 may have none. The CRC of SCTP is not checked. An IPv6 packet in transit with a routing header fails here,
+/// as its transport checksum covers the final destination.
 ///
 /// `headers` must be those of the same frame.
 ///
 /// # Errors
-/// The first that is wrong.
+/// The first wrong checksum.
 pub fn verify(frame: &[u8], headers: &Headers) -> Result<(), BadChecksum> {
     if headers.network() == Network::Ipv4 {
         let header = ipv4_header(frame, headers).ok_or(BadChecksum::FrameTooShort)?;
@@ -156,13 +155,13 @@ pub fn verify(frame: &[u8], headers: &Headers) -> Result<(), BadChecksum> {
     if segment_checksum(headers, segment) == 0 { Ok(()) } else { Err(BadChecksum::Transport) }
 }
 
-/// Computes and writes the checksums that [`verify`] checks, after bytes of the frame were changed.
+/// Computes and writes the checksums that [`verify`] checks, after the frame was changed.
 ///
-/// `headers` must be those of the frame as it is now: the addresses of the pseudo header are taken from them, so parse
-/// again after changing an address.
+/// `headers` must describe the frame as it is now: the pseudo header takes its addresses from them, so parse again
+/// after changing an address.
 ///
 /// # Errors
-/// [`BadChecksum::FrameTooShort`]; nothing is changed then.
+/// [`BadChecksum::FrameTooShort`]; the frame is unchanged then.
 pub fn fill(frame: &mut [u8], headers: &Headers) -> Result<(), BadChecksum> {
     let l3 = headers.l3_offset();
     let is_v4 = headers.network() == Network::Ipv4;
@@ -190,7 +189,7 @@ pub fn fill(frame: &mut [u8], headers: &Headers) -> Result<(), BadChecksum> {
     Ok(())
 }
 
-/// Where the checksum is in the transport header; `None` where there is none that could be computed.
+/// Offset of the checksum in the transport header; `None` if it cannot be computed.
 fn field_offset(headers: &Headers) -> Option<usize> {
     if headers.key().fragment != Fragment::Whole {
         return None;
@@ -215,7 +214,7 @@ fn segment<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
     frame.get(headers.l4_offset()?..headers.payload_end())
 }
 
-/// The IPv4 header with its options; the length is read from the frame, which may have changed since.
+/// The IPv4 header with options. The length comes from the frame, which may have changed since parsing.
 fn ipv4_header<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
     let packet = frame.get(headers.l3_offset()..)?;
     let length = usize::from(packet.first()? & 0x0f) * 4;
@@ -234,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 1071 section 4.1, word by word.
+    /// The definition of RFC 1071 section 4.1, word by word.
     fn slow(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_carry_is_left() {
+    fn fold_leaves_no_carry() {
         for sum in [0, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_ffff_ffff, 0xffff_ffff_0000_0001, u64::MAX] {
             let mut expected = sum;
             while expected > 0xffff {
@@ -274,8 +273,8 @@ mod tests {
         }
 
         #[test]
-        fn an_update_is_a_new_sum(mut bytes in proptest::collection::vec(any::<u8>(), 24), at in 1usize..6, new: u32) {
-            // As in a header that is not all zero: the one sum that an update cannot tell from 0xffff.
+        fn an_update_equals_a_new_sum(mut bytes in proptest::collection::vec(any::<u8>(), 24), at in 1usize..6, new: u32) {
+            // Not all zero, as no header is: an update cannot tell a sum of 0 from 0xffff.
             bytes[0] = 0x45;
             let before = slow(&bytes);
             let place = at * 4;

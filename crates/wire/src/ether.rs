@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A 48-bit MAC address, in the order of the wire.
+/// A 48-bit MAC address in wire order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MacAddr(pub [u8; 6]);
 
-/// Why a text is not a MAC address.
+/// The text is not a MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is not a MAC address: write six bytes in hexadecimal, as in 02:00:00:00:00:01")]
 pub struct ParseMacError(String);
@@ -21,13 +21,13 @@ impl MacAddr {
     /// `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// The bytes in the order of the wire.
+    /// The bytes in wire order.
     #[must_use]
     pub const fn octets(self) -> [u8; 6] {
         self.0
     }
 
-    /// Whether it is a group address; the broadcast address is one.
+    /// Whether it is a group address; broadcast is one.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
@@ -39,7 +39,7 @@ impl MacAddr {
         self == Self::BROADCAST
     }
 
-    /// Whether it is administered locally (IEEE 802, bit U/L).
+    /// Whether it is locally administered (IEEE 802, U/L bit).
     #[must_use]
     pub const fn is_local(self) -> bool {
         self.0[0] & 2 != 0
@@ -62,7 +62,7 @@ impl fmt::Debug for MacAddr {
 impl FromStr for MacAddr {
     type Err = ParseMacError;
 
-    /// Six pairs of hexadecimal digits, with `:` or `-` between them.
+    /// Parses six pairs of hexadecimal digits separated by `:` or `-`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseMacError(text.to_owned());
         let separator = if text.contains('-') { '-' } else { ':' };
@@ -77,11 +77,11 @@ impl FromStr for MacAddr {
     }
 }
 
-/// What follows the Ethernet header, in host order.
+/// An EtherType in host byte order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EtherType(pub u16);
 
-/// Why a text is not an EtherType.
+/// The text is not an EtherType.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is not an EtherType: write a name (ipv4, ipv6, arp) or a number from 0x0600, as in 0x88cc")]
 pub struct ParseEtherTypeError(String);
@@ -91,20 +91,20 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// ARP.
     pub const ARP: Self = Self(0x0806);
-    /// A VLAN tag of 802.1Q; as the EtherType of a parsed frame, that of a third tag.
+    /// 802.1Q VLAN tag; as the EtherType of a parsed frame, a third tag.
     pub const VLAN: Self = Self(0x8100);
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
-    /// A service VLAN tag of 802.1ad.
+    /// 802.1ad service VLAN tag.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
-    /// Stands for a frame of IEEE 802.3, which has a length in place of a type and an LLC header behind it. The number is
-    /// one that is neither a length nor a type.
+    /// Stands for an IEEE 802.3 frame, which has a length field and an LLC header. The number is neither a valid length
+    /// nor a valid type.
     pub const LLC: Self = Self(0x05ff);
 
-    /// Smallest number that is a type; below it the field is a length (IEEE 802.3 clause 3.2.6).
+    /// Smallest EtherType; smaller values are lengths (IEEE 802.3 clause 3.2.6).
     pub const MIN: u16 = 0x0600;
 
-    /// Whether it announces a VLAN tag.
+    /// Whether a VLAN tag follows.
     #[inline]
     #[must_use]
     pub const fn is_vlan(self) -> bool {
@@ -139,7 +139,7 @@ impl fmt::Debug for EtherType {
 impl FromStr for EtherType {
     type Err = ParseEtherTypeError;
 
-    /// A name, or a number from 0x0600 in decimal or, after `0x`, in hexadecimal.
+    /// Parses a name, or a number from 0x0600 in decimal or, after `0x`, hexadecimal.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some((value, _)) = Self::NAMES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)) {
             return Ok(*value);
@@ -158,24 +158,24 @@ impl FromStr for EtherType {
 
 /// A VLAN id: 1 to 4094.
 ///
-/// 0 means a tag that gives a priority and no VLAN, 4095 is reserved (IEEE 802.1Q table 9-2); neither names a VLAN. An
-/// `Option<VlanId>` takes two bytes.
+/// 0 marks a priority tag and 4095 is reserved (IEEE 802.1Q table 9-2); neither names a VLAN. An `Option<VlanId>` takes
+/// two bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VlanId(NonZeroU16);
 
-/// A number that is no VLAN id.
+/// The number is not a VLAN id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0} is not a VLAN id: it must be 1 to 4094")]
 pub struct InvalidVlanId(pub u16);
 
 impl VlanId {
-    /// Largest number that names a VLAN.
+    /// Largest VLAN id.
     pub const MAX: u16 = 4094;
 
-    /// Checks a number.
+    /// Checks the range.
     ///
     /// # Errors
-    /// [`InvalidVlanId`] for 0 and for what is above [`VlanId::MAX`].
+    /// [`InvalidVlanId`] for 0 and for numbers above [`VlanId::MAX`].
     #[inline]
     pub const fn new(id: u16) -> Result<Self, InvalidVlanId> {
         match NonZeroU16::new(id) {
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mac_addresses_are_read_as_they_are_written() {
+    fn mac_addresses_survive_the_text_round_trip() {
         let mac: MacAddr = "02:00:5e:10:FF:01".parse().unwrap();
         assert_eq!(mac, MacAddr([2, 0, 0x5e, 0x10, 0xff, 1]));
         assert_eq!(mac.to_string(), "02:00:5e:10:ff:01");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_mac_addresses() {
+    fn mac_addresses_are_classified() {
         assert!(MacAddr::BROADCAST.is_multicast() && MacAddr::BROADCAST.is_broadcast());
         assert!(MacAddr([1, 0, 0x5e, 0, 0, 1]).is_multicast());
         assert!(!MacAddr([1, 0, 0x5e, 0, 0, 1]).is_broadcast());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn ether_types_are_read_as_they_are_written() {
+    fn ether_types_survive_the_text_round_trip() {
         for (value, text) in EtherType::NAMES {
             assert_eq!(value.to_string(), text);
             assert_eq!(text.parse(), Ok(value));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn vlan_ids_are_1_to_4094() {
+    fn vlan_ids_range_from_1_to_4094() {
         assert_eq!(VlanId::new(0), Err(InvalidVlanId(0)));
         assert_eq!(VlanId::new(1).map(VlanId::get), Ok(1));
         assert_eq!(VlanId::new(4094).map(VlanId::get), Ok(4094));

@@ -1,9 +1,9 @@
-//! The key of a frame without the rest of [`Headers`](crate::Headers), faster for what most traffic is.
+//! Fast path that reads the flow key of a frame without the rest of [`Headers`](crate::Headers).
 //!
-//! [`common`] knows frames with at most one VLAN tag and, directly behind it, TCP or UDP over whole IPv4 packets without
-//! options or over IPv6. It looks at arrays of fixed size, so that bounds are checked once a header. Whatever it does not
-//! know or like it leaves to [`parse_prefix`], which alone says what is wrong with a frame: it must never take a frame
-//! that the general parser refuses, nor read another key out of it.
+//! [`common`] reads frames with at most one VLAN tag followed by TCP or UDP over unfragmented IPv4 without options, or
+//! over IPv6 without extension headers. It reads arrays of fixed size, so bounds are checked once per header. It leaves
+//! everything else to [`parse_prefix`], which alone reports what is wrong with a frame. [`common`] must never accept a
+//! frame that the general parser refuses, nor read a different key from it.
 
 use std::hint::select_unpredictable;
 
@@ -15,10 +15,10 @@ use crate::parse::{ethernet_key, parse_prefix};
 use crate::proto::{IpProto, TcpFlags};
 
 impl FlowKey {
-    /// The key of a frame of `frame_len` bytes, of which `headers` are the first: exactly that of [`parse_prefix`].
+    /// The key of a frame of `frame_len` bytes that starts with `headers`: exactly the key of [`parse_prefix`].
     ///
     /// # Errors
-    /// As [`parse_prefix`].
+    /// Like [`parse_prefix`].
     #[inline]
     pub fn of_frame(headers: &[u8], frame_len: usize) -> Result<Self, Malformed> {
         let mut key = Self::EMPTY;
@@ -26,20 +26,19 @@ impl FlowKey {
         Ok(key)
     }
 
-    /// The key of a frame as a switch sees it: addresses, VLAN tags and EtherType ([`EtherType::LLC`] where there is a
-    /// length in its place), nothing of what follows.
+    /// The key that a switch needs: MAC addresses, VLAN tags and EtherType ([`EtherType::LLC`] for a length field).
     ///
     /// # Errors
-    /// As [`parse_prefix`], of the Ethernet header and its tags only.
+    /// Like [`parse_prefix`], for the Ethernet header and its tags only.
     pub fn of_ethernet(headers: &[u8], frame_len: usize) -> Result<Self, Malformed> {
         ethernet_key(headers, frame_len)
     }
 
-    /// As [`FlowKey::of_frame`], into where the key is to be; for bursts, as it saves a copy. After an error the key is
-    /// that of nothing.
+    /// Like [`FlowKey::of_frame`], but writes the key in place, which saves bursts a copy. After an error, `self` is
+    /// [`FlowKey::EMPTY`].
     ///
     /// # Errors
-    /// As [`parse_prefix`].
+    /// Like [`parse_prefix`].
     #[inline(always)]
     pub fn read_frame(&mut self, headers: &[u8], frame_len: usize) -> Result<(), Malformed> {
         match common(headers, frame_len, self) {
@@ -57,7 +56,7 @@ fn general(headers: &[u8], frame_len: usize, key: &mut FlowKey) -> Result<(), Ma
     Ok(())
 }
 
-/// Reads the key of a frame of a common kind with nothing wrong in it.
+/// Reads the key of a common, correct frame; `None` leaves the frame to the general parser.
 #[inline(always)]
 fn common(bytes: &[u8], frame_len: usize, key: &mut FlowKey) -> Option<()> {
     let (ethernet, rest) = bytes.split_first_chunk::<14>()?;
@@ -75,7 +74,7 @@ fn common(bytes: &[u8], frame_len: usize, key: &mut FlowKey) -> Option<()> {
     network(ethernet, VlanId::new(id).ok(), ether_type, rest, room.checked_sub(4)?, key)
 }
 
-/// What IP says.
+/// Fields of the IP header.
 struct Ip {
     source: Address,
     destination: Address,
@@ -83,7 +82,7 @@ struct Ip {
     protocol: IpProto,
 }
 
-/// IP and what it carries; the packet may have `room` bytes.
+/// Reads IP and its payload, of which the frame has `room` bytes.
 #[inline(always)]
 fn network(
     ethernet: &[u8; 14],
@@ -130,7 +129,7 @@ fn network(
         }
         _ => return None,
     };
-    // TCP and UDP come in any order: no branch between them. Both are read as if they had the 20 bytes of TCP.
+    // TCP and UDP alternate unpredictably, so no branch between them. Both are read as if they had the 20 bytes of TCP.
     let header = match bytes.first_chunk::<20>() {
         Some(header) => *header,
         None if ip.protocol == IpProto::UDP => short(bytes.first_chunk()?),
@@ -164,7 +163,7 @@ fn network(
     Some(())
 }
 
-/// A UDP header that little follows.
+/// Pads a UDP header with fewer than 12 bytes after it.
 fn short(udp: &[u8; 8]) -> [u8; 20] {
     let mut header = [0; 20];
     header[..8].copy_from_slice(udp);

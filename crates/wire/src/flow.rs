@@ -1,4 +1,4 @@
-//! What names a flow: the 5-tuple, and the wider key that policies match on.
+//! Flow identity: the 5-tuple, and the wider key that policies match.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,7 +10,7 @@ use crate::proto::{IpProto, TcpFlags};
 
 /// Addresses, protocol and ports.
 ///
-/// Ports are those of TCP, UDP and SCTP; 0 for other protocols and for fragments that do not have them.
+/// Ports are those of TCP, UDP and SCTP; 0 for other protocols and for fragments without ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiveTuple {
     /// Source address.
@@ -26,7 +26,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// A 5-tuple from its parts, each endpoint an address and a port.
+    /// A 5-tuple from two endpoints (address and port) and a protocol.
     #[must_use]
     pub fn new(source: (IpAddr, u16), destination: (IpAddr, u16), protocol: IpProto) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl FiveTuple {
         }
     }
 
-    /// The same flow as its answers show it.
+    /// The same flow in the reply direction.
     #[inline]
     #[must_use]
     pub const fn reversed(self) -> Self {
@@ -51,7 +51,7 @@ impl FiveTuple {
         }
     }
 
-    /// The same for both directions: that of the two whose source is not above its destination.
+    /// The same tuple for both directions: the one whose source does not sort above its destination.
     #[inline]
     #[must_use]
     pub fn canonical(self) -> Self {
@@ -62,14 +62,14 @@ impl FiveTuple {
         }
     }
 
-    /// Whether it is of IPv4.
+    /// Whether the flow is IPv4.
     #[inline]
     #[must_use]
     pub const fn is_v4(self) -> bool {
         self.source.is_v4()
     }
 
-    /// All of it in five words.
+    /// The tuple in five words.
     #[inline]
     pub(crate) const fn words(&self) -> [u64; 5] {
         let [a, b] = self.source.words();
@@ -94,37 +94,37 @@ impl fmt::Display for FiveTuple {
     }
 }
 
-/// Whether a packet is a fragment, and which.
+/// Fragment position of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Fragment {
-    /// Not a fragment; an IPv6 packet whose fragment header says that it is all of itself (RFC 6946) is not one either.
+    /// Not a fragment, or an IPv6 atomic fragment (RFC 6946).
     #[default]
     Whole = 0,
-    /// The first: it has the ports.
+    /// The first fragment, which has the ports.
     First = 1,
-    /// Any but the first: it has no ports, and its key says 0 for them.
+    /// A later fragment, without ports; its key has 0 for them.
     Later = 2,
 }
 
 /// Every field of a packet that a policy can match on, in one cache line.
 ///
-/// What a packet does not have is zero (or `None`): addresses of what is neither IP nor ARP, ports of what is neither TCP
-/// nor UDP nor SCTP, and so on. [`FlowKey::ether_type`] says how to read the rest.
+/// A field that the packet lacks is zero (or `None`), such as the ports of ICMP. [`FlowKey::ether_type`] tells how to
+/// read the rest.
 ///
-/// The fields are laid out so that [`FlowKey::words`] is eight loads.
+/// The layout makes [`FlowKey::words`] eight loads.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FlowKey {
-    /// Source address; the sender's protocol address in ARP for IPv4.
+    /// Source address; in ARP for IPv4, the sender protocol address.
     pub source: Address,
-    /// Destination address; the target's protocol address in ARP for IPv4.
+    /// Destination address; in ARP for IPv4, the target protocol address.
     pub destination: Address,
     /// Destination MAC address.
     pub destination_mac: MacAddr,
     /// Source MAC address.
     pub source_mac: MacAddr,
-    /// What follows the VLAN tags.
+    /// EtherType after the VLAN tags.
     pub ether_type: EtherType,
     /// VLAN of the outer tag.
     pub vlan: Option<VlanId>,
@@ -134,24 +134,24 @@ pub struct FlowKey {
     pub destination_port: u16,
     /// VLAN of the second tag.
     pub inner_vlan: Option<VlanId>,
-    /// Operation of ARP.
+    /// ARP operation.
     pub arp_operation: u16,
-    /// Protocol over IP.
+    /// IP protocol.
     pub protocol: IpProto,
-    /// Flags of TCP.
+    /// TCP flags.
     pub tcp_flags: TcpFlags,
-    /// Differentiated services code point of IP: 0 to 63.
+    /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
-    /// Whether the packet is a fragment, and which.
+    /// Fragment position.
     pub fragment: Fragment,
-    /// Type of ICMP and ICMPv6.
+    /// ICMP or ICMPv6 type.
     pub icmp_type: u8,
-    /// Code of ICMP and ICMPv6.
+    /// ICMP or ICMPv6 code.
     pub icmp_code: u8,
 }
 
 impl FlowKey {
-    /// The key of nothing.
+    /// The key without any field.
     pub const EMPTY: Self = Self {
         source: Address::UNSPECIFIED,
         destination: Address::UNSPECIFIED,
@@ -194,7 +194,7 @@ impl FlowKey {
         })
     }
 
-    /// All of it in eight words; the upper 16 bits of the last are 0.
+    /// The key in eight words; the upper 16 bits of the last are 0.
     #[inline(always)]
     #[must_use]
     pub const fn words(&self) -> [u64; 8] {
@@ -229,7 +229,7 @@ impl FlowKey {
 }
 
 impl From<[u64; 8]> for FlowKey {
-    /// The key that has these [words](FlowKey::words). What words of no key hold in places of small range becomes nothing.
+    /// The key with these [words](FlowKey::words). Values that a field cannot have become `None` or 0.
     fn from([a, b, c, d, e, f, g, h]: [u64; 8]) -> Self {
         let address = |high: u64, low: u64| Address::from_v6_bits(u128::from(high) << 64 | u128::from(low));
         let place = |word: u64, place: u32| (word >> (16 * place)) as u16;
@@ -261,7 +261,7 @@ impl From<[u64; 8]> for FlowKey {
     }
 }
 
-/// A number at the given place of a word of four.
+/// A 16-bit number at position `place` of a word.
 #[inline(always)]
 const fn short(number: u16, place: u32) -> u64 {
     (number as u64) << (16 * place)
@@ -286,7 +286,7 @@ impl PartialEq for FlowKey {
 impl Eq for FlowKey {}
 
 impl Ord for FlowKey {
-    /// The order of the words, which means nothing.
+    /// Orders by words, an order without meaning.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.words().cmp(&other.words())
     }
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tuple_reads_as_a_sentence() {
+    fn a_tuple_displays_both_endpoints() {
         let text = |source, destination, protocol| tuple(source, destination, protocol).to_string();
         assert_eq!(text("10.0.0.1:80", "10.0.0.2:1234", IpProto::TCP), "10.0.0.1:80 > 10.0.0.2:1234 tcp");
         assert_eq!(text("[::1]:53", "[::2]:9", IpProto::UDP), "[::1]:53 > [::2]:9 udp");

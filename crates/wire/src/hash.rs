@@ -1,14 +1,13 @@
-//! Hashes of flows with a key that traffic cannot know.
+//! Flow hashes with a random key.
 //!
-//! A sender chooses addresses and ports; with a known hash it could choose them so that all of its flows fall
-//! into one bucket of a table or on one replica. Everything here hangs on a key drawn from the operating system's random
-//! numbers. The hashes are fast, not cryptographic: they hold against one who does not see hash values. Do not send them
-//! anywhere, nor write the key to a log.
+//! Senders choose addresses and ports. If they knew the hash, they could steer all of their flows into one bucket of a
+//! table or to one replica. So every hash uses a key from the operating system's random numbers. The hashes are fast,
+//! not cryptographic: they resist an attacker who does not see hash values. Never send a hash anywhere or log the key.
 //!
-//! - Of a [`FiveTuple`]: rapidhash, whose seed and secret multipliers come from the key.
-//! - Of a [`FlowKey`], whose eight words always are eight: NH of UMAC (RFC 4418 section 5.2; Black and others, CRYPTO 1999,
-//!   section 4) over 64-bit words, the sum of four products of two keyed words each. Two keys meet in its 128 bits with
-//!   a chance of 2^-64 at most, whichever they are. One more keyed product spreads them over all of the 64 bits.
+//! - A [`FiveTuple`] is hashed by rapidhash, whose seed and secret multipliers come from the key.
+//! - A [`FlowKey`], always eight words, is hashed by NH of UMAC (RFC 4418 section 5.2; Black and others, CRYPTO 1999,
+//!   section 4) over 64-bit words: the sum of four products of two keyed words each. Any two keys collide in its 128
+//!   bits with a probability of at most 2^-64. One more keyed product spreads the sum over all 64 bits.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +19,7 @@ use crate::flow::{FiveTuple, FlowKey};
 
 /// Hashes flows with a random key.
 ///
-/// All bits of a hash are good: take as many as are needed from either end.
+/// All bits of a hash are good: take as many as needed from either end.
 #[derive(Clone)]
 pub struct FlowHasher {
     secrets: RapidSecrets,
@@ -31,13 +30,13 @@ pub struct FlowHasher {
 }
 
 impl FlowHasher {
-    /// With a key of its own.
+    /// A hasher with a random key of its own.
     #[must_use]
     pub fn new() -> Self {
         Self::with_key(RandomState::new().hash_one(0))
     }
 
-    /// With a given key: for processes that must agree, which share one that is random, and for tests.
+    /// A hasher with a given key: for tests, and for processes that share a random key.
     #[must_use]
     pub const fn with_key(key: u64) -> Self {
         let (mut addends, mut finish) = ([0; 8], [0; 2]);
@@ -51,7 +50,7 @@ impl FlowHasher {
         Self { secrets: RapidSecrets::seed(key), addends, finish }
     }
 
-    /// The one of this process, whose key is drawn at the first use.
+    /// The hasher of this process. Its key is drawn at the first use.
     #[inline]
     #[must_use]
     pub fn shared() -> &'static Self {
@@ -59,21 +58,21 @@ impl FlowHasher {
         SHARED.get_or_init(Self::new)
     }
 
-    /// The hash of one direction of a flow.
+    /// Hashes one direction of a flow.
     #[inline]
     #[must_use]
     pub fn plain(&self, tuple: &FiveTuple) -> u64 {
         self.hash_words::<5, 40>(tuple.words())
     }
 
-    /// The hash of a flow, the same for both directions.
+    /// Hashes a flow, with the same result for both directions.
     #[inline]
     #[must_use]
     pub fn symmetric(&self, tuple: &FiveTuple) -> u64 {
         self.plain(&tuple.canonical())
     }
 
-    /// The hash of all fields of a key.
+    /// Hashes all fields of a key.
     #[inline(always)]
     #[must_use]
     pub fn key(&self, key: &FlowKey) -> u64 {
@@ -97,7 +96,7 @@ impl FlowHasher {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the random number at `place` of the sequence that `seed` begins.
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): item `place` of the random sequence of `seed`.
 const fn nth_random(seed: u64, place: u64) -> u64 {
     let mut z = seed.wrapping_add((place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -118,14 +117,14 @@ impl fmt::Debug for FlowHasher {
 }
 
 impl FiveTuple {
-    /// The hash of this direction of the flow with the key of this process.
+    /// The hash of this direction with the key of this process.
     #[inline]
     #[must_use]
     pub fn plain_hash(&self) -> u64 {
         FlowHasher::shared().plain(self)
     }
 
-    /// The hash of the flow with the key of this process, the same for both directions.
+    /// The hash of both directions with the key of this process.
     #[inline]
     #[must_use]
     pub fn symmetric_hash(&self) -> u64 {
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_have_one_symmetric_hash_and_two_plain_ones() {
+    fn symmetric_hashes_agree_and_plain_hashes_differ_by_direction() {
         let hasher = FlowHasher::new();
         for tuple in (0..1000).map(flow) {
             assert_eq!(hasher.symmetric(&tuple), hasher.symmetric(&tuple.reversed()));
@@ -163,30 +162,35 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_meet_under_one_key_part_under_another() {
+    fn collisions_under_one_key_spread_under_another() {
         let (first, second) = (FlowHasher::with_key(1), FlowHasher::with_key(2));
         let bucket = |hasher: &FlowHasher, tuple: &FiveTuple| hasher.symmetric(tuple) >> 54;
-        let crowd: Vec<_> = (0..1 << 18).map(flow).filter(|tuple| bucket(&first, tuple) == 0).collect();
-        assert!(crowd.len() > 128, "{} flows in one of 1024 buckets", crowd.len());
-        let buckets: HashSet<_> = crowd.iter().map(|tuple| bucket(&second, tuple)).collect();
-        assert!(buckets.len() * 10 > crowd.len() * 7, "{} flows in {} buckets", crowd.len(), buckets.len());
+        let colliding: Vec<_> = (0..1 << 18).map(flow).filter(|tuple| bucket(&first, tuple) == 0).collect();
+        assert!(colliding.len() > 128, "{} flows in one of 1024 buckets", colliding.len());
+        let buckets: HashSet<_> = colliding.iter().map(|tuple| bucket(&second, tuple)).collect();
+        assert!(
+            buckets.len() * 10 > colliding.len() * 7,
+            "{} flows in {} buckets",
+            colliding.len(),
+            buckets.len()
+        );
     }
 
     #[test]
-    fn neighbouring_flows_spread_by_either_end_of_the_hash() {
+    fn neighbouring_flows_spread_by_both_ends_of_the_hash() {
         let hasher = FlowHasher::with_key(42);
         for bits in [|hash: u64| hash & 63, |hash: u64| hash >> 58] {
             let mut buckets = [0u32; 64];
             for tuple in (0..64_000).map(flow) {
                 buckets[bits(hasher.plain(&tuple)) as usize] += 1;
             }
-            // The deviation of a bucket of 1000 is about 31: six of them either way.
+            // The standard deviation of a bucket of 1000 is about 31; allow six of them.
             assert!(buckets.iter().all(|count| (810..1190).contains(count)), "{buckets:?}");
         }
     }
 
     #[test]
-    fn every_field_counts() {
+    fn every_field_changes_the_hash() {
         let hasher = FlowHasher::with_key(7);
         let tuple = flow(1);
         let others = [
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_key_counts() {
+    fn every_field_of_a_key_changes_the_hash() {
         let hasher = FlowHasher::with_key(7);
         let vlan = |id| VlanId::new(id).ok();
         let key = FlowKey::EMPTY;
@@ -231,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_drawn_anew_and_not_shown() {
+    fn keys_are_random_and_hidden_in_debug() {
         assert_ne!(FlowHasher::new().plain(&flow(1)), FlowHasher::new().plain(&flow(1)));
         assert_eq!(format!("{:?}", FlowHasher::with_key(12345)), "FlowHasher { .. }");
         assert_eq!(flow(1).symmetric_hash(), FlowHasher::shared().symmetric(&flow(1)));

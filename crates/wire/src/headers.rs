@@ -1,12 +1,12 @@
-//! What parsing found.
+//! Result of parsing: the flow key and the layer offsets.
 
 use crate::ether::VlanId;
 use crate::flow::{FiveTuple, FlowKey};
 
-/// What follows the Ethernet header and its tags.
+/// The layer after the Ethernet header and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Network {
-    /// Something that is not looked into.
+    /// A protocol that the parser does not read.
     #[default]
     Other,
     /// IPv4.
@@ -15,17 +15,17 @@ pub enum Network {
     Ipv6,
     /// ARP.
     Arp,
-    /// An IEEE 802.3 frame with an LLC header.
+    /// IEEE 802.3 frame with an LLC header.
     Llc,
 }
 
-/// What follows the IP header and its extensions.
+/// The layer after the IP header and its extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Transport {
-    /// Nothing that could be: the packet is not IP, or it is a fragment without the transport header.
+    /// None: the packet is not IP, or it is a fragment without the transport header.
     #[default]
     None,
-    /// Something that is not looked into.
+    /// A protocol that the parser does not read.
     Other,
     /// TCP.
     Tcp,
@@ -39,10 +39,10 @@ pub enum Transport {
     Icmpv6,
 }
 
-/// The headers of a frame: fields in [`Headers::key`], and where the layers begin.
+/// The headers of a frame: the fields in [`Headers::key`], and the offsets of the layers.
 ///
-/// Offsets count from the first byte of the frame. They were right for the bytes that were parsed; code that uses them on
-/// other bytes (a packet in shared memory, say) bounds them again, as everything in this crate does.
+/// Offsets count from the first byte of the frame and hold for the bytes that were parsed. Code that applies them to
+/// other bytes, such as a packet in shared memory, must check bounds again, as everything in this crate does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     pub(crate) key: FlowKey,
@@ -56,7 +56,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// What nothing has been found in yet.
+    /// The headers before parsing.
     pub(crate) const EMPTY: Self = Self {
         key: FlowKey::EMPTY,
         payload_end: 0,
@@ -68,7 +68,7 @@ impl Headers {
         vlan_tags: 0,
     };
 
-    /// The fields.
+    /// The flow key.
     #[inline]
     #[must_use]
     pub const fn key(&self) -> &FlowKey {
@@ -89,36 +89,35 @@ impl Headers {
         self.key.vlan
     }
 
-    /// How many VLAN tags were read: at most [`crate::MAX_VLAN_TAGS`].
+    /// Number of VLAN tags read, at most [`crate::MAX_VLAN_TAGS`].
     #[inline]
     #[must_use]
     pub const fn vlan_tags(&self) -> u8 {
         self.vlan_tags
     }
 
-    /// What follows the Ethernet header and its tags.
+    /// The layer after the Ethernet header and its tags.
     #[inline]
     #[must_use]
     pub const fn network(&self) -> Network {
         self.network
     }
 
-    /// What follows the IP header and its extensions.
+    /// The layer after the IP header and its extensions.
     #[inline]
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// Where the layer behind the Ethernet header and its tags begins.
+    /// Offset of the layer after the Ethernet header and its tags.
     #[inline]
     #[must_use]
     pub const fn l3_offset(&self) -> usize {
         self.l3 as usize
     }
 
-    /// Where the layer behind the IP header and its extensions begins; `None` when [`Headers::transport`] is
-    /// [`Transport::None`].
+    /// Offset of the transport header; `None` if [`Headers::transport`] is [`Transport::None`].
     #[inline]
     #[must_use]
     pub const fn l4_offset(&self) -> Option<usize> {
@@ -128,21 +127,21 @@ impl Headers {
         }
     }
 
-    /// Where what was not looked into begins: behind the last header that was.
+    /// Offset of the first byte after the last header that was read.
     #[inline]
     #[must_use]
     pub const fn payload_offset(&self) -> usize {
         self.payload as usize
     }
 
-    /// Where the payload ends, as the lengths in the headers say; padding of short frames lies behind it.
+    /// End of the payload by the lengths in the headers; the padding of short frames follows it.
     #[inline]
     #[must_use]
     pub const fn payload_end(&self) -> usize {
         self.payload_end as usize
     }
 
-    /// The payload, or as much of it as `frame` holds.
+    /// The payload, as far as `frame` holds it.
     #[inline]
     #[must_use]
     pub fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {

@@ -1,17 +1,17 @@
-//! Packet headers as the engine and network functions need them, with nothing of DPDK.
+//! Packet headers for the engine and network functions, without DPDK.
 //!
 //! - [`parse`] reads the headers of an Ethernet frame into [`Headers`]: a [`FlowKey`] and the offsets of the layers. It
-//!   never panics, allocates nothing, and looks at no byte outside the slice. What is not well-formed is [`Malformed`],
-//!   with the reason.
-//! - [`FlowKey::of_frame`] reads only the key, faster where headers are of the common kinds.
-//! - [`FiveTuple`] and [`FlowKey`] name flows; [`FlowHasher`] hashes them with a random key, for one direction or for
-//!   both.
-//! - [`MacAddr`], [`EtherType`], [`VlanId`], [`IpProto`], [`Address`], [`IpNet`], [`PortRange`]: the values of fields,
-//!   checked, and the way people write them.
-//! - [`segment`] cuts TCP segments that are longer than packets.
-//! - [`checksum`] and [`rewrite`] change headers in place; [`FrameBuilder`] makes frames.
+//!   never panics, allocates nothing, and reads no byte outside the slice. It refuses bad frames with a [`Malformed`]
+//!   reason.
+//! - [`FlowKey::of_frame`] reads only the key, faster for common kinds of headers.
+//! - [`FiveTuple`] and [`FlowKey`] identify flows. [`FlowHasher`] hashes them with a random key, per direction or
+//!   symmetrically.
+//! - [`MacAddr`], [`EtherType`], [`VlanId`], [`IpProto`], [`Address`], [`IpNet`], [`PortRange`]: checked header values
+//!   and their text forms.
+//! - [`segment`] splits TCP segments that are longer than packets.
+//! - [`checksum`] and [`rewrite`] change headers in place; [`FrameBuilder`] builds frames.
 //!
-//! Addresses, lengths and numbers are in host order everywhere but in the bytes of a frame.
+//! Addresses, lengths and numbers are in host byte order everywhere except in the bytes of a frame.
 
 #![forbid(unsafe_code)]
 

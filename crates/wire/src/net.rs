@@ -8,36 +8,36 @@ use thiserror::Error;
 
 use crate::address::Address;
 
-/// Why something is not a prefix.
+/// Why a prefix is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NetError {
     /// The text is not an address with a length.
     #[error("`{0}` is not a prefix: write an address and a length, as in 10.0.0.0/8 or 2001:db8::/32")]
     Syntax(String),
-    /// The text is a prefix of the other family.
+    /// The text is a prefix of the wrong family.
     #[error("`{0}` is not an {1} prefix")]
     Family(String, &'static str),
-    /// The length is more than the address has bits.
+    /// The length exceeds the address.
     #[error("/{length} is too long: an {family} prefix has at most {max} bits")]
     Length {
-        /// The length that was asked for.
+        /// The requested length.
         length: u8,
         /// `IPv4` or `IPv6`.
         family: &'static str,
         /// Bits of an address.
         max: u8,
     },
-    /// Bits behind the length are set.
-    #[error("{0}/{1} has bits set behind its length: write {2}/{1}")]
+    /// Host bits are set.
+    #[error("{0}/{1} has host bits set: write {2}/{1}")]
     HostBits(IpAddr, u8, IpAddr),
 }
 
-/// What is common to both families.
+/// The methods common to both families.
 macro_rules! prefix {
     ($name:ident, $address:ident, $bits:ident, $family:literal, $doc:literal) => {
         #[doc = $doc]
         ///
-        /// Bits behind the length are zero. The order is by address, then shorter before longer.
+        /// Host bits are zero. Ordered by address, then shorter before longer.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name {
             network: $address,
@@ -50,7 +50,7 @@ macro_rules! prefix {
             /// The prefix of length 0: every address.
             pub const ALL: Self = Self { network: $address::UNSPECIFIED, length: 0 };
 
-            /// The prefix of an address and a length.
+            /// Checks an address and a length.
             ///
             /// # Errors
             /// [`NetError::Length`] and [`NetError::HostBits`].
@@ -63,7 +63,7 @@ macro_rules! prefix {
                 }
             }
 
-            /// The prefix of that length which the address lies in.
+            /// The prefix of `length` that contains the address.
             ///
             /// # Errors
             /// [`NetError::Length`].
@@ -74,25 +74,25 @@ macro_rules! prefix {
                 Ok(Self { network: $address::from_bits(address.to_bits() & mask_of(length)), length })
             }
 
-            /// The prefix of one address.
+            /// The prefix of a single address.
             #[must_use]
             pub const fn host(address: $address) -> Self {
                 Self { network: address, length: Self::MAX_LENGTH }
             }
 
-            /// The address with all bits behind the length zero.
+            /// The address with zero host bits.
             #[must_use]
             pub const fn network(self) -> $address {
                 self.network
             }
 
-            /// Bits that are fixed.
+            /// Number of network bits.
             #[must_use]
             pub const fn length(self) -> u8 {
                 self.length
             }
 
-            /// The mask of the fixed bits.
+            /// The network mask.
             #[inline]
             #[must_use]
             pub const fn mask(self) -> $address {
@@ -105,14 +105,14 @@ macro_rules! prefix {
                 $address::from_bits(self.network.to_bits() | !mask_of(self.length))
             }
 
-            /// Whether the address lies in the prefix.
+            /// Whether the prefix contains the address.
             #[inline]
             #[must_use]
             pub const fn contains(self, address: $address) -> bool {
                 (address.to_bits() ^ self.network.to_bits()) & mask_of(self.length) == 0
             }
 
-            /// Whether every address of `other` lies in the prefix.
+            /// Whether the prefix contains all of `other`.
             #[must_use]
             pub const fn contains_net(self, other: Self) -> bool {
                 self.length <= other.length && self.contains(other.network)
@@ -143,7 +143,7 @@ mod v4 {
     prefix!(Ipv4Net, Ipv4Addr, u32, "IPv4", "An IPv4 prefix.");
 
     impl Ipv4Net {
-        /// Whether an address of either family lies in the prefix.
+        /// Whether the prefix contains an address of either family.
         #[inline]
         #[must_use]
         pub fn contains_address(self, address: Address) -> bool {
@@ -162,7 +162,8 @@ mod v6 {
     prefix!(Ipv6Net, Ipv6Addr, u128, "IPv6", "An IPv6 prefix.");
 
     impl Ipv6Net {
-        /// Whether an address of either family lies in the prefix; one of IPv4 lies in none, not even in `::/0`.
+        /// Whether the prefix contains an address of either family. No prefix contains an IPv4 address, not even
+        /// `::/0`.
         #[inline]
         #[must_use]
         pub fn contains_address(self, address: Address) -> bool {
@@ -184,7 +185,7 @@ pub enum IpNet {
 }
 
 impl IpNet {
-    /// The prefix of an address and a length.
+    /// Checks an address and a length.
     ///
     /// # Errors
     /// [`NetError::Length`] and [`NetError::HostBits`].
@@ -195,7 +196,7 @@ impl IpNet {
         }
     }
 
-    /// Whether the address lies in the prefix. An address of the other family does not.
+    /// Whether the prefix contains the address; false for the other family.
     #[inline]
     #[must_use]
     pub fn contains(self, address: impl Into<Address>) -> bool {
@@ -205,7 +206,7 @@ impl IpNet {
         }
     }
 
-    /// Whether every address of `other` lies in the prefix.
+    /// Whether the prefix contains all of `other`.
     #[must_use]
     pub const fn contains_net(self, other: Self) -> bool {
         match (self, other) {
@@ -215,7 +216,7 @@ impl IpNet {
         }
     }
 
-    /// The address with all bits behind the length zero.
+    /// The address with zero host bits.
     #[must_use]
     pub const fn network(self) -> IpAddr {
         match self {
@@ -224,7 +225,7 @@ impl IpNet {
         }
     }
 
-    /// Bits that are fixed.
+    /// Number of network bits.
     #[must_use]
     pub const fn length(self) -> u8 {
         match self {
@@ -270,7 +271,7 @@ impl fmt::Debug for IpNet {
 impl FromStr for IpNet {
     type Err = NetError;
 
-    /// `10.0.0.0/8`, `2001:db8::/32`; an address alone is the prefix of that one address.
+    /// Parses `10.0.0.0/8` or `2001:db8::/32`; an address alone is a host prefix.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let syntax = || NetError::Syntax(text.to_owned());
         let Some((address, length)) = text.split_once('/') else {
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_read_as_they_are_written() {
+    fn prefixes_survive_the_text_round_trip() {
         for text in ["10.0.0.0/8", "0.0.0.0/0", "192.0.2.1/32", "2001:db8::/32", "::/0", "::1/128"] {
             assert_eq!(net(text).to_string(), text);
         }
@@ -338,9 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_write() {
+    fn errors_suggest_the_fix() {
         let text = |text: &str| text.parse::<IpNet>().unwrap_err().to_string();
-        assert_eq!(text("10.0.0.1/8"), "10.0.0.1/8 has bits set behind its length: write 10.0.0.0/8");
+        assert_eq!(text("10.0.0.1/8"), "10.0.0.1/8 has host bits set: write 10.0.0.0/8");
         assert_eq!(text("10.0.0.0/33"), "/33 is too long: an IPv4 prefix has at most 32 bits");
         assert_eq!(text("2001:db8::/129"), "/129 is too long: an IPv6 prefix has at most 128 bits");
         assert_eq!("::/0".parse::<Ipv4Net>().unwrap_err().to_string(), "`::/0` is not an IPv4 prefix");
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn families_do_not_mix() {
+    fn a_prefix_contains_no_address_of_the_other_family() {
         assert!(net("0.0.0.0/0").contains(ip("255.255.255.255")));
         assert!(!net("0.0.0.0/0").contains(ip("::")));
         assert!(net("::/0").contains(ip("2001:db8::1")));
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_and_ends() {
+    fn masks_and_last_addresses() {
         let net: Ipv4Net = "192.0.2.0/23".parse().unwrap();
         assert_eq!(net.mask().to_string(), "255.255.254.0");
         assert_eq!(net.last().to_string(), "192.0.3.255");
@@ -372,7 +373,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against comparing bit by bit.
+        /// Compares with a bit-by-bit check.
         #[test]
         fn contains_compares_the_leading_bits(network: u128, address: u128, flip in 0u32..128, length in 0u8..=128) {
             for address in [address, network ^ (1 << flip)] {

@@ -5,17 +5,17 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A range of ports, both ends included and never empty.
+/// A non-empty range of ports, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
     first: u16,
     last: u16,
 }
 
-/// Why a text is not a range of ports.
+/// Why a text is not a port range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParsePortRangeError {
-    /// It is neither a number nor two.
+    /// The text is neither a port nor two.
     #[error("`{0}` is not a port or a range of ports: write 80 or 1024-65535")]
     Syntax(String),
     /// The ends are in the wrong order.
@@ -27,7 +27,7 @@ impl PortRange {
     /// Every port.
     pub const ANY: Self = Self { first: 0, last: u16::MAX };
 
-    /// The range from `first` to `last`; `None` when it is empty.
+    /// The range from `first` to `last`; `None` if empty.
     #[must_use]
     pub const fn new(first: u16, last: u16) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
@@ -51,14 +51,14 @@ impl PortRange {
         self.last
     }
 
-    /// Whether the port lies in the range.
+    /// Whether the range contains the port.
     #[inline]
     #[must_use]
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
 
-    /// Whether some port lies in both ranges.
+    /// Whether the ranges have a port in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
@@ -80,7 +80,7 @@ impl fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = ParsePortRangeError;
 
-    /// `80` or `1024-65535`; blanks around the numbers are allowed.
+    /// Parses `80` or `1024-65535`; spaces around the numbers are allowed.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let number = |part: &str| {
             let part = part.trim();
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_they_are_written() {
+    fn ranges_survive_the_text_round_trip() {
         assert_eq!("80".parse(), Ok(PortRange::single(80)));
         assert_eq!("0-65535".parse(), Ok(PortRange::ANY));
         assert_eq!(" 1024 - 2048 ".parse::<PortRange>().unwrap().to_string(), "1024-2048");

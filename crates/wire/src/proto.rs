@@ -6,11 +6,11 @@ use std::str::FromStr;
 use bitflags::bitflags;
 use thiserror::Error;
 
-/// The protocol over IP: `protocol` of IPv4, and of IPv6 the next header behind all extension headers that are walked.
+/// The IP protocol: `protocol` of IPv4, or the next header after all IPv6 extension headers that the parser walks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct IpProto(pub u8);
 
-/// Why a text is not an IP protocol.
+/// The text is not an IP protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "`{0}` is not an IP protocol: write a name (tcp, udp, sctp, icmp, icmpv6, gre, esp, ...) or a number up to 255"
@@ -44,7 +44,7 @@ impl IpProto {
     pub const AH: Self = Self(51);
     /// ICMP of IPv6.
     pub const ICMPV6: Self = Self(58);
-    /// Nothing follows (IPv6).
+    /// No next header (IPv6).
     pub const NO_NEXT: Self = Self(59);
     /// Destination options of IPv6.
     pub const DESTINATION_OPTIONS: Self = Self(60);
@@ -76,7 +76,7 @@ impl IpProto {
         (Self::SCTP, "sctp"),
     ];
 
-    /// Whether its header starts with ports that [`crate::parse`] reads.
+    /// Whether [`crate::parse`] reads ports from its header.
     #[inline]
     #[must_use]
     pub const fn has_ports(self) -> bool {
@@ -102,7 +102,7 @@ impl fmt::Debug for IpProto {
 impl FromStr for IpProto {
     type Err = ParseIpProtoError;
 
-    /// A name or a number.
+    /// Parses a name or a number.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let named = Self::NAMES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
         match named {
@@ -128,7 +128,7 @@ bitflags! {
         const ACK = 1 << 4;
         /// The urgent pointer is valid.
         const URG = 1 << 5;
-        /// Congestion experienced was seen (RFC 3168).
+        /// ECN echo (RFC 3168).
         const ECE = 1 << 6;
         /// The congestion window was reduced (RFC 3168).
         const CWR = 1 << 7;
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protocols_are_read_as_they_are_written() {
+    fn protocols_survive_the_text_round_trip() {
         for number in 0..=255 {
             let proto = IpProto(number);
             assert_eq!(proto.to_string().parse(), Ok(proto));

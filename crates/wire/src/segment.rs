@@ -1,8 +1,8 @@
-//! Cutting a TCP segment that is longer than a packet (what Linux calls GSO and NICs TSO) into packets.
+//! Segmentation of TCP packets that exceed the MTU (Linux's GSO, a NIC's TSO).
 //!
-//! The headers of each packet are those of the segment, but for: IPv4's total length, identification, which counts up, and
-//! header checksum; IPv6's payload length; TCP's sequence number, which counts bytes, its flags, and its checksum. FIN and
-//! PSH are the last packet's alone, CWR the first's (RFC 3168 section 6.1.2).
+//! Each packet copies the headers of the segment and changes: in IPv4 the total length, the identification, which
+//! counts up, and the header checksum; in IPv6 the payload length; in TCP the sequence number, the flags and the
+//! checksum. Only the last packet has FIN and PSH, only the first has CWR (RFC 3168 section 6.1.2).
 
 use thiserror::Error;
 
@@ -11,38 +11,38 @@ use crate::{Address, IpProto, TcpFlags};
 
 /// Most bytes of headers.
 pub const MAX_HEADERS: usize = 256;
-/// Least payload of a packet: Linux's `TCP_MIN_GSO_SIZE`. It bounds how many packets a segment can become.
+/// Smallest payload of a packet: Linux's `TCP_MIN_GSO_SIZE`. It bounds the number of packets per segment.
 pub const MIN_SIZE: u16 = 48;
 
-/// A segment that cannot be cut: its headers are not what its sender says.
+/// Why a segment cannot be split: its headers contradict the sender's offload request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SegmentError {
-    /// Headers of other lengths than said, or too long.
-    #[error("the headers are not of the lengths said")]
+    /// Header lengths differ from the request, or are too long.
+    #[error("the header lengths differ from the offload request")]
     Headers,
     /// Not TCP over IPv4 or IPv6.
-    #[error("not TCP over the IP version said")]
+    #[error("not TCP over the requested IP version")]
     NotTcp,
-    /// A fragment has no place for a sequence of packets.
-    #[error("a fragment of an IPv4 packet")]
+    /// Fragments cannot be split.
+    #[error("an IPv4 fragment")]
     Fragment,
-    /// Packets of too few bytes.
-    #[error("packets of {0} bytes of payload; {MIN_SIZE} are the least")]
+    /// The payload per packet is too small.
+    #[error("a payload of {0} bytes per packet is below the minimum of {MIN_SIZE}")]
     Size(u16),
 }
 
-/// The lengths of the headers of a segment, in bytes.
+/// Header lengths of a segment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     /// Link layer: Ethernet and VLAN tags.
     pub l2: usize,
-    /// IP, with options; segments with extension headers of IPv6 are not cut.
+    /// IP with options. Segments with IPv6 extension headers cannot be split.
     pub l3: usize,
-    /// TCP, with options.
+    /// TCP with options.
     pub l4: usize,
 }
 
-/// A segment that is being cut.
+/// Splits one segment into packets.
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     headers: [u8; MAX_HEADERS],
@@ -53,8 +53,8 @@ pub struct Segmenter {
 }
 
 impl Segmenter {
-    /// `headers`: all headers of the segment, in private memory. `payload`: bytes of TCP payload. `size`: how many of them a
-    /// packet has.
+    /// Takes all headers of the segment, in private memory, the bytes of TCP payload, and the payload `size` per
+    /// packet.
     ///
     /// # Errors
     /// [`SegmentError`].
@@ -84,7 +84,7 @@ impl Segmenter {
             if l3 < 20 || ip[0] >> 4 != 4 || usize::from(ip[0] & 0xf) * 4 != l3 || ip[9] != IpProto::TCP.0 {
                 return Err(SegmentError::NotTcp);
             }
-            // More fragments, or an offset.
+            // More fragments, or a fragment offset.
             if u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0 {
                 return Err(SegmentError::Fragment);
             }
@@ -94,21 +94,21 @@ impl Segmenter {
         Ok(Self { headers: own, lengths, v6, size: size.into(), payload })
     }
 
-    /// How many packets it becomes; 1 at least.
+    /// Number of packets, at least 1.
     #[must_use]
     pub const fn count(&self) -> usize {
         let count = self.payload.div_ceil(self.size);
         if count == 0 { 1 } else { count }
     }
 
-    /// Which bytes of the payload packet `n` has: the first, and how many.
+    /// The part of the payload in packet `n`: offset and length.
     #[must_use]
     pub fn span(&self, n: usize) -> (usize, usize) {
         let start = (n * self.size).min(self.payload);
         (start, self.size.min(self.payload - start))
     }
 
-    /// The headers of packet `n`. `sum`: the sum of its payload (RFC 1071), of words in network order.
+    /// The headers of packet `n`. `sum` is the sum of its payload (RFC 1071) over words in network order.
     #[must_use]
     pub fn headers(&self, n: usize, sum: u16) -> ([u8; MAX_HEADERS], usize) {
         let Lengths { l2, l3, l4 } = self.lengths;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_refused() {
+    fn invalid_segments_are_refused() {
         let whole = frame(false, false).tcp(1, 2, TcpFlags::ACK).payload(&[0; 100]).to_vec().unwrap();
         let (lengths, payload) = lengths(&whole);
         let cut = |headers: &[u8], lengths, v6, size| {
@@ -205,9 +205,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The packets are those that one would have built one by one.
+        /// Every packet equals the one that the builder makes for its part of the payload.
         #[test]
-        fn packets_are_as_if_built_one_by_one(
+        fn packets_equal_separately_built_ones(
             v6 in proptest::prelude::any::<bool>(),
             tagged in proptest::prelude::any::<bool>(),
             flags in 0u8..=255,
@@ -220,7 +220,7 @@ mod tests {
             let built = |number: u32, id: u16, flags: TcpFlags, payload: &[u8]| {
                 let builder = frame(v6, tagged).tcp(7, 8, flags).numbers(number, 9).payload(payload);
                 let mut frame = if v6 { builder } else { builder.fragment(id, 0, false) }.to_vec().unwrap();
-                // A frame's end is padding where it is shorter than Ethernet's; what has an identification has no checksum.
+                // A short frame ends in padding; a first fragment has no checksum.
                 let headers = parse(&frame).unwrap();
                 crate::checksum::fill(&mut frame, &headers).unwrap();
                 frame.truncate(headers.payload_end());

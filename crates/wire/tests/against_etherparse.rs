@@ -1,4 +1,4 @@
-//! Parsing beside etherparse: on well-formed frames of every shape, on those with a few bytes changed, on noise.
+//! Compares the parser with etherparse on well-formed frames, slightly damaged frames, and noise.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -12,7 +12,7 @@ use netvm_wire::{Malformed, parse, parse_prefix};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// How a well-formed frame is put together.
+/// The composition of a well-formed frame.
 #[derive(Clone, Debug)]
 struct Shape {
     macs: ([u8; 6], [u8; 6]),
@@ -119,7 +119,7 @@ impl Shape {
             }
             Layer4::Icmp { kind, code } => {
                 bytes.extend([*kind, *code, 0, 0, 0, 0, 0, 0]);
-                // etherparse knows timestamp messages, which have 20 bytes.
+                // etherparse parses timestamp messages, which have 20 bytes.
                 bytes.extend([0; 12]);
                 if v6 { 58 } else { 1 }
             }
@@ -205,7 +205,7 @@ impl Extension {
     }
 }
 
-/// Beginnings of what follows the MAC addresses.
+/// EtherTypes and headers that may follow the MAC addresses.
 const STARTS: &[&[u8]] = &[
     &[0x08, 0x00],
     &[0x08, 0x00, 0x45],
@@ -221,21 +221,21 @@ const STARTS: &[&[u8]] = &[
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
 
-    /// Frames that are in order: both read the same in all of them.
+    /// Both parsers agree on well-formed frames.
     #[test]
     fn well_formed_frames(shape in shape()) {
         let frame = shape.build();
         match compare(&frame) {
             Ok(Outcome::Same | Outcome::Differs(Difference::LaterFragmentBody)) => {}
-            // The generator knows nothing of the two, and they are rare.
+            // Rare, and the generator does not avoid them.
             Ok(Outcome::Differs(Difference::Stricter(Malformed::Ipv6MappedAddress | Malformed::FragmentOverTcpFlags))) => {}
-            // Only where a fragment has put headers into its data.
+            // Only if a fragment carries headers in its data.
             Ok(Outcome::Differs(Difference::Stricter(_))) if frame_is_fragment(&shape) => {}
             other => prop_assert!(false, "{other:?}"),
         }
     }
 
-    /// Frames that are nearly in order.
+    /// Frames with a few changed bytes.
     #[test]
     fn damaged_frames(shape in shape(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>(), is_cut: bool) {
         let mut frame = shape.build();
@@ -249,7 +249,7 @@ proptest! {
         prop_assert!(compare(&frame).is_ok(), "{:?}", compare(&frame));
     }
 
-    /// Noise behind headers that are looked into.
+    /// Noise after the start of a header.
     #[test]
     fn noise(mut frame in vec(any::<u8>(), 0..200), start in prop::sample::select(STARTS)) {
         if let Some(place) = frame.get_mut(12..12 + start.len()) {
@@ -258,7 +258,7 @@ proptest! {
         prop_assert!(compare(&frame).is_ok(), "{:?}", compare(&frame));
     }
 
-    /// A prefix says the same as the whole frame, or that it is too short.
+    /// Parsing a prefix yields the result for the whole frame, or `BeyondPrefix`.
     #[test]
     fn prefixes(shape in shape(), cut in any::<prop::sample::Index>(), damage in any::<(prop::sample::Index, u8)>()) {
         let mut frame = shape.build();
@@ -271,7 +271,7 @@ proptest! {
             result => prop_assert_eq!(result, whole),
         }
         if let Ok(headers) = whole {
-            // Long enough is what reaches to the end of the headers.
+            // A prefix up to the end of the headers suffices.
             prop_assert_eq!(parse_prefix(&frame[..headers.payload_offset()], frame.len()), Ok(headers));
         }
     }

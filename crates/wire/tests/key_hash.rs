@@ -1,4 +1,4 @@
-//! What tables may expect of [`FlowHasher::key`]: keys that differ a little spread as numbers drawn at random do.
+//! Distribution of [`FlowHasher::key`]: similar keys spread like random numbers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ fn base() -> FlowKey {
     }
 }
 
-/// How flows are numbered by those who have many.
+/// A typical numbering of many flows.
 type Sequence = (&'static str, fn(u32) -> FlowKey);
 
 const SEQUENCES: [Sequence; 8] = [
@@ -30,7 +30,7 @@ const SEQUENCES: [Sequence; 8] = [
     ("every 256th address", |n| FlowKey { source: Address::from_v4_bits(n << 8), ..base() }),
     ("source ports", |n| FlowKey { source_port: n as u16, ..base() }),
     ("destination ports", |n| FlowKey { destination_port: n as u16, ..base() }),
-    ("both addresses alike", |n| FlowKey {
+    ("equal addresses", |n| FlowKey {
         source: Address::from_v4_bits(n),
         destination: Address::from_v4_bits(n),
         ..base()
@@ -52,8 +52,8 @@ const SEQUENCES: [Sequence; 8] = [
 ];
 
 #[test]
-fn sequences_meet_no_more_than_random_numbers() {
-    // As many buckets as keys: half as many pairs meet by chance, give or take 0.6 % of them.
+fn sequences_collide_like_random_numbers() {
+    // With as many buckets as keys, half as many pairs collide by chance, ± 0.6 %.
     let expected = f64::from(KEYS) / 2.0;
     for key in 0..4 {
         let hasher = FlowHasher::with_key(key);
@@ -67,7 +67,7 @@ fn sequences_meet_no_more_than_random_numbers() {
                     buckets.iter().map(|count| f64::from(count * count.saturating_sub(1)) / 2.0).sum();
                 assert!(
                     (0.9..1.1).contains(&(pairs / expected)),
-                    "{name}, bits from {shift}: {pairs} pairs meet, {expected} expected"
+                    "{name}, bits from {shift}: {pairs} pairs collide, {expected} expected"
                 );
             }
         }
@@ -75,7 +75,7 @@ fn sequences_meet_no_more_than_random_numbers() {
 }
 
 #[test]
-fn no_two_of_half_a_million_meet_in_64_bits() {
+fn half_a_million_keys_do_not_collide_in_64_bits() {
     let hasher = FlowHasher::new();
     let keys: HashSet<FlowKey> = SEQUENCES.iter().flat_map(|(_, nth)| (0..KEYS).map(nth)).collect();
     let hashes: HashSet<u64> = keys.iter().map(|key| hasher.key(key)).collect();
@@ -83,7 +83,7 @@ fn no_two_of_half_a_million_meet_in_64_bits() {
 }
 
 #[test]
-fn every_bit_of_a_key_changes_every_bit_of_the_hash_half_of_the_times() {
+fn every_key_bit_flips_every_hash_bit_half_of_the_time() {
     const ROUNDS: u64 = 2000;
     let mut changed = vec![[0u32; 64]; 512];
     for round in 0..ROUNDS {
@@ -99,13 +99,16 @@ fn every_bit_of_a_key_changes_every_bit_of_the_hash_half_of_the_times() {
             }
         }
     }
-    // Bits that no key has: behind the fields, of a VLAN above 4094, of a fragment's number above 2.
+    // Bits that no key sets: after the last field, VLANs above 4094, fragment values above 2.
     let unused = |bit: usize| matches!(bit, 496.. | 380..384 | 428..432 | 474..480);
     for (bit, changed) in changed.iter().enumerate().filter(|(bit, _)| !unused(*bit)) {
         for (place, count) in changed.iter().enumerate() {
-            // Half, and six deviations of 1.1 % either way.
+            // One half ± six standard deviations of 1.1 %.
             let share = f64::from(*count) / ROUNDS as f64;
-            assert!((0.43..0.57).contains(&share), "bit {bit} changes bit {place} in {share} of cases");
+            assert!(
+                (0.43..0.57).contains(&share),
+                "key bit {bit} flips hash bit {place} in {share} of cases"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The fast path of [`FlowKey::of_frame`] beside the general parser: the same key or the same reason, whatever the bytes.
+//! Compares the fast path of [`FlowKey::of_frame`] with the general parser: same key or same error for any bytes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ fn general(headers: &[u8], frame_len: usize) -> Result<FlowKey, Malformed> {
     parse_prefix(headers, frame_len).map(|headers| *headers.key())
 }
 
-/// Both ways of the fast path, of a frame and of every prefix around where its headers end.
+/// Checks both entry points of the fast path on a frame and on prefixes around the end of its headers.
 fn check(frame: &[u8]) -> Result<(), TestCaseError> {
     let lengths = [frame.len(), frame.len() + 1, frame.len().saturating_sub(1), 60, 64, 1500];
     for cut in (0..frame.len().min(130)).chain([frame.len()]) {
@@ -35,7 +35,7 @@ fn check(frame: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What a switch sees is what the parser sees, where it sees anything.
+/// The Ethernet key agrees with the parser's, where the parser accepts the frame.
 fn check_ethernet(frame: &[u8]) -> Result<(), TestCaseError> {
     for cut in 0..frame.len().min(40) {
         let (part, whole) = (&frame[..cut], frame.len());
@@ -48,7 +48,7 @@ fn check_ethernet(frame: &[u8]) -> Result<(), TestCaseError> {
                 prop_assert_eq!(seen, Ok(ethernet));
             }
             (Err(why), Err(seen)) => prop_assert_eq!(why, seen),
-            // The fault is further inside.
+            // The error is in an inner layer.
             (Err(_), Ok(_)) => prop_assert!(cut >= 14),
         }
     }
@@ -63,7 +63,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Frames as the builder makes them, some of kinds that the fast path leaves to the parser.
+/// Frames from the builder, some of which the fast path leaves to the parser.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let tags = vec((any::<bool>(), 0u16..=4095), 0..3);
     let ends = (address(), address(), any::<u16>(), any::<u16>());
@@ -90,7 +90,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
                 _ => builder.protocol(IpProto(byte)),
             };
             let padded = pad.map_or(builder, |length| builder.frame_len(length));
-            // Not every length has room for what is in the frame, nor have addresses of two families a header.
+            // Fails if the length is too short for the headers or the address families differ.
             let frame = padded.payload(&payload).to_vec();
             frame.or_else(|_| builder.payload(&payload).to_vec()).unwrap_or(payload)
         })
@@ -100,13 +100,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn frames_have_one_key(frame in frame()) {
+    fn built_frames_have_the_same_key(frame in frame()) {
         check(&frame)?;
         check_ethernet(&frame)?;
     }
 
     #[test]
-    fn changed_frames_have_one_key_or_one_fault(
+    fn damaged_frames_have_the_same_key_or_error(
         mut frame in frame(),
         changes in vec((0usize..100, prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(0x45), Just(0x60)]), 1..4),
     ) {
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_has_one_key_or_one_fault(
+    fn noise_has_the_same_key_or_error(
         mut noise in vec(any::<u8>(), 0..150),
         ether_type in prop::sample::select(vec![0x0800u16, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x0026]),
     ) {
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn words_and_keys_are_the_same(frame in frame(), other in frame()) {
+    fn keys_survive_the_round_trip_through_words(frame in frame(), other in frame()) {
         let (Ok(key), Ok(other)) = (general(&frame, frame.len()), general(&other, other.len())) else {
             return Ok(());
         };
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn the_common_kinds_are_read() {
+fn common_frames_take_the_fast_path() {
     let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).dscp(46);
     let tagged = builder.vlan(VlanId::new(4094).unwrap());
     for (builder, vlan) in [(builder, None), (tagged, VlanId::new(4094).ok())] {
@@ -177,12 +177,12 @@ fn the_common_kinds_are_read() {
     }
 }
 
-/// Every value of every byte of the headers, one at a time.
+/// Tries every value of every header byte, one at a time.
 #[test]
-fn no_byte_makes_a_difference() {
+fn no_single_byte_makes_the_paths_differ() {
     let vlan = VlanId::new(4094).unwrap();
     let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
-    // A byte away from an IPv4-mapped address.
+    // One byte away from an IPv4-mapped address.
     let nearly_mapped = |place: usize| {
         let mut octets = std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
         octets[place] ^= 0x10;

@@ -1,4 +1,4 @@
-//! What parsing says of frames written out by hand: offsets, keys, and every reason to refuse.
+//! Parses hand-written frames: offsets, keys, and every reason to refuse a frame.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use netvm_wire::{
@@ -21,15 +21,15 @@ fn vlan(id: u16) -> VlanId {
     VlanId::new(id).unwrap()
 }
 
-/// An IPv6 frame with `headers` between the fixed header and 8 bytes of UDP; the first byte of each is the number of what
-/// follows it.
+/// An IPv6 frame with `headers` between the fixed header and 8 bytes of UDP. The first byte of each header is its next
+/// header field.
 fn extended(first: IpProto, headers: &[&[u8]]) -> Vec<u8> {
     let mut body: Vec<u8> = headers.concat();
     body.extend([0x30, 0x39, 0, 53, 0, 8, 0, 0]);
     v6().protocol(first).payload(&body).to_vec().unwrap()
 }
 
-/// `frame` with some bytes at `at` replaced.
+/// `frame` with the bytes at `at` replaced.
 fn with(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
@@ -70,7 +70,7 @@ fn udp_over_ipv6_in_two_vlans() {
 }
 
 #[test]
-fn tags_without_a_vlan_and_a_third_tag() {
+fn priority_tags_and_a_third_tag() {
     let frame = v4().vlan(vlan(1)).udp(1, 2).to_vec().unwrap();
     let priority = parse(&with(frame, 14, &[0xe0, 0])).unwrap();
     assert_eq!((priority.vlan(), priority.vlan_tags(), priority.network()), (None, 1, Network::Ipv4));
@@ -89,7 +89,7 @@ fn tags_without_a_vlan_and_a_third_tag() {
 }
 
 #[test]
-fn padding_is_no_payload() {
+fn padding_is_not_payload() {
     let mut frame = v4().udp(1, 2).payload(b"abc").to_vec().unwrap();
     let length = frame.len();
     frame.resize(60, 0xee);
@@ -120,13 +120,13 @@ fn icmp_has_a_type_and_no_ports() {
     assert_eq!(request.five_tuple().unwrap().to_string(), "10.0.0.1 > 10.0.0.2 icmp");
     let reply = parse(&v6().echo(true, 7, 1).to_vec().unwrap()).unwrap();
     assert_eq!((reply.transport(), reply.key().icmp_type), (Transport::Icmpv6, 129));
-    // Neither belongs to the other family.
+    // Each is only defined over its own family.
     let crossed = parse(&v6().protocol(IpProto::ICMP).payload(&[8; 8]).to_vec().unwrap()).unwrap();
     assert_eq!((crossed.transport(), crossed.key().icmp_type), (Transport::Other, 0));
 }
 
 #[test]
-fn sctp_and_what_is_not_looked_into() {
+fn sctp_and_unparsed_protocols() {
     let sctp =
         v4().protocol(IpProto::SCTP).payload(&[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 9]).to_vec().unwrap();
     let headers = parse(&sctp).unwrap();
@@ -137,7 +137,7 @@ fn sctp_and_what_is_not_looked_into() {
 }
 
 #[test]
-fn arp_gives_its_addresses() {
+fn arp_addresses_are_in_the_key() {
     let builder =
         FrameBuilder::new(A, MacAddr::BROADCAST).arp_request([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let frame = builder.frame_len(60).to_vec().unwrap();
@@ -153,7 +153,7 @@ fn arp_gives_its_addresses() {
         FrameBuilder::new(A, B).arp_reply([10, 0, 0, 1].into(), [10, 0, 0, 2].into()).to_vec().unwrap();
     assert_eq!(parse(&reply).unwrap().key().arp_operation, 2);
     assert_eq!(reply[32..38], B.0);
-    // InfiniBand: addresses of 20 bytes, which the key has no place for.
+    // InfiniBand: addresses of 20 bytes, which do not fit in the key.
     let other = with(with(frame.clone(), 14, &[0, 32]), 18, &[20, 4]);
     refused(&other, Malformed::ArpTruncated);
     let other = parse(&[other, vec![0; 20]].concat()).unwrap();
@@ -165,8 +165,8 @@ fn arp_gives_its_addresses() {
 }
 
 #[test]
-fn a_length_in_place_of_a_type_is_llc() {
-    // A bridge protocol unit: DSAP, SSAP, control, and 35 bytes.
+fn a_length_field_means_llc() {
+    // A BPDU: DSAP, SSAP, control, and 35 bytes.
     let mut frame = FrameBuilder::new(A, MacAddr([1, 0x80, 0xc2, 0, 0, 0]))
         .ether_type(EtherType(38))
         .frame_len(60)
@@ -197,7 +197,7 @@ fn fragments_of_ipv4() {
     assert_eq!(middle.five_tuple().unwrap().protocol, IpProto::UDP);
     let last = v4().udp(1, 2).fragment(9, 3, false).payload(&[0; 16]).to_vec().unwrap();
     assert_eq!(parse(&last).unwrap().key().fragment, Fragment::Later);
-    // The whole UDP datagram is longer than its first fragment.
+    // The UDP length is that of the whole datagram, beyond the first fragment.
     let frame = v4().udp(1, 2).fragment(9, 0, true).payload(&[0; 16]).to_vec().unwrap();
     let first = parse(&with(frame, 38, &4000u16.to_be_bytes())).unwrap();
     assert_eq!(first.key().fragment, Fragment::First);
@@ -207,7 +207,7 @@ fn fragments_of_ipv4() {
     refused(&end(4), Malformed::FragmentTooLong);
     let over = v4().protocol(IpProto::TCP).fragment(9, 1, false).payload(&[0; 16]).to_vec().unwrap();
     refused(&over, Malformed::FragmentOverTcpFlags);
-    // RFC 1858: a first fragment too short for the flags.
+    // RFC 1858: a first fragment that ends before the TCP flags.
     let tiny = v4().protocol(IpProto::TCP).fragment(9, 0, true).payload(&[0; 8]).to_vec().unwrap();
     refused(&tiny, Malformed::TcpTruncated);
 }
@@ -226,7 +226,7 @@ fn fragments_of_ipv6() {
         (Fragment::Later, 0, None)
     );
     assert_eq!((later.key().protocol, later.payload_offset()), (IpProto::UDP, 62));
-    // RFC 6946: a fragment that is all there is.
+    // RFC 6946: an atomic fragment.
     let atomic = parse(&v6().udp(1, 2).fragment(9, 0, false).to_vec().unwrap()).unwrap();
     assert_eq!((atomic.key().fragment, atomic.transport()), (Fragment::Whole, Transport::Udp));
     let end = |bytes| v6().fragment(9, 8191, false).payload(&[0; 16][..bytes]).to_vec().unwrap();
@@ -249,7 +249,7 @@ fn extension_headers_are_walked() {
 }
 
 #[test]
-fn extension_headers_have_bounds() {
+fn extension_headers_are_bounded() {
     let option = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
     let (more, last) = (option(60), option(17));
     let chain = |count: usize| {
@@ -275,7 +275,7 @@ fn extension_headers_have_bounds() {
 }
 
 #[test]
-fn what_is_wrong_with_the_link_layer() {
+fn malformed_link_layers_are_refused() {
     refused(&[], Malformed::EthernetTruncated);
     refused(&[0; 13], Malformed::EthernetTruncated);
     let frame = v4().vlan(vlan(1)).vlan(vlan(2)).udp(1, 2).to_vec().unwrap();
@@ -287,7 +287,7 @@ fn what_is_wrong_with_the_link_layer() {
 }
 
 #[test]
-fn what_is_wrong_with_ip() {
+fn malformed_ip_headers_are_refused() {
     let frame = v4().udp(1, 2).to_vec().unwrap();
     refused(&frame[..33], Malformed::Ipv4Truncated);
     refused(&with(frame.clone(), 14, &[0x65]), Malformed::Ipv4Version);
@@ -308,7 +308,7 @@ fn what_is_wrong_with_ip() {
 }
 
 #[test]
-fn what_is_wrong_with_transports() {
+fn malformed_transport_headers_are_refused() {
     let of = |protocol, payload: &[u8]| v4().protocol(protocol).payload(payload).to_vec().unwrap();
     refused(&of(IpProto::TCP, &[0; 19]), Malformed::TcpTruncated);
     refused(&of(IpProto::TCP, &with(vec![0; 20], 12, &[0x40])), Malformed::TcpDataOffset);
@@ -327,6 +327,6 @@ fn a_prefix_is_checked_against_the_length_of_the_frame() {
     assert_eq!(parse_prefix(&frame[..64], frame.len()), parse(&frame));
     assert_eq!(parse_prefix(&frame[..64], 64), Err(Malformed::Ipv4BeyondFrame));
     assert_eq!(parse_prefix(&frame[..53], frame.len()), Err(Malformed::BeyondPrefix));
-    // Bytes behind the frame's end do not count.
+    // Bytes after the end of the frame do not count.
     assert_eq!(parse_prefix(&frame, 100), Err(Malformed::Ipv4BeyondFrame));
 }

@@ -1,4 +1,4 @@
-//! Changes in place, checksums, and frames that are built: what comes out must be what etherparse would have written.
+//! Compares rewritten and built frames, and their checksums, with etherparse.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
@@ -23,7 +23,7 @@ fn vlan(id: u16) -> VlanId {
     VlanId::new(id).unwrap()
 }
 
-/// The checksums that etherparse computes for what a frame holds: of the IPv4 header and of the transport.
+/// The checksums that etherparse computes for a frame: IPv4 header and transport.
 fn computed(frame: &[u8]) -> (Option<u16>, Option<u16>) {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();
     let transport = packet.transport.as_ref();
@@ -54,7 +54,7 @@ fn computed(frame: &[u8]) -> (Option<u16>, Option<u16>) {
     }
 }
 
-/// The checksums that are in a frame.
+/// The checksums stored in a frame.
 fn written(frame: &[u8]) -> (Option<u16>, Option<u16>) {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();
     let header = match packet.net.as_ref().unwrap() {
@@ -105,10 +105,10 @@ proptest! {
     }
 
     #[test]
-    fn one_wrong_bit_is_found(frame in packet(), place in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn every_flipped_bit_is_detected(frame in packet(), place in any::<prop::sample::Index>(), bit in 0u8..8) {
         let headers = parse(&frame).unwrap();
         let l4 = headers.l4_offset().unwrap();
-        // The version is no sum's business; the header of IPv6 has none.
+        // No checksum covers the version or the IPv6 header.
         let start = if headers.key().source.is_v4() { headers.l3_offset() + 1 } else { l4 };
         let mut wrong = frame.clone();
         let place = start + place.index(frame.len() - start);
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hop_leaves_the_checksum_right(frame in packet()) {
+    fn decrementing_the_ttl_keeps_the_checksum_valid(frame in packet()) {
         let headers = parse(&frame).unwrap();
         let mut hop = frame.clone();
         let field = headers.l3_offset() + if headers.key().source.is_v4() { 8 } else { 7 };
@@ -136,7 +136,7 @@ proptest! {
         }
     }
 
-    /// Headers of one frame with the bytes of another: shared memory can change between parsing and rewriting.
+    /// Uses the headers of one frame with the bytes of another: shared memory can change between parsing and rewriting.
     #[test]
     fn nothing_panics_on_other_bytes(frame in packet(), mut other in vec(any::<u8>(), 0..120)) {
         let headers = parse(&frame).unwrap();
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tag_that_is_pushed_and_stripped_leaves_no_trace(frame in packet(), room in 4usize..40, id in 1u16..4095) {
+    fn push_and_strip_restore_the_frame(frame in packet(), room in 4usize..40, id in 1u16..4095) {
         let mut buffer = vec![0xcc; room];
         buffer.extend(&frame);
         let start = push_vlan(&mut buffer, room, EtherType::SERVICE_VLAN, vlan(id)).unwrap();
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn checksums_that_are_wrong_or_missing() {
+fn wrong_and_missing_checksums_are_reported() {
     let check = |frame: &[u8]| checksum::verify(frame, &parse(frame).unwrap());
     let mut frame = v4().udp(1, 2).payload(b"data").to_vec().unwrap();
     frame[24] ^= 1;
@@ -180,12 +180,12 @@ fn checksums_that_are_wrong_or_missing() {
     let headers = parse(&frame).unwrap();
     assert_eq!(checksum::verify(&frame[..65], &headers), Err(BadChecksum::FrameTooShort));
     assert_eq!(checksum::fill(&mut frame[..65], &headers), Err(BadChecksum::FrameTooShort));
-    // A fragment has no checksum that could be computed.
+    // No checksum can be computed for a fragment.
     assert_eq!(check(&v4().udp(1, 2).fragment(1, 0, true).payload(&[1; 8]).to_vec().unwrap()), Ok(()));
 }
 
 #[test]
-fn a_udp_checksum_is_never_sent_as_none() {
+fn a_computed_udp_checksum_is_never_zero() {
     let sum_of = |identifier: u16| {
         let frame = v4().udp(identifier, 0).to_vec().unwrap();
         u16::from_be_bytes([frame[40], frame[41]])
@@ -195,7 +195,7 @@ fn a_udp_checksum_is_never_sent_as_none() {
 }
 
 #[test]
-fn expired_and_not_ip() {
+fn expired_and_non_ip_packets_are_refused() {
     let mut frame = v4().ttl(1).udp(1, 2).to_vec().unwrap();
     let headers = parse(&frame).unwrap();
     assert_eq!(decrement_ttl(&mut frame, &headers), Err(TtlError::Expired));
@@ -207,12 +207,12 @@ fn expired_and_not_ip() {
 }
 
 #[test]
-fn a_frame_is_put_into_a_vlan() {
+fn set_vlan_tags_and_retags_frames() {
     let frame = v4().udp(1, 2).to_vec().unwrap();
     let mut buffer = [vec![0; 4], frame.clone()].concat();
     let start = set_vlan(&mut buffer, 4, vlan(9)).unwrap();
     assert_eq!((start, parse(&buffer).unwrap().vlan()), (0, Some(vlan(9))));
-    // A tag that is there keeps its priority.
+    // An existing tag keeps its priority.
     buffer[14] |= 0xf0;
     assert_eq!(set_vlan(&mut buffer, 0, vlan(0xabc)), Ok(0));
     assert_eq!(buffer[12..18], [0x81, 0, 0xfa, 0xbc, 8, 0]);
@@ -226,10 +226,10 @@ fn a_frame_is_put_into_a_vlan() {
 }
 
 #[test]
-fn what_cannot_be_built() {
+fn unbuildable_frames_are_refused() {
     let builder = v4().udp(1, 2).payload(b"data");
     let mut buffer = [0xff; 45];
-    assert_eq!(builder.write(&mut buffer), Err(BuildError::NoRoom { need: 46, have: 45 }));
+    assert_eq!(builder.write(&mut buffer), Err(BuildError::BufferTooSmall { need: 46, have: 45 }));
     let mut buffer = [0xff; 47];
     assert_eq!(builder.write(&mut buffer), Ok(46));
     assert_eq!((buffer[..46].to_vec(), buffer[46]), (builder.to_vec().unwrap(), 0xff));

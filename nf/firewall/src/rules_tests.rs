@@ -58,7 +58,7 @@ fn wrong_rules_are_told_what_was_expected() {
         ("allow tpc from any to any", "found `tpc`, a protocol expected"),
         ("allow tcp any to any", "found `any`, `from` expected"),
         ("allow tcp from 10.0.0/8 to any", "`10.0.0/8` is not a prefix"),
-        ("allow tcp from 10.0.0.1/8 to any", "10.0.0.1/8 has bits set behind its length"),
+        ("allow tcp from 10.0.0.1/8 to any", "10.0.0.1/8 has host bits set"),
         ("allow tcp from any", "the line ends, `to` expected"),
         ("allow tcp from any too any", "found `too`, `port` or `to` expected"),
         ("allow tcp from any port to any", "`to` is not a port"),

@@ -1,4 +1,4 @@
-//! IPv4 (RFC 791).
+//! Parses IPv4 (RFC 791).
 
 use super::{Frame, transport};
 use crate::address::Address;

@@ -1,4 +1,4 @@
-//! IPv6 and its extension headers (RFC 8200).
+//! Parses IPv6 and its extension headers (RFC 8200).
 
 use super::{Frame, transport};
 use crate::address::Address;
@@ -7,7 +7,7 @@ use crate::headers::{Headers, Network};
 use crate::malformed::Malformed;
 use crate::proto::IpProto;
 
-/// Extension headers that are walked; a packet with more is refused.
+/// Maximum number of extension headers; the parser refuses packets with more.
 pub const MAX_IPV6_EXTENSIONS: usize = 8;
 
 /// Bytes of the fixed header.
@@ -56,7 +56,7 @@ const fn is_extension(next: IpProto) -> bool {
     )
 }
 
-/// Walks the extension headers. A later fragment ends the walk: what its fragment header names is its protocol.
+/// Walks the extension headers. A later fragment ends the walk: its fragment header names the protocol.
 fn extensions(frame: &Frame<'_>, start: usize, end: usize, headers: &mut Headers) -> Result<(), Malformed> {
     let mut at = start;
     let mut next = headers.key.protocol;
@@ -70,12 +70,12 @@ fn extensions(frame: &Frame<'_>, start: usize, end: usize, headers: &mut Headers
         if next == IpProto::HOP_BY_HOP && walked > 0 {
             return Err(Malformed::Ipv6HopByHopOrder);
         }
-        // The shortest of them has 8 bytes.
+        // The shortest extension header has 8 bytes.
         let header: &[u8; 8] = frame.array(at, end, Malformed::Ipv6ExtensionLength)?;
         let units = usize::from(header[1]);
         let length = match next {
             IpProto::FRAGMENT => header.len(),
-            // RFC 4302 section 2: in units of 4 bytes, minus 2; its fixed part has 12.
+            // RFC 4302 section 2: the length counts 4-byte units minus 2; the fixed part has 12 bytes.
             IpProto::AH if units == 0 => return Err(Malformed::Ipv6ExtensionLength),
             IpProto::AH => (units + 2) * 4,
             _ => (units + 1) * 8,
@@ -103,7 +103,7 @@ fn extensions(frame: &Frame<'_>, start: usize, end: usize, headers: &mut Headers
     transport::read(frame, at, end, headers)
 }
 
-/// RFC 8200 section 4.5; `before` are the bytes of extension headers up to the end of the fragment header.
+/// RFC 8200 section 4.5. `before` is the length of the extension headers up to the end of the fragment header.
 fn fragment_of(field: u16, before: usize, length: usize, protocol: IpProto) -> Result<Fragment, Malformed> {
     const OFFSET: u16 = 0xfff8;
     const MORE_FRAGMENTS: u16 = 1;

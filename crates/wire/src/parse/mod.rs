@@ -1,8 +1,7 @@
-//! From bytes to [`Headers`].
+//! Parses the bytes of a frame into [`Headers`].
 //!
-//! Every length in a header is checked against what encloses it (frame, IP packet) before anything is read by it, and
-//! every read is checked against the slice; there is no path on which a byte outside is looked at. Checksums are not
-//! looked at: see [`crate::checksum::verify`].
+//! The parser checks every length field against the enclosing frame or packet before it uses it, and every read against
+//! the slice. So no path reads a byte outside. It does not verify checksums: see [`crate::checksum::verify`].
 
 mod ipv4;
 mod ipv6;
@@ -16,23 +15,23 @@ use crate::malformed::Malformed;
 
 pub use ipv6::MAX_IPV6_EXTENSIONS;
 
-/// VLAN tags that are read; a further one is the EtherType of the frame.
+/// VLAN tags that the parser reads; a third tag is the EtherType of the frame.
 pub const MAX_VLAN_TAGS: u8 = 2;
 
-/// Reads the headers of a whole frame, without FCS.
+/// Parses the headers of a whole frame without FCS.
 ///
 /// # Errors
-/// What is wrong with the frame, the outermost thing first.
+/// The outermost error in the frame.
 #[inline]
 pub fn parse(frame: &[u8]) -> Result<Headers, Malformed> {
     parse_prefix(frame, frame.len())
 }
 
-/// Reads the headers of a frame of `frame_len` bytes, of which only the first are at hand: a private copy of the
-/// headers, or a capture that was cut. Lengths in headers are checked against `frame_len`.
+/// Parses the headers of a frame of `frame_len` bytes of which only the first are at hand, as a private copy of the
+/// headers or a truncated capture. Length fields are checked against `frame_len`.
 ///
 /// # Errors
-/// As [`parse`]; and [`Malformed::BeyondPrefix`] when `bytes` ends before the headers do.
+/// Like [`parse`], and [`Malformed::BeyondPrefix`] if `bytes` ends before the headers do.
 #[inline]
 pub fn parse_prefix(bytes: &[u8], frame_len: usize) -> Result<Headers, Malformed> {
     let frame = Frame { bytes: bytes.get(..frame_len).unwrap_or(bytes), len: frame_len };
@@ -51,11 +50,11 @@ pub fn parse_prefix(bytes: &[u8], frame_len: usize) -> Result<Headers, Malformed
     Ok(headers)
 }
 
-/// Reads what a switch looks at (IEEE 802.1Q): the addresses, the VLAN tags and the EtherType, which is
-/// [`EtherType::LLC`] where there is a length in its place. Whatever follows makes no difference.
+/// Parses what a switch needs (IEEE 802.1Q): MAC addresses, VLAN tags and EtherType, [`EtherType::LLC`] for a length
+/// field. Ignores the rest.
 ///
 /// # Errors
-/// As [`parse_prefix`], but of these only.
+/// Like [`parse_prefix`], for these fields only.
 pub(crate) fn ethernet_key(bytes: &[u8], frame_len: usize) -> Result<FlowKey, Malformed> {
     let frame = Frame { bytes: bytes.get(..frame_len).unwrap_or(bytes), len: frame_len };
     let mut headers = Headers::EMPTY;
@@ -66,7 +65,7 @@ pub(crate) fn ethernet_key(bytes: &[u8], frame_len: usize) -> Result<FlowKey, Ma
     Ok(headers.key)
 }
 
-/// Addresses, VLAN tags and EtherType: where the next layer begins.
+/// Reads addresses, VLAN tags and EtherType; returns the offset of the next layer.
 #[inline(always)]
 fn ethernet(frame: &Frame<'_>, headers: &mut Headers) -> Result<usize, Malformed> {
     let header: &[u8; 14] = frame.array(0, frame.len, Malformed::EthernetTruncated)?;
@@ -83,14 +82,14 @@ fn ethernet(frame: &Frame<'_>, headers: &mut Headers) -> Result<usize, Malformed
     Ok(at)
 }
 
-/// The bytes at hand of a frame of `len` bytes; never more than that.
+/// The bytes at hand of a frame of `len` bytes; never more than `len`.
 struct Frame<'a> {
     bytes: &'a [u8],
     len: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// The `N` bytes at `at` of something that ends at `end`; `truncated` when it ends within them.
+    /// The `N` bytes at `at` of a layer that ends at `end`; error `truncated` if it ends sooner.
     #[inline(always)]
     fn array<const N: usize>(
         &self,
@@ -105,7 +104,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Up to two VLAN tags: the EtherType behind them, and where that layer begins.
+/// Reads up to two VLAN tags; returns the EtherType after them and the offset of that layer.
 fn vlan_tags(
     frame: &Frame<'_>,
     mut ether_type: EtherType,
@@ -130,7 +129,7 @@ fn vlan_tags(
     Ok((ether_type, at))
 }
 
-/// RFC 826. The addresses are read where they are those of Ethernet and IPv4.
+/// ARP (RFC 826). Reads the addresses of Ethernet and IPv4 only.
 fn arp(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malformed> {
     let fixed: &[u8; 8] = frame.array(at, frame.len, Malformed::ArpTruncated)?;
     let [hardware, protocol] = [0, 2].map(|n| u16::from_be_bytes([fixed[n], fixed[n + 1]]));
@@ -156,7 +155,7 @@ fn arp(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malfor
     Ok(())
 }
 
-/// IEEE 802.3 with an LLC header (802.2), which is at least DSAP, SSAP and control.
+/// IEEE 802.3 with an LLC header (802.2) of at least DSAP, SSAP and control.
 fn llc(frame: &Frame<'_>, at: usize, length: u16, headers: &mut Headers) -> Result<(), Malformed> {
     const LLC_HEADER: usize = 3;
     const MAX_LENGTH: usize = 1500;

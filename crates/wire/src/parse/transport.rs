@@ -1,4 +1,4 @@
-//! What lies over IP.
+//! Parses transport headers.
 
 use super::Frame;
 use crate::flow::Fragment;
@@ -6,7 +6,7 @@ use crate::headers::{Headers, Network, Transport};
 use crate::malformed::Malformed;
 use crate::proto::{IpProto, TcpFlags};
 
-/// Reads the header at `at` of a packet that ends at `end`.
+/// Reads the transport header at `at` of a packet that ends at `end`.
 #[inline]
 pub(super) fn read(frame: &Frame<'_>, at: usize, end: usize, headers: &mut Headers) -> Result<(), Malformed> {
     headers.l4 = at as u16;
@@ -36,7 +36,7 @@ fn ports(headers: &mut Headers, transport: Transport, [a, b, c, d]: [u8; 4]) {
     headers.transport = transport;
 }
 
-/// RFC 9293 section 3.1.
+/// TCP (RFC 9293 section 3.1).
 #[inline]
 fn tcp(frame: &Frame<'_>, at: usize, end: usize, headers: &mut Headers) -> Result<usize, Malformed> {
     const HEADER: usize = 20;
@@ -50,7 +50,7 @@ fn tcp(frame: &Frame<'_>, at: usize, end: usize, headers: &mut Headers) -> Resul
     Ok(length)
 }
 
-/// RFC 768. The length of a first fragment is that of the whole datagram, hence not bounded by the packet.
+/// UDP (RFC 768). A first fragment has the length of the whole datagram, so the packet does not bound it.
 #[inline]
 fn udp(frame: &Frame<'_>, at: usize, end: usize, headers: &mut Headers) -> Result<usize, Malformed> {
     const HEADER: usize = 8;
@@ -67,14 +67,14 @@ fn udp(frame: &Frame<'_>, at: usize, end: usize, headers: &mut Headers) -> Resul
     Ok(HEADER)
 }
 
-/// RFC 9260 section 3.1: the common header.
+/// The SCTP common header (RFC 9260 section 3.1).
 fn sctp(frame: &Frame<'_>, at: usize, end: usize, headers: &mut Headers) -> Result<usize, Malformed> {
     let header: &[u8; 12] = frame.array(at, end, Malformed::SctpTruncated)?;
     ports(headers, Transport::Sctp, [header[0], header[1], header[2], header[3]]);
     Ok(header.len())
 }
 
-/// RFC 792, RFC 4443. No message of either has fewer than 8 bytes, and hosts drop what has.
+/// ICMP (RFC 792) and ICMPv6 (RFC 4443). Hosts drop messages shorter than 8 bytes, which neither protocol defines.
 fn icmp(header: &[u8; 8], transport: Transport, headers: &mut Headers) -> usize {
     headers.key.icmp_type = header[0];
     headers.key.icmp_code = header[1];

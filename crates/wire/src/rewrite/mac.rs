@@ -1,12 +1,12 @@
-//! MAC addresses.
+//! Rewrites MAC addresses.
 
 use thiserror::Error;
 
 use crate::ether::MacAddr;
 
-/// The frame has fewer than the 12 bytes of its MAC addresses.
+/// The frame is shorter than the 12 bytes of its MAC addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the frame is too short to have MAC addresses: {0} bytes")]
+#[error("a frame of {0} bytes is too short for MAC addresses")]
 pub struct FrameTooShort(pub usize);
 
 /// Sets both addresses.
@@ -22,7 +22,7 @@ pub fn set_macs(frame: &mut [u8], destination: MacAddr, source: MacAddr) -> Resu
     Ok(())
 }
 
-/// Exchanges source and destination.
+/// Swaps source and destination.
 ///
 /// # Errors
 /// [`FrameTooShort`].
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_stay_as_they_are() {
+    fn short_frames_stay_unchanged() {
         let mut frame = [7; 11];
         assert_eq!(swap_macs(&mut frame), Err(FrameTooShort(11)));
         assert_eq!(set_macs(&mut frame, MacAddr::ZERO, MacAddr::ZERO), Err(FrameTooShort(11)));

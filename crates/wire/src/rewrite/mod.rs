@@ -1,7 +1,6 @@
-//! Changes to a frame in place.
+//! Rewrites frames in place.
 //!
-//! Every function bounds what it touches by the slice that it is given, whatever the [`crate::Headers`] say, and changes
-//! nothing when it fails.
+//! Every function checks bounds against its slice, whatever the [`crate::Headers`] say, and changes nothing on error.
 
 mod mac;
 mod ttl;

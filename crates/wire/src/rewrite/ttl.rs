@@ -1,27 +1,27 @@
-//! Time to live and hop limit, as a router counts them down.
+//! Decrements the TTL or hop limit, as routers do.
 
 use thiserror::Error;
 
 use crate::checksum;
 use crate::headers::{Headers, Network};
 
-/// Why the time to live was not decremented.
+/// Why the TTL was not decremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TtlError {
-    /// It is 0 or 1: the packet must not be forwarded; its sender is due an ICMP time exceeded (RFC 1812 section 5.3.1,
+    /// The TTL is 0 or 1: drop the packet and send its sender an ICMP time exceeded message (RFC 1812 section 5.3.1,
     /// RFC 8200 section 3).
     #[error("the time to live has expired")]
     Expired,
     /// The packet is neither IPv4 nor IPv6.
     #[error("not an IP packet")]
     NotIp,
-    /// The frame is shorter than the one that was parsed.
+    /// The frame is shorter than its parsed headers.
     #[error("the frame is shorter than its headers say")]
     FrameTooShort,
 }
 
-/// Decrements the time to live of IPv4, mending the header checksum (RFC 1624), or the hop limit of IPv6. Returns what is
-/// left.
+/// Decrements the TTL of IPv4 and updates the header checksum (RFC 1624), or decrements the hop limit of IPv6. Returns
+/// the new value.
 ///
 /// # Errors
 /// [`TtlError`].
@@ -35,7 +35,7 @@ pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> Result<u8, TtlError
     }
 }
 
-/// As [`decrement_ttl`], for bytes that begin with an IPv4 header.
+/// Like [`decrement_ttl`], for bytes that start with an IPv4 header.
 ///
 /// # Errors
 /// [`TtlError::Expired`] and [`TtlError::FrameTooShort`].
@@ -53,7 +53,7 @@ pub fn decrement_ttl_v4(packet: &mut [u8]) -> Result<u8, TtlError> {
     Ok(ttl - 1)
 }
 
-/// As [`decrement_ttl`], for bytes that begin with an IPv6 header.
+/// Like [`decrement_ttl`], for bytes that start with an IPv6 header.
 ///
 /// # Errors
 /// [`TtlError::Expired`] and [`TtlError::FrameTooShort`].

@@ -1,7 +1,7 @@
-//! VLAN tags.
+//! Rewrites VLAN tags.
 //!
-//! A tag is added or taken by moving the 12 bytes of MAC addresses; the rest of the frame stays where it is. The functions
-//! therefore take a buffer and where the frame begins in it, and say where it begins afterwards.
+//! Pushing or stripping a tag moves the 12 bytes of MAC addresses; the rest of the frame stays in place. So the
+//! functions take a buffer and the offset of the frame in it, and return the new offset.
 
 use thiserror::Error;
 
@@ -10,11 +10,11 @@ use crate::ether::{EtherType, VlanId};
 /// Why a tag was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum VlanError {
-    /// Fewer than 4 bytes before the frame.
-    #[error("no room for a VLAN tag: {0} bytes before the frame, 4 are needed")]
+    /// Fewer than 4 bytes of headroom.
+    #[error("no room for a VLAN tag: 4 bytes of headroom are needed, the frame has {0}")]
     NoHeadroom(usize),
-    /// The buffer ends within the header.
-    #[error("the frame is too short to have an Ethernet header")]
+    /// The buffer ends within the Ethernet header.
+    #[error("the frame is shorter than an Ethernet header")]
     FrameTooShort,
 }
 
@@ -22,8 +22,8 @@ const MACS: usize = 12;
 const TAG: usize = 4;
 const VID: u16 = 0x0fff;
 
-/// Puts the frame that begins at `offset` into a VLAN: a frame with a tag keeps its priority and its tag's type and gets
-/// the new id; one without gets a tag of 802.1Q with priority 0. Returns where the frame begins now.
+/// Sets the VLAN of the frame at `offset`. A tagged frame keeps its priority and tag type and gets the new id; an
+/// untagged one gets an 802.1Q tag with priority 0. Returns the new offset of the frame.
 ///
 /// # Errors
 /// [`VlanError`].
@@ -38,8 +38,8 @@ pub fn set_vlan(buffer: &mut [u8], offset: usize, vlan: VlanId) -> Result<usize,
     Ok(offset)
 }
 
-/// Adds an outer tag of type `tag` ([`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`]) with priority 0 to the frame that
-/// begins at `offset`. Returns where the frame begins now: 4 bytes earlier.
+/// Adds an outer tag of type `tag` ([`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`]) with priority 0 to the frame at
+/// `offset`. Returns the new offset of the frame, 4 bytes lower.
 ///
 /// # Errors
 /// [`VlanError`].
@@ -53,8 +53,8 @@ pub fn push_vlan(buffer: &mut [u8], offset: usize, tag: EtherType, vlan: VlanId)
     Ok(start)
 }
 
-/// Takes the outer tag away from the frame that begins at `offset`. Returns where the frame begins now: 4 bytes later, or
-/// where it was when it has no tag.
+/// Strips the outer tag of the frame at `offset`. Returns the new offset of the frame: 4 bytes higher, or unchanged for
+/// an untagged frame.
 ///
 /// # Errors
 /// [`VlanError::FrameTooShort`].
@@ -69,7 +69,7 @@ pub fn strip_vlan(buffer: &mut [u8], offset: usize) -> Result<usize, VlanError> 
     Ok(offset + TAG)
 }
 
-/// The EtherType right behind the MAC addresses.
+/// The EtherType directly after the MAC addresses.
 fn outer_type(buffer: &[u8], offset: usize) -> Result<EtherType, VlanError> {
     let header = buffer.get(offset..).and_then(<[u8]>::first_chunk::<14>);
     header

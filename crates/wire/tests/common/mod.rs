@@ -1,62 +1,62 @@
-//! [`netvm_wire::parse`] beside etherparse, which has nothing in common with it.
+//! Compares [`netvm_wire::parse`] with etherparse, an independent parser.
 //!
-//! Where both accept a frame they must have read the same. Where only one does, or they see another thing in it, it must
-//! be for one of the reasons of [`Difference`].
+//! Where both accept a frame they must read the same fields. Any disagreement must have one of the causes in
+//! [`Difference`].
 
 use std::fmt::Debug;
 
 use etherparse::{LinkExtSlice, LinkSlice, NetSlice, SlicedPacket, TransportSlice};
 use netvm_wire::{Address, EtherType, Fragment, Headers, Malformed, Network, TcpFlags, Transport, parse};
 
-/// What became of a frame.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// Both read the same.
+    /// Both read the same fields.
     Same,
-    /// Both refuse it.
+    /// Both refuse the frame.
     Refused(Malformed),
     /// They differ for a known reason.
     Differs(Difference),
 }
 
-/// Legitimate reasons to differ.
+/// Accepted causes of a disagreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Difference {
-    /// We are stricter: a check that etherparse does not make.
+    /// netvm makes a check that etherparse does not.
     Stricter(Malformed),
-    /// etherparse looks into MACsec, a third VLAN tag and tags of type 0x9100; to us they are other EtherTypes.
+    /// etherparse parses MACsec, a third VLAN tag and tags of type 0x9100, which netvm treats as unknown EtherTypes.
     LinkExtension,
-    /// etherparse skips an authentication header over IPv4; to us it is the protocol.
+    /// etherparse skips an authentication header over IPv4, which netvm treats as the protocol.
     Ipv4Authentication,
-    /// etherparse takes the data of a later IPv6 fragment for further extension headers where its fragment header
-    /// names one; such data is a piece of something.
+    /// etherparse parses extension headers in the data of a later IPv6 fragment if its fragment header names one. That
+    /// data is the middle of a datagram.
     LaterFragmentBody,
-    /// etherparse refuses what it reads as IGMP; we do not look into it.
+    /// etherparse refuses a malformed IGMP message, which netvm does not parse.
     Igmp,
-    /// etherparse reads ICMP over IPv6 and ICMPv6 over IPv4; hosts do not, and to us they are other protocols.
+    /// etherparse parses ICMP over IPv6 and ICMPv6 over IPv4. Hosts do not, and netvm treats them as other protocols.
     CrossedIcmp,
-    /// etherparse takes an IPv6 payload length of 0 to mean "to the end of the frame"; RFC 8200 knows that only with a
+    /// etherparse takes an IPv6 payload length of 0 as "to the end of the frame". RFC 8200 allows that only with a
     /// jumbo option, which no frame here can need.
     ZeroPayloadLength,
-    /// etherparse takes a UDP length of 0 to mean "to the end of the packet", as RFC 2675 does for jumbograms.
+    /// etherparse takes a UDP length of 0 as "to the end of the packet", as RFC 2675 defines for jumbograms.
     ZeroUdpLength,
 }
 
-/// Compares the two.
+/// Compares both parsers on one frame.
 ///
 /// # Errors
-/// What differs without a known reason.
+/// A disagreement without an accepted cause.
 pub fn compare(frame: &[u8]) -> Result<Outcome, String> {
     match (parse(frame), SlicedPacket::from_ethernet(frame)) {
         (Err(reason), Err(_)) => Ok(Outcome::Refused(reason)),
         (Ok(ours), Ok(theirs)) => both(frame, &ours, &theirs),
         (Err(reason), Ok(theirs)) => match stricter(reason, &theirs) {
             Some(difference) => Ok(Outcome::Differs(difference)),
-            None => Err(format!("we refuse ({reason}), etherparse reads {theirs:?}")),
+            None => Err(format!("netvm refuses ({reason}), etherparse reads {theirs:?}")),
         },
         (Ok(ours), Err(error)) => match laxer(frame, &ours) {
             Some(difference) => Ok(Outcome::Differs(difference)),
-            None => Err(format!("etherparse refuses ({error}), we read {ours:?}")),
+            None => Err(format!("etherparse refuses ({error}), netvm reads {ours:?}")),
         },
     }
 }
@@ -69,7 +69,7 @@ fn stricter(reason: Malformed, theirs: &SlicedPacket<'_>) -> Option<Difference> 
     };
     let zero_payload = matches!(&theirs.net, Some(NetSlice::Ipv6(ip)) if ip.header().payload_length() == 0);
     match reason {
-        // Not looked at by etherparse.
+        // etherparse does not check these.
         Malformed::VlanReserved
         | Malformed::LlcLength
         | Malformed::ArpLengths
@@ -79,7 +79,7 @@ fn stricter(reason: Malformed, theirs: &SlicedPacket<'_>) -> Option<Difference> 
         | Malformed::FragmentOverTcpFlags
         | Malformed::SctpTruncated => Some(Difference::Stricter(reason)),
         _ if zero_payload => Some(Difference::ZeroPayloadLength),
-        // etherparse does not look into fragments; we do into first ones.
+        // etherparse does not parse fragments; netvm parses first fragments.
         Malformed::TcpTruncated
         | Malformed::TcpDataOffset
         | Malformed::UdpTruncated
@@ -276,12 +276,12 @@ fn transport(
     Ok(Outcome::Same)
 }
 
-/// Where a slice of the frame begins in it.
+/// Offset of a subslice in the frame.
 fn offset_in(frame: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - frame.as_ptr().addr()
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "reads as assert_eq does")]
 fn same<T: PartialEq + Debug>(what: &str, ours: T, theirs: T) -> Result<(), String> {
-    if ours == theirs { Ok(()) } else { Err(format!("{what}: we read {ours:?}, etherparse {theirs:?}")) }
+    if ours == theirs { Ok(()) } else { Err(format!("{what}: netvm reads {ours:?}, etherparse {theirs:?}")) }
 }
