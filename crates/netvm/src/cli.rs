@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command line of `netvm`: commands, options and their help texts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,287 +6,289 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-/// Looks at and changes what netvmd runs.
+/// Inspect and control netvmd
 #[derive(Debug, Parser)]
 #[command(
     name = "netvm",
     version,
     about,
     propagate_version = true,
-    after_help = "Exit status: 0 done, 1 failed, 2 the command line is wrong.\n\
-                  With --json the result is one JSON object on standard output, an error one on standard error."
+    after_help = "Exit status: 0 success, 1 failure, 2 invalid command line.\n\
+                  With --json, results and errors are JSON objects, on standard output and standard error."
 )]
 pub struct Cli {
-    /// Print JSON for programs instead of tables for people
+    /// Print JSON instead of tables
     #[arg(long, global = true)]
     pub json: bool,
-    /// Socket of netvmd's API [default: $NETVM_API, else /run/netvm/api.sock]
+    /// netvmd's API socket [default: $NETVM_API, else /run/netvm/api.sock]
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// What to do
+    /// The command
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
-/// What to do.
+/// The top-level commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Show netvmd, its workers, and what is not as it should be
+pub enum CliCommand {
+    /// Show netvmd, its workers and current problems
     Status,
-    /// Show ports: their driver, link and packets
+    /// Show ports: driver, link state and packet counts
     Port {
-        /// Show this one only
+        /// Show only this port
         name: Option<String>,
     },
-    /// Show NFs: their state, threads, restarts and counters
+    /// Show NFs: state, threads, restarts and counters
     Nf {
-        /// Show this role only, with its threads and counters
+        /// Show only this role, with its threads and counters
         role: Option<String>,
     },
-    /// Virtual machines: show, start and stop them, attach to their console
+    /// List, start and stop virtual machines; attach to a console
     Vm {
-        /// What to do with them
+        /// The command
         #[command(subcommand)]
         command: VmCommand,
     },
-    /// Show virtual routers: their interfaces and routes
+    /// Show virtual routers, their interfaces and routes
     Router {
-        /// What of them [default: list them]
+        /// The command [default: list]
         #[command(subcommand)]
         command: Option<RouterCommand>,
     },
-    /// Show chains: their hops, state and packets
+    /// Show chains: hops, state and packet counts
     Chain {
-        /// Show this one only
+        /// Show only this chain
         name: Option<String>,
     },
-    /// Show trust groups: their memory and who has its buffers
+    /// Show trust groups: memory, and how many buffers are free, in the engine and in NFs
     Group {
-        /// Show this one only
+        /// Show only this group
         name: Option<String>,
     },
-    /// Show what is counted
+    /// Show statistics
     Stats(StatsArgs),
-    /// Show what applying a file would change, and whom that disturbs
+    /// Show what applying a file would change and disturb
     Plan {
-        /// Configuration (TOML)
+        /// Configuration file (TOML)
         file: PathBuf,
     },
-    /// Show what a file changes, then make it so, live; when that fails, all stays as it was
+    /// Apply a configuration file to the running netvmd; if a change fails, netvmd undoes them all
     ///
-    /// On a terminal it asks before it does anything. With --json, or without a terminal, it does not ask.
+    /// Prints the changes first, and on a terminal asks for confirmation. With --json, or without a terminal, it does
+    /// not ask.
     Apply {
-        /// Configuration (TOML)
+        /// Configuration file (TOML)
         file: PathBuf,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
-    /// Show the configuration that is being run
+    /// Show the running configuration
     Config {
-        /// What to do with it
+        /// The command
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Check a configuration file, without netvmd
+    /// Check a configuration file; needs no netvmd
     Check {
-        /// Configuration (TOML)
+        /// Configuration file (TOML)
         file: PathBuf,
     },
-    /// Show and change the rules, and see what they make of a packet
+    /// Show, change, trace and import policy rules
     Policy {
-        /// What to do with them
+        /// The command
         #[command(subcommand)]
         command: PolicyCommand,
     },
-    /// Show the flows that workers know
+    /// Show the flows in the workers' caches
     Flow {
-        /// What of them
+        /// The command
         #[command(subcommand)]
         command: FlowCommand,
     },
-    /// Show the MAC addresses that L2 switching knows
+    /// Show the MAC addresses that the L2 switch has learned
     Mac,
     /// Restart every instance of an NF
     Restart {
-        /// Its role
+        /// The NF's role
         role: String,
     },
-    /// End netvmd and the NFs it started
+    /// Stop netvmd and the NFs it started
     Stop,
-    /// Say what this machine can do, and the commands that would improve it
+    /// Check this machine's readiness, and print commands that improve it
     ///
-    /// Needs no netvmd and changes nothing. Nothing it complains of keeps netvm from running.
+    /// Needs no netvmd and changes nothing. netvm runs despite any warning.
     Doctor,
-    /// Run a capture through a chain of NF processes, without netvmd and without privileges
+    /// Run a capture through a chain of NF processes; needs neither a running netvmd nor privileges
     ///
-    /// Every packet of IN (pcap or pcapng, Ethernet) passes the NFs of the chain in order, each a process of its own as
-    /// under netvmd, and what comes out is written to OUT. Says how many packets went in, came out, and were dropped for
-    /// which reason. It is `netvmd replay`: the program netvmd is looked for beside this one, then in PATH.
+    /// Sends every packet of IN (pcap or pcapng, Ethernet) through the NFs in order, each in its own process as under
+    /// netvmd,
+    /// and writes the packets that come out to OUT. Prints the number of packets in, out and dropped, by drop reason.
+    /// Executes `netvmd replay`; finds the program netvmd beside netvm, else in PATH.
     #[command(override_usage = "netvm replay [OPTIONS] --chain NF,NF,... IN OUT")]
     Replay(ReplayArgs),
     /// Print a completion script for a shell
     Completion {
-        /// The shell
+        /// Shell to print it for
         shell: Shell,
     },
 }
 
-/// What to do with the configuration.
+/// `netvm config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print it as a TOML file with every key, defaults included
+    /// Print the configuration as TOML with every key, defaults included
     Show,
 }
 
-/// What to do with the rules.
+/// `netvm policy`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Show the rules in their order, and how often each matched
+    /// Show the rules in order, with their match counts
     Show,
-    /// Add a rule; it acts at once, and is gone when netvmd starts anew from its file
+    /// Add a rule; it takes effect at once and lasts until netvmd restarts
     ///
-    /// The rule is given as the lines of a `[[rule]]` in the configuration, such as
+    /// Give the rule as the lines of a `[[rule]]` table of the configuration, such as
     /// `netvm policy add 'from = "client"' 'match = { protocol = "tcp", destination_ports = 23 }' 'drop = true'`.
     Add {
         /// Lines of the rule
         #[arg(required = true, value_name = "LINE")]
         lines: Vec<String>,
-        /// Behind all other rules, in place of before them
-        #[arg(long, group = "place")]
+        /// Add it after all other rules instead of before them
+        #[arg(long, group = "position")]
         last: bool,
-        /// Before the rule of this name or number
-        #[arg(long, group = "place", value_name = "RULE")]
+        /// Add it before the rule with this name or number
+        #[arg(long, group = "position", value_name = "RULE")]
         before: Option<String>,
-        /// Behind the rule of this name or number
-        #[arg(long, group = "place", value_name = "RULE")]
+        /// Add it after the rule with this name or number
+        #[arg(long, group = "position", value_name = "RULE")]
         after: Option<String>,
     },
-    /// Take a rule away; it acts no more at once
+    /// Delete a rule, with immediate effect
     Del {
-        /// Its name or number
+        /// The rule's name or number
         rule: String,
     },
-    /// Say what would become of a packet, step by step, without sending it
+    /// Show step by step how netvmd would handle a packet, without sending it
     ///
-    /// The packet is given by fields, by its bytes, or by its place in a capture:
+    /// Describe the packet by fields, by its bytes, or by its number in a capture:
     /// `netvm policy trace --from client protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
     Trace(TraceArgs),
-    /// Print the rules of a ClassBench filter set, of iptables or of nftables as `[[rule]]` tables; needs no netvmd
+    /// Convert ClassBench, iptables or nftables rules to `[[rule]]` tables; needs no netvmd
     ///
-    /// What has no equivalent is said on standard error, with its line.
+    /// Reports everything without an equivalent on standard error, with its line number.
     Import(ImportArgs),
-    /// Print the number of the first rule of a filter set that matches, or `-`, a line for each header; needs no netvmd
+    /// Print for each header, on a line, the number of the first matching rule or `-`; needs no running netvmd
     ///
-    /// It is `netvmd policy-eval`: the program netvmd is looked for beside this one, then in PATH.
+    /// Executes `netvmd policy-eval`; finds the program netvmd beside netvm, else in PATH.
     Eval {
-        /// The filter set (ClassBench)
+        /// Filter set (ClassBench)
         #[arg(long, value_name = "RULES")]
         classbench: PathBuf,
-        /// A header a line: source, destination, source port, destination port, protocol, in decimal
+        /// One header a line: source, destination, source port, destination port, protocol, in decimal
         #[arg(long, value_name = "HEADERS")]
         trace: PathBuf,
     },
 }
 
-/// Rules to be imported.
+/// `netvm policy import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// What the file is
+    /// The file's format
     #[arg(long, value_enum)]
     pub format: ImportFormat,
     /// The file
     pub file: PathBuf,
-    /// An interface that the file names, and the port that it is, if that has another name; give all of them
+    /// An interface that the file names and, if its name differs, the port; give all of them
     #[arg(long = "interface", value_name = "NAME[=PORT]")]
     pub interfaces: Vec<String>,
 }
 
-/// What rules of others are written in.
+/// The formats that `netvm policy import` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ImportFormat {
-    /// A ClassBench filter set, of rules that drop
+    /// A ClassBench filter set; its rules become rules that drop
     Classbench,
-    /// What `iptables-save` or `ip6tables-save` prints
+    /// Output of `iptables-save` or `ip6tables-save`
     Iptables,
-    /// What `nft -j list ruleset` prints
+    /// Output of `nft -j list ruleset`
     Nft,
 }
 
-/// What to do with virtual machines.
+/// `netvm vm`.
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// List them: their state, ports and restarts
+    /// List VMs: state, ports and restarts
     List,
-    /// Start one that does not run
+    /// Start a stopped VM
     Start {
-        /// Its name
+        /// The VM's name
         name: String,
     },
-    /// Shut one down, as its power button does; after 20 s its plug is pulled. It stays down until it is started
+    /// Press a VM's power button; power it off after 20 s. It stays down until it is started
     Stop {
-        /// Its name
+        /// The VM's name
         name: String,
-        /// Pull the plug at once
+        /// Power off at once
         #[arg(long)]
         force: bool,
     },
-    /// Attach this terminal to a guest's serial console; ^] leaves
+    /// Attach this terminal to a VM's serial console; ^] detaches
     Console {
-        /// Its name
+        /// The VM's name
         name: String,
     },
-    /// Print QEMU's command line, to run the machine by hand
+    /// Print QEMU's command line, to run the VM by hand
     Args {
-        /// Its name
+        /// The VM's name
         name: String,
     },
-    /// Print the machine as a libvirt domain, for `virsh define`
+    /// Print the VM as a libvirt domain, for `virsh define`
     LibvirtXml {
-        /// Its name
+        /// The VM's name
         name: String,
     },
 }
 
-/// What of virtual routers.
+/// `netvm router`.
 #[derive(Debug, Subcommand)]
 pub enum RouterCommand {
-    /// List them: their interfaces, and how many routes they have
+    /// List routers: interfaces and route counts
     List,
-    /// Show one: its interfaces, and its routes as the engine has them
+    /// Show a router's interfaces and the engine's FIB for it
     Show {
-        /// Its name
+        /// The router's name
         name: String,
-        /// Most routes that are shown
-        #[arg(long, default_value_t = 50)]
-        most: usize,
+        /// Show at most this many routes
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
     },
 }
 
-/// What of the flows.
+/// `netvm flow`.
 #[derive(Debug, Subcommand)]
 pub enum FlowCommand {
-    /// List them, those with most packets first
+    /// List flows, busiest first
     List {
-        /// Most flows that are listed
-        #[arg(long, default_value_t = 50)]
-        most: usize,
+        /// Show at most this many flows
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
     },
 }
 
-/// A packet, and where it comes in.
+/// `netvm policy trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// The port that it comes in by
+    /// Port on which the packet arrives
     #[arg(long, value_name = "PORT")]
     pub from: String,
-    /// Its bytes without FCS, in hexadecimal
+    /// The packet's bytes without FCS, in hexadecimal
     #[arg(long, value_name = "HEX", conflicts_with_all = ["pcap", "fields"])]
     pub frame: Option<String>,
-    /// A capture that it is in
+    /// Capture that holds the packet
     #[arg(long, value_name = "FILE", conflicts_with = "fields")]
     pub pcap: Option<PathBuf>,
-    /// Which packet of the capture, from 1
+    /// Number of the packet in the capture, from 1
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap")]
     pub packet: u64,
     /// Fields: source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port,
@@ -295,30 +297,30 @@ pub struct TraceArgs {
     pub fields: Vec<String>,
 }
 
-/// What of the statistics, and how often.
+/// `netvm stats`.
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Show what each stage of the packet path costs
+    /// Show the cost of each stage of the packet path
     #[arg(long)]
     pub stages: bool,
-    /// Show drops by place and reason
+    /// Show drops by port, chain or NF, and reason
     #[arg(long)]
     pub drops: bool,
-    /// Show it again every so many seconds, with rates, until interrupted
+    /// Repeat every SECONDS, with rates, until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", require_equals = true, value_parser = interval)]
     pub watch: Option<Duration>,
 }
 
-/// What to replay.
+/// `netvm replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The capture to read
+    /// Capture to read
     #[arg(value_name = "IN")]
     pub input: PathBuf,
-    /// The capture to write
+    /// Capture to write
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// NFs in order: names or paths of programs, such as `simple-forward,monitor`
+    /// NF programs in order, by name or path, such as `simple-forward,monitor`
     #[arg(long, required = true, value_delimiter = ',', value_name = "NF,NF,...")]
     pub chain: Vec<String>,
 }
@@ -326,7 +328,7 @@ pub struct ReplayArgs {
 fn interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     if !(0.1..=3600.0).contains(&seconds) {
-        return Err("from 0.1 to 3600 seconds are possible".to_owned());
+        return Err("must be from 0.1 to 3600 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }

@@ -1,30 +1,18 @@
-//! The commands: each asks, and prints what it got.
+//! The commands: each sends requests to netvmd or reads a file, and prints the result.
 
 mod change;
 mod import;
 mod inspect;
 mod packet;
 mod policy;
-mod replay;
 mod router;
 mod stats;
 mod vm;
 
 pub use change::{apply, check, plan, show_config};
-pub use import::{ImportError, import};
+pub use import::import;
 pub use inspect::{chain, group, nf, port, status};
-pub use packet::PacketError;
-pub use policy::{addresses, flows, policy, policy_eval};
-pub use replay::{find_daemon, replay};
+pub use policy::{addresses, flows, policy};
 pub use router::router;
 pub use stats::stats;
-pub use vm::{ConsoleError, vm};
-
-use crate::error::CliError;
-use crate::output::Output;
-
-/// Prints what this machine can do.
-pub fn doctor(output: &Output) -> Result<(), CliError> {
-    let report = crate::doctor::examine();
-    if output.json { output.value(&report) } else { output.text(&crate::doctor::draw(&report, output)) }
-}
+pub use vm::vm;

@@ -1,13 +1,15 @@
-//! What this machine can do for netvm. Looks at files of the kernel, opens a socket and a memfd, changes nothing.
+//! `netvm doctor`: checks this machine's readiness. It reads kernel files, opens a socket and a memfd, and changes
+//! nothing.
 //!
-//! | level | means |
+//! | level | meaning |
 //! |---|---|
-//! | `ok` | as good as it gets |
-//! | `note` | netvm runs, and something is slower or not offered |
-//! | `warn` | netvm runs, and is much slower than it should be, or a part of it needs more than this user has |
+//! | `ok` | nothing to improve |
+//! | `note` | netvm runs, but something is slower or unavailable |
+//! | `warn` | netvm runs, but much slower than possible, or this user lacks privileges for a part of it |
 
 use serde::Serialize;
 
+use crate::error::CliError;
 use crate::output::{Output, Tone};
 
 mod cores;
@@ -19,30 +21,30 @@ mod vms;
 
 use root::Root;
 
-/// How good something is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// As good as it gets.
+    /// Nothing to improve.
     Ok,
-    /// Could be better.
+    /// Something is slower or unavailable.
     Note,
-    /// Should be better.
+    /// Something is much slower than possible, or needs more privileges.
     Warn,
 }
 
-/// What was found out about one thing.
+/// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// The thing.
+    /// What was checked.
     pub name: &'static str,
-    /// How good it is.
+    /// The result.
     pub level: Level,
-    /// What is there.
+    /// What the check found.
     pub found: String,
-    /// What that means for netvm.
+    /// The consequence for netvm.
     pub meaning: String,
-    /// The command that would improve it.
+    /// A command that improves it.
     pub command: Option<String>,
 }
 
@@ -69,17 +71,22 @@ impl Check {
     }
 }
 
-/// Everything that was found out.
+/// The findings of all checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// In the order of their weight for packet rates.
+    /// Most important for packet rates first.
     pub checks: Vec<Check>,
     /// The worst level.
     pub worst: Level,
 }
 
-/// Looks at this machine.
-pub fn examine() -> Report {
+/// Checks this machine and prints the report.
+pub fn doctor(output: &Output) -> Result<(), CliError> {
+    let report = examine();
+    if output.json { output.value(&report) } else { output.text(&draw(&report, output)) }
+}
+
+fn examine() -> Report {
     let root = Root::new("/");
     let mut checks = Vec::new();
     checks.extend(cores::check(&root));
@@ -91,8 +98,8 @@ pub fn examine() -> Report {
     Report { checks, worst }
 }
 
-/// The report for people: a line for each thing, what it means, and what would help.
-pub fn draw(report: &Report, output: &Output) -> String {
+/// The report as text: per check a line, its meaning, and a command that helps.
+fn draw(report: &Report, output: &Output) -> String {
     let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for check in &report.checks {
@@ -109,7 +116,7 @@ pub fn draw(report: &Report, output: &Output) -> String {
     }
     let count = |level| report.checks.iter().filter(|check| check.level == level).count();
     text.push_str(&format!(
-        "\n{} ok, {} to note, {} to mend. None of it keeps netvm from running.\n",
+        "\n{} ok, {} notes, {} warnings. netvm runs despite these.\n",
         count(Level::Ok),
         count(Level::Note),
         count(Level::Warn)

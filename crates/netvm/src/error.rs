@@ -1,80 +1,81 @@
-//! Why a command failed, in the words that the user sees.
+//! Errors of commands, as the user sees them.
 
 use std::io;
+use std::path::PathBuf;
 
 use netvm_api::{ApiError, ClientError};
 use netvm_config::ConfigError;
+use netvm_policy_import::{classbench, iptables, nft};
+use netvm_wire::BuildError;
 
-/// Why a command failed.
+/// A command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// netvmd, or the way to it.
+    /// netvmd refused, or cannot be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The configuration file.
+    /// The configuration file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A name that there is not.
-    #[error("there is no {what} `{name}`: {}", list(.known))]
+    /// No object has this name.
+    #[error("no {what} `{name}`; {}", list(.known))]
     Unknown {
-        /// What was looked for.
+        /// The kind of object.
         what: &'static str,
-        /// Its name.
+        /// The name given.
         name: String,
-        /// What there is.
+        /// The names of this kind.
         known: Vec<String>,
     },
-    /// A packet that was described wrongly.
+    /// The packet to trace is not described correctly.
     #[error(transparent)]
-    Packet(#[from] crate::commands::PacketError),
-    /// A guest's console.
+    Packet(#[from] PacketError),
+    /// The guest's console cannot be used.
     #[error(transparent)]
-    Console(#[from] crate::commands::ConsoleError),
-    /// Rules of others.
+    Console(#[from] ConsoleError),
+    /// The rules cannot be imported.
     #[error(transparent)]
-    Import(#[from] crate::commands::ImportError),
-    /// A plan with changes that only a restart makes.
+    Import(#[from] ImportError),
+    /// The plan holds changes that need a restart.
     #[error(
-        "this cannot be applied while netvmd runs. Put the file where netvmd reads it and restart netvmd, or leave what needs that as it is"
+        "the file changes settings that need a restart. Install the file where netvmd reads it and restart netvmd, or leave those settings unchanged"
     )]
     NeedsRestart,
-    /// The user said no.
+    /// The user declined.
     #[error("not applied")]
     Declined,
-    /// No program netvmd.
-    #[error(
-        "the program netvmd is neither beside {beside} nor in PATH: install it, or build it with `cargo build -p netvmd`"
-    )]
+    /// The program netvmd is not installed.
+    #[error("no program netvmd in {beside} or in PATH: install it, or build it with `cargo build -p netvmd`")]
     NoDaemon {
-        /// Where it was looked for.
+        /// The folder of this program.
         beside: String,
     },
-    /// The program netvmd does not start.
+    /// The program netvmd cannot be executed.
     #[error("cannot start {program}: {source}")]
     Start {
         /// The program.
         program: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// No event loop.
-    #[error("cannot wait for netvmd: {0}")]
+    /// The event loop cannot be created.
+    #[error("cannot create an event loop: {0}")]
     Runtime(io::Error),
-    /// Standard output or input.
-    #[error("standard output: {0}")]
+    /// Standard output or input failed.
+    #[error("standard input or output: {0}")]
     Output(#[from] io::Error),
-    /// A value that JSON does not have.
+    /// A value cannot be written as JSON.
     #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 impl CliError {
-    /// Whether the reader of our output has gone.
+    /// Whether the reader of standard output has closed it.
     pub fn is_closed_output(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The error as the API would say it.
+    /// The error in the API's form.
     pub fn to_api(&self) -> ApiError {
         match self {
             Self::Client(ClientError::Refused { error, .. }) => error.clone(),
@@ -84,6 +85,108 @@ impl CliError {
     }
 }
 
+/// The command line does not describe a packet.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// Neither fields, nor a frame, nor a capture was given.
+    #[error(
+        "describe the packet: fields such as `protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23`, --frame HEX, or --pcap FILE"
+    )]
+    Nothing,
+    /// An argument is not FIELD=VALUE, or the field is unknown.
+    #[error(
+        "`{0}` is not a field: write FIELD=VALUE with one of source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port, flags, dscp, length"
+    )]
+    Field(String),
+    /// The field cannot have this value.
+    #[error("`{field}={value}`: {why}")]
+    Value {
+        /// The field.
+        field: String,
+        /// The value given.
+        value: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Only one address was given.
+    #[error("source and destination go together: give both or neither")]
+    OneAddress,
+    /// The frame cannot be built.
+    #[error("no frame has these fields: {0}")]
+    Build(#[from] BuildError),
+    /// The capture cannot be opened.
+    #[error(transparent)]
+    Open(#[from] netvm_capture::OpenError),
+    /// The capture cannot be read to its end.
+    #[error(transparent)]
+    Read(#[from] netvm_capture::ReadError),
+    /// The capture has fewer packets.
+    #[error("{} has no packet {want}: it has {have} packets", path.display())]
+    NoSuchPacket {
+        /// The file.
+        path: PathBuf,
+        /// Packets in it.
+        have: u64,
+        /// The packet's number as given.
+        want: u64,
+    },
+}
+
+/// The console of a VM cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// The console's socket refuses the connection.
+    #[error("cannot connect to the console of VM {vm} at {}: {source} (it exists while the VM runs: see `netvm vm list`)", path.display())]
+    Connect {
+        /// The VM.
+        vm: String,
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The terminal or the connected socket failed.
+    #[error("console: {0}")]
+    Stream(#[from] io::Error),
+}
+
+/// Rules cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The file is not a ClassBench filter set.
+    #[error("{}, {source}", path.display())]
+    ClassBench {
+        /// The file.
+        path: PathBuf,
+        /// The error in it.
+        source: classbench::ClassBenchError,
+    },
+    /// The file is not output of iptables-save.
+    #[error("{}, {source}", path.display())]
+    Iptables {
+        /// The file.
+        path: PathBuf,
+        /// The error in it.
+        source: iptables::IptablesError,
+    },
+    /// The file is not output of `nft -j list ruleset`.
+    #[error("{}, {source}", path.display())]
+    Nft {
+        /// The file.
+        path: PathBuf,
+        /// The error in it.
+        source: nft::NftError,
+    },
+}
+
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "there are none".to_owned() } else { format!("there are {}", names.join(", ")) }
+    if names.is_empty() { "none exist".to_owned() } else { format!("known: {}", names.join(", ")) }
 }

@@ -1,4 +1,4 @@
-//! Numbers and times for people.
+//! Formats numbers and times.
 
 /// `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -13,7 +13,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A rate per second with a unit's prefix, such as `14.88 M`.
+/// A rate per second with an SI prefix, such as `14.88 M`.
 pub fn rate(per_second: f64) -> String {
     for (scale, prefix) in [(1e9, " G"), (1e6, " M"), (1e3, " k")] {
         if per_second >= scale {
@@ -23,7 +23,7 @@ pub fn rate(per_second: f64) -> String {
     format!("{per_second:.0}")
 }
 
-/// Bytes in binary units, such as `32 MiB`.
+/// Bytes with a binary prefix, such as `32 MiB`.
 pub fn bytes(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         let (whole, rest) = (bytes >> shift, bytes & ((1 << shift) - 1));
@@ -38,7 +38,7 @@ pub fn bytes(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// Seconds as the two largest units, such as `3 h 12 min`.
+/// Seconds in the two largest units, such as `3 h 12 min`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);

@@ -1,8 +1,9 @@
-//! `netvm`: a client of netvmd's API for people and scripts, and the tools that need no netvmd.
+//! `netvm`: the command-line client of netvmd's API, and tools that need no running netvmd.
 #![forbid(unsafe_code)]
 
 mod cli;
 mod commands;
+mod daemon;
 mod doctor;
 mod error;
 mod format;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use netvm_api::Client;
 
-use cli::{Cli, Command, ConfigCommand, FlowCommand, PolicyCommand};
+use cli::{Cli, CliCommand, ConfigCommand, FlowCommand, PolicyCommand};
 use error::CliError;
 use output::Output;
 
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     let output = Output::new(cli.json);
     match run(cli, &output) {
         Ok(()) => ExitCode::SUCCESS,
-        // Who closed our output has seen enough.
+        // The reader, such as `head`, has seen enough.
         Err(error) if error.is_closed_output() => ExitCode::SUCCESS,
         Err(error) => {
             output.error(&error);
@@ -33,14 +34,16 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
     match cli.command {
-        Command::Check { file } => commands::check(output, &file),
-        Command::Doctor => commands::doctor(output),
-        Command::Replay(arguments) => commands::replay(&arguments, cli.json),
-        Command::Policy { command: PolicyCommand::Eval { classbench, trace } } => {
-            commands::policy_eval(&classbench, &trace)
+        CliCommand::Check { file } => commands::check(output, &file),
+        CliCommand::Doctor => doctor::doctor(output),
+        CliCommand::Replay(arguments) => daemon::replay(&arguments, cli.json),
+        CliCommand::Policy { command: PolicyCommand::Eval { classbench, trace } } => {
+            daemon::policy_eval(&classbench, &trace)
         }
-        Command::Policy { command: PolicyCommand::Import(arguments) } => commands::import(output, &arguments),
-        Command::Completion { shell } => {
+        CliCommand::Policy { command: PolicyCommand::Import(arguments) } => {
+            commands::import(output, &arguments)
+        }
+        CliCommand::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "netvm", &mut script);
             output.raw(&script)
@@ -56,25 +59,30 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
     }
 }
 
-/// The commands that ask netvmd.
-async fn ask(command: Command, client: &Client, output: &Output) -> Result<(), CliError> {
+/// Runs a command that netvmd answers.
+async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<(), CliError> {
     match command {
-        Command::Status => commands::status(client, output).await,
-        Command::Port { name } => commands::port(client, output, name.as_deref()).await,
-        Command::Nf { role } => commands::nf(client, output, role.as_deref()).await,
-        Command::Vm { command } => commands::vm(client, output, command).await,
-        Command::Router { command } => commands::router(client, output, command).await,
-        Command::Chain { name } => commands::chain(client, output, name.as_deref()).await,
-        Command::Group { name } => commands::group(client, output, name.as_deref()).await,
-        Command::Stats(arguments) => commands::stats(client, output, &arguments).await,
-        Command::Plan { file } => commands::plan(client, output, &file).await,
-        Command::Apply { file, yes } => commands::apply(client, output, &file, yes).await,
-        Command::Config { command: ConfigCommand::Show } => commands::show_config(client, output).await,
-        Command::Policy { command } => commands::policy(client, output, command).await,
-        Command::Flow { command: FlowCommand::List { most } } => commands::flows(client, output, most).await,
-        Command::Mac => commands::addresses(client, output).await,
-        Command::Restart { role } => output.done(&client.restart(&role).await?),
-        Command::Stop => output.done(&client.stop().await?),
-        Command::Check { .. } | Command::Doctor | Command::Replay(_) | Command::Completion { .. } => Ok(()),
+        CliCommand::Status => commands::status(client, output).await,
+        CliCommand::Port { name } => commands::port(client, output, name.as_deref()).await,
+        CliCommand::Nf { role } => commands::nf(client, output, role.as_deref()).await,
+        CliCommand::Vm { command } => commands::vm(client, output, command).await,
+        CliCommand::Router { command } => commands::router(client, output, command).await,
+        CliCommand::Chain { name } => commands::chain(client, output, name.as_deref()).await,
+        CliCommand::Group { name } => commands::group(client, output, name.as_deref()).await,
+        CliCommand::Stats(arguments) => commands::stats(client, output, &arguments).await,
+        CliCommand::Plan { file } => commands::plan(client, output, &file).await,
+        CliCommand::Apply { file, yes } => commands::apply(client, output, &file, yes).await,
+        CliCommand::Config { command: ConfigCommand::Show } => commands::show_config(client, output).await,
+        CliCommand::Policy { command } => commands::policy(client, output, command).await,
+        CliCommand::Flow { command: FlowCommand::List { limit } } => {
+            commands::flows(client, output, limit).await
+        }
+        CliCommand::Mac => commands::addresses(client, output).await,
+        CliCommand::Restart { role } => output.done(&client.restart(&role).await?),
+        CliCommand::Stop => output.done(&client.stop().await?),
+        CliCommand::Check { .. }
+        | CliCommand::Doctor
+        | CliCommand::Replay(_)
+        | CliCommand::Completion { .. } => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Standard output and error: tables for people, JSON for programs, colours on terminals only.
+//! Standard output and error: tables or JSON; colours on terminals only.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use crate::error::CliError;
 
-/// How this run prints.
+/// The output of this run.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// JSON is wanted.
+    /// Print JSON.
     pub json: bool,
     /// Standard output is a terminal.
     pub terminal: bool,
@@ -23,7 +23,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Output as the terminal and `NO_COLOR` say.
+    /// Colours depend on the terminal and `NO_COLOR`.
     pub fn new(json: bool) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let terminal = io::stdout().is_terminal();
@@ -35,12 +35,12 @@ impl Output {
         }
     }
 
-    /// Prints a text as it is.
+    /// Prints text.
     pub fn text(&self, text: &str) -> Result<(), CliError> {
         self.raw(text.as_bytes())
     }
 
-    /// Prints bytes as they are.
+    /// Prints bytes.
     pub fn raw(&self, bytes: &[u8]) -> Result<(), CliError> {
         let mut stdout = io::stdout().lock();
         stdout.write_all(bytes)?;
@@ -52,19 +52,19 @@ impl Output {
         self.text(&(serde_json::to_string_pretty(value)? + "\n"))
     }
 
-    /// Prints what was done.
+    /// Prints the result of a command.
     pub fn done(&self, done: &Done) -> Result<(), CliError> {
         if self.json { self.value(done) } else { self.text(&format!("{}\n", done.message)) }
     }
 
-    /// Prints findings of a configuration to standard error.
+    /// Prints warnings about a configuration on standard error.
     pub fn warnings(&self, warnings: &[netvm_config::Finding]) {
         for warning in warnings {
             eprintln!("{}", warning.render(self.error_colour));
         }
     }
 
-    /// Prints an error to standard error.
+    /// Prints an error on standard error.
     pub fn error(&self, error: &CliError) {
         if self.json {
             let text =
@@ -82,11 +82,11 @@ impl Output {
         eprintln!("netvm: {error}");
     }
 
-    /// An empty table with these columns. Columns whose name begins with `>` are aligned to the right.
+    /// An empty table. `>` at the start of a column's name aligns it to the right.
     pub fn table(&self, columns: &[&str]) -> Table {
         let mut table = Table::new();
         table.load_style(NOTHING);
-        // A line for each item where programs such as grep read it.
+        // Without a terminal, no line wraps, so grep sees whole rows.
         table.set_content_arrangement(if self.terminal {
             ContentArrangement::Dynamic
         } else {
@@ -112,7 +112,7 @@ impl Output {
         table
     }
 
-    /// A word in a colour, where there are colours.
+    /// A word, coloured if standard output takes colours.
     pub fn paint(&self, word: &str, tone: Tone) -> String {
         let code = match tone {
             Tone::Good => 32,
@@ -122,7 +122,7 @@ impl Output {
         if self.colour { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
     }
 
-    /// A cell in a colour, where there are colours.
+    /// A table cell, coloured if standard output takes colours.
     pub fn cell(&self, text: impl ToString, tone: Tone) -> Cell {
         let cell = Cell::new(text);
         let colour = match tone {
@@ -134,18 +134,18 @@ impl Output {
     }
 }
 
-/// What a state means for the user.
+/// The colour class of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As it should be.
+    /// Green: as intended.
     Good,
-    /// Not quite, or not yet.
+    /// Yellow: degraded or in transition.
     Doubtful,
-    /// Not as it should be.
+    /// Red: failed.
     Bad,
 }
 
-/// A table as lines without blanks at their ends.
+/// A table's lines without trailing blanks.
 pub fn lines(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

@@ -1,4 +1,4 @@
-//! The commands that need no netvmd, and what is said when there is none.
+//! The commands that need no netvmd, and the errors when none runs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -29,10 +29,10 @@ chain = "web"
 "#;
 
 #[test]
-fn check_says_what_a_file_holds() {
+fn check_counts_the_items_of_a_file() {
     let folder = folder();
     let good = file(&folder, "good.toml", GOOD);
-    let expected = format!("{good} can be used: 1 group, 1 port, 1 NF, 1 chain, 1 rule\n");
+    let expected = format!("{good} is valid: 1 group, 1 port, 1 NF, 1 chain, 1 rule\n");
     assert_eq!(netvm(&["check", &good]).good(), expected);
     let doubtful = file(&folder, "doubtful.toml", &GOOD.replace("chain = \"web\"", "drop = true"));
     let run = netvm(&["check", &doubtful]);
@@ -71,7 +71,7 @@ fn check_shows_every_error_with_its_remedy() {
 }
 
 #[test]
-fn check_for_programs_is_json() {
+fn check_prints_json() {
     let folder = folder();
     let good: Value =
         serde_json::from_str(&netvm(&["check", "--json", &file(&folder, "good.toml", GOOD)]).good()).unwrap();
@@ -102,7 +102,7 @@ fn completion_knows_every_command() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let mut child =
         program().args(["completion", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -113,7 +113,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn doctor_says_what_this_machine_can_do() {
+fn doctor_reports_every_check() {
     let report: Value = serde_json::from_str(&netvm(&["doctor", "--json"]).good()).unwrap();
     let checks = report["checks"].as_array().unwrap();
     let names: Vec<&str> = checks.iter().map(|check| check["name"].as_str().unwrap()).collect();
@@ -145,7 +145,7 @@ fn doctor_says_what_this_machine_can_do() {
         assert!(check["command"].is_null() || check["level"] != "ok", "{check}");
     }
     let text = netvm(&["doctor"]).good();
-    assert!(text.ends_with("None of it keeps netvm from running.\n"), "{text}");
+    assert!(text.ends_with("netvm runs despite these.\n"), "{text}");
     assert!(
         text.lines()
             .any(|line| line.starts_with("ok    sealed memory") || line.starts_with("note  sealed memory"))
@@ -153,7 +153,7 @@ fn doctor_says_what_this_machine_can_do() {
 }
 
 #[test]
-fn a_dead_socket_is_told_with_a_remedy() {
+fn a_dead_socket_is_reported_with_a_remedy() {
     let folder = folder();
     let socket = folder.path().join("api.sock");
     let path = socket.to_str().unwrap();
@@ -164,7 +164,7 @@ fn a_dead_socket_is_told_with_a_remedy() {
         assert!(error.starts_with(&format!("netvm: no netvmd answers on {path}: ")), "{error}");
         assert!(error.contains("Start it with `netvmd --config FILE`"), "{error}");
     }
-    // The socket of a netvmd that was killed, named by the environment.
+    // The socket of a killed netvmd, given by the environment.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let error = run(program().env("NETVM_API", path).args(["--json", "port"])).failed(1);
     let error: Value = serde_json::from_str(&error).unwrap();
@@ -184,8 +184,6 @@ fn a_wrong_command_line_is_status_2() {
         let error = netvm(arguments).failed(2);
         assert!(error.contains(piece), "{error}");
     }
-    assert!(
-        netvm(&["--help"]).good().contains("Exit status: 0 done, 1 failed, 2 the command line is wrong.")
-    );
-    assert!(netvm(&["replay", "--help"]).good().contains("each a process of its own"));
+    assert!(netvm(&["--help"]).good().contains("Exit status: 0 success, 1 failure, 2 invalid command line."));
+    assert!(netvm(&["replay", "--help"]).good().contains("each in its own process"));
 }

@@ -1,5 +1,6 @@
-//! A user whom the socket does not let in. Alone in its program: a file that is being written cannot be run while another
-//! thread starts a process.
+//! A user without permission for the socket. In a test binary of its own, because a file open for writing cannot be
+//! executed
+//! (ETXTBSY) and other threads that fork inherit the open file.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -11,13 +12,13 @@ use std::process::Command;
 use common::{Server, folder, run};
 
 #[test]
-fn who_may_not_use_the_socket_is_told_so() {
+fn a_user_without_permission_gets_a_remedy() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIP: needs root, to become another user");
         return;
     }
     let server = Server::start(axum::Router::new());
-    // nobody must be able to come as far as the program and the socket.
+    // The user `nobody` must be able to reach the program and the socket.
     let folder = folder();
     let copy = folder.path().join("netvm");
     std::fs::copy(env!("CARGO_BIN_EXE_netvm"), &copy).unwrap();

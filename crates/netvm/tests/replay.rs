@@ -1,5 +1,6 @@
-//! `netvm replay` becomes `netvmd replay`. Alone in its program: a file that is being written cannot be run while another
-//! thread starts a process.
+//! `netvm replay` executes `netvmd replay`. In a test binary of its own, because a file open for writing cannot be
+//! executed
+//! (ETXTBSY) and other threads that fork inherit the open file.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -11,7 +12,7 @@ use std::process::Command;
 use common::{folder, run, script};
 
 #[test]
-fn replay_is_netvmds() {
+fn replay_executes_netvmd() {
     let folder = folder();
     let beside = folder.path().join("netvm");
     std::fs::copy(env!("CARGO_BIN_EXE_netvm"), &beside).unwrap();
@@ -25,7 +26,7 @@ fn replay_is_netvmds() {
             "a,b -v",
         ]))
     };
-    // Only the option's own place tells a file that begins with a dash.
+    // A file name that begins with a dash needs `--`.
     assert!(call(Path::new("")).failed(2).contains("-o"));
     let call = |path: &Path| {
         run(Command::new(&beside).env("PATH", path).args([
@@ -39,8 +40,8 @@ fn replay_is_netvmds() {
         ]))
     };
     let error = call(Path::new("/nowhere")).failed(1);
-    assert!(error.contains("neither beside"), "{error}");
-    // In PATH, then beside, which is looked at first.
+    assert!(error.contains("no program netvmd in"), "{error}");
+    // First only in PATH, then also beside netvm, which takes precedence.
     let elsewhere = folder.path().join("bin");
     std::fs::create_dir(&elsewhere).unwrap();
     script(&elsewhere.join("netvmd"), "echo elsewhere");
@@ -49,7 +50,7 @@ fn replay_is_netvmds() {
     let run = call(&elsewhere);
     assert_eq!(run.out, "<replay><--chain><a,b -v><--json><--><in.pcap><-out.pcap>");
     assert_eq!(run.code, Some(3));
-    // What cannot be started is no program.
+    // A file without execute permission is skipped.
     std::fs::set_permissions(folder.path().join("netvmd"), std::fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(call(&elsewhere).good(), "elsewhere\n");
 }

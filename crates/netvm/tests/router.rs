@@ -1,4 +1,4 @@
-//! `netvm router`, against a server that answers what it is told to.
+//! `netvm router` against a server with canned answers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -68,7 +68,7 @@ fn server() -> Server {
     )
 }
 
-/// Lines with single blanks between words.
+/// Lines with the blanks between words collapsed.
 fn squeeze(text: &str) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -79,22 +79,22 @@ fn routers_and_their_routes_are_shown() {
     for list in [&["router"][..], &["router", "list"]] {
         let lines = squeeze(&server.netvm(list).good());
         assert_eq!(lines[1], "blue netvm-blue lan 1,000,001 2 7 2,000,000 12 11");
-        assert!(lines[2].contains("rules of policy routing"), "{lines:?}");
+        assert!(lines[2].contains("policy routing rules"), "{lines:?}");
     }
-    let lines = squeeze(&server.netvm(&["router", "show", "blue", "--most", "3"]).good());
+    let lines = squeeze(&server.netvm(&["router", "show", "blue", "--limit", "3"]).good());
     for line in [
         "lan p0 10 02:00:00:00:00:01 10.0.0.1/24 2001:db8::1/64 blue.lan 12 3 11",
         "0.0.0.0/0 forward 10.0.0.2 on lan (02:00:00:00:00:02)",
         "10.0.0.0/24 kernel -",
-        "and 1,000,000 more (--most N shows more)",
+        "and 1,000,000 more (--limit N shows more)",
     ] {
         assert!(lines.iter().any(|one| one == line), "{line}: {lines:#?}");
     }
-    let unknown = "10.0.0.2 on lan (not known yet) weight 2";
+    let unknown = "10.0.0.2 on lan (unresolved) weight 2";
     assert!(lines.contains(&format!("20.0.0.0/8 resolving {unknown}, {unknown}")), "{lines:#?}");
 
     let json: Value =
-        serde_json::from_str(&server.netvm(&["router", "show", "blue", "--most", "3", "--json"]).good())
+        serde_json::from_str(&server.netvm(&["router", "show", "blue", "--limit", "3", "--json"]).good())
             .unwrap();
     assert_eq!(json["routes"][0]["hops"][0]["mac"], "02:00:00:00:00:02");
     let json: Value = serde_json::from_str(&server.netvm(&["router", "--json"]).good()).unwrap();
@@ -102,7 +102,7 @@ fn routers_and_their_routes_are_shown() {
 }
 
 #[test]
-fn a_router_that_there_is_not_is_told_with_those_that_there_are() {
+fn an_unknown_router_is_refused_with_the_known_names() {
     let error = server().netvm(&["router", "show", "red"]).failed(1);
-    assert_eq!(error, "netvm: there is no router `red`: there are blue\n");
+    assert_eq!(error, "netvm: no router `red`; known: blue\n");
 }

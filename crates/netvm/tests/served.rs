@@ -1,4 +1,4 @@
-//! The commands that ask netvmd, against a server with canned answers. This tests the command line alone.
+//! The commands that netvmd answers, against a server with canned answers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -53,7 +53,7 @@ fn status() -> Status {
     }
 }
 
-/// Statistics after so many seconds, a thousand packets each.
+/// Statistics after `seconds`, at a thousand packets a second.
 fn stats(seconds: u64) -> Stats {
     let packets = seconds * 1000;
     let port = |id: u16, name: &str, link| PortInfo {
@@ -175,15 +175,12 @@ fn server() -> Server {
             .route(path::GROUPS, get(|| async { Json(groups) }))
             .route(path::STATS, get(ticking))
             .route(path::CONFIG, get(|| async { Json(config) }))
-            .route(
-                path::RESTART,
-                post(|| async { Json(Done { message: "firewall is started anew".into() }) }),
-            )
-            .route(path::STOP, post(|| async { Json(Done { message: "netvmd ends".into() }) })),
+            .route(path::RESTART, post(|| async { Json(Done { message: "firewall restarted".into() }) }))
+            .route(path::STOP, post(|| async { Json(Done { message: "netvmd stops".into() }) })),
     )
 }
 
-/// A server that runs `OLD` and plans and applies whatever it gets; and how often it applied.
+/// A server that runs `OLD` and accepts every plan and apply, and the number of applies.
 fn changeable() -> (Server, Arc<AtomicU64>) {
     let applied = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&applied);
@@ -207,7 +204,7 @@ fn changeable() -> (Server, Arc<AtomicU64>) {
     (Server::start(router), applied)
 }
 
-/// Lines without the blanks that align them.
+/// Lines with the blanks between words collapsed.
 fn squeeze(text: &str) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -218,7 +215,7 @@ fn has(text: &str, line: &str) {
 }
 
 #[test]
-fn tables_show_what_there_is() {
+fn tables_show_every_object() {
     let server = server();
     let text = server.netvm(&["status"]).good();
     has(&text, "netvmd 0.1.0 on DPDK 22.11.7, process 77, up 1 h 2 min");
@@ -239,12 +236,12 @@ fn tables_show_what_there_is() {
     has(&server.netvm(&["chain", "web"]).good(), "0 web firewall → monitor - down 1,000,000 1,000,000 7 1");
     has(&server.netvm(&["group"]).good(), "0 edge 1 1 2 MiB pages 36 MiB 16,384 2048 16,000 4 380 99 3.2 ms");
     assert_eq!(server.netvm(&["config", "show"]).good(), "[engine]\ncores = [3]\n");
-    assert_eq!(server.netvm(&["restart", "firewall"]).good(), "firewall is started anew\n");
-    assert_eq!(server.netvm(&["stop"]).good(), "netvmd ends\n");
+    assert_eq!(server.netvm(&["restart", "firewall"]).good(), "firewall restarted\n");
+    assert_eq!(server.netvm(&["stop"]).good(), "netvmd stops\n");
 }
 
 #[test]
-fn programs_get_what_the_api_says() {
+fn json_output_is_the_apis() {
     let server = server();
     let json = |arguments: &[&str]| serde_json::from_str::<Value>(&server.netvm(arguments).good()).unwrap();
     assert_eq!(json(&["--json", "status"]), serde_json::to_value(status()).unwrap());
@@ -254,19 +251,19 @@ fn programs_get_what_the_api_says() {
     assert_eq!(json(&["group", "--json"]), serde_json::to_value(stats(1000).groups).unwrap());
     assert_eq!(json(&["stats", "--json"]), serde_json::to_value(stats(1000)).unwrap());
     assert_eq!(json(&["config", "show", "--json"])["engine"]["cores"][0], 3);
-    assert_eq!(json(&["stop", "--json"])["message"], "netvmd ends");
+    assert_eq!(json(&["stop", "--json"])["message"], "netvmd stops");
 }
 
 #[test]
-fn unknown_names_are_told_with_the_known_ones() {
+fn unknown_names_are_refused_with_the_known_names() {
     let server = server();
     let error = server.netvm(&["port", "x"]).failed(1);
-    assert_eq!(error, "netvm: there is no port `x`: there are client, server\n");
-    assert!(server.netvm(&["chain", "x"]).failed(1).contains("there are web"));
+    assert_eq!(error, "netvm: no port `x`; known: client, server\n");
+    assert!(server.netvm(&["chain", "x"]).failed(1).contains("known: web"));
 }
 
 #[test]
-fn statistics_come_in_parts() {
+fn options_select_the_statistics() {
     let server = server();
     let text = server.netvm(&["stats"]).good();
     has(&text, "client 1,000,000 0 0 0");
@@ -298,7 +295,7 @@ fn watching_shows_rates() {
         child.wait().unwrap();
         read
     };
-    // The clock of the server goes on by a second at each reading, and there are a thousand packets in each.
+    // The server's clock advances by a second, and a thousand packets, at each sample.
     let text = watch(&["stats", "--watch=0.1"], 9).join("\n");
     let port = squeeze(&text).into_iter().find(|line| line.starts_with("client ")).unwrap();
     assert!(port.contains(" 1.00 k 1.00 M 0 0 0 0 0"), "{port}");
@@ -321,7 +318,7 @@ fn plans_are_shown_and_applied() {
     assert_eq!(server.netvm(&["apply", &old]).good(), "nothing changes\n");
     assert_eq!(applied.load(Ordering::Relaxed), 0);
     assert_eq!(server.netvm(&["apply", "--yes", &new]).good(), format!("{change}applied in 12 ms\n"));
-    // Without a terminal nobody is asked.
+    // Without a terminal, apply does not ask.
     assert!(server.netvm(&["apply", &new]).good().ends_with("applied in 12 ms\n"));
     assert_eq!(applied.load(Ordering::Relaxed), 2);
     let plan: PlanReply = serde_json::from_str(&server.netvm(&["plan", "--json", &new]).good()).unwrap();
@@ -331,20 +328,20 @@ fn plans_are_shown_and_applied() {
 }
 
 #[test]
-fn what_cannot_be_applied_is_not() {
+fn a_change_that_needs_a_restart_is_refused() {
     let (server, applied) = changeable();
     let folder = folder();
     let restart = file(&folder, "restart.toml", &format!("[engine]\ncores = [1]\n{OLD}"));
     let run = server.netvm(&["apply", "--yes", &restart]);
     assert!(run.out.contains("netvmd must be restarted (engine: cores none → 1)"), "{}", run.out);
-    assert!(run.failed(1).contains("cannot be applied while netvmd runs"));
+    assert!(run.failed(1).contains("settings that need a restart"));
     let wrong = file(&folder, "wrong.toml", &NEW.replace("kind", "knid"));
     for command in ["plan", "apply"] {
         let error = server.netvm(&[command, &wrong]).failed(1);
         assert!(error.contains(&format!("{wrong}:3:1")) && error.contains("did you mean `kind`?"), "{error}");
     }
     assert_eq!(applied.load(Ordering::Relaxed), 0);
-    // netvmd may find more than the file alone shows.
+    // netvmd may refuse a file that passes the checks without it.
     let refusal =
         || async { (StatusCode::UNPROCESSABLE_ENTITY, Json(ApiError::new("nf firewall: no program `fw`"))) };
     let server =
@@ -356,11 +353,11 @@ fn what_cannot_be_applied_is_not() {
 }
 
 #[test]
-fn on_a_terminal_the_user_is_asked() {
+fn apply_asks_on_a_terminal() {
     let (server, applied) = changeable();
     let folder = folder();
     let new = file(&folder, "new.toml", NEW);
-    // util-linux's `script` runs a command on a terminal of its own.
+    // util-linux's `script` runs a command on a new terminal.
     let ask = |answer: &str| {
         let netvm = env!("CARGO_BIN_EXE_netvm");
         let command = format!("{netvm} --socket {} apply {new}", server.socket().display());

@@ -1,4 +1,4 @@
-//! `netvm vm`, against a server with canned answers and a console of the test's own.
+//! `netvm vm` against a server with canned answers and a fake console.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -98,7 +98,7 @@ fn machines_are_listed_started_stopped_and_printed() {
 }
 
 #[test]
-fn a_console_carries_both_ways_and_is_left_by_a_key() {
+fn a_console_copies_both_ways_and_detaches_by_key() {
     let folder = folder();
     let socket = folder.path().join("serial.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -116,14 +116,14 @@ fn a_console_carries_both_ways_and_is_left_by_a_key() {
     let mut shown = [0; 7];
     child.stdout.as_mut().unwrap().read_exact(&mut shown).unwrap();
     assert_eq!(&shown, b"login: ");
-    // The key that leaves, and what comes behind it, is not the guest's.
+    // The detach key and the bytes after it do not reach the guest.
     child.stdin.as_mut().unwrap().write_all(b"root\r\x1dmore").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(guest.join().unwrap(), b"root\r");
 
     let error = netvm(&server, &["console", "nobody"]).failed(1);
-    assert!(error.contains("there is no VM `nobody`: there are web1, scan"), "{error}");
+    assert!(error.contains("no VM `nobody`; known: web1, scan"), "{error}");
     std::fs::remove_file(folder.path().join("serial.sock")).unwrap();
     let error = netvm(&server, &["console", "web1"]).failed(1);
-    assert!(error.contains("it is there while the VM runs"), "{error}");
+    assert!(error.contains("it exists while the VM runs"), "{error}");
 }

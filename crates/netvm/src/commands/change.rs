@@ -1,4 +1,4 @@
-//! `plan`, `apply`, `check`, `config show`.
+//! `netvm plan`, `apply`, `check` and `config show`.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::format::plural;
 use crate::output::Output;
 
-/// A configuration file that is right as far as can be told without netvmd.
+/// A configuration file that passed the checks that need no netvmd.
 struct File {
     name: String,
     text: String,
@@ -27,7 +27,7 @@ fn read(path: &Path) -> Result<File, CliError> {
     Ok(File { name, text, warnings })
 }
 
-/// What applying a file would change.
+/// Prints what applying a file would change.
 pub async fn plan(client: &Client, output: &Output, path: &Path) -> Result<(), CliError> {
     let file = read(path)?;
     let reply = client.plan(&file.name, &file.text).await?;
@@ -38,7 +38,7 @@ pub async fn plan(client: &Client, output: &Output, path: &Path) -> Result<(), C
     output.text(&reply.plan.to_string())
 }
 
-/// Applies a file.
+/// Prints what a file changes and applies it.
 pub async fn apply(client: &Client, output: &Output, path: &Path, yes: bool) -> Result<(), CliError> {
     let file = read(path)?;
     if output.json {
@@ -60,14 +60,14 @@ pub async fn apply(client: &Client, output: &Output, path: &Path, yes: bool) -> 
     output.text(&applied(&plan, &reply.plan, reply.took_ms))
 }
 
-/// Somebody else may have applied something between the question and the answer.
+/// The result of an apply. Another client may have applied something since the plan was shown.
 fn applied(shown: &Plan, done: &Plan, took_ms: f64) -> String {
-    let surprise = if shown == done {
+    let notice = if shown == done {
         String::new()
     } else {
-        format!("the configuration had changed meanwhile; done was:\n{done}")
+        format!("the configuration changed in the meantime; netvmd applied:\n{done}")
     };
-    format!("{surprise}applied in {took_ms:.0} ms\n")
+    format!("{notice}applied in {took_ms:.0} ms\n")
 }
 
 fn confirm(output: &Output) -> Result<bool, CliError> {
@@ -78,16 +78,16 @@ fn confirm(output: &Output) -> Result<bool, CliError> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// The configuration that is being run.
+/// Prints the running configuration.
 pub async fn show_config(client: &Client, output: &Output) -> Result<(), CliError> {
     let reply = client.config().await?;
     if output.json { output.value(&reply.config) } else { output.text(&reply.toml) }
 }
 
-/// What `check --json` prints.
+/// Output of `check --json`.
 #[derive(Serialize)]
 struct Checked {
-    /// Whether the file can be used.
+    /// Whether the file is valid.
     ok: bool,
     diagnostics: Vec<Diagnostic>,
 }
@@ -118,9 +118,9 @@ pub fn check(output: &Output, path: &Path) -> Result<(), CliError> {
         plural(host.chains.len(), "chain"),
         plural(host.rules.len(), "rule"),
     ];
-    let doubts = match loaded.warnings.len() {
+    let warnings = match loaded.warnings.len() {
         0 => String::new(),
         n => format!("; {}", plural(n, "warning")),
     };
-    output.text(&format!("{} can be used: {}{doubts}\n", path.display(), parts.join(", ")))
+    output.text(&format!("{} is valid: {}{warnings}\n", path.display(), parts.join(", ")))
 }

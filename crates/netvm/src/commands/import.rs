@@ -1,7 +1,6 @@
-//! `policy import`: rules of others as `[[rule]]` tables.
+//! `netvm policy import`: converts ClassBench, iptables or nftables rules to `[[rule]]` tables.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 use netvm_config::model::{
     Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, RuleParts, Verdict,
@@ -10,47 +9,10 @@ use netvm_policy::Actions;
 use netvm_policy_import::{Imported, Interfaces, classbench, iptables, nft};
 
 use crate::cli::{ImportArgs, ImportFormat};
-use crate::error::CliError;
+use crate::error::{CliError, ImportError};
 use crate::output::Output;
 
-/// Why rules were not imported.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
-    /// Not a filter set.
-    #[error("{}, {source}", path.display())]
-    ClassBench {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        source: classbench::ClassBenchError,
-    },
-    /// Not what iptables-save prints.
-    #[error("{}, {source}", path.display())]
-    Iptables {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        source: iptables::IptablesError,
-    },
-    /// Not what `nft -j list ruleset` prints.
-    #[error("{}, {source}", path.display())]
-    Nft {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        source: nft::NftError,
-    },
-}
-
-/// Prints the rules, and to standard error what has no equivalent.
+/// Prints the rules on standard output, and on standard error everything without an equivalent.
 pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     let path = &arguments.file;
     let text =
@@ -90,7 +52,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))
 }
 
-/// The rules with names where the configuration can have them: those that are names, and unique.
+/// The rules with names that the configuration accepts: illegal characters become `-`, duplicates lose their name.
 fn rules(imported: Imported) -> Vec<Rule> {
     let mut taken = HashSet::new();
     let numbered = (0u32..).map(RuleId).zip(imported.rules);

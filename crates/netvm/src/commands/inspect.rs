@@ -1,4 +1,4 @@
-//! `status`, `port`, `nf`, `chain`, `group`.
+//! `netvm status`, `port`, `nf`, `chain` and `group`.
 
 use comfy_table::Cell;
 use netvm_api::{
@@ -10,7 +10,7 @@ use crate::error::CliError;
 use crate::format::{bytes, count, duration, plural};
 use crate::output::{Output, Tone, lines};
 
-/// netvmd and its workers.
+/// Prints the state of netvmd and its workers.
 pub async fn status(client: &Client, output: &Output) -> Result<(), CliError> {
     let status = client.status().await?;
     if output.json { output.value(&status) } else { output.text(&draw_status(&status, output)) }
@@ -63,13 +63,13 @@ fn draw_status(status: &Status, output: &Output) -> String {
     }
     text.push_str(&lines(&table));
     if !status.problems.is_empty() {
-        text.push_str("\nnot as it should be:\n");
+        text.push_str("\nproblems:\n");
         text.extend(status.problems.iter().map(|problem| format!("  {problem}\n")));
     }
     text
 }
 
-/// Those called `name`, or all of them.
+/// The items named `name`, or all.
 fn select<T>(
     what: &'static str,
     all: Vec<T>,
@@ -87,7 +87,7 @@ fn show<T: Serialize>(items: &T, output: &Output, draw: impl FnOnce(&T) -> Strin
     if output.json { output.value(items) } else { output.text(&draw(items)) }
 }
 
-/// Ports.
+/// Prints ports.
 pub async fn port(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
     let ports = select("port", client.ports().await?, name, |port: &PortInfo| &port.name)?;
     show(&ports, output, |ports| draw_ports(ports, output))
@@ -132,7 +132,7 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
     lines(&table)
 }
 
-/// NFs.
+/// Prints NFs.
 pub async fn nf(client: &Client, output: &Output, role: Option<&str>) -> Result<(), CliError> {
     let nfs = select("role", client.nfs().await?, role, |nf: &NfInfo| &nf.role)?;
     show(&nfs, output, |nfs| {
@@ -198,11 +198,11 @@ fn draw_nfs(nfs: &[NfInfo], output: &Output) -> String {
     lines(&table)
 }
 
-/// The threads and counters of one instance.
+/// The threads and counters of an instance.
 fn draw_details(nf: &NfInfo, output: &Output) -> String {
     let mut text = format!("\n{} #{}\n", nf.role, nf.instance);
     let mut table = output.table(&[
-        ">STATION",
+        ">THREAD",
         ">RECEIVED",
         ">NEXT",
         ">PORT",
@@ -248,7 +248,7 @@ fn draw_details(nf: &NfInfo, output: &Output) -> String {
     text
 }
 
-/// Chains.
+/// Prints chains.
 pub async fn chain(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
     let chains = select("chain", client.chains().await?, name, |chain: &ChainInfo| &chain.name)?;
     show(&chains, output, |chains| draw_chains(chains, output))
@@ -287,7 +287,7 @@ fn draw_chains(chains: &[ChainInfo], output: &Output) -> String {
     lines(&table)
 }
 
-/// Trust groups.
+/// Prints trust groups.
 pub async fn group(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
     let groups = select("group", client.groups().await?, name, |group: &GroupInfo| &group.name)?;
     show(&groups, output, |groups| draw_groups(groups, output))

@@ -1,62 +1,16 @@
-//! A packet to be traced: from its fields, from its bytes, or from a capture.
+//! The packet of `netvm policy trace`: built from fields, given in hexadecimal, or read from a capture.
 
 use std::fmt::Write;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use netvm_api::TraceRequest;
 use netvm_capture::CaptureReader;
-use netvm_wire::{BuildError, EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
+use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
 
 use crate::cli::TraceArgs;
-
-/// Why there is no packet.
-#[derive(Debug, thiserror::Error)]
-pub enum PacketError {
-    /// Nothing says what it is.
-    #[error(
-        "say what the packet is: fields such as `protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23`, --frame HEX, or --pcap FILE"
-    )]
-    Nothing,
-    /// Not a field.
-    #[error(
-        "`{0}` is no field: write FIELD=VALUE, with one of source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port, flags, dscp, length"
-    )]
-    Field(String),
-    /// A value that the field cannot have.
-    #[error("`{field}={value}`: {why}")]
-    Value {
-        /// The field.
-        field: String,
-        /// What was given.
-        value: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// Only one address.
-    #[error("source and destination go together: give both, or neither")]
-    OneAddress,
-    /// The frame cannot be built.
-    #[error("no frame has these fields: {0}")]
-    Build(#[from] BuildError),
-    /// The capture cannot be opened.
-    #[error(transparent)]
-    Open(#[from] netvm_capture::OpenError),
-    /// The capture cannot be read on.
-    #[error(transparent)]
-    Read(#[from] netvm_capture::ReadError),
-    /// The capture is shorter.
-    #[error("{} has {have} packets, and no packet {want}", path.display())]
-    NoSuchPacket {
-        /// The file.
-        path: PathBuf,
-        /// Packets in it.
-        have: u64,
-        /// The one that was asked for.
-        want: u64,
-    },
-}
+use crate::error::PacketError;
 
 /// The packet that the command line describes.
 pub fn read(arguments: &TraceArgs) -> Result<TraceRequest, PacketError> {
@@ -78,7 +32,7 @@ pub fn read(arguments: &TraceArgs) -> Result<TraceRequest, PacketError> {
 fn hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
@@ -96,7 +50,7 @@ fn from_capture(path: &Path, want: u64) -> Result<(Vec<u8>, usize), PacketError>
     Err(PacketError::NoSuchPacket { path: path.to_owned(), have, want })
 }
 
-/// What fields say so far.
+/// The fields given so far.
 #[derive(Default)]
 struct Fields {
     source_mac: Option<MacAddr>,
@@ -113,7 +67,7 @@ struct Fields {
     length: Option<usize>,
 }
 
-/// A frame with these fields; what is not said is as in a packet between two guests.
+/// A frame with these fields; MAC addresses not given are 02:00:00:00:00:01 and :02.
 fn from_fields(given: &[String]) -> Result<Vec<u8>, PacketError> {
     let mut fields = Fields::default();
     for field in given {
@@ -203,9 +157,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_fields_say_what_is_wrong() {
+    fn errors_name_the_wrong_field() {
         let says = |text: &str| fields(text).unwrap_err().to_string();
-        assert!(says("port=23").contains("is no field"));
+        assert!(says("port=23").contains("not a field"));
         assert!(says("source=10.0.0.2").contains("go together"));
         assert!(says("vlan=5000").contains("vlan=5000"));
         assert!(says("flags=syn,hello").contains("flags are fin"));

@@ -1,18 +1,15 @@
-//! `policy`, `flow`, `mac`.
-
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+//! `netvm policy`, `netvm flow` and `netvm mac`.
 
 use netvm_api::{AddRule, Client, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position, TraceReply};
 
-use super::{find_daemon, packet};
+use super::packet;
 use crate::cli::PolicyCommand;
+use crate::daemon;
 use crate::error::CliError;
 use crate::format::{bytes, count, duration};
 use crate::output::Output;
 
-/// What is asked of the rules.
+/// Runs a `policy` command.
 pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) -> Result<(), CliError> {
     match command {
         PolicyCommand::Show => {
@@ -33,24 +30,16 @@ pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) ->
             let reply = client.trace(&packet::read(&arguments)?).await?;
             if output.json { output.value(&reply) } else { output.text(&draw_steps(&reply)) }
         }
-        PolicyCommand::Eval { classbench, trace } => policy_eval(&classbench, &trace),
+        PolicyCommand::Eval { classbench, trace } => daemon::policy_eval(&classbench, &trace),
         PolicyCommand::Import(arguments) => super::import(output, &arguments),
     }
 }
 
-/// Becomes `netvmd policy-eval`; comes back only when that cannot be.
-pub fn policy_eval(rules: &Path, headers: &Path) -> Result<(), CliError> {
-    let program = find_daemon()?;
-    let mut command = Command::new(&program);
-    command.arg("policy-eval").arg("--classbench").arg(rules).arg("--trace").arg(headers);
-    Err(CliError::Start { program: program.display().to_string(), source: command.exec() })
-}
-
 fn draw_rules(policy: &PolicyInfo, output: &Output) -> String {
     if policy.rules.is_empty() {
-        return "there are no rules: ports do what their `forward` says\n".to_owned();
+        return "no rules: each port follows its `forward` key\n".to_owned();
     }
-    let mut table = output.table(&[">RULE", "NAME", "WHAT", ">PACKETS", ">BYTES"]);
+    let mut table = output.table(&[">RULE", "NAME", "MATCH AND ACTION", ">PACKETS", ">BYTES"]);
     for rule in &policy.rules {
         let row = [
             rule.id.to_string(),
@@ -68,10 +57,10 @@ fn draw_steps(reply: &TraceReply) -> String {
     reply.steps.iter().map(|step| format!("{step}\n")).collect()
 }
 
-/// The flows that workers know.
-pub async fn flows(client: &Client, output: &Output, most: usize) -> Result<(), CliError> {
+/// Prints the flows in the workers' caches.
+pub async fn flows(client: &Client, output: &Output, limit: usize) -> Result<(), CliError> {
     let mut flows = client.flows().await?;
-    flows.flows.truncate(most);
+    flows.flows.truncate(limit);
     if output.json { output.value(&flows) } else { output.text(&draw_flows(&flows, output)) }
 }
 
@@ -85,7 +74,7 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
         ">IDLE",
         ">AGE",
         ">WORKER",
-        "SAID BY NFS",
+        "NF VERDICTS",
     ]);
     for flow in &flows.flows {
         let row = [
@@ -97,25 +86,25 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
             duration(flow.idle_s),
             duration(flow.age_s),
             flow.worker.to_string(),
-            flow.verdicts.iter().map(said).collect::<Vec<_>>().join(", "),
+            flow.verdicts.iter().map(draw_verdict).collect::<Vec<_>>().join(", "),
         ];
         table.add_row(row);
     }
     let caches = flows.caches.iter().map(|cache| {
-        let looked = (cache.hits + cache.misses).max(1);
+        let lookups = (cache.hits + cache.misses).max(1);
         format!(
-            "worker {}: room for {} flows, {:.1} % of packets known, {} flows made room for others\n",
+            "worker {}: cache of {} flows, {:.1} % hits, {} evictions\n",
             cache.worker,
             count(cache.capacity),
-            cache.hits as f64 / looked as f64 * 100.0,
+            cache.hits as f64 / lookups as f64 * 100.0,
             count(cache.evicted),
         )
     });
     format!("{table}\n{}", caches.collect::<String>())
 }
 
-/// Such as `scan: skip for 58 s`.
-fn said(verdict: &FlowVerdictInfo) -> String {
+/// A per-flow verdict, such as `scan: skip for 58 s`.
+fn draw_verdict(verdict: &FlowVerdictInfo) -> String {
     let what = match verdict.verdict {
         FlowVerdict::Drop => "drop",
         FlowVerdict::Skip => "skip",
@@ -123,7 +112,7 @@ fn said(verdict: &FlowVerdictInfo) -> String {
     format!("{}: {what} for {}", verdict.role, duration(verdict.left_s))
 }
 
-/// The MAC addresses that L2 switching knows.
+/// Prints the MAC addresses that the L2 switch has learned.
 pub async fn addresses(client: &Client, output: &Output) -> Result<(), CliError> {
     let addresses = client.addresses().await?;
     if output.json {

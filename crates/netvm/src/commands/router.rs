@@ -1,4 +1,4 @@
-//! `router`.
+//! `netvm router`.
 
 use netvm_api::{Client, RouteAction, RouteInfo, RouterInfo, RouterRoutes};
 
@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::format::{bytes, count};
 use crate::output::{Output, Tone, lines};
 
-/// Virtual routers.
+/// Runs a `router` command.
 pub async fn router(
     client: &Client,
     output: &Output,
@@ -18,13 +18,13 @@ pub async fn router(
             let routers = client.routers().await?;
             if output.json { output.value(&routers) } else { output.text(&draw_list(&routers, output)) }
         }
-        RouterCommand::Show { name, most } => {
+        RouterCommand::Show { name, limit } => {
             let routers = client.routers().await?;
             if routers.iter().all(|router| router.name != name) {
                 let known = routers.into_iter().map(|router| router.name).collect();
                 return Err(CliError::Unknown { what: "router", name, known });
             }
-            let routes = client.routes(&name, most).await?;
+            let routes = client.routes(&name, limit).await?;
             if output.json { output.value(&routes) } else { output.text(&draw(&routes, output)) }
         }
     }
@@ -32,7 +32,7 @@ pub async fn router(
 
 fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
     if routers.is_empty() {
-        return "there are no virtual routers: [[router]] in the configuration makes them\n".to_owned();
+        return "no virtual routers: add [[router]] to the configuration\n".to_owned();
     }
     let mut table = output.table(&[
         "ROUTER",
@@ -65,10 +65,10 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
 }
 
 fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
-    let word = output.paint("rules of policy routing", Tone::Doubtful);
+    let word = output.paint("policy routing rules", Tone::Doubtful);
     router.has_rules.then(|| {
         format!(
-            "{}: its namespace has {word}, so that its kernel forwards everything, slowly (`ip -n {} rule`)\n",
+            "{}: its namespace has {word}, so the kernel forwards every packet, slowly (see `ip -n {} rule`)\n",
             router.name, router.namespace
         )
     })
@@ -77,7 +77,7 @@ fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
 fn draw(shown: &RouterRoutes, output: &Output) -> String {
     let router = &shown.router;
     let mut text = format!(
-        "router {} in namespace {}: {} IPv4 routes, {} IPv6 routes, {} neighbours, {} next hops, table of {}\n\n",
+        "router {} in namespace {}: {} IPv4 routes, {} IPv6 routes, {} neighbours, {} next hops, FIB of {}\n\n",
         router.name,
         router.namespace,
         count(router.routes_v4),
@@ -127,7 +127,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     }
     text.push_str(&lines(&table));
     if shown.more > 0 {
-        text.push_str(&format!("and {} more (--most N shows more)\n", count(shown.more)));
+        text.push_str(&format!("and {} more (--limit N shows more)\n", count(shown.more)));
     }
     text
 }
@@ -135,7 +135,7 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
 fn hops(route: &RouteInfo) -> String {
     let hop = |hop: &netvm_api::RouteHop| {
         let interface = hop.interface.as_deref().unwrap_or("?");
-        let mac = hop.mac.as_deref().unwrap_or("not known yet");
+        let mac = hop.mac.as_deref().unwrap_or("unresolved");
         let weight = if hop.weight == 1 { String::new() } else { format!(" weight {}", hop.weight) };
         format!("{} on {interface} ({mac}){weight}", hop.address)
     };

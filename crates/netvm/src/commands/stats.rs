@@ -1,4 +1,4 @@
-//! `stats`: everything that is counted, once or again and again with rates.
+//! `netvm stats`: totals once, or totals and rates at an interval.
 
 use netvm_api::{Client, Drops, Stats};
 
@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::format::{count, rate};
 use crate::output::{Output, lines};
 
-/// Clears the terminal and goes to its first line.
+/// Clears the terminal and moves the cursor to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Prints statistics.
@@ -24,7 +24,7 @@ pub async fn stats(client: &Client, output: &Output, arguments: &StatsArgs) -> R
         tokio::time::sleep(interval).await;
         let now = client.stats().await?;
         if output.json {
-            // A line for each reading, so that programs can read them as they come.
+            // One line a sample (JSON Lines).
             output.text(&(serde_json::to_string(&now)? + "\n"))?;
         } else {
             let clear = if output.terminal { CLEAR } else { "" };
@@ -49,12 +49,12 @@ fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Out
     parts.join("\n")
 }
 
-/// Seconds from one reading to the next.
+/// Seconds between two samples.
 fn seconds(now: &Stats, before: Option<&Stats>) -> f64 {
     before.map_or(0.0, |before| now.uptime_s - before.uptime_s)
 }
 
-/// How fast a counter moved; `-` where that is not known. A counter that went back belongs to something new.
+/// A counter's rate; `-` if unknown. A counter that decreased belongs to a new object.
 fn speed(now: u64, before: Option<u64>, seconds: f64) -> String {
     match before.and_then(|before| now.checked_sub(before)) {
         Some(difference) if seconds > 0.0 => rate(difference as f64 / seconds),
@@ -74,7 +74,7 @@ fn drop_rate(now: &Stats, before: Option<&Stats>) -> String {
     }
 }
 
-/// The columns without those of rates, when there are none.
+/// The columns, without rates if there is no earlier sample.
 fn columns<'a>(all: &[&'a str], before: Option<&Stats>) -> Vec<&'a str> {
     all.iter().copied().filter(|column| before.is_some() || !column.ends_with("/S")).collect()
 }
@@ -137,9 +137,9 @@ fn chains(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
 fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
     let mut all =
         vec!["NF", ">#", ">RECEIVED", ">RECEIVED/S", ">NEXT", ">PORT", ">ROLE", ">DROPPED", ">DETOURED"];
-    // Few NFs have a say in flows.
-    let has_words = now.roles.iter().any(|role| role.flows_decided + role.flows_refused > 0);
-    if has_words {
+    // Few NFs give per-flow verdicts.
+    let has_verdicts = now.roles.iter().any(|role| role.flows_decided + role.flows_refused > 0);
+    if has_verdicts {
         all.extend([">FLOWS DECIDED", ">REFUSED"]);
     }
     let mut table = output.table(&columns(&all, before));
@@ -170,17 +170,17 @@ fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
             |thread| thread.detoured,
         ];
         row.extend(rest.map(|of| count(total(nf, of))));
-        if has_words {
-            let words: [fn(&netvm_api::ThreadInfo) -> u64; 2] =
+        if has_verdicts {
+            let verdicts: [fn(&netvm_api::ThreadInfo) -> u64; 2] =
                 [|thread| thread.flows_decided, |thread| thread.flows_refused];
-            row.extend(words.map(|of| count(total(nf, of))));
+            row.extend(verdicts.map(|of| count(total(nf, of))));
         }
         table.add_row(row);
     }
     for role in &now.roles {
         let instances = now.nfs.iter().filter(|nf| nf.role == role.role);
         let present: u64 = instances.flat_map(|nf| &nf.threads).map(|thread| thread.received).sum();
-        // Some of its instances are gone.
+        // The role's total includes instances that have gone.
         if role.received != present {
             let mut row = vec![role.role.clone(), "all".to_owned(), count(role.received)];
             if let Some(before) = before {
@@ -189,7 +189,7 @@ fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
             }
             let rest = [role.next, role.port, role.to_role, role.dropped, role.detoured];
             row.extend(rest.map(count));
-            if has_words {
+            if has_verdicts {
                 row.extend([role.flows_decided, role.flows_refused].map(count));
             }
             table.add_row(row);
@@ -213,22 +213,22 @@ fn stages(now: &Stats, output: &Output) -> String {
 
 fn drops(now: &Drops, before: Option<&Drops>, seconds: f64, output: &Output) -> String {
     if now.total() == 0 {
-        return "nothing was dropped\n".to_owned();
+        return "no drops\n".to_owned();
     }
-    let mut columns = vec!["WHERE", "NAME", "REASON", ">PACKETS"];
+    let mut columns = vec!["AT", "NAME", "REASON", ">PACKETS"];
     columns.extend(before.map(|_| ">PACKETS/S"));
     let mut table = output.table(&columns);
-    let places = |drops: &Drops| {
+    let by_location = |drops: &Drops| {
         [("port", drops.ports.clone()), ("chain", drops.chains.clone()), ("nf", drops.nfs.clone())]
     };
-    let old = before.map(places);
-    for (n, (place, names)) in places(now).into_iter().enumerate() {
+    let old = before.map(by_location);
+    for (n, (location, names)) in by_location(now).into_iter().enumerate() {
         for (name, reasons) in names {
             for (reason, packets) in reasons {
                 let known = old.as_ref().map(|old| {
                     old[n].1.get(&name).and_then(|reasons| reasons.get(&reason)).copied().unwrap_or(0)
                 });
-                let mut row = vec![place.to_owned(), name.clone(), reason, count(packets)];
+                let mut row = vec![location.to_owned(), name.clone(), reason, count(packets)];
                 row.extend(known.map(|known| speed(packets, Some(known), seconds)));
                 table.add_row(row);
             }

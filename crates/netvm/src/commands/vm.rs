@@ -1,4 +1,4 @@
-//! `vm`.
+//! `netvm vm`.
 
 use netvm_api::{Client, StopVm, VmInfo, VmState};
 
@@ -9,9 +9,7 @@ use crate::output::{Output, Tone, lines};
 
 mod console;
 
-pub use console::ConsoleError;
-
-/// What to do with virtual machines.
+/// Runs a `vm` command.
 pub async fn vm(client: &Client, output: &Output, command: VmCommand) -> Result<(), CliError> {
     match command {
         VmCommand::List => {
@@ -44,7 +42,7 @@ pub async fn vm(client: &Client, output: &Output, command: VmCommand) -> Result<
 
 fn draw(vms: &[VmInfo], output: &Output) -> String {
     if vms.is_empty() {
-        return "there are no VMs: [[vm]] in the configuration makes them\n".to_owned();
+        return "no VMs: add [[vm]] to the configuration\n".to_owned();
     }
     let mut table = output.table(&[
         "VM",

@@ -1,4 +1,4 @@
-//! Cores: how many, how undisturbed, how fast, and by which clock.
+//! Checks of cores: number, NUMA nodes, isolation, frequency governor, time stamp counter.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,13 @@ pub(super) fn check(root: &Root) -> Vec<Check> {
     checks
 }
 
-/// The cores that this process may use.
+/// This process's CPU affinity.
 fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(None).ok();
     set.map_or_else(Vec::new, |set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
-/// A kernel list such as `0-3,8`.
+/// Parses a kernel CPU list such as `0-3,8`.
 fn parse_list(text: &str) -> BTreeSet<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -32,7 +32,7 @@ fn parse_list(text: &str) -> BTreeSet<usize> {
     text.split(',').filter_map(range).flatten().collect()
 }
 
-/// Numbers as such a list.
+/// Formats sorted CPU numbers as a kernel CPU list.
 fn write_list(cores: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for core in cores {
@@ -50,18 +50,18 @@ fn write_list(cores: &[usize]) -> String {
 fn count(root: &Root, allowed: &[usize]) -> Check {
     let online = root.read(&format!("{CPU}/online")).map_or(allowed.len(), |list| parse_list(&list).len());
     let found = if allowed.len() < online {
-        format!("{} of {online} may be used: {}", allowed.len(), write_list(allowed))
+        format!("{} of {online} usable: {}", allowed.len(), write_list(allowed))
     } else {
         format!("{}: {}", plural(allowed.len(), "core"), write_list(allowed))
     };
     let check = match allowed.len() {
-        0 | 1 => Check::warn("cores", found, "worker and NFs take turns on one core: it works, slowly"),
+        0 | 1 => Check::warn("cores", found, "the worker and the NFs share one core: it works, slowly"),
         2 | 3 => Check::note(
             "cores",
             found,
-            "NFs share cores with each other or with the worker; a worker and each NF would like one alone",
+            "NFs share cores with each other or with the worker; a worker and each NF run best on a core each",
         ),
-        _ => Check::ok("cores", found, "a core each for a worker and some NFs"),
+        _ => Check::ok("cores", found, "enough for a worker and some NFs on a core each"),
     };
     if allowed.len() < online { check.command("taskset -pc 0-$(($(nproc --all) - 1)) $$") } else { check }
 }
@@ -78,12 +78,12 @@ fn nodes(root: &Root) -> Check {
         })
         .collect();
     match nodes.len() {
-        0 => Check::ok("NUMA", "the kernel names no nodes", "all memory is equally near"),
-        1 => Check::ok("NUMA", "1 node", "all memory is equally near"),
+        0 => Check::ok("NUMA", "the kernel lists no nodes", "all memory is local"),
+        1 => Check::ok("NUMA", "1 node", "all memory is local"),
         _ => Check::ok(
             "NUMA",
             nodes.join("; "),
-            "each trust group gets memory on every node that has a worker; put workers on the node of their NIC",
+            "each trust group has memory on every node with a worker; put workers on their NIC's node",
         ),
     }
 }
@@ -94,13 +94,13 @@ fn isolation(root: &Root, allowed: &[usize]) -> Check {
         return Check::ok(
             "isolation",
             format!("cores {isolated}"),
-            "the scheduler leaves them alone: give them to workers and NFs",
+            "the scheduler does not use them: give them to workers and NFs",
         );
     }
     let check = Check::note(
         "isolation",
         "no core is isolated",
-        "other programs and timers interrupt workers now and then: latencies of a millisecond and more",
+        "programs and timers interrupt workers: expect latencies of a millisecond and more",
     );
     let spare: Vec<usize> = allowed.iter().skip(1).copied().collect();
     if spare.is_empty() {
@@ -121,22 +121,18 @@ fn governor(root: &Root) -> Check {
     if governors.is_empty() {
         Check::ok(
             "frequency",
-            "not this kernel's business",
-            "firmware or hypervisor decide how fast cores run",
+            "not controlled by this kernel",
+            "firmware or the hypervisor sets the core frequency",
         )
     } else if list == "performance" {
         Check::ok("frequency", list, "cores run at full speed")
     } else {
-        Check::note(
-            "frequency",
-            list,
-            "cores slow down when little happens: the first packets of a burst wait longer",
-        )
-        .command("echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
+        Check::note("frequency", list, "idle cores slow down: the first packets of a burst wait longer")
+            .command("echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
     }
 }
 
-/// Costs are told in cycles of the time stamp counter.
+/// Costs are measured in cycles of the time stamp counter.
 fn clock(root: &Root) -> Option<Check> {
     let info = root.read("proc/cpuinfo")?;
     let flags: BTreeSet<&str> =
@@ -145,9 +141,9 @@ fn clock(root: &Root) -> Option<Check> {
     let found =
         if steady { "time stamp counter, constant rate" } else { "time stamp counter, its rate may change" };
     let meaning = if steady {
-        "cycles per packet can be compared"
+        "cycles per packet are comparable"
     } else {
-        "cycles per packet are rough: look at packets per second"
+        "cycles per packet are approximate: compare packets per second"
     };
     Some(Check::new("clock", if steady { Level::Ok } else { Level::Note }, found, meaning))
 }
@@ -158,7 +154,7 @@ mod tests {
     use crate::doctor::root::tests::Tree;
 
     #[test]
-    fn lists_are_read_and_written() {
+    fn cpu_lists_are_parsed_and_formatted() {
         assert_eq!(parse_list("0-3,8"), BTreeSet::from([0, 1, 2, 3, 8]));
         assert_eq!(parse_list(""), BTreeSet::new());
         assert_eq!(write_list(&[0, 1, 2, 4, 6, 7]), "0-2,4,6-7");
@@ -166,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_judged_by_their_number() {
+    fn few_cores_lower_the_level() {
         let tree = Tree::new(&[("sys/devices/system/cpu/online", "0-7")]);
         let level = |allowed: &[usize]| count(&tree.root(), allowed).level;
         assert_eq!(
@@ -174,7 +170,7 @@ mod tests {
             [Level::Warn, Level::Note, Level::Ok]
         );
         let part = count(&tree.root(), &[2, 3]);
-        assert_eq!(part.found, "2 of 8 may be used: 2-3");
+        assert_eq!(part.found, "2 of 8 usable: 2-3");
         assert!(part.command.unwrap().starts_with("taskset"));
     }
 

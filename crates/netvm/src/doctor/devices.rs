@@ -1,7 +1,4 @@
-//! Devices: NICs for DPDK, KVM for virtual machines, and DMA engines that copy to guests.
-
-use std::fs::OpenOptions;
-use std::io;
+//! Checks of devices: NICs for DPDK, the IOMMU, and DMA engines that copy to guests.
 
 use super::Check;
 use super::root::Root;
@@ -11,18 +8,18 @@ const PCI: &str = "sys/bus/pci/devices";
 const DSA: &str = "sys/bus/dsa/devices";
 /// PCI base class of network controllers (PCI Code and ID Assignment, 02h).
 const NETWORK: &str = "0x02";
-/// Drivers that hand a device to a program.
+/// Drivers that give a device to userspace.
 const USERSPACE: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
-    [nics(root), iommu(root), kvm(root)].into_iter().chain(dma_engines(root)).collect()
+    [nics(root), iommu(root)].into_iter().chain(dma_engines(root)).collect()
 }
 
 /// A network controller.
 struct Nic {
     address: String,
     driver: Option<String>,
-    /// Interfaces that the kernel has on it.
+    /// Its kernel interfaces.
     interfaces: Vec<String>,
 }
 
@@ -30,7 +27,7 @@ impl Nic {
     fn read(root: &Root, address: &str) -> Option<Self> {
         let folder = format!("{PCI}/{address}");
         root.read(&format!("{folder}/class")).filter(|class| class.starts_with(NETWORK))?;
-        // virtio's interfaces are one level further down.
+        // A virtio NIC's interfaces are one level deeper.
         let below = root.list(&folder).into_iter().filter(|name| name.starts_with("virtio"));
         let folders = below.map(|name| format!("{folder}/{name}/net")).chain([format!("{folder}/net")]);
         Some(Self {
@@ -40,7 +37,7 @@ impl Nic {
         })
     }
 
-    fn is_for_programs(&self) -> bool {
+    fn is_userspace(&self) -> bool {
         self.driver.as_deref().is_some_and(|driver| USERSPACE.contains(&driver))
     }
 
@@ -54,7 +51,7 @@ impl Nic {
     }
 }
 
-/// The interface by which this machine reaches everything else: binding its NIC cuts the machine off.
+/// The interface of the default route: binding its NIC to DPDK cuts the machine off.
 fn default_interface(root: &Root) -> Option<String> {
     let routes = root.read("proc/net/route")?;
     let mut fields = routes.lines().map(str::split_whitespace);
@@ -71,18 +68,18 @@ fn nics(root: &Root) -> Check {
         return Check::note(
             "NICs",
             "no network controller on PCI",
-            "interfaces of the kernel are ports with kind = \"af_xdp\" or \"af_packet\"",
+            "use kernel interfaces as ports with kind = \"af_xdp\" or \"af_packet\"",
         );
     }
-    if nics.iter().any(Nic::is_for_programs) {
-        return Check::ok("NICs", found, "those by vfio-pci or uio can be ports with kind = \"pci\"");
+    if nics.iter().any(Nic::is_userspace) {
+        return Check::ok("NICs", found, "NICs bound to vfio-pci or uio can be ports with kind = \"pci\"");
     }
-    let kept = default_interface(root);
+    let default = default_interface(root);
     let check = |meaning: &str| Check::note("NICs", found.clone(), meaning);
-    match nics.iter().find(|nic| !nic.interfaces.iter().any(|name| Some(name) == kept.as_ref())) {
-        Some(spare) => check("ports with kind = \"af_xdp\"; for kind = \"pci\" a NIC is taken from the kernel, which then has it no more")
+    match nics.iter().find(|nic| !nic.interfaces.iter().any(|name| Some(name) == default.as_ref())) {
+        Some(spare) => check("use them as ports with kind = \"af_xdp\"; a port with kind = \"pci\" takes a NIC away from the kernel")
             .command(format!("sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {}", spare.address)),
-        None => check("ports with kind = \"af_xdp\"; not to be taken from the kernel, since it carries this machine's default route"),
+        None => check("use it as a port with kind = \"af_xdp\"; do not bind it to DPDK: it carries this machine's default route"),
     }
 }
 
@@ -91,34 +88,15 @@ fn iommu(root: &Root) -> Check {
         Check::note(
             "IOMMU",
             "none in use",
-            "vfio-pci works without protection only: a NIC could write anywhere",
+            "vfio-pci works only unprotected: a NIC could write to any memory",
         )
         .command(root.kernel_arguments("intel_iommu=on iommu=pt"))
     } else {
-        Check::ok("IOMMU", "in use", "NICs reach packet memory only")
+        Check::ok("IOMMU", "in use", "NICs can access packet memory only")
     }
 }
 
-fn kvm(root: &Root) -> Check {
-    let meaning = "virtual machines can run at full speed";
-    match OpenOptions::new().read(true).write(true).open(root.path("dev/kvm")) {
-        Ok(_) => Check::ok("KVM", "/dev/kvm opens", meaning),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Check::note(
-            "KVM",
-            "/dev/kvm is not for this user",
-            "virtual machines are emulated, ten times slower and more",
-        )
-        .command("sudo usermod -aG kvm $USER  # then log in again"),
-        Err(error) => Check::note(
-            "KVM",
-            format!("/dev/kvm: {error}"),
-            "virtual machines are emulated, ten times slower and more; process NFs do not need it",
-        )
-        .command("sudo modprobe -a kvm_intel kvm_amd"),
-    }
-}
-
-/// Queues that DPDK finds are enabled and have a name that begins with `dpdk_`. Machines without an engine lack nothing.
+/// DPDK finds queues that are enabled and named `dpdk_*`. Machines without a DMA engine lack nothing.
 fn dma_engines(root: &Root) -> Option<Check> {
     let known = root.list(DSA);
     let engine = known.iter().find(|name| name.starts_with("dsa"))?;
@@ -131,10 +109,14 @@ fn dma_engines(root: &Root) -> Option<Check> {
         Check::note(
             "DMA",
             format!("{engine}, no queue for DPDK"),
-            "a queue could copy to guests: see docs/how-to/vhost-user-guests.md",
+            "a queue can copy packets to guests: see docs/how-to/vhost-user-guests.md",
         )
     } else {
-        Check::ok("DMA", ready.join(", "), "a vhost-user port with `dma` has it copy to its guest")
+        Check::ok(
+            "DMA",
+            ready.join(", "),
+            "a vhost-user port with `dma` uses it to copy packets to its guest",
+        )
     })
 }
 
@@ -145,7 +127,7 @@ mod tests {
     use crate::doctor::root::tests::Tree;
 
     #[test]
-    fn nics_are_told_by_class_and_driver() {
+    fn nics_are_listed_by_class_and_driver() {
         let kernel = Tree::new(&[
             ("sys/bus/pci/devices/0000:00:01.0/class", "0x010802\n"),
             ("sys/bus/pci/devices/0000:3b:00.0/class", "0x020000\n"),
@@ -168,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_cut_himself_off() {
+    fn the_nic_of_the_default_route_is_not_offered() {
         let routes = "Iface\tDestination\tGateway\neth1\t0000A8C0\t00000000\neth0\t00000000\t0100A8C0\n";
         let one = [
             ("sys/bus/pci/devices/0000:00:03.0/class", "0x020000"),
@@ -186,16 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn kvm_and_iommu_are_looked_for() {
-        let without = Tree::new(&[]);
-        assert!(kvm(&without.root()).command.unwrap().contains("modprobe"));
-        assert_eq!(iommu(&without.root()).level, Level::Note);
-        let with = Tree::new(&[("dev/kvm", ""), ("sys/kernel/iommu_groups/0/type", "DMA")]);
-        assert_eq!([kvm(&with.root()).level, iommu(&with.root()).level], [Level::Ok, Level::Ok]);
+    fn the_iommu_is_found() {
+        assert_eq!(iommu(&Tree::new(&[]).root()).level, Level::Note);
+        let with = Tree::new(&[("sys/kernel/iommu_groups/0/type", "DMA")]);
+        assert_eq!(iommu(&with.root()).level, Level::Ok);
     }
 
     #[test]
-    fn dma_engines_are_told_of_where_they_are() {
+    fn dma_engines_are_reported_where_present() {
         let mut files = vec![
             ("sys/bus/dsa/devices/dsa0/state", "enabled\n"),
             ("sys/bus/dsa/devices/wq0.0/state", "enabled\n"),

@@ -1,4 +1,4 @@
-//! What the kernel offers, what this user may, and which engine is installed.
+//! Checks of the kernel's features, this user's capabilities and the installed netvmd.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,31 +8,31 @@ use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Check;
 use super::root::Root;
-use crate::commands::find_daemon;
+use crate::daemon;
 
-/// Capabilities that netvmd uses, by their number (`linux/capability.h`), with what for.
+/// Capabilities that netvmd uses: number (`linux/capability.h`), name, purpose.
 const CAPABILITIES: &[(u32, &str, &str)] = &[
     (12, "CAP_NET_ADMIN", "AF_XDP and TAP ports"),
     (13, "CAP_NET_RAW", "AF_XDP and AF_PACKET ports"),
     (39, "CAP_BPF", "AF_XDP ports"),
     (14, "CAP_IPC_LOCK", "AF_XDP ports with large regions, NICs"),
-    (7, "CAP_SETUID", "NFs under a user of their own"),
-    (6, "CAP_SETGID", "NFs under a user of their own"),
-    (5, "CAP_KILL", "ending NFs of other users"),
+    (7, "CAP_SETUID", "NFs as other users"),
+    (6, "CAP_SETGID", "NFs as other users"),
+    (5, "CAP_KILL", "killing NFs of other users"),
     (0, "CAP_CHOWN", "giving QEMU the sockets of its ports"),
     (23, "CAP_SYS_NICE", "pinning NFs of other users"),
     (21, "CAP_SYS_ADMIN", "virtual routers"),
 ];
-/// From which Linux on an XDP program goes when its owner dies (`BPF_LINK_CREATE` for XDP).
+/// The first Linux that detaches an XDP program when its owner dies (`BPF_LINK_CREATE` for XDP).
 const XDP_LINK: (u32, u32) = (5, 9);
-/// How long netvmd may take to say its version.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Limit for `netvmd --version`.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn check(root: &Root) -> Vec<Check> {
     vec![engine(), capabilities(root), af_xdp(), xdp_link(root), routers(root), asynchronous(root)]
 }
 
-/// The effective capabilities of this process, a bit each.
+/// The effective capabilities of this process, as a bit mask.
 fn effective(root: &Root) -> u64 {
     let status = root.read("proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
@@ -52,7 +52,7 @@ fn capabilities(root: &Root) -> Check {
         return Check::ok(
             "capabilities",
             "all that netvmd uses",
-            "every kind of port, and NFs under users of their own",
+            "every kind of port works, and NFs can run as other users",
         );
     }
     let names: Vec<&str> = missing.iter().map(|(_, name, _)| *name).collect();
@@ -61,22 +61,22 @@ fn capabilities(root: &Root) -> Check {
     Check::warn(
         "capabilities",
         format!("without {}", names.join(", ")),
-        format!("netvmd started by this user cannot have: {}", uses.join("; ")),
+        format!("a netvmd of this user cannot provide: {}", uses.join("; ")),
     )
-    .command("sudo netvm doctor  # and start netvmd by root, or by its systemd unit")
+    .command("sudo netvm doctor  # and start netvmd as root or by its systemd unit")
 }
 
 fn af_xdp() -> Check {
     match socket(AddressFamily::XDP, SocketType::RAW, None) {
         Ok(_) => Check::ok(
             "AF_XDP",
-            "sockets can be made",
-            "kernel interfaces as ports, packets landing in shared memory",
+            "sockets can be created",
+            "kernel interfaces work as ports that receive straight into packet memory",
         ),
         Err(error) => Check::note(
             "AF_XDP",
             format!("no socket: {error}"),
-            "use kind = \"af_packet\" for kernel interfaces: the kernel copies each packet",
+            "use kind = \"af_packet\" for kernel interfaces; the kernel then copies each packet",
         ),
     }
 }
@@ -94,7 +94,7 @@ fn xdp_link(root: &Root) -> Check {
         Check::ok(
             "BPF links",
             format!("Linux {release}"),
-            "XDP programs go when netvmd does, however it ends",
+            "the kernel removes XDP programs when netvmd ends, even by a crash",
         )
     } else {
         Check::note(
@@ -114,22 +114,23 @@ fn routers(root: &Root) -> Check {
         || has(&format!("lib/modules/{release}/modules.builtin"), "/veth.ko");
     let missing = match (root.path("proc/self/ns/net").exists(), has_veth) {
         (true, true) => {
-            return Check::ok("virtual routers", "network namespaces and veth", "[[router]] can be made");
+            return Check::ok("virtual routers", "network namespaces and veth", "[[router]] works");
         }
         (false, _) => "this kernel has no network namespaces",
-        (true, false) => "no veth found",
+        (true, false) => "no veth driver",
     };
-    Check::note("virtual routers", missing, "configurations with [[router]] fail when they are applied")
+    Check::note("virtual routers", missing, "applying a configuration with [[router]] fails")
         .command("modinfo veth  # CONFIG_NET_NS and CONFIG_VETH in the kernel; Debian: linux-image-amd64")
 }
 
-/// Requests of asynchronous I/O (`io_setup`), by which netvmd wakes NFs and tells guests of packets: one for each worker, one
-/// for its manager, and one for each queue of a port for a guest, of which this many are plenty.
+/// Guest queues that the check allows for. netvmd signals NFs and guests by asynchronous I/O (`io_setup`), with one
+/// request
+/// for each worker, one for the manager, and one for each guest queue.
 const GUESTS: u64 = 1024;
 
 fn asynchronous(root: &Root) -> Check {
     const NAME: &str = "asynchronous I/O";
-    let danger = "netvmd wakes NFs and guests in a way in which a hostile one can make workers wait";
+    let danger = "netvmd signals NFs and guests by write(2), which lets a hostile one stall workers";
     let number = |file: &str| root.number(&format!("proc/sys/fs/{file}"));
     let (Some(used), Some(most)) = (number("aio-nr"), number("aio-max-nr")) else {
         return Check::note(NAME, "not in this kernel (CONFIG_AIO)", danger);
@@ -139,33 +140,33 @@ fn asynchronous(root: &Root) -> Check {
     if wanted > most {
         Check::note(NAME, found, danger).command(format!("sudo sysctl fs.aio-max-nr={}", 2 * wanted))
     } else {
-        Check::ok(NAME, found, "NFs and guests are woken in a way in which none can make others wait")
+        Check::ok(NAME, found, "no NF or guest can stall the workers that signal it")
     }
 }
 
-/// netvmd says which DPDK it runs with.
+/// The installed netvmd and its DPDK version.
 fn engine() -> Check {
-    let Ok(program) = find_daemon() else {
+    let Ok(program) = daemon::find() else {
         return Check::note(
             "netvmd",
             "neither beside this program nor in PATH",
-            "nothing runs here until it is installed",
+            "install it to run anything",
         )
         .command("cargo build --release -p netvmd");
     };
-    let place = program.display().to_string();
+    let path = program.display().to_string();
     match output_of(Command::new(program).arg("--version")) {
-        Some(text) => Check::ok("netvmd", format!("{} ({place})", text.trim()), "the engine and its DPDK"),
+        Some(text) => Check::ok("netvmd", format!("{} ({path})", text.trim()), "the engine and its DPDK"),
         None => Check::warn(
             "netvmd",
-            format!("{place} does not say its version"),
-            "it does not start: a library may be missing",
+            format!("{path} --version fails"),
+            "it does not start; a library may be missing",
         )
-        .command(format!("ldd {place} | grep 'not found'")),
+        .command(format!("ldd {path} | grep 'not found'")),
     }
 }
 
-/// What a program prints before it ends well; `None` when it does not, or takes too long.
+/// Standard output of a program that succeeds in time; else `None`.
 pub(super) fn output_of(command: &mut Command) -> Option<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let start = Instant::now();
@@ -175,9 +176,9 @@ pub(super) fn output_of(command: &mut Command) -> Option<String> {
                 let text = child.wait_with_output().ok()?.stdout;
                 return status.success().then(|| String::from_utf8_lossy(&text).into_owned());
             }
-            Ok(None) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) if start.elapsed() < VERSION_TIMEOUT => std::thread::sleep(Duration::from_millis(5)),
             _ => {
-                // It is ours, and its answer is not wanted any more; it may have ended just now.
+                // The child may have ended just now.
                 let _ = child.kill();
                 let _ = child.wait();
                 return None;
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_asynchronous_io_run_out() {
+    fn too_few_aio_requests_are_reported() {
         let of = |used, most| Tree::new(&[("proc/sys/fs/aio-nr", used), ("proc/sys/fs/aio-max-nr", most)]);
         assert_eq!(asynchronous(&of("0", "65536").root()).level, Level::Ok);
         let scarce = asynchronous(&of("65520", "65536").root());
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_heard_and_given_up() {
+    fn failing_programs_have_no_output() {
         assert_eq!(output_of(Command::new("echo").arg("1.2")).as_deref(), Some("1.2\n"));
         assert_eq!(output_of(&mut Command::new("false")), None);
         assert_eq!(output_of(&mut Command::new("/no/such/program")), None);

@@ -1,4 +1,4 @@
-//! Memory: huge pages, and what the kernel does for those who have none.
+//! Checks of memory: reserved and transparent huge pages, sealed memfds, the limit for locked memory.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
@@ -10,7 +10,7 @@ use crate::format::bytes;
 
 const HUGE: &str = "sys/kernel/mm/hugepages";
 const SHMEM: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
-/// Memory that a host with a few groups wants in huge pages.
+/// Huge page memory to reserve: enough for a few trust groups.
 const WANTED: u64 = 512 << 20;
 const MIB: u64 = 1 << 20;
 
@@ -22,7 +22,7 @@ pub(super) fn check(root: &Root) -> Vec<Check> {
     checks
 }
 
-/// Sizes of huge pages that this kernel has, in bytes, smallest first.
+/// Huge page sizes of this kernel in bytes, smallest first.
 fn sizes(root: &Root) -> Vec<u64> {
     let size = |name: &String| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok();
     let mut sizes: Vec<u64> = root.list(HUGE).iter().filter_map(size).map(|kib| kib << 10).collect();
@@ -36,7 +36,7 @@ fn huge_pages(root: &Root) -> Vec<Check> {
         return vec![Check::note(
             "huge pages",
             "this kernel has none",
-            "packets lie in normal pages: more TLB misses, some percent slower",
+            "packets are in normal pages: more TLB misses, some percent slower",
         )];
     }
     let pool = |size: u64, file: &str| {
@@ -62,23 +62,23 @@ fn huge_pages(root: &Root) -> Vec<Check> {
         format!("echo {pages} | sudo tee /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", size >> 10)
     };
     vec![if total == 0 {
-        Check::note("huge pages", found, "packets lie in normal pages: more TLB misses, some percent slower")
+        Check::note("huge pages", found, "packets are in normal pages: more TLB misses, some percent slower")
             .command(command(WANTED))
     } else if free < 64 * MIB {
-        Check::note("huge pages", found, "all but used up: further trust groups get normal pages")
+        Check::note("huge pages", found, "nearly used up: further trust groups get normal pages")
             .command(command(WANTED))
     } else {
         Check::ok("huge pages", found, format!("{} free for packets", bytes(free)))
     }]
 }
 
-/// Transparent huge pages for memfds: the `[word]` in brackets counts.
+/// Transparent huge pages for memfds. The kernel puts the active setting in brackets.
 fn transparent(root: &Root) -> Check {
     let Some(words) = root.read(SHMEM) else {
         return Check::note(
             "transparent huge pages",
             "not in this kernel",
-            "without reserved huge pages, packets lie in 4 KiB pages",
+            "without reserved huge pages, packets are in 4 KiB pages",
         );
     };
     let word =
@@ -87,18 +87,18 @@ fn transparent(root: &Root) -> Check {
         "advise" | "always" | "within_size" | "force" => Check::ok(
             "transparent huge pages",
             format!("{word} for shared memory"),
-            "packet memory gets huge pages where the kernel finds some, reserved or not",
+            "packet memory gets huge pages if the kernel finds any, even without reserved ones",
         ),
         _ => Check::note(
             "transparent huge pages",
             format!("{word} for shared memory"),
-            "without reserved huge pages, packets lie in 4 KiB pages",
+            "without reserved huge pages, packets are in 4 KiB pages",
         )
         .command("echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled"),
     }
 }
 
-/// What regions are made of.
+/// Whether memfds, of which packet memory is made, can be sealed.
 fn sealed_memory() -> Check {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
     let make = |flags: MemfdFlags| {
@@ -111,12 +111,12 @@ fn sealed_memory() -> Check {
         (Ok(()), Ok(())) => Check::ok(
             "sealed memory",
             "memfd with seals, in huge pages too",
-            "NFs share packet memory that nobody can resize",
+            "NFs cannot resize the packet memory they share",
         ),
         (Ok(()), Err(error)) => Check::note(
             "sealed memory",
             format!("memfd with seals; not in huge pages: {error}"),
-            "packet memory that asks for huge pages gets normal ones",
+            "packet memory gets normal pages",
         ),
         (Err(error), _) => Check::warn(
             "sealed memory",
@@ -135,7 +135,7 @@ fn locked(root: &Root) -> Check {
         Check::ok(
             "locked memory",
             format!("{found}, and CAP_IPC_LOCK"),
-            "the limit does not count for this user",
+            "the limit does not apply to this user",
         )
     } else {
         Check::note("locked memory", found, "AF_XDP ports cannot register regions larger than this")
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_in_brackets_counts() {
+    fn the_setting_in_brackets_is_the_active_one() {
         let of = |words: &str| transparent(&Tree::new(&[(SHMEM, words)]).root());
         assert_eq!(of("always within_size [advise] never deny force\n").level, Level::Ok);
         let never = of("always within_size advise [never] deny force\n");

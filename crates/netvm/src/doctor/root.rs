@@ -1,9 +1,9 @@
-//! The kernel's files, below a root that tests put elsewhere.
+//! Reads kernel files below a root folder, which tests replace.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// Where `/proc` and `/sys` are.
+/// The folder that holds `proc` and `sys`.
 pub struct Root(PathBuf);
 
 impl Root {
@@ -15,7 +15,7 @@ impl Root {
         self.0.join(path)
     }
 
-    /// A file's text without the blanks around it; `None`: it is not there, or not for us.
+    /// A file's text, trimmed; `None` if it does not exist or cannot be read.
     pub fn read(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_owned())
     }
@@ -25,20 +25,18 @@ impl Root {
         self.read(path)?.parse().ok()
     }
 
-    /// The command that adds arguments to the kernel's command line, where Debian's or Ubuntu's GRUB has it.
+    /// A command that adds arguments to the kernel's command line: for GRUB of Debian and Ubuntu, else a hint.
     pub fn kernel_arguments(&self, arguments: &str) -> String {
         if self.path("etc/default/grub").exists() {
             format!(
                 "sudo sed -i.bak 's/^GRUB_CMDLINE_LINUX=\"/&{arguments} /' /etc/default/grub && sudo update-grub  # then reboot"
             )
         } else {
-            format!(
-                "# add to the kernel's command line where the boot loader or hypervisor has it: {arguments}"
-            )
+            format!("# add to the kernel's command line in the boot loader or hypervisor: {arguments}")
         }
     }
 
-    /// Names in a folder, sorted; none when it is not there.
+    /// Names in a folder, sorted; empty if the folder does not exist.
     pub fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -47,7 +45,7 @@ impl Root {
         names
     }
 
-    /// The last part of where a symbolic link points.
+    /// The file name of a symbolic link's target.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
@@ -58,7 +56,7 @@ impl Root {
 pub(super) mod tests {
     use super::*;
 
-    /// Files of a kernel that is not this one.
+    /// A fake `proc` and `sys`.
     pub struct Tree(tempfile::TempDir);
 
     impl Tree {

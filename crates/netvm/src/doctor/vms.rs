@@ -1,4 +1,4 @@
-//! What VMs need: QEMU, and KVM where they are to be fast.
+//! Checks for VMs: QEMU and KVM.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,47 +18,49 @@ pub(super) fn check(root: &Root) -> Vec<Check> {
     vec![qemu(text.as_deref()), kvm(root)]
 }
 
-/// What `qemu-system-x86_64 --version` prints, if it does.
+/// `text`: output of `qemu-system-x86_64 --version`.
 fn qemu(text: Option<&str>) -> Check {
     match text.map(Version::parse) {
-        Some(Some(version)) if version >= OLDEST => {
-            Check::ok("QEMU", version.to_string(), "VMs of the configuration can be started")
-        }
+        Some(Some(version)) if version >= OLDEST => Check::ok("QEMU", version.to_string(), "[[vm]] works"),
         Some(Some(version)) => Check::note(
             "QEMU",
             format!("{version}, older than {OLDEST}"),
-            "configurations with [[vm]] are refused",
+            "netvmd refuses configurations with [[vm]]",
         )
         .command(INSTALL),
         Some(None) => {
-            Check::note("QEMU", "does not say its version", "configurations with [[vm]] are refused")
+            Check::note("QEMU", "its version is unreadable", "netvmd refuses configurations with [[vm]]")
                 .command(INSTALL)
         }
         None => {
-            Check::note("QEMU", "not installed", "configurations with [[vm]] are refused").command(INSTALL)
+            Check::note("QEMU", "not installed", "netvmd refuses configurations with [[vm]]").command(INSTALL)
         }
     }
 }
 
 fn kvm(root: &Root) -> Check {
     let device = root.path("dev/kvm");
-    let meaning = "VMs run under QEMU's translator, many times slower";
+    let meaning = "QEMU emulates the processor, many times slower";
     if !device.exists() {
         let cpu = root.read("proc/cpuinfo").unwrap_or_default();
         let flag = |flag: &str| cpu.split_whitespace().any(|word| word == flag);
         return match (flag("vmx"), flag("svm")) {
             (true, _) => Check::note("KVM", "not loaded", meaning).command("sudo modprobe kvm_intel"),
             (_, true) => Check::note("KVM", "not loaded", meaning).command("sudo modprobe kvm_amd"),
-            _ => Check::note("KVM", "this processor does not offer it", meaning).command(
-                "# switch virtualization on in the firmware, or nested virtualization in the hypervisor",
+            _ => Check::note("KVM", "not offered by this processor", meaning).command(
+                "# enable virtualization in the firmware, or nested virtualization in the hypervisor",
             ),
         };
     }
     if may_use(&device) {
-        return Check::ok("KVM", "there", "VMs run at the processor's speed");
+        return Check::ok("KVM", "available", "VMs run at the processor's speed");
     }
-    Check::note("KVM", "not for this user", "a netvmd of this user starts VMs under QEMU's translator")
-        .command("sudo usermod --append --groups kvm $USER  # then log in again")
+    Check::note(
+        "KVM",
+        "no permission for this user",
+        "for a netvmd of this user, QEMU emulates the processor, many times slower",
+    )
+    .command("sudo usermod --append --groups kvm $USER  # then log in again")
 }
 
 fn may_use(device: &Path) -> bool {
@@ -72,7 +74,7 @@ mod tests {
     use crate::doctor::root::tests::Tree;
 
     #[test]
-    fn qemu_is_looked_at_by_its_version() {
+    fn old_qemu_is_refused() {
         assert_eq!(qemu(Some("QEMU emulator version 7.2.22 (Debian)")).level, Level::Ok);
         let old = qemu(Some("QEMU emulator version 4.2.1"));
         assert!(old.level == Level::Note && old.found.contains("older than 7.2.0"), "{old:?}");
@@ -82,12 +84,12 @@ mod tests {
     }
 
     #[test]
-    fn kvm_is_loaded_or_says_how() {
+    fn missing_kvm_has_a_remedy() {
         let without =
             |flags: &str| kvm(&Tree::new(&[("proc/cpuinfo", &format!("flags\t: fpu {flags} sse\n"))]).root());
         assert_eq!(without("vmx").command.as_deref(), Some("sudo modprobe kvm_intel"));
         assert_eq!(without("svm").command.as_deref(), Some("sudo modprobe kvm_amd"));
-        assert!(without("").found.contains("does not offer"));
+        assert!(without("").found.contains("not offered"));
         assert_eq!(kvm(&Tree::new(&[("dev/kvm", "")]).root()).level, Level::Ok);
     }
 }

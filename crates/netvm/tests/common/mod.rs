@@ -1,5 +1,5 @@
-//! Running the program, and a server that answers it what it is told to.
-#![allow(dead_code, reason = "every test program takes what it needs")]
+//! Runs netvm, and a server with canned answers.
+#![allow(dead_code, reason = "no test binary uses all of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use axum::Router;
 use tempfile::TempDir;
 
-/// What a run of the program gave.
+/// The result of a run.
 pub struct Run {
     pub code: Option<i32>,
     pub out: String,
@@ -20,14 +20,14 @@ impl Run {
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Standard output of a run that must have gone well.
+    /// Standard output; panics unless the run succeeded.
     #[track_caller]
     pub fn good(self) -> String {
         assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
         self.out
     }
 
-    /// Standard error of a run that must have failed with this status.
+    /// Standard error; panics unless the run failed with this status.
     #[track_caller]
     pub fn failed(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
@@ -35,7 +35,7 @@ impl Run {
     }
 }
 
-/// The program, deaf to the environment of the tests.
+/// The program, without the environment of the tests.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
     command.env_remove("NETVM_API").stdin(Stdio::null());
@@ -52,19 +52,19 @@ pub fn run(command: &mut Command) -> Run {
     Run::new(command.output().unwrap())
 }
 
-/// A folder of this test's own.
+/// A new temporary folder.
 pub fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Writes a file there and gives its path as text.
+/// Writes a file into it and returns the path.
 pub fn file(folder: &TempDir, name: &str, text: &str) -> String {
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// A server on a socket, on a thread of its own; it serves until the tests end.
+/// A server on a Unix socket, on a thread that runs until the tests end.
 pub struct Server {
     folder: TempDir,
 }
@@ -94,7 +94,7 @@ impl Server {
     }
 }
 
-/// A program that does what a shell script says.
+/// Writes an executable shell script.
 pub fn script(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();

@@ -1,49 +1,32 @@
-//! `vm console`: this terminal becomes the guest's.
+//! `netvm vm console`: copies bytes between this terminal and the guest's serial console.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 
 use netvm_api::VmInfo;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// ^], which leaves, as telnet and virsh have it.
-const LEAVE: u8 = 0x1d;
+use crate::error::ConsoleError;
 
-/// Why there is no console.
-#[derive(Debug, thiserror::Error)]
-pub enum ConsoleError {
-    /// Its socket.
-    #[error("the console of vm {vm} at {}: {source} (it is there while the VM runs: see `netvm vm list`)", path.display())]
-    Connect {
-        /// The VM.
-        vm: String,
-        /// The socket.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The terminal, or the socket once it was connected.
-    #[error("the console: {0}")]
-    Stream(#[from] io::Error),
-}
+/// ^], which detaches, as in telnet and virsh.
+const DETACH: u8 = 0x1d;
 
 /// Attaches standard input and output to a guest's serial console, until ^] is read, the input ends or the guest does.
 pub async fn attach(vm: &VmInfo) -> Result<(), ConsoleError> {
     let fail = |source| ConsoleError::Connect { vm: vm.name.clone(), path: vm.console.clone(), source };
     let stream = UnixStream::connect(&vm.console).await.map_err(fail)?;
-    let raw = Raw::enter()?;
+    let raw = RawMode::enter()?;
     if raw.is_some() {
-        eprint!("console of vm {}; ^] leaves\r\n", vm.name);
+        eprint!("attached to the console of VM {}; ^] detaches\r\n", vm.name);
     }
-    let outcome = carry(stream).await;
+    let outcome = copy(stream).await;
     drop(raw);
     outcome
 }
 
-async fn carry(stream: UnixStream) -> Result<(), ConsoleError> {
+async fn copy(stream: UnixStream) -> Result<(), ConsoleError> {
     let (mut from_guest, mut to_guest) = stream.into_split();
     let mut keys = keys();
     let (mut output, mut takes_keys) = ([0; 4096], true);
@@ -59,20 +42,20 @@ async fn carry(stream: UnixStream) -> Result<(), ConsoleError> {
             },
             typed = keys.recv(), if takes_keys => match typed {
                 Some(typed) => {
-                    let leaves = typed.iter().position(|key| *key == LEAVE);
-                    to_guest.write_all(&typed[..leaves.unwrap_or(typed.len())]).await?;
-                    if leaves.is_some() {
+                    let detach_at = typed.iter().position(|key| *key == DETACH);
+                    to_guest.write_all(&typed[..detach_at.unwrap_or(typed.len())]).await?;
+                    if detach_at.is_some() {
                         return Ok(());
                     }
                 }
-                // The end of a file that was typed: the guest may still answer.
+                // Standard input has ended; the guest may still send output.
                 None => takes_keys = false,
             },
         }
     }
 }
 
-/// What is typed, from a thread of its own: a blocked read of a terminal cannot be given up.
+/// The keys typed, read by a separate thread because a blocking read of a terminal cannot be cancelled.
 fn keys() -> tokio::sync::mpsc::Receiver<Vec<u8>> {
     let (typed, keys) = tokio::sync::mpsc::channel(16);
     std::thread::spawn(move || {
@@ -86,11 +69,11 @@ fn keys() -> tokio::sync::mpsc::Receiver<Vec<u8>> {
     keys
 }
 
-/// A terminal that hands on every key; as it was again when this is dropped.
-struct Raw(Termios);
+/// A terminal in raw mode; dropping this restores its mode.
+struct RawMode(Termios);
 
-impl Raw {
-    /// `None` when standard input is no terminal.
+impl RawMode {
+    /// `None` if standard input is not a terminal.
     fn enter() -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -104,9 +87,9 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
-        // A terminal that has gone needs nothing.
+        // The terminal may have gone.
         let _ = tcsetattr(io::stdin().as_fd(), OptionalActions::Now, &self.0);
     }
 }
