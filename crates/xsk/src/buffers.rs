@@ -1,11 +1,11 @@
-//! Buffers as addresses of a UMEM, and which of them the kernel has.
+//! Buffers as UMEM addresses, and the set of buffers that the kernel has.
 
-/// Turns buffer numbers into UMEM addresses and back.
+/// Converts buffer numbers to UMEM addresses and back.
 ///
 /// A UMEM address counts bytes from the start of the registered memory. In unaligned mode the kernel returns a received
-/// packet as the address of the chunk in the low 48 bits and the packet's offset from there in the upper 16
-/// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`); in aligned mode as one sum, whose upper bits are zero. Adding the two halves
-/// reads both.
+/// packet as the address of its chunk in the low 48 bits and the offset in the chunk in the upper 16
+/// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`). In aligned mode it returns the sum, whose upper bits are zero. Adding the two
+/// halves decodes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BufferLayout {
     /// Bytes from the start of the registered memory to buffer 0.
@@ -14,30 +14,31 @@ pub(crate) struct BufferLayout {
     buffers: u32,
     /// Bytes of all buffers.
     bytes: u64,
-    /// 2^64 / stride, rounded up: `(n * reciprocal) >> 64` is `n / stride` for all n below 2^40, since the rounding
-    /// adds less than n * stride / 2^64 < 1/stride with strides below 2^16 (at most 2^24 buffers of less than 2^16 bytes).
+    /// 2^64 / stride, rounded up. Then `(n * reciprocal) >> 64` is `n / stride` for all n below 2^40, as the rounding
+    /// adds less than n * stride / 2^64 < 1/stride for strides below 2^16 (at most 2^24 buffers of less than 2^16
+    /// bytes).
     reciprocal: u64,
 }
 
-/// A packet's place, as the kernel or the caller claims it and after it was checked.
+/// The location of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxFrame {
-    /// Number of the buffer.
+    /// Buffer number.
     pub buffer: u32,
     /// Bytes from the start of the buffer to the packet.
     pub offset: u16,
-    /// Bytes of the packet, without the frame check sequence.
+    /// Bytes of the packet, without FCS.
     pub len: u16,
 }
 
-/// A packet to be sent: the same three numbers.
+/// A packet to send.
 pub type TxFrame = RxFrame;
 
 const OFFSET_SHIFT: u32 = 48;
 
 impl BufferLayout {
-    /// `buffers` buffers of `stride` bytes (both checked by the caller to be within the limits above), the first one
-    /// `skew` bytes from the start.
+    /// A layout of `buffers` buffers of `stride` bytes, the first one `skew` bytes from the start. The caller checks
+    /// the limits above.
     pub(crate) const fn new(skew: u64, stride: u32, buffers: u32) -> Self {
         let bytes = buffers as u64 * stride as u64;
         Self { skew, stride, buffers, bytes, reciprocal: (u64::MAX / stride as u64) + 1 }
@@ -56,13 +57,13 @@ impl BufferLayout {
         self.skew + self.bytes
     }
 
-    /// Address of a byte of a buffer.
+    /// The UMEM address of a byte of a buffer.
     #[inline(always)]
     pub(crate) const fn address(&self, buffer: u32, offset: u16) -> u64 {
         self.skew + buffer as u64 * self.stride as u64 + offset as u64
     }
 
-    /// The buffer and the offset in it that an address lies in, if it lies in one.
+    /// The buffer and offset of an address; `None` if it is outside every buffer.
     #[inline(always)]
     pub(crate) const fn locate(&self, address: u64) -> Option<(u32, u32)> {
         let sum = (address & ((1 << OFFSET_SHIFT) - 1)) + (address >> OFFSET_SHIFT);
@@ -74,7 +75,7 @@ impl BufferLayout {
         Some((buffer, (from_first - buffer as u64 * self.stride as u64) as u32))
     }
 
-    /// The frame that an address and a length stand for, if it lies in one buffer.
+    /// The frame at an address; `None` if it does not lie within one buffer.
     #[inline(always)]
     pub(crate) const fn frame(&self, address: u64, len: u32) -> Option<RxFrame> {
         match self.locate(address) {
@@ -85,14 +86,14 @@ impl BufferLayout {
         }
     }
 
-    /// Whether a frame to be sent has bytes and lies in its buffer.
+    /// Whether a frame to send is not empty and lies within its buffer.
     #[inline(always)]
     pub(crate) const fn holds(&self, frame: &TxFrame) -> bool {
         frame.len != 0 && frame.offset as u32 + frame.len as u32 <= self.stride
     }
 }
 
-/// The account of buffers: one bit each, set while the kernel has the buffer.
+/// The set of buffers that the kernel has, one bit each.
 #[derive(Debug)]
 pub(crate) struct BufferSet {
     words: Vec<u64>,
@@ -105,7 +106,7 @@ impl BufferSet {
         Self { words: vec![0; (buffers as usize).div_ceil(64)], buffers, count: 0 }
     }
 
-    /// Adds a buffer; false when there is no such buffer or it is in already.
+    /// Adds a buffer; false if it does not exist or is already in the set.
     #[inline(always)]
     pub(crate) fn insert(&mut self, buffer: u32) -> bool {
         let bit = 1u64 << (buffer % 64);
@@ -119,7 +120,7 @@ impl BufferSet {
         }
     }
 
-    /// Takes a buffer out; false when it was not in.
+    /// Removes a buffer; false if it was not in the set.
     #[inline(always)]
     pub(crate) fn remove(&mut self, buffer: u32) -> bool {
         let bit = 1u64 << (buffer % 64);
@@ -137,7 +138,7 @@ impl BufferSet {
         self.count
     }
 
-    /// All buffers that are in, in order.
+    /// All buffers in the set, in ascending order.
     pub(crate) fn to_vec(&self) -> Vec<u32> {
         let mut buffers = Vec::with_capacity(self.count as usize);
         for (index, &word) in self.words.iter().enumerate() {
@@ -161,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_leads_back_to_its_buffer(
+        fn an_address_resolves_to_its_buffer(
             stride in (4u32..1024).prop_map(|n| n * 64),
             buffers in 1u32..=1 << 24,
             at: prop::sample::Index,
@@ -175,12 +176,12 @@ mod tests {
             let expected = (((address - skew) / u64::from(stride)) as u32, ((address - skew) % u64::from(stride)) as u32);
             prop_assert_eq!(expected, (buffer, u32::from(offset)));
             prop_assert_eq!(layout.locate(address), Some(expected));
-            // The form of unaligned mode: start of the chunk below, offset above.
+            // The encoding of unaligned mode: chunk in the low bits, offset in the high ones.
             prop_assert_eq!(layout.locate(layout.address(buffer, 0) | u64::from(offset) << 48), Some(expected));
         }
 
         #[test]
-        fn any_claim_lies_in_one_buffer_or_is_refused(
+        fn a_frame_lies_within_one_buffer_or_is_refused(
             address: u64, len: u32, near in 0u64..1 << 24, stride in (32u32..65).prop_map(|n| n * 64), skew in 0u64..4096,
         ) {
             let layout = BufferLayout::new(skew, stride, 4096);
@@ -194,7 +195,7 @@ mod tests {
         }
 
         #[test]
-        fn the_account_agrees_with_a_set(steps in prop::collection::vec((any::<bool>(), 0u32..150), 0..400)) {
+        fn buffer_set_agrees_with_a_btree_set(steps in prop::collection::vec((any::<bool>(), 0u32..150), 0..400)) {
             let (mut set, mut reference) = (BufferSet::new(130), BTreeSet::new());
             for (put, buffer) in steps {
                 if put {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_to_send_must_have_bytes_and_stay_in_the_buffer() {
+    fn empty_and_overlong_frames_are_refused() {
         let layout = BufferLayout::new(0, 2048, 4);
         let holds = |offset, len| layout.holds(&TxFrame { buffer: 0, offset, len });
         assert!(holds(0, 2048) && holds(2047, 1) && holds(256, 60));

@@ -1,4 +1,4 @@
-//! An interface whose packets go to AF_XDP sockets.
+//! Interfaces: loads and attaches the XDP program, and binds sockets to queues.
 
 use std::ffi::CString;
 use std::io;
@@ -6,31 +6,30 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::errors::{OpenError, QueueError, lock_limit_kib, release};
-use crate::holders::Holders;
+use crate::errors::{Holders, OpenError, QueueError, kernel_release, lock_limit_kib};
+use crate::kernel::program::{FLAG_GENERIC, FLAG_NATIVE, Link, Program, SocketMap};
+use crate::kernel::sys;
 use crate::options::{CopyMode, Mode, XskOptions};
-use crate::program::{FLAG_GENERIC, FLAG_NATIVE, Link, Program, SocketMap};
 use crate::socket::{REGISTER, Setup, Xsk};
-use crate::sys;
 use crate::umem::Umem;
 
-/// Ethernet header and one VLAN tag: what a frame has besides the MTU.
+/// Bytes of a frame beyond the MTU: Ethernet header and one VLAN tag.
 const FRAME_OVERHEAD: u32 = 14 + 4;
 
 /// How long to wait for a queue whose last socket was just closed.
 const BUSY_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where the program of an interface runs.
+/// The hook that the program is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attached {
-    /// In the driver.
+    /// In the driver (native mode).
     Native,
     /// In the kernel's generic hook.
     Generic,
 }
 
-/// An interface with netvm's XDP program on it. Dropping it takes the program off, and so does the kernel when the
-/// process ends; sockets of it that are left receive nothing more.
+/// An interface with netvm's XDP program attached. The kernel detaches the program when this is dropped or the process
+/// ends. Its remaining sockets then receive nothing more.
 #[derive(Debug)]
 pub struct Interface {
     name: String,
@@ -40,22 +39,22 @@ pub struct Interface {
     attached: Attached,
     fallback: Option<io::Error>,
     options: XskOptions,
-    /// Detached first.
+    /// Dropped first, which detaches the program.
     _link: Link,
     sockets: SocketMap,
-    /// For requests to the interface's network namespace.
+    /// For requests in the interface's network namespace.
     control: OwnedFd,
-    /// Cookie of that namespace, where the kernel has them (Linux 5.14).
+    /// Cookie of that namespace, if the kernel supports it (Linux 5.14).
     namespace: Option<u64>,
     /// Keeps the interface promiscuous.
     _promiscuous: Option<OwnedFd>,
 }
 
 impl Interface {
-    /// Loads the program and attaches it to an interface of the calling thread's network namespace.
+    /// Attaches the program to an interface in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`OpenError`] says what to do. The interface is then as it was.
+    /// [`OpenError`] names the remedy. The interface is unchanged then.
     pub fn open(name: &str, options: XskOptions) -> Result<Self, OpenError> {
         let interface = || name.to_owned();
         options.rings.check()?;
@@ -71,7 +70,7 @@ impl Interface {
             sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM).map_err(failed("make a control socket"))?;
         let channels = sys::channels(control.as_fd(), &c_name).map_err(failed("ask for the queues"))?;
         let queues = count_queues(name, options.queues, channels)?;
-        // Needs a privilege that the rest does not: better now than at the first queue.
+        // Fails early if the process lacks CAP_NET_RAW, not at the first queue.
         let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("make an AF_XDP socket"))?;
         let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
 
@@ -99,11 +98,11 @@ impl Interface {
         })
     }
 
-    /// Binds a socket to a queue, with `umem` as its memory. A queue whose socket was just closed is waited for, for half
-    /// a second.
+    /// Binds a socket to a queue, with `umem` as its memory. Waits up to half a second for a queue whose socket was
+    /// just closed.
     ///
     /// # Errors
-    /// [`QueueError`] says what to do.
+    /// [`QueueError`] names the remedy.
     pub fn queue(&self, queue: u32, umem: &Umem) -> Result<Xsk, QueueError> {
         let interface = || self.name.clone();
         let failed = |(step, source)| self.queue_error(queue, umem, step, source);
@@ -126,13 +125,13 @@ impl Interface {
         Ok(xsk)
     }
 
-    /// The interface's name when it was opened.
+    /// Name of the interface when it was opened.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The interface's number.
+    /// Index of the interface.
     #[must_use]
     pub fn ifindex(&self) -> u32 {
         self.ifindex
@@ -144,13 +143,13 @@ impl Interface {
         self.queues
     }
 
-    /// Where the program runs.
+    /// The hook that the program is attached to.
     #[must_use]
     pub fn mode(&self) -> Attached {
         self.attached
     }
 
-    /// The driver's error, when it refused native mode and generic mode was taken for that.
+    /// The driver's error, if it refused native mode and the program runs in generic mode instead.
     #[must_use]
     pub fn fallback(&self) -> Option<&io::Error> {
         self.fallback.as_ref()
@@ -205,14 +204,15 @@ impl Interface {
             }
             Some(libc::EFAULT) if step == REGISTER => QueueError::NotMapped { interface },
             Some(libc::EINVAL) if step == REGISTER => {
-                QueueError::Buffers { interface, stride: umem.stride(), release: release() }
+                QueueError::Buffers { interface, stride: umem.stride(), release: kernel_release() }
             }
             _ => QueueError::System { interface, queue, step, source },
         }
     }
 }
 
-/// Checks the number of queues against those in use, receive and transmit; `None` where the driver does not tell.
+/// Checks the number of queues against the receive and transmit queues in use; `None` if the driver does not report
+/// them.
 fn count_queues(name: &str, asked: Option<u32>, channels: Option<(u32, u32)>) -> Result<u32, OpenError> {
     let Some((rx, tx)) = channels else {
         return match asked {
@@ -221,14 +221,14 @@ fn count_queues(name: &str, asked: Option<u32>, channels: Option<(u32, u32)>) ->
         };
     };
     let asked = asked.unwrap_or(rx);
-    // A socket of a queue that cannot send would take frames and keep them.
+    // A socket on a queue that cannot send would accept frames and never complete them.
     if asked == 0 || asked > rx.min(tx) {
         return Err(OpenError::Queues { interface: name.to_owned(), asked, rx, tx });
     }
     Ok(asked)
 }
 
-/// Attaches the program as `mode` says, with the driver's error when that made it generic.
+/// Attaches the program as `mode` requests. Returns the driver's error if that made it generic.
 fn attach(
     name: &str,
     ifindex: u32,
@@ -261,7 +261,7 @@ fn is_final(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EBUSY | libc::EEXIST | libc::ENODEV))
 }
 
-/// What to try when a driver refuses native mode, by the error that drivers use for it.
+/// The remedy for the error that a driver uses to refuse native mode.
 fn remedy(e: &io::Error) -> &'static str {
     match e.raw_os_error() {
         Some(libc::ERANGE | libc::EINVAL | libc::E2BIG) => {
@@ -269,7 +269,7 @@ fn remedy(e: &io::Error) -> &'static str {
         }
         Some(libc::ENOSPC) => "give it as many receive queues as its peer has transmit queues (`ethtool -L`)",
         Some(libc::ENOMEM) => "free memory or use fewer queues",
-        _ => "it may have none",
+        _ => "the driver may not support it",
     }
 }
 
@@ -281,9 +281,11 @@ fn open_error(name: &str, ifindex: u32, step: &'static str, source: io::Error) -
         Some(libc::EBUSY | libc::EEXIST) if step == ATTACH => {
             OpenError::ProgramAttached { interface, holders: Holders::of_link(ifindex) }
         }
-        Some(libc::EAFNOSUPPORT | libc::ENOSYS) => OpenError::TooOld { interface, step, release: release() },
+        Some(libc::EAFNOSUPPORT | libc::ENOSYS) => {
+            OpenError::TooOld { interface, step, release: kernel_release() }
+        }
         Some(libc::EINVAL) if [MAP, LOAD, ATTACH].contains(&step) => {
-            OpenError::TooOld { interface, step, release: release() }
+            OpenError::TooOld { interface, step, release: kernel_release() }
         }
         _ => OpenError::System { interface, step, source },
     }
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_are_those_that_can_receive_and_send() {
+    fn queues_must_receive_and_send() {
         let count = |asked, channels| count_queues("eth0", asked, channels);
         assert_eq!(count(None, Some((4, 4))).unwrap(), 4);
         assert_eq!(count(Some(2), Some((4, 4))).unwrap(), 2);

@@ -1,46 +1,46 @@
-//! What an interface is opened with.
+//! Options for opening an interface.
 
 use crate::errors::OpenError;
 
-/// Where the XDP program runs.
+/// The hook for the XDP program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, or in the kernel's generic hook when the driver refuses ([`crate::Interface::fallback`] says why).
+    /// The driver, or the kernel's generic hook if the driver refuses ([`crate::Interface::fallback`] has the reason).
     #[default]
     Auto,
-    /// In the driver only.
+    /// The driver only.
     Native,
-    /// In the generic hook: works with every driver, after the kernel has made an skb of the packet.
+    /// The generic hook, which works with every driver but runs after the kernel has built an skb.
     Generic,
 }
 
-/// Whether the kernel may copy packets between the buffers and buffers of its own.
+/// Whether the kernel may copy packets between the UMEM and its own buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
-    /// No copy with drivers that can do without ([`crate::Xsk::zero_copy`] says which it is).
+    /// Zero copy if the driver supports it ([`crate::Xsk::zero_copy`] tells).
     #[default]
     Auto,
     /// Always copy.
     ForceCopy,
-    /// Never; an error with drivers that must.
+    /// Never copy; an error if the driver cannot.
     ForceZeroCopy,
 }
 
 /// Entries of the four rings of a socket, each a power of two up to 65,536.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSizes {
-    /// Buffers that wait to be received into.
+    /// Buffers to receive into.
     pub fill: u32,
-    /// Frames received that wait for the worker.
+    /// Received frames for the worker.
     pub rx: u32,
-    /// Frames that wait for the kernel.
+    /// Frames to send.
     pub tx: u32,
-    /// Buffers sent that wait for the worker; as many frames can be under way.
+    /// Buffers of sent frames; bounds the frames in flight.
     pub completion: u32,
 }
 
 impl Default for RingSizes {
-    /// 2048 each: as many as the descriptors of a common NIC's queue.
+    /// 2048 each, as many descriptors as a queue of a common NIC has.
     fn default() -> Self {
         Self { fill: 2048, rx: 2048, tx: 2048, completion: 2048 }
     }
@@ -67,31 +67,31 @@ impl RingSizes {
     }
 }
 
-/// Polling of the driver by the thread that calls [`crate::Xsk::kick`], in place of interrupts (Linux 5.11; also set
-/// `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface). Every `kick` is a system call then.
+/// Busy polling: the thread that calls [`crate::Xsk::kick`] polls the driver, instead of interrupts (Linux 5.11; also
+/// set `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface). Every `kick` is then a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// `SO_BUSY_POLL`: microseconds; any value but 0 turns it on.
+    /// `SO_BUSY_POLL` in microseconds; any value but 0 turns it on.
     pub micros: u32,
-    /// `SO_BUSY_POLL_BUDGET`: packets handled in one call, at most 65,535.
+    /// `SO_BUSY_POLL_BUDGET`: packets per call, at most 65,535.
     pub budget: u32,
 }
 
 /// How to open an interface.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XskOptions {
-    /// Queues that get sockets, from 0 on; `None`: all that the interface has in use. Packets of other queues go to the
-    /// kernel's stack.
+    /// Number of queues that get sockets, from queue 0; `None`: all queues in use. Packets of other queues go to the
+    /// kernel's network stack.
     pub queues: Option<u32>,
-    /// Where the program runs.
+    /// The hook for the XDP program.
     pub mode: Mode,
     /// Whether the kernel may copy.
     pub copy: CopyMode,
-    /// Sizes of the rings of each queue.
+    /// Ring sizes of each queue.
     pub rings: RingSizes,
-    /// Busy polling, when wanted.
+    /// Busy polling, if requested.
     pub busy_poll: Option<BusyPoll>,
-    /// Receive frames for any MAC address, while the interface is open. NICs filter by address before XDP sees a packet;
+    /// Receive frames for any MAC address while the interface is open. NICs filter by address before XDP sees a packet;
     /// veth and TAP do not.
     pub promiscuous: bool,
 }

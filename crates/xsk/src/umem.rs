@@ -5,15 +5,15 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use crate::buffers::BufferLayout;
-use crate::sys;
+use crate::kernel::sys;
 
-/// Bytes that the kernel keeps free in front of every received packet (`XDP_PACKET_HEADROOM` of `linux/bpf.h`).
+/// Bytes that the kernel keeps free before every received packet (`XDP_PACKET_HEADROOM` of `linux/bpf.h`).
 pub const KERNEL_HEADROOM: u16 = 256;
 
-/// Smallest chunk that the kernel takes (`XDP_UMEM_MIN_CHUNK_SIZE`).
+/// The kernel's smallest chunk (`XDP_UMEM_MIN_CHUNK_SIZE`).
 const MIN_STRIDE: u32 = 2048;
 
-/// Where the packet memory is and how it is cut into buffers.
+/// Location and layout of the packet memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// Start of the mapping, on a page boundary.
@@ -22,20 +22,20 @@ pub struct Memory {
     pub len: usize,
     /// Bytes from `base` to buffer 0.
     pub first_buffer: usize,
-    /// Bytes of a buffer. From 2048 to a page (4096 bytes on x86-64); a power of two is best: then all drivers take the
-    /// memory (aligned mode). Other sizes need the kernel's unaligned mode, in which drivers that copy nothing also
-    /// need each buffer to be contiguous for the device (huge pages, or an IOMMU).
+    /// Bytes per buffer, from 2048 to a page (4096 bytes on x86-64). All drivers support a power of two (aligned mode).
+    /// Other sizes need unaligned mode, in which zero-copy drivers also need each buffer to be contiguous for the
+    /// device (huge pages or an IOMMU).
     pub stride: u32,
     /// Number of buffers, at most 2^24.
     pub buffers: u32,
-    /// Bytes to keep free in front of a received packet. The kernel leaves [`KERNEL_HEADROOM`] in any case.
+    /// Bytes to keep free before a received packet, in addition to [`KERNEL_HEADROOM`].
     pub headroom: u16,
 }
 
-/// Packet memory that cannot be a UMEM.
+/// Why packet memory cannot be a UMEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UmemError {
-    /// Buffers larger than a page.
+    /// The buffers are larger than a page.
     #[error(
         "buffers of {stride} bytes: AF_XDP needs buffers of at most {page} bytes: use af_packet for jumbo frames, or \
          smaller buffers"
@@ -46,10 +46,10 @@ pub enum UmemError {
         /// Bytes of a page.
         page: u32,
     },
-    /// Buffers smaller than the kernel takes.
+    /// The buffers are smaller than the kernel's minimum.
     #[error("buffers of {0} bytes: AF_XDP needs buffers of at least 2048 bytes")]
     StrideTooSmall(u32),
-    /// A first buffer or a stride that is odd: the kernel uses the lowest bit of an address for itself.
+    /// The first buffer or the stride is odd, but the kernel uses the lowest address bit itself.
     #[error("buffer 0 at byte {first_buffer} with buffers of {stride} bytes: both must be even")]
     Odd {
         /// Bytes to buffer 0.
@@ -57,39 +57,38 @@ pub enum UmemError {
         /// Bytes of a buffer.
         stride: u32,
     },
-    /// No buffers, or more than 2^24.
-    #[error("{0} buffers: from 1 to 16777216 are possible")]
+    /// There are no buffers, or more than 2^24.
+    #[error("{0} buffers: AF_XDP takes from 1 to 16777216")]
     Buffers(u32),
-    /// A mapping that does not start at a page.
+    /// The mapping does not start on a page boundary.
     #[error("packet memory at {address:#x}: AF_XDP needs it to start on a page boundary")]
     NotOnPage {
         /// Start of the mapping.
         address: usize,
     },
-    /// Buffers past the end of the mapping.
+    /// The buffers end after the mapping.
     #[error("the buffers end at byte {end} of packet memory of {len} bytes")]
     PastEnd {
-        /// Where the buffers end.
+        /// End of the buffers.
         end: u64,
         /// Bytes of the mapping.
         len: usize,
     },
-    /// So much headroom that no packet fits.
-    #[error("a headroom of {headroom} bytes in buffers of {stride}: no packet fits behind it")]
+    /// The headroom leaves no room for a packet.
+    #[error("a headroom of {headroom} bytes in buffers of {stride} leaves no room for a packet")]
     Headroom {
-        /// Headroom asked for.
+        /// Requested headroom.
         headroom: u16,
         /// Bytes of a buffer.
         stride: u32,
     },
 }
 
-/// Packet memory that AF_XDP can use. Each queue registers it anew, as a UMEM of its own with its own fill and
-/// completion ring, so that queues share nothing but the memory; which buffers a queue may use is for the caller to
-/// divide.
+/// Packet memory that AF_XDP can use. Each queue registers it as a separate UMEM with its own fill and completion ring,
+/// so queues share nothing but the memory. The caller decides which buffers a queue may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Umem {
-    /// Start of the registered memory: the page that buffer 0 lies in.
+    /// Start of the registered memory: the page of buffer 0.
     address: usize,
     layout: BufferLayout,
     headroom: u16,
@@ -97,17 +96,17 @@ pub struct Umem {
 }
 
 impl Umem {
-    /// Checks the geometry. Nothing is registered yet.
+    /// Checks the layout. Registers nothing yet.
     ///
     /// # Safety
-    /// `memory.base` to `base + len` must be one mapping, readable and writable, and stay what it is until all sockets
-    /// that were made with it have given their buffers back ([`crate::Xsk::close`]) or the process ends. While a buffer is
-    /// with the kernel (from [`crate::Xsk::fill`] to [`crate::Xsk::rx`], from [`crate::Xsk::tx`] to
-    /// [`crate::Xsk::completed`]) the kernel may write it at any time: there must be no Rust reference to it. (The
-    /// kernel pins the pages, so that it never writes to memory of another mapping that took their addresses.)
+    /// `memory.base` to `base + len` must be one mapping, readable and writable. It must stay mapped until all sockets
+    /// that use it have returned their buffers ([`crate::Xsk::close`]) or the process ends. While the kernel has a
+    /// buffer (from [`crate::Xsk::fill`] to [`crate::Xsk::rx`], from [`crate::Xsk::tx`] to [`crate::Xsk::completed`])
+    /// it may write to it at any time: no Rust reference to it may exist. (The kernel pins the pages, so it never
+    /// writes to a later mapping at the same addresses.)
     ///
     /// # Errors
-    /// [`UmemError`] names the value that does not fit.
+    /// [`UmemError`] names the bad value.
     pub unsafe fn new(memory: &Memory) -> Result<Self, UmemError> {
         let &Memory { base, len, first_buffer, stride, buffers, headroom } = memory;
         let page = sys::page_size();
@@ -137,18 +136,18 @@ impl Umem {
         }
         let skew = first_buffer % page;
         let layout = BufferLayout::new(skew as u64, stride, buffers);
-        // Aligned chunks are those that start at a multiple of their size from the start of the registered memory.
+        // Aligned chunks start at multiples of their size from the start of the registered memory.
         let unaligned = !stride.is_power_of_two() || !skew.is_multiple_of(stride as usize);
         Ok(Self { address: address + first_buffer - skew, layout, headroom, unaligned })
     }
 
-    /// Longest frame that a buffer takes in, Ethernet header included, frame check sequence not.
+    /// Longest frame that fits in a buffer, with the Ethernet header and without FCS.
     #[must_use]
     pub fn room(&self) -> u32 {
         self.layout.stride() - u32::from(self.headroom)
     }
 
-    /// Whether the kernel's unaligned mode is needed.
+    /// Whether the memory needs the kernel's unaligned mode.
     #[must_use]
     pub fn is_unaligned(&self) -> bool {
         self.unaligned
@@ -166,7 +165,7 @@ impl Umem {
         self.layout.stride()
     }
 
-    /// Bytes that are registered, and pinned by the kernel.
+    /// Bytes that the kernel registers and pins.
     #[must_use]
     pub fn registered(&self) -> u64 {
         self.layout.registered()
@@ -199,12 +198,12 @@ mod tests {
         let mut memory =
             Memory { base, len: 1 << 20, first_buffer: 8192, stride: 2048, buffers: 64, headroom: 0 };
         change(&mut memory);
-        // SAFETY: nothing is registered in these tests.
+        // SAFETY: these tests register nothing.
         unsafe { Umem::new(&memory) }
     }
 
     #[test]
-    fn powers_of_two_on_their_boundary_are_aligned() {
+    fn power_of_two_buffers_on_their_boundary_are_aligned() {
         let plain = umem(|_| ()).unwrap();
         assert!(!plain.is_unaligned());
         assert_eq!((plain.address, plain.layout.address(0, 0), plain.room()), (0x10_2000, 0, 1792));
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_does_not_fit_is_refused_by_name() {
+    fn bad_layouts_are_refused_with_the_bad_value() {
         let jumbo = umem(|m| m.stride = 9600).unwrap_err();
         assert!(
             jumbo

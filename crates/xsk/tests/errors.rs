@@ -1,4 +1,4 @@
-//! Errors as users meet them: each says what is wrong, where, and what to do.
+//! Error messages: each names the problem, the place and the remedy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -6,7 +6,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Bench, FAR, NEAR, Region, frame, isolated, run, unshare_network, veth};
-use netvm_xsk::{Attached, CopyMode, Interface, Mode, OpenError, QueueError, RingSizes, XskOptions};
+use netvm_xsk::{
+    Attached, CopyMode, Interface, Mode, OpenError, QueueError, RingSizes, TxFrame, XskOptions, XskStats,
+};
 
 fn open(options: XskOptions) -> OpenError {
     Interface::open(NEAR, options).unwrap_err()
@@ -32,15 +34,12 @@ fn a_missing_interface_is_named() {
 }
 
 #[test]
-fn options_that_contradict_each_other_or_the_interface_are_refused() {
+fn contradictory_options_are_refused() {
     isolated(|| {
         veth(2);
         let defaults = XskOptions::default();
-        says(
-            &open(XskOptions { queues: Some(3), ..defaults }),
-            &[NEAR, "2 receive", "3 wanted", "ethtool -L"],
-        );
-        says(&open(XskOptions { queues: Some(0), ..defaults }), &["0 wanted"]);
+        says(&open(XskOptions { queues: Some(3), ..defaults }), &[NEAR, "2 receive", "not 3", "ethtool -L"]);
+        says(&open(XskOptions { queues: Some(0), ..defaults }), &["not 0"]);
         let rings = RingSizes { rx: 1000, ..RingSizes::default() };
         says(&open(XskOptions { rings, ..defaults }), &["rx ring of 1000", "power of two"]);
         let both = XskOptions { mode: Mode::Generic, copy: CopyMode::ForceZeroCopy, ..defaults };
@@ -53,7 +52,7 @@ fn options_that_contradict_each_other_or_the_interface_are_refused() {
 }
 
 #[test]
-fn zero_copy_on_a_driver_without_it_is_refused() {
+fn unsupported_zero_copy_is_refused() {
     isolated(|| {
         veth(1);
         let interface =
@@ -66,7 +65,7 @@ fn zero_copy_on_a_driver_without_it_is_refused() {
 }
 
 #[test]
-fn a_driver_that_refuses_native_mode_is_used_in_generic_mode() {
+fn auto_mode_falls_back_to_generic_mode() {
     let unequal: &[&str] = &["ip link add near type veth peer name far", "ethtool -L far rx 2 tx 2"];
     let jumbo: &[&str] = &["ip link add near mtu 1500 type veth peer name far mtu 9000"];
     for (make, remedy) in [(unequal, "ethtool -L"), (jumbo, "lower the MTU")] {
@@ -101,7 +100,7 @@ fn an_mtu_that_does_not_fit_the_buffers_is_refused() {
         says(&error, &[NEAR, "mtu 1774", "2048", "af_packet"]);
         drop(interface);
 
-        // The longest frame of the largest MTU, with its VLAN tag, fits exactly.
+        // The longest frame of the largest MTU fits exactly, with its VLAN tag.
         for end in [NEAR, FAR] {
             run(&format!("ip link set {end} mtu 1774"));
         }
@@ -115,7 +114,7 @@ fn an_mtu_that_does_not_fit_the_buffers_is_refused() {
 }
 
 #[test]
-fn a_program_or_a_socket_that_is_there_already_is_told_with_its_process() {
+fn an_attached_program_and_a_bound_socket_are_reported_with_their_process() {
     isolated(|| {
         veth(1);
         let region = Region::new(32, 2048);
@@ -138,7 +137,7 @@ fn a_program_or_a_socket_that_is_there_already_is_told_with_its_process() {
 }
 
 #[test]
-fn an_interface_of_another_namespace_is_not_mixed_up() {
+fn an_interface_of_another_namespace_is_refused() {
     isolated(|| {
         veth(1);
         let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
@@ -150,15 +149,15 @@ fn an_interface_of_another_namespace_is_not_mixed_up() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_refused() {
+fn unmapped_memory_is_refused() {
     isolated(|| {
         veth(1);
         let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
-        // Where nothing is mapped: the second page of the address space.
+        // Nothing is mapped at the second page of the address space.
         let base = std::ptr::NonNull::new(std::ptr::without_provenance_mut(4096)).unwrap();
         let memory =
             netvm_xsk::Memory { base, len: 1 << 16, first_buffer: 0, stride: 2048, buffers: 32, headroom: 0 };
-        // SAFETY: not so, but the kernel is asked first and refuses.
+        // SAFETY: violated on purpose, but the kernel checks first and refuses.
         let umem = unsafe { netvm_xsk::Umem::new(&memory) }.unwrap();
         let error = interface.queue(0, &umem).unwrap_err();
         assert!(matches!(error, QueueError::NotMapped { .. }), "{error}");
@@ -166,12 +165,12 @@ fn memory_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_user_without_privileges_is_told_which_ones_are_needed() {
+fn missing_capabilities_are_named() {
     isolated(|| {
         veth(1);
         const NOBODY: libc::c_long = 65_534;
-        // The system call itself, not the function of libc, changes the calling thread only.
-        // SAFETY: takes numbers.
+        // The raw system call changes the calling thread only, unlike libc's function.
+        // SAFETY: takes numbers only.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
         assert_eq!(changed, 0, "setresuid: {}", std::io::Error::last_os_error());
         let error = open(XskOptions::default());
@@ -180,7 +179,7 @@ fn a_user_without_privileges_is_told_which_ones_are_needed() {
     });
 }
 
-/// Takes one capability from the calling thread.
+/// Drops one capability of the calling thread.
 fn drop_capability(capability: u32) {
     #[repr(C)]
     struct Header {
@@ -190,7 +189,7 @@ fn drop_capability(capability: u32) {
     let header = Header { version: 0x2008_0522, pid: 0 };
     // Effective, permitted, inheritable: capabilities 0 to 31, then 32 to 63.
     let mut sets = [[0u32; 3]; 2];
-    // SAFETY: version 3 of the header stands for two sets of three words.
+    // SAFETY: version 3 of the header implies two sets of three words.
     unsafe {
         assert_eq!(libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()), 0);
         sets[0][0] &= !(1 << capability);
@@ -199,7 +198,7 @@ fn drop_capability(capability: u32) {
 }
 
 #[test]
-fn the_limit_of_locked_memory_counts_only_without_the_capability() {
+fn the_lock_limit_applies_only_without_cap_ipc_lock() {
     isolated(|| {
         const CAP_IPC_LOCK: u32 = 14;
         let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
@@ -216,5 +215,40 @@ fn the_limit_of_locked_memory_counts_only_without_the_capability() {
         assert!(matches!(error, QueueError::Locked { mib: 8, limit_kib: 1024, .. }), "{error}");
         says(&error, &[NEAR, "8 MiB", "1024 KiB", "CAP_IPC_LOCK", "ulimit -l"]);
         interface.queue(0, &Region::new(256, 2048).umem()).expect("half a MiB within the limit");
+    });
+}
+
+#[test]
+fn invalid_buffers_and_frames_are_counted_and_ignored() {
+    isolated(|| {
+        let mut bench = Bench::new(Region::new(16, 2048), XskOptions::default());
+        // The kernel has buffers 0 to 7.
+        assert_eq!(bench.xsk.held(), 8);
+        assert_eq!(bench.xsk.fill(&[16, u32::MAX, 3, 3]), 4);
+        assert_eq!(bench.xsk.stats().unwrap().fill_refused, 4);
+        assert_eq!(bench.xsk.held(), 8);
+
+        let good = TxFrame { buffer: 8, offset: 256, len: 60 };
+        bench.region.write(8, 256, &frame(8, 60));
+        let bad = [
+            TxFrame { buffer: 9, offset: 2000, len: 60 },
+            TxFrame { buffer: 10, offset: 0, len: 0 },
+            good,
+            TxFrame { buffer: 8, offset: 0, len: 60 },
+            TxFrame { buffer: 2, offset: 0, len: 60 },
+            TxFrame { buffer: 1 << 31, offset: 0, len: 60 },
+            TxFrame { buffer: 99, offset: 0, len: 0 },
+        ];
+        assert_eq!(bench.xsk.tx(&bad), bad.len());
+        assert_eq!(bench.xsk.stats().unwrap().tx_refused, 6);
+        assert_eq!((bench.xsk.in_flight(), bench.xsk.held()), (1, 11));
+        bench.xsk.kick().unwrap();
+        assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(8, 60)));
+        assert_eq!(bench.wire.receive(Duration::from_millis(20)), None);
+        let mut back = [0; 8];
+        assert_eq!(bench.xsk.completed(&mut back), 3, "the buffers of refused frames return too");
+        back[..3].sort_unstable();
+        assert_eq!(back[..3], [8, 9, 10]);
+        bench.close();
     });
 }

@@ -1,4 +1,4 @@
-//! What is left when sockets, interfaces and processes end, and who gets the buffers.
+//! What remains after sockets, interfaces and processes end, and where the buffers go.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use common::{Bench, NEAR, Region, frame, isolated, readable, run, settled, until, veth};
 use netvm_xsk::{Attached, Interface, KickError, Mode, OpenError, QueueError, RxFrame, TxFrame, XskOptions};
 
-/// Whether an XDP program is on the near end.
+/// Whether an XDP program is attached to the near end.
 fn attached() -> bool {
     let output = Command::new("ip").args(["link", "show", "dev", NEAR]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).contains("prog/xdp")
 }
 
 #[test]
-fn dropping_the_interface_takes_the_program_off() {
+fn dropping_the_interface_detaches_the_program() {
     isolated(|| {
         veth(1);
         for mode in [Mode::Native, Mode::Generic] {
@@ -50,12 +50,12 @@ fn an_interface_is_promiscuous_only_while_it_is_open() {
 
 const CHILD: &str = "NETVM_XSK_CHILD";
 
-/// The other process of the next test.
+/// The child process of the next test.
 #[test]
 #[ignore = "started by a_killed_process_leaves_nothing_behind"]
 fn child_holds_the_interface() {
     if std::env::var_os(CHILD).is_none() {
-        println!("SKIP: a part of another test");
+        println!("SKIP: part of another test");
         return;
     }
     let region = Region::new(64, 2048);
@@ -110,7 +110,7 @@ fn close_returns_the_buffers_of_every_ring() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         let receive_into = bench.xsk.held();
-        // Frames sent that are not taken back, frames received that are not taken, frames that were never sent.
+        // Leaves sent frames uncompleted, received frames unread, and frames unsent.
         for round in 0..2 {
             let burst: Vec<TxFrame> =
                 bench.free.drain(..5).map(|buffer| TxFrame { buffer, offset: 0, len: 60 }).collect();
@@ -136,7 +136,7 @@ fn close_returns_the_buffers_of_every_ring() {
 }
 
 #[test]
-fn a_queue_can_be_closed_and_opened_again_at_once() {
+fn a_closed_queue_can_be_reopened_at_once() {
     isolated(|| {
         veth(1);
         let region = Region::new(64, 2048);
@@ -162,7 +162,7 @@ fn a_queue_can_be_closed_and_opened_again_at_once() {
 }
 
 #[test]
-fn buffers_are_kept_back_until_the_last_copy_of_the_socket_is_gone() {
+fn buffers_are_held_until_the_last_copy_of_the_socket_closes() {
     isolated(|| {
         let bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         let held = bench.xsk.held() as usize;
@@ -179,7 +179,7 @@ fn buffers_are_kept_back_until_the_last_copy_of_the_socket_is_gone() {
 }
 
 #[test]
-fn a_removed_interface_is_told_and_gives_all_buffers_back() {
+fn a_removed_interface_is_reported_and_returns_all_buffers() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         run(&format!("ip link del {NEAR}"));
@@ -193,7 +193,7 @@ fn a_removed_interface_is_told_and_gives_all_buffers_back() {
 }
 
 #[test]
-fn an_interface_that_is_down_keeps_frames_until_it_is_up() {
+fn a_downed_interface_sends_its_frames_when_it_is_up() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         run(&format!("ip link set {NEAR} down"));

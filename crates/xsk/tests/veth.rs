@@ -1,4 +1,4 @@
-//! The peculiarities of veth that the crate's documentation tells of, so that it stays true.
+//! Checks the peculiarities of veth that the crate's documentation describes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -16,7 +16,7 @@ fn options(mode: Mode) -> XskOptions {
     XskOptions { mode, ..XskOptions::default() }
 }
 
-/// An ordinary socket on the far end that sends to a neighbour behind the near end.
+/// An ordinary socket on the far end that sends to a neighbour beyond the near end.
 fn udp() -> UdpSocket {
     for command in [
         "ip link set lo up",
@@ -30,8 +30,8 @@ fn udp() -> UdpSocket {
     socket
 }
 
-/// Whether the UDP checksum of an Ethernet frame is right (RFC 768: the sum over pseudo-header and datagram is all ones).
-fn checksum_is_right(frame: &[u8]) -> bool {
+/// Whether the UDP checksum of an Ethernet frame is correct (RFC 768: pseudo header and datagram sum up to all ones).
+fn checksum_is_correct(frame: &[u8]) -> bool {
     let datagram = &frame[34..14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]))];
     let words = frame[26..34].chunks(2).chain(datagram.chunks(2));
     let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
@@ -40,7 +40,7 @@ fn checksum_is_right(frame: &[u8]) -> bool {
 }
 
 #[test]
-fn checksums_are_complete_only_with_the_peers_offload_off() {
+fn checksums_are_complete_only_without_the_peers_offload() {
     for mode in MODES {
         isolated(|| {
             let mut bench = Bench::new(Region::new(64, 2048), options(mode));
@@ -48,19 +48,19 @@ fn checksums_are_complete_only_with_the_peers_offload_off() {
             socket.send(&[7; 101]).unwrap();
             let partial = bench.receive(1).pop().unwrap();
             assert!(
-                !checksum_is_right(&partial),
-                "{mode:?}: the kernel completes it: the documentation is out of date"
+                !checksum_is_correct(&partial),
+                "{mode:?}: the kernel completes the checksum: the documentation is out of date"
             );
             run("ethtool -K far tx off");
             socket.send(&[7; 101]).unwrap();
             let complete = bench.receive(1).pop().unwrap();
-            assert!(checksum_is_right(&complete), "{mode:?}: {complete:02x?}");
+            assert!(checksum_is_correct(&complete), "{mode:?}: {complete:02x?}");
             bench.close();
         });
     }
 }
 
-/// Sends one buffer that the kernel shall cut into datagrams of 1000 bytes as late as it can.
+/// Sends one buffer that the kernel segments into datagrams of 1000 bytes as late as possible.
 fn send_segmented(socket: &UdpSocket, bytes: usize) {
     let segment: libc::c_int = 1000;
     // SAFETY: four bytes are read.
@@ -72,7 +72,7 @@ fn send_segmented(socket: &UdpSocket, bytes: usize) {
 }
 
 #[test]
-fn segmentation_offload_is_off_in_native_mode_and_must_be_put_off_in_generic_mode() {
+fn generic_mode_needs_segmentation_offload_turned_off() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(128, 2048), options(Mode::Native));
         send_segmented(&udp(), 20_000);
@@ -86,7 +86,7 @@ fn segmentation_offload_is_off_in_native_mode_and_must_be_put_off_in_generic_mod
         send_segmented(&socket, 20_000);
         // One packet of 20,000 bytes.
         until(|| bench.xsk.stats().unwrap().rx_dropped == 1);
-        // Takes segmentation offload with it.
+        // Turns segmentation offload off as well.
         run("ethtool -K far tx off");
         send_segmented(&socket, 20_000);
         assert_eq!(bench.receive(20).len(), 20);
@@ -95,13 +95,13 @@ fn segmentation_offload_is_off_in_native_mode_and_must_be_put_off_in_generic_mod
 }
 
 #[test]
-fn vlan_tags_are_seen_only_with_the_peers_offload_off() {
+fn vlan_tags_arrive_only_without_the_peers_offload() {
     for mode in MODES {
         isolated(|| {
             let mut bench = Bench::new(Region::new(64, 2048), options(mode));
-            // A bridge that tags what leaves by the far end.
+            // A bridge that tags what leaves through the far end.
             if !succeeds("ip link add br type bridge vlan_filtering 1 vlan_default_pvid 0") {
-                println!("SKIP: no bridge with VLAN filtering here");
+                println!("SKIP: no bridge with VLAN filtering");
                 return;
             }
             for command in [
@@ -140,10 +140,10 @@ fn frames_of_queues_without_a_socket_go_to_the_kernel() {
         veth(2);
         let mut bench =
             Bench::on_veth(Region::new(64, 2048), XskOptions { queues: Some(1), ..options(Mode::Native) });
-        // What the program passes on reaches a packet socket of the same interface.
+        // Frames that the program passes on reach a packet socket on the same interface.
         let kernel = Wire::new(NEAR);
         let (mut to_us, mut to_kernel) = (0, 0);
-        // The kernel's hash, which differs from boot to boot, may send them all to us: no more at once than we have buffers for.
+        // The kernel's per-boot hash may send all frames to the socket, so send no more at once than it has buffers.
         const AT_ONCE: u16 = 16;
         for flows in (0..4).map(|n| n * AT_ONCE..(n + 1) * AT_ONCE) {
             let sent = usize::from(flows.end);
@@ -160,7 +160,7 @@ fn frames_of_queues_without_a_socket_go_to_the_kernel() {
 }
 
 #[test]
-fn generic_mode_takes_a_veths_queues_for_the_ones_before_them() {
+fn generic_mode_shifts_the_queues_of_a_veth_by_one() {
     for mode in MODES {
         isolated(|| {
             veth(3);
@@ -188,13 +188,13 @@ fn generic_mode_takes_a_veths_queues_for_the_ones_before_them() {
 }
 
 #[test]
-fn the_far_end_takes_what_we_send_without_a_program_or_gro_of_its_own() {
+fn the_far_end_receives_without_a_program_or_gro() {
     for mode in MODES {
         isolated(|| {
             let mut bench = Bench::new(Region::new(64, 2048), options(mode));
             let socket = udp();
             socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-            // An echo: swap addresses and ports; the checksum stays right.
+            // Echoes by swapping addresses and ports; the checksum stays correct.
             run("ethtool -K far tx off");
             socket.send(b"hello").unwrap();
             let mut echo = bench.receive(1).pop().unwrap();

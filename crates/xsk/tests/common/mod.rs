@@ -1,4 +1,4 @@
-//! Private network namespaces, veth pairs, packet memory and the far end of the wire.
+//! Test helpers: private network namespaces, veth pairs, packet memory, and the far end of the wire.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{self, ErrorKind};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use netvm_xsk::{Interface, Memory, RxFrame, TxFrame, Umem, Xsk, XskOptions};
 
-/// Near end of the veth pair of a namespace: the one with AF_XDP on it.
+/// Near end of the veth pair, with AF_XDP.
 pub const NEAR: &str = "near";
-/// Far end, where ordinary sockets are.
+/// Far end of the veth pair, with ordinary sockets.
 pub const FAR: &str = "far";
 
-/// Runs a test in a network namespace of its own (that of a thread, so it goes when the thread ends, whatever happens).
+/// Runs a test in the network namespace of a new thread. The namespace ends with the thread, whatever happens.
 pub fn isolated(body: impl FnOnce() + Send) {
     if let Some(why) = missing() {
         println!("SKIP: {why}");
@@ -24,7 +24,7 @@ pub fn isolated(body: impl FnOnce() + Send) {
         scope
             .spawn(|| {
                 unshare_network().expect("a network namespace");
-                // Without its own chatter the kernel sends nothing that a test did not.
+                // Without router solicitations and reports the kernel sends nothing that a test did not.
                 for scope in ["all", "default"] {
                     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
                 }
@@ -43,7 +43,7 @@ pub fn unshare_network() -> io::Result<()> {
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What this machine lacks for these tests.
+/// The requirement that this machine lacks.
 fn missing() -> Option<String> {
     // SAFETY: takes nothing.
     if unsafe { libc::geteuid() } != 0 {
@@ -52,9 +52,9 @@ fn missing() -> Option<String> {
     // SAFETY: takes no pointer.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
-        return Some(format!("no AF_XDP sockets here: {}", io::Error::last_os_error()));
+        return Some(format!("no AF_XDP sockets: {}", io::Error::last_os_error()));
     }
-    // SAFETY: new, nobody else has it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     let tools = [("ip", "-V", "iproute2"), ("ethtool", "--version", "ethtool")];
     tools.iter().find_map(|(tool, argument, package)| {
@@ -63,20 +63,20 @@ fn missing() -> Option<String> {
     })
 }
 
-/// Whether a command of words succeeds in the calling thread's namespace.
+/// Whether a command succeeds in the calling thread's namespace.
 pub fn succeeds(command: &str) -> bool {
     let mut words = command.split_whitespace();
     Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
 }
 
-/// Runs a command of words in the calling thread's namespace.
+/// Runs a command in the calling thread's namespace.
 pub fn run(command: &str) {
     let mut words = command.split_whitespace();
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Makes the veth pair with so many queues each way, and brings it up.
+/// Creates the veth pair with `queues` queues each way and brings it up.
 pub fn veth(queues: u32) {
     let queues = format!("numrxqueues {queues} numtxqueues {queues}");
     run(&format!("ip link add {NEAR} {queues} type veth peer name {FAR} {queues}"));
@@ -86,7 +86,7 @@ pub fn veth(queues: u32) {
     settled();
 }
 
-/// Waits until the kernel has taken note that both ends are up: it does so later, and an end sends nothing before.
+/// Waits until the kernel reports both ends as up, as an end sends nothing before.
 pub fn settled() {
     let up = |end| {
         let output = Command::new("ip").args(["link", "show", "dev", end]).output().unwrap();
@@ -95,7 +95,7 @@ pub fn settled() {
     until(|| up(NEAR) && up(FAR));
 }
 
-/// Packet memory as netvm has it: one memfd mapped whole, buffers from some page on.
+/// Packet memory as netvm maps it: one memfd mapping, with buffers from some page on.
 pub struct Region {
     base: NonNull<u8>,
     len: usize,
@@ -104,7 +104,7 @@ pub struct Region {
     pub buffers: u32,
 }
 
-// SAFETY: a mapping of the process; buffers are accessed by raw pointers only.
+// SAFETY: the mapping belongs to the process; buffers are accessed through raw pointers only.
 unsafe impl Send for Region {}
 // SAFETY: as above; tests divide the buffers between threads.
 unsafe impl Sync for Region {}
@@ -116,7 +116,7 @@ impl Region {
 
     pub fn at(buffers: u32, stride: u32, first: usize) -> Self {
         let len = (first + buffers as usize * stride as usize).next_multiple_of(4096);
-        // SAFETY: the name ends in zero; the descriptor is new; the mapping goes where the kernel finds room.
+        // SAFETY: the name ends in zero; the descriptor is new; the kernel chooses the address of the mapping.
         let base = unsafe {
             let fd = libc::memfd_create(c"xsk-test".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0, "memfd: {}", io::Error::last_os_error());
@@ -135,20 +135,20 @@ impl Region {
     }
 
     pub fn umem(&self) -> Umem {
-        // SAFETY: one readable and writable mapping, unmapped when the test is over; no references into it are made.
+        // SAFETY: one readable and writable mapping, unmapped after the test; no reference points into it.
         unsafe { Umem::new(&self.memory()) }.unwrap()
     }
 
     fn place(&self, buffer: u32, offset: u16, len: usize) -> *mut u8 {
         assert!(buffer < self.buffers && offset as usize + len <= self.stride as usize);
-        // SAFETY: within the mapping, as just checked.
+        // SAFETY: within the mapping, as checked above.
         unsafe {
             self.base.as_ptr().add(self.first + buffer as usize * self.stride as usize + offset as usize)
         }
     }
 
     pub fn write(&self, buffer: u32, offset: u16, bytes: &[u8]) {
-        // SAFETY: `place` checks the range; the test has the buffer.
+        // SAFETY: `place` checks the range, and the test has the buffer.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(buffer, offset, bytes.len()), bytes.len());
         };
@@ -157,7 +157,7 @@ impl Region {
     pub fn read(&self, frame: RxFrame) -> Vec<u8> {
         let mut bytes = vec![0; frame.len as usize];
         let from = self.place(frame.buffer, frame.offset, bytes.len());
-        // SAFETY: `place` checks the range; the test has the buffer.
+        // SAFETY: `place` checks the range, and the test has the buffer.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
         bytes
     }
@@ -165,7 +165,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: this mapping's range; the kernel keeps its own reference to pinned pages.
+        // SAFETY: the range of this mapping; the kernel holds its own reference to pinned pages.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -187,7 +187,7 @@ impl Wire {
         wire.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 64 << 20);
         wire.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
         let name = std::ffi::CString::new(interface).unwrap();
-        // SAFETY: the name ends in zero; zero bytes are a sockaddr_ll; its size is given to bind.
+        // SAFETY: the name ends in zero; zero bytes are a valid sockaddr_ll; bind gets its size.
         unsafe {
             let mut address: libc::sockaddr_ll = std::mem::zeroed();
             address.sll_family = libc::AF_PACKET as u16;
@@ -200,7 +200,7 @@ impl Wire {
     }
 
     fn set(&self, level: i32, name: i32, value: i32) {
-        // SAFETY: four bytes are read.
+        // SAFETY: the kernel reads four bytes.
         let result =
             unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, ptr::from_ref(&value).cast(), 4) };
         assert_eq!(result, 0, "option {name}: {}", io::Error::last_os_error());
@@ -211,18 +211,18 @@ impl Wire {
     }
 
     pub fn try_send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the bytes of the slice are read.
+        // SAFETY: the kernel reads the bytes of the slice.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next frame, if one is there or comes in this time.
+    /// The next frame, waiting up to `patience`.
     pub fn receive(&self, patience: Duration) -> Option<Vec<u8>> {
         if !readable(&self.0, patience) {
             return None;
         }
         let mut frame = vec![0; 65_536];
-        // SAFETY: at most the length of the buffer is written.
+        // SAFETY: the kernel writes at most the length of the buffer.
         let got = unsafe {
             libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), libc::MSG_DONTWAIT)
         };
@@ -237,17 +237,17 @@ impl Wire {
     }
 }
 
-/// Waits until something is so; a test that waits in vain fails.
+/// Waits until a condition holds; fails the test on timeout.
 #[track_caller]
 pub fn until(mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(5);
     while !condition() {
-        assert!(Instant::now() < end, "waited in vain");
+        assert!(Instant::now() < end, "timed out");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Waits until something can be read from a descriptor.
+/// Waits until a descriptor is readable.
 pub fn readable(fd: &impl AsFd, patience: Duration) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd on the stack.
@@ -256,11 +256,11 @@ pub fn readable(fd: &impl AsFd, patience: Duration) -> bool {
     poll.revents & libc::POLLIN != 0
 }
 
-/// An Ethernet frame of `len` bytes whose content follows from its number.
+/// An Ethernet frame of `len` bytes with a content that depends on its number.
 pub fn frame(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     bytes[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
-    bytes[12..14].copy_from_slice(&[0x88, 0xb5]); // for local experiments (IEEE 802)
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]); // IEEE 802 local experimental
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for byte in &mut bytes[14..] {
         state ^= state << 13;
@@ -271,7 +271,7 @@ pub fn frame(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A UDP packet of a flow of its own, so that the kernel spreads them over the queues.
+/// A UDP frame of flow `flow`, so that the kernel spreads flows over the queues.
 pub fn udp_frame(flow: u16) -> Vec<u8> {
     let mut bytes = frame(u64::from(flow), 80);
     bytes[12..14].copy_from_slice(&[8, 0]);
@@ -287,7 +287,7 @@ pub fn length(number: u64) -> usize {
     60 + (number * 37 % (1514 - 60 + 1)) as usize
 }
 
-/// A near end with one socket and all of the region's buffers.
+/// A near end with one socket that uses all buffers of the region.
 pub struct Bench {
     pub region: Region,
     pub interface: Interface,
@@ -297,7 +297,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// In a fresh namespace: a veth pair, `region` on the near end, half of its buffers given to receive into.
+    /// Creates a veth pair in the current namespace and a socket with `region` on the near end. Fills half of the
+    /// buffers.
     pub fn new(region: Region, options: XskOptions) -> Self {
         veth(1);
         Self::on_veth(region, options)
@@ -313,7 +314,7 @@ impl Bench {
         Self { region, interface, xsk, free, wire: Wire::new(FAR) }
     }
 
-    /// Frames that have come, up to `count` or the end of patience; their buffers are given back to the kernel.
+    /// Receives up to `count` frames for up to 5 s, and refills their buffers.
     pub fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
         let end = Instant::now() + Duration::from_secs(5);
         let mut got = Vec::new();
@@ -333,7 +334,7 @@ impl Bench {
         got
     }
 
-    /// Takes what is there now; its buffers are given back to the kernel. Returns how many frames.
+    /// Receives the frames that are there, refills their buffers, and returns the number of frames.
     pub fn receive_now(&mut self) -> usize {
         let mut frames = [RxFrame::default(); 64];
         let n = self.xsk.rx(&mut frames);
@@ -369,7 +370,7 @@ impl Bench {
         n
     }
 
-    /// Closes the socket and checks that every buffer is there once.
+    /// Closes the socket and checks that every buffer returns exactly once.
     pub fn close(self) {
         let Self { region, xsk, mut free, .. } = self;
         let held = xsk.held();

@@ -1,26 +1,26 @@
-//! Waiting until the kernel has let go of a queue.
+//! Waits until the kernel has released a queue.
 //!
-//! After `close` the kernel gives up a socket's queue and memory later, in a work item that needs the RTNL lock, and
-//! only once the receiver of every frame that was sent has freed it. Until then a driver that copies nothing
-//! still has the addresses of our buffers and may write into them. Nothing reports that moment. But the kernel refuses to
-//! bind a second socket to a queue until then: so a socket of its own, made ready beforehand with one page of memory,
-//! tries to bind to the queue, and when it can, the queue was free.
+//! After `close` the kernel releases a socket's queue and memory later, in a work item that needs the RTNL lock, and
+//! only after the receiver of every sent frame has freed it. Until then a zero-copy driver still has the addresses of
+//! the buffers and may write to them. The kernel does not report the release, but it refuses to bind a second socket to
+//! the queue until then. So a probe socket, prepared in advance with one page of memory, tries to bind to the queue;
+//! when that succeeds, the queue is free.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::sys::{self, Mapping};
+use crate::kernel::sys::{self, Mapping};
 
 /// How long [`crate::Xsk::close`] waits.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A socket that is ready to be bound.
+/// A socket ready to bind.
 #[derive(Debug)]
 pub(crate) struct Probe {
     socket: OwnedFd,
-    /// Registered with the socket.
+    /// The UMEM of the probe.
     _memory: Mapping,
     ifindex: u32,
     queue: u32,
@@ -47,13 +47,13 @@ impl Probe {
         Ok(Self { socket, _memory: memory, ifindex, queue })
     }
 
-    /// Whether the queue is free. Copy mode is asked for, in which the driver is not touched. The probe does not go
-    /// into the socket map, so no packet reaches it.
+    /// Whether the queue is free. Binds in copy mode, which does not touch the driver. The probe is not in the socket
+    /// map, so it receives no packet.
     fn is_free(&self) -> io::Result<bool> {
         match sys::bind(self.socket.as_fd(), self.ifindex, self.queue, libc::XDP_COPY) {
             Ok(()) => Ok(true),
             Err(e) => match e.raw_os_error() {
-                // When an interface goes, it takes its queues from their sockets before anything else.
+                // When an interface goes away, the kernel first detaches its queues from their sockets.
                 Some(libc::ENODEV) => Ok(true),
                 Some(libc::EBUSY | libc::EINTR) => Ok(false),
                 _ => Err(e),
@@ -61,17 +61,17 @@ impl Probe {
         }
     }
 
-    /// Waits for the queue to be free, then gives the buffers out.
+    /// Waits until the queue is free, then returns the buffers.
     pub(crate) fn wait(self, interface: String, buffers: Vec<u32>) -> Result<Vec<u32>, StillHeld> {
         let queue = self.queue;
         StillHeld { interface, queue, buffers, reason: None, probe: self }.wait(PATIENCE)
     }
 }
 
-/// A closed socket whose buffers the kernel has not let go of. They must not be used yet.
+/// A closed socket whose buffers the kernel still holds. The caller must not use them yet.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "queue {queue} of {interface} was closed, but the kernel still holds {} buffers{}: frames it sent are still queued \
+    "queue {queue} of {interface} was closed but the kernel still holds {} buffers{}: frames it sent are still queued \
      somewhere, or a forked process has a copy of the socket: wait again",
     buffers.len(),
     reason.as_ref().map(|e| format!(" ({e})")).unwrap_or_default()
@@ -85,16 +85,16 @@ pub struct StillHeld {
 }
 
 impl StillHeld {
-    /// How many buffers are held.
+    /// Number of buffers held.
     #[must_use]
     pub fn count(&self) -> usize {
         self.buffers.len()
     }
 
-    /// Waits for up to `patience` and returns the buffers.
+    /// Waits up to `patience` and returns the buffers.
     ///
     /// # Errors
-    /// Itself, when the kernel still holds them after that.
+    /// `self` again if the kernel still holds the buffers.
     pub fn wait(mut self, patience: Duration) -> Result<Vec<u32>, Self> {
         let end = Instant::now() + patience;
         let mut pause = Duration::from_micros(100);

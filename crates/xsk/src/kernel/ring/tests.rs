@@ -1,4 +1,4 @@
-//! Both ends over one memfd-like mapping: the test plays the kernel through a second view of the same memory.
+//! Tests both ends on an anonymous mapping: the test plays the kernel through a second view of it.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn consumer(start: u32) -> Consumer<u64> {
 }
 
 #[test]
-fn a_producer_passes_the_end_of_the_index_range() {
+fn a_producer_survives_index_wraparound() {
     let mut ring = producer(u32::MAX - 2);
     let mut expected = u32::MAX - 2;
     for round in 0..40u64 {
@@ -42,7 +42,7 @@ fn a_producer_passes_the_end_of_the_index_range() {
         assert!(ring.is_pending());
         assert_eq!(ring.room(100), 3);
         for ahead in 0..5u32 {
-            // SAFETY: a place in the ring; this thread plays both ends.
+            // SAFETY: an entry of the ring; this thread plays both ends.
             let entry = unsafe { ring.view.entry(expected.wrapping_add(ahead)).read() };
             assert_eq!(entry, round * 10 + u64::from(ahead));
         }
@@ -55,13 +55,13 @@ fn a_producer_passes_the_end_of_the_index_range() {
 }
 
 #[test]
-fn a_consumer_passes_the_end_of_the_index_range() {
+fn a_consumer_survives_index_wraparound() {
     let mut ring = consumer(u32::MAX - 6);
     let mut at = u32::MAX - 6;
     for round in 0..40u64 {
         assert_eq!(ring.available(4), 0);
         for ahead in 0..7u32 {
-            // SAFETY: a place in the ring; this thread plays both ends.
+            // SAFETY: an entry of the ring; this thread plays both ends.
             unsafe { ring.view.entry(at.wrapping_add(ahead)).write(round * 10 + u64::from(ahead)) };
         }
         at = at.wrapping_add(7);
@@ -81,7 +81,7 @@ fn a_consumer_passes_the_end_of_the_index_range() {
 }
 
 #[test]
-fn a_full_ring_has_no_room_and_an_empty_one_nothing_to_read() {
+fn full_and_empty_rings_are_detected() {
     let mut ring = producer(0);
     assert_eq!(ring.room(3), 3);
     for i in 0..8 {
@@ -95,7 +95,7 @@ fn a_full_ring_has_no_room_and_an_empty_one_nothing_to_read() {
 }
 
 #[test]
-fn an_index_further_away_than_the_ring_is_long_is_ignored() {
+fn an_out_of_range_kernel_index_is_ignored() {
     let mut ring = producer(100);
     ring.publish(8);
     for wrong in [200, 99, u32::MAX, 0] {
@@ -120,7 +120,7 @@ fn the_wakeup_flag_is_one_bit_of_the_flags() {
 }
 
 #[test]
-fn parts_outside_of_the_mapping_are_refused() {
+fn offsets_outside_the_mapping_are_refused() {
     let refused = |offsets: Offsets, size| View::<u64>::new(memory(), &offsets, size).is_err();
     assert!(!refused(OFFSETS, 256));
     assert!(refused(OFFSETS, 512), "entries past the end");
@@ -129,5 +129,5 @@ fn parts_outside_of_the_mapping_are_refused() {
     assert!(refused(Offsets { producer: 4094, ..OFFSETS }, SIZE), "index past the end");
     assert!(refused(Offsets { consumer: 66, ..OFFSETS }, SIZE), "index not aligned");
     assert!(refused(Offsets { desc: 196, ..OFFSETS }, SIZE), "entries not aligned");
-    assert!(refused(Offsets { desc: u64::MAX, ..OFFSETS }, SIZE), "entries nowhere");
+    assert!(refused(Offsets { desc: u64::MAX, ..OFFSETS }, SIZE), "entry offset overflows");
 }

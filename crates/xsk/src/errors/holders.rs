@@ -1,18 +1,18 @@
-//! Who stands in the way: processes found in `/proc`, for error messages only.
+//! Finds the processes in `/proc` that hold a resource, for error messages.
 
 use std::fmt;
 use std::fs;
 
-/// A process that holds something that was asked for.
+/// A process that holds the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Process id, as this process sees it.
+    /// Process id in this process's PID namespace.
     pub pid: u32,
     /// Its command name.
     pub command: String,
 }
 
-/// The processes found; there can be others that this process may not look at.
+/// The processes found. Others may be hidden from this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders(pub Vec<Holder>);
 
@@ -20,7 +20,7 @@ impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;
         if self.0.is_empty() {
-            return f.write_str("no process that can be seen from here");
+            return f.write_str("no process visible from here");
         }
         for (index, Holder { pid, command }) in self.0.iter().take(SHOWN).enumerate() {
             let comma = if index == 0 { "" } else { ", " };
@@ -35,7 +35,7 @@ impl fmt::Display for Holders {
 }
 
 impl Holders {
-    /// Processes with an XDP link on the interface `ifindex` (of any network namespace).
+    /// Processes with an XDP link on interface `ifindex`, in any network namespace.
     pub(crate) fn of_link(ifindex: u32) -> Self {
         Self::find(|process| {
             let Ok(entries) = fs::read_dir(format!("{process}/fdinfo")) else { return false };
@@ -45,7 +45,7 @@ impl Holders {
         })
     }
 
-    /// Processes with an AF_XDP socket (on any interface: the kernel does not say which).
+    /// Processes with an AF_XDP socket on any interface, as the kernel does not tell which.
     pub(crate) fn of_sockets() -> Self {
         Self::find(|process| {
             fs::read_to_string(format!("{process}/maps")).is_ok_and(|maps| maps.lines().any(is_fill_ring))
@@ -67,14 +67,14 @@ impl Holders {
     }
 }
 
-/// Reads `/proc/PID/fdinfo/FD`.
+/// Parses `/proc/PID/fdinfo/FD`.
 fn is_xdp_link(info: &str, ifindex: u32) -> bool {
     let value =
         |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
     value("link_type") == Some("xdp") && value("ifindex").and_then(|v| v.parse().ok()) == Some(ifindex)
 }
 
-/// Reads a line of `/proc/PID/maps`: only AF_XDP has something to map at the fill ring's offset of a socket.
+/// Parses a line of `/proc/PID/maps`. Only AF_XDP maps anything at the fill ring's offset of a socket.
 fn is_fill_ring(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     words.nth(2) == Some("100000000") && words.nth(2).is_some_and(|name| name.starts_with("socket:["))
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_files_are_read_as_the_kernel_writes_them() {
+    fn proc_files_are_parsed() {
         let link = "pos:\t0\nflags:\t02000000\nmnt_id:\t17\nino:\t10\nlink_type:\txdp\nlink_id:\t7\nprog_tag:\tab\n\
                     prog_id:\t31\nifindex:\t12\n";
         assert!(is_xdp_link(link, 12));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_shortened() {
+    fn long_lists_are_shortened() {
         let holders = Holders((1..=6).map(|pid| Holder { pid: pid << 23, command: "nf".into() }).collect());
         let text = holders.to_string();
         assert!(text.starts_with("nf (pid 8388608), nf (pid 16777216)"), "{text}");

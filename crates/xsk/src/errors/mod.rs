@@ -1,51 +1,53 @@
-//! What can go wrong, and what to do about it.
+//! Errors, each with its remedy.
+
+mod holders;
 
 use std::io;
 
-use crate::holders::Holders;
+pub use holders::{Holder, Holders};
 
-/// What this crate needs of the kernel, for messages.
+/// Kernel requirements, for messages.
 const NEEDS: &str = "Linux 5.11 or later with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL";
 
 /// Why [`crate::Interface::open`] failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A ring size that the kernel does not take.
-    #[error("a {ring} ring of {entries} entries: a power of two from 1 to 65536 is possible")]
+    /// The kernel does not support the ring size.
+    #[error("a {ring} ring cannot have {entries} entries: set a power of two from 1 to 65536")]
     RingSize {
-        /// Which ring.
+        /// Name of the ring.
         ring: &'static str,
-        /// Its size.
+        /// Requested size.
         entries: u32,
     },
-    /// Zero copy asked for where the kernel copies in any case.
+    /// Zero copy was requested in generic mode, where the kernel always copies.
     #[error("{interface}: zero copy needs native mode: set mode to native or auto, or copy to auto")]
     GenericZeroCopy {
         /// The interface.
         interface: String,
     },
-    /// There is no such interface here.
-    #[error("there is no interface {interface:?} in this network namespace: `ip link` lists those there are")]
+    /// The interface does not exist.
+    #[error("there is no interface {interface:?} in this network namespace: `ip link` lists the interfaces")]
     NoInterface {
-        /// The name given.
+        /// The requested name.
         interface: String,
     },
-    /// More queues than the interface has, or none.
+    /// More queues were requested than the interface has, or none.
     #[error(
-        "{interface} has {rx} receive and {tx} transmit queues in use, {asked} wanted: lower the number, or raise theirs \
+        "{interface} has {rx} receive and {tx} transmit queues in use, not {asked}: lower the number, or raise theirs \
          with `ethtool -L {interface}`"
     )]
     Queues {
         /// The interface.
         interface: String,
-        /// Queues asked for.
+        /// Requested queues.
         asked: u32,
         /// Receive queues in use.
         rx: u32,
         /// Transmit queues in use.
         tx: u32,
     },
-    /// The process may not.
+    /// The process lacks a capability.
     #[error(
         "{interface}: no permission to {step}: AF_XDP needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (run as root, or \
          `setcap cap_net_admin,cap_net_raw,cap_bpf+ep` the program)"
@@ -53,10 +55,10 @@ pub enum OpenError {
     Permission {
         /// The interface.
         interface: String,
-        /// What was refused.
+        /// The step that was refused.
         step: &'static str,
     },
-    /// Another program is there.
+    /// Another XDP program is attached.
     #[error(
         "{interface} has another XDP program attached; held by {holders}: stop that, or take the program off with \
          `ip link set dev {interface} xdp off` and `xdpgeneric off`"
@@ -67,7 +69,7 @@ pub enum OpenError {
         /// Processes with an XDP link on it.
         holders: Holders,
     },
-    /// The driver refused native mode, and only native mode was asked for.
+    /// The driver refused native mode, and generic mode was not allowed.
     #[error("{interface}: its driver refuses native XDP: {reason}: {remedy}, or use generic mode")]
     NativeRefused {
         /// The interface.
@@ -77,24 +79,24 @@ pub enum OpenError {
         /// What to try.
         remedy: &'static str,
     },
-    /// The kernel lacks something.
-    #[error("{interface}: this kernel ({release}) cannot {step}: {NEEDS} is needed")]
+    /// The kernel lacks a feature.
+    #[error("{interface}: this kernel ({release}) cannot {step}: it needs {NEEDS}")]
     TooOld {
         /// The interface.
         interface: String,
-        /// What it cannot do.
+        /// The step that failed.
         step: &'static str,
-        /// Its version.
+        /// The kernel's version.
         release: String,
     },
-    /// Any other error of the system.
+    /// Another system error.
     #[error("{interface}: cannot {step}: {source}")]
     System {
         /// The interface.
         interface: String,
         /// The step that failed.
         step: &'static str,
-        /// Its error.
+        /// The system error.
         source: io::Error,
     },
 }
@@ -102,8 +104,8 @@ pub enum OpenError {
 /// Why [`crate::Interface::queue`] failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
-    /// A queue that [`crate::Interface::open`] was not asked for.
-    #[error("{interface}: there is no queue {queue}: it was opened with {queues}")]
+    /// [`crate::Interface::open`] set up fewer queues.
+    #[error("{interface}: there is no queue {queue}: the interface was opened with {queues} queues")]
     NoQueue {
         /// The interface.
         interface: String,
@@ -112,9 +114,9 @@ pub enum QueueError {
         /// The number of queues.
         queues: u32,
     },
-    /// Packets of the interface do not fit in a buffer.
+    /// Frames of the interface's MTU do not fit in a buffer.
     #[error(
-        "{interface} has an MTU of {mtu}, its frames up to {frame} bytes with a VLAN tag; buffers of {stride} bytes take \
+        "{interface} has an MTU of {mtu}, so frames of up to {frame} bytes with a VLAN tag; buffers of {stride} bytes hold \
          {room}: lower the MTU (`ip link set dev {interface} mtu {largest}`), or make the buffers larger (up to a page), \
          or use af_packet"
     )]
@@ -127,33 +129,33 @@ pub enum QueueError {
         frame: u32,
         /// Bytes of a buffer.
         stride: u32,
-        /// Bytes of a buffer behind the headroom.
+        /// Bytes of a buffer after the headroom.
         room: u32,
         /// The largest MTU that fits.
         largest: u32,
     },
-    /// More memory than the process may lock.
+    /// The memory exceeds what the process may lock.
     #[error(
-        "{interface}: {mib} MiB of packet memory cannot be locked, the limit is {limit_kib} KiB: give the process \
+        "{interface}: {mib} MiB of packet memory cannot be locked: the limit is {limit_kib} KiB: give the process \
          CAP_IPC_LOCK, or raise the limit (`ulimit -l`, LimitMEMLOCK= of systemd)"
     )]
     Locked {
         /// The interface.
         interface: String,
-        /// MiB to be locked.
+        /// Memory to lock, in MiB.
         mib: u64,
         /// The limit in KiB.
         limit_kib: u64,
     },
-    /// The packet memory is not what the caller said.
-    #[error("{interface}: the packet memory is not mapped there, or not for reading and writing")]
+    /// The packet memory differs from the caller's description.
+    #[error("{interface}: the packet memory is not mapped for reading and writing at the given address")]
     NotMapped {
         /// The interface.
         interface: String,
     },
-    /// Buffers that need unaligned mode, which the kernel does not have.
+    /// The buffers need unaligned mode, which the kernel lacks.
     #[error(
-        "{interface}: this kernel ({release}) takes buffers of {stride} bytes at this place in no mode: use buffers of 2048 \
+        "{interface}: this kernel ({release}) cannot use buffers of {stride} bytes at this offset: use buffers of 2048 \
          or 4096 bytes, the first one on a multiple of that"
     )]
     Buffers {
@@ -164,7 +166,7 @@ pub enum QueueError {
         /// Version of the kernel.
         release: String,
     },
-    /// The queue has another socket.
+    /// Another socket is bound to the queue.
     #[error(
         "queue {queue} of {interface} is bound to another AF_XDP socket; processes with such sockets: {holders}: stop \
          the one that has it, or use another queue"
@@ -177,7 +179,7 @@ pub enum QueueError {
         /// Processes with AF_XDP sockets.
         holders: Holders,
     },
-    /// The driver cannot do without copying, and that was asked for.
+    /// The driver refused zero copy, and copying was not allowed.
     #[error("{interface}: its driver refuses zero copy on queue {queue}: {reason}: set copy to auto")]
     ZeroCopyRefused {
         /// The interface.
@@ -187,29 +189,27 @@ pub enum QueueError {
         /// The driver's error.
         reason: io::Error,
     },
-    /// Called in another network namespace than the interface was opened in.
-    #[error(
-        "{interface} was opened in another network namespace than this thread is in: make its queues there"
-    )]
+    /// The calling thread is in another network namespace than the interface.
+    #[error("{interface} was opened in another network namespace than this thread's: open its queues there")]
     Namespace {
         /// The interface.
         interface: String,
     },
-    /// The interface went away.
-    #[error("{interface} is gone (removed, renamed or moved to another network namespace): open it anew")]
+    /// The interface was removed, renamed or moved.
+    #[error("{interface} is gone (removed, renamed or moved to another network namespace): open it again")]
     Gone {
         /// The interface.
         interface: String,
     },
-    /// The process may not.
-    #[error("{interface}: no permission to {step}: CAP_NET_ADMIN and CAP_NET_RAW are needed")]
+    /// The process lacks a capability.
+    #[error("{interface}: no permission to {step}: AF_XDP needs CAP_NET_ADMIN and CAP_NET_RAW")]
     Permission {
         /// The interface.
         interface: String,
-        /// What was refused.
+        /// The step that was refused.
         step: &'static str,
     },
-    /// Any other error of the system.
+    /// Another system error.
     #[error("queue {queue} of {interface}: cannot {step}: {source}")]
     System {
         /// The interface.
@@ -218,27 +218,27 @@ pub enum QueueError {
         queue: u32,
         /// The step that failed.
         step: &'static str,
-        /// Its error.
+        /// The system error.
         source: io::Error,
     },
 }
 
-/// Why [`crate::Xsk::kick`] could not wake the kernel. A kernel that is merely busy is not an error.
+/// Why [`crate::Xsk::kick`] could not wake the kernel. A busy kernel is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum KickError {
-    /// The interface is down. The socket stays good: retry when it is up again.
+    /// The interface is down. The socket stays valid: retry when it is up again.
     #[error("the interface is down: frames wait in the ring until it is up")]
     Down,
-    /// The interface was removed. Close the socket; it gives back all buffers.
+    /// The interface was removed. Close the socket, which returns all buffers.
     #[error("the interface is gone: close the socket")]
     Gone,
-    /// Any other error.
-    #[error("the kernel cannot be woken: {0}")]
+    /// Another system error.
+    #[error("cannot wake the kernel: {0}")]
     System(#[from] io::Error),
 }
 
 /// Version of the running kernel.
-pub(crate) fn release() -> String {
+pub(crate) fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "of unknown version".to_owned(), |text| text.trim_end().to_owned())
 }

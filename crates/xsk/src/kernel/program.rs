@@ -1,19 +1,19 @@
-//! The XDP program that hands packets to the sockets, its map, and the link that holds it on an interface.
+//! The XDP program that redirects packets to the sockets, its map, and the link that attaches it to an interface.
 //!
 //! ```text
 //! return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 //! ```
 //!
-//! A packet of a queue whose socket is in the map goes there; one of any other queue goes on to the kernel's stack. The
-//! program is attached by a BPF link: the kernel detaches it when the last descriptor of the link is closed, so a
-//! process leaves nothing behind, whichever way it ends.
+//! A packet goes to the socket of its queue if the map has one, otherwise to the kernel's network stack. A BPF link
+//! attaches the program: the kernel detaches it when the last descriptor of the link is closed, so a process leaves
+//! nothing behind however it ends.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use libc::c_int;
 
-use crate::sys;
+use crate::kernel::sys;
 
 // Commands of `enum bpf_cmd`.
 const MAP_CREATE: c_int = 0;
@@ -27,9 +27,9 @@ const PROG_TYPE_XDP: u32 = 6;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
 
-/// `XDP_FLAGS_SKB_MODE` of `linux/if_link.h`: after the kernel made an skb of the packet, with any driver.
+/// `XDP_FLAGS_SKB_MODE` of `linux/if_link.h`: runs on skbs, with any driver.
 pub(crate) const FLAG_GENERIC: u32 = 1 << 1;
-/// `XDP_FLAGS_DRV_MODE`: in the driver.
+/// `XDP_FLAGS_DRV_MODE`: runs in the driver.
 pub(crate) const FLAG_NATIVE: u32 = 1 << 2;
 
 /// `struct bpf_insn`.
@@ -37,7 +37,7 @@ pub(crate) const FLAG_NATIVE: u32 = 1 << 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Instruction {
     code: u8,
-    /// Destination and source register, four bits each; which half is which follows the byte order.
+    /// Destination and source register, four bits each; their order follows the byte order.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -49,7 +49,7 @@ const fn instruction(code: u8, destination: u8, source: u8, offset: i16, immedia
     Instruction { code, registers, offset, immediate }
 }
 
-/// The program, for the map that `sockets` refers to.
+/// The program, for the map with descriptor `sockets`.
 fn instructions(sockets: RawFd) -> [Instruction; 6] {
     /// `BPF_LDX | BPF_MEM | BPF_W`.
     const LOAD_WORD: u8 = 0x61;
@@ -61,12 +61,12 @@ fn instructions(sockets: RawFd) -> [Instruction; 6] {
     const CALL: u8 = 0x85;
     /// `BPF_JMP | BPF_EXIT`.
     const EXIT: u8 = 0x95;
-    /// Source register that marks the immediate as the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
+    /// Source register that marks the immediate as a map descriptor (`BPF_PSEUDO_MAP_FD`).
     const MAP_DESCRIPTOR: u8 = 1;
     /// Offset of `rx_queue_index` in `struct xdp_md`.
     const RX_QUEUE_INDEX: i16 = 16;
     const XDP_PASS: i32 = 2;
-    /// `BPF_FUNC_redirect_map`: (map, key, action if there is no socket).
+    /// `BPF_FUNC_redirect_map`: (map, key, action without a socket).
     const REDIRECT_MAP: i32 = 51;
     [
         instruction(LOAD_WORD, 2, 1, RX_QUEUE_INDEX, 0),
@@ -78,10 +78,10 @@ fn instructions(sockets: RawFd) -> [Instruction; 6] {
     ]
 }
 
-/// A name in the form of the kernel: 15 bytes and a zero.
+/// A kernel object name: 15 bytes and a zero.
 const NAME: [u8; 16] = *b"netvm_xsk\0\0\0\0\0\0\0";
 
-/// Queue number to socket.
+/// The map from queue number to socket.
 #[derive(Debug)]
 pub(crate) struct SocketMap(OwnedFd);
 
@@ -112,7 +112,7 @@ impl SocketMap {
         unsafe { sys::bpf_fd(MAP_CREATE, &attributes) }.map(Self)
     }
 
-    /// Hands the packets of `queue` to `socket`. The kernel takes the entry out again when the socket is closed.
+    /// Redirects packets of `queue` to `socket`. The kernel removes the entry when the socket is closed.
     pub(crate) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         #[repr(C)]
         struct Attributes {
@@ -130,8 +130,8 @@ impl SocketMap {
             value: (&raw const value).addr() as u64,
             flags: 0,
         };
-        // SAFETY: the attributes of BPF_MAP_UPDATE_ELEM without padding; key and value are the four bytes each that the
-        // map was made for, and outlive the call.
+        // SAFETY: the attributes of BPF_MAP_UPDATE_ELEM without padding; key and value have the four bytes each that
+        // the map was created with, and outlive the call.
         unsafe { sys::bpf(MAP_UPDATE_ELEM, &attributes) }.map(|_| ())
     }
 }
@@ -173,18 +173,18 @@ impl Program {
             prog_ifindex: 0,
             expected_attach_type: ATTACH_XDP,
         };
-        // SAFETY: the attributes of BPF_PROG_LOAD without padding; instructions and license outlive the call, their
-        // count is right, the license ends in zero; the command returns a descriptor.
+        // SAFETY: the attributes of BPF_PROG_LOAD without padding; instructions and license outlive the call, the
+        // instruction count is right, the license ends in zero; the command returns a descriptor.
         unsafe { sys::bpf_fd(PROG_LOAD, &attributes) }.map(Self)
     }
 }
 
-/// A program on an interface. Dropping it takes it off.
+/// An attached program. Dropping it detaches the program.
 #[derive(Debug)]
 pub(crate) struct Link(OwnedFd);
 
 impl Link {
-    /// Attaches to an interface of the calling thread's network namespace, with [`FLAG_NATIVE`] or [`FLAG_GENERIC`].
+    /// Attaches to an interface in the calling thread's network namespace, with [`FLAG_NATIVE`] or [`FLAG_GENERIC`].
     pub(crate) fn attach(program: &Program, ifindex: u32, flags: u32) -> io::Result<Self> {
         #[repr(C)]
         struct Attributes {
@@ -207,7 +207,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         let link = self.0.as_raw_fd().unsigned_abs();
-        // Closing the descriptor would do, were it not that a process forked meanwhile may have a copy of it.
+        // Closing the descriptor is not enough, as a process forked meanwhile may have a copy of it.
         // SAFETY: the attributes of BPF_LINK_DETACH: the link's descriptor.
         let _ = unsafe { sys::bpf(LINK_DETACH, &link) };
     }
@@ -217,10 +217,10 @@ impl Drop for Link {
 mod tests {
     use super::*;
 
-    /// The bytes that `clang -O2 -target bpf` makes of the C text at the top, with descriptor 0x0a0b0c0d relocated in.
+    /// The bytes that `clang -O2 -target bpf` emits for the C text at the top, with map descriptor 0x0a0b0c0d.
     #[test]
     #[cfg(target_endian = "little")]
-    fn instructions_are_encoded_as_the_kernel_reads_them() {
+    fn instructions_are_encoded_as_clang_does() {
         let expected: [[u8; 8]; 6] = [
             [0x61, 0x12, 16, 0, 0, 0, 0, 0],
             [0x18, 0x11, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a],

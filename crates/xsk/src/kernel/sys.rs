@@ -1,4 +1,4 @@
-//! The system calls of this crate, each behind a function that is safe to call or says what it asks for.
+//! The system calls of this crate, as functions that are safe or state their requirements.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -7,25 +7,25 @@ use std::ptr::{self, NonNull};
 
 use libc::{c_int, c_long, c_ulong, c_void, socklen_t};
 
-/// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h` (Linux 6.17): frames that one wake-up sends in copy mode.
+/// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h` (Linux 6.17): frames sent per wake-up in copy mode.
 pub(crate) const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 
-/// Offset that selects the fill ring in `mmap`.
+/// `mmap` offset of the fill ring.
 pub(crate) const FILL_RING: libc::off_t = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
-/// Offset that selects the completion ring in `mmap`.
+/// `mmap` offset of the completion ring.
 pub(crate) const COMPLETION_RING: libc::off_t = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
 
-/// Types for which any bytes are a value and that have no padding, so that the kernel may read and write them.
+/// Types without padding for which any bytes are a valid value, so that the kernel may read and write them.
 ///
 /// # Safety
-/// The implementor must be such a type.
+/// The type must have these properties.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: integers.
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
-// SAFETY: structures of the kernel's ABI: integers whose sizes leave no gap.
+// SAFETY: structures of the kernel's ABI: integers without gaps.
 unsafe impl Plain for libc::xdp_mmap_offsets {}
 // SAFETY: as above.
 unsafe impl Plain for libc::xdp_statistics {}
@@ -49,15 +49,15 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// A new socket of the calling thread's network namespace, closed on exec.
+/// A new close-on-exec socket in the calling thread's network namespace.
 pub(crate) fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointer.
     let fd = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the descriptor is new and nobody else has it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `setsockopt` with the value as it lies in memory.
+/// `setsockopt` with the bytes of a value.
 pub(crate) fn set_option<T: Plain>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -70,7 +70,7 @@ pub(crate) fn set_option<T: Plain>(
     Ok(())
 }
 
-/// `getsockopt` of a value of one size. What an older kernel leaves unwritten is zero.
+/// `getsockopt` of a value. Bytes that an older kernel does not write are zero.
 pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as socklen_t;
@@ -78,11 +78,11 @@ pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int) ->
     check(unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut length)
     })?;
-    // SAFETY: zeroed before, and any bytes are a value of a Plain type.
+    // SAFETY: zeroed above, and any bytes are a valid `Plain` value.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Binds an AF_XDP socket to one queue of an interface.
+/// Binds an AF_XDP socket to a queue of an interface.
 pub(crate) fn bind(fd: BorrowedFd<'_>, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
@@ -97,24 +97,24 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, ifindex: u32, queue: u32, flags: u16) -> 
     Ok(())
 }
 
-/// Asks the kernel to send what is in the TX ring.
+/// Wakes the kernel to send the frames in the tx ring.
 pub(crate) fn wake_send(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no bytes and no address are passed.
     let sent = unsafe { libc::sendto(fd.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Asks the driver to look at the fill ring (and, when busy polling is on, to poll its queue).
+/// Wakes the driver to read the fill ring, and to poll its queue if busy polling is on.
 pub(crate) fn wake_receive(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: no bytes and no address are asked for.
+    // SAFETY: no buffer and no address are passed.
     let got = unsafe {
         libc::recvfrom(fd.as_raw_fd(), ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut())
     };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Both of the above in one call.
+/// Wakes the kernel for both in one call.
 pub(crate) fn wake_both(fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
     // SAFETY: one pollfd, on the stack.
@@ -122,7 +122,7 @@ pub(crate) fn wake_both(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Number of an interface in the calling thread's network namespace.
+/// Index of an interface in the calling thread's network namespace.
 pub(crate) fn interface_index(name: &std::ffi::CStr) -> io::Result<u32> {
     // SAFETY: a CStr ends in a zero byte.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
@@ -144,7 +144,7 @@ fn request(name: &std::ffi::CStr) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// MTU of the interface `name` in the network namespace of the socket `fd`.
+/// MTU of interface `name` in the network namespace of socket `fd`.
 pub(crate) fn mtu(fd: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<u32> {
     let mut request = request(name)?;
     // SAFETY: SIOCGIFMTU reads and writes one ifreq.
@@ -166,7 +166,7 @@ struct EthtoolChannels {
     combined: u32,
 }
 
-/// Receive and transmit queues in use, or `None` where the driver does not tell.
+/// Receive and transmit queues in use; `None` if the driver does not report them.
 pub(crate) fn channels(fd: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<Option<(u32, u32)>> {
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     const SIOCETHTOOL: c_ulong = 0x8946;
@@ -184,45 +184,45 @@ pub(crate) fn channels(fd: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<
 /// `bpf(2)`.
 ///
 /// # Safety
-/// `attributes` must be the start of `union bpf_attr` that `command` asks for, without padding, and every address in
-/// it must be what the command expects there.
+/// `attributes` must be the start of `union bpf_attr` for `command`, without padding, and every address in it must be
+/// what the command expects there.
 pub(crate) unsafe fn bpf<T>(command: c_int, attributes: &T) -> io::Result<RawFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes and takes the rest of the union as zero; the rest is the
-    // caller's promise.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes and takes the rest of the union as zero; the caller guarantees
+    // the contents.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, c_long::from(command), ptr::from_ref(attributes), size_of::<T>())
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
 }
 
-/// As [`bpf`], for commands that return a new descriptor (the kernel makes them close-on-exec).
+/// Like [`bpf`], for commands that return a new descriptor, which the kernel creates close-on-exec.
 ///
 /// # Safety
-/// As for [`bpf`], and `command` must return a descriptor.
+/// Like [`bpf`], and `command` must return a descriptor.
 pub(crate) unsafe fn bpf_fd<T>(command: c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract of `bpf`.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the descriptor is new and nobody else has it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A range of memory from `mmap`, given back when dropped.
+/// A memory mapping, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     address: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: an address range of the process, not of a thread.
+// SAFETY: an address range belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps a ring of an AF_XDP socket; `offset` says which.
+    /// Maps the ring of an AF_XDP socket at `offset`.
     pub(crate) fn ring(fd: BorrowedFd<'_>, offset: libc::off_t, bytes: usize) -> io::Result<Self> {
         Self::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
-    /// Zeroed memory of the process.
+    /// Maps zeroed anonymous memory.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
         Self::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
@@ -239,7 +239,7 @@ impl Mapping {
         Ok(Self { address, bytes })
     }
 
-    /// Start of the range: page-aligned.
+    /// Page-aligned start of the range.
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.address
     }
@@ -252,7 +252,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping's own; who holds pointers into it holds the Mapping too.
+        // SAFETY: this mapping owns the range, and owners of pointers into it also own the `Mapping`.
         unsafe { libc::munmap(self.address.as_ptr().cast::<c_void>(), self.bytes) };
     }
 }

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!             producer   consumer   entries
-//! fill        we         kernel     u64 address of a free buffer
-//! rx          kernel     we         xdp_desc: address, length
-//! tx          we         kernel     xdp_desc: address, length
-//! completion  kernel     we         u64 address of a buffer that was sent
+//! fill        netvm        kernel     u64 address of a free buffer
+//! rx          kernel     netvm       xdp_desc: address, length
+//! tx          netvm        kernel     xdp_desc: address, length
+//! completion  kernel     netvm       u64 address of a buffer of a sent frame
 //! ```
 //!
-//! A ring is a power-of-two array of entries and two free-running 32-bit indexes, on cache lines of their own. Orderings,
-//! which pair with those of `net/xdp/xsk_queue.h`: the producer writes entries, then *releases* its index; the
-//! consumer *acquires* that index, reads entries, then *releases* its own; the producer *acquires* it before it writes
-//! over what was read. Each side keeps a private copy of its own index and of the last one that it saw of the other, so
-//! that a burst touches the other's cache line once, and only when the copy does not cover the burst.
+//! A ring is a power-of-two array of entries and two free-running 32-bit indexes on separate cache lines. The memory
+//! ordering pairs with `net/xdp/xsk_queue.h`: the producer writes entries, then *releases* its index; the consumer
+//! *acquires* that index, reads the entries, then *releases* its own; the producer *acquires* that before it overwrites
+//! entries. Each side caches its own index and the last index it saw of the other, so a burst reads the other side's
+//! cache line at most once, and only if the cached value does not cover the burst.
 //!
-//! The wake-up flag is read relaxed and may be seen late by one burst; it stays set until the kernel is woken, so a
-//! thread that polls sees it in its next round, and one that sleeps does so in `poll`, which asks the kernel anew.
+//! The wake-up flag is read relaxed, so netvm may see it one burst late. The flag stays set until the kernel is woken:
+//! a polling thread sees it in its next round, and a sleeping thread sleeps in `poll`, where the kernel checks again.
 //!
-//! Memory safety rests on nothing that the kernel writes: entries are found by masking our own index, and an index of
-//! the kernel's that is further away than the ring is long is ignored.
+//! Memory safety does not depend on what the kernel writes. Entries are addressed by masking our own index, and a
+//! kernel index further away than the ring's size is ignored.
 
 use std::io;
 use std::marker::PhantomData;
@@ -26,12 +26,12 @@ use std::mem::{align_of, size_of};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::sys::{Mapping, Plain};
+use crate::kernel::sys::{Mapping, Plain};
 
-/// Places of a ring's parts in its mapping.
+/// Offsets of a ring's parts in its mapping.
 pub(crate) type Offsets = libc::xdp_ring_offset;
 
-/// One mapped ring, seen from either end.
+/// A mapped ring, from either end.
 #[derive(Debug)]
 struct View<T> {
     producer: NonNull<AtomicU32>,
@@ -43,11 +43,11 @@ struct View<T> {
     _entries: PhantomData<T>,
 }
 
-// SAFETY: the pointers lead into the mapping that moves along; nothing is bound to a thread.
+// SAFETY: the pointers point into the mapping that moves along; nothing is bound to a thread.
 unsafe impl<T: Plain> Send for View<T> {}
 
 impl<T: Plain> View<T> {
-    /// Takes a mapping for a ring of `size` entries. Refuses offsets that do not lie in it.
+    /// Wraps a mapping of a ring with `size` entries. Refuses offsets outside the mapping.
     fn new(mapping: Mapping, offsets: &Offsets, size: u32) -> io::Result<Self> {
         let place = |offset: u64, bytes: usize, align: usize| -> io::Result<NonNull<u8>> {
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -58,7 +58,7 @@ impl<T: Plain> View<T> {
             {
                 return Err(io::Error::from_raw_os_error(libc::EPROTO));
             }
-            // SAFETY: just checked to lie within the mapping.
+            // SAFETY: checked above to lie within the mapping.
             Ok(unsafe { mapping.address().add(offset) })
         };
         let index =
@@ -71,7 +71,7 @@ impl<T: Plain> View<T> {
 
     #[inline(always)]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: `new` checked place and alignment; the mapping lives as long as self; both sides access it
+        // SAFETY: `new` checked offset and alignment; the mapping lives as long as `self`; both sides access it
         // atomically.
         unsafe { self.producer.as_ref() }
     }
@@ -88,22 +88,22 @@ impl<T: Plain> View<T> {
         unsafe { self.flags.as_ref() }
     }
 
-    /// Address of the entry that a free-running index stands for.
+    /// Address of the entry at a free-running index.
     #[inline(always)]
     fn entry(&self, index: u32) -> *mut T {
-        // SAFETY: the mask keeps the index below `size` (a power of two), and `new` checked that so many entries lie
-        // in the mapping.
+        // SAFETY: the mask keeps the index below `size`, a power of two, and `new` checked that `size` entries lie in
+        // the mapping.
         unsafe { self.entries.as_ptr().add((index & (self.size - 1)) as usize) }
     }
 }
 
-/// Our end of the fill or tx ring.
+/// netvm's end of the fill or tx ring.
 #[derive(Debug)]
 pub(crate) struct Producer<T> {
     view: View<T>,
     /// Index of the next entry to write.
     next: u32,
-    /// Index that `next` may not pass: the last seen consumer index plus the size.
+    /// `next` may not pass this: the last seen consumer index plus the size.
     limit: u32,
 }
 
@@ -124,7 +124,7 @@ impl<T: Plain> Producer<T> {
         }
     }
 
-    /// How many of `wanted` entries there is room for.
+    /// How many of `wanted` entries fit.
     #[inline]
     pub(crate) fn room(&mut self, wanted: usize) -> usize {
         if (self.limit.wrapping_sub(self.next) as usize) < wanted {
@@ -133,24 +133,24 @@ impl<T: Plain> Producer<T> {
         (self.limit.wrapping_sub(self.next) as usize).min(wanted)
     }
 
-    /// Writes the entry `ahead` of the next one. It is published by [`Producer::publish`], and must be one of those
-    /// that [`Producer::room`] granted.
+    /// Writes entry `ahead` after the next one, within what [`Producer::room`] granted. [`Producer::publish`] makes it
+    /// visible.
     #[inline(always)]
     pub(crate) fn write(&mut self, ahead: usize, entry: T) {
         debug_assert!(ahead < self.limit.wrapping_sub(self.next) as usize);
-        // SAFETY: `entry` gives a place in the ring for any index. The kernel reads it only after it is published;
-        // were it to read it now, it would see a mixture of two plain entries and check it like any other.
+        // SAFETY: `entry` returns an address in the ring for any index. The kernel reads an entry only after it is
+        // published. If it read earlier, it would see a mix of two plain entries, which it checks like any other.
         unsafe { self.view.entry(self.next.wrapping_add(ahead as u32)).write(entry) };
     }
 
-    /// Hands the first `count` entries written to the kernel.
+    /// Passes the first `count` written entries to the kernel.
     #[inline]
     pub(crate) fn publish(&mut self, count: usize) {
         self.next = self.next.wrapping_add(count as u32);
         self.view.producer().store(self.next, Ordering::Release);
     }
 
-    /// Whether the kernel has not yet taken all that was published.
+    /// Whether the kernel has yet to take published entries.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.view.consumer().load(Ordering::Relaxed) != self.next
@@ -168,7 +168,7 @@ impl<T: Plain> Producer<T> {
     }
 }
 
-/// Our end of the rx or completion ring.
+/// netvm's end of the rx or completion ring.
 #[derive(Debug)]
 pub(crate) struct Consumer<T> {
     view: View<T>,
@@ -197,15 +197,15 @@ impl<T: Plain> Consumer<T> {
         (self.limit.wrapping_sub(self.next) as usize).min(wanted)
     }
 
-    /// Reads the entry `ahead` of the next one; it must be one of those that [`Consumer::available`] granted.
+    /// Reads entry `ahead` after the next one, within what [`Consumer::available`] granted.
     #[inline(always)]
     pub(crate) fn read(&self, ahead: usize) -> T {
         debug_assert!(ahead < self.limit.wrapping_sub(self.next) as usize);
-        // SAFETY: `entry` gives a place in the ring for any index, and any bytes there are a value of a Plain type.
+        // SAFETY: `entry` returns an address in the ring for any index, and any bytes there are a valid `Plain` value.
         unsafe { self.view.entry(self.next.wrapping_add(ahead as u32)).read() }
     }
 
-    /// Gives the first `count` entries back to the kernel.
+    /// Returns the first `count` entries to the kernel.
     #[inline]
     pub(crate) fn release(&mut self, count: usize) {
         self.next = self.next.wrapping_add(count as u32);
