@@ -1,4 +1,4 @@
-//! What can go wrong, in words that name the file and the place in it.
+//! Errors that name the file and the position in it.
 
 use std::error::Error;
 use std::io;
@@ -10,166 +10,166 @@ use thiserror::Error;
 use crate::MAX_FRAME;
 use crate::link_type::LinkType;
 
-/// Why a capture was not opened.
+/// Why a capture cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The operating system says no.
+    /// An I/O error.
     #[error("cannot open {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The system error.
         source: io::Error,
     },
-    /// It has no bytes.
+    /// The file is empty.
     #[error("{} is empty: not a pcap or pcapng file", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// It begins with nothing that a capture begins with.
+    /// The file has no pcap or pcapng magic number.
     #[error("{} is not a pcap or pcapng file{hint}", path.display())]
     NotACapture {
         /// The file.
         path: PathBuf,
-        /// What it looks like instead, as the end of a sentence; empty if that is not known.
+        /// What the file looks like instead, as the end of a sentence; empty if unknown.
         hint: &'static str,
     },
-    /// Its packets do not begin with an Ethernet header.
+    /// The packets have no Ethernet header.
     #[error(
-        "cannot read {}: {} is {link}, only {} is understood",
+        "cannot read {}: {} is {link}, only {} is supported",
         path.display(), link_of(*interface), LinkType::ETHERNET
     )]
     NotEthernet {
         /// The file.
         path: PathBuf,
-        /// The number of the interface; `None` in pcap, which has no interfaces.
+        /// The interface number; `None` in pcap.
         interface: Option<u32>,
-        /// What it is instead.
+        /// The link type found.
         link: LinkType,
     },
-    /// It begins as a capture does, and then goes wrong.
+    /// The start of the file is damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Why reading a capture ended early: what is wrong, and where.
+/// Why reading stopped, and where.
 #[derive(Debug, Error)]
-#[error("{}: at byte {offset}, after {frames} whole frames: {fault}", path.display())]
+#[error("{}: at byte {offset}, after {frames} complete frames: {fault}", path.display())]
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,
-    /// Frames before that place: all of them were delivered.
+    /// Frames before that position, all of which were delivered.
     pub frames: u64,
-    /// Where the header, record or block that is wrong begins.
+    /// Start of the bad header, record or block.
     pub offset: u64,
-    /// What is wrong.
+    /// The cause.
     #[source]
     pub fault: ReadFault,
 }
 
-/// What is wrong with a place in a capture.
+/// Cause of a [`ReadError`].
 #[derive(Debug, Error)]
 pub enum ReadFault {
-    /// The operating system says no.
+    /// An I/O error.
     #[error("cannot read: {0}")]
     Io(#[from] io::Error),
     /// The file ends within a header, record or block.
-    #[error("the file is cut here: {missing} bytes of what begins here are missing")]
+    #[error("the file is truncated: {missing} bytes are missing")]
     Truncated {
-        /// Bytes that are missing.
+        /// Missing bytes.
         missing: u64,
     },
-    /// A record or block claims more bytes than any that makes sense.
-    #[error("{length} bytes are claimed where at most {limit} can be: the file is damaged")]
+    /// A record or block has an implausible length.
+    #[error("a length of {length} bytes exceeds the limit of {limit}: the file is damaged")]
     TooLong {
-        /// Bytes that it claims.
+        /// The claimed length.
         length: usize,
-        /// Bytes that it may have.
+        /// The limit.
         limit: usize,
     },
-    /// A section describes more interfaces than any that makes sense.
-    #[error("more than {0} interfaces are described: the file is damaged")]
+    /// A section has implausibly many interfaces.
+    #[error("more than {0} interfaces: the file is damaged")]
     Interfaces(usize),
-    /// The packets do not begin with an Ethernet header.
-    #[error("{} is {link}, only {} is understood", link_of(*interface), LinkType::ETHERNET)]
+    /// The packets have no Ethernet header.
+    #[error("{} is {link}, only {} is supported", link_of(*interface), LinkType::ETHERNET)]
     NotEthernet {
-        /// The number of the interface in its section; `None` in pcap, which has no interfaces.
+        /// The interface number in its section; `None` in pcap.
         interface: Option<u32>,
-        /// What it is instead.
+        /// The link type found.
         link: LinkType,
     },
-    /// A version that nobody has defined.
-    #[error("version {0}.{1} of the format is not known")]
+    /// The format version is unknown.
+    #[error("unknown format version {0}.{1}")]
     Version(u16, u16),
-    /// A packet of an interface that was not described before it.
-    #[error("a packet of interface {0}, which is not described")]
+    /// A packet precedes the description of its interface.
+    #[error("a packet refers to interface {0}, which has no description")]
     UnknownInterface(u32),
-    /// A packet has more bytes than the block that holds it.
-    #[error("a packet of {claimed} bytes in a block with room for {room}")]
+    /// A packet is longer than its block.
+    #[error("a packet of {claimed} bytes exceeds the {room} bytes of its block")]
     PacketLength {
-        /// Bytes that it claims.
+        /// The claimed length.
         claimed: usize,
-        /// Bytes that the block has.
+        /// Bytes in the block.
         room: usize,
     },
-    /// A time stamp that is before 1970 or after 2554.
-    #[error("the time stamp is out of range")]
+    /// The timestamp is before 1970 or after 2554.
+    #[error("the timestamp is out of range")]
     Timestamp,
-    /// A pcapng block is not as it should be.
+    /// A pcapng block is malformed.
     #[error("{}", chain(.0))]
     Format(#[from] PcapNgParseError),
-    /// The content of a pcapng block is not as it should be.
+    /// The content of a pcapng block is malformed.
     #[error("{}", chain(.0))]
     Content(#[from] ContentValidationError),
 }
 
-/// Why a capture was not created.
+/// Why a capture cannot be created.
 #[derive(Debug, Error)]
 #[error("cannot create {}: {source}", path.display())]
 pub struct CreateError {
     /// The file.
     pub path: PathBuf,
-    /// What the operating system says.
+    /// The system error.
     pub source: io::Error,
 }
 
-/// Why a frame, or the end of a capture, was not written. What the file holds then is not known.
+/// Why a frame, or the end of a capture, was not written. The content of the file is undefined then.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The operating system says no: the disk is full, say.
+    /// An I/O error, such as a full disk.
     #[error("cannot write {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The system error.
         source: io::Error,
     },
-    /// The frame is longer than [`MAX_FRAME`]; nothing of it was written.
-    #[error("cannot write {}: a frame of {length} bytes is too long, at most {MAX_FRAME}", path.display())]
+    /// The frame is longer than [`MAX_FRAME`]; nothing was written.
+    #[error("cannot write {}: a frame of {length} bytes exceeds the limit of {MAX_FRAME}", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
         /// Bytes of the frame.
         length: usize,
     },
-    /// The time does not fit the 32 bits of seconds of pcap; nothing was written. pcapng has room.
-    #[error("cannot write {}: pcap has no room for a time after the year 2106: write pcapng", path.display())]
+    /// The timestamp exceeds pcap's 32 bits of seconds; nothing was written. pcapng has more bits.
+    #[error("cannot write {}: pcap cannot hold a time after the year 2106: write pcapng", path.display())]
     Timestamp {
         /// The file.
         path: PathBuf,
     },
-    /// The frame could not be put into the format.
+    /// The frame cannot be encoded.
     #[error("cannot write {}: {}", path.display(), chain(.source.as_ref()))]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
-/// The words for a link type that is not ours.
+/// Names the link type of an interface or file.
 fn link_of(interface: Option<u32>) -> String {
     interface.map_or_else(
         || "its link type".to_owned(),
@@ -177,7 +177,7 @@ fn link_of(interface: Option<u32>) -> String {
     )
 }
 
-/// An error with all that caused it, in one line.
+/// An error and its causes in one line.
 fn chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();

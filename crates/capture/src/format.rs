@@ -1,16 +1,16 @@
-//! What captures hold, and in which forms.
+//! Frames, timestamps and formats of captures.
 
 use std::fmt;
 use std::path::Path;
 
-/// A point in time: nanoseconds since 1970-01-01 00:00:00 UTC.
+/// Nanoseconds since 1970-01-01 00:00:00 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
     const PER_SECOND: u64 = 1_000_000_000;
 
-    /// From seconds and nanoseconds; it has room until the year 2554.
+    /// A time from seconds and nanoseconds, up to the year 2554.
     #[must_use]
     pub const fn new(seconds: u32, nanoseconds: u32) -> Self {
         Self(seconds as u64 * Self::PER_SECOND + nanoseconds as u64)
@@ -28,7 +28,7 @@ impl Timestamp {
         self.0 / Self::PER_SECOND
     }
 
-    /// What is left beside the whole seconds.
+    /// Nanoseconds after the last whole second.
     #[must_use]
     pub const fn subsec_nanos(self) -> u32 {
         (self.0 % Self::PER_SECOND) as u32
@@ -36,35 +36,35 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// Seconds with nine decimals.
+    /// Formats as seconds with nine decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:09}", self.seconds(), self.subsec_nanos())
     }
 }
 
-/// A frame of a capture.
+/// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// When it was captured. A simple packet block of pcapng has no time: it gets that of the frame before.
+    /// Capture time. A simple packet block of pcapng has none and gets the time of the frame before.
     pub timestamp: Timestamp,
-    /// Bytes that it had on the wire; at least those of `data`, which may have been cut.
+    /// Length on the wire, at least that of `data`, which may be truncated.
     pub orig_len: u32,
-    /// The frame, from its Ethernet header on.
+    /// The frame, from its Ethernet header.
     pub data: &'a [u8],
 }
 
-/// The form of a capture file.
+/// Format of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Format {
-    /// The one of libpcap (draft-ietf-opsawg-pcap).
+    /// The libpcap format (draft-ietf-opsawg-pcap).
     #[default]
     Pcap,
-    /// The newer one (draft-ietf-opsawg-pcapng).
+    /// The newer pcapng format (draft-ietf-opsawg-pcapng).
     Pcapng,
 }
 
 impl Format {
-    /// The form that the extension of a file's name stands for, if any.
+    /// The format that a file name's extension stands for.
     #[must_use]
     pub fn from_extension(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
@@ -85,10 +85,10 @@ impl fmt::Display for Format {
     }
 }
 
-/// The resolution of time stamps.
+/// Resolution of timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Precision {
-    /// Microseconds: what older tools read.
+    /// Microseconds, for older tools.
     Micro,
     /// Nanoseconds.
     #[default]
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extensions_name_formats() {
+    fn extensions_select_formats() {
         let of = |name: &str| Format::from_extension(Path::new(name));
         assert_eq!(of("a/b.pcap"), Some(Format::Pcap));
         assert_eq!(of("b.PcapNG"), Some(Format::Pcapng));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_reads_as_seconds() {
+    fn a_time_displays_as_seconds() {
         let time = Timestamp::new(u32::MAX, 42);
         assert_eq!(time.to_string(), "4294967295.000000042");
         assert_eq!(

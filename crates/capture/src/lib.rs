@@ -1,11 +1,11 @@
-//! Captures of Ethernet frames: pcap and pcapng.
+//! Reads and writes captures of Ethernet frames: pcap and pcapng.
 //!
-//! [`CaptureReader`] reads either, in either byte order and with any resolution of time stamps down to nanoseconds, as a
-//! stream: it needs the same memory for a file of any length, and no length that a file claims makes it allocate.
-//! [`CaptureWriter`] writes either, so that no time stamp and no original length of what was read is lost.
+//! [`CaptureReader`] streams either format, in either byte order and with any timestamp resolution down to nanoseconds.
+//! It uses the same memory for a file of any length, and no length field in a file makes it allocate. [`CaptureWriter`]
+//! writes either format and preserves every timestamp and original length.
 //!
-//! Only Ethernet (link type 1) is read: the packet path knows no other frames. A frame check sequence that a capture
-//! includes is delivered as part of the frame.
+//! It supports only Ethernet (link type 1), as the packet path knows no other frames. A frame check sequence in a
+//! capture is delivered as part of the frame.
 //!
 //! ```no_run
 //! use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
@@ -35,5 +35,5 @@ pub use link_type::LinkType;
 pub use reader::CaptureReader;
 pub use writer::{CaptureWriter, WriterOptions};
 
-/// Most bytes that a frame can have: 256 KiB, as in libpcap. A record that claims more is an error.
+/// Longest frame: 256 KiB, as in libpcap. A longer record is an error.
 pub const MAX_FRAME: usize = 256 * 1024;

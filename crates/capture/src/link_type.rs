@@ -1,15 +1,15 @@
-//! Link types, by the names that people know them by.
+//! Link types and their names.
 
 use std::fmt;
 
 use pcap_file::DataLink;
 
-/// What the packets of a capture begin with (the registry is at tcpdump.org/linktypes.html).
+/// Link-layer type of a capture (registry: tcpdump.org/linktypes.html).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkType(pub u16);
 
 impl LinkType {
-    /// Ethernet, the only one that is read.
+    /// Ethernet, the only supported type.
     pub const ETHERNET: Self = Self(1);
 
     const NAMES: [(u16, &'static str); 20] = [
@@ -37,7 +37,7 @@ impl LinkType {
 }
 
 impl From<DataLink> for LinkType {
-    /// The number alone: the upper half of the field in a pcap header tells of the frame check sequence.
+    /// Drops the upper half of the field in a pcap header, which describes the frame check sequence.
     fn from(link: DataLink) -> Self {
         Self(u32::from(link) as u16)
     }
@@ -61,12 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_types_have_names() {
+    fn link_types_display_their_names() {
         assert_eq!(LinkType::ETHERNET.to_string(), "1 (Ethernet)");
         assert_eq!(LinkType(101).to_string(), "101 (raw IP)");
         assert_eq!(LinkType(201).to_string(), "201 (BLUETOOTH_HCI_H4_WITH_PHDR)");
         assert_eq!(LinkType(60_000).to_string(), "60000 (unknown)");
-        // Ethernet with a frame check sequence of 4 bytes.
+        // Ethernet with an FCS of 4 bytes.
         assert_eq!(LinkType::from(DataLink::from(0x2400_0001)), LinkType::ETHERNET);
     }
 }

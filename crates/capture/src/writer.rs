@@ -1,4 +1,4 @@
-//! Writing.
+//! Writes captures of either format.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,22 +21,22 @@ use crate::error::{CreateError, WriteError};
 use crate::format::{Format, Precision, Timestamp};
 use crate::reader::CaptureReader;
 
-/// How a capture is written.
+/// Options for writing a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WriterOptions {
-    /// The form of the file.
+    /// Format of the file.
     pub format: Format,
-    /// How fine the time stamps are; finer ones are rounded down.
+    /// Timestamp resolution; finer timestamps are rounded down.
     pub precision: Precision,
 }
 
 impl WriterOptions {
-    /// For a copy of `input`: the form that the name of the output stands for, else that of the input; and time stamps as
-    /// fine as the input's, so that none is changed.
+    /// Options for a copy of `input`: the format of the output's extension or else of the input, and a resolution that
+    /// preserves every timestamp.
     #[must_use]
     pub fn for_output(output: &Path, input: &CaptureReader) -> Self {
         let format = Format::from_extension(output).unwrap_or(input.format());
-        // Interfaces with finer stamps can still come in a pcapng file.
+        // A pcapng file may still describe interfaces with a finer resolution.
         let precision = match input.format() {
             Format::Pcap => input.precision(),
             Format::Pcapng => Precision::Nano,
@@ -47,7 +47,7 @@ impl WriterOptions {
 
 /// Writes a capture of Ethernet frames, in little-endian byte order.
 ///
-/// Dropped without [`CaptureWriter::finish`], it writes what it can and reports no error.
+/// Dropping it without [`CaptureWriter::finish`] writes what it can and ignores errors.
 pub struct CaptureWriter {
     path: PathBuf,
     sink: Sink,
@@ -58,11 +58,11 @@ enum Sink {
     Pcapng(PcapNgWriter<BufWriter<File>>),
 }
 
-/// Bytes that are gathered before they are written.
+/// Bytes buffered before each write.
 const BUFFER: usize = 256 * 1024;
 
 impl CaptureWriter {
-    /// Creates a file, or empties the one that there is.
+    /// Creates or truncates a file.
     ///
     /// # Errors
     /// [`CreateError`].
@@ -78,13 +78,13 @@ impl CaptureWriter {
         Ok(Self { path: path.to_owned(), sink })
     }
 
-    /// The file.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a frame that had `orig_len` bytes on the wire, or as many as `data` has if that is more.
+    /// Writes a frame that had `orig_len` bytes on the wire, at least the length of `data`.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -121,7 +121,7 @@ impl CaptureWriter {
         }
     }
 
-    /// Writes out what is gathered: without an error, all frames are in the file.
+    /// Flushes the buffer. On success all frames are in the file.
     ///
     /// # Errors
     /// [`WriteError::Io`].

@@ -1,4 +1,4 @@
-//! Captures that are cut, damaged, hostile, or none at all.
+//! Truncated, damaged, hostile and foreign files.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -16,13 +16,13 @@ fn sample(length: usize) -> Sample {
     Sample { timestamp: Timestamp::new(1, 0), orig_len: length as u32, data: vec![1; length] }
 }
 
-/// Why a file is refused.
+/// The error for a file that cannot be opened.
 #[track_caller]
 fn refusal(bytes: Vec<u8>) -> String {
     read(bytes).unwrap_err().to_string()
 }
 
-/// Frames that come out, and why no more do.
+/// The number of frames read and the error that ended reading.
 #[track_caller]
 fn fault(bytes: Vec<u8>) -> (usize, String) {
     let (samples, error) = read(bytes).unwrap();
@@ -32,9 +32,10 @@ fn fault(bytes: Vec<u8>) -> (usize, String) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-    /// Wherever a file is cut: the whole records come out, and the cut is told of unless it lies between records.
+    /// Truncates a file anywhere: the complete records are read, and an error is reported unless the cut lies between
+    /// records.
     #[test]
-    fn cut_files(samples in samples(6), ng: bool, cut in any::<prop::sample::Index>()) {
+    fn truncated_files(samples in samples(6), ng: bool, cut in any::<prop::sample::Index>()) {
         let whole = |count: usize| if ng {
             pcapng(&samples[..count], Endianness::Little)
         } else {
@@ -61,11 +62,11 @@ proptest! {
             }
             Err(OpenError::Empty { .. }) => prop_assert_eq!(cut, 0),
             Err(OpenError::NotACapture { .. }) => prop_assert!(cut < 4),
-            Err(error) => prop_assert!(cut < 28 && error.to_string().contains("the file is cut here"), "{error}"),
+            Err(error) => prop_assert!(cut < 28 && error.to_string().contains("the file is truncated"), "{error}"),
         }
     }
 
-    /// Nothing that a file holds makes reading panic or go on for ever.
+    /// No content makes the reader panic or loop forever.
     #[test]
     fn damaged_files(samples in samples(6), ng: bool, big: bool, damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
         let order = if big { Endianness::Big } else { Endianness::Little };
@@ -98,14 +99,14 @@ const STARTS: &[&[u8]] = &[
 ];
 
 #[test]
-fn a_cut_says_where() {
+fn truncation_errors_name_the_position() {
     let mut file = pcap(&[sample(60), sample(60)], Endianness::Big, false, DataLink::ETHERNET);
     file.truncate(file.len() - 10);
-    let text = "test: at byte 100, after 1 whole frames: the file is cut here: 10 bytes of what begins here are missing";
+    let text = "test: at byte 100, after 1 complete frames: the file is truncated: 10 bytes are missing";
     assert_eq!(fault(file.clone()), (1, text.to_owned()));
     file.truncate(105);
-    assert!(fault(file).1.ends_with("11 bytes of what begins here are missing"));
-    // In a block that is passed over.
+    assert!(fault(file).1.ends_with("11 bytes are missing"));
+    // In a block that the reader skips.
     let mut blocks = Blocks::new(Endianness::Big);
     blocks.ethernet().packet(0, 1, 4, &[1; 4]).block(10, &[0; 100_000]);
     blocks.bytes.truncate(blocks.bytes.len() - 70_000);
@@ -115,7 +116,7 @@ fn a_cut_says_where() {
 }
 
 #[test]
-fn what_is_no_capture() {
+fn foreign_files_are_refused() {
     let text = |bytes: &[u8]| refusal(bytes.to_vec());
     assert_eq!(text(b""), "test is empty: not a pcap or pcapng file");
     assert_eq!(text(b"abc"), "test is not a pcap or pcapng file");
@@ -124,10 +125,10 @@ fn what_is_no_capture() {
     assert!(text(&[0xa1, 0xb2, 0xcd, 0x34]).ends_with("convert it with editcap -F pcap"));
     let mut file = pcap(&[], Endianness::Big, false, DataLink::ETHERNET);
     file[5] = 3;
-    assert_eq!(text(&file), "test: at byte 0, after 0 whole frames: version 3.4 of the format is not known");
+    assert_eq!(text(&file), "test: at byte 0, after 0 complete frames: unknown format version 3.4");
     let mut blocks = Blocks::new(Endianness::Big);
     blocks.bytes[13] = 2;
-    assert!(text(&blocks.bytes).ends_with("version 2.0 of the format is not known"));
+    assert!(text(&blocks.bytes).ends_with("unknown format version 2.0"));
     blocks.bytes[8] = 0;
     assert!(text(&blocks.bytes).contains("magic"), "{}", text(&blocks.bytes));
     let error = CaptureReader::open(Path::new("/nonexistent/x.pcap")).unwrap_err();
@@ -137,9 +138,9 @@ fn what_is_no_capture() {
 }
 
 #[test]
-fn what_is_not_ethernet() {
+fn other_link_types_are_refused() {
     let text = |link| refusal(pcap(&[], Endianness::Little, false, link));
-    let raw = "cannot read test: its link type is 101 (raw IP), only 1 (Ethernet) is understood";
+    let raw = "cannot read test: its link type is 101 (raw IP), only 1 (Ethernet) is supported";
     assert_eq!(text(DataLink::RAW), raw);
     assert!(text(DataLink::LINUX_SLL).contains("113 (Linux cooked, as captured on `any`)"));
     assert!(text(DataLink::IEEE802_11).contains("105 (802.11)"));
@@ -152,7 +153,7 @@ fn what_is_not_ethernet() {
         "{text}"
     );
 
-    // Told of when it comes, if packets come first.
+    // Reported when it is reached, if packets precede it.
     let mut blocks = Blocks::new(Endianness::Little);
     blocks.ethernet().packet(0, 1, 60, &[1; 60]).interface(101, 0, &[]).packet(0, 1, 60, &[1; 60]);
     let (found, error) = read(blocks.bytes).unwrap();
@@ -164,10 +165,10 @@ fn what_is_not_ethernet() {
 }
 
 #[test]
-fn lengths_that_make_no_sense() {
+fn implausible_lengths_are_refused() {
     let mut file = pcap(&[sample(60)], Endianness::Little, false, DataLink::ETHERNET);
     file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
-    let text = "test: at byte 24, after 0 whole frames: 4294967295 bytes are claimed where at most 262144 can be: the file is damaged";
+    let text = "test: at byte 24, after 0 complete frames: a length of 4294967295 bytes exceeds the limit of 262144: the file is damaged";
     assert_eq!(fault(file), (0, text.to_owned()));
 
     let damaged = |damage: &dyn Fn(&mut Blocks)| {
@@ -177,7 +178,7 @@ fn lengths_that_make_no_sense() {
         fault(blocks.bytes).1
     };
     let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 6, 0xff, 0xff, 0xff, 0xfc, 0, 0, 0, 0]));
-    assert!(text.contains("4294967292 bytes are claimed"), "{text}");
+    assert!(text.contains("a length of 4294967292 bytes"), "{text}");
     let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 6, 0, 0, 0, 13, 0, 0, 0, 0]));
     assert!(text.contains("not a multiple of 4"), "{text}");
     let text = damaged(&|blocks| blocks.bytes.extend([0, 0, 0, 10, 0, 0, 0, 8, 0, 0, 0, 0]));
@@ -187,19 +188,19 @@ fn lengths_that_make_no_sense() {
     let text = damaged(&|blocks| {
         blocks.packet_claiming(0, 1, 61, 61, &[1; 60]);
     });
-    assert!(text.contains("a packet of 61 bytes in a block with room for 60"), "{text}");
+    assert!(text.contains("a packet of 61 bytes exceeds the 60 bytes of its block"), "{text}");
     let text = damaged(&|blocks| {
         blocks.packet(0, 1, 300_000, &vec![1; 300_000]);
     });
-    assert!(text.contains("300000 bytes are claimed where at most 262144 can be"), "{text}");
+    assert!(text.contains("a length of 300000 bytes exceeds the limit of 262144"), "{text}");
     let text = damaged(&|blocks| {
         blocks.packet(1, 1, 60, &[1; 60]);
     });
-    assert!(text.contains("a packet of interface 1, which is not described"), "{text}");
+    assert!(text.contains("a packet refers to interface 1, which has no description"), "{text}");
     let text = damaged(&|blocks| {
         blocks.packet(0, u64::MAX, 60, &[1; 60]);
     });
-    assert!(text.contains("the time stamp is out of range"), "{text}");
+    assert!(text.contains("the timestamp is out of range"), "{text}");
     let text = damaged(&|blocks| {
         blocks.block(6, &[0; 16]);
     });
@@ -207,7 +208,7 @@ fn lengths_that_make_no_sense() {
     let text = damaged(&|blocks| {
         blocks.interface(1, 0, &[(1, &[b'x'; 20_000])]);
     });
-    assert!(text.contains("bytes are claimed where at most 16384 can be"), "{text}");
+    assert!(text.contains("bytes exceeds the limit of 16384"), "{text}");
     let text = damaged(&|blocks| {
         for _ in 0..1024 {
             blocks.ethernet();
@@ -216,7 +217,7 @@ fn lengths_that_make_no_sense() {
     assert!(text.contains("more than 1024 interfaces"), "{text}");
 }
 
-/// A disk that fails in the middle.
+/// A disk that fails halfway through the file.
 struct Failing(Vec<u8>);
 
 impl Read for Failing {
@@ -232,12 +233,12 @@ impl Read for Failing {
 }
 
 #[test]
-fn a_disk_that_fails() {
+fn disk_errors_are_reported() {
     let file = pcap(&[sample(60)], Endianness::Little, false, DataLink::ETHERNET);
     let mut reader = CaptureReader::from_source(Path::new("disk"), Failing(file)).unwrap();
     assert!(reader.next_frame().unwrap().is_some());
     let error = reader.next_frame().unwrap_err().to_string();
-    assert_eq!(error, "disk: at byte 100, after 1 whole frames: cannot read: the disk is on fire");
+    assert_eq!(error, "disk: at byte 100, after 1 complete frames: cannot read: the disk is on fire");
     let error = CaptureReader::from_source(Path::new("disk"), Failing(Vec::new())).unwrap_err();
     assert_eq!(error.to_string(), "cannot open disk: the disk is on fire");
 }

@@ -1,5 +1,5 @@
-//! Captures of real and of broken traffic that nobody on this project made: each is read or refused for the right reason;
-//! parsing reads every frame as etherparse does; a copy holds the same.
+//! Third-party captures of real and broken traffic: each is read, or refused for the right reason; the parser agrees
+//! with etherparse on every frame; a copy has the same content.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -13,11 +13,11 @@ use against_etherparse::{Difference, Outcome};
 use netvm_capture::{CaptureReader, CaptureWriter, Format, OpenError, Precision, ReadFault, WriterOptions};
 use netvm_wire::{Malformed, checksum, parse, parse_prefix};
 
-/// The captures, or `None` where there are none.
+/// The captures; `None` if they are missing.
 fn captures() -> Option<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIP: no public captures at {}", folder.display());
+        println!("SKIP: no public captures in {}", folder.display());
         return None;
     };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -26,7 +26,7 @@ fn captures() -> Option<Vec<PathBuf>> {
     Some(paths)
 }
 
-/// The link type and version that the first bytes of a pcap file tell, read independently; `None` for pcapng.
+/// The link type in a pcap header, parsed independently; `None` for pcapng.
 fn link_of(bytes: &[u8]) -> Option<u16> {
     match bytes[..4] {
         [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => {
@@ -38,7 +38,7 @@ fn link_of(bytes: &[u8]) -> Option<u16> {
 }
 
 #[test]
-fn each_is_read_or_refused_for_a_reason() {
+fn captures_are_read_or_refused_for_a_reason() {
     for path in captures().into_iter().flatten() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = std::fs::read(&path).unwrap();
@@ -93,7 +93,7 @@ fn parsing_agrees_with_etherparse() {
             if frame.orig_len as usize == frame.data.len() {
                 assert_eq!(whole, prefix);
                 if let Ok(headers) = whole {
-                    // Whatever it says: captures have offloaded checksums.
+                    // The result does not matter: captures contain offloaded checksums.
                     let _ = checksum::verify(frame.data, &headers);
                     let mut copy = frame.data.to_vec();
                     checksum::fill(&mut copy, &headers).unwrap();
@@ -113,10 +113,10 @@ fn parsing_agrees_with_etherparse() {
     for (outcome, count) in &outcomes {
         println!("{count:7} {outcome:?}");
     }
-    println!("{frames:7} frames, {cut} of them cut when captured");
+    println!("{frames:7} frames, {cut} of them truncated by the capture");
     if frames > 0 {
         let same = outcomes.get(&Outcome::Same).copied().unwrap_or_default();
-        assert!(same * 10 > frames * 7, "only {same} of {frames} frames are read by both");
+        assert!(same * 10 > frames * 7, "only {same} of {frames} frames are read the same by both");
         let differing = |outcome: &Outcome| {
             matches!(outcome, Outcome::Differs(Difference::Stricter(Malformed::LlcLength)))
         };
@@ -125,7 +125,7 @@ fn parsing_agrees_with_etherparse() {
 }
 
 #[test]
-fn a_copy_holds_the_same() {
+fn copies_have_the_same_content() {
     let directory = tempfile::tempdir().unwrap();
     for path in captures().into_iter().flatten() {
         let Ok(probe) = CaptureReader::open(&path) else { continue };

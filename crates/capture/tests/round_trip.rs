@@ -1,4 +1,4 @@
-//! What is written is read again, in every form; and what others write is read.
+//! Reads back what this crate and other tools write, in every format.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -33,7 +33,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn what_is_written_is_read(samples in samples(30)) {
+    fn written_files_are_read_back(samples in samples(30)) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("capture");
         for format in [Format::Pcap, Format::Pcapng] {
@@ -50,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn what_others_write_is_read(samples in samples(30)) {
+    fn files_of_other_writers_are_read(samples in samples(30)) {
         for order in ORDERS {
             let found = |bytes| {
                 let (found, error) = read(bytes).unwrap();
@@ -63,7 +63,7 @@ proptest! {
         }
     }
 
-    /// A copy by the options that are proposed for it changes no time stamp.
+    /// A copy with the suggested options changes no timestamp.
     #[test]
     fn copies_lose_nothing(samples in samples(10), order in prop::sample::select(&ORDERS), nano: bool, ng: bool) {
         let directory = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn every_resolution_of_pcapng_is_read() {
+fn every_pcapng_resolution_is_read() {
     // Resolution, offset in seconds, count, nanoseconds.
     let cases: [(Option<u8>, i64, u64, u64); 9] = [
         (None, 0, 1_500_000, 1_500_000_000),
@@ -110,13 +110,13 @@ fn every_resolution_of_pcapng_is_read() {
 }
 
 #[test]
-fn interfaces_count_time_each_in_its_way() {
+fn each_interface_has_its_own_resolution() {
     let mut blocks = Blocks::new(Endianness::Big);
     blocks.interface(1, 0, &[(9, &[9])]).ethernet();
     blocks.packet(1, 3, 60, &[1; 60]).packet(0, 3, 60, &[2; 61]);
     let reader = CaptureReader::from_source(Path::new("test"), Cursor::new(blocks.bytes.clone())).unwrap();
     assert_eq!(reader.precision(), Precision::Nano);
-    // A section begins anew, here in the other byte order.
+    // A new section, in the other byte order.
     blocks.section(Endianness::Little).ethernet().packet(0, 4, 60, &[3; 62]);
     let (found, error) = read(blocks.bytes).unwrap();
     assert!(error.is_none(), "{error:?}");
@@ -125,7 +125,7 @@ fn interfaces_count_time_each_in_its_way() {
 }
 
 #[test]
-fn other_blocks_are_passed_over_whatever_their_length() {
+fn other_blocks_of_any_length_are_skipped() {
     let mut blocks = Blocks::new(Endianness::Little);
     blocks.block(10, &[7; 5]).ethernet().block(0xbad, &vec![9; 3_000_000]).packet(0, 1, 64, &[1; 64]);
     blocks.block(5, &[0; 12]).packet(0, 2, 64, &[2; 64]).block(0x8000_0001, &[]);
@@ -138,7 +138,7 @@ fn other_blocks_are_passed_over_whatever_their_length() {
 fn older_packet_blocks_are_read() {
     let mut blocks = Blocks::new(Endianness::Big);
     blocks.interface(1, 64, &[]).packet(0, 5, 60, &[1; 60]);
-    // A simple packet block: 100 bytes on the wire, cut to the snap length; it has no time of its own.
+    // A simple packet block without a time: 100 bytes on the wire, truncated to the snap length.
     blocks.block(3, &[&100u32.to_be_bytes()[..], &[2; 64]].concat());
     // The obsolete packet block: interface 0, 7 drops.
     let fixed = [[0, 0, 0, 7], [0, 0, 0, 0], [0, 0, 0, 9], [0, 0, 0, 3], [0, 0, 0, 4]].concat();
@@ -151,7 +151,7 @@ fn older_packet_blocks_are_read() {
 }
 
 #[test]
-fn lengths_and_fractions_that_are_a_little_wrong_are_put_right() {
+fn slightly_wrong_lengths_and_fractions_are_corrected() {
     let mut bytes = pcap(&[], Endianness::Little, false, DataLink::ETHERNET);
     let record: [u32; 4] = [10, 1_000_001, 5, 3];
     bytes.extend(record.iter().flat_map(|word| word.to_le_bytes()));
@@ -162,7 +162,7 @@ fn lengths_and_fractions_that_are_a_little_wrong_are_put_right() {
 }
 
 #[test]
-fn the_longest_frame_passes_and_no_longer_one() {
+fn the_frame_length_limit_is_exact() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capture");
     for format in [Format::Pcap, Format::Pcapng] {
@@ -182,7 +182,7 @@ fn the_longest_frame_passes_and_no_longer_one() {
 }
 
 #[test]
-fn a_time_that_pcap_has_no_room_for() {
+fn times_beyond_pcap_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capture");
     let late = Timestamp(u64::MAX);
@@ -203,12 +203,12 @@ fn a_full_disk_is_an_error() {
         return;
     }
     for format in [Format::Pcap, Format::Pcapng] {
-        // Found when what was gathered is written out,
+        // Reported when the buffer is flushed,
         let mut writer = CaptureWriter::create(full, WriterOptions { format, ..Default::default() }).unwrap();
         writer.write(Timestamp(0), 60, &[0; 60]).unwrap();
         let error = writer.finish().unwrap_err().to_string();
         assert!(error.starts_with("cannot write /dev/full: No space left on device"), "{error}");
-        // or before.
+        // or earlier.
         let mut writer = CaptureWriter::create(full, WriterOptions { format, ..Default::default() }).unwrap();
         let failed =
             (0..100_000).find_map(|_| writer.write(Timestamp(0), 60, &[0; 60]).err()).unwrap().to_string();
@@ -217,7 +217,7 @@ fn a_full_disk_is_an_error() {
 }
 
 #[test]
-fn a_file_that_cannot_be_created() {
+fn creation_errors_name_the_file() {
     let error =
         CaptureWriter::create(Path::new("/nonexistent/x.pcap"), WriterOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("cannot create /nonexistent/x.pcap: No such file"), "{error}");

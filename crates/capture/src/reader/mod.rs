@@ -1,4 +1,4 @@
-//! Reading, whatever the format.
+//! Reads captures of either format.
 
 mod pcap;
 mod pcapng;
@@ -16,13 +16,13 @@ use self::window::Window;
 use crate::error::{OpenError, ReadError, ReadFault};
 use crate::format::{Format, Frame, Precision, Timestamp};
 
-/// Reads the frames of a capture, one after another.
+/// Reads the frames of a capture in order.
 pub struct CaptureReader {
     path: PathBuf,
     window: Window,
     source: Source,
     frames: u64,
-    /// Found while looking for the first frame, and due when that is asked for.
+    /// An error found while opening, to be reported after the frames before it.
     pending: Option<ReadError>,
     is_done: bool,
 }
@@ -32,7 +32,7 @@ enum Source {
     Pcapng(Box<Pcapng>),
 }
 
-/// A frame, by where it is in the window.
+/// A frame in the window.
 struct Record {
     timestamp: Timestamp,
     orig_len: u32,
@@ -40,10 +40,10 @@ struct Record {
 }
 
 impl CaptureReader {
-    /// Opens a file, which may be a pipe.
+    /// Opens a file or a pipe.
     ///
     /// # Errors
-    /// It cannot be opened, is not a capture, or is not one of Ethernet.
+    /// [`OpenError`] if the file cannot be opened or is not an Ethernet capture.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         match File::open(path) {
             Ok(file) => Self::from_source(path, file),
@@ -51,10 +51,10 @@ impl CaptureReader {
         }
     }
 
-    /// Reads from something else than a file; `name` is what errors call it.
+    /// Reads from any source; errors call it `name`.
     ///
     /// # Errors
-    /// As [`CaptureReader::open`].
+    /// Like [`CaptureReader::open`].
     pub fn from_source(name: &Path, source: impl Read + Send + 'static) -> Result<Self, OpenError> {
         let path = name.to_owned();
         let mut window = Window::new(Box::new(source));
@@ -69,7 +69,7 @@ impl CaptureReader {
         let mut source = opened.map_err(|fault| refusal(&path, &window, fault))?;
         let mut pending = None;
         if let Source::Pcapng(source) = &mut source {
-            // The interfaces that are described before the first packet say whether this is Ethernet, and how precise.
+            // The interfaces described before the first packet tell the link type and the resolution.
             match source.advance(&mut window) {
                 Ok(_) => {}
                 Err(fault @ ReadFault::NotEthernet { .. }) => return Err(refusal(&path, &window, fault)),
@@ -79,7 +79,7 @@ impl CaptureReader {
         Ok(Self { path, window, source, frames: 0, pending, is_done: false })
     }
 
-    /// The form of the file.
+    /// Format of the file.
     #[must_use]
     pub const fn format(&self) -> Format {
         match self.source {
@@ -88,7 +88,7 @@ impl CaptureReader {
         }
     }
 
-    /// How fine the time stamps are; of pcapng, those of the interfaces that were described so far.
+    /// Timestamp resolution; in pcapng, of the interfaces described so far.
     #[must_use]
     pub fn precision(&self) -> Precision {
         match &self.source {
@@ -97,22 +97,23 @@ impl CaptureReader {
         }
     }
 
-    /// The file.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Frames that were delivered.
+    /// Number of frames delivered.
     #[must_use]
     pub const fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// The next frame; `None` at the end, and behind an error.
+    /// Returns the next frame; `None` at the end and after an error.
     ///
     /// # Errors
-    /// The file is damaged or cut, or cannot be read further. All frames before that place have been delivered.
+    /// [`ReadError`] if the file is damaged, truncated or unreadable. All frames before that position have been
+    /// delivered.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
         if self.is_done {
             return Ok(None);
@@ -163,8 +164,8 @@ fn refusal(path: &Path, window: &Window, fault: ReadFault) -> OpenError {
     }
 }
 
-/// By the first four bytes: magic numbers of pcap, in both byte orders, for microseconds and nanoseconds; the type of a
-/// section header of pcapng.
+/// Detects the format by its first four bytes: the magic numbers of pcap, in both byte orders, for microseconds and
+/// nanoseconds; or the block type of a pcapng section header.
 fn detect(bytes: &[u8]) -> Option<Format> {
     match bytes.first_chunk()? {
         [0xa1, 0xb2, 0xc3, 0xd4] | [0xd4, 0xc3, 0xb2, 0xa1] => Some(Format::Pcap),

@@ -1,4 +1,4 @@
-//! The format of libpcap (draft-ietf-opsawg-pcap).
+//! Reads the libpcap format (draft-ietf-opsawg-pcap).
 
 use pcap_file::Endianness;
 use pcap_file::pcap::{PcapHeader, PcapParseError, PcapParser, PcapTsResolution};
@@ -18,14 +18,14 @@ pub(super) struct Pcap {
 }
 
 impl Pcap {
-    /// Reads the header of the file, whose magic number is known to be right.
+    /// Reads the file header, after its magic number was checked.
     pub(super) fn new(window: &mut Window) -> Result<Self, ReadFault> {
         let bytes = window.look(HEADER)?;
         let Ok((_, parser)) = PcapParser::new(bytes) else {
             return Err(ReadFault::Truncated { missing: HEADER.saturating_sub(bytes.len()) as u64 });
         };
         let PcapHeader { version_major, version_minor, datalink, .. } = parser.header();
-        // Before 2.3 the lengths of a record are the other way round; no such file can be younger than 1993.
+        // Before version 2.3, of 1993, the two lengths of a record were swapped.
         if version_major != 2 || version_minor < 3 {
             return Err(ReadFault::Version(version_major, version_minor));
         }
@@ -68,7 +68,7 @@ impl Pcap {
                 return Err(ReadFault::Truncated { missing: whole.saturating_sub(bytes.len()) as u64 });
             }
         };
-        // A fraction of a second and more is not right, but there is no doubt about the time.
+        // A fraction of a second or more is invalid, but the time is unambiguous.
         let fraction = match self.precision() {
             Precision::Micro => u64::from(record.ts_frac) * 1000,
             Precision::Nano => u64::from(record.ts_frac),

@@ -1,8 +1,8 @@
-//! pcapng (draft-ietf-opsawg-pcapng).
+//! Reads the pcapng format (draft-ietf-opsawg-pcapng).
 //!
-//! Sections and interface descriptions are parsed by `pcap-file`, which keeps what later blocks depend on. Packets are
-//! read here: their options say nothing that matters to us, and a capture is not to be refused for a comment in a wrong
-//! encoding. All other blocks are skipped, of whatever length.
+//! `pcap-file` parses sections and interface descriptions and keeps what later blocks need. This module parses packets
+//! itself: it needs none of their options, and must not refuse a capture for a comment in a bad encoding. It skips all
+//! other blocks, of any length.
 
 use pcap_file::Endianness;
 use pcap_file::pcapng::blocks::{
@@ -18,27 +18,27 @@ use crate::error::ReadFault;
 use crate::format::{Precision, Timestamp};
 use crate::link_type::LinkType;
 
-/// Type and length at the beginning of a block, and again the length at its end.
+/// Type and length at the start of a block, and the length again at its end.
 const HEADER: usize = 8;
 const TRAILER: usize = 4;
 const SHORTEST: usize = HEADER + TRAILER;
-/// Interface descriptions are kept: these bound the memory that a file can make us need.
+/// Interface descriptions are kept, so these limits bound the memory that a file can make the reader use.
 const MAX_INTERFACES: usize = 1024;
 const MAX_DESCRIPTION: usize = 16 * 1024;
 
 pub(super) struct Pcapng {
     parser: PcapNgParser,
-    /// Time of the last packet, for those that have none.
+    /// Time of the last packet, for packets without a timestamp.
     last: Timestamp,
 }
 
-/// What a block is, and how long.
+/// Type and length of a block.
 struct Block {
     kind: u32,
     length: usize,
 }
 
-/// Where a packet is in the body of its block.
+/// Location of a packet in the body of its block.
 struct Packet {
     timestamp: Option<Timestamp>,
     orig_len: u32,
@@ -47,19 +47,19 @@ struct Packet {
 }
 
 impl Pcapng {
-    /// Reads the first section header, whose type is known to be right, and all up to the first packet.
+    /// Reads the first section header, after its type was checked, and everything up to the first packet.
     pub(super) fn new(window: &mut Window) -> Result<Self, ReadFault> {
         let bytes = window.look(16)?;
         let endianness = section_endianness(bytes)?;
         let length = block_length(bytes, endianness)?;
-        let bytes = looked_at(window, length, LONGEST)?;
+        let bytes = look_within(window, length, LONGEST)?;
         let (_, parser) = PcapNgParser::new(bytes)?;
         check_version(&parser)?;
         window.take(length);
         Ok(Self { parser, last: Timestamp::default() })
     }
 
-    /// Reads up to the next packet or the end: whether there is a packet.
+    /// Reads up to the next packet and returns whether there is one.
     pub(super) fn advance(&mut self, window: &mut Window) -> Result<bool, ReadFault> {
         while let Some(block) = self.peek(window)? {
             match block.kind {
@@ -76,7 +76,7 @@ impl Pcapng {
             return Ok(None);
         }
         let Some(Block { kind, length }) = self.peek(window)? else { return Ok(None) };
-        let bytes = looked_at(window, length, LONGEST)?;
+        let bytes = look_within(window, length, LONGEST)?;
         let (_, block) = self.parser.next_raw_block(bytes)?;
         let packet = match kind {
             SIMPLE_PACKET_BLOCK => self.simple(&block.body)?,
@@ -96,17 +96,17 @@ impl Pcapng {
         Ok(Some(Record { timestamp, orig_len, data: start..start + packet.length }))
     }
 
-    /// The finest resolution of the interfaces that were described so far.
+    /// The finest resolution of the interfaces described so far.
     pub(super) fn precision(&self) -> Precision {
         let is_fine = self.parser.interfaces().iter().any(|interface| {
             let resolution = interface.ts_resolution();
-            // 2^-19 s is the last power of two that is not finer than a microsecond.
+            // 2^-19 s is the finest power of two that is not finer than a microsecond.
             resolution.resolution() > if resolution.is_bin() { 19 } else { 6 }
         });
         if is_fine { Precision::Nano } else { Precision::Micro }
     }
 
-    /// The next block, which is at least begun.
+    /// Header of the next block; `None` at the end of the file.
     fn peek(&self, window: &mut Window) -> Result<Option<Block>, ReadFault> {
         window.begin();
         let bytes = window.look(SHORTEST)?;
@@ -117,7 +117,7 @@ impl Pcapng {
             return Err(ReadFault::Truncated { missing: (SHORTEST - bytes.len()) as u64 });
         };
         let kind = number(self.endianness(), [header[0], header[1], header[2], header[3]]);
-        // A new section has its own byte order; its type reads the same in both.
+        // A new section has its own byte order; its type is the same in both.
         let endianness =
             if kind == SECTION_HEADER_BLOCK { section_endianness(header)? } else { self.endianness() };
         Ok(Some(Block { kind, length: block_length(header, endianness)? }))
@@ -132,7 +132,7 @@ impl Pcapng {
         if !is_section && self.parser.interfaces().len() == MAX_INTERFACES {
             return Err(ReadFault::Interfaces(MAX_INTERFACES));
         }
-        let bytes = looked_at(window, block.length, if is_section { LONGEST } else { MAX_DESCRIPTION })?;
+        let bytes = look_within(window, block.length, if is_section { LONGEST } else { MAX_DESCRIPTION })?;
         self.parser.next_raw_block(bytes)?;
         if is_section {
             check_version(&self.parser)?;
@@ -151,7 +151,7 @@ impl Pcapng {
         if missing > 0 {
             return Err(ReadFault::Truncated { missing: missing + TRAILER as u64 });
         }
-        let bytes = looked_at(window, TRAILER, LONGEST)?;
+        let bytes = look_within(window, TRAILER, LONGEST)?;
         let trailer = bytes.first_chunk().map_or(0, |bytes| number(self.endianness(), *bytes));
         if trailer as usize != block.length {
             let mismatch = PcapNgFormatError::BlockLengthMismatch(block.length as u32, trailer);
@@ -161,7 +161,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// Enhanced packet block; the obsolete packet block differs from it in the interface, which has 16 bits there.
+    /// Parses an enhanced packet block. The obsolete packet block differs only in its 16-bit interface.
     fn enhanced(&self, kind: u32, body: &[u8]) -> Result<Packet, ReadFault> {
         const FIXED: usize = 20;
         let fixed = fixed_part::<FIXED>(body)?;
@@ -180,7 +180,7 @@ impl Pcapng {
         Ok(Packet { timestamp, orig_len: word(16), start: FIXED, length: word(12) as usize })
     }
 
-    /// Simple packet block: of the first interface, cut to its snap length, with no time.
+    /// Parses a simple packet block: of the first interface, truncated to its snap length, without a time.
     fn simple(&self, body: &[u8]) -> Result<Packet, ReadFault> {
         const FIXED: usize = 4;
         let orig_len = number(self.endianness(), *fixed_part::<FIXED>(body)?);
@@ -190,7 +190,7 @@ impl Pcapng {
     }
 }
 
-/// The byte order of the section whose header begins `bytes`, by its byte-order magic.
+/// The byte order of the section header at the start of `bytes`, by its byte-order magic.
 fn section_endianness(bytes: &[u8]) -> Result<Endianness, ReadFault> {
     let Some([.., a, b, c, d]) = bytes.first_chunk::<12>() else {
         return Err(ReadFault::Truncated { missing: (12 - bytes.len()) as u64 });
@@ -217,8 +217,8 @@ fn block_length(bytes: &[u8], endianness: Endianness) -> Result<usize, ReadFault
     Ok(length)
 }
 
-/// The next `length` bytes, all of them, where that is within a limit that is at most [`LONGEST`].
-fn looked_at(window: &mut Window, length: usize, limit: usize) -> Result<&[u8], ReadFault> {
+/// The next `length` bytes, if within a limit of at most [`LONGEST`].
+fn look_within(window: &mut Window, length: usize, limit: usize) -> Result<&[u8], ReadFault> {
     if length > limit {
         return Err(ReadFault::TooLong { length, limit });
     }

@@ -1,11 +1,11 @@
-//! A window of fixed size onto a stream.
+//! A fixed-size window onto a stream.
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 
 use crate::MAX_FRAME;
 
-/// Longest record or block that is looked at whole. A block of pcapng has a header and options beside its frame.
+/// Longest record or block that the window holds whole. A pcapng block has a header and options besides its frame.
 pub(super) const LONGEST: usize = 2 * MAX_FRAME;
 
 /// Reads ahead into one buffer of [`LONGEST`] bytes.
@@ -14,9 +14,9 @@ pub(super) struct Window {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Place in the stream of `start`.
+    /// Stream position of `start`.
     position: u64,
-    /// Place in the stream of what is being read.
+    /// Stream position of the current header, record or block.
     mark: u64,
 }
 
@@ -25,17 +25,17 @@ impl Window {
         Self { source, buffer: vec![0; LONGEST].into(), start: 0, end: 0, position: 0, mark: 0 }
     }
 
-    /// Remembers that something begins here: a header, record or block.
+    /// Marks the start of a header, record or block.
     pub(super) const fn begin(&mut self) {
         self.mark = self.position;
     }
 
-    /// Place in the stream where that began.
+    /// Stream position of the last mark.
     pub(super) const fn begun_at(&self) -> u64 {
         self.mark
     }
 
-    /// At least `wanted` of the next bytes, at most [`LONGEST`]; fewer only where the stream ends.
+    /// At least the next `wanted` bytes, at most [`LONGEST`]; fewer only at the end of the stream.
     pub(super) fn look(&mut self, wanted: usize) -> io::Result<&[u8]> {
         if self.end - self.start < wanted && self.start + wanted > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -53,7 +53,7 @@ impl Window {
         Ok(&self.buffer[self.start..self.end])
     }
 
-    /// Goes `count` bytes on, of those that were looked at, and says where they are for [`Window::bytes`].
+    /// Consumes `count` bytes returned by [`Window::look`] and returns their range for [`Window::bytes`].
     pub(super) fn take(&mut self, count: usize) -> Range<usize> {
         let from = self.start;
         self.start = self.end.min(from + count);
@@ -61,7 +61,7 @@ impl Window {
         from..self.start
     }
 
-    /// Goes `count` bytes on, without keeping any. Returns how many the stream was too short.
+    /// Skips `count` bytes and returns how many of them the stream lacked.
     pub(super) fn skip(&mut self, mut count: u64) -> io::Result<u64> {
         while count > 0 {
             let step = usize::try_from(count).unwrap_or(LONGEST).min(LONGEST);
@@ -75,7 +75,7 @@ impl Window {
         Ok(count)
     }
 
-    /// Bytes that were taken since the last look.
+    /// Bytes consumed since the last look.
     pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }
@@ -85,7 +85,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// Gives a few bytes at a time, with interruptions.
+    /// Delivers a few bytes at a time, with interruptions.
     struct Drip(u64, u64);
 
     impl Read for Drip {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_in_order_however_they_are_taken() {
+    fn bytes_arrive_in_order_for_any_access_pattern() {
         let mut window = Window::new(Box::new(Drip(0, 0)));
         let mut place = 0;
         for (step, skipped) in [(1, 0), (1000, 3), (LONGEST, LONGEST as u64 + 1), (0, 700_000), (LONGEST, 0)]

@@ -1,5 +1,5 @@
-//! Captures for tests, made with nothing of this crate.
-#![allow(dead_code, reason = "each test binary takes what it needs")]
+//! Builds captures for tests without this crate's code.
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::borrow::Cow;
 use std::io::Cursor;
@@ -10,7 +10,7 @@ use pcap_file::pcap::{PcapHeader, PcapTsResolution, PcapWriter, RawPcapPacket};
 use pcap_file::{DataLink, Endianness};
 use proptest::prelude::*;
 
-/// A frame, as it goes in or comes out.
+/// A frame as written or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub timestamp: Timestamp,
@@ -18,7 +18,7 @@ pub struct Sample {
     pub data: Vec<u8>,
 }
 
-/// Frames with times that fit pcap.
+/// Frames with times that pcap can hold.
 pub fn samples(most: usize) -> impl Strategy<Value = Vec<Sample>> {
     let length = prop_oneof![8 => 0usize..100, 1 => 1400usize..9100];
     let data = length.prop_flat_map(|length| prop::collection::vec(any::<u8>(), length));
@@ -29,7 +29,7 @@ pub fn samples(most: usize) -> impl Strategy<Value = Vec<Sample>> {
     prop::collection::vec(sample, 0..most)
 }
 
-/// What a capture holds, and what ended it early.
+/// The frames of a capture, and the error that ended it early.
 pub fn read(bytes: Vec<u8>) -> Result<(Vec<Sample>, Option<ReadError>), OpenError> {
     let mut reader = CaptureReader::from_source(Path::new("test"), Cursor::new(bytes))?;
     let mut samples = Vec::new();
@@ -49,7 +49,7 @@ pub fn read(bytes: Vec<u8>) -> Result<(Vec<Sample>, Option<ReadError>), OpenErro
     }
 }
 
-/// A pcap file.
+/// Builds a pcap file.
 pub fn pcap(samples: &[Sample], endianness: Endianness, nano: bool, datalink: DataLink) -> Vec<u8> {
     let ts_resolution = if nano { PcapTsResolution::NanoSecond } else { PcapTsResolution::MicroSecond };
     let header = PcapHeader { endianness, ts_resolution, datalink, ..PcapHeader::default() };
@@ -68,14 +68,14 @@ pub fn pcap(samples: &[Sample], endianness: Endianness, nano: bool, datalink: Da
     writer.into_inner()
 }
 
-/// Writes blocks of pcapng, byte by byte, so that they can be wrong.
+/// Builds pcapng blocks byte by byte, so that tests can make them wrong.
 pub struct Blocks {
     pub bytes: Vec<u8>,
     endianness: Endianness,
 }
 
 impl Blocks {
-    /// A file with its section header.
+    /// A file with a section header.
     pub fn new(endianness: Endianness) -> Self {
         let mut blocks = Self { bytes: Vec::new(), endianness };
         blocks.section(endianness);
@@ -90,7 +90,7 @@ impl Blocks {
         if self.endianness.is_big() { value.to_be_bytes() } else { value.to_le_bytes() }
     }
 
-    /// Any block; `body` is padded.
+    /// Adds any block and pads `body`.
     pub fn block(&mut self, kind: u32, body: &[u8]) -> &mut Self {
         let padding = body.len().next_multiple_of(4) - body.len();
         let length = (body.len() + padding + 12) as u32;
@@ -99,14 +99,14 @@ impl Blocks {
         self
     }
 
-    /// Another section.
+    /// Adds a section header.
     pub fn section(&mut self, endianness: Endianness) -> &mut Self {
         self.endianness = endianness;
         let body = [&self.u32(0x1a2b_3c4d)[..], &self.u16(1), &self.u16(0), &[0xff; 8]].concat();
         self.block(0x0a0d_0d0a, &body)
     }
 
-    /// An interface; options are code and value.
+    /// Adds an interface description; options are code and value.
     pub fn interface(&mut self, link: u16, snaplen: u32, options: &[(u16, &[u8])]) -> &mut Self {
         let mut body = [&self.u16(link)[..], &[0, 0], &self.u32(snaplen)].concat();
         for (code, value) in options {
@@ -119,18 +119,18 @@ impl Blocks {
         self.block(1, &body)
     }
 
-    /// An Ethernet interface with the default resolution.
+    /// Adds an Ethernet interface with the default resolution.
     pub fn ethernet(&mut self) -> &mut Self {
         self.interface(1, 0, &[])
     }
 
-    /// An enhanced packet block.
+    /// Adds an enhanced packet block.
     pub fn packet(&mut self, interface: u32, time: u64, orig_len: u32, data: &[u8]) -> &mut Self {
         let claimed = data.len() as u32;
         self.packet_claiming(interface, time, claimed, orig_len, data)
     }
 
-    /// An enhanced packet block whose captured length is not that of its data.
+    /// Adds an enhanced packet block whose captured length differs from its data.
     pub fn packet_claiming(
         &mut self,
         interface: u32,
@@ -145,7 +145,7 @@ impl Blocks {
     }
 }
 
-/// A pcapng file with one interface that counts nanoseconds.
+/// Builds a pcapng file with one interface that counts nanoseconds.
 pub fn pcapng(samples: &[Sample], endianness: Endianness) -> Vec<u8> {
     let mut blocks = Blocks::new(endianness);
     blocks.interface(1, 0, &[(9, &[9])]);
