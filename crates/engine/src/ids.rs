@@ -39,3 +39,11 @@ id! {
     /// An attached NF: one process with all its threads. Never reused.
     InstanceId(u32);
 }
+
+/// Stores a value in a list that is indexed by id, growing it.
+pub(crate) fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some(value);
+}

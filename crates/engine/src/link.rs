@@ -1,4 +1,4 @@
-//! A link: one worker's two rings with one thread of an NF.
+//! A link: one worker's two rings with one thread of an NF, and the NF's eventfd.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Link {
     }
 
     /// Whether a wake-up is pending: the worker must not sleep for long.
-    pub(crate) const fn owes_wake(&self) -> bool {
+    pub(crate) const fn is_wake_pending(&self) -> bool {
         self.wake_pending
     }
 }

@@ -6,7 +6,7 @@ use netvm_config::model::RouterId;
 use netvm_region::{MAX_PORTS, Sticky};
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, GroupId, LinkId, PortId};
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, PortId};
 use crate::policy::{DecisionCounters, Policy};
 use crate::router::RouterPath;
 
@@ -43,8 +43,32 @@ pub(crate) enum Target {
     Normal,
     /// To a virtual router.
     Router(RouterId),
-    /// Nowhere.
+    /// Nowhere: they are dropped.
     Drop(DropReason),
+}
+
+/// The replicas that a hop can be entered by.
+#[derive(Clone, Copy)]
+pub(crate) struct Replicas<'a> {
+    /// The group of these NFs.
+    pub(crate) group: GroupId,
+    pub(crate) hop: u8,
+    pub(crate) choice: &'a Choice,
+    /// Not empty.
+    pub(crate) links: &'a [LinkId],
+}
+
+impl Target {
+    /// The NFs that packets go to, if it is NFs.
+    #[inline(always)]
+    pub(crate) fn replicas(&self) -> Option<Replicas<'_>> {
+        match self {
+            Self::Links { group, hop, choice, links } => {
+                Some(Replicas { group: *group, hop: *hop, choice, links })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A chain as the workers see it.
@@ -61,7 +85,7 @@ pub(crate) struct ChainPath {
     /// Whether a hop chooses by flow hash; descriptors then carry the hash.
     pub(crate) hashed: bool,
     /// Memories whose backpressure words close the chain's entry.
-    pub(crate) watched: Vec<crate::ids::MemoryId>,
+    pub(crate) watched: Vec<MemoryId>,
     /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds; 0: it may give none.
     pub(crate) longest: Vec<u16>,
     /// Links of later hops at which packets enter another trust group.
@@ -76,7 +100,7 @@ impl ChainPath {
     }
 
     /// Whether any hop may give per-flow verdicts.
-    pub(crate) fn has_words(&self) -> bool {
+    pub(crate) fn may_have_flow_verdicts(&self) -> bool {
         self.longest.iter().any(|seconds| *seconds > 0)
     }
 }
@@ -84,7 +108,7 @@ impl ChainPath {
 /// A configured chain without some of its hops, for flows that the NFs there bypass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shortened {
-    /// Its number, in descriptors and tables.
+    /// Its own number, in descriptors and tables.
     pub(crate) id: ChainId,
     /// The configured chain.
     pub(crate) of: ChainId,
@@ -119,7 +143,7 @@ pub(crate) struct Snapshot {
     /// Existing ports.
     pub(crate) ports: PortBits,
     /// Ports whose packets may reach an NF that gives per-flow verdicts.
-    pub(crate) heeded: PortBits,
+    pub(crate) flow_verdict_ports: PortBits,
     /// Chains with bypassed hops; each is in `chains`, too.
     pub(crate) shortened: Vec<Shortened>,
     pub(crate) chains: Vec<Option<ChainPath>>,
@@ -144,12 +168,4 @@ impl Snapshot {
     pub(crate) fn group(&self, group: GroupId) -> Option<&PortBits> {
         self.groups.get(group.index())?.as_ref()
     }
-}
-
-/// Stores a value at `index`, growing the list.
-pub(crate) fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
-    if list.len() <= index {
-        list.resize_with(index + 1, || None);
-    }
-    list[index] = Some(value);
 }

@@ -142,7 +142,7 @@ impl Engine {
         for (worker, region) in self.workers.iter_mut().zip(&self.worker_regions) {
             for (n, memory) in memories.iter().enumerate() {
                 let home = group.filter(|_| n == usize::from(*region));
-                worker.order(Command::AddMemory { memory: Arc::clone(memory), home });
+                worker.send(Command::AddMemory { memory: Arc::clone(memory), home });
             }
         }
     }
@@ -230,7 +230,7 @@ impl Engine {
         }
         for port in ports {
             for worker in self.ports.get(&port).map_or_else(Vec::new, |state| state.workers.clone()) {
-                self.workers[worker.index()].order(Command::StartPort(port));
+                self.workers[worker.index()].send(Command::StartPort(port));
             }
         }
     }
@@ -239,13 +239,13 @@ impl Engine {
         let id = state.id();
         let senders = state.workers.clone();
         for (worker, queue) in queues {
-            self.workers[worker.index()].order(Command::AddPort(Box::new(queue)));
+            self.workers[worker.index()].send(Command::AddPort(Box::new(queue)));
         }
         for (n, worker) in self.workers.iter_mut().enumerate() {
             let owner = (!senders.contains(&worker.id))
                 .then(|| senders.get(n % senders.len().max(1)).copied())
                 .flatten();
-            worker.order(Command::SetOwner(id, owner));
+            worker.send(Command::SetOwner(id, owner));
         }
         self.ports.insert(id, state);
     }
@@ -256,10 +256,10 @@ impl Engine {
         state.closing = state.workers.clone();
         let name = state.config.name.clone();
         for worker in &mut self.workers {
-            worker.order(Command::SetOwner(id, None));
+            worker.send(Command::SetOwner(id, None));
         }
         for worker in self.ports[&id].workers.clone() {
-            self.workers[worker.index()].order(Command::RemovePort(id));
+            self.workers[worker.index()].send(Command::RemovePort(id));
         }
         let start = Instant::now();
         while self.ports.get(&id).is_some_and(|state| !state.closing.is_empty()) {

@@ -66,7 +66,7 @@ impl Engine {
         let mut tickets = Vec::new();
         for worker in &mut self.workers {
             tickets.push(self.next_ticket);
-            worker.order(Command::Barrier(self.next_ticket));
+            worker.send(Command::Barrier(self.next_ticket));
             self.next_ticket += 1;
         }
         tickets
@@ -186,7 +186,7 @@ impl Engine {
             let region = usize::from(*region);
             let what = What::Older { current: generations[region] };
             tickets.push(self.next_ticket);
-            worker.order(Command::Sweep(SweepRequest {
+            worker.send(Command::Sweep(SweepRequest {
                 ticket: self.next_ticket,
                 table: Arc::clone(&state.memories[region].in_flight),
                 what,

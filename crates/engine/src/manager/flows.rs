@@ -91,7 +91,7 @@ impl Engine {
         });
         for worker in &mut self.workers {
             let page = FlowPage::new(worker.id, ticket);
-            worker.order(Command::ReadFlows(Box::new(page)));
+            worker.send(Command::ReadFlows(Box::new(page)));
         }
     }
 
@@ -113,7 +113,7 @@ impl Engine {
                 idle: seconds(row.idle),
                 age: seconds(row.age),
                 words: row
-                    .words
+                    .verdicts
                     .iter()
                     .flatten()
                     .map(|(word, left)| FlowVerdict {
@@ -130,7 +130,7 @@ impl Engine {
         }
         if page.cursor.is_some() && reader.flows.len() < reader.most {
             if let Some(worker) = self.workers.get_mut(page.worker.index()) {
-                worker.order(Command::ReadFlows(Box::new(page)));
+                worker.send(Command::ReadFlows(Box::new(page)));
             }
             return;
         }

@@ -245,7 +245,7 @@ impl Engine {
                 let made = make_link(group, &control, who, worker.id, *link, &self.worker_regions);
                 let memory = &group.memories[usize::from(self.worker_regions[worker.id.index()])];
                 let in_flight = ThreadInFlight::new(*link, *nf_thread, Arc::clone(&memory.in_flight));
-                worker.order(Command::AddLink(Box::new(made.silent(silent)), in_flight));
+                worker.send(Command::AddLink(Box::new(made.silent(silent)), in_flight));
             }
         }
         self.rebuild_in_order();

@@ -424,7 +424,7 @@ impl Engine {
         let (host, roles, watched) = (&*self.host, &roles, &watched);
         let view = View { host, roles, watched, policy, counts, shortened, sticky, routers };
         for (n, worker) in self.workers.iter_mut().enumerate() {
-            worker.order(Command::Snapshot(Arc::new(view.snapshot(n))));
+            worker.send(Command::Snapshot(Arc::new(view.snapshot(n))));
         }
     }
 
@@ -466,7 +466,7 @@ impl Engine {
             }
             for worker in &mut self.workers {
                 for memory in &group.memories {
-                    worker.order(Command::RemoveMemory(memory.id));
+                    worker.send(Command::RemoveMemory(memory.id));
                 }
             }
         }
@@ -478,7 +478,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // All at once: the kernel takes 30 ms to end what each wakes NFs with.
         for worker in &mut self.workers {
-            worker.order(Command::Stop);
+            worker.send(Command::Stop);
         }
         for worker in &mut self.workers {
             worker.join();

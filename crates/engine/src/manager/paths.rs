@@ -9,10 +9,11 @@ use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Sticky, Table}
 use super::group::GroupState;
 use super::instance::{Instance, InstanceState};
 use crate::drop_reason::DropReason;
+use crate::ids::put;
 use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId};
 use crate::policy::{DecisionCounters, HitCounts, Policy};
 use crate::router::RouterPath;
-use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target, put};
+use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +67,7 @@ impl View<'_> {
         for port in &self.host.ports {
             snapshot.ports.add(port.id);
             if self.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {
-                snapshot.heeded.add(port.id);
+                snapshot.flow_verdict_ports.add(port.id);
             }
         }
         for chain in &self.host.chains {

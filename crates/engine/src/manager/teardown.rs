@@ -102,7 +102,7 @@ impl Engine {
         let epoch = self.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
         for links in &instance.links {
             for (worker, link) in self.workers.iter_mut().zip(links) {
-                worker.order(Command::RemoveLink(*link));
+                worker.send(Command::RemoveLink(*link));
             }
         }
         let tickets = self.order_sweep(instance.group, mask, &stranded);
@@ -160,7 +160,7 @@ impl Engine {
             self.next_ticket += 1;
             let table = Arc::clone(&group.memories[usize::from(*region)].in_flight);
             let what = What::Gone { nf_threads, stranded: stranded.to_vec() };
-            worker.order(Command::Sweep(SweepRequest { ticket, table, what }));
+            worker.send(Command::Sweep(SweepRequest { ticket, table, what }));
             tickets.push(ticket);
         }
         tickets

@@ -18,8 +18,8 @@ use super::port::{Lookup, Shortcut};
 use super::switching::Switching;
 use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError};
 use crate::drop_reason::DropReason;
+use crate::ids::put;
 use crate::ids::{ChainId, PortId};
-use crate::snapshot::put;
 
 /// Limit of cubes per side.
 const MOST_CUBES: usize = 1 << 18;

@@ -13,8 +13,9 @@ use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
 use crate::memory::Memory;
-use crate::worker::state::BURST;
 
+/// Packets handled at once.
+const BURST: usize = Batch::CAPACITY;
 /// Packets that wait while the kernel's transmit ring is full.
 const BACKLOG: usize = 256;
 /// How long to wait for a driver that keeps buffers after the socket is closed.

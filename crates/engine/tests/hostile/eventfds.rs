@@ -143,7 +143,7 @@ fn with_guest(mut host: Host) -> (Host, PathBuf) {
 }
 
 #[test]
-fn a_worker_that_slept_does_not_wait_for_its_own_bell() {
+fn a_worker_that_slept_does_not_block_on_its_own_eventfd() {
     let mut rig = Rig::new(&adaptive());
     let (host, path) = with_guest(line(&["fw"], Some(1000), true));
     rig.engine.apply(&host).unwrap();
@@ -200,7 +200,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
 }
 
 #[test]
-fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
+fn a_worker_does_not_wait_for_the_eventfd_of_an_nf() {
     beside_an_nf(two_groups([None; 2]), |mut rig, id| {
         rig.attach("b", "forward", false);
         fill(eventfd_of(&rig, id).as_fd());
@@ -221,7 +221,7 @@ fn a_worker_does_not_wait_for_the_bell_of_an_nf() {
 }
 
 #[test]
-fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
+fn the_manager_does_not_wait_for_the_eventfd_of_an_nf() {
     let host = two_groups([Some(0); 2]);
     beside_an_nf(host.clone(), move |mut rig, id| {
         for eventfd in rig.engine.descriptors(id).unwrap().nf_threads {
@@ -244,7 +244,7 @@ fn the_manager_does_not_wait_for_the_bell_of_an_nf() {
 const COSTLY: Duration = Duration::from_millis(8);
 
 #[test]
-fn a_bell_that_thousands_wait_for_is_rung_seldom() {
+fn an_eventfd_that_thousands_wait_for_is_signalled_rarely() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&two_groups([None; 2])).unwrap();
     rig.attach("b", "forward", false);
@@ -275,7 +275,7 @@ fn a_bell_that_thousands_wait_for_is_rung_seldom() {
 }
 
 #[test]
-fn an_nf_does_not_wait_for_a_bell_that_another_group_has_filled() {
+fn an_nf_does_not_block_on_an_eventfd_that_another_group_has_filled() {
     let busy = EngineConfig { idle: Idle::Poll, ..EngineConfig::default() };
     let mut rig = Rig::new(&busy);
     let mut host = two_groups([Some(0); 2]);
@@ -306,7 +306,7 @@ fn each_group_wakes_a_worker_that_sleeps() {
 }
 
 #[test]
-fn bells_go_with_their_group() {
+fn eventfds_are_closed_with_their_group() {
     let mut rig = Rig::new(&adaptive());
     let host = two_groups([Some(0), Some(ROUNDS as u64)]);
     rig.engine.apply(&host).unwrap();

@@ -140,7 +140,7 @@ impl Routers {
         self.paths.clear();
         for router in &host.routers {
             let Some(state) = self.states.get(&router.id) else { continue };
-            crate::snapshot::put(
+            crate::ids::put(
                 &mut self.paths,
                 router.id.index(),
                 Arc::new(state.path(host, router, &self.quotas)),

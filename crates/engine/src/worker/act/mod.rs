@@ -1,5 +1,27 @@
-//! What rules do to packets besides sending them: copies, answers, tags.
+//! What rules do to packets besides sending them: rate limits, tags, copies, answers.
+
+use dpdk::Batch;
 
 pub(crate) mod mirror;
+pub(crate) mod police;
 pub(crate) mod reject;
 pub(crate) mod vlan;
+
+use super::state::Datapath;
+use super::state::burst::Origin;
+use crate::policy::Extras;
+use police::police;
+
+/// Does what a decision says besides where packets go: rate limits, then the tag, then the copies, which have the new tag.
+#[cold]
+pub(crate) fn do_extras(dp: &mut Datapath, extras: &Extras, origin: Origin<'_>, batch: &mut Batch) {
+    for meter in &extras.meters {
+        police(dp, meter, origin.port, batch);
+    }
+    for change in &extras.set_vlan {
+        vlan::set_vlan(dp, *change, origin.port, batch);
+    }
+    for mirror in &extras.mirrors {
+        mirror::mirror(dp, *mirror, origin.cx.memory, batch);
+    }
+}

@@ -1,8 +1,8 @@
-//! Packets that are refused with an answer: a TCP reset, else ICMP or ICMPv6 "administratively prohibited".
+//! In: packets that a rule rejects. Out: nothing of them, and an answer to their senders by the same port: a TCP reset, else ICMP or
+//! ICMPv6 "administratively prohibited".
 //!
-//! Answers are few (a worker's bucket of [`ANSWERS`] a second): a flood of packets to refuse must not become a flood of
-//! answers (RFC 1812 section 4.3.2.8). What must not be answered is not: resets, ICMP errors, fragments but the first,
-//! and what came from or went to a group address (RFC 1122 section 3.2.2).
+//! A worker sends at most 1000 answers a second, so that a flood of rejected packets is no flood of answers (RFC 1812 section 4.3.2.8).
+//! Resets, ICMP errors, fragments but the first, and packets from or to a group address get none (RFC 1122 section 3.2.2).
 
 use std::net::IpAddr;
 
@@ -13,14 +13,11 @@ use netvm_wire::{
 };
 
 use crate::drop_reason::DropReason;
-use crate::worker::classify::lookup::HEADER_BYTES;
-use crate::worker::rx::dispatch::Origin;
-use crate::worker::state::Path;
+use crate::worker::packet::keys::HEADER_BYTES;
+use crate::worker::state::Datapath;
+use crate::worker::state::burst::Origin;
+use crate::worker::tx::transmit::transmit;
 
-/// Answers a second.
-pub(crate) const ANSWERS: u64 = 1000;
-/// Answers at once.
-pub(crate) const ANSWERS_AT_ONCE: u64 = 100;
 /// Longest answer: of ICMPv6, with what of the refused packet was copied.
 const LONGEST: usize = 54 + 8 + QUOTED;
 /// Most bytes of a refused packet that an answer quotes.
@@ -30,34 +27,32 @@ const UNREACHABLE_V4: [u8; 2] = [3, 13];
 /// The same of ICMPv6 (RFC 4443 section 3.1).
 const UNREACHABLE_V6: [u8; 2] = [1, 1];
 
-impl Path {
-    /// Frees packets and answers their senders.
-    #[cold]
-    pub(crate) fn reject_senders(&mut self, from: Origin, batch: &mut Batch) {
-        let mut answers = Batch::new();
-        if let Some(memory) = self.memory(from.memory) {
-            for mbuf in batch.as_slice() {
-                let mut headers = [0u8; HEADER_BYTES];
-                let copied = mbuf.copy_to(&mut headers);
-                let mut answer = [0u8; LONGEST];
-                let length = answer_to(&headers[..copied], mbuf.pkt_len() as usize, &mut answer);
-                let Some(length) = length.filter(|_| admits(self.answers.as_ref(), self.now)) else {
-                    continue;
-                };
-                memory.pool.alloc_into(&mut answers, 1);
-                let Some(mut buffer) = answers.pop() else { break };
-                buffer.set_port(mbuf.port());
-                // The buffer may have held a packet that a capture brought.
-                memory.set_stamp(&buffer, 0, 0);
-                if buffer.copy_from(&answer[..length]).is_ok() {
-                    let _ = answers.push(buffer);
-                }
+/// Frees packets and answers their senders.
+#[cold]
+pub(crate) fn reject(dp: &mut Datapath, origin: Origin<'_>, batch: &mut Batch) {
+    let mut answers = Batch::new();
+    if let Some(memory) = dp.memories.get(origin.cx.memory) {
+        for mbuf in batch.as_slice() {
+            let mut headers = [0u8; HEADER_BYTES];
+            let copied = mbuf.copy_to(&mut headers);
+            let mut answer = [0u8; LONGEST];
+            let length = answer_to(&headers[..copied], mbuf.pkt_len() as usize, &mut answer);
+            let Some(length) = length.filter(|_| admits(dp.reject_limit.as_ref(), dp.clock.now)) else {
+                continue;
+            };
+            memory.pool.alloc_into(&mut answers, 1);
+            let Some(mut buffer) = answers.pop() else { break };
+            buffer.set_port(mbuf.port());
+            // The buffer may have held a packet that a capture brought.
+            memory.set_stamp(&buffer, 0, 0);
+            if buffer.copy_from(&answer[..length]).is_ok() {
+                let _ = answers.push(buffer);
             }
         }
-        self.drop_at_port(from.port, DropReason::Rejected, batch);
-        if !answers.is_empty() {
-            self.transmit(from.port, from.memory, &mut answers);
-        }
+    }
+    dp.drop_at_port(origin.port, DropReason::Rejected, batch);
+    if !answers.is_empty() {
+        transmit(dp, origin.port, origin.cx.memory, &mut answers);
     }
 }
 

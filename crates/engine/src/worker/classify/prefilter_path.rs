@@ -1,199 +1,197 @@
-//! Packets of a port of whose rules most apply to none of them: what the prefilter proves goes the way of packets without
-//! rules, and the rest is looked up flow by flow. All of a flow goes one way, as the prefilter looks at nothing but what
-//! names the flow, and packets of a burst are put together again in their order before anything is done with them.
+//! The prefilter path: for ports of whose rules most match few packets. Packets that the prefilter proves to match no rule get the port's
+//! decision for these; the others go the reference way, flow by flow. All packets of a flow go one way, as the prefilter reads only what
+//! names the flow. The burst keeps its order.
 
-use dpdk::Batch;
-use netvm_flow::Moment;
 use netvm_switch::Guard;
 use netvm_wire::{Address, EtherType, FlowKey, MacAddr};
 
-use crate::policy::{IngressPolicy, Shortcut, Switching};
-use crate::snapshot::Snapshot;
-use crate::worker::classify::l2_fast_path::{Run, Runs};
-use crate::worker::classify::lookup::{Found, MOST, UNRESOLVED, look_into, prefetch, read_key};
-use crate::worker::classify::packet_set::{Places, all};
-use crate::worker::classify::prefilter::{ETHERNET_BITS, Screened, screen};
-use crate::worker::forward::switching::Resolved;
-use crate::worker::rx::dispatch::{Origin, Treatment};
-use crate::worker::state::Path;
+use super::classifier::{Classified, Classifier, Classify, prefetch_headers};
+use super::l2_fast_path::{L2FastPath, Run, Runs};
+use super::l2_lookup;
+use super::per_flow::{PerFlow, find_flows, inspect};
+use super::prefilter::{ETHERNET_BITS, Prefiltered, prefilter};
+use crate::policy::{Shortcut, Switching};
+use crate::worker::packet::keys::read_key;
+use crate::worker::packet::packet_set::{PacketSet, first_bits};
+use crate::worker::state::BURST;
+use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::lookup_results::{Alike, LookupResults, PackedAction, PacketAction};
 
-/// The same for all packets of a burst.
 #[derive(Clone, Copy)]
-struct Way<'a> {
-    snapshot: &'a Snapshot,
-    ingress: &'a IngressPolicy,
-    /// The decision where no rule applies.
-    decision: u32,
-    /// Where that is to switch them.
-    switching: Option<&'a Switching>,
-    from: Origin,
+pub(crate) struct PrefilterPath<'a> {
+    pub(crate) shortcut: &'a Shortcut,
+    /// Present if packets that match no rule are switched.
+    pub(crate) switching: Option<&'a Switching>,
 }
 
-impl Path {
-    /// Sends a burst on its ways; the batch is empty afterwards.
-    pub(crate) fn steer_screened(
-        &mut self,
-        snapshot: &Snapshot,
-        ingress: &IngressPolicy,
-        shortcut: &Shortcut,
-        from: Origin,
-        found: &mut Found,
-        batch: &mut Batch,
-    ) {
-        for mbuf in batch.as_slice() {
-            prefetch(mbuf.data());
-        }
-        let Screened { proven, alike } = look(ingress, shortcut, batch, found);
+impl Classify for PrefilterPath<'_> {
+    fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified {
+        prefetch_headers(&burst.batch);
+        let Prefiltered { proven, alike } = self.prefilter(ingress, burst);
+        let count = burst.batch.len();
         if proven == 0 {
-            return self.steer_each(snapshot, ingress, from, found, batch);
+            return PerFlow.classify(cl, ingress, burst);
         }
-        let switching = snapshot.policy.switching.as_ref().filter(|_| shortcut.is_switched);
-        let way = Way { snapshot, ingress, decision: shortcut.decision, switching, from };
-        if proven != all(batch.len()) {
-            return self.steer_mixed(way, shortcut, proven, found, batch);
+        if proven != first_bits(count) {
+            return self.classify_mixed(cl, ingress, proven, burst);
         }
-        if alike || switching.is_none() {
-            let bytes = found.lengths[..batch.len()].iter().map(|length| u64::from(*length)).sum();
-            let resolved = self.resolve_alike(way, batch.len() as u8, bytes, found);
-            let treatment = Treatment { decision: way.decision, resolved };
-            return self.treat_alike(snapshot, ingress, treatment, from, bytes, batch);
+        let results = &mut *burst.results;
+        if alike || self.switching.is_none() {
+            let bytes = results.bytes(count);
+            let run = Run { first: 0, packets: count as u8, bytes: bytes as u32 };
+            let action = self.look_up_alike(cl, ingress, run, results);
+            let action = PacketAction { decision: self.shortcut.decision, action };
+            return Classified::Alike(Alike { action, bytes });
         }
-        let mut extras = [UNRESOLVED; MOST];
-        self.resolve_proven(way, &Places::of(proven), &mut extras, found);
-        (found.decisions, found.extras) = ([way.decision; MOST], extras);
-        self.treat(snapshot, ingress, from, found, batch);
+        let mut actions = [PackedAction::AS_DECIDED; BURST];
+        self.look_up_proven(cl, ingress, (proven, &mut actions), results);
+        (results.decisions, results.actions) = ([self.shortcut.decision; BURST], actions);
+        Classified::Each
     }
+}
 
-    /// Where packets go that all have the Ethernet header of the first.
+impl<'a> PrefilterPath<'a> {
+    /// Runs the prefilter; leaves the beginning and the length of each packet in the results. A packet that the port's guest may not send
+    /// is not proven.
     #[inline(always)]
-    fn resolve_alike(&mut self, way: Way<'_>, packets: u8, bytes: u64, found: &mut Found) -> Resolved {
-        let Some(switching) = way.switching else { return Resolved::NONE };
-        found.keys[0] = key_of(found.headers[0]);
-        let run = Run { first: 0, packets, bytes: bytes as u32 };
-        self.resolve_runs(way, switching, &[run], found);
-        Resolved::of(found.extras[0])
+    fn prefilter(&self, ingress: &Ingress<'_>, burst: &mut Burst) -> Prefiltered {
+        let Burst { batch, results } = burst;
+        let (table, packets) = (&self.shortcut.prefilter, batch.as_slice());
+        let Some(guard) = &ingress.policy.guard else {
+            return prefilter(table, packets, |n, length, front| {
+                (results.headers[n], results.lengths[n]) = (front.header, length);
+            });
+        };
+        let mut prefiltered = prefilter(table, packets, |n, length, front| {
+            (results.headers[n], results.lengths[n]) = (front.header, length);
+            results.sources[n] = front.source;
+        });
+        prefiltered.proven &= !spoofed(guard, prefiltered.proven, results);
+        prefiltered
     }
 
-    /// Where the packets at these places go, which no rule matches.
-    fn resolve_proven(&mut self, way: Way<'_>, places: &Places, extras: &mut [u32; MOST], found: &mut Found) {
-        let Some(switching) = way.switching else { return };
+    fn l2(&self) -> Option<L2FastPath<'a>> {
+        let decision = self.shortcut.decision;
+        self.switching.map(|switching| L2FastPath { decision, switching })
+    }
+
+    /// The action of packets that all have the Ethernet header of the first.
+    #[inline(always)]
+    fn look_up_alike(
+        &self,
+        cl: &mut Classifier<'_>,
+        ingress: &Ingress<'_>,
+        run: Run,
+        results: &mut LookupResults,
+    ) -> PackedAction {
+        let Some(l2) = self.l2() else { return PackedAction::AS_DECIDED };
+        results.keys[0] = untagged_v4_key(results.headers[0]);
+        l2.look_up_runs(cl, ingress, &[run], results);
+        results.actions[0]
+    }
+
+    /// The actions of the packets that match no rule, one bit each.
+    fn look_up_proven(
+        &self,
+        cl: &mut Classifier<'_>,
+        ingress: &Ingress<'_>,
+        (proven, actions): (u64, &mut [PackedAction; BURST]),
+        results: &mut LookupResults,
+    ) {
+        let Some(l2) = self.l2() else { return };
+        let proven = PacketSet::of(proven);
         let mut runs = Runs::new();
         let mut before = None;
-        for (nth, place) in places.iter().enumerate() {
-            let header = found.headers[place] & ETHERNET_BITS;
+        for (nth, index) in proven.iter().enumerate() {
+            let header = results.headers[index] & ETHERNET_BITS;
             if before != Some(header) {
-                found.keys[runs.list().len()] = key_of(header);
+                results.keys[runs.list().len()] = untagged_v4_key(header);
                 runs.begin(nth);
                 before = Some(header);
             }
-            runs.add(found.lengths[place]);
+            runs.add(results.lengths[index]);
         }
-        self.resolve_runs(way, switching, runs.list(), found);
+        l2.look_up_runs(cl, ingress, runs.list(), results);
         for (n, run) in runs.list().iter().enumerate() {
             let first = usize::from(run.first);
-            for place in &places.list()[first..first + usize::from(run.packets)] {
-                extras[usize::from(*place)] = found.extras[n];
+            for index in &proven.list()[first..first + usize::from(run.packets)] {
+                actions[usize::from(*index)] = results.actions[n];
             }
         }
-    }
-
-    #[inline(always)]
-    fn resolve_runs(&mut self, way: Way<'_>, switching: &Switching, runs: &[Run], found: &mut Found) {
-        let policy = &way.snapshot.policy;
-        let moment = Moment { generation: policy.generation, now: self.tick };
-        self.find_runs(way.from.port, runs, way.decision, moment, found);
-        self.switch(policy, way.ingress, switching, way.from, runs.len(), found);
     }
 
     /// A burst of which rules may match some packets.
     #[inline(never)]
-    fn steer_mixed(
-        &mut self,
-        way: Way<'_>,
-        shortcut: &Shortcut,
+    fn classify_mixed(
+        &self,
+        cl: &mut Classifier<'_>,
+        ingress: &Ingress<'_>,
         mut proven: u64,
-        found: &mut Found,
-        batch: &mut Batch,
-    ) {
-        let Way { snapshot, ingress, from, .. } = way;
-        let policy = &*snapshot.policy;
-        let mut rest = Places::of(!proven & all(batch.len()));
+        burst: &mut Burst,
+    ) -> Classified {
+        let policy = &*ingress.origin.cx.snapshot.policy;
+        let mut rest = PacketSet::of(!proven & first_bits(burst.batch.len()));
         loop {
             let mut bad = 0u64;
-            for place in rest.iter() {
-                let key = &mut found.keys[place];
-                bad |= u64::from(read_key(&batch.as_slice()[place], key).is_err()) << place;
+            for index in rest.iter() {
+                let key = &mut burst.results.keys[index];
+                bad |= u64::from(read_key(&burst.batch.as_slice()[index], key).is_err()) << index;
                 *key = policy.used.mask(*key);
             }
             if bad == 0 {
                 break;
             }
-            self.drop_malformed(from.port, bad, batch, found);
-            proven = look(ingress, shortcut, batch, found).proven;
-            rest = Places::of(!proven & all(batch.len()));
+            cl.drop_malformed(ingress.origin.port, bad, burst);
+            proven = self.prefilter(ingress, burst).proven;
+            rest = PacketSet::of(!proven & first_bits(burst.batch.len()));
         }
-        let lengths = found.lengths;
-        let (mut decisions, mut extras) = ([way.decision; MOST], [UNRESOLVED; MOST]);
-        for (nth, place) in rest.iter().enumerate() {
-            (found.keys[nth], found.lengths[nth]) = (found.keys[place], lengths[place]);
+        let Burst { batch, results } = burst;
+        let results = &mut **results;
+        let lengths = results.lengths;
+        let mut decisions = [self.shortcut.decision; BURST];
+        let mut actions = [PackedAction::AS_DECIDED; BURST];
+        for (nth, index) in rest.iter().enumerate() {
+            (results.keys[nth], results.lengths[nth]) = (results.keys[index], lengths[index]);
         }
-        self.find_flows(policy, ingress, from, rest.count(), found);
-        if let Some(guard) = &ingress.guard {
-            look_into(guard, rest.iter().map(|place| &batch.as_slice()[place]), found);
+        find_flows(cl, ingress, rest.count(), results);
+        if let Some(guard) = &ingress.policy.guard {
+            inspect(guard, rest.iter().map(|index| &batch.as_slice()[index]), results);
         }
         if let Some(switching) = &policy.switching {
-            self.switch(policy, ingress, switching, from, rest.count(), found);
+            l2_lookup::look_up(cl, (ingress, switching), rest.count(), results);
         }
-        for (nth, place) in rest.iter().enumerate() {
-            (decisions[place], extras[place]) = (found.decisions[nth], found.extras[nth]);
+        for (nth, index) in rest.iter().enumerate() {
+            (decisions[index], actions[index]) = (results.decisions[nth], results.actions[nth]);
         }
-        found.lengths = lengths;
-        self.resolve_proven(way, &Places::of(proven), &mut extras, found);
-        (found.decisions, found.extras) = (decisions, extras);
-        self.treat(snapshot, ingress, from, found, batch);
+        results.lengths = lengths;
+        self.look_up_proven(cl, ingress, (proven, &mut actions), results);
+        (results.decisions, results.actions) = (decisions, actions);
+        Classified::Each
     }
 }
 
-/// Screens a burst; leaves in `found` the beginning and the length of each packet. Whose sender may be another than the
-/// port's guest is not proven.
-#[inline(always)]
-fn look(ingress: &IngressPolicy, shortcut: &Shortcut, batch: &Batch, found: &mut Found) -> Screened {
-    let (prefilter, packets) = (&shortcut.prefilter, batch.as_slice());
-    let Some(guard) = &ingress.guard else {
-        return screen(prefilter, packets, |place, length, seen| {
-            (found.headers[place], found.lengths[place]) = (seen.header, length);
-        });
-    };
-    let mut screened = screen(prefilter, packets, |place, length, seen| {
-        (found.headers[place], found.lengths[place]) = (seen.header, length);
-        found.sources[place] = seen.source;
-    });
-    screened.proven &= !spoofed(guard, screened.proven, found);
-    screened
-}
-
-/// The packets among these that a port's guest may not send as itself, or not by its address alone.
-fn spoofed(guard: &Guard, of: u64, found: &Found) -> u64 {
+/// Those of some packets that a port's guest may not send, or not by their addresses alone, one bit each.
+fn spoofed(guard: &Guard, of: u64, results: &LookupResults) -> u64 {
     let mut spoofed = 0;
     let mut good = None;
-    for place in Places::of(of).iter() {
-        let (header, source) = (found.headers[place], found.sources[place]);
+    for index in PacketSet::of(of).iter() {
+        let (header, source) = (results.headers[index], results.sources[index]);
         let sender = Some((header & ETHERNET_BITS, source));
         if sender == good {
             continue;
         }
-        let key = FlowKey { source: Address::from_v4_octets(source), ..key_of(header) };
+        let key = FlowKey { source: Address::from_v4_octets(source), ..untagged_v4_key(header) };
         match guard.check(&key) {
             Ok(()) => good = sender,
-            Err(_) => spoofed |= 1 << place,
+            Err(_) => spoofed |= 1 << index,
         }
     }
     spoofed
 }
 
-/// The key of packets that have this Ethernet header, as a switch sees it: IPv4 and untagged, as they were proven to be.
+/// The key for a switch of packets with this Ethernet header, which the prefilter has proven to be IPv4 and untagged.
 #[inline(always)]
-fn key_of(header: u128) -> FlowKey {
+fn untagged_v4_key(header: u128) -> FlowKey {
     let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = header.to_le_bytes();
     FlowKey {
         destination_mac: MacAddr([a, b, c, d, e, f]),

@@ -1,33 +1,32 @@
-//! What the manager tells a worker, and what the worker tells it. Everything that has to be freed goes back to the
-//! manager, so that a worker frees no memory but packets.
+//! Commands from the manager, and events to it. Everything that has to be freed goes back to the manager, so that a worker frees no memory
+//! but packets.
 
 use std::sync::Arc;
 
-use netvm_notify::RateLimit;
-
+use super::flow_page::FlowPage;
 use crate::ids::{GroupId, LinkId, MemoryId, PortId, WorkerId};
 use crate::inflight::ThreadInFlight;
 use crate::inflight::sweep::{SweepRequest, Swept};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::port::PortQueue;
-use crate::snapshot::{Snapshot, put};
+use crate::snapshot::Snapshot;
 use crate::worker::Worker;
-use crate::worker::control::flow_page::FlowPage;
+use crate::worker::chain::collect::{drain, note_faults};
 
-/// An order.
+/// What the manager wants a worker to do.
 pub(crate) enum Command {
     /// Work by this snapshot.
     Snapshot(Arc<Snapshot>),
-    /// This memory exists, and is this worker's for its group if `home`.
+    /// Use this memory; it is this worker's own for the group `home`.
     AddMemory { memory: Arc<Memory>, home: Option<GroupId> },
-    /// Forget it: nothing of it is on the path any more.
+    /// Forget it: none of its packets is with the worker any more.
     RemoveMemory(MemoryId),
-    /// Own this queue of a port, to send by it.
+    /// Send by this queue of a port.
     AddPort(Box<PortQueue>),
-    /// Take packets from it, too.
+    /// Receive by it, too.
     StartPort(PortId),
-    /// Give the queue back, after sending what is gathered.
+    /// Give the queue back, after sending what it has gathered.
     RemovePort(PortId),
     /// This worker sends for that port.
     SetOwner(PortId, Option<WorkerId>),
@@ -39,7 +38,7 @@ pub(crate) enum Command {
     Sweep(SweepRequest),
     /// Write a part of the flows to the page.
     ReadFlows(Box<FlowPage>),
-    /// Say when everything before this has been done.
+    /// Answer once every command before this one is done.
     Barrier(u64),
     /// End.
     Stop,
@@ -53,7 +52,7 @@ pub(crate) enum Retired {
     Link(Box<Link>, Option<Box<ThreadInFlight>>),
 }
 
-/// What happened.
+/// What a worker has done.
 pub(crate) enum Event {
     /// A queue that this worker no longer uses, to be closed.
     PortRetired(PortId, Option<Box<PortQueue>>),
@@ -68,79 +67,64 @@ pub(crate) enum Event {
 }
 
 impl Worker {
-    /// Carries out what is waiting. After the answer, the in-flight table has all packets that were handed out before.
+    /// Handles the commands that wait. Once they are answered, the in-flight table has all packets that were handed out before.
     #[cold]
-    pub(crate) fn obey(&mut self) {
-        self.path.in_flight.spill();
+    pub(crate) fn handle_commands(&mut self) {
+        self.dp.in_flight.spill();
         while let Ok(command) = self.inbox.pop() {
-            self.carry_out(command);
+            self.handle(command);
         }
-        self.rest.busy();
+        self.backoff.reset();
     }
 
-    fn carry_out(&mut self, command: Command) {
-        let path = &mut self.path;
+    fn handle(&mut self, command: Command) {
+        let dp = &mut self.dp;
         match command {
             Command::Snapshot(new) => {
                 let old = core::mem::replace(&mut self.snapshot, new);
-                self.tell(Event::Retired(Retired::Snapshot(old)));
+                self.send(Event::Retired(Retired::Snapshot(old)));
             }
             Command::AddMemory { memory, home } => {
-                let id = memory.id;
-                put(&mut path.memories, id.index(), memory);
+                dp.memories.add(memory, home);
                 if let Some(group) = home {
-                    put(&mut path.home, group.index(), id);
-                    put(&mut path.rate_limits, group.index(), RateLimit::new());
+                    dp.nfs.add_group(group);
                 }
             }
             Command::RemoveMemory(id) => {
-                for home in &mut path.home {
-                    home.take_if(|home| *home == id);
-                }
-                if let Some(old) = path.memories.get_mut(id.index()).and_then(Option::take) {
-                    self.tell(Event::Retired(Retired::Memory(old)));
+                if let Some(old) = dp.memories.remove(id) {
+                    self.send(Event::Retired(Retired::Memory(old)));
                 }
             }
-            Command::AddPort(queue) => {
-                let port = queue.port;
-                path.leaves_work |= queue.leaves_work();
-                path.ports[port.index()] = Some(queue);
-            }
+            Command::AddPort(queue) => dp.ports.add(queue),
             Command::StartPort(port) => self.inputs.push(port),
             Command::RemovePort(port) => {
                 self.inputs.retain(|input| *input != port);
-                path.flush();
-                let old = path.ports[port.index()].take();
-                self.tell(Event::PortRetired(port, old));
+                dp.ports.flush(&dp.counters);
+                let old = dp.ports.remove(port);
+                self.send(Event::PortRetired(port, old));
             }
-            Command::SetOwner(port, owner) => {
-                let owners = &mut path.handoff.owners;
-                if owners.len() <= port.index() {
-                    owners.resize(port.index() + 1, None);
-                }
-                owners[port.index()] = owner;
-            }
-            Command::AddLink(link, in_flight) => path.add_link(link, in_flight),
+            Command::SetOwner(port, owner) => dp.ports.handoff.set_owner(port, owner),
+            Command::AddLink(link, in_flight) => dp.add_link(link, in_flight),
             Command::RemoveLink(id) => {
-                path.drain(&self.snapshot, id);
-                path.note_faults(id);
-                path.flows.words.withdraw(id);
-                if let Some((link, in_flight)) = path.remove_link(id) {
-                    self.tell(Event::Retired(Retired::Link(link, in_flight)));
+                drain(dp, &self.snapshot, id);
+                note_faults(dp, id);
+                dp.flows.verdicts.withdraw(id);
+                if let Some((link, in_flight)) = dp.remove_link(id) {
+                    self.send(Event::Retired(Retired::Link(link, in_flight)));
                 }
             }
             Command::Sweep(request) => self.sweeps.add(request),
             Command::ReadFlows(mut page) => {
-                page.fill(path, self.snapshot.policy.generation);
-                self.tell(Event::Flows(page));
+                page.fill(&dp.flows, self.snapshot.policy.generation, dp.clock.tick);
+                self.send(Event::Flows(page));
             }
-            Command::Barrier(ticket) => self.tell(Event::Passed(ticket)),
+            Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
             Command::Stop => self.stopping = true,
         }
     }
 
-    /// Tells the manager; waits while it has a thousand events to read already, which only happens when it is stuck.
-    pub(crate) fn tell(&mut self, event: Event) {
+    /// Sends an event to the manager; waits while it has a thousand to read already, which only happens when it is stuck.
+    pub(crate) fn send(&mut self, event: Event) {
         let mut event = event;
         while let Err(rtrb::PushError::Full(back)) = self.outbox.push(event) {
             event = back;

@@ -1,15 +1,14 @@
-//! Flows for people, read in parts, between which packets flow. The manager owns the memory.
+//! Pages of flows, for views: read in parts, between which packets flow. The manager owns the memory.
 
 use netvm_flow::{Counters, Entry, Moment};
 use netvm_wire::FlowKey;
 
 use crate::ids::{PortId, WorkerId};
-use crate::worker::forward::egress::LEAVING;
-use crate::worker::state::Path;
-use crate::worker::state::flow_verdicts::{MOST_WORDS, Word};
+use crate::worker::state::flow_verdicts::{MAX_VERDICTS, Verdict};
+use crate::worker::state::flows::{EGRESS_PORTS, Flows};
 
-/// Places of the cache that are looked through at a time: some tens of microseconds.
-const PLACES: usize = 4096;
+/// Slots of the cache that are looked through at a time: some tens of microseconds.
+const SLOTS: usize = 4096;
 
 /// One flow as the cache knows it.
 #[derive(Clone, Copy, Debug)]
@@ -23,16 +22,16 @@ pub(crate) struct FlowRow {
     pub(crate) idle: u32,
     /// Ticks since the first.
     pub(crate) age: u32,
-    /// What NFs have said of it, and the ticks for which each word holds yet.
-    pub(crate) words: [Option<(Word, u32)>; MOST_WORDS],
+    /// Verdicts of NFs on it, and the ticks for which each still holds.
+    pub(crate) verdicts: [Option<(Verdict, u32)>; MAX_VERDICTS],
 }
 
-/// How a worker's flow cache does.
+/// The state of a worker's flow cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FlowCounts {
     /// Flows that it has room for.
     pub capacity: u64,
-    /// What happened so far.
+    /// Its counters since the start.
     pub counters: Counters,
 }
 
@@ -40,11 +39,11 @@ pub struct FlowCounts {
 #[derive(Debug)]
 pub(crate) struct FlowPage {
     pub(crate) worker: WorkerId,
-    /// Whose flows they are for.
+    /// The request that they answer.
     pub(crate) ticket: u64,
-    /// Where to begin; then where to go on, `None` at the end.
+    /// The slot to begin at; then the next one, `None` at the end.
     pub(crate) cursor: Option<usize>,
-    /// What it has room for is not exceeded: a worker does not allocate.
+    /// Filled up to its capacity: a worker does not allocate.
     pub(crate) rows: Vec<FlowRow>,
     pub(crate) counts: FlowCounts,
     /// Generation of the policy that made the decisions.
@@ -57,21 +56,21 @@ impl FlowPage {
             worker,
             ticket,
             cursor: Some(0),
-            rows: Vec::with_capacity(PLACES),
+            rows: Vec::with_capacity(SLOTS),
             counts: FlowCounts::default(),
             generation: 0,
         }
     }
 
-    pub(crate) fn fill(&mut self, path: &Path, generation: u32) {
-        let cache = &path.flows.cache;
-        let moment = Moment { generation, now: path.tick };
+    pub(crate) fn fill(&mut self, flows: &Flows, generation: u32, now: u32) {
+        let cache = &flows.cache;
+        let moment = Moment { generation, now };
         let start = self.cursor.unwrap_or(0);
-        // Each of their flows is looked up once more.
-        let places = if path.flows.words.any() { PLACES / 8 } else { PLACES };
-        // What is remembered of packets on their way out is not a flow of its own.
-        let comes_in = |entry: &Entry| entry.port() < LEAVING;
-        let entries = cache.entries_from(start, places, moment).filter(|(_, entry)| comes_in(entry));
+        // With verdicts, each flow is looked up once more.
+        let slots = if flows.verdicts.any() { SLOTS / 8 } else { SLOTS };
+        // What is cached for packets on their way out is not a flow of its own.
+        let comes_in = |entry: &Entry| entry.port() < EGRESS_PORTS;
+        let entries = cache.entries_from(start, slots, moment).filter(|(_, entry)| comes_in(entry));
         for (_, entry) in entries.take(self.rows.capacity()) {
             self.rows.push(FlowRow {
                 port: PortId(entry.port()),
@@ -79,12 +78,12 @@ impl FlowPage {
                 decision: entry.decision,
                 packets: entry.packets,
                 bytes: entry.bytes,
-                idle: path.tick.wrapping_sub(entry.last_used),
-                age: path.tick.wrapping_sub(entry.created),
-                words: path.flows.words.of_flow(PortId(entry.port()), &entry.key(), path.tick),
+                idle: now.wrapping_sub(entry.last_used),
+                age: now.wrapping_sub(entry.created),
+                verdicts: flows.verdicts.of_flow(PortId(entry.port()), &entry.key(), now),
             });
         }
-        let next = start + places;
+        let next = start + slots;
         self.cursor = (next < cache.capacity()).then_some(next);
         self.counts = FlowCounts { capacity: cache.capacity() as u64, counters: *cache.counters() };
         self.generation = generation;

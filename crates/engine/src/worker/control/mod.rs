@@ -1,4 +1,5 @@
-//! What the manager asks of a worker.
+//! The manager's side of a worker: its handle, the commands that it sends, and the events and pages that come back.
 
 pub(crate) mod commands;
 pub(crate) mod flow_page;
+pub(crate) mod handle;

@@ -1,201 +1,191 @@
-//! On the way out of a port that has rules or a rate of its own: what may not leave is dropped.
+//! The egress stage. In: packets that are to leave by a port. Out: to the tx stage those that the port's egress rules and rate allow.
 //!
-//! What leaves may come from a chain, where NFs have changed it, so that packets are looked up once more with the key that they
-//! have now. What the rules said of a key is remembered in the flow cache, under the port that it leaves by and the class of
-//! the port that it came in by.
+//! A port without either costs one look at the policy per burst. Else packets are looked up once more, with the key that they have now, as an
+//! NF may have changed them. The flow cache keeps the decisions, under the egress port and the class of the ingress port.
 
 use dpdk::{Batch, Mbuf};
 use netvm_flow::{Moment, New, Options, Slot};
 use netvm_wire::FlowKey;
 
 use crate::drop_reason::DropReason;
-use crate::ids::{MemoryId, PortId};
-use crate::policy::{DENY, Decision, EgressPolicy, Lookup, Outcome, Policy};
-use crate::snapshot::Snapshot;
-use crate::worker::classify::lookup::{MOST, UNRESOLVED, key_of};
-use crate::worker::classify::packet_set::{Places, all};
-use crate::worker::classify::prefilter::screen;
-use crate::worker::rx::dispatch::Origin;
-use crate::worker::state::Path;
+use crate::ids::PortId;
+use crate::policy::{DENY, Decision, EgressPolicy, Lookup, Outcome};
+use crate::worker::act::mirror::mirror;
+use crate::worker::act::police::police;
+use crate::worker::act::reject::reject;
+use crate::worker::act::vlan::set_vlan;
+use crate::worker::classify::prefilter::prefilter;
+use crate::worker::packet::keys::key_of;
+use crate::worker::packet::packet_set::{PacketSet, first_bits};
+use crate::worker::state::burst::{Context, Origin};
+use crate::worker::state::flows::EGRESS_PORTS;
+use crate::worker::state::lookup_results::PackedAction;
+use crate::worker::state::{BURST, Datapath};
+use crate::worker::tx::transmit::transmit;
 
-/// In the cache, ports have numbers from here on for what leaves; below it those of [`PortId`] for what comes in.
-pub(crate) const LEAVING: u16 = 1 << 15;
-/// Classes that have a place in the cache; what is of another one is looked up each time.
-const MOST_CLASSES: u16 = 1 << 7;
+/// Ingress classes whose decisions the flow cache keeps; those of further ones are looked up each time.
+const CACHED_CLASSES: u16 = 1 << 7;
 const _: () = assert!(netvm_region::MAX_PORTS <= 1 << 8);
 
-/// What is known of packets that are to leave.
-struct Leaving {
-    numbers: [u32; MOST],
-    /// Packets whose headers cannot be parsed, a bit each.
+/// A port that packets are to leave by, with its rules.
+#[derive(Clone, Copy)]
+struct Egress<'a> {
+    cx: Context<'a>,
+    policy: &'a EgressPolicy,
+    out: PortId,
+}
+
+/// Decisions for packets that are to leave.
+struct EgressResults {
+    decisions: [u32; BURST],
+    /// Packets whose headers cannot be parsed, one bit each.
     malformed: u64,
 }
 
-impl Path {
-    /// Takes out of the batch what may not leave by the port.
-    #[cold]
-    pub(crate) fn check_out(
-        &mut self,
-        snapshot: &Snapshot,
-        egress: &EgressPolicy,
-        out: PortId,
-        memory: MemoryId,
-        batch: &mut Batch,
-    ) {
-        if egress.looks && !batch.is_empty() {
-            self.check_rules(snapshot, egress, out, memory, batch);
-        }
-        if let Some(meter) = &egress.meter {
-            self.police(meter, out, batch);
-        }
+/// Sends packets out of a port, as far as its policy allows; the batch is empty afterwards.
+#[inline]
+pub(crate) fn send_out(dp: &mut Datapath, cx: Context<'_>, out: PortId, batch: &mut Batch) {
+    if let Some(policy) = cx.snapshot.policy.egress(out) {
+        check(dp, &Egress { cx, policy, out }, batch);
     }
+    transmit(dp, out, cx.memory, batch);
+}
 
-    fn check_rules(
-        &mut self,
-        snapshot: &Snapshot,
-        egress: &EgressPolicy,
-        out: PortId,
-        memory: MemoryId,
-        batch: &mut Batch,
-    ) {
-        let found = self.look_up_out(&snapshot.policy, egress, out, batch);
-        let passes = |number: &u32| passes(snapshot.policy.decision(*number), egress);
-        if found.malformed == 0 && found.numbers[..batch.len()].iter().all(passes) {
-            for (number, mbuf) in found.numbers.iter().zip(batch.as_slice()) {
-                if let Some(hits) = snapshot.hits.get(*number as usize) {
-                    hits.add(1, mbuf.pkt_len().into());
-                }
-            }
-            return;
-        }
-        let mut passed = Batch::new();
-        for (n, mbuf) in batch.drain().enumerate() {
-            let mut one = Batch::new();
-            let _ = one.push(mbuf);
-            if found.malformed >> n & 1 == 1 {
-                self.drop_at_port(out, DropReason::Malformed, &mut one);
-            } else {
-                self.check_one(snapshot, egress, found.numbers[n], out, memory, &mut one);
-            }
-            passed.append(&mut one);
-        }
-        batch.append(&mut passed);
+/// Drops what may not leave.
+#[cold]
+fn check(dp: &mut Datapath, egress: &Egress<'_>, batch: &mut Batch) {
+    if egress.policy.looks && !batch.is_empty() {
+        check_rules(dp, egress, batch);
     }
-
-    /// The numbers of the decisions for packets that are to leave by a port.
-    fn look_up_out(&mut self, policy: &Policy, egress: &EgressPolicy, out: PortId, batch: &Batch) -> Leaving {
-        let packets = batch.as_slice();
-        let class = |place: usize| egress.class(PortId(packets[place].port().0));
-        let count = batch.len().min(MOST);
-        let mut found = Leaving { numbers: [DENY; MOST], malformed: 0 };
-        // Packets that came in by ports of one class share a list.
-        let alike = (1..count).all(|place| class(place) == class(0));
-        let lookup = egress.lookups.get(usize::from(class(0))).filter(|_| alike);
-        let proven = lookup.map_or(0, |lookup| screen_out(lookup, packets, &mut found.numbers));
-        let rest = Places::of(!proven & all(count));
-        let (mut keys, mut numbers) = ([FlowKey::EMPTY; MOST], [DENY; MOST]);
-        for (key, place) in keys.iter_mut().zip(rest.iter()) {
-            match key_of(&packets[place]) {
-                Ok(read) => *key = policy.used.mask(read),
-                Err(_) => found.malformed |= 1 << place,
-            }
-        }
-        let moment = Moment { generation: policy.generation, now: self.tick };
-        let class = |nth: usize| class(rest.list()[nth].into());
-        let mut first = 0;
-        while first < rest.count() {
-            // Packets in a row that came in by ports of one class.
-            let of = class(first);
-            let end = (first..rest.count()).find(|nth| class(*nth) != of).unwrap_or(rest.count());
-            if let Some(lookup) = egress.lookups.get(usize::from(of)) {
-                let (keys, numbers) = (&keys[first..end], &mut numbers[first..end]);
-                self.decide_out(lookup, place(out, of), keys, numbers, moment);
-            }
-            first = end;
-        }
-        for (number, place) in numbers.iter().zip(rest.iter()) {
-            found.numbers[place] = *number;
-        }
-        found
-    }
-
-    /// Asks the flow cache, then for what it does not know the rules.
-    fn decide_out(
-        &mut self,
-        lookup: &Lookup,
-        place: Option<u16>,
-        keys: &[FlowKey],
-        numbers: &mut [u32],
-        moment: Moment,
-    ) {
-        let Some(place) = place else { return lookup.decide(keys, numbers) };
-        let cache = &mut self.flows.cache;
-        let mut slots = [Slot::FIRST; MOST];
-        let hits = cache.find(place, keys, moment, &mut slots[..keys.len()]);
-        let (mut new, mut places, mut count) = ([FlowKey::EMPTY; MOST], [0u8; MOST], 0);
-        for (n, key) in keys.iter().enumerate() {
-            if hits >> n & 1 == 1 {
-                numbers[n] = cache.hit(slots[n], 1, 0, moment.now).decision;
-            } else {
-                (new[count], places[count]) = (*key, n as u8);
-                count += 1;
-            }
-        }
-        let mut decided = [DENY; MOST];
-        lookup.decide(&new[..count], &mut decided[..count]);
-        for ((key, decision), n) in new.iter().zip(decided).zip(&places[..count]) {
-            numbers[usize::from(*n)] = decision;
-            cache.insert(place, key, New { decision, extra: UNRESOLVED, lifetime: Options::NEVER }, moment);
-        }
-    }
-
-    fn check_one(
-        &mut self,
-        snapshot: &Snapshot,
-        egress: &EgressPolicy,
-        number: u32,
-        out: PortId,
-        memory: MemoryId,
-        one: &mut Batch,
-    ) {
-        let Some(mbuf) = one.as_slice().first() else { return };
-        let (from, length) = (PortId(mbuf.port().0), mbuf.pkt_len());
-        if let Some(hits) = snapshot.hits.get(number as usize) {
-            hits.add(1, length.into());
-        }
-        let decision = snapshot.policy.decision(number);
-        if let Some(extras) = &decision.extras {
-            for meter in &extras.meters {
-                self.police(meter, out, one);
-            }
-            for change in &extras.set_vlan {
-                self.set_vlan(*change, out, one);
-            }
-            for mirror in extras.mirrors.iter().filter(|mirror| **mirror != out) {
-                self.mirror(*mirror, memory, one);
-            }
-        }
-        match decision.outcome.resolved(Outcome::Allow, egress.undecided) {
-            Outcome::Drop(reason) => self.drop_at_port(out, reason, one),
-            Outcome::Reject => {
-                self.reject_senders(Origin { port: from, memory, admitted: false, bytes: 0 }, one);
-            }
-            // Rules for the way out say only whether: the configuration has no others.
-            Outcome::Allow
-            | Outcome::Undecided
-            | Outcome::Port(_)
-            | Outcome::Chain(_)
-            | Outcome::Router(_)
-            | Outcome::Normal => {}
-        }
+    if let Some(meter) = &egress.policy.meter {
+        police(dp, meter, egress.out, batch);
     }
 }
 
-/// The packets that no rule matches, a bit each, with the number of the decision for these.
-fn screen_out(lookup: &Lookup, packets: &[Mbuf], numbers: &mut [u32; MOST]) -> u64 {
-    let Some(prefilter) = &lookup.prefilter else { return 0 };
-    *numbers = [lookup.unmatched(prefilter); MOST];
-    screen(prefilter, packets, |_, _, _| ()).proven
+fn check_rules(dp: &mut Datapath, egress: &Egress<'_>, batch: &mut Batch) {
+    let snapshot = egress.cx.snapshot;
+    let results = look_up(dp, egress, batch);
+    let passes = |decision: &u32| passes(snapshot.policy.decision(*decision), egress.policy);
+    if results.malformed == 0 && results.decisions[..batch.len()].iter().all(passes) {
+        for (decision, mbuf) in results.decisions.iter().zip(batch.as_slice()) {
+            if let Some(hits) = snapshot.hits.get(*decision as usize) {
+                hits.add(1, mbuf.pkt_len().into());
+            }
+        }
+        return;
+    }
+    let mut passed = Batch::new();
+    for (n, mbuf) in batch.drain().enumerate() {
+        let mut one = Batch::new();
+        let _ = one.push(mbuf);
+        if results.malformed >> n & 1 == 1 {
+            dp.drop_at_port(egress.out, DropReason::Malformed, &mut one);
+        } else {
+            check_one(dp, egress, results.decisions[n], &mut one);
+        }
+        passed.append(&mut one);
+    }
+    batch.append(&mut passed);
+}
+
+/// Finds the decisions for packets that are to leave.
+fn look_up(dp: &mut Datapath, egress: &Egress<'_>, batch: &Batch) -> EgressResults {
+    let (policy, packets) = (&egress.cx.snapshot.policy, batch.as_slice());
+    let class = |index: usize| egress.policy.class(PortId(packets[index].port().0));
+    let count = batch.len().min(BURST);
+    let mut results = EgressResults { decisions: [DENY; BURST], malformed: 0 };
+    // Packets that came in by ports of one class share a list.
+    let alike = (1..count).all(|index| class(index) == class(0));
+    let lookup = egress.policy.lookups.get(usize::from(class(0))).filter(|_| alike);
+    let proven = lookup.map_or(0, |lookup| find_unmatched(lookup, packets, &mut results.decisions));
+    let rest = PacketSet::of(!proven & first_bits(count));
+    let (mut keys, mut decisions) = ([FlowKey::EMPTY; BURST], [DENY; BURST]);
+    for (key, index) in keys.iter_mut().zip(rest.iter()) {
+        match key_of(&packets[index]) {
+            Ok(read) => *key = policy.used.mask(read),
+            Err(_) => results.malformed |= 1 << index,
+        }
+    }
+    let class = |nth: usize| class(rest.list()[nth].into());
+    let mut first = 0;
+    while first < rest.count() {
+        // Packets in a row that came in by ports of one class.
+        let of = class(first);
+        let end = (first..rest.count()).find(|nth| class(*nth) != of).unwrap_or(rest.count());
+        if egress.policy.lookups.get(usize::from(of)).is_some() {
+            decide(dp, (egress, of), &keys[first..end], &mut decisions[first..end]);
+        }
+        first = end;
+    }
+    for (decision, index) in decisions.iter().zip(rest.iter()) {
+        results.decisions[index] = *decision;
+    }
+    results
+}
+
+/// Finds the decisions for packets of one class: in the flow cache, else by the rules.
+fn decide(dp: &mut Datapath, (egress, class): (&Egress<'_>, u8), keys: &[FlowKey], decisions: &mut [u32]) {
+    let Some(lookup) = egress.policy.lookups.get(usize::from(class)) else { return };
+    let Some(port) = cached_port(egress.out, class) else { return lookup.decide(keys, decisions) };
+    let moment = Moment { generation: egress.cx.snapshot.policy.generation, now: dp.clock.tick };
+    let cache = &mut dp.flows.cache;
+    let mut slots = [Slot::FIRST; BURST];
+    let hits = cache.find(port, keys, moment, &mut slots[..keys.len()]);
+    let (mut new, mut indexes, mut count) = ([FlowKey::EMPTY; BURST], [0u8; BURST], 0);
+    for (n, key) in keys.iter().enumerate() {
+        if hits >> n & 1 == 1 {
+            decisions[n] = cache.hit(slots[n], 1, 0, moment.now).decision;
+        } else {
+            (new[count], indexes[count]) = (*key, n as u8);
+            count += 1;
+        }
+    }
+    let mut decided = [DENY; BURST];
+    lookup.decide(&new[..count], &mut decided[..count]);
+    let extra = PackedAction::AS_DECIDED.to_cached();
+    for ((key, decision), n) in new.iter().zip(decided).zip(&indexes[..count]) {
+        decisions[usize::from(*n)] = decision;
+        cache.insert(port, key, New { decision, extra, lifetime: Options::NEVER }, moment);
+    }
+}
+
+fn check_one(dp: &mut Datapath, egress: &Egress<'_>, number: u32, one: &mut Batch) {
+    let Egress { cx, policy, out } = *egress;
+    let Some(mbuf) = one.as_slice().first() else { return };
+    let (from, length) = (PortId(mbuf.port().0), mbuf.pkt_len());
+    if let Some(hits) = cx.snapshot.hits.get(number as usize) {
+        hits.add(1, length.into());
+    }
+    let decision = cx.snapshot.policy.decision(number);
+    if let Some(extras) = &decision.extras {
+        for meter in &extras.meters {
+            police(dp, meter, out, one);
+        }
+        for change in &extras.set_vlan {
+            set_vlan(dp, *change, out, one);
+        }
+        for to in extras.mirrors.iter().filter(|to| **to != out) {
+            mirror(dp, *to, cx.memory, one);
+        }
+    }
+    match decision.outcome.resolved(Outcome::Allow, policy.undecided) {
+        Outcome::Drop(reason) => dp.drop_at_port(out, reason, one),
+        Outcome::Reject => reject(dp, Origin::of(cx, from), one),
+        // Egress rules say only whether packets leave: the configuration has no others.
+        Outcome::Allow
+        | Outcome::Undecided
+        | Outcome::Port(_)
+        | Outcome::Chain(_)
+        | Outcome::Router(_)
+        | Outcome::Normal => {}
+    }
+}
+
+/// Finds packets that match no rule, one bit each, and fills in the decision for these.
+fn find_unmatched(lookup: &Lookup, packets: &[Mbuf], decisions: &mut [u32; BURST]) -> u64 {
+    let Some(table) = &lookup.prefilter else { return 0 };
+    *decisions = [lookup.unmatched(table); BURST];
+    prefilter(table, packets, |_, _, _| ()).proven
 }
 
 /// Whether packets of a decision leave as they are.
@@ -204,10 +194,8 @@ fn passes(decision: &Decision, egress: &EgressPolicy) -> bool {
     decision.extras.is_none() && !matches!(outcome, Outcome::Drop(_) | Outcome::Reject)
 }
 
-/// The port's number in the cache for what leaves by it and came in by ports of that class.
-fn place(out: PortId, class: u8) -> Option<u16> {
+/// The port in the flow cache for packets that leave by `out` and came in by ports of a class.
+fn cached_port(out: PortId, class: u8) -> Option<u16> {
     let class = u16::from(class);
-    (class < MOST_CLASSES).then_some(LEAVING | class << 8 | out.0)
+    (class < CACHED_CLASSES).then_some(EGRESS_PORTS | class << 8 | out.0)
 }
-
-const _: () = assert!(MOST == Batch::CAPACITY);

@@ -1,12 +1,11 @@
-//! What a worker does when a turn moved nothing: spin for some microseconds, then sleep, longer and longer.
+//! Idle back-off. In: a turn that moved nothing. Out: time spent: spinning for some microseconds, then asleep, for longer and longer.
 //!
-//! To sleep and be woken costs tens of microseconds, most of all in a VM whose core halts. So a worker spins for as long as
-//! packets are likely to come: those that NFs have, and more from ports where the last ones came at a short interval. Else it
-//! soon sleeps, also because those whom it has just sent packets may be waiting for its core.
+//! To sleep and be woken costs tens of microseconds, most of all in a VM whose core halts. So a worker spins while packets are likely to come:
+//! those that NFs have, and more from ports where the last ones came at a short interval. Otherwise it soon sleeps, also because an NF that
+//! was just sent packets may be waiting for its core.
 //!
-//! It is woken early by whatever can wake it: the descriptors of ports that have one, the manager, and NFs that return
-//! packets. Ports that can only be asked, and NFs in VMs that poll, bound the sleep, and so do descriptors for which there is
-//! no place.
+//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF returns packets. Ports that
+//! can only be polled, NFs in VMs that poll, and descriptors beyond the most that a sleep can wait for bound it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,10 +17,12 @@ use netvm_notify::EpollWaiter;
 use netvm_region::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::wake_nfs::wake_ahead;
 use crate::ids::PortId;
 use crate::port::Arrival;
 use crate::snapshot::Snapshot;
-use crate::worker::state::{Awaited, Path};
+use crate::worker::state::Datapath;
+use crate::worker::state::nf_links::Awaited;
 
 /// How long a worker spins before it sleeps, ...
 const SPIN_MICROS: u64 = 50;
@@ -29,30 +30,32 @@ const SPIN_MICROS: u64 = 50;
 const SHORT_SPIN_MICROS: u64 = 10;
 /// ... and when an NF was woken, which may first have to wake others that it hands packets on to.
 const SPIN_FOR_WOKEN_MICROS: u64 = 200;
-/// First sleep, and longest sleep while a port or an NF can only be asked.
-const NAP: Duration = Duration::from_micros(20);
-const LONGEST_NAP: Duration = Duration::from_micros(400);
+/// First and longest sleep while a port or an NF can only be polled.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
+const LONGEST_POLLED_SLEEP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Descriptors that a sleep can be ended by.
-const MOST: usize = 64;
+/// Descriptors that can end a sleep.
+const MAX_FDS: usize = 64;
 
-pub(crate) struct Rest {
-    idle: Idle,
+pub(crate) struct Backoff {
+    mode: Idle,
     since: Option<u64>,
     /// When packets last came in, and how long after those before.
     arrived: u64,
     interval: u64,
-    nap: Duration,
-    /// Wakes this worker: the manager's.
+    /// The next sleep while something can only be polled.
+    polled_sleep: Duration,
+    /// The manager wakes the worker by it.
     wake: Arc<OwnedFd>,
     /// NFs do.
     waiter: EpollWaiter,
 }
 
-impl Rest {
-    pub(crate) fn new(idle: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter) -> Self {
-        Self { idle, since: None, arrived: 0, interval: u64::MAX, nap: NAP, wake, waiter }
+impl Backoff {
+    pub(crate) const fn new(mode: Idle, wake: Arc<OwnedFd>, waiter: EpollWaiter) -> Self {
+        let (arrived, interval) = (0, u64::MAX);
+        Self { mode, since: None, arrived, interval, polled_sleep: SHORTEST_SLEEP, wake, waiter }
     }
 
     /// Packets came in by a port in the turn that began at `now`.
@@ -62,12 +65,12 @@ impl Rest {
         self.arrived = now;
     }
 
-    pub(crate) fn busy(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.since = None;
-        self.nap = NAP;
+        self.polled_sleep = SHORTEST_SLEEP;
     }
 
-    fn spin(&self, awaited: Awaited) -> u64 {
+    fn spin_cycles(&self, awaited: Awaited) -> u64 {
         let usual = clock::cycles_in_micros(SPIN_MICROS);
         match awaited {
             Awaited::OfWoken => clock::cycles_in_micros(SPIN_FOR_WOKEN_MICROS),
@@ -79,58 +82,62 @@ impl Rest {
     }
 
     /// Spends the time until there may be something to do; returns whether it slept.
-    pub(crate) fn rest(&mut self, path: &mut Path, snapshot: &Snapshot, inputs: &[PortId], now: u64) -> bool {
+    pub(crate) fn wait(
+        &mut self,
+        dp: &mut Datapath,
+        (snapshot, inputs): (&Snapshot, &[PortId]),
+        now: u64,
+    ) -> bool {
         let since = *self.since.get_or_insert(now);
-        if self.idle == Idle::Poll || now.wrapping_sub(since) < self.spin(path.awaited) {
+        if self.mode == Idle::Poll || now.wrapping_sub(since) < self.spin_cycles(dp.nfs.awaited) {
             core::hint::spin_loop();
             return false;
         }
-        path.awaited = Awaited::Nothing;
+        dp.nfs.awaited = Awaited::Nothing;
         let mut longest = LONGEST_SLEEP;
         let mut empty = true;
-        let mut called = ArrayVec::new();
-        for link in &path.active {
-            if let Some(link) = path.links[link.index()].as_mut() {
-                empty &= link.from_nf.prepare_wait();
-                if link.owes_wake() {
-                    longest = NAP;
-                } else if link.is_silent() {
-                    longest = longest.min(self.nap);
-                }
+        let mut readable = ArrayVec::new();
+        dp.nfs.each(|link| {
+            empty &= link.from_nf.prepare_wait();
+            if link.is_wake_pending() {
+                longest = SHORTEST_SLEEP;
+            } else if link.is_silent() {
+                longest = longest.min(self.polled_sleep);
             }
-        }
+        });
         if empty {
             for port in inputs {
-                if let Some(queue) = path.ports[port.index()].as_mut() {
+                if let Some(queue) = dp.ports.get_mut(*port) {
                     queue.prepare_wait();
                 }
             }
-            called = self.sleep(path, inputs, longest);
+            readable = self.sleep(dp, inputs, longest);
         }
-        for link in &path.active {
-            if let Some(link) = path.links[link.index()].as_mut() {
-                link.from_nf.end_wait();
-            }
-        }
-        for port in called {
-            path.wake_ahead(snapshot, port);
+        dp.nfs.each(|link| link.from_nf.end_wait());
+        for port in readable {
+            wake_ahead(dp, snapshot, port);
         }
         empty
     }
 
-    /// Sleeps; returns the ports that have called.
-    fn sleep(&mut self, path: &Path, inputs: &[PortId], mut longest: Duration) -> ArrayVec<PortId, MOST> {
-        let mut fds: ArrayVec<PollFd<'_>, MOST> = ArrayVec::new();
+    /// Sleeps. Returns the ports that have packets.
+    fn sleep(
+        &mut self,
+        dp: &Datapath,
+        inputs: &[PortId],
+        mut longest: Duration,
+    ) -> ArrayVec<PortId, MAX_FDS> {
+        let mut fds: ArrayVec<PollFd<'_>, MAX_FDS> = ArrayVec::new();
         fds.push(PollFd::new(&self.wake, PollFlags::IN));
         fds.push(PollFd::new(&self.waiter, PollFlags::IN));
-        let mut callers = ArrayVec::<PortId, MOST>::new();
-        let queues = inputs.iter().filter_map(|port| Some((*port, path.ports[port.index()].as_ref()?)));
+        let mut readable = ArrayVec::<PortId, MAX_FDS>::new();
+        let queues = inputs.iter().filter_map(|port| Some((*port, dp.ports.get(*port)?)));
         for (port, device) in queues.flat_map(|(port, queue)| queue.devices().iter().map(move |d| (port, d)))
         {
-            let asked = match device.arrival() {
+            let is_polled = match device.arrival() {
                 Arrival::Readable(fd) => {
-                    let asked = PollFd::from_borrowed_fd(fd, PollFlags::IN);
-                    fds.try_push(asked).map(|()| callers.push(port)).is_err()
+                    let fd = PollFd::from_borrowed_fd(fd, PollFlags::IN);
+                    fds.try_push(fd).map(|()| readable.push(port)).is_err()
                 }
                 Arrival::Waiting => {
                     longest = Duration::ZERO;
@@ -139,38 +146,38 @@ impl Rest {
                 Arrival::Ask => true,
                 Arrival::Never => false,
             };
-            if asked || !device.is_flushed() {
-                longest = longest.min(self.nap);
+            if is_polled || !device.is_flushed() {
+                longest = longest.min(self.polled_sleep);
             }
         }
-        // Other workers hand packets over through rings that wake nobody.
-        if path.handoff.has_peers() {
-            longest = longest.min(self.nap);
+        // Other workers hand packets over through rings that wake no worker.
+        if dp.ports.handoff.has_peers() {
+            longest = longest.min(self.polled_sleep);
         }
-        self.nap = (self.nap * 2).min(LONGEST_NAP);
-        nap(&mut fds, longest);
+        self.polled_sleep = (self.polled_sleep * 2).min(LONGEST_POLLED_SLEEP);
+        poll_fds(&mut fds, longest);
         forget_errors(&fds);
-        let [woken, called] = [0, 1].map(|n| fds.get(n).is_some_and(|fd| !fd.revents().is_empty()));
-        if woken {
-            // Back to zero.
+        let [by_manager, by_nf] = [0, 1].map(|n| fds.get(n).is_some_and(|fd| !fd.revents().is_empty()));
+        if by_manager {
+            // Resets the count.
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
-        if called {
+        if by_nf {
             self.waiter.drain();
         }
-        let mut heard = fds.iter().skip(2).map(|fd| fd.revents().contains(PollFlags::IN));
-        callers.retain(|_| heard.next() == Some(true));
-        callers
+        let mut has_packets = fds.iter().skip(2).map(|fd| fd.revents().contains(PollFlags::IN));
+        readable.retain(|_| has_packets.next() == Some(true));
+        readable
     }
 }
 
 /// An error (a signal) ends the sleep early, which is always right.
-fn nap(fds: &mut [PollFd<'_>], longest: Duration) {
+fn poll_fds(fds: &mut [PollFd<'_>], longest: Duration) {
     let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
     let _ = poll(fds, Some(&timeout));
 }
 
-/// A socket whose interface has gone down tells so once: else it would end every sleep from then on.
+/// A socket whose interface has gone down has an error, which would end every sleep from then on.
 fn forget_errors(fds: &[PollFd<'_>]) {
     for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
         // Taking the error clears it. The port's link shows what happened.

@@ -1,4 +1,4 @@
-//! When there is nothing to do: back off, sleep, and wake the NFs that sleep.
+//! Between turns: wake NFs that sleep on packets, and back off when there is nothing to do.
 
 pub(crate) mod backoff;
-pub(crate) mod notify;
+pub(crate) mod wake_nfs;

@@ -1,207 +1,100 @@
-//! From decisions to actions: packets of a burst that are treated alike are treated together, in order.
+//! The dispatch stage. In: a received burst. Out: packets with the same action together, in order, to a chain, a port, L2 switching, a router
+//! or nowhere, after the extra actions of their decision. Actions are found in one of two ways:
+//!
+//! - blanket: the port has one decision for all packets, whatever they carry. No packet is read.
+//! - per flow: [`classify`] finds the action of each packet.
+//!
+//! Cost: blanket, one look at the policy per burst. Per flow, one comparison of 8 bytes per packet if all actions are the same; otherwise
+//! a copy of the mbuf pointers per different action.
 
 use dpdk::Batch;
-use netvm_switch::Meter;
 
+use super::receive::Received;
 use crate::drop_reason::DropReason;
-use crate::ids::{MemoryId, PortId};
-use crate::policy::{Extras, IngressPolicy, Outcome};
-use crate::snapshot::Snapshot;
-use crate::worker::classify::lookup::{Found, MOST};
-use crate::worker::forward::switching::Resolved;
-use crate::worker::state::Path;
+use crate::policy::Outcome;
+use crate::worker::act::{do_extras, police::police, reject};
+use crate::worker::chain::entry::{enter, enter_without_hops};
+use crate::worker::classify::classifier::{Classified, Classifier};
+use crate::worker::classify::classify;
+use crate::worker::forward::egress::send_out;
+use crate::worker::forward::route::route;
+use crate::worker::forward::switching;
+use crate::worker::packet::runs::groups;
+use crate::worker::state::Datapath;
+use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::lookup_results::{Action, Alike, PackedAction, PacketAction};
 
-/// Where packets come from.
-#[derive(Clone, Copy)]
-pub(crate) struct Origin {
-    pub(crate) port: PortId,
-    pub(crate) memory: MemoryId,
-    /// There is room for them further on.
-    pub(crate) admitted: bool,
-    /// Bytes that came in.
-    pub(crate) bytes: u64,
-}
-
-impl Origin {
-    /// Of packets that have left a chain: they were counted when they came in.
-    pub(crate) const fn behind_chain(port: PortId, memory: MemoryId) -> Self {
-        Self { port, memory, admitted: false, bytes: 0 }
+/// Sends a burst where its port's policy says; the batch is empty afterwards.
+#[inline]
+pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Burst) {
+    let Received { origin, bytes } = received;
+    let Some(policy) = origin.cx.snapshot.policy.ingress(origin.port) else {
+        return dp.drop_at_port(origin.port, DropReason::NoRule, &mut burst.batch);
+    };
+    if let Some(meter) = &policy.meter {
+        police(dp, meter, origin.port, &mut burst.batch);
+    }
+    let ingress = Ingress { origin, policy };
+    if let Some(decision) = policy.blanket
+        && !ingress.may_have_flow_verdicts()
+    {
+        let action = PacketAction { decision, action: PackedAction::AS_DECIDED };
+        return dispatch(dp, &ingress, Alike { action, bytes }, &mut burst.batch);
+    }
+    match classify(&mut Classifier::of(dp), &ingress, burst) {
+        Classified::Alike(alike) => dispatch(dp, &ingress, alike, &mut burst.batch),
+        Classified::Each => dispatch_each(dp, &ingress, burst),
     }
 }
 
-/// Packets that are treated alike: the same decision, and the same place where switching has found one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Treatment {
-    pub(crate) decision: u32,
-    pub(crate) resolved: Resolved,
+/// Sends packets by the action that the results have for each; the batch is empty afterwards.
+#[inline]
+fn dispatch_each(dp: &mut Datapath, ingress: &Ingress<'_>, burst: &mut Burst) {
+    let Burst { batch, results } = burst;
+    let count = batch.len();
+    if count == 0 {
+        return;
+    }
+    let first = results.action(0);
+    if (1..count).all(|n| results.action(n) == first) {
+        let alike = Alike { action: first, bytes: results.bytes(count) };
+        return dispatch(dp, ingress, alike, batch);
+    }
+    groups(
+        batch,
+        |n| results.action(n),
+        |action, batch| {
+            let bytes = batch.as_slice().iter().map(|mbuf| u64::from(mbuf.pkt_len())).sum();
+            dispatch(dp, ingress, Alike { action, bytes }, batch);
+        },
+    );
 }
 
-impl Path {
-    /// Sends a burst that came in on its ways; the batch is empty afterwards.
-    #[inline]
-    pub(crate) fn steer(&mut self, snapshot: &Snapshot, from: Origin, found: &mut Found, batch: &mut Batch) {
-        let policy = &*snapshot.policy;
-        let Some(ingress) = policy.ingress(from.port) else {
-            return self.drop_at_port(from.port, DropReason::NoRule, batch);
-        };
-        if let Some(meter) = &ingress.meter {
-            self.police(meter, from.port, batch);
-        }
-        let heeds = snapshot.heeded.has(from.port);
-        if let Some(decision) = ingress.blanket
-            && !heeds
-        {
-            let treatment = Treatment { decision, resolved: Resolved::NONE };
-            return self.treat_alike(snapshot, ingress, treatment, from, from.bytes, batch);
-        }
-        if let (Some(decision), Some(switching)) = (ingress.switched, &policy.switching) {
-            return self.steer_frames(snapshot, ingress, switching, from, decision, found, batch);
-        }
-        if let Some(shortcut) = &ingress.shortcut
-            && !heeds
-        {
-            return self.steer_screened(snapshot, ingress, shortcut, from, found, batch);
-        }
-        self.steer_each(snapshot, ingress, from, found, batch);
+/// Sends packets by the action that they share; the batch is empty afterwards.
+#[inline]
+fn dispatch(dp: &mut Datapath, ingress: &Ingress<'_>, alike: Alike, batch: &mut Batch) {
+    let Alike { action, bytes } = alike;
+    let origin = ingress.origin;
+    let snapshot = origin.cx.snapshot;
+    if let Some(hits) = snapshot.hits.get(action.decision as usize) {
+        hits.add(batch.len(), bytes);
     }
-
-    /// Sends the packets of a burst where their flows go; the batch is empty afterwards.
-    #[inline]
-    pub(crate) fn steer_each(
-        &mut self,
-        snapshot: &Snapshot,
-        ingress: &IngressPolicy,
-        from: Origin,
-        found: &mut Found,
-        batch: &mut Batch,
-    ) {
-        let policy = &*snapshot.policy;
-        self.look_up(policy, ingress, from, batch, found);
-        if let Some(switching) = &policy.switching {
-            self.switch(policy, ingress, switching, from, batch.len(), found);
-        }
-        if snapshot.heeded.has(from.port) {
-            self.heed(snapshot, ingress, from, batch, found);
-        }
-        self.treat(snapshot, ingress, from, found, batch);
+    let decision = snapshot.policy.decision(action.decision);
+    if let Some(extras) = &decision.extras {
+        do_extras(dp, extras, origin, batch);
     }
-
-    /// Acts on packets by what was found of each.
-    #[inline]
-    pub(crate) fn treat(
-        &mut self,
-        snapshot: &Snapshot,
-        ingress: &IngressPolicy,
-        from: Origin,
-        found: &Found,
-        batch: &mut Batch,
-    ) {
-        let count = batch.len();
-        if count == 0 {
-            return;
-        }
-        let treatment =
-            |n: usize| Treatment { decision: found.decisions[n], resolved: Resolved::of(found.extras[n]) };
-        let first = treatment(0);
-        if (1..count).all(|n| treatment(n) == first) {
-            let bytes = found.lengths[..count].iter().map(|length| u64::from(*length)).sum();
-            return self.treat_alike(snapshot, ingress, first, from, bytes, batch);
-        }
-        let mut places = [0u8; MOST];
-        for (n, place) in (0u8..).zip(&mut places) {
-            *place = n;
-        }
-        while !batch.is_empty() {
-            let chosen = treatment(places[0].into());
-            let (mut alike, mut others) = (Batch::new(), Batch::new());
-            let mut bytes = 0;
-            for (n, mbuf) in batch.drain().enumerate() {
-                let place = places[n];
-                // Each is as large as the batch that they come from: there is room.
-                if treatment(place.into()) == chosen {
-                    bytes += u64::from(found.lengths[usize::from(place)]);
-                    let _ = alike.push(mbuf);
-                } else {
-                    places[others.len()] = place;
-                    let _ = others.push(mbuf);
-                }
-            }
-            self.treat_alike(snapshot, ingress, chosen, from, bytes, &mut alike);
-            batch.append(&mut others);
-        }
-    }
-
-    /// Acts on packets that are treated alike; the batch is empty afterwards.
-    #[inline]
-    pub(crate) fn treat_alike(
-        &mut self,
-        snapshot: &Snapshot,
-        ingress: &IngressPolicy,
-        treatment: Treatment,
-        from: Origin,
-        bytes: u64,
-        batch: &mut Batch,
-    ) {
-        if let Some(hits) = snapshot.hits.get(treatment.decision as usize) {
-            hits.add(batch.len(), bytes);
-        }
-        let decision = snapshot.policy.decision(treatment.decision);
-        if let Some(extras) = &decision.extras {
-            self.do_extras(extras, from, batch);
-        }
-        match decision.outcome.resolved(ingress.forward, ingress.undecided) {
-            Outcome::Port(out) => self.send_out(snapshot, out, from.memory, batch),
-            Outcome::Chain(chain) => match treatment.resolved.effect() {
-                None => self.enter_chain(snapshot, chain, from, batch),
-                Some(effect) => self.enter_as_told(snapshot, chain, effect, from, batch),
-            },
-            Outcome::Normal => self.send_switched(snapshot, treatment.resolved, from, batch),
-            Outcome::Router(router) => self.route(snapshot, router, from, batch),
-            Outcome::Drop(reason) => self.drop_at_port(from.port, reason, batch),
-            Outcome::Reject => self.reject_senders(from, batch),
-            // A port's own word is none of these.
-            Outcome::Allow | Outcome::Undecided => self.drop_at_port(from.port, DropReason::NoRule, batch),
-        }
-    }
-
-    /// What is done besides: police, then the tag, then the copies, which have the new tag.
-    #[cold]
-    fn do_extras(&mut self, extras: &Extras, from: Origin, batch: &mut Batch) {
-        for meter in &extras.meters {
-            self.police(meter, from.port, batch);
-        }
-        for change in &extras.set_vlan {
-            self.set_vlan(*change, from.port, batch);
-        }
-        for mirror in &extras.mirrors {
-            self.mirror(*mirror, from.memory, batch);
-        }
-    }
-
-    /// Drops what exceeds a rate; the first of the burst are those that conform.
-    pub(crate) fn police(&mut self, meter: &Meter, port: PortId, batch: &mut Batch) {
-        self.limit(meter, port, DropReason::Policed, batch);
-    }
-
-    /// As [`Path::police`], with another reason.
-    pub(crate) fn limit(&mut self, meter: &Meter, port: PortId, reason: DropReason, batch: &mut Batch) {
-        let mut lengths = [0u32; MOST];
-        for (length, mbuf) in lengths.iter_mut().zip(batch.as_slice()) {
-            *length = mbuf.pkt_len();
-        }
-        let admitted = meter.admit_run(self.now, &lengths[..batch.len()]);
-        let mut excess = batch.split_off(admitted);
-        if !excess.is_empty() {
-            self.drop_at_port(port, reason, &mut excess);
-        }
-    }
-
-    /// Out of a port, if its policy lets the packets; the batch is empty afterwards.
-    #[inline]
-    pub(crate) fn send_out(&mut self, snapshot: &Snapshot, out: PortId, memory: MemoryId, batch: &mut Batch) {
-        if let Some(egress) = snapshot.policy.egress(out) {
-            self.check_out(snapshot, egress, out, memory, batch);
-        }
-        self.transmit(out, memory, batch);
+    match decision.outcome.resolved(ingress.policy.forward, ingress.policy.undecided) {
+        Outcome::Port(out) => send_out(dp, origin.cx, out, batch),
+        Outcome::Chain(chain) => match action.action.unpack() {
+            Action::SkipHops(hops) => enter_without_hops(dp, origin, (chain, hops), batch),
+            Action::DropFlow => dp.drop_in_chain(chain, DropReason::FlowVerdict, batch),
+            _ => enter(dp, origin, chain, batch),
+        },
+        Outcome::Normal => switching::send(dp, origin, action.action.unpack(), batch),
+        Outcome::Router(router) => route(dp, origin, router, batch),
+        Outcome::Drop(reason) => dp.drop_at_port(origin.port, reason, batch),
+        Outcome::Reject => reject::reject(dp, origin, batch),
+        // A port's own forward and default are none of these.
+        Outcome::Allow | Outcome::Undecided => dp.drop_at_port(origin.port, DropReason::NoRule, batch),
     }
 }

@@ -1,48 +1,68 @@
-//! From one region to another: the only place where packets are copied, and counted.
+//! Copies of packets: into another memory for a trust group or device that cannot read the first, and within a memory for ports that
+//! get a packet besides. Nothing else copies packets. Counts what crosses.
 
 use dpdk::{Batch, Mbuf};
 
 use crate::ids::MemoryId;
 use crate::memory::Memory;
-use crate::worker::state::Path;
+use crate::worker::state::Datapath;
 
-impl Path {
-    /// Replaces packets of `from` by copies in buffers of `to`, and frees the originals; returns how many were lost because
-    /// no buffer was free or none is long enough.
-    pub(crate) fn copy_into(&mut self, to: MemoryId, from: MemoryId, batch: &mut Batch) -> usize {
-        let wanted = batch.len();
-        let (Some(target), Some(source)) = (self.memory(to), self.memory(from)) else {
-            batch.clear();
-            return wanted;
-        };
-        let mut buffers = Batch::new();
-        let mut copies = Batch::new();
-        target.pool.alloc_into(&mut buffers, wanted);
-        let mut bytes = 0;
-        for mbuf in batch.drain() {
-            let Some(mut copy) = buffers.pop() else { continue };
-            if copy_one(source, &mbuf, target, &mut copy) {
-                bytes += u64::from(copy.data_len());
-                let _ = copies.push(copy);
-            }
+/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns how many were lost because no buffer was
+/// free or long enough.
+pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut Batch) -> usize {
+    let wanted = batch.len();
+    let (Some(target), Some(source)) = (dp.memories.get(to), dp.memories.get(from)) else {
+        batch.clear();
+        return wanted;
+    };
+    let mut buffers = Batch::new();
+    let mut copies = Batch::new();
+    target.pool.alloc_into(&mut buffers, wanted);
+    let mut bytes = 0;
+    for mbuf in batch.drain() {
+        let Some(mut copy) = buffers.pop() else { continue };
+        if copy_one((source, &mbuf), (target, &mut copy)) {
+            bytes += u64::from(copy.data_len());
+            let _ = copies.push(copy);
         }
-        self.counters.copies.add(copies.len() as u64);
-        self.counters.copied_bytes.add(bytes);
-        batch.append(&mut copies);
-        wanted - batch.len()
     }
+    dp.counters.copies.add(copies.len() as u64);
+    dp.counters.copied_bytes.add(bytes);
+    batch.append(&mut copies);
+    wanted - batch.len()
+}
+
+/// Copies packets within their memory into `copies`. Returns how many found no buffer.
+pub(crate) fn copies_of(dp: &Datapath, memory: MemoryId, packets: &[Mbuf], copies: &mut Batch) -> usize {
+    let Some(memory) = dp.memories.get(memory) else { return packets.len() };
+    if dp.ports.has_offload_work && !packets.iter().all(Mbuf::is_plain) {
+        let copied = packets.iter().filter_map(|packet| memory.pool.copy_of(packet));
+        return packets.len() - copied.filter_map(|copy| copies.push(copy).ok()).count();
+    }
+    let mut buffers = Batch::new();
+    memory.pool.alloc_into(&mut buffers, packets.len());
+    let mut lost = packets.len() - buffers.len();
+    for packet in packets {
+        let Some(mut copy) = buffers.pop() else { break };
+        if copy_one((memory, packet), (memory, &mut copy)) {
+            let _ = copies.push(copy);
+        } else {
+            lost += 1;
+        }
+    }
+    lost
 }
 
 /// Whether the packet fitted.
-pub(crate) fn copy_one(source: &Memory, from: &Mbuf, target: &Memory, to: &mut Mbuf) -> bool {
+fn copy_one((source, from): (&Memory, &Mbuf), (target, to): (&Memory, &mut Mbuf)) -> bool {
     let length = from.data_len();
     if to.set_bounds(target.region().geometry().headroom as u16, length).is_err() {
         return false;
     }
     to.set_port(from.port());
     to.set_note(from.note());
-    // SAFETY: both packets are owned, lie in their buffers, and have this length. NFs of the source's group may write there
-    // meanwhile: the copy is then as torn as the packet.
+    // SAFETY: the engine owns both packets, and `length` bytes lie in the buffer of each. NFs of the source's group may write to the
+    // source meanwhile: the copy is then as torn as the packet.
     unsafe { core::ptr::copy_nonoverlapping(from.data(), to.data(), usize::from(length)) };
     let (time, original) = source.stamp(from);
     target.set_stamp(to, time, original);

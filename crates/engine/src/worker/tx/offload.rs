@@ -1,8 +1,7 @@
-//! What guests leave to others of their packets (checksums, cutting TCP segments) is done where packets go to who does not
-//! take it over: NFs, and all ports but those of other guests that have said that they do.
+//! Offload work that guests leave to others: checksums, and cutting TCP segments. In: packets with such work. Out: packets that their
+//! receiver takes: plain ones for NFs and for all ports but those of guests that have said that they take more.
 //!
-//! Only the first step, a look at each packet's flags, costs anything on other packets' way, and only in an engine that
-//! has such guests.
+//! Cost for other packets: a look at each one's flags, and only in an engine with such guests.
 
 use dpdk::{Accepts, Batch, Mbuf, Oversized};
 use netvm_wire::segment::{Lengths, MAX_HEADERS, Segmenter};
@@ -10,103 +9,89 @@ use netvm_wire::segment::{Lengths, MAX_HEADERS, Segmenter};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
-use crate::worker::state::Path;
+use crate::worker::state::Datapath;
 
-/// Whether all packets are as everybody takes them.
+/// The memory of some packets, and the work that their receiver does itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Receiver {
+    pub(crate) memory: MemoryId,
+    pub(crate) accepts: Accepts,
+}
+
+/// Whether no packet has offload work.
 #[inline(always)]
 pub(crate) fn all_plain(batch: &Batch) -> bool {
     batch.as_slice().iter().all(Mbuf::is_plain)
 }
 
-impl Path {
-    /// Does what is left to do of packets of `memory`, unless who gets them takes it over, and gives them to `each`, in order
-    /// and in one batch after the other, which it empties. What cannot be done is a drop of the port that the packet came in
-    /// by.
-    #[cold]
-    pub(crate) fn finish(
-        &mut self,
-        memory: MemoryId,
-        accepts: Accepts,
-        batch: &mut Batch,
-        mut each: impl FnMut(&mut Self, &mut Batch),
-    ) {
-        let mut done = Batch::new();
-        for mut mbuf in batch.drain() {
-            if done.room() == 0 {
-                each(self, &mut done);
-            }
-            if accepts.takes(&mbuf) {
-                let _ = done.push(mbuf);
-            } else if let Some(cut) = mbuf.oversized() {
-                self.cut(memory, &mbuf, cut, &mut done, &mut each);
-            } else if mbuf.nb_segs() != 1 {
-                self.lose(&mbuf, DropReason::TooLong);
-            } else if mbuf.finish_checksum() {
-                let _ = done.push(mbuf);
-            } else {
-                self.lose(&mbuf, DropReason::Malformed);
-            }
+/// Does the work that the receiver does not, and gives the packets to `each`, in order and batch by batch, which it empties. A packet
+/// whose work cannot be done is a drop of the port that it came in by.
+#[cold]
+pub(crate) fn finish(
+    dp: &mut Datapath,
+    receiver: Receiver,
+    batch: &mut Batch,
+    mut each: impl FnMut(&mut Datapath, &mut Batch),
+) {
+    let mut done = Batch::new();
+    for mut mbuf in batch.drain() {
+        if done.room() == 0 {
+            each(dp, &mut done);
         }
-        if !done.is_empty() {
-            each(self, &mut done);
-        }
-    }
-
-    fn lose(&self, mbuf: &Mbuf, reason: DropReason) {
-        if let Some(counters) = self.counters.ports.get(PortId(mbuf.port().0).index()) {
-            counters.drops.add(reason, 1);
-        }
-    }
-
-    /// Cuts a segment into packets.
-    fn cut(
-        &mut self,
-        memory: MemoryId,
-        whole: &Mbuf,
-        cut: Oversized,
-        done: &mut Batch,
-        each: &mut impl FnMut(&mut Self, &mut Batch),
-    ) {
-        // From a private copy, which NFs that map the buffer cannot change any more.
-        let mut headers = [0u8; MAX_HEADERS];
-        let copied = whole.copy_to(&mut headers);
-        let bytes = cut.headers();
-        let segmenter = headers.get(..bytes).filter(|_| bytes <= copied).and_then(|headers| {
-            let lengths = Lengths { l2: cut.l2.into(), l3: cut.l3.into(), l4: cut.l4.into() };
-            Segmenter::new(headers, lengths, cut.v6, whole.pkt_len() as usize - bytes, cut.size).ok()
-        });
-        let Some(segmenter) = segmenter else { return self.lose(whole, DropReason::Malformed) };
-        for n in 0..segmenter.count() {
-            if done.room() == 0 {
-                each(self, done);
-            }
-            let packet = self.memories[memory.index()].as_deref().map(|memory| {
-                let mut buffers = Batch::new();
-                memory.pool.alloc_into(&mut buffers, 1);
-                buffers
-                    .pop()
-                    .map_or(Err(DropReason::NoBuffer), |buffer| packet(memory, whole, &segmenter, n, buffer))
-            });
-            match packet {
-                Some(Ok(packet)) => {
-                    // There is room: see above.
-                    let _ = done.push(packet);
+        if receiver.accepts.takes(&mbuf) {
+            let _ = done.push(mbuf);
+        } else if let Some(cut) = mbuf.oversized() {
+            let Some(segmenter) = segmenter_of(&mbuf, cut) else {
+                count_drop(dp, &mbuf, DropReason::Malformed);
+                continue;
+            };
+            for n in 0..segmenter.count() {
+                if done.room() == 0 {
+                    each(dp, &mut done);
                 }
-                Some(Err(reason)) => self.lose(whole, reason),
-                None => self.lose(whole, DropReason::NoBuffer),
+                match dp.memories.get(receiver.memory).map(|memory| segment(memory, &mbuf, &segmenter, n)) {
+                    Some(Ok(packet)) => {
+                        // There is room: see above.
+                        let _ = done.push(packet);
+                    }
+                    Some(Err(reason)) => count_drop(dp, &mbuf, reason),
+                    None => count_drop(dp, &mbuf, DropReason::NoBuffer),
+                }
             }
+        } else if mbuf.nb_segs() != 1 {
+            count_drop(dp, &mbuf, DropReason::TooLong);
+        } else if mbuf.finish_checksum() {
+            let _ = done.push(mbuf);
+        } else {
+            count_drop(dp, &mbuf, DropReason::Malformed);
         }
+    }
+    if !done.is_empty() {
+        each(dp, &mut done);
     }
 }
 
-/// Packet `n` of a segment, in a buffer.
-fn packet(
-    memory: &Memory,
-    whole: &Mbuf,
-    segmenter: &Segmenter,
-    n: usize,
-    mut buffer: Mbuf,
-) -> Result<Mbuf, DropReason> {
+fn count_drop(dp: &Datapath, mbuf: &Mbuf, reason: DropReason) {
+    if let Some(counters) = dp.counters.ports.get(PortId(mbuf.port().0).index()) {
+        counters.drops.add(reason, 1);
+    }
+}
+
+/// What cuts a packet, by a private copy of its headers, which NFs that map the buffer cannot change.
+fn segmenter_of(whole: &Mbuf, cut: Oversized) -> Option<Segmenter> {
+    let mut headers = [0u8; MAX_HEADERS];
+    let copied = whole.copy_to(&mut headers);
+    let bytes = cut.headers();
+    let headers = headers.get(..bytes).filter(|_| bytes <= copied)?;
+    let lengths = Lengths { l2: cut.l2.into(), l3: cut.l3.into(), l4: cut.l4.into() };
+    Segmenter::new(headers, lengths, cut.v6, whole.pkt_len() as usize - bytes, cut.size).ok()
+}
+
+/// Packet `n` of a segment, in a buffer of its own.
+fn segment(memory: &Memory, whole: &Mbuf, segmenter: &Segmenter, n: usize) -> Result<Mbuf, DropReason> {
+    let mut buffers = Batch::new();
+    memory.pool.alloc_into(&mut buffers, 1);
+    let mut buffer = buffers.pop().ok_or(DropReason::NoBuffer)?;
     let too_long = |_| DropReason::TooLong;
     let (start, length) = segmenter.span(n);
     let (_, header_bytes) = segmenter.headers(n, 0);

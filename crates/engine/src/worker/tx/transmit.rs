@@ -1,64 +1,60 @@
-//! Out of a port: gathered into bursts, sent once a turn or when a burst is full.
+//! The tx stage. In: packets of one memory for one port. Out: into the port's queue, which gathers them into bursts and sends them once
+//! per turn or when a burst is full, or into the ring of the worker that has the queue. Packets are copied here if the device can
+//! only send from a memory of its own.
 
 use dpdk::{Accepts, Batch};
 
+use super::copy::copy_into;
+use super::offload::{Receiver, all_plain, finish};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
-use crate::worker::state::Path;
-use crate::worker::tx::offload::all_plain;
+use crate::worker::state::Datapath;
+use crate::worker::state::handoff::Parcel;
 
-impl Path {
-    /// Packets of `memory` are to leave by `port`; the batch is empty afterwards.
-    #[inline]
-    pub(crate) fn transmit(&mut self, port: PortId, memory: MemoryId, batch: &mut Batch) {
-        let Some(queue) = self.ports.get(port.index()).and_then(Option::as_ref) else {
-            return self.hand_off(port, memory, batch);
-        };
-        let accepts = queue.accepts();
-        if self.leaves_work && accepts != Accepts::ALL && !all_plain(batch) {
-            return self.finish(memory, accepts, batch, |path, batch| path.enqueue(port, memory, batch));
-        }
-        self.enqueue(port, memory, batch);
+/// Sends packets of `memory` by `port`; the batch is empty afterwards.
+#[inline]
+pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
+    let Some(queue) = dp.ports.get(port) else { return hand_off(dp, port, memory, batch) };
+    let accepts = queue.accepts();
+    if dp.ports.has_offload_work && accepts != Accepts::ALL && !all_plain(batch) {
+        let receiver = Receiver { memory, accepts };
+        return finish(dp, receiver, batch, |dp, batch| enqueue(dp, port, memory, batch));
     }
+    enqueue(dp, port, memory, batch);
+}
 
-    /// Packets that the port takes as they are.
-    #[inline]
-    fn enqueue(&mut self, port: PortId, memory: MemoryId, batch: &mut Batch) {
-        let Some(queue) = self.ports.get(port.index()).and_then(Option::as_ref) else { return batch.clear() };
-        let mut memory = memory;
-        if let Some(home) = queue.sends_from()
-            && home != memory
-        {
-            let lost = self.copy_into(home, memory, batch);
-            self.counters.ports[port.index()].drops.add(DropReason::NoBuffer, lost as u64);
-            memory = home;
-        }
-        let (Some(queue), Some(memory)) =
-            (self.ports[port.index()].as_mut(), self.memories[memory.index()].as_deref())
-        else {
-            return batch.clear();
-        };
-        queue.enqueue(memory, batch, &self.counters.ports[port.index()]);
-        self.unsent[port.index() / 64] |= 1 << (port.0 % 64);
+/// Packets that the port takes as they are.
+#[inline]
+fn enqueue(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
+    let Some(queue) = dp.ports.get(port) else { return batch.clear() };
+    let mut memory = memory;
+    if let Some(home) = queue.sends_from()
+        && home != memory
+    {
+        let lost = copy_into(dp, home, memory, batch);
+        dp.counters.ports[port.index()].drops.add(DropReason::NoBuffer, lost as u64);
+        memory = home;
     }
+    let Datapath { ports, memories, counters, .. } = dp;
+    let (Some(queue), Some(memory)) = (ports.get_mut(port), memories.get(memory)) else {
+        return batch.clear();
+    };
+    queue.enqueue(memory, batch, &counters.ports[port.index()]);
+    ports.mark_unsent(port);
+}
 
-    /// Sends what was gathered; returns how many packets the devices took.
-    #[inline]
-    pub(crate) fn flush(&mut self) -> usize {
-        let mut sent = 0;
-        for word in 0..self.unsent.len() {
-            let mut rest = self.unsent[word];
-            while rest != 0 {
-                let bit = rest.trailing_zeros();
-                rest &= rest - 1;
-                let port = word * 64 + bit as usize;
-                let Some(queue) = self.ports[port].as_mut() else { continue };
-                sent += queue.flush(&self.counters.ports[port]);
-                if queue.is_flushed() {
-                    self.unsent[word] &= !(1 << bit);
-                }
-            }
+/// Hands packets to the worker that can send them; what its ring has no room for is dropped.
+fn hand_off(dp: &mut Datapath, port: PortId, memory: MemoryId, batch: &mut Batch) {
+    let Some(ring) = dp.ports.handoff.ring_for(port) else {
+        return dp.drop_at_port(port, DropReason::PortDown, batch);
+    };
+    let mut lost = Batch::new();
+    for mbuf in batch.drain() {
+        if let Err(rtrb::PushError::Full(parcel)) = ring.push(Parcel { mbuf, memory, port }) {
+            let _ = lost.push(parcel.mbuf);
         }
-        sent
+    }
+    if !lost.is_empty() {
+        dp.drop_at_port(port, DropReason::TxFull, &mut lost);
     }
 }

@@ -5,12 +5,16 @@ use core::arch::x86_64::*;
 use dpdk::Mbuf;
 use netvm_classifier::{BUCKETS, Part, Prefilter};
 
-use super::{ETHERNET_BITS, FRONT, Fronts, Judged, Screened, Seen, screen_by};
+use super::{ETHERNET_BITS, FRONT, Front, Fronts, Judged, Prefiltered, prefilter_by};
 
-/// As [`super::screen`].
+/// As [`super::prefilter()`].
 #[target_feature(enable = "avx2")]
-pub(super) fn screen(prefilter: &Prefilter, packets: &[Mbuf], see: impl FnMut(usize, u32, Seen)) -> Screened {
-    screen_by(packets, see, |fronts, first| judge(prefilter, fronts, first))
+pub(super) fn prefilter(
+    prefilter: &Prefilter,
+    packets: &[Mbuf],
+    see: impl FnMut(usize, u32, Front),
+) -> Prefiltered {
+    prefilter_by(packets, see, |fronts, first| judge(prefilter, fronts, first))
 }
 
 /// Judges eight packets.

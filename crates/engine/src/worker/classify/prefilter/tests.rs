@@ -56,7 +56,7 @@ fn frame(key: &FlowKey, generator: &mut Generator) -> Vec<u8> {
     frame
 }
 
-/// As `screen_by` makes them of packets in one buffer each, which goes on behind them.
+/// As `prefilter_by` makes them of packets in one buffer each, which goes on behind them.
 fn fronts(frames: &[Vec<u8>]) -> Fronts {
     let mut fronts = Fronts { bytes: [[0xee; FRONT]; LANES], rooms: [0; LANES] };
     for (lane, frame) in frames.iter().enumerate() {

@@ -1,24 +1,24 @@
-//! Some packets of a burst.
+//! Some packets of a burst, as indexes.
 
-use crate::worker::classify::lookup::MOST;
+use crate::worker::state::BURST;
 
-/// Their places, rising.
-pub(crate) struct Places {
-    list: [u8; MOST],
+/// Indexes of packets, rising.
+pub(crate) struct PacketSet {
+    list: [u8; BURST],
     count: usize,
 }
 
-impl Places {
-    /// Those of the bits that are set.
+impl PacketSet {
+    /// The packets whose bits are set.
     #[inline(always)]
     pub(crate) fn of(mut bits: u64) -> Self {
-        let mut places = Self { list: [0; MOST], count: 0 };
+        let mut set = Self { list: [0; BURST], count: 0 };
         while bits != 0 {
-            places.list[places.count] = bits.trailing_zeros() as u8;
-            places.count += 1;
+            set.list[set.count] = bits.trailing_zeros() as u8;
+            set.count += 1;
             bits &= bits - 1;
         }
-        places
+        set
     }
 
     #[inline(always)]
@@ -33,13 +33,13 @@ impl Places {
 
     #[inline(always)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
-        self.list().iter().map(|place| usize::from(*place))
+        self.list().iter().map(|index| usize::from(*index))
     }
 }
 
-/// So many packets, a bit each.
+/// The first `count` packets, one bit each.
 #[inline(always)]
-pub(crate) const fn all(count: usize) -> u64 {
+pub(crate) const fn first_bits(count: usize) -> u64 {
     match count {
         0 => 0,
         count => u64::MAX >> (64 - count),

@@ -10,6 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::router::InterfacePath;
 
 const PORT: PortId = PortId(0);
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);

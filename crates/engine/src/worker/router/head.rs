@@ -1,5 +1,5 @@
 //! The headers that a router looks at and changes, in private memory: copied out of a packet once, checked, changed and
-//! written back as a whole, so that whoever maps the buffer can bring nothing else into them.
+//! written back as a whole, so that no process that maps the buffer can change them in between.
 
 use dpdk::Mbuf;
 use netvm_router::{Checked, check_v4, check_v6, forward_v4, forward_v6};

@@ -1,0 +1,147 @@
+//! The entry of a chain. In: packets for a chain. Out: to the NFs of its first hop. Traffic is dropped here if a later ring of the chain
+//! fills up, unless the rx stage made sure of room. NFs that write to that ring say so; the engine looks itself at rings between trust
+//! groups.
+//!
+//! Cost: one word per watched group and burst.
+
+use core::sync::atomic::Ordering;
+
+use dpdk::Batch;
+
+use super::deliver::{Delivery, deliver};
+use super::leave::leave;
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, LinkId, MemoryId};
+use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
+use crate::worker::state::Datapath;
+use crate::worker::state::burst::Origin;
+
+/// Packets enter a chain; the batch is empty afterwards.
+#[inline]
+pub(crate) fn enter(dp: &mut Datapath, origin: Origin<'_>, chain: ChainId, batch: &mut Batch) {
+    let Some(path) = origin.cx.snapshot.chain(chain) else {
+        return dp.drop_in_chain(chain, DropReason::NoRule, batch);
+    };
+    if !origin.admitted && is_full_inside(dp, path, chain) {
+        return dp.drop_in_chain(chain, DropReason::ChainFull, batch);
+    }
+    let delivery = Delivery::into_chain(origin, chain, path);
+    let entered = match path.entry.replicas() {
+        Some(replicas) => deliver(dp, &delivery, replicas, batch),
+        None => leave(dp, &delivery, &path.entry, batch),
+    };
+    count_entered(dp, chain, entered);
+}
+
+/// Packets enter a chain at which NFs have said to skip these hops, one bit each; the batch is empty afterwards.
+#[cold]
+pub(crate) fn enter_without_hops(
+    dp: &mut Datapath,
+    origin: Origin<'_>,
+    (chain, skipped): (ChainId, u16),
+    batch: &mut Batch,
+) {
+    let snapshot = origin.cx.snapshot;
+    let Some(path) = snapshot.chain(chain) else {
+        return dp.drop_in_chain(chain, DropReason::NoRule, batch);
+    };
+    // Hops that are skipped at the beginning need no other chain.
+    let first = (skipped.trailing_ones() as usize).min(path.roles.len());
+    let later = skipped & u16::MAX.checked_shl(first as u32).unwrap_or(0);
+    let (id, path) = without_hops(dp, snapshot, chain, later).unwrap_or((chain, path));
+    if matches!(path.entry, Target::Drop(_)) {
+        return enter(dp, origin, chain, batch);
+    }
+    if !origin.admitted && is_full_inside(dp, path, id) {
+        return dp.drop_in_chain(chain, DropReason::ChainFull, batch);
+    }
+    let delivery = Delivery::into_chain(origin, id, path);
+    let target = &path.targets[first];
+    let entered = match target.replicas() {
+        Some(replicas) => deliver(dp, &delivery, replicas, batch),
+        None => leave(dp, &delivery, target, batch),
+    };
+    count_entered(dp, chain, entered);
+}
+
+fn count_entered(dp: &Datapath, chain: ChainId, entered: usize) {
+    if let Some(counters) = dp.counters.chains.get(chain.index()) {
+        counters.entered.add(entered as u64);
+    }
+}
+
+/// The chain without some inner hops. Asks the manager for it if there is none yet.
+fn without_hops<'a>(
+    dp: &Datapath,
+    snapshot: &'a Snapshot,
+    chain: ChainId,
+    hops: u16,
+) -> Option<(ChainId, &'a ChainPath)> {
+    if hops == 0 {
+        return None;
+    }
+    let known = snapshot.shortened.iter().find(|known| (known.of, known.without) == (chain, hops));
+    match known {
+        Some(known) => Some((known.id, snapshot.chain(known.id)?)),
+        None => {
+            let wanted = 1 << 32 | u64::from(chain.0) << 16 | u64::from(hops);
+            dp.counters.wanted_chain.store(wanted, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
+/// How many packets the entry of a chain has room for, at most `wanted`.
+pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: ChainId, wanted: usize) -> usize {
+    let Some(path) = snapshot.chain(chain) else { return wanted };
+    if is_full_inside(dp, path, chain) {
+        return 0;
+    }
+    match &path.entry {
+        Target::Links { links, choice, .. } => {
+            let rooms = links.iter().map(|link| {
+                let link = dp.nfs.get_mut(*link);
+                link.map_or(0, |link| link.room_worthwhile(wanted))
+            });
+            // A burst goes to the emptiest ring as a whole; by hash it could all go to any of them.
+            let room = match choice {
+                Choice::LeastOccupied => rooms.max(),
+                Choice::FlowHash | Choice::Sticky(_) => rooms.min(),
+            };
+            let room = room.map_or(0, |room| room.min(wanted));
+            if path.may_have_flow_verdicts() { room_inside(dp, path, room) } else { room }
+        }
+        Target::Drop(DropReason::NfDown) => 0,
+        Target::Port(_) | Target::Ingress | Target::Normal | Target::Router(_) | Target::Drop(_) => wanted,
+    }
+}
+
+/// How many packets every ring of a chain has room for, at most `wanted`: where NFs may let flows skip them, a burst may enter at any
+/// hop.
+#[cold]
+fn room_inside(dp: &mut Datapath, path: &ChainPath, wanted: usize) -> usize {
+    let links = path.targets.iter().filter_map(Target::replicas).flat_map(|replicas| replicas.links);
+    let room = |room: usize, link: &LinkId| {
+        let link = dp.nfs.get_mut(*link);
+        link.map_or(room, |link| room.min(link.room_worthwhile(wanted)))
+    };
+    links.fold(wanted, room)
+}
+
+/// Whether a ring inside the chain is filling up.
+#[inline]
+fn is_full_inside(dp: &mut Datapath, path: &ChainPath, chain: ChainId) -> bool {
+    path.watched.iter().any(|watched| has_backpressure(dp, *watched, chain))
+        || path.crossings.iter().any(|link| {
+            dp.nfs.get_mut(*link).is_some_and(|link| {
+                let quarter = link.to_nf.memory().capacity() / 4;
+                link.to_nf.room(quarter) < quarter
+            })
+        })
+}
+
+#[inline(always)]
+fn has_backpressure(dp: &Datapath, memory: MemoryId, chain: ChainId) -> bool {
+    let memory = dp.memories.get(memory);
+    memory.is_some_and(|memory| memory.region().backpressure(chain.0).load(Ordering::Relaxed) != 0)
+}

@@ -1,0 +1,64 @@
+//! Out of a chain. In: packets whose next target is no NF. Out: to the egress stage of a port, to L2 switching, to a router, or nowhere.
+//!
+//! Cost of a chain that ends at a port: one counter per burst.
+
+use dpdk::Batch;
+
+use super::deliver::Delivery;
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, PortId};
+use crate::snapshot::Target;
+use crate::worker::forward::egress::send_out;
+use crate::worker::forward::route::route;
+use crate::worker::forward::switching;
+use crate::worker::packet::runs::runs;
+use crate::worker::state::Datapath;
+use crate::worker::state::burst::Origin;
+
+/// Packets leave their chain; the batch is empty afterwards. Returns how many left: a drop is none.
+#[inline]
+pub(crate) fn leave(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mut Batch) -> usize {
+    let (cx, chain) = (delivery.cx, delivery.chain);
+    match target {
+        Target::Port(port) => return leave_by(dp, delivery, *port, batch),
+        Target::Drop(reason) => {
+            dp.drop_in_chain(chain, *reason, batch);
+            return 0;
+        }
+        // An NF is no way out: its packets go to `deliver`.
+        Target::Links { .. } => {
+            dp.drop_in_chain(chain, DropReason::NoOutput, batch);
+            return 0;
+        }
+        Target::Ingress | Target::Normal | Target::Router(_) => {}
+    }
+    let count = count_left(dp, chain, batch);
+    // In runs that came in by one port.
+    runs(
+        batch,
+        |mbuf| PortId(mbuf.port().0),
+        |port, run| match target {
+            Target::Normal => switching::look_up_and_send(dp, Origin::of(cx, port), run),
+            Target::Router(router) => route(dp, Origin::of(cx, port), *router, run),
+            _ => send_out(dp, cx, port, run),
+        },
+    );
+    count
+}
+
+/// Packets leave their chain by a port; the batch is empty afterwards. Returns how many.
+#[inline]
+pub(crate) fn leave_by(dp: &mut Datapath, delivery: &Delivery<'_>, port: PortId, batch: &mut Batch) -> usize {
+    let count = count_left(dp, delivery.chain, batch);
+    send_out(dp, delivery.cx, port, batch);
+    count
+}
+
+#[inline(always)]
+fn count_left(dp: &Datapath, chain: ChainId, batch: &Batch) -> usize {
+    let count = batch.len();
+    if let Some(counters) = dp.counters.chains.get(chain.index()) {
+        counters.left.add(count as u64);
+    }
+    count
+}

@@ -1,0 +1,80 @@
+//! What every way to classify a burst uses and changes: a [`Classifier`]. A way is a [`Classify`].
+
+use dpdk::Batch;
+use netvm_flow::Moment;
+
+use crate::counters::WorkerCounters;
+use crate::drop_reason::DropReason;
+use crate::ids::PortId;
+use crate::worker::packet::keys::{key_of, prefetch};
+use crate::worker::state::Datapath;
+use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::flows::Flows;
+use crate::worker::state::lookup_results::Alike;
+
+/// A way to find the actions of a burst. All of them must find the same ones; `worker/tests/classify.rs` compares them with
+/// [`PerFlow`](super::per_flow::PerFlow).
+pub(crate) trait Classify {
+    /// Finds the action of every packet of the burst. Packets that cannot be parsed, and need to be, are dropped first.
+    fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified;
+}
+
+/// The outcome of [`Classify::classify`].
+#[derive(Clone, Copy)]
+pub(crate) enum Classified {
+    /// All packets have the same action.
+    Alike(Alike),
+    /// The burst's results have the action of each packet.
+    Each,
+}
+
+/// The parts of a [`Datapath`] that classification needs.
+pub(crate) struct Classifier<'a> {
+    pub(crate) flows: &'a mut Flows,
+    pub(crate) counters: &'a WorkerCounters,
+    pub(crate) tick: u32,
+}
+
+impl<'a> Classifier<'a> {
+    #[inline(always)]
+    pub(crate) fn of(dp: &'a mut Datapath) -> Self {
+        Self { flows: &mut dp.flows, counters: &dp.counters, tick: dp.clock.tick }
+    }
+
+    /// When a burst looks up flows: decisions of another policy are misses.
+    #[inline(always)]
+    pub(crate) fn moment(&self, ingress: &Ingress<'_>) -> Moment {
+        Moment { generation: ingress.origin.cx.snapshot.policy.generation, now: self.tick }
+    }
+
+    /// Drops the packets whose bits are set, and closes the gaps that they leave in keys and lengths.
+    #[cold]
+    pub(crate) fn drop_malformed(&mut self, port: PortId, bad: u64, burst: &mut Burst) {
+        let Burst { batch, results } = burst;
+        let mut good = Batch::new();
+        let mut left = 0;
+        for (n, mbuf) in batch.drain().enumerate() {
+            if bad >> n & 1 == 0 {
+                results.keys[left] = results.keys[n];
+                results.lengths[left] = results.lengths[n];
+                left += 1;
+                let _ = good.push(mbuf);
+            } else {
+                let counters = &self.counters.ports[port.index()];
+                counters.drops.add(DropReason::Malformed, 1);
+                if let Err(why) = key_of(&mbuf) {
+                    counters.malformed[why as usize].add(1);
+                }
+            }
+        }
+        batch.append(&mut good);
+    }
+}
+
+/// Prefetches the first line of each packet.
+#[inline(always)]
+pub(crate) fn prefetch_headers(batch: &Batch) {
+    for mbuf in batch.as_slice() {
+        prefetch(mbuf.data());
+    }
+}

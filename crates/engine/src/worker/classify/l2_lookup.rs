@@ -1,0 +1,96 @@
+//! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up where the destination is. In: packets that are to be switched.
+//! Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
+//!
+//! The flow cache keeps the action. It holds until an address of its port moves away (the port's epoch); once a tick the first packet of a
+//! flow refreshes its source in the forwarding database.
+
+use netvm_config::model::SetVlan;
+use netvm_switch::{Forward, NotForwarded};
+use netvm_wire::{FlowKey, VlanId};
+
+use super::classifier::Classifier;
+use crate::ids::PortId;
+use crate::policy::{Decision, Outcome, Switching};
+use crate::worker::state::burst::Ingress;
+use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
+
+/// Finds the actions of those of the first `count` packets whose decision is to switch them.
+#[inline]
+pub(crate) fn look_up(
+    cl: &mut Classifier<'_>,
+    (ingress, switching): (&Ingress<'_>, &Switching),
+    count: usize,
+    results: &mut LookupResults,
+) {
+    let (policy, port) = (&ingress.origin.cx.snapshot.policy, ingress.origin.port);
+    let (forward, undecided) = (ingress.policy.forward, ingress.policy.undecided);
+    let mut last = None;
+    for n in 0..count {
+        let decision = policy.decision(results.decisions[n]);
+        if decision.outcome.resolved(forward, undecided) != Outcome::Normal {
+            continue;
+        }
+        let cached = results.actions[n];
+        let is_current = |(out, since)| results.fresh >> n & 1 == 0 && since == epoch(switching, out);
+        if cached.switched().is_some_and(is_current) {
+            results.actions[n] = cached.without_epoch();
+            continue;
+        }
+        let tag = tag_after(decision, &results.keys[n]);
+        let addresses = (results.keys[n].source_mac, results.keys[n].destination_mac, tag);
+        let action = match last {
+            // Flows of one burst often are between the same two hosts.
+            Some((before, action)) if before == addresses => action,
+            _ => learn_and_look_up(switching, (port, tag), &results.keys[n], cl.tick),
+        };
+        last = Some((addresses, action));
+        results.actions[n] = action.without_epoch();
+        // Another flow of this burst may have taken the slot since.
+        let entry = cl.flows.cache.entry(results.slots[n]);
+        if entry.port() == port.0 && entry.key() == results.keys[n] {
+            cl.flows.cache.set_extra(results.slots[n], action.to_cached());
+        }
+    }
+}
+
+/// Learns the source of a packet that came in by a port with a tag, and looks up where the packet goes.
+pub(crate) fn learn_and_look_up(
+    switching: &Switching,
+    (from, tag): (PortId, Option<u16>),
+    key: &FlowKey,
+    tick: u32,
+) -> PackedAction {
+    let Some(Ok(vlan)) = switching.bridge.ingress(from.0, tag) else {
+        return PackedAction::new(Action::WrongVlan);
+    };
+    // Whether it is learnt or not makes no difference to where the packet goes.
+    let _ = switching.fdb.learn(vlan, key.source_mac, from.0, tick);
+    let known = switching.fdb.lookup(vlan, key.destination_mac, tick);
+    match switching.bridge.forward(from.0, vlan, key.destination_mac, known) {
+        Forward::Port(out) => PackedAction::switch_to(PortId(out), epoch(switching, PortId(out))),
+        Forward::Flood(_) => PackedAction::new(Action::Flood),
+        Forward::Drop(NotForwarded::NotMember) => PackedAction::new(Action::WrongVlan),
+        Forward::Drop(_) => PackedAction::new(Action::Filter),
+    }
+}
+
+/// How often addresses have moved away from a port, as far as the flow cache keeps it.
+#[inline(always)]
+fn epoch(switching: &Switching, port: PortId) -> u32 {
+    switching.fdb.port_generation(port.0) & PackedAction::EPOCH
+}
+
+/// The VLAN of a packet's outer tag.
+pub(crate) fn tag_of(key: &FlowKey) -> Option<u16> {
+    key.vlan.map(VlanId::get)
+}
+
+/// The tag that a packet has once its decision has changed it: the packet is switched by that.
+fn tag_after(decision: &Decision, key: &FlowKey) -> Option<u16> {
+    let change = decision.extras.as_ref().and_then(|extras| extras.set_vlan.last());
+    match change {
+        None => tag_of(key),
+        Some(SetVlan::Tag(vlan)) => Some(vlan.get()),
+        Some(SetVlan::Strip) => key.inner_vlan.map(VlanId::get),
+    }
+}

@@ -1,0 +1,130 @@
+//! The reference way: the key of each packet, the flow cache, and the compiled rules for flows that the cache does not know.
+//!
+//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet (prefetched) and its key 20 cycles, hash and cache 15 with few
+//! flows and 35 with 100,000, the rules 100 for a flow that the cache does not know.
+
+use dpdk::Mbuf;
+use netvm_flow::Moment;
+use netvm_switch::Guard;
+use netvm_wire::FlowKey;
+
+use super::classifier::{Classified, Classifier, Classify, prefetch_headers};
+use super::{flow_verdicts, l2_lookup};
+use crate::policy::SPOOFED;
+use crate::worker::packet::keys::{HEADER_BYTES, read_key};
+use crate::worker::packet::packet_set::first_bits;
+use crate::worker::state::BURST;
+use crate::worker::state::burst::{Burst, Ingress};
+use crate::worker::state::flows::{Counted, Miss};
+use crate::worker::state::lookup_results::{LookupResults, PackedAction};
+
+pub(crate) struct PerFlow;
+
+impl Classify for PerFlow {
+    #[inline]
+    fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified {
+        read_keys(cl, ingress, burst);
+        let count = burst.batch.len();
+        find_flows(cl, ingress, count, &mut burst.results);
+        if let Some(guard) = &ingress.policy.guard {
+            inspect(guard, burst.batch.as_slice().iter(), &mut burst.results);
+        }
+        if let Some(switching) = &ingress.origin.cx.snapshot.policy.switching {
+            l2_lookup::look_up(cl, (ingress, switching), count, &mut burst.results);
+        }
+        if ingress.may_have_flow_verdicts() {
+            flow_verdicts::apply(cl, ingress, burst);
+        }
+        Classified::Each
+    }
+}
+
+/// Reads the keys of all packets, and drops those that have none.
+#[inline(always)]
+fn read_keys(cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) {
+    prefetch_headers(&burst.batch);
+    let used = &ingress.origin.cx.snapshot.policy.used;
+    let mut bad = 0u64;
+    let results = &mut *burst.results;
+    for (n, mbuf) in burst.batch.as_slice().iter().enumerate().take(BURST) {
+        let key = &mut results.keys[n];
+        bad |= u64::from(read_key(mbuf, key).is_err()) << n;
+        *key = used.mask(*key);
+        results.lengths[n] = mbuf.pkt_len();
+    }
+    if bad != 0 {
+        cl.drop_malformed(ingress.origin.port, bad, burst);
+    }
+}
+
+/// Finds the decisions for the first `count` keys.
+#[inline(always)]
+pub(crate) fn find_flows(
+    cl: &mut Classifier<'_>,
+    ingress: &Ingress<'_>,
+    count: usize,
+    results: &mut LookupResults,
+) {
+    let moment = cl.moment(ingress);
+    let port = ingress.origin.port.0;
+    let hits = cl.flows.cache.find(port, &results.keys[..count], moment, &mut results.slots);
+    results.fresh = 0;
+    for n in 0..count {
+        if hits >> n & 1 == 1 {
+            let counted = Counted { packets: 1, bytes: results.lengths[n].into() };
+            cl.flows.hit(results, n, counted, moment);
+        }
+    }
+    let misses = !hits & first_bits(count);
+    if misses != 0 {
+        ask_rules(cl, ingress, (misses, moment), results);
+    }
+}
+
+/// Asks the rules about packets whose flow the cache does not know, one bit each, and fills the cache.
+fn ask_rules(
+    cl: &mut Classifier<'_>,
+    ingress: &Ingress<'_>,
+    (misses, moment): (u64, Moment),
+    results: &mut LookupResults,
+) {
+    let mut keys = [FlowKey::EMPTY; BURST];
+    let mut indexes = [0u8; BURST];
+    let mut count = 0;
+    let mut left = misses;
+    while left != 0 {
+        let n = left.trailing_zeros() as usize;
+        left &= left - 1;
+        keys[count] = results.keys[n];
+        indexes[count] = n as u8;
+        count += 1;
+    }
+    let mut decisions = [0u32; BURST];
+    ingress.policy.lookup.decide(&keys[..count], &mut decisions[..count]);
+    for ((key, decision), n) in keys.iter().zip(&decisions).zip(&indexes[..count]) {
+        let n = usize::from(*n);
+        let spoofed = ingress.policy.guard.as_ref().is_some_and(|guard| guard.check(key).is_err());
+        let decision = if spoofed { SPOOFED } else { *decision };
+        let counted = Counted { packets: 1, bytes: results.lengths[n].into() };
+        cl.flows.insert(results, n, Miss { port: ingress.origin.port, decision, counted }, moment);
+    }
+}
+
+/// Checks what ARP and neighbour discovery say inside, which differs from packet to packet of a flow.
+#[cold]
+pub(crate) fn inspect<'a>(
+    guard: &Guard,
+    packets: impl Iterator<Item = &'a Mbuf>,
+    results: &mut LookupResults,
+) {
+    for (n, mbuf) in packets.enumerate().take(BURST) {
+        if !guard.needs_inspection(&results.keys[n]) {
+            continue;
+        }
+        let mut headers = [0u8; HEADER_BYTES];
+        let copied = mbuf.copy_to(&mut headers);
+        if guard.inspect(&headers[..copied], mbuf.pkt_len() as usize).is_err() {
+            (results.decisions[n], results.actions[n]) = (SPOOFED, PackedAction::AS_DECIDED);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Virtual routers. In: packets for a router. Out: by the next hop's port, to the kernel by a punt port, or nowhere.
+//!
+//! ```text
+//!  by a punt port ──▶ tag ──▶ out of the interface's port
+//!  by any other ──▶ decided by the tables (`worker/router`) ──▶ out of the next hop's port
+//!                       └─ tag off ──▶ quota ──▶ punt port
+//! ```
+//!
+//! Packets with the same verdict are sent together, in order. For the cost see [`router`](crate::worker::router).
+
+use dpdk::Batch;
+use netvm_config::model::{RouterId, SetVlan};
+
+use super::egress::send_out;
+use crate::drop_reason::DropReason;
+use crate::router::{InterfacePath, RouterPath};
+use crate::worker::act::police::limit;
+use crate::worker::act::vlan::{retag_all, set_vlan};
+use crate::worker::packet::retag::{Retag, retag};
+use crate::worker::packet::runs::groups;
+use crate::worker::router::{RouteVerdict, RouterBurst};
+use crate::worker::state::Datapath;
+use crate::worker::state::burst::Origin;
+
+/// A router, and where the packets come from that it gets.
+#[derive(Clone, Copy)]
+struct Routed<'a> {
+    router: &'a RouterPath,
+    origin: Origin<'a>,
+}
+
+/// Sends packets through a virtual router; the batch is empty afterwards.
+pub(crate) fn route(dp: &mut Datapath, origin: Origin<'_>, router: RouterId, batch: &mut Batch) {
+    let Some(router) = origin.cx.snapshot.router(router) else {
+        return dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch);
+    };
+    let routed = Routed { router, origin };
+    let here = router.on(origin.port);
+    if here.is_empty() {
+        return match router.punted_by(origin.port) {
+            Some(interface) => send_for_kernel(dp, routed, interface, batch),
+            None => dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch),
+        };
+    }
+    // It is there unless a router sends to a router, which none does.
+    let mut burst = dp.router_burst.take().unwrap_or_else(|| Box::new(RouterBurst::new()));
+    burst.decide(router, here, batch);
+    let verdicts = &burst.verdicts[..batch.len()];
+    if verdicts.iter().all(|verdict| *verdict == verdicts[0]) {
+        send_alike(dp, routed, verdicts[0], batch);
+    } else {
+        groups(batch, |n| verdicts[n], |verdict, batch| send_alike(dp, routed, verdict, batch));
+    }
+    dp.router_burst = Some(burst);
+}
+
+/// Sends packets of the kernel out of the port of their interface, with its tag.
+fn send_for_kernel(dp: &mut Datapath, routed: Routed<'_>, interface: &InterfacePath, batch: &mut Batch) {
+    let Routed { router, origin } = routed;
+    if let Some(vlan) = interface.vlan {
+        retag_all(dp, (origin.port, DropReason::TooLong), batch, |mbuf| retag(mbuf, Retag::Push(vlan)));
+    }
+    if let Some(counters) = dp.counters.routers.get(router.id.index()) {
+        counters.from_kernel.add(batch.len() as u64);
+    }
+    send_out(dp, origin.cx, interface.port, batch);
+}
+
+#[inline]
+fn send_alike(dp: &mut Datapath, routed: Routed<'_>, verdict: RouteVerdict, batch: &mut Batch) {
+    let Routed { router, origin } = routed;
+    match verdict {
+        RouteVerdict::Out(port) => {
+            if let Some(counters) = dp.counters.routers.get(router.id.index()) {
+                counters.forwarded.add(batch.len() as u64);
+            }
+            send_out(dp, origin.cx, port, batch);
+        }
+        RouteVerdict::Punt { interface, tagged } => match router.interface(interface) {
+            Some(interface) => punt(dp, routed, (interface, tagged), batch),
+            None => dp.drop_at_port(origin.port, DropReason::NoRouterInterface, batch),
+        },
+        RouteVerdict::Drop(reason) => dp.drop_at_port(origin.port, reason, batch),
+    }
+}
+
+/// Gives packets of an interface to the kernel, as far as its quota allows; tagged ones without their tag.
+#[cold]
+fn punt(
+    dp: &mut Datapath,
+    routed: Routed<'_>,
+    (interface, tagged): (&InterfacePath, bool),
+    batch: &mut Batch,
+) {
+    let Routed { router, origin } = routed;
+    limit(dp, &interface.quota, (origin.port, DropReason::PuntQuota), batch);
+    if tagged {
+        set_vlan(dp, SetVlan::Strip, origin.port, batch);
+    }
+    if let Some(counters) = dp.counters.routers.get(router.id.index()) {
+        counters.punted.add(batch.len() as u64);
+    }
+    send_out(dp, origin.cx, interface.punt, batch);
+}

@@ -1,0 +1,64 @@
+//! Wakes NFs that sleep while they have packets, and sometimes shortly before. In: links to which a burst was published, or a port that has
+//! packets after a sleep. Out: signals to eventfds.
+//!
+//! Cost: one fence per turn in which something was published, and a look at each link.
+
+use netvm_region::clock;
+use netvm_ring::full_fence;
+
+use crate::drop_reason::Violation;
+use crate::ids::{LinkId, PortId};
+use crate::link::Link;
+use crate::snapshot::{Snapshot, Target};
+use crate::worker::state::Datapath;
+use crate::worker::state::nf_links::Awaited;
+
+/// Wakes the NFs that sleep while they have packets; called once a turn, with one fence for all of them.
+#[inline(always)]
+pub(crate) fn wake_sleepers(dp: &mut Datapath) {
+    let nfs = &mut dp.nfs;
+    let mut published = false;
+    nfs.each(|link| published |= link.has_published());
+    if published {
+        nfs.awaited = match nfs.awaited {
+            Awaited::Nothing | Awaited::OfAwake => Awaited::OfAwake,
+            Awaited::WokenAhead | Awaited::OfWoken => Awaited::OfWoken,
+        };
+        full_fence();
+        nfs.each(Link::look_for_sleeper);
+    }
+    let mut pending = false;
+    nfs.each(|link| pending |= link.is_wake_pending());
+    if pending {
+        nfs.awaited = Awaited::OfWoken;
+        let now = clock::cycles();
+        for n in 0..dp.nfs.active.len() {
+            wake(dp, dp.nfs.active[n], now);
+        }
+    }
+}
+
+/// A port has packets after a sleep of this worker: the NF that they probably go to wakes while they are being received. A core that has
+/// slept for long wakes in a tenth of a millisecond, and packets are received in a fifth of that.
+#[cold]
+pub(crate) fn wake_ahead(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) {
+    if let Some([chain]) = snapshot.policy.ingress(port).map(|ingress| &ingress.chains[..])
+        && let Some(Target::Links { links, .. }) = snapshot.chain(*chain).map(|chain| &chain.entry)
+        && let [only] = links[..]
+        && let Some(link) = dp.nfs.get_mut(only)
+    {
+        let now = clock::cycles();
+        link.expect_packets(now);
+        if link.is_wake_pending() {
+            dp.nfs.awaited = Awaited::WokenAhead;
+            wake(dp, only, now);
+        }
+    }
+}
+
+#[inline(always)]
+fn wake(dp: &mut Datapath, link: LinkId, now: u64) {
+    if dp.nfs.wake(link, now) {
+        dp.counters.links[link.index()].violations[Violation::CostlyWake as usize].add(1);
+    }
+}

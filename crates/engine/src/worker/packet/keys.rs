@@ -1,0 +1,98 @@
+//! Flow keys of packets, read from a private copy of their headers, which NFs and guests cannot change any more.
+//!
+//! Predicted cost at 2.3 GHz: 20 cycles, with the packet's first line prefetched.
+
+use dpdk::Mbuf;
+use netvm_wire::{EtherType, FlowKey, Malformed};
+
+/// Bytes of a packet that are copied first: one cache line, which holds all headers of most packets.
+const FIRST_LINE: usize = 64;
+/// The most bytes of headers that are read.
+pub(crate) const HEADER_BYTES: usize = 256;
+/// Addresses and EtherType.
+const ETHERNET: usize = 14;
+/// Those, two tags, and the EtherType behind.
+const TAGGED: usize = 22;
+
+/// The key of a packet.
+#[inline]
+pub(crate) fn key_of(mbuf: &Mbuf) -> Result<FlowKey, Malformed> {
+    let mut key = FlowKey::EMPTY;
+    read_key(mbuf, &mut key)?;
+    Ok(key)
+}
+
+/// Reads the key of a packet into `key`.
+#[inline(always)]
+pub(crate) fn read_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
+    let length = mbuf.pkt_len() as usize;
+    let mut line = [0u8; FIRST_LINE];
+    let copied = mbuf.copy_first(&mut line);
+    if copied > 0 && (copied == length || is_plain_v4(&line)) {
+        return key.read_frame(&line[..copied], length);
+    }
+    read_long_key(mbuf, key)
+}
+
+/// Whether one line holds all headers of a packet: untagged IPv4 without options, and TCP or UDP.
+#[inline(always)]
+fn is_plain_v4(line: &[u8; FIRST_LINE]) -> bool {
+    let protocol = line[23];
+    line[12] == 8 && line[13] == 0 && line[14] == 0x45 && (protocol == 6 || protocol == 17)
+}
+
+#[inline(never)]
+fn read_long_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
+    let mut headers = [0u8; HEADER_BYTES];
+    let copied = mbuf.copy_to(&mut headers);
+    key.read_frame(&headers[..copied], mbuf.pkt_len() as usize)
+}
+
+/// The first 14 bytes of a packet without tags, as a number; `None` for any other packet.
+#[inline(always)]
+pub(crate) fn untagged_header(mbuf: &Mbuf) -> Option<u128> {
+    let mut bytes = [0; 16];
+    let copied = mbuf.copy_first(&mut bytes);
+    let header = u128::from_le_bytes(bytes) & (u128::MAX >> 16);
+    let ether_type = EtherType(u16::from_be_bytes([bytes[12], bytes[13]]));
+    (copied >= ETHERNET && !ether_type.is_vlan()).then_some(header)
+}
+
+/// The key of a packet for a switch: addresses, tags, EtherType.
+pub(crate) fn ethernet_key_of(mbuf: &Mbuf) -> Result<FlowKey, Malformed> {
+    ethernet_key(mbuf, untagged_header(mbuf))
+}
+
+/// [`ethernet_key_of`] a packet with this [`untagged_header`].
+#[inline(never)]
+pub(crate) fn ethernet_key(mbuf: &Mbuf, header: Option<u128>) -> Result<FlowKey, Malformed> {
+    let length = mbuf.pkt_len() as usize;
+    if let Some(header) = header {
+        return FlowKey::of_ethernet(&header.to_le_bytes()[..ETHERNET], length);
+    }
+    let mut bytes = [0; TAGGED];
+    let copied = mbuf.copy_to(&mut bytes);
+    FlowKey::of_ethernet(&bytes[..copied], length)
+}
+
+/// Eight bits of the hash of a packet's flow, the same for both directions; 0 for a packet without ports.
+pub(crate) fn hash_of(mbuf: &Mbuf) -> u8 {
+    symmetric_hash_of(mbuf) as u8
+}
+
+/// The hash of a packet's flow, the same for both directions; 0 for a packet without ports.
+pub(crate) fn symmetric_hash_of(mbuf: &Mbuf) -> u64 {
+    let tuple = key_of(mbuf).ok().and_then(|key| key.five_tuple());
+    tuple.map_or(0, |tuple| tuple.symmetric_hash())
+}
+
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address has no effect that a program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

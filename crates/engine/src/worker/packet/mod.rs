@@ -1,0 +1,6 @@
+//! Packets as bytes and in batches: reading keys, changing tags, splitting a batch into runs.
+
+pub(crate) mod keys;
+pub(crate) mod packet_set;
+pub(crate) mod retag;
+pub(crate) mod runs;

@@ -1,0 +1,202 @@
+//! The decisions of a virtual router for a burst. In: packets that came in by one of its ports. Out: a [`RouteVerdict`] for each, and new
+//! headers on those that are forwarded.
+//!
+//! ```text
+//!  interface by port and VLAN ──▶ checked ──▶ looked up ──▶ rewritten ──▶ out of the next hop's port
+//!    │                               │            │
+//!    ├─ dropped ◀────────────────────┴────────────┤
+//!    └─ punted to the kernel ◀────────────────────┘
+//! ```
+//!
+//! What the kernel can do better or must know of gets there whole: nothing is lost where the table is behind it. The routes of a burst are
+//! looked up together.
+//!
+//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet and its copy 12 cycles, checks 12, route and
+//! next hop 15 where the table is in the cache, the header written back 15, sorting 5: about 60. Measured by `./dev bench route`
+//! are 73 where nothing disturbs; the look-up in a full table is six of them.
+
+mod head;
+#[cfg(test)]
+mod tests;
+
+use dpdk::{Batch, Mbuf};
+use netvm_router::{NextHop, NextHopId};
+use netvm_wire::{FlowKey, Fragment};
+
+use super::packet::keys::{key_of, prefetch};
+use crate::drop_reason::DropReason;
+use crate::ids::PortId;
+use crate::router::{Here, RouterPath};
+use head::ETHERNET;
+pub(crate) use head::{Class, Head, V4, V6};
+
+/// Packets of a burst.
+const MAX: usize = Batch::CAPACITY;
+
+/// What happens to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RouteVerdict {
+    /// It was rewritten, and leaves by this port.
+    Out(PortId),
+    /// The kernel gets it, from the interface of that number, without the tag that it may have.
+    Punt { interface: u16, tagged: bool },
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+/// Packets of one family whose routes are to be looked up.
+struct Family<A> {
+    addresses: [A; MAX],
+    found: [NextHopId; MAX],
+    /// Bytes of the IP packet.
+    lengths: [u32; MAX],
+    /// Indexes in the burst.
+    indexes: [u8; MAX],
+    count: usize,
+}
+
+impl<A: Copy> Family<A> {
+    const fn new(none: A) -> Self {
+        Self {
+            addresses: [none; MAX],
+            found: [NextHopId::PUNT; MAX],
+            lengths: [0; MAX],
+            indexes: [0; MAX],
+            count: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, index: usize, destination: A, length: u32) {
+        let n = self.count;
+        (self.addresses[n], self.lengths[n], self.indexes[n]) = (destination, length, index as u8);
+        self.count += 1;
+    }
+}
+
+/// The decisions for a burst, and scratch space.
+pub(crate) struct RouterBurst {
+    heads: [Head; MAX],
+    pub(crate) verdicts: [RouteVerdict; MAX],
+    v4: Family<u32>,
+    v6: Family<u128>,
+}
+
+impl RouterBurst {
+    pub(crate) const fn new() -> Self {
+        Self {
+            heads: [Head::EMPTY; MAX],
+            verdicts: [RouteVerdict::Drop(DropReason::NoRouterInterface); MAX],
+            v4: Family::new(0),
+            v6: Family::new(0),
+        }
+    }
+
+    /// Finds the verdict for every packet of a burst that came in where these interfaces are, and rewrites those that are forwarded.
+    #[inline]
+    pub(crate) fn decide(&mut self, router: &RouterPath, here: Here<'_>, batch: &mut Batch) {
+        let Self { heads, verdicts, v4, v6 } = self;
+        for mbuf in batch.as_slice() {
+            prefetch(mbuf.data());
+        }
+        (v4.count, v6.count) = (0, 0);
+        for (n, mbuf) in batch.as_slice().iter().enumerate().take(MAX) {
+            let head = &mut heads[n];
+            head.read(mbuf);
+            match head.classify(router, here, mbuf.pkt_len()) {
+                Class::V4 { destination, length } => v4.add(n, destination, length),
+                Class::V6 { destination, length } => v6.add(n, destination, length),
+                Class::Punt => verdicts[n] = punted(head),
+                Class::Drop(reason) => verdicts[n] = RouteVerdict::Drop(reason),
+            }
+        }
+        let tables = &*router.tables;
+        tables.lookup_v4(&v4.addresses[..v4.count], &mut v4.found[..v4.count]);
+        tables.lookup_v6(&v6.addresses[..v6.count], &mut v6.found[..v6.count]);
+        v4.follow((router, V4), heads, verdicts, batch);
+        v6.follow((router, V6), heads, verdicts, batch);
+    }
+}
+
+impl<A> Family<A> {
+    /// Does what the next hops say about packets with an IP header of `header` bytes.
+    #[inline(always)]
+    fn follow(
+        &self,
+        (router, header): (&RouterPath, usize),
+        heads: &mut [Head; MAX],
+        verdicts: &mut [RouteVerdict; MAX],
+        batch: &mut Batch,
+    ) {
+        let packets = batch.as_mut_slice();
+        for n in 0..self.count {
+            let index = usize::from(self.indexes[n]);
+            let Some(mbuf) = packets.get_mut(index) else { continue };
+            let next_hop = router.tables.next_hop(self.found[n]);
+            let next = Next { router, next_hop, length: self.lengths[n], header };
+            verdicts[index] = follow(next, &mut heads[index], mbuf);
+        }
+    }
+}
+
+/// The next hop of an IP packet of `length` bytes, `header` of them header.
+#[derive(Clone, Copy)]
+struct Next<'a> {
+    router: &'a RouterPath,
+    next_hop: &'a NextHop,
+    length: u32,
+    header: usize,
+}
+
+const fn punted(head: &Head) -> RouteVerdict {
+    RouteVerdict::Punt { interface: head.interface(), tagged: head.is_tagged() }
+}
+
+/// Rewrites a packet for its next hop.
+#[inline(always)]
+fn follow(next: Next<'_>, head: &mut Head, mbuf: &mut Mbuf) -> RouteVerdict {
+    let Next { router, next_hop, length, header } = next;
+    let hop = match next_hop {
+        NextHop::Via(hop) => Some(hop),
+        NextHop::Blackhole => return RouteVerdict::Drop(DropReason::Blackhole),
+        NextHop::Ecmp(_) => next_hop.choose(flow_hash(key_of(mbuf).ok())),
+        NextHop::Punt => None,
+    };
+    let out = hop.and_then(|hop| Some((router.interface(hop.interface)?, hop.mac)));
+    let Some((out, to)) = out.filter(|(out, _)| length <= out.mtu || is_cut_to(out.mtu, mbuf)) else {
+        return punted(head);
+    };
+    let old = head.old(header);
+    let Some(new) = head.forward(out, to, header) else { return punted(head) };
+    // Copies of a known length are a few instructions.
+    let replaced = match (new.first_chunk::<{ ETHERNET + V4 }>(), new.first_chunk::<{ ETHERNET + V6 }>()) {
+        (Some(short), _) if new.len() == short.len() => mbuf.replace_front(old, short),
+        (_, Some(long)) if new.len() == long.len() => mbuf.replace_front(old, long),
+        _ => mbuf.replace_front(old, new),
+    };
+    match replaced {
+        Ok(()) => RouteVerdict::Out(out.port),
+        Err(_) => RouteVerdict::Drop(DropReason::TooLong),
+    }
+}
+
+/// Whether the packet is a guest's segment that is still to be cut, into packets no longer than `mtu`.
+#[cold]
+fn is_cut_to(mtu: u32, mbuf: &Mbuf) -> bool {
+    mbuf.oversized().is_some_and(|cut| {
+        let headers = (cut.headers() as u32).saturating_sub(cut.l2.into());
+        headers + u32::from(cut.size) <= mtu
+    })
+}
+
+/// The hash by which a flow keeps to one of several next hops. Only the first fragment has ports: all fragments go by addresses and protocol.
+pub(crate) fn flow_hash(key: Option<FlowKey>) -> u32 {
+    let tuple = key.and_then(|key| {
+        let mut tuple = key.five_tuple()?;
+        if key.fragment != Fragment::Whole {
+            (tuple.source_port, tuple.destination_port) = (0, 0);
+        }
+        Some(tuple)
+    });
+    tuple.map_or(0, |tuple| (tuple.plain_hash() >> 32) as u32)
+}

@@ -1,0 +1,66 @@
+//! What one worker knows of flows: the flow cache, and the verdicts of NFs.
+
+use netvm_config::model::{self, FlowCacheConfig};
+use netvm_flow::{CacheError, Eviction, FlowCache, Moment, New, Options};
+use netvm_switch::TICKS_PER_SECOND;
+
+use super::flow_verdicts::FlowVerdicts;
+use super::lookup_results::{LookupResults, PackedAction};
+use crate::ids::PortId;
+
+/// Cached flows of packets that leave have a port from here on; those of packets that come in have their [`PortId`].
+pub(crate) const EGRESS_PORTS: u16 = 1 << 15;
+
+pub(crate) struct Flows {
+    pub(crate) cache: FlowCache,
+    pub(crate) verdicts: FlowVerdicts,
+}
+
+/// Packets of one flow in a burst.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted {
+    pub(crate) packets: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Flows {
+    pub(crate) fn new(config: &FlowCacheConfig) -> Result<Self, CacheError> {
+        let eviction = match config.eviction {
+            model::Eviction::Clock => Eviction::Clock,
+            model::Eviction::Lru => Eviction::Lru,
+        };
+        let idle = config.idle.saturating_mul(TICKS_PER_SECOND);
+        let cache = FlowCache::new(&Options { entries: config.entries, eviction, idle })?;
+        Ok(Self { cache, verdicts: FlowVerdicts::new()? })
+    }
+
+    /// A hit: fills the results at index `n`, whose slot is known, and counts the packets.
+    #[inline(always)]
+    pub(crate) fn hit(&mut self, results: &mut LookupResults, n: usize, counted: Counted, moment: Moment) {
+        let slot = results.slots[n];
+        results.fresh |= u64::from(self.cache.entry(slot).last_used != moment.now) << n;
+        let verdict = self.cache.hit(slot, counted.packets, counted.bytes, moment.now);
+        (results.decisions[n], results.actions[n]) =
+            (verdict.decision, PackedAction::from_cached(verdict.extra));
+    }
+
+    /// A miss that the rules have answered: caches the decision for the key at index `n`, and counts the packets.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, results: &mut LookupResults, n: usize, miss: Miss, moment: Moment) {
+        let Miss { port, decision, counted } = miss;
+        let extra = PackedAction::AS_DECIDED.to_cached();
+        let new = New { decision, extra, lifetime: Options::NEVER };
+        results.slots[n] = self.cache.insert(port.0, &results.keys[n], new, moment);
+        self.cache.hit(results.slots[n], counted.packets, counted.bytes, moment.now);
+        (results.decisions[n], results.actions[n]) = (decision, PackedAction::AS_DECIDED);
+        results.fresh |= 1 << n;
+    }
+}
+
+/// A flow that the cache did not know.
+#[derive(Clone, Copy)]
+pub(crate) struct Miss {
+    pub(crate) port: PortId,
+    pub(crate) decision: u32,
+    pub(crate) counted: Counted,
+}

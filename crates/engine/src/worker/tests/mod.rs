@@ -1,0 +1,5 @@
+//! Tests of whole stages, without a process, a guest or a NIC.
+
+mod classify;
+mod rig;
+mod stages;

@@ -1,0 +1,278 @@
+//! A [`Worker`] on the test's thread: real memory, rules and rings; ports whose wire is a list; NF threads whose rings the test serves.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use dpdk::{Batch, HEADROOM, Mbuf};
+use netvm_config::model::{FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, PortPolicy};
+use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
+use netvm_region::{Admission, Control};
+use netvm_ring::{Consumer, Descriptor, Producer};
+use netvm_wire::{FrameBuilder, MacAddr};
+use rtrb::RingBuffer;
+
+use crate::counters::{PortCounters, WorkerCounters};
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
+use crate::inflight::ThreadInFlight;
+use crate::link::Link;
+use crate::memory::{Memory, eal_for_tests};
+use crate::policy::{Compiler, DecisionCounters, Policy};
+use crate::port::{Arrival, Device, PortQueue};
+use crate::snapshot::{ChainPath, Choice, PortBits, Snapshot, Target};
+use crate::worker::state::{flows::Flows, handoff::Handoff};
+use crate::worker::{Setup, Worker};
+
+pub(super) const GROUP: GroupId = GroupId(0);
+pub(super) const CHAIN: ChainId = ChainId(0);
+/// Slots of an NF thread's rings.
+pub(super) const RING: u32 = 64;
+
+/// Frames on the far side of a port.
+#[derive(Default)]
+pub(super) struct Wire {
+    pub(super) to_engine: VecDeque<Vec<u8>>,
+    pub(super) from_engine: Vec<Vec<u8>>,
+}
+
+/// A port device that exchanges frames with a [`Wire`].
+struct WireDevice {
+    wire: Arc<Mutex<Wire>>,
+    unsent: Vec<Mbuf>,
+}
+
+impl Device for WireDevice {
+    fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize) {
+        let frames = &mut self.wire.lock().unwrap().to_engine;
+        let count = wanted.min(frames.len());
+        for frame in frames.drain(..count) {
+            let _ = out.push(mbuf_of(memory, &frame));
+        }
+    }
+
+    fn enqueue(&mut self, _memory: &Memory, batch: &mut Batch, _counters: &PortCounters) {
+        self.unsent.extend(batch.drain());
+    }
+
+    fn flush(&mut self, counters: &PortCounters) -> usize {
+        let sent = self.unsent.len();
+        counters.tx_packets.add(sent as u64);
+        let frames = self.unsent.drain(..).map(|mbuf| bytes_of(&mbuf));
+        self.wire.lock().unwrap().from_engine.extend(frames);
+        sent
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        Arrival::Ask
+    }
+}
+
+pub(super) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
+    let mut one = Batch::new();
+    memory.pool.alloc_into(&mut one, 1);
+    let mut mbuf = one.pop().unwrap();
+    mbuf.set_bounds(HEADROOM, 0).unwrap();
+    mbuf.copy_from(frame).unwrap();
+    mbuf
+}
+
+fn bytes_of(mbuf: &Mbuf) -> Vec<u8> {
+    let mut bytes = vec![0; mbuf.data_len().into()];
+    mbuf.copy_to(&mut bytes);
+    bytes
+}
+
+/// The NF's side of its rings.
+pub(super) struct NfEnd {
+    pub(super) rx: Consumer,
+    pub(super) tx: Producer,
+    // Keeps the rings mapped.
+    _control: Arc<Control>,
+}
+
+impl NfEnd {
+    /// Takes everything that the engine handed to the NF.
+    pub(super) fn take(&mut self) -> Vec<Descriptor> {
+        let mut burst = [Descriptor::default(); RING as usize];
+        let count = self.rx.pop(&mut burst);
+        burst[..count].to_vec()
+    }
+}
+
+/// A worker with its ports; no NF yet.
+pub(super) struct Rig {
+    pub(super) worker: Worker,
+    pub(super) memory: Arc<Memory>,
+    pub(super) wires: Vec<Arc<Mutex<Wire>>>,
+    pub(super) nfs: Vec<NfEnd>,
+}
+
+impl Rig {
+    /// Ports 0, 1, ... with these `forward`s.
+    pub(super) fn new(forwards: &[Forward]) -> Self {
+        let host =
+            Host { ports: (0..).zip(forwards).map(|(n, to)| port(n, *to)).collect(), ..Host::default() };
+        Self::of(&host)
+    }
+
+    /// The ports and rules of a host.
+    pub(super) fn of(host: &Host) -> Self {
+        let (_commands, inbox) = RingBuffer::new(1);
+        let (outbox, _events) = RingBuffer::new(1);
+        let setup = Setup {
+            id: WorkerId(0),
+            core: 0,
+            idle: Idle::Poll,
+            handoff: Handoff::default(),
+            wake: Arc::new(new_eventfd().unwrap()),
+            waiter: EpollWaiter::new().unwrap(),
+            signaller: Signaller::new(),
+            flows: Flows::new(&FlowCacheConfig { entries: 1024, ..FlowCacheConfig::default() }).unwrap(),
+        };
+        let mut worker = Worker::new(setup, Arc::new(WorkerCounters::new()), (inbox, outbox));
+        let memory = Arc::new(Memory::for_tests(512, 0, RING));
+        worker.dp.memories.add(Arc::clone(&memory), Some(GROUP));
+        worker.dp.nfs.add_group(GROUP);
+        let mut snapshot = snapshot(host);
+        let mut wires = Vec::new();
+        for port in &host.ports {
+            let wire = Arc::<Mutex<Wire>>::default();
+            let device: Box<dyn Device> =
+                Box::new(WireDevice { wire: Arc::clone(&wire), unsent: Vec::new() });
+            worker.dp.ports.add(Box::new(PortQueue::new(port.id, MemoryId(0), false, vec![device])));
+            worker.inputs.push(port.id);
+            snapshot.ports.add(port.id);
+            wires.push(wire);
+        }
+        worker.snapshot = Arc::new(snapshot);
+        let mut rig = Self { worker, memory, wires, nfs: Vec::new() };
+        // In-order queues open with the first tick after that in which they were made.
+        rig.tick(1);
+        rig
+    }
+
+    /// Adds one NF thread for each hop, and the chain of all of them, which ends at port 1. They may send to `ports`.
+    pub(super) fn with_chain(mut self, hops: u8, ports: &[PortId]) -> Self {
+        for hop in 0..hops {
+            let (link, nf_thread) = (LinkId(hop.into()), NfThreadId(hop + 1));
+            let admission = Admission {
+                group: 0,
+                role: hop.into(),
+                ring_capacity: RING,
+                nf_threads: vec![nf_thread.0],
+                worker_regions: vec![0],
+                geometries: vec![*self.memory.region().geometry()],
+            };
+            let control = Arc::new(Control::create("test", &admission, None).unwrap());
+            let (to_nf, from_nf) = (control.ring_to_nf(0, 0), control.ring_from_nf(0, 0));
+            // SAFETY: each ring gets one producer and one consumer, and all four keep the control memory.
+            let (to_nf, rx, tx, from_nf) =
+                unsafe { (to_nf.producer(), to_nf.consumer(), from_nf.producer(), from_nf.consumer()) };
+            let (wake, engine_side) = (Arc::new(new_eventfd().unwrap()), Arc::clone(&control));
+            let role = RoleId(hop.into());
+            let new = Link::new(link, GROUP, role, MemoryId(0), to_nf, from_nf, wake, engine_side);
+            let in_flight = ThreadInFlight::new(link, nf_thread, Arc::clone(&self.memory.in_flight));
+            self.worker.dp.add_link(Box::new(new), in_flight);
+            self.nfs.push(NfEnd { rx, tx, _control: control });
+        }
+        let target = |hop: u8| Target::Links {
+            group: GROUP,
+            hop,
+            choice: Choice::LeastOccupied,
+            links: Box::new([LinkId(hop.into())]),
+        };
+        let mut targets: Vec<Target> = (0..hops).map(target).collect();
+        targets.push(Target::Port(PortId(1)));
+        let path = ChainPath {
+            entry: target(0),
+            targets,
+            groups: vec![GROUP; hops.into()],
+            roles: (0..hops.into()).collect(),
+            hashed: false,
+            watched: Vec::new(),
+            longest: vec![0; hops.into()],
+            crossings: Vec::new(),
+        };
+        let mut allowed = PortBits::default();
+        ports.iter().for_each(|port| allowed.add(*port));
+        let mut snapshot = Snapshot::clone(&self.worker.snapshot);
+        snapshot.chains = vec![Some(path)];
+        snapshot.groups = vec![Some(allowed)];
+        snapshot.roles = (0..hops).map(|hop| Some(target(hop))).collect();
+        self.worker.snapshot = Arc::new(snapshot);
+        self.tick(2);
+        self
+    }
+
+    /// Starts a turn in that tick of the coarse clock.
+    pub(super) fn tick(&mut self, tick: u64) {
+        let cycles =
+            netvm_region::clock::cycles_in_micros(1_000_000 / u64::from(netvm_switch::TICKS_PER_SECOND));
+        self.worker.dp.start_turn(tick * cycles.max(1));
+    }
+
+    /// One turn of the worker's loop.
+    pub(super) fn turn(&mut self) -> usize {
+        self.worker.turn::<false>()
+    }
+
+    pub(super) fn receive(&self, port: usize, frame: &[u8]) {
+        self.wires[port].lock().unwrap().to_engine.push_back(frame.to_vec());
+    }
+
+    /// Takes the frames that left by a port.
+    pub(super) fn sent(&self, port: usize) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.wires[port].lock().unwrap().from_engine)
+    }
+
+    pub(super) fn counters(&self) -> &WorkerCounters {
+        &self.worker.dp.counters
+    }
+
+    pub(super) fn dropped_at(&self, port: usize, reason: DropReason) -> u64 {
+        self.counters().ports[port].drops.get(reason)
+    }
+
+    pub(super) fn dropped_in_chain(&self, reason: DropReason) -> u64 {
+        self.counters().chains[CHAIN.index()].drops.get(reason)
+    }
+
+    /// Every buffer is back in the pool.
+    pub(super) fn assert_nothing_leaked(&self) {
+        assert_eq!(self.memory.pool.in_use(), 0, "buffers in use");
+    }
+}
+
+pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
+    PortConfig {
+        id: PortId(n),
+        name: format!("p{n}"),
+        kind: PortKind::Sink,
+        queues: 1,
+        mtu: 1500,
+        group: None,
+        policy: PortPolicy { forward, ..PortPolicy::default() },
+    }
+}
+
+/// A snapshot with the compiled rules of a host.
+fn snapshot(host: &Host) -> Snapshot {
+    let policy = Compiler::new(eal_for_tests()).compile(host, &Policy::default()).unwrap();
+    let hits = policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
+    Snapshot { policy: Arc::new(policy), hits, ..Snapshot::default() }
+}
+
+pub(super) const fn mac(last: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, last])
+}
+
+/// A UDP frame from `mac(source)` to `mac(destination)`.
+pub(super) fn udp(source: u8, destination: u8, port: u16) -> Vec<u8> {
+    let frame = FrameBuilder::new(mac(source), mac(destination));
+    let frame = frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    frame.udp(1000, port).payload(b"payload").to_vec().unwrap()
+}

@@ -1,0 +1,154 @@
+//! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
+
+use netvm_config::model::Forward;
+use netvm_ring::{Action, Descriptor};
+
+use super::rig::{CHAIN, RING, Rig, udp};
+use crate::drop_reason::{DropReason, Violation};
+use crate::ids::PortId;
+
+const TO_CHAIN: [Forward; 3] = [Forward::Chain(CHAIN), Forward::None, Forward::None];
+
+#[test]
+fn a_port_forwards_to_another_as_a_whole_and_in_order() {
+    let mut rig = Rig::new(&[Forward::Port(PortId(1)), Forward::None]);
+    let frames: Vec<_> = (0..100).map(|n| udp(1, 2, n)).collect();
+    frames.iter().for_each(|frame| rig.receive(0, frame));
+    while rig.turn() > 0 {}
+    assert_eq!(rig.sent(1), frames);
+    let counters = &rig.counters().ports;
+    assert_eq!((counters[0].rx_packets.get(), counters[1].tx_packets.get()), (100, 100));
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn a_port_without_forward_drops_under_its_reason() {
+    let mut rig = Rig::new(&[Forward::None]);
+    rig.receive(0, &udp(1, 2, 3));
+    rig.turn();
+    assert_eq!(rig.dropped_at(0, DropReason::NoRule), 1);
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn packets_pass_every_nf_of_a_chain_and_leave() {
+    let mut rig = Rig::new(&TO_CHAIN).with_chain(2, &[]);
+    let frames: Vec<_> = (0..40).map(|n| udp(1, 2, n)).collect();
+    frames.iter().for_each(|frame| rig.receive(0, frame));
+    rig.turn();
+    for hop in 0..2 {
+        let burst = rig.nfs[hop].take();
+        assert_eq!(burst.len(), 40);
+        assert!(burst.iter().all(|d| (d.chain(), usize::from(d.hop())) == (CHAIN.0, hop)));
+        assert_eq!(rig.nfs[hop].tx.push(&burst), 40);
+        assert!(rig.sent(1).is_empty());
+        rig.turn();
+    }
+    assert_eq!(rig.sent(1), frames);
+    let chain = &rig.counters().chains[CHAIN.index()];
+    assert_eq!((chain.entered.get(), chain.left.get()), (40, 40));
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn a_full_ring_drops_at_the_entry_and_later_packets_pass() {
+    let mut rig = Rig::new(&TO_CHAIN).with_chain(1, &[]);
+    (0..RING as u16 + 10).for_each(|n| rig.receive(0, &udp(1, 2, n)));
+    while rig.turn() > 0 {}
+    assert_eq!(rig.dropped_in_chain(DropReason::ChainFull), 10);
+    let burst = rig.nfs[0].take();
+    assert_eq!(burst.len(), RING as usize);
+    rig.nfs[0].tx.push(&burst);
+    rig.receive(0, &udp(1, 2, 999));
+    rig.turn();
+    assert_eq!(rig.sent(1).len(), RING as usize);
+    let late = rig.nfs[0].take();
+    assert_eq!(late.len(), 1);
+    rig.nfs[0].tx.push(&late);
+    rig.turn();
+    assert_eq!(rig.sent(1), [udp(1, 2, 999)]);
+    rig.assert_nothing_leaked();
+}
+
+/// What an NF makes of a descriptor.
+type Change = fn(Descriptor) -> Descriptor;
+
+/// Hands one packet to the only NF of a chain, lets it return what `change` makes of it, and returns the rig.
+fn returned(change: Change) -> Rig {
+    let mut rig = Rig::new(&TO_CHAIN).with_chain(1, &[PortId(2)]);
+    rig.receive(0, &udp(1, 2, 3));
+    rig.turn();
+    let burst: Vec<_> = rig.nfs[0].take().into_iter().map(change).collect();
+    assert_eq!(rig.nfs[0].tx.push(&burst), 1);
+    rig.turn();
+    rig
+}
+
+#[test]
+fn verdicts_are_carried_out_or_refused_under_their_reason() {
+    let cases: [(Change, Option<usize>, Option<DropReason>); 9] = [
+        (|d| d, Some(1), None),
+        (|d| d.with_action(Action::Port, 2), Some(2), None),
+        (|d| d.with_action(Action::Port, 1), None, Some(DropReason::PortDenied)),
+        (|d| d.with_action(Action::Port, 77), None, Some(DropReason::UnknownPort)),
+        (|d| d.with_action(Action::Drop, 0), None, Some(DropReason::Verdict)),
+        (|d| d.with_action(Action::Role, 9), None, Some(DropReason::UnknownRole)),
+        (|d| d.with_raw_action(63), None, Some(DropReason::BadAction)),
+        (|d| d.with_span(d.offset() + 14, d.length() - 14), Some(1), None),
+        (|d| d.with_hop(1), None, None),
+    ];
+    for (n, (change, out, reason)) in cases.into_iter().enumerate() {
+        let rig = returned(change);
+        let sent = [1, 2].map(|port| rig.sent(port).len());
+        assert_eq!(sent, [1, 2].map(|port| usize::from(out == Some(port))), "case {n}");
+        let drops: Vec<_> = DropReason::ALL.into_iter().filter(|r| rig.dropped_in_chain(*r) > 0).collect();
+        assert_eq!(drops, Vec::from_iter(reason), "case {n}");
+        rig.assert_nothing_leaked();
+    }
+    let rig = returned(|d| d.with_hop(1));
+    assert_eq!(rig.counters().links[0].drops.get(DropReason::BadChain), 1);
+}
+
+#[test]
+fn a_span_outside_the_buffer_frees_the_packet() {
+    let rig = returned(|d| d.with_span(d.offset(), u16::MAX));
+    assert!(rig.sent(1).is_empty());
+    assert_eq!(rig.counters().links[0].drops.get(DropReason::BadSpan), 1);
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn invented_and_doubled_descriptors_bring_nothing_and_are_counted() {
+    let mut rig = Rig::new(&TO_CHAIN).with_chain(1, &[]);
+    rig.receive(0, &udp(1, 2, 3));
+    rig.turn();
+    let real = rig.nfs[0].take()[0];
+    let unused = Descriptor::new(u32::from(real.buffer() == 0), real.offset(), real.length());
+    let outside = Descriptor::new(u32::MAX >> 8, real.offset(), real.length());
+    rig.nfs[0].tx.push(&[real, real, unused, outside]);
+    rig.turn();
+    assert_eq!(rig.sent(1), [udp(1, 2, 3)]);
+    let violations = &rig.counters().links[0].violations;
+    assert_eq!(violations[Violation::BufferNotOut as usize].get(), 2);
+    assert_eq!(violations[Violation::BufferOutOfRange as usize].get(), 1);
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn the_switch_floods_learns_and_then_sends_to_one_port() {
+    let mut rig = Rig::new(&[Forward::Normal; 3]);
+    let (request, reply) = (udp(1, 2, 3), udp(2, 1, 3));
+    rig.receive(0, &request);
+    rig.turn();
+    assert_eq!([0, 1, 2].map(|port| rig.sent(port).len()), [0, 1, 1], "flooded");
+    rig.receive(1, &reply);
+    rig.turn();
+    assert_eq!([0, 1, 2].map(|port| rig.sent(port)), [vec![reply], vec![], vec![]]);
+    rig.receive(0, &request);
+    rig.turn();
+    assert_eq!([0, 1, 2].map(|port| rig.sent(port)), [vec![], vec![request], vec![]]);
+    rig.receive(2, &udp(3, 3, 3));
+    rig.turn();
+    assert_eq!(rig.dropped_at(2, DropReason::Filtered), 1, "its destination is where it comes from");
+    rig.assert_nothing_leaked();
+}
