@@ -6,9 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Bench, FAR, NEAR, Region, frame, isolated, run, unshare_network, veth};
-use netvm_xsk::{
-    Attached, CopyMode, Interface, Mode, OpenError, QueueError, RingSizes, TxFrame, XskOptions, XskStats,
-};
+use netvm_xsk::{Attached, CopyMode, Interface, Mode, OpenError, QueueError, RingSizes, TxFrame, XskOptions};
 
 fn open(options: XskOptions) -> OpenError {
     Interface::open(NEAR, options).unwrap_err()
@@ -41,7 +39,7 @@ fn contradictory_options_are_refused() {
         says(&open(XskOptions { queues: Some(3), ..defaults }), &[NEAR, "2 receive", "not 3", "ethtool -L"]);
         says(&open(XskOptions { queues: Some(0), ..defaults }), &["not 0"]);
         let rings = RingSizes { rx: 1000, ..RingSizes::default() };
-        says(&open(XskOptions { rings, ..defaults }), &["rx ring of 1000", "power of two"]);
+        says(&open(XskOptions { rings, ..defaults }), &["rx ring cannot have 1000 entries", "power of two"]);
         let both = XskOptions { mode: Mode::Generic, copy: CopyMode::ForceZeroCopy, ..defaults };
         says(&open(both), &["zero copy needs native mode"]);
 

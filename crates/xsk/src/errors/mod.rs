@@ -13,7 +13,7 @@ const NEEDS: &str = "Linux 5.11 or later with CONFIG_XDP_SOCKETS and CONFIG_BPF_
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The kernel does not support the ring size.
-    #[error("a {ring} ring cannot have {entries} entries: set a power of two from 1 to 65536")]
+    #[error("the {ring} ring cannot have {entries} entries: set a power of two from 1 to 65536")]
     RingSize {
         /// Name of the ring.
         ring: &'static str,
