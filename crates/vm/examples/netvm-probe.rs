@@ -1,7 +1,7 @@
-//! What a guest can do that does not keep to the rules: a program for the tests, to be run in a VM with `ivshmem` devices.
+//! A misbehaving guest: a program for the tests, run in a VM with `ivshmem` devices.
 //!
-//! `netvm-probe search TEXT` looks for a text in everything that the VM can see of the host's memory, and says how often it
-//! is there. `netvm-probe scribble SEED` attaches as an NF does, and then writes random words everywhere, for ever.
+//! `netvm-probe search TEXT` searches all host memory that the VM can see for a text and prints the number of matches.
+//! `netvm-probe scribble SEED` attaches as an NF and then writes random words everywhere, forever.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-/// A device's memory, as words.
+/// The memory of a device, as words.
 struct Memory {
     base: NonNull<AtomicU64>,
     words: usize,
@@ -21,14 +21,14 @@ impl Memory {
     fn of(file: &File) -> std::io::Result<Self> {
         let bytes = file.metadata()?.len() as usize;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other mapping.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::Other)?;
         Ok(Self { base, words: bytes / 8 })
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped whole and never unmapped; atomics may be written by others at any time.
+        // SAFETY: mapped as a whole and never unmapped; others may write to atomics at any time.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 }
@@ -69,7 +69,7 @@ fn scribble(mut state: u64) -> std::io::Result<()> {
     };
     loop {
         let memory = &memories[random() as usize % memories.len()];
-        // Half of the words near the start, where headers, owner tables and rings are.
+        // Half of the writes go to the start, where headers, owner tables and rings are.
         let within = if random() % 2 == 0 { memory.words.min(1 << 17) } else { memory.words };
         let word = &memory.words()[random() as usize % within];
         match random() % 4 {
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     let outcome = match words[..] {
         ["search", marker] => search(marker.as_bytes()).map(|found| println!("probe: found {found} times")),
         ["scribble", seed] => match netlib::attach(&netlib::Options::new("probe")) {
-            // Its memory stays mapped, which is not what the writes go through.
+            // The attachment keeps the NF's memory mapped; the writes use other mappings.
             Ok(_attachment) => scribble(seed.parse().unwrap_or(1)),
             Err(error) => Err(std::io::Error::other(error)),
         },

@@ -1,4 +1,4 @@
-//! What a VM sees of the engine's memory: a PCI device for each of the memories that an NF process would be passed.
+//! Passes the engine's memory to a VM: one PCI device for each memory of an NF.
 //!
 //! ```text
 //!  control.memfd ─┐   QEMU: memory-backend-file,share=on    ─▶ ivshmem-plain ─▶ guest: BAR 2 of PCI 1af4:1110
@@ -6,9 +6,9 @@
 //!  region.memfd … ┘
 //! ```
 //!
-//! In the order of the devices there is no meaning: the guest tells them apart by what they hold. A VM with a doorbell has
-//! its control memory in an `ivshmem-doorbell` device, whose registers wake workers and NF threads on the host; the host wakes
-//! the VM by a serial port.
+//! The order of the devices has no meaning: the guest identifies each memory by its content. A VM with a doorbell has
+//! its control memory in an `ivshmem-doorbell` device, whose registers wake workers and NF threads on the host. The
+//! host wakes the VM through a serial port.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,18 +18,18 @@ use netvm_attach::Fds;
 use netvm_region::{Control, Notify};
 use rustix::fs::fstat;
 
-use crate::doorbell::{Server, serve};
+use crate::doorbell::{DoorbellServer, serve};
 use crate::wake_line;
 
-/// A guest that began anew would find its place taken: a reset ends the VM, and its starter starts another.
-pub(crate) const ONE_LIFE: [&str; 2] = ["-action", "reboot=shutdown,panic=shutdown"];
+/// A rebooted guest would find its NF slot taken. So a reset ends the VM, and netvmd or the operator starts another.
+pub(crate) const NO_REBOOT: [&str; 2] = ["-action", "reboot=shutdown,panic=shutdown"];
 
-/// The memories of one NF that is to run in a VM, held open until QEMU has them.
+/// The memories of an NF in a VM, held open until QEMU has inherited them.
 #[derive(Debug)]
 pub struct GuestMemory {
     memories: Vec<Memory>,
-    eventfd: Option<Server>,
-    /// QEMU's end of the line by which the VM is woken.
+    doorbell: Option<DoorbellServer>,
+    /// QEMU's end of the wake-up line.
     line: Option<OwnedFd>,
 }
 
@@ -42,21 +42,21 @@ struct Memory {
 }
 
 impl GuestMemory {
-    /// Duplicates the descriptors that the engine has for an NF (close-on-exec); `notify` is what it was let in with.
+    /// Duplicates the descriptors of an NF (close-on-exec). `notify` is the mode the NF was admitted with.
     ///
     /// # Errors
-    /// The kernel's, when there are no more descriptors.
+    /// The process has no free file descriptor.
     pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: Notify) -> io::Result<Self> {
         let memory = |name: String, fd: BorrowedFd<'_>, read_only| {
             let bytes = fstat(fd)?.st_size as u64;
             Ok::<_, io::Error>(Memory { name, fd: fd.try_clone_to_owned()?, bytes, read_only })
         };
-        let (mut memories, mut eventfd, mut line) = (Vec::new(), None, None);
+        let (mut memories, mut doorbell, mut line) = (Vec::new(), None, None);
         match notify {
             Notify::Poll => memories.push(memory("netvm-control".to_owned(), fds.control, false)?),
             Notify::Doorbell => {
                 let vectors: Vec<_> = fds.workers.iter().chain(&fds.nf_threads).copied().collect();
-                eventfd = Some(serve(fds.control, &vectors)?);
+                doorbell = Some(serve(fds.control, &vectors)?);
                 line = Some(wake_line::start(&own_nf_threads(fds)?)?);
             }
         }
@@ -64,46 +64,46 @@ impl GuestMemory {
         for (number, region) in fds.regions.iter().enumerate() {
             memories.push(memory(format!("netvm-region{number}"), *region, false)?);
         }
-        Ok(Self { memories, eventfd, line })
+        Ok(Self { memories, doorbell, line })
     }
 
-    /// QEMU's arguments for a QEMU that inherits [`GuestMemory::descriptors`] under their numbers.
+    /// Arguments for a QEMU that inherits [`GuestMemory::descriptors`] under the same numbers.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::<OsString>::new();
-        if let Some(Server { client, vectors, .. }) = &self.eventfd {
+        if let Some(DoorbellServer { client, vectors, .. }) = &self.doorbell {
             let chardev = format!("socket,id=netvm-notify,fd={}", client.as_raw_fd());
             let device = format!("ivshmem-doorbell,chardev=netvm-notify,vectors={vectors}");
             arguments.extend(["-chardev".into(), chardev.into(), "-device".into(), device.into()]);
         }
         if let Some(line) = &self.line {
             let chardev = format!("socket,id=netvm-wake,fd={}", line.as_raw_fd());
-            // The second serial port: the first is the console.
+            // The second serial port, as the first is the console.
             let device = "isa-serial,chardev=netvm-wake,index=1";
             arguments.extend(["-chardev".into(), chardev.into(), "-device".into(), device.into()]);
         }
         for Memory { name, fd, bytes, read_only } in &self.memories {
             let mut backend = OsString::from(format!("memory-backend-file,id={name},share=on,size={bytes}"));
-            // What lies beyond the part in use is never to be there: huge pages are not to be set aside for it.
+            // Most of the sparse file is never used, so reserve no huge pages for it.
             backend.push(if *read_only { ",readonly=on" } else { ",reserve=off" });
             backend.push(format!(",mem-path=/proc/self/fd/{}", fd.as_raw_fd()));
             let device = format!("ivshmem-plain,memdev={name}");
             arguments.extend(["-object".into(), backend, "-device".into(), device.into()]);
         }
-        arguments.extend(ONE_LIFE.map(OsString::from));
+        arguments.extend(NO_REBOOT.map(OsString::from));
         arguments
     }
 
     /// The descriptors that QEMU must inherit.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let eventfd =
-            self.eventfd.iter().flat_map(|eventfd| [eventfd.client.as_fd(), eventfd.server.as_fd()]);
+        let doorbell =
+            self.doorbell.iter().flat_map(|doorbell| [doorbell.client.as_fd(), doorbell.server.as_fd()]);
         let line = self.line.iter().map(AsFd::as_fd);
-        self.memories.iter().map(|memory| memory.fd.as_fd()).chain(eventfd).chain(line)
+        self.memories.iter().map(|memory| memory.fd.as_fd()).chain(doorbell).chain(line)
     }
 }
 
-/// What wakes each thread of the NF.
+/// The eventfds of the NF's own threads.
 pub(crate) fn own_nf_threads<'a>(fds: &Fds<BorrowedFd<'a>>) -> io::Result<Vec<BorrowedFd<'a>>> {
     let control = Control::open(fds.control.try_clone_to_owned()?).map_err(io::Error::other)?;
     let header = control.header();
@@ -121,7 +121,7 @@ mod tests {
     use netvm_region::{Admission, Geometry, Mapping, Pages, RegionSpec};
 
     #[test]
-    fn every_memory_is_a_device_of_a_size_that_a_device_can_have() {
+    fn every_memory_is_a_device_of_a_valid_size() {
         let make = |bytes| Mapping::create("vm-test", bytes, Pages::Normal, None).unwrap();
         let (control, table, region) = (make(3 * 4096), make(8192), make(5 << 20));
         let fds = Fds {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doorbell_comes_with_a_line_to_wake_the_vm_by() {
+    fn a_doorbell_comes_with_a_wake_up_line() {
         let geometry = Geometry::new(RegionSpec::default()).unwrap();
         let admission = Admission {
             group: 0,

@@ -1,5 +1,5 @@
-//! The host's side of virtual machines under QEMU: the arguments that make an ordinary guest, for QEMU and for libvirt,
-//! those that give a VM the memory of a zero-copy NF, and QMP, the channel by which a running one is watched and told.
+//! The host side of virtual machines under QEMU: arguments for an ordinary guest, for QEMU and for libvirt; devices
+//! that give a VM the memory of a zero-copy NF; and QMP, the channel that monitors and controls a running VM.
 #![forbid(unsafe_code)]
 
 mod doorbell;

@@ -1,4 +1,4 @@
-//! A VM as libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
+//! Renders a VM as libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,23 +7,23 @@ use crate::machine::{Accel, Boot, Card, FIRMWARE_ON_SERIAL, Machine, command_lin
 use crate::qmp::Version;
 use crate::served::NfDevices;
 
-/// What a domain is told besides the machine.
+/// Settings of a domain besides the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain<'a> {
-    /// QEMU's program.
+    /// Path of QEMU.
     pub emulator: &'a Path,
-    /// Its version.
+    /// Version of QEMU.
     pub version: Version,
-    /// Cores that its processors may use; empty: any.
+    /// Cores for its processors; empty: any.
     pub cores: &'a [u32],
-    /// A socket to which QEMU connects, to speak QMP there as to libvirt.
+    /// A socket that QEMU connects to for QMP, in addition to libvirt's own.
     pub qmp: Option<&'a Path>,
-    /// What makes it an NF.
+    /// Devices of a VM that is an NF.
     pub nf: Option<&'a NfDevices>,
 }
 
 impl Machine {
-    /// The domain that `virsh define` takes.
+    /// The domain XML for `virsh define`.
     #[must_use]
     pub fn libvirt_xml(&self, domain: &Domain<'_>) -> String {
         let mut xml = String::new();
@@ -54,7 +54,7 @@ impl Machine {
             xml,
             "  <memoryBacking>\n    <source type='memfd'/>\n    <access mode='shared'/>\n  </memoryBacking>"
         )?;
-        // With one processor possible, TCG makes locked instructions of plain ones.
+        // With only one possible processor, TCG turns locked instructions into plain ones.
         let most = self.cpus.max(2);
         writeln!(xml, "  <vcpu placement='static' current='{}'>{most}</vcpu>", self.cpus)?;
         if !cores.is_empty() {
@@ -83,7 +83,7 @@ impl Machine {
         };
         writeln!(xml, "  <cpu mode='{mode}'/>")?;
         if nf.is_some() {
-            // A guest that began anew would find its place taken.
+            // A rebooted guest would find its NF slot taken.
             writeln!(xml, "  <on_reboot>destroy</on_reboot>")?;
         }
         writeln!(xml, "  <on_crash>destroy</on_crash>\n  <devices>")?;
@@ -105,7 +105,7 @@ impl Machine {
         writeln!(xml, "    <rng model='virtio'>\n      <backend model='builtin'/>\n    </rng>")?;
         writeln!(xml, "    <panic model='isa'/>\n    <memballoon model='none'/>\n  </devices>")?;
         if !words.is_empty() {
-            // libvirt has no words of its own for these.
+            // libvirt has no elements for these arguments.
             writeln!(xml, "  <qemu:commandline>")?;
             for word in words {
                 writeln!(xml, "    <qemu:arg value='{}'/>", escape(&word))?;
@@ -158,7 +158,7 @@ mod tests {
     use netvm_region::Notify;
 
     #[test]
-    fn a_domain_says_what_the_arguments_say() {
+    fn a_domain_matches_the_arguments() {
         let mut machine = machine();
         machine.name = "a<b".to_owned();
         let emulator = Path::new("/usr/bin/qemu-system-x86_64");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_starts_from_its_disk_and_says_on_the_console_why_not() {
+    fn a_domain_boots_from_its_disk_with_firmware_output_on_the_console() {
         let mut machine = machine();
         machine.boot = Boot::Image { path: "/var/a&b.qcow2".into(), is_qcow2: true };
         let emulator = Path::new("/usr/bin/qemu-system-x86_64");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_of_an_nf_has_its_sockets() {
+    fn the_domain_of_an_nf_has_its_sockets() {
         let mut machine = machine();
         machine.cards.clear();
         let devices =

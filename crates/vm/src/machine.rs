@@ -1,5 +1,5 @@
-//! An ordinary guest as arguments of QEMU: a machine whose memory is shared with netvm's vhost-user ports, a network
-//! card for each of them, and sockets for QMP and the serial console.
+//! Renders an ordinary guest as QEMU arguments: a machine whose memory is shared with netvm's vhost-user ports, a
+//! network card for each port, and sockets for QMP and the serial console.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,50 +8,49 @@ use std::path::{Path, PathBuf};
 
 use crate::qmp::Version;
 
-/// Queues that QEMU and the guest's driver share for each direction: the most that vhost-user knows. The more there are,
-/// the longer netvm may be away.
+/// Ring size of each virtqueue: the maximum of vhost-user. Larger rings let netvm pause for longer.
 const QUEUE_SLOTS: u16 = 1024;
-/// The oldest QEMU that does not crash when a guest's driver starts a vhost-user card with MSI-X under TCG: 7.2 does
-/// (`msix_set_vector_notifiers`).
+/// The oldest QEMU that does not crash when a guest's driver starts a vhost-user card with MSI-X under TCG. QEMU 7.2
+/// crashes in `msix_set_vector_notifiers`.
 const SOUND_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 
-/// Linux's parameter for taking the timer for sound.
+/// Linux parameter that skips the check of the timer.
 const NO_TIMER_CHECK: &str = "no_timer_check";
 
-/// Has QEMU's firmware, and a boot loader that speaks through it, use the serial console, as there is no screen.
+/// Makes the firmware and its boot loaders use the serial console, as there is no display.
 pub(crate) const FIRMWARE_ON_SERIAL: [&str; 2] = ["-machine", "graphics=off"];
 
-/// QEMU's number for the descriptor that the console is copied to.
+/// QEMU's fd set with the log of the console.
 const LOG_SET: u32 = 1;
 
-/// Who runs the guest's instructions.
+/// Executes the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
-    /// The processor, or the translator where KVM fails.
+    /// KVM, or TCG if KVM fails.
     KvmOrTcg,
-    /// The processor, by KVM.
+    /// KVM.
     Kvm,
-    /// QEMU's translator.
+    /// TCG, QEMU's translator.
     Tcg,
 }
 
-/// What the machine starts.
+/// What the machine boots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Boot {
-    /// A Linux kernel, without firmware's or a boot loader's doing.
+    /// A Linux kernel, without firmware or boot loader.
     Kernel {
-        /// Such as /boot/vmlinuz.
+        /// Path of the kernel, such as /boot/vmlinuz.
         kernel: PathBuf,
-        /// The initramfs.
+        /// Path of the initramfs.
         initrd: Option<PathBuf>,
         /// The kernel's command line, to which the console is added.
         append: String,
     },
-    /// A disk, by its boot loader.
+    /// A disk with a boot loader.
     Image {
-        /// The file.
+        /// Path of the image.
         path: PathBuf,
-        /// Whether it is in QEMU's own format; else it is the disk's plain bytes.
+        /// Whether the format is qcow2, otherwise raw.
         is_qcow2: bool,
     },
 }
@@ -59,33 +58,33 @@ pub enum Boot {
 /// A network card: the guest's side of a vhost-user port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// The port's name, for people.
+    /// Name of the port, for messages.
     pub name: String,
-    /// The port's socket.
+    /// Socket of the port.
     pub socket: PathBuf,
-    /// Whether QEMU connects to the socket, again and again, and netvm listens; else QEMU listens.
+    /// Whether QEMU connects to the socket, with retries, and netvm listens; otherwise QEMU listens.
     pub connects: bool,
-    /// Its address, such as 02:00:00:00:00:01.
+    /// MAC address, such as 02:00:00:00:00:01.
     pub mac: String,
-    /// Pairs of queues.
+    /// Number of queue pairs.
     pub queues: u16,
 }
 
-/// Where QMP and the serial console are.
+/// Where QMP and the serial console connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets<'a> {
-    /// Sockets that listen already, as descriptors that QEMU inherits.
+    /// Listening sockets that QEMU inherits.
     Inherited {
         /// QMP.
         qmp: RawFd,
         /// The console.
         serial: RawFd,
-        /// Where all goes besides that the guest says on the console: the writing end of a pipe.
+        /// Write end of a pipe that gets a copy of the console output.
         log: Option<RawFd>,
     },
-    /// The terminal that QEMU is started on: the console, and QEMU's monitor behind ^A c.
+    /// The terminal that QEMU is started from: the console, with QEMU's monitor on ^A c.
     Terminal {
-        /// A socket to which QEMU connects, again and again, to speak QMP there.
+        /// A socket that QEMU connects to for QMP, with retries.
         qmp: Option<&'a Path>,
     },
 }
@@ -93,35 +92,36 @@ pub enum Sockets<'a> {
 /// An ordinary guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// What the guest is called.
+    /// Name of the guest.
     pub name: String,
-    /// MiB of memory.
+    /// Memory in MiB.
     pub memory: u32,
     /// Virtual processors.
     pub cpus: u16,
-    /// The NUMA node of its memory.
+    /// NUMA node of the memory.
     pub node: Option<u32>,
-    /// Who runs its instructions.
+    /// Executes the guest's instructions.
     pub accel: Accel,
-    /// What it starts.
+    /// What the machine boots.
     pub boot: Boot,
-    /// Its network cards, in the order in which the guest sees them.
+    /// Network cards, in the order of the guest.
     pub cards: Vec<Card>,
 }
 
 impl Machine {
-    /// QEMU's arguments, without the program, for a QEMU of that version.
+    /// The arguments for a QEMU of this version, without the program.
     #[must_use]
     pub fn arguments(&self, version: Version, sockets: Sockets<'_>) -> Vec<OsString> {
         let mut arguments = Arguments::default();
         arguments.flag("-nodefaults").flag("-no-user-config").pair("-display", "none");
         arguments.pair("-name", format_args!("guest={}", comma(&self.name)));
-        // No new programs, users or rights; netvmd places its threads from without.
+        // Forbids new programs, users and privileges; netvmd sets the affinity of its threads from outside.
         arguments.pair("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
         arguments.pair("-machine", format_args!("q35,accel={},memory-backend=ram", self.accel.word()));
-        // All that the processor, or the translator, can do.
+        // All features of the processor or translator.
         arguments.pair("-cpu", "max");
-        // With one processor possible, TCG makes locked instructions of plain ones, which others then do not see as whole.
+        // With only one possible processor, TCG turns locked instructions into plain ones, which other threads may see
+        // half done.
         arguments.pair("-smp", format_args!("{},maxcpus={}", self.cpus, self.cpus.max(2)));
         arguments.pair("-m", format_args!("{}M", self.memory));
         let node = self.node.map_or(String::new(), |node| format!(",host-nodes={node},policy=bind"));
@@ -146,7 +146,7 @@ impl Machine {
                 let mut console = format!("socket,id=serial,fd={serial},server=on,wait=off");
                 if let Some(log) = log {
                     arguments.pair("-add-fd", format_args!("fd={log},set={LOG_SET}"));
-                    // A pipe cannot be cut to nothing, as QEMU would cut what it does not append to.
+                    // QEMU truncates a log that it does not append to, which fails on a pipe.
                     console.push_str(&format!(",logfile=/dev/fdset/{LOG_SET},logappend=on"));
                 }
                 arguments.pair("-chardev", console).pair("-serial", "chardev:serial");
@@ -202,24 +202,23 @@ impl Machine {
     }
 }
 
-/// The arguments of a QEMU that connects to a socket, again and again, to speak QMP there.
+/// Arguments that make QEMU connect to a socket for QMP, with retries.
 pub(crate) fn monitor(qmp: &Path) -> [String; 4] {
     let chardev = format!("socket,id=netvm-qmp,path={},reconnect=1", comma_path(qmp));
     ["-chardev".to_owned(), chardev, "-mon".to_owned(), "chardev=netvm-qmp,mode=control".to_owned()]
 }
 
-/// How many interrupts a card has; `None`: as many as QEMU thinks right.
+/// Number of interrupt vectors of a card; `None`: QEMU's default.
 pub(crate) fn vectors(accel: Accel, version: Version, queues: u16) -> Option<u16> {
     if accel == Accel::Tcg && version < SOUND_MSIX {
         return Some(0);
     }
-    // One for each queue, one for changes of the configuration, one for the control queue.
+    // One per queue, one for configuration changes, one for the control queue.
     (queues > 1).then_some(2 * queues + 2)
 }
 
-/// The kernel's command line with the console that netvm shows. Where QEMU translates, Linux is kept from measuring whether the
-/// timer interrupts: on a busy machine it finds that it does not, and panics ("IO-APIC + timer doesn't work!"). Under KVM it
-/// leaves that out by itself.
+/// Adds netvm's console to a kernel command line. Under TCG, Linux must not check whether timer interrupts arrive: on a
+/// busy machine they do not, and it panics ("IO-APIC + timer doesn't work!"). Under KVM it skips the check itself.
 pub(crate) fn command_line(append: &str, accel: Accel) -> String {
     let has = |start: &str| append.split_whitespace().any(|word| word.starts_with(start));
     let console = (!has("console=")).then_some("console=ttyS0");
@@ -229,7 +228,7 @@ pub(crate) fn command_line(append: &str, accel: Accel) -> String {
 }
 
 impl Accel {
-    /// QEMU's word for it.
+    /// QEMU's name for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -255,7 +254,7 @@ impl Arguments {
     }
 }
 
-/// A value in a list with commas: QEMU takes two for one.
+/// Escapes a value in a comma-separated list, where QEMU reads two commas as one.
 fn comma(text: &str) -> String {
     text.replace(',', ",,")
 }
@@ -264,7 +263,7 @@ pub(crate) fn comma_path(path: &Path) -> String {
     comma(&path.display().to_string())
 }
 
-/// Arguments as one line for a shell.
+/// Quotes arguments as one line for a shell.
 #[must_use]
 pub fn shell_line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
@@ -315,7 +314,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_is_what_vhost_user_needs() {
+    fn a_machine_fits_vhost_user() {
         let text = text(&machine(), NEW);
         for part in [
             "-smp 1,maxcpus=2",
@@ -334,7 +333,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_disk_is_started_from_first_and_says_on_the_console_why_not() {
+    fn a_disk_boots_first_with_firmware_output_on_the_console() {
         let mut machine = machine();
         for (path, format) in [("/var/a,b.qcow2", "qcow2"), ("/var/a,b.img", "raw")] {
             machine.boot = Boot::Image { path: path.into(), is_qcow2: format == "qcow2" };
@@ -352,7 +351,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_kernel_gets_a_console_and_takes_an_emulated_timer_for_sound() {
+    fn a_kernel_gets_a_console_and_skips_the_timer_check_under_tcg() {
         assert_eq!(command_line("", Accel::Tcg), "console=ttyS0 no_timer_check");
         assert_eq!(command_line("quiet", Accel::Kvm), "console=ttyS0 quiet");
         assert_eq!(command_line("console=hvc0 a=b", Accel::KvmOrTcg), "no_timer_check console=hvc0 a=b");
@@ -360,7 +359,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_old_qemu_gets_no_msix_where_it_would_crash() {
+    fn an_old_qemu_gets_no_msix_under_tcg() {
         let mut machine = machine();
         assert!(text(&machine, OLD).contains(",vectors=0"));
         machine.accel = Accel::Kvm;
@@ -370,7 +369,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn by_hand_the_terminal_is_the_console_and_qmp_goes_to_a_socket() {
+    fn a_manual_vm_has_its_console_on_the_terminal_and_qmp_on_a_socket() {
         let words = |qmp| {
             let words = machine().arguments(NEW, Sockets::Terminal { qmp });
             words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
-//! QMP, QEMU's control channel: lines of JSON over a Unix socket (QEMU's docs/interop/qmp-spec).
+//! QMP, QEMU's control channel: JSON lines over a Unix socket (QEMU's docs/interop/qmp-spec).
 //!
-//! A guest that has broken out of its machine writes here: lines are bounded, events that nobody takes are too, and what
-//! does not parse ends the connection.
+//! The peer is untrusted, as a guest may have broken out of its machine. So the length of a line and the number of
+//! unread events are bounded, and a line that does not parse ends the connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,29 +12,29 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Longest line: QEMU's longest answers are below a tenth of it.
+/// Longest line. QEMU's longest answers are below a tenth of this.
 const LONGEST_LINE: usize = 1 << 20;
-/// Events that are kept until somebody takes them; further ones push out the oldest.
+/// Unread events to keep; further events push out the oldest.
 const EVENTS: usize = 64;
 
-/// Why QEMU could not be asked.
+/// Why a QMP request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// The socket; QEMU has ended, or never listened.
+    /// I/O error: QEMU has ended, or never listened.
     #[error("QEMU's control socket: {0}")]
     Socket(#[from] io::Error),
-    /// QEMU has closed the connection.
+    /// QEMU closed the connection.
     #[error("QEMU has closed its control socket")]
     Closed,
-    /// What came is not QMP.
+    /// The peer does not speak QMP.
     #[error("QEMU's control socket does not speak QMP: {0}")]
     Protocol(&'static str),
-    /// QEMU said no.
+    /// QEMU refused the command.
     #[error("QEMU refuses `{command}`: {reason}")]
     Refused {
-        /// What was asked.
+        /// The command.
         command: &'static str,
-        /// Its answer.
+        /// QEMU's reason.
         reason: String,
     },
 }
@@ -42,16 +42,16 @@ pub enum QmpError {
 /// A version of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Such as 7.
+    /// Major version, such as 7.
     pub major: u32,
-    /// Such as 2.
+    /// Minor version, such as 2.
     pub minor: u32,
-    /// Such as 22.
+    /// Patch level, such as 22.
     pub micro: u32,
 }
 
 impl Version {
-    /// Reads what `qemu-system-… --version` prints: `QEMU emulator version 7.2.22 (Debian …)`.
+    /// Parses the output of `qemu-system-… --version`: `QEMU emulator version 7.2.22 (Debian …)`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.lines().next()?.split_once(" version ")?;
@@ -71,20 +71,20 @@ impl fmt::Display for Version {
 /// The oldest QEMU that netvm is tested with.
 pub const OLDEST: Version = Version { major: 7, minor: 2, micro: 0 };
 
-/// Something that QEMU tells by itself, such as `RESET`.
+/// An asynchronous event, such as `RESET`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Its name in capitals.
+    /// Name in capitals.
     pub name: String,
-    /// What there is to say; null when nothing is.
+    /// Data of the event, or null.
     pub data: Value,
 }
 
-/// A connection to a QEMU.
+/// A QMP connection.
 #[derive(Debug)]
 pub struct Qmp {
     stream: UnixStream,
-    /// What was read and is no whole line yet.
+    /// Bytes of an incomplete line.
     unread: Vec<u8>,
     events: VecDeque<Event>,
     version: Version,
@@ -92,18 +92,18 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects, and reads the greeting. QEMU serves one connection at a time: to another it does not answer.
+    /// Connects and reads QEMU's greeting. QEMU serves one connection at a time and does not answer a second one.
     ///
     /// # Errors
-    /// [`QmpError`], in the kernel's words or as QEMU's.
+    /// [`QmpError`] from the kernel or from QEMU.
     pub async fn connect(path: &Path) -> Result<Self, QmpError> {
         Self::greet(UnixStream::connect(path).await?).await
     }
 
-    /// Takes a connection that is there already.
+    /// Sets up an accepted connection.
     ///
     /// # Errors
-    /// As for [`Qmp::connect`].
+    /// Like [`Qmp::connect`].
     pub async fn greet(stream: UnixStream) -> Result<Self, QmpError> {
         let version = Version { major: 0, minor: 0, micro: 0 };
         let mut qmp = Self { stream, unread: Vec::new(), events: VecDeque::new(), version, requests: 0 };
@@ -113,21 +113,21 @@ impl Qmp {
         };
         let version =
             || Some(Version { major: number("major")?, minor: number("minor")?, micro: number("micro")? });
-        qmp.version = version().ok_or(QmpError::Protocol("it does not greet with a version"))?;
+        qmp.version = version().ok_or(QmpError::Protocol("its greeting has no version"))?;
         qmp.execute("qmp_capabilities", Value::Null).await?;
         Ok(qmp)
     }
 
-    /// Which QEMU it is.
+    /// Version of this QEMU.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
     }
 
-    /// Has QEMU do something, and returns its answer. `arguments` is an object, or null for none.
+    /// Executes a command and returns its result. `arguments` is an object, or null for none.
     ///
     /// # Errors
-    /// [`QmpError::Refused`] when QEMU says no; after any other error the connection is of no use.
+    /// [`QmpError::Refused`] if QEMU refuses the command. After any other error the connection is unusable.
     pub async fn execute(&mut self, command: &'static str, arguments: Value) -> Result<Value, QmpError> {
         self.requests += 1;
         let id = self.requests;
@@ -141,7 +141,7 @@ impl Qmp {
             if let Some(event) = event(&mut message) {
                 self.keep(event);
             } else if message.get("id").and_then(Value::as_u64) != Some(id) {
-                // The answer to a request whose asker has gone.
+                // The answer to an earlier request whose caller was cancelled.
             } else if let Some(error) = message.get("error") {
                 let reason = error.get("desc").and_then(Value::as_str).unwrap_or("without a reason");
                 return Err(QmpError::Refused { command, reason: reason.chars().take(500).collect() });
@@ -151,10 +151,10 @@ impl Qmp {
         }
     }
 
-    /// Waits for the next event. May be given up and called again: nothing is lost.
+    /// Waits for the next event. Cancel safe: no event is lost.
     ///
     /// # Errors
-    /// [`QmpError`] when the connection has ended.
+    /// [`QmpError`] if the connection has ended.
     pub async fn event(&mut self) -> Result<Event, QmpError> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -179,7 +179,7 @@ impl Qmp {
             .ok_or(QmpError::Protocol("query-status has no `running`"))
     }
 
-    /// The threads of the virtual processors, in their order.
+    /// Thread ids of the virtual processors, in order.
     ///
     /// # Errors
     /// [`QmpError`].
@@ -191,7 +191,7 @@ impl Qmp {
             .ok_or(QmpError::Protocol("query-cpus-fast has no `thread-id`"))
     }
 
-    /// Ends QEMU at once, as if the machine's plug were pulled.
+    /// Ends QEMU at once, like a power cut.
     ///
     /// # Errors
     /// [`QmpError`].
@@ -214,12 +214,12 @@ impl Qmp {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let message = serde_json::from_slice(&self.unread[..end]);
                 self.unread.drain(..=end);
-                return message.map_err(|_| QmpError::Protocol("a line is not JSON"));
+                return message.map_err(|_| QmpError::Protocol("it sends a line that is not JSON"));
             }
             if self.unread.len() > LONGEST_LINE {
-                return Err(QmpError::Protocol("a line has no end"));
+                return Err(QmpError::Protocol("it sends a line that is too long"));
             }
-            // Reads into our own buffer or not at all: giving up loses nothing.
+            // Cancel safe: either reads into our own buffer or not at all.
             if self.stream.read_buf(&mut self.unread).await? == 0 {
                 return Err(QmpError::Closed);
             }
@@ -238,12 +238,12 @@ mod tests {
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": ""}, "capabilities": []}}"#;
 
-    /// A QEMU that writes these lines, whatever it is told.
+    /// A QEMU that writes these lines whatever it receives.
     async fn against(lines: &[&str]) -> Result<Qmp, QmpError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let text: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         tokio::spawn(async move {
-            // The other side may have seen enough.
+            // The client may have closed the connection already.
             let _ = theirs.write_all(text.as_bytes()).await;
             let _ = theirs.read_to_end(&mut Vec::new()).await;
         });
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_as_qemu_prints_them() {
+    fn versions_are_parsed_from_qemus_output() {
         let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright";
         assert_eq!(Version::parse(text), Some(Version { major: 7, minor: 2, micro: 22 }));
         assert_eq!(Version::parse("QEMU emulator version 11.1").unwrap().to_string(), "11.1.0");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_qmp_ends_the_connection() {
+    fn invalid_messages_end_the_connection() {
         run(async {
             for lines in [&["hello"][..], &["{}"], &[GREETING, "]"]] {
                 assert!(matches!(against(lines).await, Err(QmpError::Protocol(_))), "{lines:?}");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_nobody_takes_are_bounded() {
+    fn unread_events_are_bounded() {
         run(async {
             let mut lines = vec![GREETING.to_owned(), r#"{"return": {}, "id": 1}"#.to_owned()];
             lines.extend((0..1000).map(|n| format!(r#"{{"event": "E{n}"}}"#)));

@@ -1,6 +1,6 @@
-//! The devices of a VM that is an NF and that others start: QEMU gets the descriptors of their memory from sockets, on which
-//! netvmd is the server of `ivshmem-doorbell` devices, a socket for each. Sealed memory thus reaches who may connect, without
-//! a file by which anybody could open, or shorten, it.
+//! Devices of a VM that is an NF and that the operator starts. QEMU receives the memory descriptors from sockets on
+//! which netvmd is the server of `ivshmem-doorbell` devices, one socket per device. So sealed memory reaches only
+//! processes that may connect, and no file exists that others could open or truncate.
 //!
 //! ```text
 //!  control.sock ─▶ ivshmem-doorbell   control memory, and the eventfds of workers and NF threads
@@ -19,26 +19,26 @@ use netvm_attach::Fds;
 use netvm_region::Notify;
 
 use crate::doorbell;
-use crate::guest_memory::{ONE_LIFE, own_nf_threads};
+use crate::guest_memory::{NO_REBOOT, own_nf_threads};
 use crate::libvirt::escape_path;
 use crate::machine::comma_path;
 use crate::wake_line;
 
-/// A socket to which QEMU connects.
+/// A socket that QEMU connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NfSocket {
-    /// Of the control memory. The process that has it is the NF.
+    /// Control memory. The process connected here is the NF.
     Control,
-    /// Of the next-hop table.
+    /// Next-hop table.
     Table,
-    /// Of the region of this number.
+    /// Region of this number.
     Region(u8),
-    /// Of the serial port by which the guest is woken.
+    /// Serial port that wakes the guest.
     Wake,
 }
 
 impl NfSocket {
-    /// What it and its device are called.
+    /// Name of the socket and its device.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -49,7 +49,7 @@ impl NfSocket {
         }
     }
 
-    /// Its file in the folder of the VM.
+    /// File name in the VM's folder.
     #[must_use]
     pub fn file(self) -> String {
         format!("{}.sock", self.name())
@@ -59,33 +59,33 @@ impl NfSocket {
 /// The devices that make a VM an NF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfDevices {
-    /// The folder of the sockets.
+    /// Folder of the sockets.
     pub folder: PathBuf,
-    /// Regions of the trust group.
+    /// Number of regions of the trust group.
     pub regions: u8,
-    /// Workers and NF threads that the guest can wake.
+    /// Number of workers and NF threads that the guest can wake.
     pub vectors: usize,
-    /// How the guest wakes others; one that does not poll is woken, too.
+    /// How guest and host wake each other.
     pub notify: Notify,
 }
 
 impl NfDevices {
-    /// Its sockets.
+    /// All sockets of the VM.
     #[must_use]
     pub fn sockets(&self) -> Vec<NfSocket> {
         let wake = (self.notify == Notify::Doorbell).then_some(NfSocket::Wake);
         self.memories().map(|(socket, _)| socket).chain(wake).collect()
     }
 
-    /// Memories, with the interrupt vectors of their devices.
+    /// The memories, and the interrupt vectors of their devices.
     fn memories(&self) -> impl Iterator<Item = (NfSocket, usize)> + use<> {
         let vectors = if self.notify == Notify::Doorbell { self.vectors } else { 1 };
-        // A device without any would be refused.
+        // QEMU refuses a device without vectors.
         let first = [(NfSocket::Control, vectors), (NfSocket::Table, 1)];
         first.into_iter().chain((0..self.regions).map(|number| (NfSocket::Region(number), 1)))
     }
 
-    /// QEMU's arguments, beside those of the machine.
+    /// QEMU arguments, in addition to those of the machine.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();
@@ -100,14 +100,14 @@ impl NfDevices {
         }
         if self.notify == Notify::Doorbell {
             arguments.extend(chardev(NfSocket::Wake));
-            // The second serial port: the first is the console.
+            // The second serial port, as the first is the console.
             arguments.extend(["-device".to_owned(), "isa-serial,chardev=netvm-wake,index=1".to_owned()]);
         }
-        arguments.extend(ONE_LIFE.map(str::to_owned));
+        arguments.extend(NO_REBOOT.map(str::to_owned));
         arguments.into_iter().map(OsString::from).collect()
     }
 
-    /// The same for libvirt, within `<devices>`.
+    /// The same devices as libvirt XML within `<devices>`.
     pub(crate) fn write_xml(&self, xml: &mut String) -> std::fmt::Result {
         let path = |socket: NfSocket| escape_path(&self.folder.join(socket.file()));
         if self.notify == Notify::Doorbell {
@@ -125,24 +125,24 @@ impl NfDevices {
     }
 }
 
-/// The memory of one NF, for as long as a VM that others have started has it.
+/// The memory of an NF in a VM that the operator started, held while the VM runs.
 #[derive(Debug)]
 pub struct ServedMemory {
     control: OwnedFd,
     table: OwnedFd,
     regions: Vec<OwnedFd>,
-    /// Whom the guest can wake; empty when it polls.
+    /// Eventfds that the guest can signal; empty if it polls.
     vectors: Vec<OwnedFd>,
-    /// What wakes each of its threads.
+    /// Eventfds of the NF's own threads.
     nf_threads: Vec<OwnedFd>,
 }
 
 impl ServedMemory {
-    /// Duplicates the descriptors that the engine has for an NF (close-on-exec); its table must be its own
-    /// (`Engine::give_own_table`). `notify` is what it was let in with.
+    /// Duplicates the descriptors of an NF (close-on-exec). The NF must have its own table (`Engine::give_own_table`).
+    /// `notify` is the mode it was admitted with.
     ///
     /// # Errors
-    /// The kernel's, when there are no more descriptors.
+    /// The process has no free file descriptor.
     pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: Notify) -> io::Result<Self> {
         let (vectors, nf_threads) = match notify {
             Notify::Poll => (Vec::new(), Vec::new()),
@@ -157,24 +157,23 @@ impl ServedMemory {
         })
     }
 
-    /// Sends a QEMU away that is not to have any memory; it ends, and says that the server's version is wrong.
+    /// Refuses a QEMU. It exits with a message that the server's version is wrong.
     ///
     /// # Errors
-    /// The kernel's, when QEMU has gone.
+    /// QEMU has closed the connection.
     pub fn refuse(connection: BorrowedFd<'_>) -> io::Result<()> {
         doorbell::refuse(connection)
     }
 
-    /// Tells QEMU on a connection to this socket all that it is to be told. The connection is to be held while QEMU lives;
-    /// nothing comes from there.
+    /// Sends QEMU what belongs to this socket. Hold the connection while QEMU runs; QEMU sends nothing on it.
     ///
     /// # Errors
-    /// The kernel's, when QEMU has gone or there is no such region.
+    /// QEMU has closed the connection, or there is no such region.
     pub fn answer(&self, socket: NfSocket, connection: BorrowedFd<'_>) -> io::Result<()> {
         let memory = match socket {
             NfSocket::Control => {
                 let vectors: Vec<_> = self.vectors.iter().map(AsFd::as_fd).collect();
-                return doorbell::tell(connection, self.control.as_fd(), &vectors);
+                return doorbell::send_messages(connection, self.control.as_fd(), &vectors);
             }
             NfSocket::Table => &self.table,
             NfSocket::Region(number) => {
@@ -185,7 +184,7 @@ impl ServedMemory {
                 return wake_line::start_on(connection.try_clone_to_owned()?, &nf_threads);
             }
         };
-        doorbell::tell(connection, memory.as_fd(), &[])
+        doorbell::send_messages(connection, memory.as_fd(), &[])
     }
 }
 

@@ -1,5 +1,5 @@
-//! How the host wakes a VM that sleeps: a serial port of the VM, on which the host writes the number of the thread that is to
-//! look for packets. Every kernel has a driver for it, whereas the interrupts of `ivshmem-doorbell` need one of their own.
+//! Wakes a sleeping VM: the host writes the number of the NF thread to wake to a serial port of the VM. Every guest
+//! kernel has a driver for serial ports, whereas the interrupts of `ivshmem-doorbell` need a special one.
 //!
 //! ```text
 //!  eventfd of each NF thread of the NF ─▶ thread here ─▶ socket ─▶ QEMU: isa-serial ─▶ guest: /dev/ttyS1 ─▶ netlib
@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-/// Starts the thread, which ends when nobody has QEMU's end any more; returns that end. The eventfds are those of the NF's
-/// threads, in their order, and do not block.
+/// Starts the wake-up thread and returns QEMU's end of the line. The thread ends when QEMU's end is closed.
+/// `nf_threads` are the eventfds of the NF's threads, in order.
 pub(crate) fn start(nf_threads: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -22,7 +22,7 @@ pub(crate) fn start(nf_threads: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     Ok(theirs)
 }
 
-/// As [`start`], on this end of a line.
+/// Like [`start`], on an existing connection.
 pub(crate) fn start_on(ours: OwnedFd, nf_threads: &[BorrowedFd<'_>]) -> io::Result<()> {
     let nf_threads = nf_threads.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<Vec<_>>>()?;
     Builder::new().name("netvm-vm-wake".to_owned()).spawn(move || serve(&ours, &nf_threads))?;
@@ -33,7 +33,7 @@ fn serve(line: &OwnedFd, nf_threads: &[OwnedFd]) {
     loop {
         let mut fds: Vec<PollFd<'_>> =
             nf_threads.iter().map(|nf_thread| PollFd::new(nf_thread, PollFlags::IN)).collect();
-        // Asked for nothing but its end: what the guest writes is left where it is, so that it can keep nobody busy here.
+        // Polls for hang-up only. What the guest writes stays unread, so it cannot keep this thread busy.
         fds.push(PollFd::from_borrowed_fd(line.as_fd(), PollFlags::empty()));
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -44,17 +44,17 @@ fn serve(line: &OwnedFd, nf_threads: &[OwnedFd]) {
             return;
         }
         for (thread, nf_thread) in (0u8..).zip(nf_threads) {
-            if fds.get(usize::from(thread)).is_some_and(is_ready) && is_emptied(nf_thread) {
-                // A line that takes no more has wake-ups on it that the guest has not seen yet.
+            if fds.get(usize::from(thread)).is_some_and(is_ready) && drain(nf_thread) {
+                // If the line is full, it still holds wake-ups that the guest has not read.
                 let _ = rustix::io::write(line, &[thread]);
             }
         }
     }
 }
 
-/// Takes the count of an eventfd back to zero, and says whether it was not. NFs share it, and may have it in blocking mode,
-/// which must not hold here.
-fn is_emptied(nf_thread: &OwnedFd) -> bool {
+/// Drains an eventfd and returns whether it was signalled. NFs share the eventfd and may set it to blocking mode, so
+/// the read must not block in any mode.
+fn drain(nf_thread: &OwnedFd) -> bool {
     let mut count = [0; 8];
     preadv2(nf_thread, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT).is_ok()
 }
@@ -66,7 +66,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_nf_thread_that_is_woken_is_a_byte_on_the_line() {
+    fn waking_an_nf_thread_writes_a_byte_to_the_line() {
         let event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let nf_threads = [event(), event()];
         let line = start(&[nf_threads[0].as_fd(), nf_threads[1].as_fd()]).unwrap();
@@ -75,19 +75,19 @@ mod tests {
             let mut byte = [9];
             let start = Instant::now();
             while rustix::io::read(&line, &mut byte).is_err() {
-                assert!(start.elapsed() < Duration::from_secs(10), "nothing came");
+                assert!(start.elapsed() < Duration::from_secs(10), "timed out");
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert_eq!(byte, [thread]);
-            // Whatever the guest writes changes nothing.
+            // What the guest writes has no effect.
             let _ = rustix::io::write(&line, &[7; 4096]);
         }
     }
 
     #[test]
-    fn a_nf_thread_in_blocking_mode_that_somebody_else_has_emptied_is_not_waited_for() {
+    fn draining_a_blocking_eventfd_does_not_block() {
         let nf_thread = eventfd(1, EventfdFlags::empty()).unwrap();
-        assert!(is_emptied(&nf_thread));
-        assert!(!is_emptied(&nf_thread));
+        assert!(drain(&nf_thread));
+        assert!(!drain(&nf_thread));
     }
 }
