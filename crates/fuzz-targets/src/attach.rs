@@ -11,10 +11,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::input::Input;
 
-/// As many as the kernel passes with one message.
+/// The most descriptors that the kernel passes with one message.
 const MOST_FDS: usize = 253;
 
-/// Receives one datagram as each of the messages there are, and as the answer to an NF's ready_message.
+/// Receives one datagram as each type of message, and as the answer to an NF's hello.
 pub fn attach_message(data: &[u8]) {
     let mut input = Input::new(data);
     let (kind, count) = (input.u8(), usize::from(input.u8()));
@@ -27,13 +27,13 @@ pub fn attach_message(data: &[u8]) {
     }
 }
 
-/// A pipe of which all ends for writing but those on their way were closed.
+/// A pipe whose write ends are all closed except those sent in messages.
 struct Passed {
     reader: OwnedFd,
 }
 
 impl Passed {
-    /// Sends `body` with `count` copies of the pipe's writing end.
+    /// Sends `body` with `count` copies of the pipe's write end.
     fn send(socket: &OwnedFd, body: &[u8], count: usize) -> Self {
         let (reader, writer) = rustix::pipe::pipe().expect("pipe");
         let fds: Vec<BorrowedFd<'_>> = vec![writer.as_fd(); count.min(MOST_FDS)];
@@ -49,10 +49,7 @@ impl Passed {
     fn assert_all_closed(&self) {
         let mut fds = [PollFd::new(&self.reader, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).expect("poll");
-        assert!(
-            fds[0].revents().contains(PollFlags::HUP),
-            "a descriptor that came with a message stayed open"
-        );
+        assert!(fds[0].revents().contains(PollFlags::HUP), "a received descriptor stayed open");
     }
 }
 
@@ -63,7 +60,7 @@ fn as_message<M: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bod
         Ok((message, fds)) => {
             assert_eq!(fds.len(), count);
             match send(&here, &message, &[]) {
-                Ok(()) => assert_eq!(receive::<M>(&there).expect("what was sent").0, message),
+                Ok(()) => assert_eq!(receive::<M>(&there).expect("the message sent").0, message),
                 Err(error) => assert!(matches!(error, AttachError::Protocol(_)), "{error}"),
             }
         }
@@ -85,6 +82,6 @@ fn as_handshake(body: &[u8], count: usize) {
             assert!(matches!(error, AttachError::Protocol(_) | AttachError::Refused(_)), "{error}");
         }
     }
-    assert_eq!(receive::<Hello>(&engine).expect("the ready_message").0, hello);
+    assert_eq!(receive::<Hello>(&engine).expect("the hello").0, hello);
     passed.assert_all_closed();
 }

@@ -1,4 +1,4 @@
-//! The fuzzer's bytes as a sequence of numbers; zeros once they are used up, so that every input means something.
+//! The fuzzer's bytes as a sequence of numbers. Reads zeroes after the end, so that every input is valid.
 
 pub(crate) struct Input<'a> {
     rest: &'a [u8],

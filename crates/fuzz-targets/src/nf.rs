@@ -1,4 +1,4 @@
-//! Arbitrary descriptors in the rings of an NF that has really attached.
+//! Arbitrary descriptors in the rings of an attached NF.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,28 +17,28 @@ use crate::input::Input;
 
 const WORKERS: u16 = 2;
 const RING: u32 = 64;
-/// The direct ring from the hostile NF thread 2 to the NF, which is NF thread 1, and the one back.
+/// The direct rings from the hostile NF thread 2 to the NF, which is NF thread 1, and back.
 const INTO: u16 = 0;
 const OUT_OF: u16 = 1;
 const TAIL_AT: u64 = 128;
-/// Longest bursts that are sent in one go.
+/// Longest burst.
 const MOST: usize = 48;
 
-/// Feeds an NF descriptors of the fuzzer's making, by the engine's rings and by that of another NF of its group, and
-/// lets it do to the packets whatever the fuzzer says.
+/// Feeds an NF arbitrary descriptors through the engine's rings and through the ring of another NF of its group, and
+/// applies arbitrary changes to its packets.
 pub fn nf_descriptors(data: &[u8]) {
     thread_local!(static HOST: RefCell<Host> = RefCell::new(Host::new()));
     HOST.with_borrow_mut(|host| host.play(&mut Input::new(data)));
 }
 
-/// The engine's end and the other NF's, and the NF: two workers, each with a region of its own.
+/// The engine's end, the other NF's end, and the NF: two workers, each with its own region.
 struct Host {
     regions: Vec<Region>,
     to: Vec<Producer>,
     from: Vec<Consumer>,
     out_of: Consumer,
     endpoint: Endpoint,
-    // Kept for as long as the ends above.
+    // Kept mapped for the ends above.
     _control: Control,
     _table: TablePublisher,
     _socket: OwnedFd,
@@ -63,16 +63,17 @@ impl Host {
         let mut table = TablePublisher::create("fuzz").expect("table memory");
         table.publish(&next_hops());
         for index in [INTO, OUT_OF] {
-            regions[0].ring(index).expect("there are two").initialise();
+            regions[0].ring(index).expect("two rings").initialise();
         }
         let (endpoint, socket) = attach(&regions, &control, &table);
-        // SAFETY: the only ends of these rings on this side; the Host keeps what they are in, and drops it after them.
+        // SAFETY: the only ends of these rings on this side; the fields are dropped before the memory that holds the
+        // rings.
         let ends = |worker| unsafe {
             (control.ring_to_nf(0, worker).producer(), control.ring_from_nf(0, worker).consumer())
         };
         let (to, from) = (0..WORKERS).map(ends).unzip();
         // SAFETY: as above.
-        let out_of = unsafe { regions[0].ring(OUT_OF).expect("there are two").consumer() };
+        let out_of = unsafe { regions[0].ring(OUT_OF).expect("two rings").consumer() };
         Self { regions, to, from, out_of, endpoint, _control: control, _table: table, _socket: socket }
     }
 
@@ -91,9 +92,9 @@ impl Host {
         }
     }
 
-    /// As NF thread 2: descriptors in slots, and a tail that may have nothing to do with them.
+    /// As NF thread 2: writes descriptors to slots, and a tail that may not match them.
     fn claim(&mut self, descriptors: &[Descriptor], input: &mut Input<'_>) {
-        let ring = self.regions[0].ring(INTO).expect("there are two");
+        let ring = self.regions[0].ring(INTO).expect("two rings");
         let (head, _) = ring.claims();
         let base = self.ring_at(INTO);
         for (n, descriptor) in (0..).zip(descriptors) {
@@ -109,12 +110,12 @@ impl Host {
         };
         let slots: Vec<_> = (0..RING).map(|n| self.slot(head.wrapping_add(n))).collect();
         self.tail().store(head.wrapping_add(claimed), Ordering::Release);
-        let believed = if claimed > RING { 0 } else { claimed as usize };
-        self.receive(slots[..believed].to_vec(), input);
+        let plausible = if claimed > RING { 0 } else { claimed as usize };
+        self.receive(slots[..plausible].to_vec(), input);
         assert_eq!(
             ring.claims().0,
-            head.wrapping_add(believed as u32),
-            "an impossible claim is not followed"
+            head.wrapping_add(plausible as u32),
+            "the NF followed an impossible tail"
         );
         self.tail().store(ring.claims().0, Ordering::Release);
     }
@@ -130,16 +131,16 @@ impl Host {
     }
 
     fn tail(&self) -> &AtomicU32 {
-        // SAFETY: within the mapping; only ever used as an atomic.
+        // SAFETY: within the mapping and only accessed as an atomic.
         unsafe { self.regions[0].mapping().at::<AtomicU32>(self.ring_at(INTO) + TAIL_AT).as_ref() }
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
-        // SAFETY: within the mapping; slots are only ever used as atomics.
+        // SAFETY: within the mapping; slots are only accessed as atomics.
         unsafe { self.regions[0].mapping().at::<AtomicU64>(at).as_ref() }
     }
 
-    /// Receives until the rings are empty: the sound ones of `sent`, in their order, and nothing else.
+    /// Receives until the rings are empty. The valid descriptors of `sent` must arrive in order, and nothing else.
     fn receive(&mut self, mut sent: Vec<Descriptor>, input: &mut Input<'_>) {
         let geometries: Vec<_> = self.regions.iter().map(|region| *region.geometry()).collect();
         sent.retain(|d| {
@@ -148,23 +149,23 @@ impl Host {
                 .is_some_and(|g| g.contains(d.buffer(), d.offset(), d.length()))
         });
         let mut expected = sent.into_iter();
-        // Whole bursts of unsound descriptors come as nothing, so nothing is no sign that there is no more.
+        // A whole burst of invalid descriptors arrives as nothing, so an empty receive does not mean an empty ring.
         for _ in 0..=RING / netlib::BURST as u32 + 1 {
             let Some(mut burst) = self.endpoint.try_receive() else { continue };
             let count = burst.len();
             assert!((1..=netlib::BURST).contains(&count) && burst.packet(count).is_none());
             for n in 0..count {
-                let descriptor = expected.next().expect("more packets than sound descriptors");
+                let descriptor = expected.next().expect("more packets than valid descriptors");
                 check(&mut burst, n, descriptor, &geometries[usize::from(descriptor.worker())], input);
             }
             drop(burst);
-            assert_eq!(self.take_back(), count, "each packet leaves once");
+            assert_eq!(self.take_back(), count, "a packet did not leave exactly once");
         }
-        assert_eq!(expected.next(), None, "a sound descriptor was lost");
+        assert_eq!(expected.next(), None, "a valid descriptor was lost");
         self.assert_outside_untouched();
     }
 
-    /// Empties the rings that come from the NF: how many descriptors there were, all of them sound.
+    /// Drains the NF's tx rings and returns the number of descriptors, all of which must be valid.
     fn take_back(&mut self) -> usize {
         let mut out = [Descriptor::default(); RING as usize];
         let mut count = 0;
@@ -172,7 +173,7 @@ impl Host {
             let popped = consumer.pop(&mut out);
             for d in &out[..popped] {
                 let geometry = self.regions[usize::from(d.worker())].geometry();
-                assert!(geometry.contains(d.buffer(), d.offset(), d.length()), "{d:?} leaves the NF");
+                assert!(geometry.contains(d.buffer(), d.offset(), d.length()), "{d:?} is invalid");
             }
             assert_eq!(consumer.faults(), 0);
             count += popped;
@@ -180,21 +181,21 @@ impl Host {
         count
     }
 
-    /// What lies behind the last buffer of each region.
+    /// Checks the bytes after the last buffer of each region.
     fn assert_outside_untouched(&self) {
         for region in &self.regions {
             let geometry = region.geometry();
             let end = geometry.buffers_at + u64::from(geometry.buffers) * u64::from(geometry.stride);
             for at in (end..end + 2048).step_by(8) {
-                // SAFETY: within the mapping, whose last page is not full of buffers; one thread uses it.
+                // SAFETY: within the mapping, whose last page is not full of buffers; one thread accesses it.
                 let word = unsafe { region.mapping().at::<u64>(at).read_volatile() };
-                assert_eq!(word, 0, "written behind the last buffer");
+                assert_eq!(word, 0, "write after the last buffer");
             }
         }
     }
 }
 
-/// Next hops by which verdicts lead to the engine, to NF thread 2, and to NF threads that there are not.
+/// Next hops that send verdicts to the engine, to NF thread 2, and to NF threads that do not exist.
 fn next_hops() -> Box<Table> {
     let mut table = Table::new_boxed();
     table.hops[0][1] = Destination::nf_threads(1, Balance::LeastOccupied, &[2]);
@@ -204,14 +205,14 @@ fn next_hops() -> Box<Table> {
     table.hop_roles[0][1] = 3;
     table.rings[2][1] = RingRef::new(0, INTO);
     table.rings[1][2] = RingRef::new(0, OUT_OF);
-    // Rings that there are not.
+    // Rings that do not exist.
     table.rings[3][1] = RingRef::new(0, 2);
     table.rings[1][3] = RingRef::new(9, 0);
     table.looped = 1;
     table
 }
 
-/// netvmd's part of letting an NF in, and the NF's.
+/// Attaches the NF, playing netvmd on the other end.
 fn attach(regions: &[Region], control: &Control, table: &TablePublisher) -> (Endpoint, OwnedFd) {
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
     let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
@@ -228,7 +229,7 @@ fn attach(regions: &[Region], control: &Control, table: &TablePublisher) -> (End
             Err(_) => std::thread::yield_now(),
         }
     };
-    // Nobody else is to come; a path that is gone already is no error.
+    // Nobody else attaches. A path that is already gone is no error.
     let _ = std::fs::remove_file(&path);
     netvm_attach::receive::<Hello>(&socket).expect("a ready_message");
     let fds = Fds {
@@ -238,12 +239,12 @@ fn attach(regions: &[Region], control: &Control, table: &TablePublisher) -> (End
         workers: wakes[..2].iter().map(AsFd::as_fd).collect(),
         nf_threads: wakes[2..].iter().map(AsFd::as_fd).collect(),
     };
-    netvm_attach::welcome(&socket, &fds).expect("let in");
+    netvm_attach::welcome(&socket, &fds).expect("admitted");
     netvm_attach::receive::<Ready>(&socket).expect("ready");
     (nf.join().expect("attached"), socket)
 }
 
-/// One that is sound, nearly so, or noise.
+/// A valid, nearly valid or random descriptor.
 fn descriptor(input: &mut Input<'_>) -> Descriptor {
     match input.u8() % 4 {
         0 => Descriptor::from_words([input.u64(), input.u64()]),
@@ -259,7 +260,7 @@ fn descriptor(input: &mut Input<'_>) -> Descriptor {
     }
 }
 
-/// A packet is what its descriptor says, stays in its buffer whatever is done to it, and gets a verdict.
+/// Checks that a packet matches its descriptor, stays within its buffer under any change, and gets a verdict.
 fn check(
     burst: &mut Burst<'_>,
     n: usize,

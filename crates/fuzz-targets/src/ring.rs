@@ -11,12 +11,12 @@ use crate::input::Input;
 const TAIL_AT: usize = 128;
 const HEAD_AT: usize = 256;
 const WAITING_AT: usize = 384;
-/// The bit of a slot's first word that belongs to the ring.
+/// The bit of a slot's first word that is reserved for the ring.
 const LAP: u64 = 1 << 31;
 /// More than any ring here holds.
 const MOST: usize = 80;
 
-/// Plays the hostile producer or the hostile consumer of a ring against a model of what the honest end may do.
+/// Plays the hostile producer or consumer of a ring, and compares the honest end with a model.
 pub fn ring_peer(data: &[u8]) {
     let mut input = Input::new(data);
     let choice = input.u8();
@@ -34,14 +34,14 @@ pub fn ring_peer(data: &[u8]) {
 #[repr(C, align(128))]
 struct Line(UnsafeCell<[u8; 128]>);
 
-/// Memory of a ring's size and not a line more, so that an address sanitizer sees what leaves it.
+/// Memory of exactly a ring's size, so that an address sanitizer detects accesses outside.
 struct Memory {
     lines: Box<[Line]>,
     capacity: u32,
 }
 
 impl Memory {
-    /// An empty ring whose indexes begin at `first`.
+    /// An empty ring whose indexes start at `first`.
     fn new(capacity: u32, first: u32) -> Self {
         let count = ring_bytes(capacity).div_ceil(size_of::<Line>());
         let lines = (0..count).map(|_| Line(UnsafeCell::new([0; 128]))).collect();
@@ -54,14 +54,14 @@ impl Memory {
 
     fn ring(&self) -> RingMemory {
         let base = NonNull::from(&*self.lines).cast();
-        // SAFETY: the lines are aligned to 128 bytes, as many as the ring takes, and outlive what borrows `self`; their
-        // bytes are in an UnsafeCell, so that they may change behind shared references. One thread uses them.
+        // SAFETY: the lines are aligned to 128 bytes, as many as the ring takes, and outlive the borrow of `self`.
+        // Their bytes are in an UnsafeCell, so they may change behind shared references. One thread uses them.
         unsafe { RingMemory::from_raw(base, self.capacity) }.expect("a power of two from 2 to 64")
     }
 
     fn at<T>(&self, at: usize) -> &T {
         assert!(at.is_multiple_of(align_of::<T>()) && at + size_of::<T>() <= size_of_val(&*self.lines));
-        // SAFETY: within the lines and aligned, as just checked; T is an atomic at every call, and one thread uses it.
+        // SAFETY: within the lines and aligned, as checked above; T is an atomic at every call, and one thread uses it.
         unsafe { NonNull::from(&*self.lines).cast::<u8>().add(at).cast::<T>().as_ref() }
     }
 
@@ -89,23 +89,23 @@ impl Memory {
 
     fn assert_slack_untouched(&self) {
         for at in (ring_bytes(self.capacity)..size_of_val(&*self.lines)).step_by(4) {
-            assert_eq!(self.word(at).load(Ordering::Relaxed), 0, "written behind the ring, at byte {at}");
+            assert_eq!(self.word(at).load(Ordering::Relaxed), 0, "write after the ring, at byte {at}");
         }
     }
 }
 
-/// An index that is anything, or near to where an honest one would be.
+/// An arbitrary index, or one near the valid index.
 fn index(input: &mut Input<'_>, near: u32) -> u32 {
     let kind = input.u8();
     if kind & 1 == 0 { near.wrapping_add_signed(i32::from(input.u8() as i8)) } else { input.u32() }
 }
 
-/// The consumer is honest; here is what it must know and do.
+/// A hostile producer, and a model of the honest consumer.
 struct HostileProducer<'a> {
     memory: &'a Memory,
     consumer: Consumer,
     head: u32,
-    /// The last tail that could be believed.
+    /// The last plausible tail.
     tail: u32,
     faults: u64,
 }
@@ -137,13 +137,13 @@ impl<'a> HostileProducer<'a> {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// What there is to read by the tail as it is claimed now; `None` when it cannot be.
+    /// Readable entries by the current tail; `None` if the tail is impossible.
     fn claimed(&self) -> Option<u32> {
         let claimed = self.memory.word(TAIL_AT).load(Ordering::Relaxed).wrapping_sub(self.head);
         (self.known()..=self.memory.capacity).contains(&claimed).then_some(claimed)
     }
 
-    /// As an honest producer: descriptors, then the tail.
+    /// Acts as an honest producer: writes descriptors, then the tail.
     fn publish(&self, count: u8, seed: u64) {
         let count = u32::from(count) % (self.memory.capacity - self.known() + 1);
         for n in 0..count {
@@ -167,17 +167,17 @@ impl<'a> HostileProducer<'a> {
             assert_eq!(*got, Descriptor::from_words(words), "of index {}", self.head.wrapping_add(n));
         }
         if looks {
-            self.believe(claimed);
+            self.accept(claimed);
         }
         self.head = self.head.wrapping_add(popped as u32);
         if popped > 0 {
             assert_eq!(self.memory.word(HEAD_AT).load(Ordering::Relaxed), self.head);
         }
         assert_eq!(self.consumer.faults(), self.faults);
-        assert_eq!(self.memory.all(), slots, "a consumer writes no slot");
+        assert_eq!(self.memory.all(), slots, "the consumer wrote to a slot");
     }
 
-    fn believe(&mut self, claimed: Option<u32>) {
+    fn accept(&mut self, claimed: Option<u32>) {
         match claimed {
             Some(claimed) => self.tail = self.head.wrapping_add(claimed),
             None => self.faults += 1,
@@ -191,20 +191,20 @@ impl<'a> HostileProducer<'a> {
         self.consumer.end_wait();
         assert_eq!(self.memory.word(WAITING_AT).load(Ordering::Relaxed), 0);
         if known == 0 {
-            self.believe(claimed);
+            self.accept(claimed);
         }
     }
 }
 
-/// The producer is honest; here is what it must know and do.
+/// A hostile consumer, and a model of the honest producer.
 struct HostileConsumer<'a> {
     memory: &'a Memory,
     producer: Producer,
     tail: u32,
-    /// How many descriptors the consumer may still be reading, by the last head that could be believed.
+    /// Descriptors that the consumer may still be reading, by the last plausible head.
     used: u32,
     faults: u64,
-    /// What the slots must hold.
+    /// Expected contents of the slots.
     slots: Vec<[u64; 2]>,
 }
 
@@ -245,12 +245,12 @@ impl<'a> HostileConsumer<'a> {
             assert_eq!(
                 self.memory.all(),
                 self.slots,
-                "a slot was written that the consumer had not given back"
+                "the producer wrote to a slot that the consumer had not released"
             );
         }
     }
 
-    /// What [`Producer::room`] must say.
+    /// The expected result of [`Producer::room`].
     fn room(&mut self, wanted: u32) -> u32 {
         if self.memory.capacity - self.used < wanted {
             let claimed = self.tail.wrapping_sub(self.memory.word(HEAD_AT).load(Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! Routes that come, change and go in any order, as a routing daemon or its peers cause them, followed by
-//! both versions of a router's tables, whose reader may be slow.
+//! Route updates in any order, as a routing daemon or its peers cause them, applied to both versions of a router's
+//! tables while a reader may be slow.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -11,26 +11,26 @@ use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::input::Input;
 
-/// Routes at most, as each is compared with each.
+/// Maximum number of changes, as each round compares all of them.
 const MOST: usize = 300;
 
-/// Follows changes of routes, and compares with a linear longest-prefix match at the ends of every prefix that was named.
+/// Applies route changes, and compares with a linear longest-prefix match at both ends of every prefix.
 pub fn route_updates(data: &[u8]) {
     let mut input = Input::new(data);
     let mut versions = Versions::new();
     let mut held = Arc::clone(versions.live());
-    let (mut said, mut seen) = (Routes::default(), 0);
+    let (mut model, mut seen) = (Routes::default(), 0);
     let mut update = Update::default();
-    while !input.is_empty() && said.named.len() < MOST {
+    while !input.is_empty() && model.prefixes.len() < MOST {
         let step = input.u8();
         if step.is_multiple_of(8) {
             let newer = versions.publish(mem::take(&mut update));
-            assert!(versions.has_pending() || newer.is_some() || said.changes == seen);
+            assert!(versions.has_pending() || newer.is_some() || model.changes == seen);
             if !versions.has_pending() {
-                seen = said.changes;
-                said.compare(versions.live());
+                seen = model.changes;
+                model.compare(versions.live());
             }
-            // A slow reader keeps what it has, and the next version has to wait.
+            // A slow reader keeps its version, so the next update stays pending.
             if let Some(newer) = newer.filter(|_| step & 8 == 0) {
                 held = newer;
             }
@@ -38,17 +38,17 @@ pub fn route_updates(data: &[u8]) {
             let net = prefix(&mut input, step & 8 != 0);
             let to = (step & 0x30 != 0).then(|| NextHopId(u16::from(input.u8() % 4)));
             update.routes.push((net, to));
-            said.set(net, to);
+            model.set(net, to);
         }
     }
     drop(held);
     versions.publish(update);
     versions.publish(Update::default());
-    assert!(!versions.has_pending(), "nobody holds a version any more");
-    said.compare(versions.live());
+    assert!(!versions.has_pending(), "updates are pending without a reader");
+    model.compare(versions.live());
 }
 
-/// Of an IPv6 address, most bytes are zero: prefixes are to meet.
+/// A prefix. Most bytes of an IPv6 address are zero, so that prefixes overlap.
 fn prefix(input: &mut Input<'_>, of_v6: bool) -> IpNet {
     let (length, top) = (input.u8(), input.u32());
     if of_v6 {
@@ -59,19 +59,19 @@ fn prefix(input: &mut Input<'_>, of_v6: bool) -> IpNet {
     }
 }
 
-/// What was said.
+/// The model: the current routes.
 #[derive(Default)]
 struct Routes {
     by_net: BTreeMap<IpNet, NextHopId>,
-    /// All prefixes that were ever named.
-    named: Vec<IpNet>,
+    /// All prefixes that were ever set or removed.
+    prefixes: Vec<IpNet>,
     changes: usize,
 }
 
 impl Routes {
     fn set(&mut self, net: IpNet, to: Option<NextHopId>) {
         self.changes += 1;
-        self.named.push(net);
+        self.prefixes.push(net);
         match to {
             Some(to) => self.by_net.insert(net, to),
             None => self.by_net.remove(&net),
@@ -87,7 +87,7 @@ impl Routes {
         let routes_v4 = self.by_net.keys().filter(|net| net.is_v4()).count();
         assert_eq!(tables.routes(), (routes_v4, self.by_net.len() - routes_v4));
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for net in &self.named {
+        for net in &self.prefixes {
             match net {
                 IpNet::V4(net) => {
                     let (first, last) = (net.network().to_bits(), net.last().to_bits());

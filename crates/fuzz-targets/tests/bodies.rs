@@ -1,7 +1,7 @@
-//! Every body over valid examples and deterministic mutations of them.
+//! Runs every body on valid examples and deterministic mutations.
 //!
-//! `NETVM_FUZZ_CORPUS=DIR` keeps the examples in `DIR/BODY`, for a fuzzer to begin from.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+//! `NETVM_FUZZ_CORPUS=DIR` writes the examples to `DIR/BODY`, as a corpus for a fuzzer.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod examples;
 mod mutate;
@@ -15,7 +15,7 @@ use netvm_fuzz_targets::{
 
 use crate::mutate::{Random, mutated};
 
-/// Runs a body over each example as it is, over `rounds` mutations, and over as many pieces of noise by tens.
+/// Runs a body on each example, on `rounds` mutations, and on a tenth as many pieces of noise.
 fn exercise(name: &str, body: fn(&[u8]), examples: &[Vec<u8>], rounds: usize) {
     assert!(!examples.is_empty());
     if let Some(corpus) = std::env::var_os("NETVM_FUZZ_CORPUS") {
@@ -45,7 +45,7 @@ fn keep(directory: &Path, examples: &[Vec<u8>]) {
 }
 
 #[test]
-fn rings_hold_against_a_hostile_peer() {
+fn rings_survive_a_hostile_peer() {
     exercise("ring_peer", ring_peer, &examples::ring_steps(), 4000);
 }
 
@@ -55,12 +55,12 @@ fn control_memory_is_refused_or_usable() {
 }
 
 #[test]
-fn tables_answer_whatever_they_hold() {
+fn tables_answer_with_any_content() {
     exercise("table", table, &examples::tables(), 400);
 }
 
 #[test]
-fn attach_messages_are_understood_or_refused() {
+fn attach_messages_are_parsed_or_refused() {
     exercise("attach_message", attach_message, &examples::attach_messages(), 2000);
 }
 
@@ -75,28 +75,28 @@ fn frames_parse_and_change_within_bounds() {
 }
 
 #[test]
-fn captures_end_in_frames_or_an_error() {
+fn captures_yield_frames_or_an_error() {
     exercise("capture_read", capture_read, &examples::captures(), 2000);
 }
 
 #[test]
-fn routes_are_followed_in_any_order() {
+fn routes_are_applied_in_any_order() {
     exercise("route_updates", route_updates, &examples::route_steps(), 600);
 }
 
 #[test]
-fn configurations_are_refused_or_written_back() {
+fn configurations_are_refused_or_survive_the_round_trip() {
     exercise("config_parse", config_parse, &examples::configurations(), 600);
 }
 
 #[test]
-fn rules_are_refused_or_written_back() {
+fn rules_are_refused_or_survive_the_round_trip() {
     exercise("rule_files", rule_files, &examples::rules(), 2000);
 }
 
-/// An input that is sound reaches the code behind the checks; else the mutations above would try nothing but refusals.
+/// Valid examples must reach the code after the checks; otherwise the mutations would test refusals only.
 #[test]
-fn examples_are_what_they_claim() {
+fn examples_are_valid() {
     for text in examples::configurations() {
         let text = String::from_utf8(text).unwrap();
         netvm_config::parse("example", &text).unwrap_or_else(|e| unreachable!("{}", e.render(false)));

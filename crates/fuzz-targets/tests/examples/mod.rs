@@ -1,4 +1,4 @@
-//! Valid examples for each body, most of them made by the crates that read them.
+//! Valid examples for each body, most of them written by the crates that read them.
 
 use std::net::IpAddr;
 
@@ -72,14 +72,14 @@ from = "load"
 drop = true
 "#;
 
-/// An honest start, and then steps that are any.
+/// A valid start, followed by arbitrary steps.
 pub fn ring_steps() -> Vec<Vec<u8>> {
     let mut random = Random::new();
-    let mut examples = vec![a_tail_that_goes_back(), a_head_that_goes_back()];
+    let mut examples = vec![backward_tail(), backward_head()];
     for n in 0..40u8 {
         let mut steps = vec![n | (n & 1) << 7];
         steps.extend((random.next() as u32).to_le_bytes());
-        // Publish or push some, take some or look.
+        // Publish or push some, then pop or wait.
         steps.extend([4, n, 1, 2, 3, 4, 5, 6, 7, 8, 3, n / 2, 5, 3, 4]);
         steps.extend(random.bytes(usize::from(n) * 4));
         examples.push(steps);
@@ -87,8 +87,8 @@ pub fn ring_steps() -> Vec<Vec<u8>> {
     examples
 }
 
-/// Three published, two taken, the tail drawn back over the third, everything asked for: twice.
-fn a_tail_that_goes_back() -> Vec<u8> {
+/// Publishes three, pops two, moves the tail back over the third, and pops everything; twice.
+fn backward_tail() -> Vec<u8> {
     let publish_three = [4, 3, 9, 9, 9, 9, 9, 9, 9, 9];
     let take = |count| [3, count];
     let tail_at_head = [0, 0, 0];
@@ -96,8 +96,8 @@ fn a_tail_that_goes_back() -> Vec<u8> {
     [&[2, 0, 0, 0, 0][..], &steps.concat()].concat()
 }
 
-/// Six pushed, the head moved on by six, and back by three; then more is pushed than there is room for.
-fn a_head_that_goes_back() -> Vec<u8> {
+/// Pushes six, moves the head forward by six and back by three, then pushes more than fits.
+fn backward_head() -> Vec<u8> {
     let push = |count| [3, count, 1];
     let head_at_tail = [0, 0, 0];
     let head_three_before = [0, 0, 0xfd];
@@ -111,7 +111,7 @@ pub fn control_headers() -> Vec<Vec<u8>> {
     let sound =
         |threads, workers, regions, capacity| vec![2, threads, workers, regions, capacity, 1, 0, 0, 0, 5, 0];
     let mut examples = vec![sound(0, 0, 0, 15), sound(1, 2, 1, 4), sound(15, 31, 3, 0)];
-    // The smallest that is too small for its header, and noise.
+    // A memory just too small for its header, and noise.
     examples.push([&[1][..], &sound(3, 3, 0, 3)[1..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat());
     examples.push([&[0][..], b"netvmCTL", &[1, 0, 0, 0]].concat());
     examples
@@ -123,7 +123,7 @@ pub fn tables() -> Vec<Vec<u8>> {
         let mut bytes = vec![3 + n % 5, 2, n * (n % 2)];
         bytes.extend(random.bytes(40));
         for _ in 0..n {
-            // Destinations to NF threads, names, roles, rings: wherever the place is.
+            // Bytes for destinations, names, roles or rings, depending on the offset.
             bytes.extend((random.next() as u32).to_le_bytes());
             bytes.push(12);
             bytes.extend([1, 3, n % 2, n % 12, 1, 2, 3, 255, 5, 6, 7, 8]);
@@ -259,7 +259,7 @@ pub fn rules() -> Vec<Vec<u8>> {
     examples
 }
 
-/// Networks that lie in each other come, change and go, with a version now and then.
+/// Nested networks are added, changed and removed, with a version published now and then.
 pub fn route_steps() -> Vec<Vec<u8>> {
     const SET: u8 = 0x11;
     const SET_V6: u8 = SET | 8;
@@ -273,7 +273,7 @@ pub fn route_steps() -> Vec<Vec<u8>> {
     let nested = [8u8, 16, 20, 24, 25, 31, 32].map(|length| v4(SET, length, [10, 1, 2, 3], length % 4));
     let mut removed: Vec<u8> = nested.concat();
     removed.extend([PUBLISH_TO_SLOW]);
-    // A removal names no next hop.
+    // A removal has no next hop.
     removed.extend(&v4(REMOVE, 24, [10, 1, 2, 3], 0)[..6]);
     removed.extend([PUBLISH, PUBLISH]);
     let mut v6 = v4(SET, 0, [0; 4], 3);

@@ -1,6 +1,6 @@
 //! The usual mutations of a fuzzer, from a fixed seed.
 
-/// xorshift64: the same sequence in every run, so that a failure comes again.
+/// xorshift64 with a fixed seed, so that failures are reproducible.
 pub struct Random(u64);
 
 impl Random {
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// `example` with one to four changes; some of them take a piece of `other`.
+/// `example` with one to four changes, some of which copy a piece of `other`.
 pub fn mutated(example: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut data = example.to_vec();
     for _ in 0..=random.below(4) {

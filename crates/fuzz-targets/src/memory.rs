@@ -1,11 +1,11 @@
-//! Arbitrary control memory, as an NF may be passed it.
+//! Arbitrary control memory and next-hop tables, as an NF may receive them.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use netvm_region::{
-    Control, ControlError, ControlHeader, Geometry, LAYOUT_VERSION, MAX_COUNTERS, MAX_REGIONS, ReadyMessage,
-    RegionSpec,
+    Control, ControlError, ControlHeader, Geometry, LAYOUT_VERSION, MAX_CHAINS, MAX_COUNTERS, MAX_HOPS,
+    MAX_REGIONS, MAX_REPLICAS, ReadyMessage, RegionSpec, Table, TableError, TableReader,
 };
 use netvm_ring::{Descriptor, ring_bytes};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -13,18 +13,18 @@ use zerocopy::IntoBytes;
 
 use crate::input::Input;
 
-/// Where the guest of a VM says who it is.
-const GREETING_AT: usize = 2560;
+/// Offset of the ready message that a VM's guest writes.
+const READY_MESSAGE_AT: usize = 2560;
 const HEADER: usize = size_of::<ControlHeader>();
-/// Longer memories are made of holes; they cost nothing until they are touched.
+/// Larger memories are sparse, so they cost nothing until touched.
 const MOST_BYTES: u64 = 1 << 28;
 
-/// Opens control memory with a header that is sound, spoiled in places, or noise, and uses every accessor.
+/// Opens control memory with a valid, damaged or random header, and uses every accessor.
 pub fn control_header(data: &[u8]) {
     let mut input = Input::new(data);
     let kind = input.u8();
     let noise = kind.is_multiple_of(4);
-    let (mut header, bytes) = if noise { (vec![0; HEADER], 1 << 16) } else { sound(&mut input) };
+    let (mut header, bytes) = if noise { (vec![0; HEADER], 1 << 16) } else { valid_header(&mut input) };
     let bytes = if kind % 4 == 1 { bytes.saturating_sub(input.u64() % 8192) } else { bytes };
     if noise {
         let noise = input.bytes(HEADER);
@@ -35,8 +35,9 @@ pub fn control_header(data: &[u8]) {
         header[at] = input.u8();
     }
     let fd = memory("fuzz-control", &header, bytes.min(MOST_BYTES));
-    // A sound memory has a page for what is said in it; there, the input says it too.
-    let _ = rustix::io::pwrite(&fd, &data[..data.len().min(4096 - GREETING_AT)], GREETING_AT as u64);
+    // A valid memory has a page for the ready message, which gets the input too.
+    let _ =
+        rustix::io::pwrite(&fd, &data[..data.len().min(4096 - READY_MESSAGE_AT)], READY_MESSAGE_AT as u64);
     match Control::open(fd) {
         Ok(control) => use_all(&control),
         Err(error @ (ControlError::Layout { .. } | ControlError::Unsound(_) | ControlError::Map(_))) => {
@@ -45,7 +46,7 @@ pub fn control_header(data: &[u8]) {
     }
 }
 
-/// A sealed memfd of this size that begins with `content`.
+/// A sealed memfd of `bytes` bytes that starts with `content`.
 pub(crate) fn memory(name: &str, content: &[u8], bytes: u64) -> OwnedFd {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd_create");
     ftruncate(&fd, bytes).expect("ftruncate");
@@ -55,10 +56,10 @@ pub(crate) fn memory(name: &str, content: &[u8], bytes: u64) -> OwnedFd {
     fd
 }
 
-/// A header that the engine could have written, and the size that its memory has.
-fn sound(input: &mut Input<'_>) -> (Vec<u8>, u64) {
+/// A header as the engine writes it, and the size of its memory.
+fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     let (threads, workers) = (1 + u16::from(input.u8() % 16), 1 + u16::from(input.u8() % 32));
-    // Large rings only where there are few, to be quick.
+    // Large rings only if there are few, for speed.
     let sizes = if threads * workers <= 2 { 16 } else { 5 };
     let (regions, capacity) = (1 + u16::from(input.u8() % 4), 2u32 << (input.u8() % sizes));
     let stride = (ring_bytes(capacity) as u64).next_multiple_of(128);
@@ -96,19 +97,19 @@ fn use_all(control: &Control) {
         for worker in 0..header.workers {
             for ring in [control.ring_to_nf(thread, worker), control.ring_from_nf(thread, worker)] {
                 assert!(ring_bytes(ring.capacity()) <= mapped);
-                // SAFETY: the only ends of this ring; `control` keeps it mapped meanwhile.
+                // SAFETY: the only ends of this ring; `control` keeps it mapped.
                 let (mut producer, mut consumer) = unsafe { (ring.producer(), ring.consumer()) };
                 let sent = Descriptor::new(u32::from(thread), worker, 1);
                 assert_eq!(producer.push(&[sent]), 1, "an empty ring has room");
                 let mut out = [Descriptor::default(); 2];
                 assert_eq!((consumer.pop(&mut out), out[0]), (1, sent), "rings overlap");
-                // Fills it, so that the last slot is touched.
+                // Fills the ring, so that the last slot is touched.
                 producer.push(&vec![sent; ring.capacity() as usize]);
                 assert_eq!(ring.occupancy(), ring.capacity());
             }
         }
     }
-    // A guest may have written anything where it says who it is.
+    // A guest may have written anything as its ready message.
     match control.ready_message() {
         None => {}
         Some(ReadyMessage::Ready { name, counters }) => {
@@ -130,4 +131,69 @@ fn use_all(control: &Control) {
     for geometry in &header.geometries[..usize::from(header.regions)] {
         assert!(geometry.is_sound());
     }
+}
+
+/// Magic number of a table.
+const MAGIC: &[u8; 8] = b"netvmTBL";
+/// Offsets of the epoch and the table.
+const EPOCH_AT: usize = 128;
+const TABLE_AT: usize = 4096;
+const BYTES: usize = (TABLE_AT + size_of::<Table>()).next_multiple_of(4096);
+
+/// Reads an arbitrary table and looks up arbitrary keys.
+pub fn table(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (kind, epoch, seed) = (input.u8(), u64::from(input.u8()), input.u8());
+    let mut content = vec![seed; BYTES];
+    let (missing, foreign, newer) =
+        (if kind % 8 == 0 { usize::from(kind) } else { 0 }, kind % 8 == 1, u64::from(kind % 8 == 2));
+    if !foreign {
+        content[..8].copy_from_slice(MAGIC);
+        content[8..16].copy_from_slice(&(u64::from(LAYOUT_VERSION) + newer).to_le_bytes());
+    }
+    content[EPOCH_AT..EPOCH_AT + 8].copy_from_slice(&epoch.to_le_bytes());
+    let questions: Vec<_> = (0..8).map(|_| (input.u16(), input.u8(), input.u16())).collect();
+    while !input.is_empty() {
+        let at = TABLE_AT + input.u32() as usize % size_of::<Table>();
+        let bytes = input.u8();
+        let bytes = input.bytes(usize::from(bytes));
+        let end = (at + bytes.len()).min(BYTES);
+        content[at..end].copy_from_slice(&bytes[..end - at]);
+    }
+    let mut reader = match TableReader::open(memory("fuzz-table", &content, (BYTES - missing) as u64)) {
+        Ok(reader) => reader,
+        Err(TableError::Map(_)) => return assert!(missing > 0, "a table of the right size was not mapped"),
+        Err(TableError::NotATable) => return assert!(foreign),
+        Err(TableError::Layout { .. }) => return assert!(newer > 0),
+    };
+    assert!(missing == 0 && !foreign && newer == 0, "a table of another layout was accepted");
+    assert_eq!(reader.is_stale(), epoch != 0);
+    // An odd epoch marks a write in progress.
+    let whole = epoch != 0 && epoch % 2 == 0;
+    assert_eq!(reader.refresh(), whole);
+    assert_eq!(reader.epoch(), if whole { epoch } else { 0 });
+    assert!(!reader.refresh());
+    for (chain, hop, role) in questions {
+        ask(reader.table(), chain, hop, role);
+        ask(reader.table(), chain % MAX_CHAINS as u16, hop % MAX_HOPS as u8, role % 256);
+    }
+    for names in [&reader.table().ports[..], &reader.table().role_names[..]] {
+        for name in names {
+            let text = name.as_str();
+            let (port, role) = (reader.table().port_number(text), reader.table().role_number(text));
+            assert!(!text.is_empty() || (port, role) == (None, None), "an empty name has a number");
+        }
+    }
+}
+
+fn ask(table: &Table, chain: u16, hop: u8, role: u16) {
+    for destination in [table.hop(chain, hop), table.role(chain, hop, role)] {
+        assert!(destination.replicas().len() <= MAX_REPLICAS);
+        let _ = destination.balance();
+    }
+    if usize::from(chain) >= MAX_CHAINS || usize::from(hop) >= MAX_HOPS {
+        assert!(table.hop(chain, hop).replicas().is_empty(), "a missing hop does not lead to the engine");
+    }
+    let (from, to) = (usize::from(chain) % table.rings.len(), usize::from(role) % table.rings.len());
+    let _ = table.rings[from][to].get();
 }

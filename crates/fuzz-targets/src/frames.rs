@@ -1,7 +1,10 @@
-//! Arbitrary frames.
+//! Arbitrary frames and capture files.
 
+use std::io::{Cursor, Read};
 use std::net::IpAddr;
+use std::path::Path;
 
+use netvm_capture::{CaptureReader, Timestamp};
 use netvm_wire::{
     EtherType, FlowKey, FrameBuilder, Headers, IpProto, MacAddr, Malformed, TcpFlags, Transport, VlanId,
     checksum, parse, parse_prefix, rewrite,
@@ -9,7 +12,7 @@ use netvm_wire::{
 
 use crate::input::Input;
 
-/// Parses, checks, changes and builds frames.
+/// Parses, verifies, rewrites and builds frames.
 pub fn wire_parse(data: &[u8]) {
     let mut input = Input::new(data);
     let (prefix, build) = (usize::from(input.u16()), input.u8());
@@ -34,7 +37,7 @@ fn assert_prefix_agrees(frame: &[u8], prefix: usize, full: &Result<Headers, Malf
     if seen != Err(Malformed::BeyondPrefix) {
         assert_eq!(&seen, full, "of {prefix} bytes");
     }
-    assert_ne!(*full, Err(Malformed::BeyondPrefix), "a whole frame ends nowhere else");
+    assert_ne!(*full, Err(Malformed::BeyondPrefix), "a whole frame has no `BeyondPrefix`");
     if let Ok(headers) = full
         && prefix >= headers.payload_offset()
     {
@@ -43,8 +46,11 @@ fn assert_prefix_agrees(frame: &[u8], prefix: usize, full: &Result<Headers, Malf
     let _ = parse_prefix(frame, prefix);
     for (bytes, frame_len) in [(frame, frame.len()), (&frame[..prefix], frame.len()), (frame, prefix)] {
         let key = FlowKey::of_frame(bytes, frame_len);
-        assert_eq!(key, parse_prefix(bytes, frame_len).map(|headers| *headers.key()), "one key");
-        assert!(key.is_err() || key.map(|key| FlowKey::from(key.words())) == key, "words lose nothing");
+        assert_eq!(key, parse_prefix(bytes, frame_len).map(|headers| *headers.key()), "the key differs");
+        assert!(
+            key.is_err() || key.map(|key| FlowKey::from(key.words())) == key,
+            "the key changed on its way through words"
+        );
     }
 }
 
@@ -62,7 +68,7 @@ fn assert_offsets(frame: &[u8], headers: &Headers) {
     }
 }
 
-/// Changes of bytes that may be shorter than those that were parsed.
+/// Rewrites bytes that may be fewer than those that were parsed.
 fn changed(bytes: &[u8], headers: &Headers) {
     let _ = headers.payload(bytes);
     let sound = checksum::verify(bytes, headers);
@@ -85,7 +91,7 @@ fn changed(bytes: &[u8], headers: &Headers) {
     assert_eq!(rewrite::set_macs(&mut copy, broadcast, broadcast).is_ok(), bytes.len() >= 12);
 }
 
-/// VLAN tags, in a buffer that begins `offset` bytes before the frame.
+/// Rewrites VLAN tags in a buffer with `offset` bytes before the frame.
 fn moved(bytes: &[u8], offset: usize) {
     let vlan = VlanId::new(1 + (offset % 4094) as u16).expect("1 to 4094");
     let mut buffer = bytes.to_vec();
@@ -100,7 +106,7 @@ fn moved(bytes: &[u8], offset: usize) {
     match rewrite::set_vlan(&mut buffer, offset, vlan) {
         Ok(start) => {
             let again = rewrite::set_vlan(&mut buffer, start, vlan);
-            assert_eq!(again, Ok(start), "a frame with a tag stays where it is");
+            assert_eq!(again, Ok(start), "retagging moved the frame");
         }
         Err(_) => assert_eq!(buffer, bytes, "an error changes nothing"),
     }
@@ -111,7 +117,7 @@ fn moved(bytes: &[u8], offset: usize) {
     }
 }
 
-/// Builds a frame; one that the builder makes whole must parse, with sound checksums.
+/// Builds a frame. A complete frame must parse and have valid checksums.
 fn built(input: &mut Input<'_>) {
     let (kind, form) = (input.u8(), input.u8());
     let mut builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ttl(input.u8()).dscp(input.u8());
@@ -157,10 +163,57 @@ fn built(input: &mut Input<'_>) {
     assert_eq!((builder.write(&mut buffer), &buffer[..frame.len()]), (Ok(frame.len()), &frame[..]));
     assert!(builder.write(&mut buffer[..frame.len() - 1]).is_err());
     let parsed = parse(&frame);
-    // Of a fragment, and of another protocol, the payload is anything and may be malformed.
+    // The payload of a fragment or of another protocol is arbitrary and may be malformed.
     if form & 8 == 0 && transport != Transport::Other {
         let headers = parsed.unwrap_or_else(|error| unreachable!("{builder:?}: {error}"));
         assert_eq!(checksum::verify(&frame, &headers), Ok(()));
         assert!(headers.five_tuple().is_some());
     }
+}
+
+/// Reads a capture at once, and again in pieces as a pipe delivers it.
+pub fn capture_read(data: &[u8]) {
+    let mut input = Input::new(data);
+    let piece = 1 + usize::from(input.u8());
+    let file = input.rest();
+    let at_once = read(file.len(), Cursor::new(file.to_vec()));
+    let in_pieces = read(file.len(), Pieces { rest: Cursor::new(file.to_vec()), piece });
+    assert_eq!(at_once, in_pieces);
+}
+
+struct Pieces {
+    rest: Cursor<Vec<u8>>,
+    piece: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let length = buffer.len().min(self.piece);
+        self.rest.read(&mut buffer[..length])
+    }
+}
+
+/// Timestamp, length on the wire and bytes of a frame.
+type Seen = (Timestamp, u32, Vec<u8>);
+
+/// The frames and the error that ended reading, or the error that prevented opening.
+fn read(length: usize, source: impl Read + Send + 'static) -> Result<(Vec<Seen>, Option<String>), String> {
+    let mut reader =
+        CaptureReader::from_source(Path::new("fuzz"), source).map_err(|error| error.to_string())?;
+    let (mut frames, mut bytes) = (Vec::new(), 0);
+    let end = loop {
+        match reader.next_frame() {
+            Ok(Some(frame)) => {
+                bytes += frame.data.len();
+                assert!(bytes <= length, "the frames have more bytes than the file");
+                assert!(frame.orig_len as usize >= frame.data.len());
+                frames.push((frame.timestamp, frame.orig_len, frame.data.to_vec()));
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    assert!(matches!(reader.next_frame(), Ok(None)), "a frame follows the end");
+    assert_eq!(reader.frames(), frames.len() as u64);
+    Ok((frames, end))
 }

@@ -1,10 +1,11 @@
-//! The files of rules that NFs read, and the values that are written in them.
+//! Configuration and rule files that operators write.
 
 use std::fmt::{Debug, Display};
 use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
+use netvm_config::parse as parse_config;
 use netvm_nf_common::{ConfigError, Lines};
 use netvm_nf_firewall::{Rule, Rules, Subject};
 use netvm_nf_l3_forward::Routes;
@@ -12,7 +13,28 @@ use netvm_wire::{EtherType, FiveTuple, Fragment, IpNet, IpProto, MacAddr, PortRa
 
 use crate::input::Input;
 
-/// Reads a file as the rules of the firewall, as routes, and each of its words as a value of every kind.
+/// Parses a configuration. An accepted one must parse the same after it was written.
+pub fn config_parse(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match parse_config("fuzz.toml", &text) {
+        Err(error) => {
+            assert!(!error.render(false).is_empty() && !error.render(true).is_empty());
+        }
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                assert!(!warning.render(false).is_empty());
+            }
+            let written = loaded.host.to_toml();
+            let again = parse_config("written.toml", &written);
+            let again = again.unwrap_or_else(|error| unreachable!("{}\n{written}", error.render(false)));
+            assert_eq!(again.host, loaded.host);
+            assert_eq!(again.host.to_toml(), written);
+            assert!(netvm_config::plan(&loaded.host, &again.host).changes.is_empty());
+        }
+    }
+}
+
+/// Reads a file as firewall rules, as routes, and each of its words as a value of every type.
 pub fn rule_files(data: &[u8]) {
     let mut input = Input::new(data);
     let tuple = FiveTuple::new(endpoint(&mut input), endpoint(&mut input), IpProto(input.u8()));
@@ -63,9 +85,9 @@ fn names_a_line(error: &ConfigError, text: &str) {
     );
 }
 
-/// What can be read is written in a form that reads back as the same.
+/// A value that parses must survive the round trip through text.
 fn same_after_writing<T: FromStr<Err: Debug> + Display + PartialEq + Debug>(text: &str) {
     if let Ok(value) = text.parse::<T>() {
-        assert_eq!(value.to_string().parse::<T>().expect("what was written"), value, "read from `{text}`");
+        assert_eq!(value.to_string().parse::<T>().expect("the written value"), value, "read from `{text}`");
     }
 }
