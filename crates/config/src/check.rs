@@ -1,8 +1,8 @@
-//! What only the whole file can be wrong in. The host and the raw file have the same items in the same order here.
+//! Errors and warnings about the host as a whole. Each check gets the host and the file, whose items are in the same order.
 
 use crate::finding::Findings;
 use crate::model::Host;
-use crate::raw::RawHost;
+use crate::place::Place;
 
 mod chains;
 mod devices;
@@ -11,12 +11,12 @@ mod routers;
 mod rules;
 mod vms;
 
-/// Finds everything.
-pub(crate) fn all(findings: &Findings, raw: &RawHost, host: &Host) {
-    devices::check(findings, raw, host);
-    memory::check(findings, raw, host);
-    chains::check(findings, raw, host);
-    routers::check(findings, raw, host);
-    rules::check(findings, raw, host);
-    vms::check(findings, raw, host);
+/// Runs every check.
+pub(crate) fn all(findings: &Findings, file: &Place<'_>, host: &Host) {
+    devices::check(findings, file, host);
+    memory::check(findings, file, host);
+    chains::check(findings, file, host);
+    routers::check(findings, file, host);
+    rules::check(findings, file, host);
+    vms::check(findings, file, host);
 }

@@ -1,16 +1,26 @@
-//! Values of a rule's fields as people write them: what [`str::parse`] takes, `Display` gives back.
+//! Texts of values: what each `fn(&str)` takes, the function beside it writes.
 
-use std::fmt;
+use std::fmt::Display;
 use std::num::IntErrorKind;
-use std::str::FromStr;
+use std::path::{Path, PathBuf};
 
 use netvm_policy::{Masked, SetVlan, Span};
 use netvm_wire::{Fragment, IpProto, MacAddr, TcpFlags, VlanId};
 
-/// Bits of a MAC address.
-pub(crate) const MAC_MASK: u64 = (1 << 48) - 1;
+use crate::model::VhostDma;
 
-/// Why a text is not the value of a field: what it should be.
+/// Bits of a MAC address.
+const MAC_MASK: u64 = (1 << 48) - 1;
+/// QEMU's program, unless a VM names another.
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+/// Longest user name that Linux's tools create.
+const USER_BYTES: usize = 32;
+/// Longest path of a socket (`sun_path` of `unix(7)`, without the NUL byte).
+const SOCKET_BYTES: usize = 107;
+/// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
+const DEVICE_BYTES: usize = 63;
+
+/// Why a text is not possible: what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FieldError {
     #[error("write {0}")]
@@ -23,16 +33,24 @@ pub(crate) enum FieldError {
     Mac(#[from] netvm_wire::ParseMacError),
     #[error("write {0}: the other bits are outside the mask")]
     OutsideMask(MacAddr),
+    #[error("the first byte must be even, and the address not all 0: write the address of one network card")]
+    NoCard,
     #[error("flags are {}", FLAGS.map(|(word, _)| word).join(", "))]
     Flag,
-    #[error("`{0}` is asked for and forbidden: keep one of them")]
+    #[error("`{0}` is both required and excluded: keep one of them")]
     Contrary(&'static str),
-    #[error("add `protocol = \"icmp\"` or `protocol = \"icmpv6\"`, which have different numbers for it")]
+    #[error("add `protocol = \"icmp\"` or `protocol = \"icmpv6\"`: the type has a different number in each")]
     WhichIcmp,
+    #[error("a socket's path has from 1 to {SOCKET_BYTES} bytes, and no NUL byte")]
+    Socket,
+    #[error("give a name or an absolute path, or leave it out: the default is `{QEMU}`")]
+    Program,
+    #[error("name a user of this machine, or give its number in quotes")]
+    User,
 }
 
-/// A number or a range of numbers up to `last`, such as `8` or `8-11`.
-fn span(text: &str, range: (u16, u16), syntax: &'static str) -> Result<Span<u16>, FieldError> {
+/// A number or a range of numbers within bounds, such as `8` or `8-11`.
+fn span(text: &str, bounds: (u16, u16), syntax: &'static str) -> Result<Span<u16>, FieldError> {
     let number = |text: &str| {
         let text = text.trim();
         let number = match text.parse::<u16>() {
@@ -40,112 +58,86 @@ fn span(text: &str, range: (u16, u16), syntax: &'static str) -> Result<Span<u16>
             Err(error) if *error.kind() == IntErrorKind::PosOverflow => u16::MAX,
             _ => return Err(FieldError::Syntax(syntax)),
         };
-        let fits = (range.0..=range.1).contains(&number);
-        if fits { Ok(number) } else { Err(FieldError::Range(range.0, range.1)) }
+        let fits = (bounds.0..=bounds.1).contains(&number);
+        if fits { Ok(number) } else { Err(FieldError::Range(bounds.0, bounds.1)) }
     };
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (number(first)?, number(last)?);
     Span::new(first, last).ok_or(FieldError::Backwards(first, last))
 }
 
-fn write_span<T: fmt::Display + PartialEq>(span: &Span<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if span.first == span.last { span.first.fmt(f) } else { write!(f, "{}-{}", span.first, span.last) }
+pub(crate) fn span_text<T: Display + PartialEq>(span: &Span<T>) -> String {
+    if span.first == span.last { span.first.to_string() } else { format!("{}-{}", span.first, span.last) }
 }
 
 const fn narrow(span: Span<u16>) -> Span<u8> {
     Span { first: span.first as u8, last: span.last as u8 }
 }
 
-/// VLAN ids; 0 is a packet without a tag, written `none`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Vlans(pub(crate) Span<u16>);
-
-impl FromStr for Vlans {
-    type Err = FieldError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" {
-            return Ok(Self(Span::single(0)));
-        }
-        let syntax = "a VLAN such as 10, a range such as \"20-30\", or \"none\" for packets without a tag";
-        span(text, (1, VlanId::MAX), syntax).map(Self)
-    }
+/// VLANs; 0 is a packet without a tag, written `none`.
+pub(crate) fn vlan(text: &str) -> Result<Span<u16>, FieldError> {
+    let syntax = "a VLAN such as 10, a range such as \"20-30\", or \"none\" for packets without a tag";
+    if text == "none" { Ok(Span::single(0)) } else { span(text, (1, VlanId::MAX), syntax) }
 }
 
-impl fmt::Display for Vlans {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == Span::single(0) { f.write_str("none") } else { write_span(&self.0, f) }
-    }
+pub(crate) fn vlan_text(vlan: &Span<u16>) -> String {
+    if *vlan == Span::single(0) { "none".to_owned() } else { span_text(vlan) }
 }
 
-/// VLAN ids of tags.
+/// VLANs of tags.
 pub(crate) fn tagged(text: &str) -> Result<Span<u16>, FieldError> {
     span(text, (1, VlanId::MAX), "a VLAN such as 10, or a range such as \"20-30\"")
 }
 
-/// What becomes of the outer tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag(pub(crate) SetVlan);
+/// What happens to the outer tag.
+pub(crate) fn tag(text: &str) -> Result<SetVlan, FieldError> {
+    if text == "none" {
+        return Ok(SetVlan::Strip);
+    }
+    let number: u16 =
+        text.parse().map_err(|_| FieldError::Syntax("a VLAN such as 10, or \"none\" to remove the tag"))?;
+    VlanId::new(number).map(SetVlan::Tag).map_err(|_| FieldError::Range(1, VlanId::MAX))
+}
 
-impl FromStr for Tag {
-    type Err = FieldError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" {
-            return Ok(Self(SetVlan::Strip));
-        }
-        let number: u16 = text
-            .parse()
-            .map_err(|_| FieldError::Syntax("a VLAN such as 10, or \"none\" to take the tag off"))?;
-        let vlan = VlanId::new(number).map_err(|_| FieldError::Range(1, VlanId::MAX))?;
-        Ok(Self(SetVlan::Tag(vlan)))
+pub(crate) fn tag_text(tag: &SetVlan) -> String {
+    match tag {
+        SetVlan::Tag(vlan) => vlan.to_string(),
+        SetVlan::Strip => "none".to_owned(),
     }
 }
 
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            SetVlan::Tag(vlan) => vlan.fmt(f),
-            SetVlan::Strip => f.write_str("none"),
-        }
-    }
-}
-
-/// MAC addresses, such as `02:00:00:00:00:01`, or with a mask behind a slash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Macs(pub(crate) Masked<u64>);
-
-pub(crate) const fn mac_bits(mac: MacAddr) -> u64 {
+const fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.octets();
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-const fn mac(bits: u64) -> MacAddr {
+const fn mac_of(bits: u64) -> MacAddr {
     let [_, _, a, b, c, d, e, f] = bits.to_be_bytes();
     MacAddr([a, b, c, d, e, f])
 }
 
-impl FromStr for Macs {
-    type Err = FieldError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some((value, mask)) = text.split_once('/') else {
-            return Ok(Self(Masked::<u64>::new(mac_bits(text.parse()?), MAC_MASK)));
-        };
-        let (value, mask) = (mac_bits(value.parse()?), mac_bits(mask.parse()?));
-        if value & !mask != 0 {
-            return Err(FieldError::OutsideMask(mac(value & mask)));
-        }
-        Ok(Self(Masked::<u64>::new(value, mask)))
+/// MAC addresses, such as `02:00:00:00:00:01`, or with a mask after a slash.
+pub(crate) fn mac(text: &str) -> Result<Masked<u64>, FieldError> {
+    let (value, mask) = match text.split_once('/') {
+        Some((value, mask)) => (value, mac_bits(mask.parse()?)),
+        None => (text, MAC_MASK),
+    };
+    let value = mac_bits(value.parse()?);
+    if value & !mask != 0 {
+        return Err(FieldError::OutsideMask(mac_of(value & mask)));
     }
+    Ok(Masked::<u64>::new(value, mask))
 }
 
-impl fmt::Display for Macs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mask = self.0.mask & MAC_MASK;
-        mac(self.0.value).fmt(f)?;
-        if mask == MAC_MASK { Ok(()) } else { write!(f, "/{}", mac(mask)) }
-    }
+pub(crate) fn mac_text(mac: &Masked<u64>) -> String {
+    let (value, mask) = (mac_of(mac.value), mac.mask & MAC_MASK);
+    if mask == MAC_MASK { value.to_string() } else { format!("{value}/{}", mac_of(mask)) }
+}
+
+/// The address of one network card.
+pub(crate) fn card_mac(text: &str) -> Result<MacAddr, FieldError> {
+    let mac: MacAddr = text.parse()?;
+    if mac.is_multicast() || mac == MacAddr::ZERO { Err(FieldError::NoCard) } else { Ok(mac) }
 }
 
 const FLAGS: [(&str, TcpFlags); 8] = [
@@ -160,95 +152,51 @@ const FLAGS: [(&str, TcpFlags); 8] = [
 ];
 
 /// TCP flags that are set, and with `!` those that are not, such as `syn,!ack`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flags(pub(crate) Masked<u8>);
-
-impl FromStr for Flags {
-    type Err = FieldError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut flags = Masked::<u8>::ANY;
-        for part in text.split(',').map(str::trim) {
-            let word = part.strip_prefix('!').unwrap_or(part);
-            let known = FLAGS.iter().find(|(known, _)| *known == word);
-            let (known, flag) = known.ok_or(FieldError::Flag)?;
-            let bit = Masked::<u8>::new(if word == part { u8::MAX } else { 0 }, flag.bits());
-            flags = flags.intersect(&bit).ok_or(FieldError::Contrary(known))?;
-        }
-        Ok(Self(flags))
+pub(crate) fn flags(text: &str) -> Result<Masked<u8>, FieldError> {
+    let mut flags = Masked::<u8>::ANY;
+    for part in text.split(',').map(str::trim) {
+        let word = part.strip_prefix('!').unwrap_or(part);
+        let (known, flag) = FLAGS.iter().find(|(known, _)| *known == word).ok_or(FieldError::Flag)?;
+        let bit = Masked::<u8>::new(if word == part { u8::MAX } else { 0 }, flag.bits());
+        flags = flags.intersect(&bit).ok_or(FieldError::Contrary(known))?;
     }
+    Ok(flags)
 }
 
-impl fmt::Display for Flags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Masked { value, mask } = self.0;
-        let mut gap = "";
-        for (word, flag) in FLAGS.iter().filter(|(_, flag)| mask & flag.bits() != 0) {
-            let not = if value & flag.bits() == 0 { "!" } else { "" };
-            write!(f, "{gap}{not}{word}")?;
-            gap = ",";
-        }
-        Ok(())
-    }
+pub(crate) fn flags_text(flags: &Masked<u8>) -> String {
+    let words = FLAGS.iter().filter(|(_, flag)| flags.mask & flag.bits() != 0).map(|(word, flag)| {
+        let not = if flags.value & flag.bits() == 0 { "!" } else { "" };
+        format!("{not}{word}")
+    });
+    words.collect::<Vec<_>>().join(",")
 }
 
-/// Code points of differentiated services: numbers, ranges, and the names of RFC 2474 (`cs0` to `cs7`), RFC 2597
+/// Differentiated services code points: numbers, ranges, and the names of RFC 2474 (`cs0` to `cs7`), RFC 2597
 /// (`af11` to `af43`), RFC 3246 (`ef`), RFC 5865 (`va`) and RFC 8622 (`le`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dscp(pub(crate) Span<u8>);
-
-impl FromStr for Dscp {
-    type Err = FieldError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digit = |text: &str, range: (u8, u8)| match text.as_bytes() {
-            [digit] if (range.0..=range.1).contains(digit) => Some(digit - b'0'),
-            _ => None,
-        };
-        let lower = text.to_ascii_lowercase();
-        let class = lower.strip_prefix("cs").and_then(|class| Some(digit(class, (b'0', b'7'))? << 3));
-        let assured = || {
-            let (class, drop) = lower.strip_prefix("af")?.split_at_checked(1)?;
-            Some(digit(class, (b'1', b'4'))? << 3 | digit(drop, (b'1', b'3'))? << 1)
-        };
-        let named = match lower.as_str() {
-            "le" => Some(1),
-            "va" => Some(44),
-            "ef" => Some(46),
-            _ => class.or_else(assured),
-        };
-        match named {
-            Some(number) => Ok(Self(Span::single(number))),
-            None => {
-                let syntax = "a number up to 63, a range such as \"8-15\", or a name such as \"ef\", \"cs6\", \"af41\"";
-                span(text, (0, 63), syntax).map(|span| Self(narrow(span)))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Dscp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_span(&self.0, f)
-    }
+pub(crate) fn dscp(text: &str) -> Result<Span<u8>, FieldError> {
+    let digit = |text: &str, range: (u8, u8)| match text.as_bytes() {
+        [digit] if (range.0..=range.1).contains(digit) => Some(digit - b'0'),
+        _ => None,
+    };
+    let lower = text.to_ascii_lowercase();
+    let class = lower.strip_prefix("cs").and_then(|class| Some(digit(class, (b'0', b'7'))? << 3));
+    let assured = || {
+        let (class, drop) = lower.strip_prefix("af")?.split_at_checked(1)?;
+        Some(digit(class, (b'1', b'4'))? << 3 | digit(drop, (b'1', b'3'))? << 1)
+    };
+    let named = match lower.as_str() {
+        "le" => Some(1),
+        "va" => Some(44),
+        "ef" => Some(46),
+        _ => class.or_else(assured),
+    };
+    let syntax = "a number up to 63, a range such as \"8-15\", or a name such as \"ef\", \"cs6\", \"af41\"";
+    named.map_or_else(|| span(text, (0, 63), syntax).map(narrow), |number| Ok(Span::single(number)))
 }
 
 /// A number of one byte or a range of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bytes(pub(crate) Span<u8>);
-
-impl FromStr for Bytes {
-    type Err = FieldError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        span(text, (0, 255), "a number such as 8, or a range such as \"8-11\"").map(|span| Self(narrow(span)))
-    }
-}
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_span(&self.0, f)
-    }
+pub(crate) fn byte(text: &str) -> Result<Span<u8>, FieldError> {
+    span(text, (0, 255), "a number such as 8, or a range such as \"8-11\"").map(narrow)
 }
 
 /// Names of ICMP types, with the number in ICMP (RFC 792) and in ICMPv6 (RFC 4443, RFC 4861).
@@ -266,7 +214,7 @@ const ICMP_TYPES: [(&str, Option<u8>, Option<u8>); 11] = [
     ("neighbour-advertisement", None, Some(136)),
 ];
 
-/// An ICMP type by number, range or name; what a name means depends on the protocols that the rule is for.
+/// An ICMP type by number, range or name; the number of a name depends on the rule's protocols.
 pub(crate) fn icmp_type(text: &str, protocols: &[IpProto]) -> Result<Span<u8>, FieldError> {
     let Some((_, v4, v6)) = ICMP_TYPES.iter().find(|(name, _, _)| *name == text) else {
         let syntax = "a number, a range such as \"8-11\", or a name such as \"echo-request\", \"unreachable\", \"time-exceeded\"";
@@ -277,7 +225,7 @@ pub(crate) fn icmp_type(text: &str, protocols: &[IpProto]) -> Result<Span<u8>, F
         [IpProto::ICMPV6] => v6,
         _ => return Err(FieldError::WhichIcmp),
     };
-    number.map(Span::single).ok_or(FieldError::Syntax("another type: ICMP of IPv4 has none of that name"))
+    number.map(Span::single).ok_or(FieldError::Syntax("another type: IPv4's ICMP has none of that name"))
 }
 
 /// The words of [`Fragment`].
@@ -285,105 +233,127 @@ const FRAGMENTS: [(&str, Fragment); 3] =
     [("no", Fragment::Whole), ("first", Fragment::First), ("later", Fragment::Later)];
 
 /// Whether a packet is a fragment, and which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fragments(pub(crate) Fragment);
+pub(crate) fn fragment(text: &str) -> Result<Fragment, FieldError> {
+    let known = FRAGMENTS.iter().find(|(word, _)| *word == text);
+    known.map(|(_, fragment)| *fragment).ok_or(FieldError::Syntax("\"no\", \"first\" or \"later\""))
+}
 
-impl FromStr for Fragments {
-    type Err = FieldError;
+pub(crate) fn fragment_text(fragment: &Fragment) -> String {
+    FRAGMENTS.iter().find(|(_, known)| known == fragment).map_or("", |(word, _)| word).to_owned()
+}
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let known = FRAGMENTS.iter().find(|(word, _)| *word == text);
-        known.map(|(_, fragment)| Self(*fragment)).ok_or(FieldError::Syntax("\"no\", \"first\" or \"later\""))
+/// ARP operations (RFC 826); 1 is `request`, 2 is `reply`.
+pub(crate) fn arp(text: &str) -> Result<Span<u16>, FieldError> {
+    match text {
+        "request" => Ok(Span::single(1)),
+        "reply" => Ok(Span::single(2)),
+        _ => span(text, (1, u16::MAX), "\"request\", \"reply\", a number or a range of numbers"),
     }
 }
 
-impl fmt::Display for Fragments {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FRAGMENTS.iter().find(|(_, known)| *known == self.0).map_or("", |(word, _)| word))
+pub(crate) fn arp_text(operations: &Span<u16>) -> String {
+    match (operations.first, operations.last) {
+        (1, 1) => "request".to_owned(),
+        (2, 2) => "reply".to_owned(),
+        _ => span_text(operations),
     }
 }
 
-/// Operations of ARP (RFC 826); 1 is `request`, 2 is `reply`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ArpOperations(pub(crate) Span<u16>);
+/// A PCI address with its domain, which the file may leave out.
+pub(crate) fn pci_address(text: &str) -> Result<String, FieldError> {
+    let number = |digits: &str, length: usize, most: u32| {
+        let value = u32::from_str_radix(digits, 16).ok()?;
+        let plain = digits.len() == length && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (plain && value <= most).then_some(value)
+    };
+    let full = || {
+        let (rest, function) = text.rsplit_once('.')?;
+        let mut parts = rest.rsplit(':');
+        let device = number(parts.next()?, 2, 0x1f)?;
+        let bus = number(parts.next()?, 2, 0xff)?;
+        let domain = parts.next().map_or(Some(0), |digits| number(digits, 4, 0xffff))?;
+        let function = number(function, 1, 7)?;
+        parts.next().is_none().then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
+    };
+    full().ok_or(FieldError::Syntax("domain:bus:device.function in hexadecimal digits, such as 0000:3b:00.0"))
+}
 
-impl FromStr for ArpOperations {
-    type Err = FieldError;
+/// The path of a Unix socket.
+pub(crate) fn socket_path(text: &str) -> Result<PathBuf, FieldError> {
+    let fits = (1..=SOCKET_BYTES).contains(&text.len()) && !text.contains('\0');
+    if fits { Ok(text.into()) } else { Err(FieldError::Socket) }
+}
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "request" => Ok(Self(Span::single(1))),
-            "reply" => Ok(Self(Span::single(2))),
-            _ => {
-                span(text, (1, u16::MAX), "\"request\", \"reply\", a number or a range of numbers").map(Self)
-            }
+/// The path of a file, which does not depend on where netvmd was started.
+pub(crate) fn absolute_path(text: &str) -> Result<PathBuf, FieldError> {
+    let fits = Path::new(text).is_absolute() && !text.contains('\0');
+    let syntax = "the absolute path of a file, such as \"/var/lib/netvm/guest.qcow2\"";
+    if fits { Ok(text.into()) } else { Err(FieldError::Syntax(syntax)) }
+}
+
+pub(crate) fn path_text(path: &PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+pub(crate) fn dma(text: &str) -> Result<VhostDma, FieldError> {
+    match text {
+        "off" => Ok(VhostDma::Off),
+        "auto" => Ok(VhostDma::Auto),
+        _ if (1..=DEVICE_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(VhostDma::Device(text.to_owned()))
         }
+        _ => Err(FieldError::Syntax("`off`, `auto`, or a DMA device by its name in DPDK, such as `wq0.1`")),
     }
 }
 
-impl fmt::Display for ArpOperations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.first, self.0.last) {
-            (1, 1) => f.write_str("request"),
-            (2, 2) => f.write_str("reply"),
-            _ => write_span(&self.0, f),
-        }
-    }
+/// A user by name or number.
+pub(crate) fn user(text: &str) -> Result<String, FieldError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let fits = (1..=USER_BYTES).contains(&text.len()) && text.chars().all(allowed);
+    if fits { Ok(text.to_owned()) } else { Err(FieldError::User) }
+}
+
+/// A program by name or path.
+pub(crate) fn program(text: &str) -> Result<String, FieldError> {
+    if text.is_empty() || text.contains('\0') { Err(FieldError::Program) } else { Ok(text.to_owned()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn says<T: FromStr<Err = FieldError> + fmt::Display + fmt::Debug>(text: &str) -> String {
-        match text.parse::<T>() {
-            Ok(value) => value.to_string(),
-            Err(error) => format!("? {error}"),
-        }
+    /// A text read and written again, or what is wrong with it.
+    fn again<T>(text: &str, read: fn(&str) -> Result<T, FieldError>, write: fn(&T) -> String) -> String {
+        read(text).map_or_else(|error| format!("? {error}"), |value| write(&value))
     }
 
     #[test]
     fn values_are_written_as_they_are_read() {
-        for text in ["10", "20-30", "none", "1-4094"] {
-            assert_eq!(says::<Vlans>(text), text);
-        }
-        for text in ["02:00:00:00:00:01", "02:00:00:00:00:00/ff:00:00:00:00:00", "00:00:00:00:00:00"] {
-            assert_eq!(says::<Macs>(text), text);
-        }
-        for text in ["syn,!ack", "fin,syn,rst,psh,ack,urg,ece,cwr", "!syn"] {
-            assert_eq!(says::<Flags>(text), text);
-        }
-        for text in ["no", "first", "later"] {
-            assert_eq!(says::<Fragments>(text), text);
-        }
-        for text in ["request", "reply", "3", "1-2", "4-65535"] {
-            assert_eq!(says::<ArpOperations>(text), text);
-        }
-        for text in ["0", "255", "8-11"] {
-            assert_eq!(says::<Bytes>(text), text);
-        }
-        assert_eq!(says::<Tag>("none"), "none");
-        assert_eq!(says::<Tag>("4094"), "4094");
+        let same = |texts: &[&str], written: &dyn Fn(&str) -> String| {
+            texts.iter().for_each(|text| assert_eq!(written(text), *text));
+        };
+        same(&["10", "20-30", "none", "1-4094"], &|text| again(text, vlan, vlan_text));
+        let macs = ["02:00:00:00:00:01", "02:00:00:00:00:00/ff:00:00:00:00:00", "00:00:00:00:00:00"];
+        same(&macs, &|text| again(text, mac, mac_text));
+        let sets = ["syn,!ack", "fin,syn,rst,psh,ack,urg,ece,cwr", "!syn"];
+        same(&sets, &|text| again(text, flags, flags_text));
+        same(&["no", "first", "later"], &|text| again(text, fragment, fragment_text));
+        same(&["request", "reply", "3", "1-2", "4-65535"], &|text| again(text, arp, arp_text));
+        same(&["0", "255", "8-11"], &|text| again(text, byte, span_text));
+        same(&["none", "4094"], &|text| again(text, tag, tag_text));
     }
 
     #[test]
-    fn names_of_code_points_are_numbers() {
-        for (text, number) in [
-            ("cs0", "0"),
-            ("cs6", "48"),
-            ("CS7", "56"),
-            ("af11", "10"),
-            ("af43", "38"),
-            ("ef", "46"),
-            ("va", "44"),
-            ("le", "1"),
-            ("8-15", "8-15"),
-            ("63", "63"),
-        ] {
-            assert_eq!(says::<Dscp>(text), number, "{text}");
+    fn code_points_have_names() {
+        let names =
+            [("cs0", "0"), ("cs6", "48"), ("CS7", "56"), ("af11", "10"), ("af43", "38"), ("ef", "46")];
+        for (text, number) in
+            names.into_iter().chain([("va", "44"), ("le", "1"), ("8-15", "8-15"), ("63", "63")])
+        {
+            assert_eq!(again(text, dscp, span_text), number, "{text}");
         }
         for wrong in ["64", "cs8", "af51", "af14", "af1", "af", "ef1", "", "-", "1-2-3"] {
-            assert!(says::<Dscp>(wrong).starts_with('?'), "{wrong}");
+            assert!(again(wrong, dscp, span_text).starts_with('?'), "{wrong}");
         }
     }
 
@@ -400,22 +370,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_is_right() {
+    fn pci_addresses_get_their_domain() {
+        let right = [("0000:3b:00.0", "0000:3b:00.0"), ("3B:1f.7", "0000:3b:1f.7")];
+        right.iter().for_each(|(text, full)| assert_eq!(pci_address(text).as_deref(), Ok(*full)));
+        for wrong in ["3b:20.0", "3b:00.8", "3b:00", "1:0000:3b:00.0", "+b:00.0", ""] {
+            assert!(pci_address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_write_instead() {
         for (error, expected) in [
-            (says::<Vlans>("30-20"), "write 20-30"),
-            (says::<Vlans>("0"), "from 1 to 4094"),
-            (says::<Vlans>("99999999999"), "from 1 to 4094"),
-            (says::<Vlans>("+1"), "a VLAN such as 10"),
-            (says::<Vlans>("untagged"), "or \"none\""),
-            (says::<Macs>("02:00:00:00:00:01/ff:00:00:00:00:00"), "write 02:00:00:00:00:00"),
-            (says::<Macs>("02:00"), "six bytes"),
-            (says::<Flags>("syn,sin"), "fin, syn, rst"),
-            (says::<Flags>(""), "fin, syn, rst"),
-            (says::<Flags>("syn,!syn"), "keep one of them"),
-            (says::<Bytes>("256"), "from 0 to 255"),
-            (says::<Fragments>("yes"), "\"no\", \"first\" or \"later\""),
-            (says::<Tag>("4095"), "from 1 to 4094"),
-            (says::<Tag>("x"), "\"none\""),
+            (again("30-20", vlan, vlan_text), "write 20-30"),
+            (again("0", vlan, vlan_text), "from 1 to 4094"),
+            (again("99999999999", vlan, vlan_text), "from 1 to 4094"),
+            (again("+1", vlan, vlan_text), "a VLAN such as 10"),
+            (again("untagged", vlan, vlan_text), "or \"none\""),
+            (again("02:00:00:00:00:01/ff:00:00:00:00:00", mac, mac_text), "write 02:00:00:00:00:00"),
+            (again("02:00", mac, mac_text), "six bytes"),
+            (again("syn,sin", flags, flags_text), "fin, syn, rst"),
+            (again("", flags, flags_text), "fin, syn, rst"),
+            (again("syn,!syn", flags, flags_text), "keep one of them"),
+            (again("256", byte, span_text), "from 0 to 255"),
+            (again("yes", fragment, fragment_text), "\"no\", \"first\" or \"later\""),
+            (again("4095", tag, tag_text), "from 1 to 4094"),
+            (again("x", tag, tag_text), "\"none\""),
         ] {
             assert!(error.starts_with("? ") && error.contains(expected), "{error}");
         }

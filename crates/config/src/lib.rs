@@ -1,5 +1,8 @@
-//! What a host should be: the model that the engine and the manager work by, its TOML form with errors that name the
-//! line and the remedy, and what has to change to get from one host to another.
+//! The configuration of a host: the model that netvmd and the engine run, its TOML form with errors that name the line
+//! and the remedy, and plans that say what must change between two hosts.
+//!
+//! A file goes in; a [`model::Host`] or a [`ConfigError`] comes out. Each item lists its keys once, beside its struct in
+//! [`model`]; the same list reads the item and writes it.
 //!
 //! ```
 //! let text = r#"
@@ -28,23 +31,19 @@
 
 mod check;
 mod document;
-mod error;
 mod field;
 mod finding;
+mod form;
 mod ids;
 mod load;
 pub mod model;
 mod names;
+mod place;
 mod plan;
-mod raw;
-mod read;
-mod render;
-mod resolve;
-mod stable;
 mod suggest;
+mod table;
 
-pub use error::ConfigError;
 pub use finding::{Finding, Kind};
 pub use ids::{assign_ids, new_rule_id};
-pub use load::{Loaded, load, parse, parse_rules};
+pub use load::{ConfigError, Loaded, load, parse, parse_rules};
 pub use plan::{Action, Change, Effect, ItemKind, Plan, plan};

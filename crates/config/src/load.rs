@@ -1,44 +1,102 @@
-//! From a file to a [`Host`]: read, then names resolved, then checked as a whole. A later step is taken only when the
-//! ones before found nothing wrong, so that nobody is told of what follows from an error already shown.
+//! From a file to a [`Host`] in three steps: the names are read, then the items, then the host is checked as a whole. The
+//! checks run only if the file has no error so far, as other errors would follow from those.
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::check;
-use crate::error::ConfigError;
-use crate::finding::{Finding, Findings, Kind};
-use crate::model::{Host, Rule};
-use crate::raw::RawHost;
-use crate::read::Reader;
-use crate::resolve::{resolve, resolve_rules};
+use miette::Diagnostic;
 
-/// Most syntax errors that are shown: one unclosed quote may cause many.
+use crate::check;
+use crate::finding::{Finding, Findings, Kind};
+use crate::form::Numbered;
+use crate::model::{Group, Host, Rule, Rules, add_punt_ports};
+use crate::names::{Names, read_rules};
+use crate::place::Place;
+use crate::table::{File, Reader};
+
+/// Most syntax errors to show: one unclosed quote may cause many.
 const MAX_SYNTAX_ERRORS: usize = 3;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    #[diagnostic(code("config::read"), help("name a TOML file that this user may read"))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{name} has {}", errors(*count))]
+    #[diagnostic(code("config::invalid"))]
+    Invalid {
+        /// The name of the file.
+        name: String,
+        /// How many errors there are.
+        count: usize,
+        /// The findings, warnings too, in the order of the file; at most 50 of a kind.
+        #[related]
+        findings: Vec<Finding>,
+    },
+}
+
+impl ConfigError {
+    /// The findings in the file; empty when it could not be read.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        match self {
+            Self::Read { .. } => &[],
+            Self::Invalid { findings, .. } => findings,
+        }
+    }
+
+    /// The error drawn for a terminal: every finding with its lines, then how many there are.
+    #[must_use]
+    pub fn render(&self, colour: bool) -> String {
+        let mut text: String = self.findings().iter().map(|finding| finding.render(colour) + "\n").collect();
+        text.push_str(&self.to_string());
+        if let Self::Read { .. } = self {
+            text.extend(self.help().map(|help| format!("\n  help: {help}")));
+        }
+        text.push('\n');
+        text
+    }
+}
+
+fn errors(count: usize) -> String {
+    match count {
+        1 => "an error".to_owned(),
+        n => format!("{n} errors"),
+    }
+}
 
 /// A configuration that can be used.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What should be.
+    /// The host that it describes.
     pub host: Host,
-    /// What is doubtful in it, in the order of the file.
+    /// Warnings, in the order of the file.
     pub warnings: Vec<Finding>,
 }
 
 /// Reads a configuration file.
 ///
 /// # Errors
-/// [`ConfigError::Read`] when there is no such file or it is not for this user, [`ConfigError::Invalid`] with everything
-/// that is wrong in it otherwise.
+/// [`ConfigError::Read`] when this user cannot read the file, [`ConfigError::Invalid`] with everything that is wrong in
+/// it.
 pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
     let text =
         fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     parse(&path.display().to_string(), &text)
 }
 
-/// Reads a configuration from its text; `name` stands for the file in what is said about it.
+/// Reads a configuration from its text; errors call the file `name`.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] with everything that is wrong in it.
@@ -49,16 +107,23 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
     Ok(Loaded { host, warnings })
 }
 
-/// Reads rules that are to be added to a host, whose names they use: `[[rule]]` tables, or the lines of one rule without
-/// a header. They are numbered from 0; [`crate::assign_ids`] gives them numbers once they are in the host.
+/// Reads rules to add to a host, and resolves names by that host: `[[rule]]` tables, or the lines of one rule without a
+/// header. They are numbered from 0; [`crate::assign_ids`] numbers them once they are in the host.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] with everything that is wrong in them.
 pub fn parse_rules(name: &str, text: &str, host: &Host) -> Result<Vec<Rule>, ConfigError> {
     let findings = Findings::new(name, text);
     let rules = toml(&findings, text).map(|root| {
-        let raw = RawHost::read_rules(&Reader::new(root.get_ref(), "[[rule]]", 0..0, &findings));
-        resolve_rules(&findings, &raw, host)
+        let place = Place::new(root.get_ref(), 0..0);
+        read_rules(&findings, &place);
+        let (names, mut rules) = (Names::of(host), Rules(vec![Rule::numbered(0)]));
+        let file = File { findings: &findings, names: &names };
+        match (place.key("rule"), &mut rules.0[..]) {
+            (None, [rule]) => Reader::new(place, "[[rule]]", &file).read(rule),
+            _ => Reader::new(place, "the file", &file).read(&mut rules),
+        }
+        rules.0
     });
     sound(name, findings, rules).map(|(rules, _)| rules)
 }
@@ -87,11 +152,17 @@ fn toml<'a>(findings: &Findings, text: &'a str) -> Option<Spanned<DeTable<'a>>> 
 
 fn read(findings: &Findings, text: &str) -> Option<Host> {
     let root = toml(findings, text)?;
-    let raw = RawHost::read(&Reader::new(root.get_ref(), "the file", 0..0, findings));
-    let host = resolve(findings, &raw);
+    let place = Place::new(root.get_ref(), 0..0);
+    let names = Names::read(findings, &place);
+    let mut host = Host::default();
+    Reader::new(place.clone(), "the file", &File { findings, names: &names }).read(&mut host);
+    if host.groups.is_empty() {
+        host.groups.push(Group::default());
+    }
     if findings.has_errors() {
         return None;
     }
-    check::all(findings, &raw, &host);
+    add_punt_ports(&mut host);
+    check::all(findings, &place, &host);
     Some(host)
 }

@@ -15,25 +15,34 @@
 //!   size by it, or keep a map;
 //! - an item that is renamed is a removed one and a new one.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use netvm_policy::Names;
 pub use netvm_policy::{
     Actions, ChainId, Masked, Match, Police, PortId, Rate, RouterId, Rule, RuleId, RuleParts, SetVlan, Span,
     Verdict,
 };
+use netvm_wire::MacAddr;
+
+use crate::form::{Items, Nested};
+use crate::table::{Keys, Table};
 
 mod engine;
 mod nf;
 mod port;
+mod port_policy;
 mod router;
-mod switching;
+mod rule;
+mod verdict;
 mod vm;
 
-pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig};
+pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig};
 pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
 pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
+pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, VlanMode};
+pub(crate) use router::add_punt_ports;
 pub use router::{InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouterConfig, RouterInterface};
-pub use switching::{AclDefault, Forward, Guard, PortPolicy, SwitchConfig, VlanMode};
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 
 /// Chains that a host can have; chain numbers are below it.
@@ -117,6 +126,41 @@ pub struct Host {
     pub chains: Vec<Chain>,
     /// What is done with which packets: the first rule that matches and has a verdict decides.
     pub rules: Vec<Rule>,
+}
+
+impl Keys for Host {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("engine", &mut self.engine, Nested("[engine]"));
+        table.key("switch", &mut self.switch, Nested("[switch]"));
+        table.key("policy", &mut self.policy, Nested("[policy]"));
+        table.key("group", &mut self.groups, Items("[[group]]"));
+        table.key("port", &mut self.ports, Items("[[port]]"));
+        table.key("nf", &mut self.nfs, Items("[[nf]]"));
+        table.key("vm", &mut self.vms, Items("[[vm]]"));
+        table.key("router", &mut self.routers, Items("[[router]]"));
+        table.key("chain", &mut self.chains, Items("[[chain]]"));
+        table.key("rule", &mut self.rules, Items("[[rule]]"));
+    }
+}
+
+/// Rules alone.
+pub(crate) struct Rules(pub(crate) Vec<Rule>);
+
+impl Keys for Rules {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("rule", &mut self.0, Items("[[rule]]"));
+    }
+}
+
+/// FNV-1a of 64 bits (draft-eastlake-fnv, section 2): the same on every machine and in every version.
+fn stable_hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A locally administered MAC address that follows from a name.
+fn derived_mac(name: impl Iterator<Item = u8>) -> MacAddr {
+    let [a, b, c, d, e, ..] = stable_hash(name).to_be_bytes();
+    MacAddr([0x02, a, b, c, d, e])
 }
 
 impl Host {
@@ -250,4 +294,21 @@ impl Host {
 fn is_from(rule: &Rule, port: PortId) -> bool {
     let from = &rule.matches.from;
     !rule.matches.is_egress() && (from.is_empty() || from.contains(&port))
+}
+
+/// The names that rules print.
+impl Names for Host {
+    fn port(&self, port: PortId) -> Cow<'_, str> {
+        Self::port(self, port).map_or_else(|| Cow::Owned(format!("port {port}")), |port| (&*port.name).into())
+    }
+
+    fn chain(&self, chain: ChainId) -> Cow<'_, str> {
+        Self::chain(self, chain)
+            .map_or_else(|| Cow::Owned(format!("chain {chain}")), |chain| (&*chain.name).into())
+    }
+
+    fn router(&self, router: RouterId) -> Cow<'_, str> {
+        let known = Self::router(self, router);
+        known.map_or_else(|| Cow::Owned(format!("router {router}")), |router| (&*router.name).into())
+    }
 }

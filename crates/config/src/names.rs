@@ -1,27 +1,234 @@
-//! What rules call ports, chains and routers.
+//! The names in a file. They are read before the items, so that an item that refers to another one gets its number at once.
+//! Names that occur twice and items that are too many become findings here; bad names do so when their item is read.
 
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use netvm_policy::{ChainId, Names, PortId, RouterId};
+use crate::document::INGRESS;
+use crate::finding::{Findings, Kind, Span};
+use crate::model::{
+    Group, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_VMS, NAME_BYTES,
+    RouterInterface,
+};
+use crate::place::Place;
+use crate::suggest::did_you_mean;
 
-use crate::model::Host;
+/// Longest name of a network interface (`IFNAMSIZ` - 1).
+pub(crate) const INTERFACE_BYTES: usize = 15;
+/// Longest name of a router: a punt port is called `ROUTER.INTERFACE`.
+const ROUTER_BYTES: usize = NAME_BYTES - 1 - INTERFACE_BYTES;
+/// Names that a network namespace already has, or that mean something else in its settings
+/// (`/proc/sys/net/ipv4/conf`) or in paths.
+const TAKEN: [&str; 5] = ["lo", "all", "default", ".", ".."];
 
-impl Names for Host {
-    fn port(&self, port: PortId) -> Cow<'_, str> {
-        Self::port(self, port)
-            .map_or_else(|| Cow::Owned(format!("port {port}")), |port| Cow::Borrowed(port.name.as_str()))
+/// Why a text cannot be a name.
+pub(crate) struct BadName {
+    /// What is wrong with it.
+    pub(crate) label: String,
+    /// What would help.
+    pub(crate) help: String,
+}
+
+/// Says whether a text can be a name.
+pub(crate) type Check = fn(&str) -> Result<(), BadName>;
+
+/// Any name.
+pub(crate) fn any(text: &str) -> Result<(), BadName> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let label = if text.is_empty() {
+        "a name has at least one character".to_owned()
+    } else if text.len() > NAME_BYTES {
+        format!("{} characters long", text.len())
+    } else if let Some(c) = text.chars().find(|c| !allowed(*c)) {
+        format!("a name cannot contain {c:?}")
+    } else {
+        return Ok(());
+    };
+    Err(BadName { label, help: format!("names have 1 to {NAME_BYTES} of the characters A-Z a-z 0-9 _ - .") })
+}
+
+pub(crate) fn port(text: &str) -> Result<(), BadName> {
+    if text == INGRESS {
+        return Err(taken("stands for the port that a packet came in by"));
+    }
+    any(text)
+}
+
+pub(crate) fn router(text: &str) -> Result<(), BadName> {
+    any(text).and_then(|()| short(text, ROUTER_BYTES))
+}
+
+/// Of a router's interface.
+pub(crate) fn interface(text: &str) -> Result<(), BadName> {
+    if TAKEN.contains(&text) {
+        return Err(taken("means something else in a network namespace"));
+    }
+    any(text).and_then(|()| short(text, INTERFACE_BYTES))
+}
+
+/// Of one of the kernel's interfaces.
+pub(crate) fn kernel_interface(text: &str) -> Result<(), BadName> {
+    let bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    let label = if text.is_empty() || text == "." || text == ".." {
+        "no interface can have this name".to_owned()
+    } else if text.len() > INTERFACE_BYTES {
+        format!("{} characters long", text.len())
+    } else if let Some(c) = text.chars().find(|c| bad(*c)) {
+        format!("the name of an interface cannot contain {c:?}")
+    } else {
+        return Ok(());
+    };
+    Err(BadName { label, help: format!("Linux interface names have at most {INTERFACE_BYTES} characters") })
+}
+
+fn taken(label: &str) -> BadName {
+    BadName { label: label.to_owned(), help: "choose another name".to_owned() }
+}
+
+fn short(text: &str, most: usize) -> Result<(), BadName> {
+    let help = || format!("at most {most} characters are possible here");
+    let bad = || BadName { label: format!("{} characters long", text.len()), help: help() };
+    if text.len() > most { Err(bad()) } else { Ok(()) }
+}
+
+/// The names of one kind of item, with their numbers.
+pub(crate) struct Known {
+    /// What an item is called, such as `port`.
+    what: &'static str,
+    /// The number of each, and its place if it is in the file.
+    numbers: BTreeMap<String, (u16, Option<Span>)>,
+    /// The name of an item could not be read, and an unknown name may refer to that item.
+    is_incomplete: bool,
+}
+
+/// An item's name, if it can be read, and the place for errors about it.
+type Named = (Option<String>, Span);
+
+impl Known {
+    /// Those of items in the file.
+    fn read(findings: &Findings, what: &'static str, limit: usize, items: Vec<Named>) -> Self {
+        let mut known = Self { what, numbers: BTreeMap::new(), is_incomplete: false };
+        if let Some((_, place)) = items.get(limit) {
+            findings
+                .note(Kind::TooMany, format!("more than {limit} {what}s"))
+                .at(place.clone(), "one too many")
+                .help(format!("a host can have {limit} {what}s"))
+                .keep();
+        }
+        for ((name, place), number) in items.into_iter().zip((0..u16::MAX).chain(std::iter::repeat(u16::MAX)))
+        {
+            let Some(name) = name else {
+                known.is_incomplete = true;
+                continue;
+            };
+            if let Some((_, Some(first))) = known.numbers.get(&name) {
+                findings
+                    .note(Kind::Duplicate, format!("two {what}s are called `{name}`"))
+                    .at(place, "again")
+                    .at(first.clone(), "first here")
+                    .help(format!("give every {what} a name of its own"))
+                    .keep();
+                continue;
+            }
+            known.numbers.insert(name, (number, Some(place)));
+        }
+        known
     }
 
-    fn chain(&self, chain: ChainId) -> Cow<'_, str> {
-        let named = Self::chain(self, chain);
-        named.map_or_else(|| Cow::Owned(format!("chain {chain}")), |chain| Cow::Borrowed(chain.name.as_str()))
+    /// Those of items that a host has already.
+    fn of<'a>(what: &'static str, names: impl IntoIterator<Item = (&'a str, u16)>) -> Self {
+        let numbers = names.into_iter().map(|(name, number)| (name.to_owned(), (number, None))).collect();
+        Self { what, numbers, is_incomplete: false }
     }
 
-    fn router(&self, router: RouterId) -> Cow<'_, str> {
-        let named = Self::router(self, router);
-        named.map_or_else(
-            || Cow::Owned(format!("router {router}")),
-            |router| Cow::Borrowed(router.name.as_str()),
-        )
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
     }
+
+    /// The number of a name; an unknown name becomes a finding.
+    pub(crate) fn find(&self, findings: &Findings, name: &str, place: Span) -> Option<u16> {
+        let what = self.what;
+        let number = self.numbers.get(name).map(|(number, _)| *number);
+        if number.is_none() && !self.is_incomplete {
+            let help = did_you_mean(name, self.numbers.keys().map(String::as_str), &format!("the {what}s"));
+            // Roles are declared by NFs.
+            let table = if what == "role" { "nf" } else { what };
+            findings
+                .note(Kind::UnknownName, format!("there is no {what} `{name}`"))
+                .at(place, format!("no such {what}"))
+                .help(help.unwrap_or_else(|| format!("there are no {what}s: add a [[{table}]]")))
+                .keep();
+        }
+        number
+    }
+}
+
+/// All names that an item can refer to.
+pub(crate) struct Names {
+    pub(crate) groups: Known,
+    pub(crate) ports: Known,
+    pub(crate) roles: Known,
+    pub(crate) chains: Known,
+    pub(crate) routers: Known,
+}
+
+impl Names {
+    /// The names in a file.
+    pub(crate) fn read(findings: &Findings, file: &Place<'_>) -> Self {
+        let named = |table: &str, key: &str, check: Check| -> Vec<Named> {
+            file.items(table).iter().map(|item| name(item, key, check)).collect()
+        };
+        let mut ports = named("port", "name", port);
+        ports.extend(file.items("router").iter().flat_map(punt_names));
+        let read = |what, limit, items| Known::read(findings, what, limit, items);
+        read("vm", MAX_VMS, named("vm", "name", any));
+        read_rules(findings, file);
+        let groups = read("group", MAX_GROUPS, named("group", "name", any));
+        let default = Group::default();
+        let has_groups = !file.items("group").is_empty();
+        Self {
+            groups: if has_groups { groups } else { Known::of("group", [(default.name.as_str(), 0)]) },
+            ports: read("port", MAX_PORTS, ports),
+            roles: read("role", MAX_ROLES, named("nf", "role", any)),
+            chains: read("chain", MAX_CHAINS, named("chain", "name", any)),
+            routers: read("router", MAX_ROUTERS, named("router", "name", router)),
+        }
+    }
+
+    /// The names of a host.
+    pub(crate) fn of(host: &Host) -> Self {
+        Self {
+            groups: Known::of("group", host.groups.iter().map(|item| (item.name.as_str(), item.id.0))),
+            ports: Known::of("port", host.ports.iter().map(|item| (item.name.as_str(), item.id.0))),
+            roles: Known::of("role", host.nfs.iter().map(|item| (item.role.as_str(), item.id.0))),
+            chains: Known::of("chain", host.chains.iter().map(|item| (item.name.as_str(), item.id.0))),
+            routers: Known::of("router", host.routers.iter().map(|item| (item.name.as_str(), item.id.0))),
+        }
+    }
+}
+
+/// Rules need no name, but no two can have the same.
+pub(crate) fn read_rules(findings: &Findings, file: &Place<'_>) {
+    let rules = file.items("rule").iter().map(|item| name(item, "name", any)).collect();
+    Known::read(findings, "rule", MAX_RULES, rules);
+}
+
+fn name(item: &Place<'_>, key: &str, check: Check) -> Named {
+    let text = item.value(key).and_then(|value| value.get_ref().as_str());
+    (text.filter(|text| check(text).is_ok()).map(str::to_owned), item.of(key))
+}
+
+/// The names of a router's punt ports, in the order of their numbers. A name that occurs twice in a router is left out:
+/// the router has a finding about it.
+fn punt_names(item: &Place<'_>) -> Vec<Named> {
+    let (of, _) = name(item, "name", router);
+    let mut seen = Vec::new();
+    let mut punt = |item: &Place<'_>| {
+        let (name, place) = name(item, "name", interface);
+        let name = name.filter(|name| !seen.contains(name));
+        seen.extend(name.clone());
+        let punt = of.as_ref().zip(name).map(|(of, name)| RouterInterface::punt_name(of, &name));
+        (punt, place)
+    };
+    item.items("interface").iter().map(&mut punt).collect()
 }

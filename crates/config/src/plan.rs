@@ -20,7 +20,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::Document;
+use crate::document::document;
 use crate::model::Host;
 
 mod diff;
@@ -176,7 +176,7 @@ impl Plan {
 /// [`crate::parse`].
 #[must_use]
 pub fn plan(old: &Host, new: &Host) -> Plan {
-    let mut changes = diff::changes(&Document::new(old), &Document::new(new));
+    let mut changes = diff::changes(&document(old), &document(new));
     effects::add(&mut changes, old, new);
     Plan { changes }
 }
@@ -191,9 +191,15 @@ impl fmt::Display for Action {
     }
 }
 
-impl fmt::Display for ItemKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl ItemKind {
+    /// The items that are one table, in the order of plans.
+    const TABLES: [Self; 3] = [Self::Engine, Self::Switch, Self::Policy];
+    /// The items with a name, in the order of plans.
+    const NAMED: [Self; 6] = [Self::Group, Self::Port, Self::Nf, Self::Vm, Self::Router, Self::Chain];
+
+    /// The key of the item's table, or array of tables, in the file.
+    const fn key(self) -> &'static str {
+        match self {
             Self::Engine => "engine",
             Self::Group => "group",
             Self::Port => "port",
@@ -204,7 +210,13 @@ impl fmt::Display for ItemKind {
             Self::Rule => "rule",
             Self::Switch => "switch",
             Self::Policy => "policy",
-        })
+        }
+    }
+}
+
+impl fmt::Display for ItemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key())
     }
 }
 

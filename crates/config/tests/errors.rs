@@ -159,6 +159,9 @@ fn every_wrong_line_is_named_with_a_remedy() {
         ("attach_users = [\"nobody\"]", "attach_users = []\nstandby = 1", 1, Kind::Conflict, "remove it"),
         ("drop = true", "drop = true\nout = \"server\"", 0, Kind::Conflict, "keep one of"),
         ("drop = true", "drop = false", 0, Kind::BadValue, "`drop = true`"),
+        // Keys of earlier versions.
+        ("buffers = 16384", "cells = 16384", 0, Kind::UnknownKey, "it is called `buffers` now"),
+        ("buffer_size = 2048", "cell_size = 2048", 0, Kind::UnknownKey, "it is called `buffer_size` now"),
         // Types and values.
         ("huge_pages = true", "huge_pages = \"yes\"", 0, Kind::WrongType, "`true` or `false`"),
         ("buffers = 16384", "buffers = 1.5", 0, Kind::WrongType, "a whole number"),

@@ -91,9 +91,9 @@ fn chains_and_rules_disturb_nobody() {
             ),
         ]),
         "+ chain rest: probe → ingress\n\
-         - rule: from client destination_ports=80 protocol=tcp → chain web\n\
+         - rule: from client protocol=tcp destination_ports=80 → chain web\n\
          - rule: from client everything → drop\n\
-         + rule: from client destination_ports=80-81 protocol=tcp → chain web\n\
+         + rule: from client protocol=tcp destination_ports=80-81 → chain web\n\
          + rule: from client everything → chain rest\n\
          no traffic is disturbed\n"
     );
@@ -114,7 +114,7 @@ fn a_rule_with_a_name_changes_and_one_without_is_another() {
     let new = |from: &str, to: &str| host(&OLD.replace(first, named).replace(from, to));
     assert_eq!(
         plan(&old, &new("destination_ports = 80", "destination_ports = [80, 443]")).to_string(),
-        "~ rule web: match destination_ports=80 protocol=tcp → destination_ports=[80,443] protocol=tcp\n\
+        "~ rule web: match protocol=tcp destination_ports=80 → protocol=tcp destination_ports=[80,443]\n\
          no traffic is disturbed\n"
     );
     let edited =
@@ -123,7 +123,7 @@ fn a_rule_with_a_name_changes_and_one_without_is_another() {
         plan(&old, &edited).to_string(),
         "~ port client: packets land in the engine's own memory instead of group edge\n    \
          port client is reopened (packets land in the engine's own memory instead of group edge)\n\
-         ~ rule web: set_vlan unset → 5; mirror unset → server; police unset → packet_burst=64 packets=10; \
+         ~ rule web: set_vlan unset → 5; mirror unset → server; police unset → packets=10 packet_burst=64; \
          reject unset → true; chain web → unset\n"
     );
     // Where each of some equal rules stands is all the same.
@@ -160,7 +160,7 @@ fn what_a_port_does_with_packets_changes_while_it_is_open() {
     assert_eq!(
         changed(&[(chain, ""), (device, &format!("{device}\nforward = {{ chain = \"web\" }}"))]),
         "~ port client: forward unset → chain=web\n\
-         - rule: from client destination_ports=80 protocol=tcp → chain web\n\
+         - rule: from client protocol=tcp destination_ports=80 → chain web\n\
          no traffic is disturbed\n"
     );
     let other = "[[chain]]\nname = \"other\"\nhops = [\"probe\"]\n";
@@ -169,7 +169,7 @@ fn what_a_port_does_with_packets_changes_while_it_is_open() {
         "~ port client: forward unset → chain=other\n    \
          port client is reopened (packets land in group guest instead of group edge)\n\
          + chain other: probe\n\
-         - rule: from client destination_ports=80 protocol=tcp → chain web\n"
+         - rule: from client protocol=tcp destination_ports=80 → chain web\n"
     );
 }
 

@@ -1,21 +1,21 @@
-//! Chains that cannot keep their promise, or that cost more than they seem to.
+//! Chains without the standby replicas that they need, chains that copy packets, chains that get none.
 
 use std::collections::BTreeSet;
 
 use crate::finding::{Findings, Kind};
 use crate::model::{Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure, Verdict};
-use crate::raw::{RawChain, RawHost};
+use crate::place::Place;
 
-pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     let led_to = led_to(host);
-    for (chain, written) in host.chains.iter().zip(&raw.chains) {
+    for (chain, place) in host.chains.iter().zip(file.items("chain")) {
         let hops: Vec<&NfConfig> = chain.hops.iter().filter_map(|role| host.nf(*role)).collect();
-        standby(findings, chain, written, &hops);
-        crossing(findings, host, chain, written, &hops);
+        standby(findings, chain, &place, &hops);
+        crossing(findings, host, (chain, &place), &hops);
         if !led_to.contains(&chain.id) {
             findings
                 .note(Kind::Unused, format!("nothing leads to chain {}", chain.name))
-                .at(written.span.clone(), "gets no packets")
+                .at(place.header, "gets no packets")
                 .help(format!("add a [[rule]] with `chain = \"{}\"`", chain.name))
                 .keep();
         }
@@ -35,7 +35,7 @@ fn led_to(host: &Host) -> BTreeSet<ChainId> {
     rules.chain(forward).collect()
 }
 
-fn standby(findings: &Findings, chain: &Chain, written: &RawChain, hops: &[&NfConfig]) {
+fn standby(findings: &Findings, chain: &Chain, place: &Place<'_>, hops: &[&NfConfig]) {
     let waits = |nf: &&&NfConfig| matches!(nf.start, NfStart::Managed { standby: 1.., .. });
     if chain.on_failure != OnFailure::Standby || hops.iter().any(|nf| waits(&nf)) {
         return;
@@ -44,7 +44,7 @@ fn standby(findings: &Findings, chain: &Chain, written: &RawChain, hops: &[&NfCo
     let mut roles: Vec<&str> = managed.map(|nf| nf.role.as_str()).collect();
     roles.sort_unstable();
     roles.dedup();
-    let other = "take `on_failure = \"drop\"` or \"bypass\"";
+    let other = "set `on_failure = \"drop\"` or \"bypass\"";
     let help = match roles[..] {
         [] => format!("netvmd starts none of them: {other}"),
         [role] => format!("add `standby = 1` to {role}, or {other}"),
@@ -53,30 +53,25 @@ fn standby(findings: &Findings, chain: &Chain, written: &RawChain, hops: &[&NfCo
     findings
         .note(
             Kind::NoStandby,
-            format!("chain {} counts on standby replicas, but none of its NFs has one", chain.name),
+            format!("chain {} relies on standby replicas, but none of its NFs has one", chain.name),
         )
-        .at(written.on_failure.span(), "nobody stands by")
+        .at(place.of("on_failure"), "no NF has a standby replica")
         .help(help)
         .keep();
 }
 
-fn crossing(findings: &Findings, host: &Host, chain: &Chain, written: &RawChain, hops: &[&NfConfig]) {
+fn crossing(findings: &Findings, host: &Host, (chain, place): (&Chain, &Place<'_>), hops: &[&NfConfig]) {
     let name = |nf: &NfConfig| host.group(nf.group).map_or("", |group| group.name.as_str());
-    let pairs = hops.windows(2).zip(written.hops.windows(2));
-    let crossings: Vec<_> = pairs
-        .filter_map(|(nfs, places)| match (nfs, places) {
-            ([from, to], [_, place]) if from.group != to.group => Some((*from, *to, place)),
-            _ => None,
-        })
-        .collect();
-    let Some((from, to, place)) = crossings.first() else { return };
+    let pairs = hops.iter().zip(hops.iter().skip(1)).zip(1..);
+    let crossings: Vec<_> = pairs.filter(|((from, to), _)| from.group != to.group).collect();
+    let Some(((from, to), hop)) = crossings.first() else { return };
     findings
         .note(
             Kind::CrossGroup,
-            format!("packets of chain {} are copied {} on their way", chain.name, times(crossings.len())),
+            format!("chain {} copies its packets {}", chain.name, times(crossings.len())),
         )
-        .at(place.span(), format!("from group {} to group {}", name(from), name(to)))
-        .help("NFs of one trust group pass packets on without a copy: put them in one group if they may see each other's")
+        .at(place.element("hops", *hop), format!("from group {} to group {}", name(from), name(to)))
+        .help("NFs of one trust group pass packets on without a copy: put them in one group if they may see each other's packets")
         .keep();
 }
 

@@ -1,75 +1,84 @@
-//! Things of the machine that only one can have: interfaces, PCI devices, captures being written, cores.
+//! What two items of a host cannot share: interfaces, PCI devices, sockets, captures that are written, cores.
+
+use std::collections::HashMap;
 
 use crate::finding::{Findings, Kind, Span};
-use crate::model::{Host, Idle, PortKind};
-use crate::raw::RawHost;
+use crate::model::{EngineConfig, Host, Idle, NfStart, PortKind};
+use crate::place::Place;
 
-pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
-    devices(findings, raw, host);
-    cores(findings, raw, host);
+pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+    devices(findings, file, host);
+    cores(findings, file, host);
 }
 
-/// What a port alone can have, with the word for it.
-fn device(kind: &PortKind) -> Option<(&'static str, String)> {
+/// What only one port can use: the word for it, the key that names it, and its name.
+fn device(kind: &PortKind) -> Option<(&'static str, &'static str, String)> {
     match kind {
-        PortKind::Pci { address } => Some(("PCI device", address.clone())),
+        PortKind::Pci { address } => Some(("PCI device", "address", address.clone())),
         PortKind::AfXdp { interface, .. }
         | PortKind::AfPacket { interface }
-        | PortKind::Tap { interface } => Some(("interface", interface.clone())),
-        PortKind::VhostUser { path, .. } => Some(("socket", path.display().to_string())),
+        | PortKind::Tap { interface } => Some(("interface", "interface", interface.clone())),
+        PortKind::VhostUser { path, .. } => Some(("socket", "path", path.display().to_string())),
         PortKind::Pcap { output, .. } => {
-            output.as_ref().map(|path| ("capture to write", path.display().to_string()))
+            output.as_ref().map(|path| ("capture to write", "output", path.display().to_string()))
         }
         PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
     }
 }
 
-fn devices(findings: &Findings, raw: &RawHost, host: &Host) {
-    let mut seen: Vec<((&str, String), Span, &str)> = Vec::new();
-    for (port, written) in host.ports.iter().zip(&raw.ports) {
-        let (Some(device), Some(place)) = (device(&port.kind), &written.device) else { continue };
-        if let Some((_, first, owner)) = seen.iter().find(|(known, _, _)| *known == device) {
-            let (what, name) = &device;
-            findings
-                .note(Kind::Duplicate, format!("two ports have the {what} `{name}`"))
-                .at(place.span(), "again")
-                .at(first.clone(), format!("port {owner} has it"))
-                .help("only one port can have it; for more workers raise that port's `queues`")
-                .keep();
-        } else {
-            seen.push((device, place.span(), &port.name));
+fn devices(findings: &Findings, file: &Place<'_>, host: &Host) {
+    let mut seen: HashMap<(&str, String), (Span, &str)> = HashMap::new();
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        let Some((what, key, name)) = device(&port.kind) else { continue };
+        match seen.get(&(what, name.clone())) {
+            Some((first, owner)) => findings
+                .note(Kind::Duplicate, format!("two ports use the {what} `{name}`"))
+                .at(place.of(key), "again")
+                .at(first.clone(), format!("port {owner} uses it"))
+                .help("only one port can use it; to use more workers, raise that port's `queues`")
+                .keep(),
+            None => drop(seen.insert((what, name), (place.of(key), &port.name))),
         }
     }
 }
 
-/// Cores outside the given nodes, and NFs that would starve beside a worker that never sleeps.
-fn cores(findings: &Findings, raw: &RawHost, host: &Host) {
+/// Cores outside the given nodes, and NFs that share a core with a worker that never sleeps.
+fn cores(findings: &Findings, file: &Place<'_>, host: &Host) {
     let engine = &host.engine;
-    for (core, place) in engine.cores.iter().zip(&raw.engine.cores) {
+    for (n, core) in engine.cores.iter().enumerate() {
         if !engine.nodes.is_empty() && !engine.nodes.iter().any(|node| node.contains(core)) {
             findings
                 .note(Kind::BadValue, format!("core {core} is on none of the `nodes`"))
-                .at(place.clone(), "on no node")
+                .at(
+                    file.table("engine").map(|engine| engine.element("cores", n)).unwrap_or_default(),
+                    "on no node",
+                )
                 .help("add it to one of the lists in `nodes`, or leave `nodes` out")
                 .keep();
         }
     }
-    if engine.idle != Idle::Poll {
-        return;
-    }
-    for (nf, written) in host.nfs.iter().zip(&raw.nfs) {
-        let crate::model::NfStart::Managed { cores, .. } = &nf.start else { continue };
-        for (core, place) in cores.iter().zip(&written.cores) {
-            if engine.cores.contains(core) {
-                findings
-                    .note(
-                        Kind::SharedCore,
-                        format!("NF {} shares core {core} with a worker that never sleeps", nf.role),
-                    )
-                    .at(place.clone(), "a worker spins here")
-                    .help("give it another core, or set `idle = \"adaptive\"` in [engine]")
-                    .keep();
-            }
+    for (nf, place) in host.nfs.iter().zip(file.items("nf")) {
+        if let NfStart::Managed { cores, .. } = &nf.start {
+            shared_cores(findings, &host.engine, (&format!("NF {}", nf.role), cores), &place);
         }
+    }
+    for (vm, place) in host.vms.iter().zip(file.items("vm")) {
+        shared_cores(findings, &host.engine, (&format!("VM {}", vm.name), &vm.cores), &place);
+    }
+}
+
+fn shared_cores(
+    findings: &Findings,
+    engine: &EngineConfig,
+    (owner, cores): (&str, &[u32]),
+    place: &Place<'_>,
+) {
+    let spins = |core: &u32| engine.idle == Idle::Poll && engine.cores.contains(core);
+    for (n, core) in cores.iter().enumerate().filter(|(_, core)| spins(core)) {
+        findings
+            .note(Kind::SharedCore, format!("{owner} shares core {core} with a worker that never sleeps"))
+            .at(place.element("cores", n), "a worker spins here")
+            .help("give it another core, or set `idle = \"adaptive\"` in [engine]")
+            .keep();
     }
 }

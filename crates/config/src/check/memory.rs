@@ -1,10 +1,10 @@
-//! Whether frames fit buffers, and threads their groups.
+//! Frames that do not fit buffers, and groups with too many threads.
 
 use std::collections::BTreeSet;
 
 use crate::finding::{Findings, Kind, Span};
 use crate::model::{Group, GroupId, Host, MAX_GROUP_THREADS, NfStart, PortConfig, PortKind};
-use crate::raw::RawHost;
+use crate::place::Place;
 
 /// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
 const XDP_HEADROOM: u32 = 256;
@@ -13,61 +13,62 @@ const HEADER: u32 = 14;
 /// Largest buffer.
 const MAX_BUFFER: u32 = 65_472;
 
-pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
-    headrooms(findings, raw);
-    for (port, written) in host.ports.iter().zip(&raw.ports) {
-        frames(findings, raw, host, (port, written.mtu.span()));
+pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+    headrooms(findings, file, host);
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        frames(findings, file, host, (port, place.of("mtu")));
     }
     let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
-    for (interface, written) in interfaces.zip(raw.routers.iter().flat_map(|router| &router.interfaces)) {
-        // What can be changed is the MTU of the interface's own port.
+    let places = file.items("router").into_iter().flat_map(|router| router.items("interface"));
+    for (interface, place) in interfaces.zip(places) {
+        // The user can change the MTU of the interface's own port.
         if let (Some(punt), Some(port)) = (host.port(interface.punt), host.port(interface.port)) {
             let punt = PortConfig { name: port.name.clone(), ..punt.clone() };
-            frames(findings, raw, host, (&punt, written.span.clone()));
+            frames(findings, file, host, (&punt, place.header));
         }
     }
-    threads(findings, raw, host);
+    threads(findings, file, host);
 }
 
-/// Whether what comes in by a port fits where it gets to.
-fn frames(findings: &Findings, raw: &RawHost, host: &Host, (port, place): (&PortConfig, Span)) {
+/// Checks that the frames of a port fit the buffers that they come to.
+fn frames(findings: &Findings, file: &Place<'_>, host: &Host, (port, place): (&PortConfig, Span)) {
     let landing = host.landing_group(port);
     if landing.is_none() && takes_in(port) {
         fits_own(findings, port, place.clone());
     }
     for id in passes(host, port) {
         if let Some(group) = host.group(id) {
-            fits(findings, raw, host, (port, place.clone()), (group, landing == Some(id)));
+            fits(findings, file, (port, place.clone()), (group, landing == Some(id)));
         }
     }
 }
 
-fn headrooms(findings: &Findings, raw: &RawHost) {
-    for group in &raw.groups {
-        let (size, headroom) = (*group.buffer_size.get_ref(), u32::from(*group.headroom.get_ref()));
+fn headrooms(findings: &Findings, file: &Place<'_>, host: &Host) {
+    for (group, place) in host.groups.iter().zip(file.items("group")) {
+        let (size, headroom) = (group.buffer_size, u32::from(group.headroom));
         if headroom * 2 > size {
             findings
                 .note(Kind::BufferSize, format!("a headroom of {headroom} bytes in buffers of {size} bytes"))
-                .at(group.headroom.span(), "more than half of a buffer")
+                .at(place.of("headroom"), "more than half of a buffer")
                 .help(format!("at most {} is possible with this `buffer_size`", size / 2))
                 .keep();
         }
     }
 }
 
-/// The groups whose memory a port's packets come to, as far as rules and chains say.
+/// The groups whose buffers a port's packets come to, by rules and chains.
 fn passes(host: &Host, port: &PortConfig) -> BTreeSet<GroupId> {
     let hops = host.chains_from(port).flat_map(|chain| &chain.hops);
     let groups = hops.filter_map(|role| host.nf(*role)).map(|nf| nf.group);
     groups.chain(host.landing_group(port)).collect()
 }
 
-/// Whether packets come in by a port, in whatever memory.
+/// Whether packets come in by a port.
 const fn takes_in(port: &PortConfig) -> bool {
     !matches!(port.kind, PortKind::Sink | PortKind::Null { .. } | PortKind::Pcap { input: None, .. })
 }
 
-/// The memory of ports that no group has is the engine's own, with buffers of the default size.
+/// Packets of a port without a group land in the engine's own memory, with buffers of the default size.
 fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
     let own = Group::default();
     let most = own.buffer_size - u32::from(own.headroom) - HEADER;
@@ -80,7 +81,7 @@ fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
             Kind::BufferSize,
             format!("an MTU of {} does not fit the engine's own memory: it holds up to {most}", port.mtu),
         )
-        .at(place, format!("no chain and no `group` gives port {} another memory", port.name))
+        .at(place, format!("port {} has no `group`, and no chain gives it one", port.name))
         .help(format!(
             "set `group` of port {} to one with `buffer_size = {buffer_size}` or more, or `mtu = {most}`",
             port.name
@@ -90,8 +91,7 @@ fn fits_own(findings: &Findings, port: &PortConfig, place: Span) {
 
 fn fits(
     findings: &Findings,
-    raw: &RawHost,
-    host: &Host,
+    file: &Place<'_>,
     (port, place): (&PortConfig, Span),
     (group, is_landing): (&Group, bool),
 ) {
@@ -103,16 +103,17 @@ fn fits(
     }
     let free = i64::from(group.buffer_size) - i64::from(headroom + HEADER);
     let buffer_size = needed.next_multiple_of(64);
+    // Without renumbering, a group's number is its position in the file.
+    let groups = file.items("group");
     let mut remedies = Vec::new();
     if buffer_size <= MAX_BUFFER {
-        let header = if raw.groups.is_empty() { ", in a [[group]] with that name" } else { "" };
+        let header = if groups.is_empty() { ", in a [[group]] with that name" } else { "" };
         remedies.push(format!("`buffer_size = {buffer_size}` of group {}{header}", group.name));
     }
     if free >= 68 {
         remedies.push(format!("`mtu = {free}` of port {}", port.name));
     }
     let why = if by_kernel { " (AF_XDP leaves at least 256)" } else { "" };
-    let written = raw.groups.iter().zip(&host.groups).find(|(_, known)| known.id == group.id);
     let note = findings
         .note(
             Kind::BufferSize,
@@ -123,19 +124,18 @@ fn fits(
             ),
         )
         .at(place, format!("port {} gets frames of up to {} bytes", port.name, u32::from(port.mtu) + HEADER));
-    let note = match written {
-        Some((written, _)) => {
-            note.at(written.buffer_size.span(), format!("buffers of {} bytes", group.buffer_size))
-        }
+    let note = match groups.get(group.id.index()) {
+        Some(place) => note.at(place.of("buffer_size"), format!("buffers of {} bytes", group.buffer_size)),
         None => note,
     };
     note.help(format!("set {}", remedies.join(" or "))).keep();
 }
 
-fn threads(findings: &Findings, raw: &RawHost, host: &Host) {
+fn threads(findings: &Findings, file: &Place<'_>, host: &Host) {
+    let places = file.items("nf");
     for group in &host.groups {
         let mut sum = 0;
-        for (nf, written) in host.nfs.iter().zip(&raw.nfs).filter(|(nf, _)| nf.group == group.id) {
+        for (nf, place) in host.nfs.iter().zip(&places).filter(|(nf, _)| nf.group == group.id) {
             sum += match &nf.start {
                 NfStart::Managed { replicas, standby, threads, .. } => {
                     (usize::from(*replicas) + usize::from(*standby)) * usize::from(*threads)
@@ -144,10 +144,10 @@ fn threads(findings: &Findings, raw: &RawHost, host: &Host) {
             };
             if sum > MAX_GROUP_THREADS {
                 findings
-                    .note(Kind::TooMany, format!("the NFs of group {} have {sum} threads and more", group.name))
-                    .at(written.span.clone(), format!("from NF {} on", nf.role))
+                    .note(Kind::TooMany, format!("the NFs of group {} have {sum} threads or more", group.name))
+                    .at(place.header.clone(), format!("too many from NF {} on", nf.role))
                     .help(format!(
-                        "a group can have {MAX_GROUP_THREADS} NF threads, standby replicas included: make two groups of it"
+                        "a group can have {MAX_GROUP_THREADS} NF threads, standby replicas included: split it into two groups"
                     ))
                     .keep();
                 break;

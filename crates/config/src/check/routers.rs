@@ -1,4 +1,4 @@
-//! Router interfaces that cannot be told apart, and those that no packets come to.
+//! Router interfaces that match the same packets, and those that get none.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use netvm_wire::{MacAddr, VlanId};
 
 use crate::finding::{Findings, Kind, Span};
 use crate::model::{Forward, Host, Output, PortConfig, PortId, RouterId, Verdict};
-use crate::raw::RawHost;
+use crate::place::Place;
 
-/// What packets are told apart by: within a router, and between routers.
+/// What selects an interface for a packet: within a router, and between routers.
 #[derive(PartialEq, Eq, Hash)]
 enum Packets {
     OfRouter(RouterId, PortId, Option<VlanId>),
@@ -24,14 +24,15 @@ const ANY: (&str, &str) = (
     "give one of them another `mac`, `vlan` or `port`",
 );
 
-pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
+pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     let mut seen = HashMap::new();
-    for (router, written) in host.routers.iter().zip(&raw.routers) {
-        for (interface, written) in router.interfaces.iter().zip(&written.interfaces) {
-            if let (Some((of, _)), Some(port)) = (host.punted_by(interface.port), &written.port) {
+    for (router, place) in host.routers.iter().zip(file.items("router")) {
+        for (interface, place) in router.interfaces.iter().zip(place.items("interface")) {
+            let name = host.port(interface.port).map_or("", |port| port.name.as_str());
+            if let Some((of, _)) = host.punted_by(interface.port) {
                 findings
-                    .note(Kind::BadValue, format!("`port` cannot be `{}`", port.get_ref()))
-                    .at(port.span(), format!("this is how router {} talks to its kernel", of.name))
+                    .note(Kind::BadValue, format!("`port` cannot be `{name}`"))
+                    .at(place.of("port"), format!("the port from router {} to its kernel", of.name))
                     .help("name a [[port]]")
                     .keep();
                 continue;
@@ -43,22 +44,21 @@ pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
             if let Some((first, (message, help))) = first {
                 findings
                     .note(Kind::Duplicate, *message)
-                    .at(written.span.clone(), "packets for this one")
+                    .at(place.header.clone(), "packets for this one")
                     .at(Span::clone(first), "are packets for this one")
                     .help(*help)
                     .keep();
             }
             for (key, _) in known {
-                seen.entry(key).or_insert_with(|| written.span.clone());
+                seen.entry(key).or_insert_with(|| place.header.clone());
             }
-            let name = host.port(port).map_or("", |port| port.name.as_str());
             if !leads_to(host, port, router.id) {
                 findings
                     .note(
                         Kind::Unused,
-                        format!("nothing that comes in by port {name} goes to router {}", router.name),
+                        format!("no packet that comes in by port {name} goes to router {}", router.name),
                     )
-                    .at(written.span.clone(), "gets no packets")
+                    .at(place.header, "gets no packets")
                     .help(format!(
                         "add a [[rule]] with `from = \"{name}\"` and `router = \"{}\"`",
                         router.name

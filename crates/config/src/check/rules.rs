@@ -1,4 +1,4 @@
-//! Rules that never match, ports that nothing is said of, and what leads nowhere.
+//! Rules that contradict each other or never match, ports whose packets no rule handles, verdicts without effect.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,91 +6,90 @@ use netvm_policy::analyse::{Kind as Doubt, analyse};
 
 use crate::finding::{Findings, Kind};
 use crate::model::{AclDefault, Forward, Host, Match, PortConfig, PortId, PortKind, Rule, Verdict};
-use crate::raw::{RawHost, RawRule};
+use crate::place::Place;
 
-type Written<'a> = (&'a Rule, &'a RawRule);
+type Written<'a> = (&'a Rule, Place<'a>);
 
-pub(super) fn check(findings: &Findings, raw: &RawHost, host: &Host) {
-    let rules: Vec<Written<'_>> = host.rules.iter().zip(&raw.rules).collect();
+pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
+    let rules: Vec<Written<'_>> = host.rules.iter().zip(file.items("rule")).collect();
     let told = contradictions(findings, &rules);
     doubtful(findings, host, &rules, &told);
-    ingress(findings, raw, host, &rules);
+    ingress(findings, file, host, &rules);
     allowed(findings, host, &rules);
 }
 
-/// Two verdicts for the same packets: the later one is never asked. Returns the places of the later ones.
+/// Two verdicts for the same packets: the later rule never matches. Returns the positions of the later rules.
 fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize> {
     let mut told = BTreeSet::new();
-    let mut seen: HashMap<Match, Written<'_>> = HashMap::with_capacity(rules.len());
-    for (n, (rule, written)) in
-        rules.iter().enumerate().filter(|(_, (rule, _))| rule.actions.verdict.is_some())
-    {
+    let mut seen: HashMap<Match, &Written<'_>> = HashMap::with_capacity(rules.len());
+    for (n, written) in rules.iter().enumerate().filter(|(_, (rule, _))| rule.actions.verdict.is_some()) {
+        let (rule, place) = written;
         let matches = in_order(&rule.matches);
         match seen.get(&matches) {
             Some((before, first)) if before.actions.verdict != rule.actions.verdict => {
                 told.insert(n);
-                let (from, to) = (findings.line(first.span.start), findings.line(written.span.start));
+                let (from, to) = (findings.line(first.header.start), findings.line(place.header.start));
                 findings
                     .note(
                         Kind::SameMatch,
-                        format!("two ways for one match: the [[rule]] in line {from} leaves nothing to the one in line {to}"),
+                        format!("two verdicts for one match: the [[rule]] in line {from} leaves nothing to the one in line {to}"),
                     )
-                    .at(written.match_span(), "the same again")
-                    .at(first.match_span(), "first here")
+                    .at(place.of("match"), "the same again")
+                    .at(first.of("match"), "first here")
                     .help("remove one of them, or give them different matches")
                     .keep();
             }
             Some(_) => {}
             None => {
-                seen.insert(matches, (rule, written));
+                seen.insert(matches, written);
             }
         }
     }
     told
 }
 
-/// Rules that do not do what they seem to, beside those that contradict another one.
+/// Rules without the effect that they seem to have, except those that contradict another one.
 fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], told: &BTreeSet<usize>) {
     let analysis = analyse(&host.rules);
     let mut overlapped = BTreeSet::new();
     for warning in analysis.warnings.iter().filter(|warning| !told.contains(&warning.rule)) {
-        // A wide rule overlaps with many: said once.
+        // A wide rule overlaps with many: it gets one warning.
         if warning.kind == Doubt::Overlap && !overlapped.insert(warning.other) {
             findings.more(Kind::Overlap, 1);
             continue;
         }
-        let Some((_, written)) = rules.get(warning.rule) else { continue };
-        let other = warning.other.and_then(|other| rules.get(other)).map(|(_, other)| *other);
-        doubt(findings, warning.kind, written, other);
+        let Some((_, place)) = rules.get(warning.rule) else { continue };
+        let other = warning.other.and_then(|other| rules.get(other)).map(|(_, other)| other);
+        doubt(findings, warning.kind, place, other);
     }
     if analysis.more_overlaps > 0 {
         findings.more(Kind::Overlap, analysis.more_overlaps);
     }
-    if let Some((_, written)) = analysis.unfinished.and_then(|rule| rules.get(rule)) {
+    if let Some((_, place)) = analysis.unfinished.and_then(|rule| rules.get(rule)) {
         findings
             .note(Kind::NotCompared, "the rules from here on were not compared with those before")
-            .at(written.span.clone(), "from here on")
-            .help("they have too much in common to be compared in a second: rules that never match may be among them")
+            .at(place.header.clone(), "from here on")
+            .help("they overlap too much to be compared within a second: some of them may never match")
             .keep();
     }
 }
 
-fn doubt(findings: &Findings, kind: Doubt, written: &RawRule, other: Option<&RawRule>) {
-    let line = other.map_or(0, |other| findings.line(other.span.start));
+fn doubt(findings: &Findings, kind: Doubt, place: &Place<'_>, other: Option<&Place<'_>>) {
+    let line = other.map_or(0, |other| findings.line(other.header.start));
     let first = "the first rule that matches decides";
     let (kind, message, here, there, help) = match kind {
         Doubt::Shadowed => (
             Kind::Shadowed,
             format!("this [[rule]] never matches: the one in line {line} takes all of its packets"),
-            "all of these packets are taken before".to_owned(),
-            "by this rule",
+            "another rule takes all of these packets".to_owned(),
+            "this rule",
             format!("{first}: put the narrower rule first, or remove it"),
         ),
         Doubt::ShadowedTogether => (
             Kind::Shadowed,
             format!("this [[rule]] never matches: the one in line {line} and others take all of its packets"),
-            "all of these packets are taken before".to_owned(),
-            "by this rule and others",
+            "other rules take all of these packets".to_owned(),
+            "this rule and others",
             format!("{first}: put the narrower rule first, or remove it"),
         ),
         Doubt::Duplicate => (
@@ -110,21 +109,21 @@ fn doubt(findings: &Findings, kind: Doubt, written: &RawRule, other: Option<&Raw
         Doubt::Overlap => (
             Kind::Overlap,
             format!("this [[rule]] and the one in line {line} decide differently on packets that fit both"),
-            "some of these packets are taken before".to_owned(),
-            "by this rule",
-            format!("{first}: see that their order is what you want"),
+            "another rule takes some of these packets".to_owned(),
+            "this rule",
+            format!("{first}: check that their order is what you want"),
         ),
         Doubt::Impossible(why) => (
             Kind::Impossible,
             "no packet can match this [[rule]]".to_owned(),
             why.to_string(),
             "",
-            "remove the rule, or what cannot be".to_owned(),
+            "remove the rule, or the condition that no packet meets".to_owned(),
         ),
     };
-    let note = findings.note(kind, message).at(written.match_span(), here);
+    let note = findings.note(kind, message).at(place.of("match"), here);
     let note = match other {
-        Some(other) => note.at(other.match_span(), there),
+        Some(other) => note.at(other.of("match"), there),
         None => note,
     };
     note.help(help).keep();
@@ -184,41 +183,39 @@ fn in_order(matches: &Match) -> Match {
     matches
 }
 
-/// Ports that receive what nobody wants, and rules for ports that receive nothing.
-fn ingress(findings: &Findings, raw: &RawHost, host: &Host, rules: &[Written<'_>]) {
-    for (port, written) in host.ports.iter().zip(&raw.ports) {
+/// Ports whose packets no rule handles, and rules for ports that receive nothing.
+fn ingress(findings: &Findings, file: &Place<'_>, host: &Host, rules: &[Written<'_>]) {
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
         let silent = port.policy.forward == Forward::None && port.policy.acl_in == AclDefault::Allow;
         if silent && receives(port) && host.rules_from(port.id).next().is_none() {
             findings
-                .note(Kind::Unused, format!("nothing is said of what comes in by port {}", port.name))
-                .at(written.span.clone(), "all that it receives is dropped")
+                .note(Kind::Unused, format!("no rule and no `forward` handles what comes in by port {}", port.name))
+                .at(place.header, "drops every packet that it receives")
                 .help(format!(
-                    "add a [[rule]] with `from = \"{}\"`, or `forward` to the port; `acl_in = \"deny\"` says that it is meant so",
+                    "add a [[rule]] with `from = \"{}\"`, or `forward` to the port; if it shall drop everything, set `acl_in = \"deny\"`",
                     port.name
                 ))
                 .keep();
         }
     }
     let never = |id: &PortId| host.port(*id).is_some_and(never_receives);
-    for (rule, written) in rules {
-        let Some(first) = written.from.first().filter(|_| rule.matches.from.iter().all(never)) else {
-            continue;
-        };
+    for (rule, place) in rules.iter().filter(|(rule, _)| rule.matches.from.iter().all(never)) {
+        let Some(first) = rule.matches.from.first().and_then(|id| host.port(*id)) else { continue };
         findings
-            .note(Kind::Unused, format!("nothing ever comes in by port {}", first.get_ref()))
-            .at(first.span(), "never matches")
+            .note(Kind::Unused, format!("no packet ever comes in by port {}", first.name))
+            .at(place.element("from", 0), "never matches")
             .help("remove this [[rule]], or name another port")
             .keep();
     }
 }
 
-/// `allow` for a port that does not know where to send what is allowed. Said once for each port.
+/// `allow` for a port without `forward`, once for each port.
 fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
     let lost = |port: &&PortConfig| port.policy.forward == Forward::None && receives(port);
     let is_allow =
         |(rule, _): &&Written<'_>| !rule.matches.is_egress() && rule.actions.verdict == Some(Verdict::Allow);
     let mut told: Vec<PortId> = Vec::new();
-    for (rule, written) in rules.iter().filter(is_allow) {
+    for (rule, place) in rules.iter().filter(is_allow) {
         let from = &rule.matches.from;
         let port = if from.is_empty() {
             let mut receiving = host.ports.iter().filter(|port| receives(port));
@@ -229,8 +226,8 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
         let Some(port) = port.filter(|port| !told.contains(&port.id)) else { continue };
         told.push(port.id);
         findings
-            .note(Kind::NoForward, format!("what is allowed in by port {} goes nowhere", port.name))
-            .at(written.span.clone(), "allowed, then dropped: the port has no `forward`")
+            .note(Kind::NoForward, format!("packets that are allowed in by port {} go nowhere", port.name))
+            .at(place.header.clone(), "allowed, then dropped: the port has no `forward`")
             .help(format!(
                 "add `forward` to port {}, such as `forward = {{ normal = true }}`, or say here where packets go",
                 port.name
@@ -239,7 +236,7 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
     }
 }
 
-/// Ports by which packets are expected to come in.
+/// Whether packets are expected to come in by a port.
 const fn receives(port: &PortConfig) -> bool {
     match &port.kind {
         PortKind::Pci { .. }

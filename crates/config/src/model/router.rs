@@ -1,13 +1,22 @@
-//! Virtual routers: a network namespace decides, the engine forwards as it has decided.
+//! `[[router]]`: virtual routers. A network namespace holds addresses, neighbours and routes; the engine forwards by them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use netvm_policy::{PortId, Rate, RouterId};
 use netvm_wire::{MacAddr, VlanId};
+use toml::Value;
 
-use crate::stable::hash;
+use super::{Forward, Host, PortConfig, PortKind, PortPolicy, derived_mac, stable_hash};
+use crate::field;
+use crate::finding::Kind;
+use crate::form::{
+    Form, Items, List, Maybe, Name, Number, Numbered, Scalar, Spanned, TEXTS, Text, ToPort, Vlan,
+};
+use crate::names;
+use crate::table::{At, Keys, Table};
 
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +36,7 @@ impl RouterConfig {
         format!("netvm-{}", self.name)
     }
 
-    /// The interface whose punt port that is.
+    /// The interface that has this punt port.
     #[must_use]
     pub fn punted_by(&self, port: PortId) -> Option<&RouterInterface> {
         self.interfaces.iter().find(|interface| interface.punt == port)
@@ -39,24 +48,23 @@ impl RouterConfig {
 pub struct RouterInterface {
     /// Its name in the namespace; 1 to 15 bytes (`IFNAMSIZ`).
     pub name: String,
-    /// Where its packets come in and go out. Its MTU is the interface's.
+    /// The port that its packets come in and go out by. Its MTU is the interface's.
     pub port: PortId,
-    /// The outer tag of its packets there; `None`: they have none. No other interface of the router has the same.
+    /// The outer tag of its packets on that port; `None`: untagged. No other interface of the router has the same.
     pub vlan: Option<VlanId>,
-    /// Its address.
+    /// Its MAC address.
     pub mac: MacAddr,
-    /// Addresses that it is given; what has others in the namespace keeps them.
+    /// Addresses that netvmd gives it; other addresses in the namespace stay.
     pub addresses: Vec<InterfaceAddress>,
-    /// Packets a second that the engine gives to the kernel at most.
+    /// Most packets a second that the engine punts.
     pub punt_rate: u32,
-    /// The port to the kernel, one of [`super::Host::ports`] that is in no file.
+    /// The punt port, one of [`super::Host::ports`] that is not in the file.
     pub punt: PortId,
-    /// Name of the host's end of the veth pair whose other end the interface is; the punt port's device.
+    /// The host's end of the veth pair that the interface is the other end of: the punt port's device.
     pub host_end: String,
 }
 
-/// Packets a second that an interface gives to the kernel, if nothing else is said: what a kernel thread answers (ARP,
-/// ICMP) in about a tenth of a core.
+/// Default of `punt_rate`: a kernel thread answers that many packets (ARP, ICMP) in about a tenth of a core.
 pub const PUNT_RATE: u32 = 10_000;
 /// Bursts are what comes in a tenth of a second,
 const BURSTS_PER_SECOND: u32 = 10;
@@ -64,7 +72,7 @@ const BURSTS_PER_SECOND: u32 = 10;
 const LEAST_BURST: u32 = 64;
 
 impl RouterInterface {
-    /// What the engine gives to the kernel at most, in packets.
+    /// The limit on punted packets.
     #[must_use]
     pub fn punt_limit(&self) -> Rate {
         let burst = (self.punt_rate / BURSTS_PER_SECOND).max(LEAST_BURST);
@@ -77,23 +85,134 @@ impl RouterInterface {
     }
 
     /// The address of an interface that was given none: locally administered, and always the same for these names.
-    pub(crate) fn own_mac(router: &str, interface: &str) -> MacAddr {
-        let [a, b, c, d, e, ..] = named(router, interface).to_be_bytes();
-        MacAddr([0x02, a, b, c, d, e])
+    fn own_mac(router: &str, interface: &str) -> MacAddr {
+        derived_mac(names_of(router, interface))
     }
 
     /// The name of the host's end for these names of a router and its interface: 14 bytes, always the same.
     #[must_use]
     pub fn host_end_of(router: &str, interface: &str) -> String {
-        format!("nv{:012x}", named(router, interface) >> 16)
+        format!("nv{:012x}", stable_hash(names_of(router, interface)) >> 16)
     }
 }
 
-fn named(router: &str, interface: &str) -> u64 {
-    hash(router.bytes().chain([0]).chain(interface.bytes()))
+fn names_of(router: &str, interface: &str) -> impl Iterator<Item = u8> {
+    router.bytes().chain([0]).chain(interface.bytes())
 }
 
-/// An address that an interface has, with the length of the prefix that is reached by it.
+impl Numbered for RouterConfig {
+    fn numbered(number: usize) -> Self {
+        Self { id: RouterId(number as u16), name: String::new(), interfaces: Vec::new() }
+    }
+}
+
+impl Keys for RouterConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.name(("name", "blue"), &mut self.name, Name(names::router));
+        let help = "a router needs at least one: add a [[router.interface]]";
+        table.required(("interface", help), &mut self.interfaces, Items("[[router.interface]]"));
+        let Some(reader) = table.reader() else { return };
+        let mut seen = BTreeMap::new();
+        for (interface, place) in self.interfaces.iter_mut().zip(reader.place.items("interface")) {
+            if interface.mac == MacAddr::ZERO {
+                interface.mac = RouterInterface::own_mac(&self.name, &interface.name);
+            }
+            interface.host_end = RouterInterface::host_end_of(&self.name, &interface.name);
+            let place = place.of("name");
+            let first = seen.entry(&interface.name).or_insert_with(|| place.clone());
+            if *first != place && !interface.name.is_empty() {
+                let message = format!("two interfaces of one router are called `{}`", interface.name);
+                reader
+                    .note(Kind::Duplicate, message)
+                    .at(place, "again")
+                    .at(first.clone(), "first here")
+                    .help("give every interface of a router a name of its own")
+                    .keep();
+            }
+        }
+    }
+}
+
+impl Numbered for RouterInterface {
+    fn numbered(_: usize) -> Self {
+        Self {
+            name: String::new(),
+            port: PortId::default(),
+            vlan: None,
+            mac: MacAddr::ZERO,
+            addresses: Vec::new(),
+            punt_rate: PUNT_RATE,
+            punt: PortId::default(),
+            host_end: String::new(),
+        }
+    }
+}
+
+impl Keys for RouterInterface {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.name(("name", "lan"), &mut self.name, Name(names::interface));
+        let help = "name the port of its packets, such as `port = \"uplink\"`";
+        table.required(("port", help), &mut self.port, ToPort);
+        table.key("vlan", &mut self.vlan, Maybe(Vlan));
+        table.key("mac", &mut self.mac, Scalar(field::card_mac, ToString::to_string));
+        table.key("addresses", &mut self.addresses, Addresses);
+        table.key("punt_rate", &mut self.punt_rate, Number(1..=100_000_000));
+    }
+}
+
+/// Adds the punt ports of all interfaces behind the ports of the file. Packets on them land where those of the interface's
+/// port do.
+pub(crate) fn add_punt_ports(host: &mut Host) {
+    let mut numbers = (host.ports.len() as u16..).map(PortId);
+    let mut punts = Vec::new();
+    for router in &mut host.routers {
+        for (interface, number) in router.interfaces.iter_mut().zip(&mut numbers) {
+            interface.punt = number;
+            punts.push((RouterInterface::clone(interface), router.id, router.name.clone()));
+        }
+    }
+    for (interface, router, name) in punts {
+        let Some(port) = host.port(interface.port) else { continue };
+        host.ports.push(PortConfig {
+            id: interface.punt,
+            name: RouterInterface::punt_name(&name, &interface.name),
+            kind: PortKind::AfXdp { interface: interface.host_end, generic: false },
+            queues: 1,
+            mtu: port.mtu,
+            group: host.landing_group(port),
+            policy: PortPolicy { forward: Forward::Router(router), ..PortPolicy::default() },
+        });
+    }
+}
+
+/// Addresses, each once.
+struct Addresses;
+
+impl Form<Vec<InterfaceAddress>> for Addresses {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<InterfaceAddress>> {
+        let texts = List(Text(str::parse, ToString::to_string), TEXTS);
+        let addresses: Vec<InterfaceAddress> = texts.read(at, value)?;
+        let written = value.get_ref().as_array().into_iter().flatten().map(toml::Spanned::span);
+        let mut seen = BTreeMap::new();
+        for (InterfaceAddress { address, .. }, place) in addresses.iter().zip(written) {
+            let first = seen.entry(address).or_insert_with(|| place.clone());
+            if *first != place {
+                at.note(Kind::Duplicate, format!("an interface has the address {address} twice"))
+                    .at(place, "again")
+                    .at(first.clone(), "first here")
+                    .help("remove one of them")
+                    .keep();
+            }
+        }
+        Some(addresses)
+    }
+
+    fn write(&self, host: &Host, item: &mut Vec<InterfaceAddress>) -> Option<Value> {
+        List(Text(str::parse::<InterfaceAddress>, ToString::to_string), TEXTS).write(host, item)
+    }
+}
+
+/// An address of an interface, with the length of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceAddress {
     /// The address.
@@ -112,7 +231,7 @@ pub enum ParseInterfaceAddressError {
     #[error("a prefix of {0} bits at most is possible")]
     Length(u8),
     /// An address that no interface can have.
-    #[error("give an address of one host: not 0.0.0.0, ::, a loopback or a multicast one")]
+    #[error("give an address of one host: not 0.0.0.0, ::, loopback or multicast")]
     NotAHost,
 }
 

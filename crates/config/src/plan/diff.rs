@@ -2,80 +2,83 @@
 
 use std::collections::HashMap;
 
+use toml::{Table, Value};
+
 use super::{Action, Change, ItemKind, words};
-use crate::document::{Document, Item};
 
 /// All changes, without what they disturb.
-pub(super) fn changes(old: &Document, new: &Document) -> Vec<Change> {
+pub(super) fn changes(old: &Table, new: &Table) -> Vec<Change> {
     let mut changes = Vec::new();
-    changes.extend(fields(ItemKind::Engine, &old.engine, &new.engine));
-    changes.extend(fields(ItemKind::Switch, &old.switch, &new.switch));
-    changes.extend(fields(ItemKind::Policy, &old.policy, &new.policy));
-    named(ItemKind::Group, &old.groups, &new.groups, &mut changes);
-    named(ItemKind::Port, &old.ports, &new.ports, &mut changes);
-    named(ItemKind::Nf, &old.nfs, &new.nfs, &mut changes);
-    named(ItemKind::Vm, &old.vms, &new.vms, &mut changes);
-    named(ItemKind::Router, &old.routers, &new.routers, &mut changes);
-    named(ItemKind::Chain, &old.chains, &new.chains, &mut changes);
-    rules(&old.rules, &new.rules, &mut changes);
+    for kind in ItemKind::TABLES {
+        let table = |host: &Table| host.get(kind.key()).and_then(Value::as_table).cloned();
+        changes.extend(fields(kind, &table(old).unwrap_or_default(), &table(new).unwrap_or_default()));
+    }
+    for kind in ItemKind::NAMED {
+        named(kind, &items(old, kind), &items(new, kind), &mut changes);
+    }
+    rules(&items(old, ItemKind::Rule), &items(new, ItemKind::Rule), &mut changes);
     changes
+}
+
+fn items(host: &Table, kind: ItemKind) -> Vec<&Table> {
+    let list = host.get(kind.key()).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_table).collect()
+}
+
+/// The name of an item; empty if it has none.
+fn name(item: &Table) -> &str {
+    item.get("name").or_else(|| item.get("role")).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn change(action: Action, item: ItemKind, name: &str, text: String) -> Change {
     Change { action, item, name: name.to_owned(), text, effects: Vec::new() }
 }
 
-fn named(kind: ItemKind, old: &[Item], new: &[Item], changes: &mut Vec<Change>) {
-    let find = |list: &[Item], name: &str| list.iter().position(|item| item.name == name);
-    for item in old.iter().filter(|item| find(new, &item.name).is_none()) {
-        changes.push(change(Action::Remove, kind, &item.name, words::summary(kind, item)));
+/// An item that comes or goes.
+fn whole(action: Action, kind: ItemKind, item: &Table) -> Change {
+    change(action, kind, name(item), words::summary(kind, item))
+}
+
+fn named(kind: ItemKind, old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
+    let find = |list: &[&Table], wanted: &str| list.iter().position(|item| name(item) == wanted);
+    for item in old.iter().filter(|item| find(new, name(item)).is_none()) {
+        changes.push(whole(Action::Remove, kind, item));
     }
     for item in new {
-        match find(old, &item.name).and_then(|place| old.get(place)) {
-            None => changes.push(change(Action::Add, kind, &item.name, words::summary(kind, item))),
+        match find(old, name(item)).and_then(|place| old.get(place)) {
+            None => changes.push(whole(Action::Add, kind, item)),
             Some(before) => changes.extend(fields(kind, before, item)),
         }
     }
 }
 
 /// The fields of one item that differ, if any.
-pub(super) fn fields(kind: ItemKind, old: &Item, new: &Item) -> Option<Change> {
-    if kind == ItemKind::Nf && old.get("command").is_some() != new.get("command").is_some() {
+pub(super) fn fields(kind: ItemKind, old: &Table, new: &Table) -> Option<Change> {
+    if kind == ItemKind::Nf && old.contains_key("command") != new.contains_key("command") {
         let text = format!("{} → {}", words::summary(kind, old), words::summary(kind, new));
-        return Some(change(Action::Change, kind, &new.name, text));
+        return Some(change(Action::Change, kind, name(new), text));
     }
-    let gone = old.fields.iter().map(|(key, _)| *key).filter(|key| new.get(key).is_none());
-    let keys = new.fields.iter().map(|(key, _)| *key).chain(gone);
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    let keys = new.keys().chain(gone);
     let texts: Vec<String> = keys
-        .filter(|key| old.get(key) != new.get(key))
+        .filter(|key| old.get(*key) != new.get(*key))
         .map(|key| format!("{key} {} → {}", words::value(key, old.get(key)), words::value(key, new.get(key))))
         .collect();
-    (!texts.is_empty()).then(|| change(Action::Change, kind, &new.name, texts.join("; ")))
+    (!texts.is_empty()).then(|| change(Action::Change, kind, name(new), texts.join("; ")))
 }
 
-/// Rules with a name are compared by it, others by what they say; and so is their order.
-fn rules(old: &[Item], new: &[Item], changes: &mut Vec<Change>) {
+/// Rules with a name are compared by it, others by what they say; then the order of those that stay.
+fn rules(old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
     let (before, after) = (identities(old), identities(new));
     let places: HashMap<&str, usize> = before.iter().enumerate().map(|(n, key)| (key.as_str(), n)).collect();
     let kept: Vec<Option<usize>> = after.iter().map(|key| places.get(key.as_str()).copied()).collect();
     let mut stays = vec![false; old.len()];
     kept.iter().flatten().for_each(|place| stays[*place] = true);
-    for (item, _) in old.iter().zip(&stays).filter(|(_, stays)| !**stays) {
-        changes.push(change(
-            Action::Remove,
-            ItemKind::Rule,
-            &item.name,
-            words::summary(ItemKind::Rule, item),
-        ));
-    }
+    let removed = old.iter().zip(&stays).filter(|(_, stays)| !**stays);
+    changes.extend(removed.map(|(item, _)| whole(Action::Remove, ItemKind::Rule, item)));
     for (item, place) in new.iter().zip(&kept) {
         match place.and_then(|place| old.get(place)) {
-            None => changes.push(change(
-                Action::Add,
-                ItemKind::Rule,
-                &item.name,
-                words::summary(ItemKind::Rule, item),
-            )),
+            None => changes.push(whole(Action::Add, ItemKind::Rule, item)),
             Some(before) => changes.extend(fields(ItemKind::Rule, before, item)),
         }
     }
@@ -84,15 +87,16 @@ fn rules(old: &[Item], new: &[Item], changes: &mut Vec<Change>) {
     }
 }
 
-/// What each rule is known by: its name, else what it says and which of those that say the same it is.
-fn identities(rules: &[Item]) -> Vec<String> {
+/// What identifies each rule: its name, else what it says and how many before it say the same.
+fn identities(rules: &[&Table]) -> Vec<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
-    let mut identity = |item: &Item| {
-        if !item.name.is_empty() {
-            return item.name.clone();
+    let mut identity = |item: &&Table| {
+        let name = name(item);
+        if !name.is_empty() {
+            return name.to_owned();
         }
         // A name has no blanks.
-        let text = format!(" {:?}", item.fields);
+        let text = format!(" {item}");
         let count = seen.entry(text.clone()).or_default();
         *count += 1;
         format!("{count}{text}")

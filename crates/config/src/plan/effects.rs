@@ -1,8 +1,8 @@
-//! Whom the changes disturb. See the table at the top of [`super`].
+//! What the changes disturb, by the table at the top of [`super`].
 
 use super::{Action, Change, Effect, ItemKind, diff};
-use crate::document::Document;
 use crate::model::{Guest, Host, NfConfig, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart};
+use crate::table::write;
 
 /// Adds to each change what it disturbs; adds changes for what is disturbed without being changed itself.
 pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
@@ -85,7 +85,7 @@ fn vm(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.vm_named(name)?, new.vm_named(name)?);
     let machine = |host: &Host, vm: &VmConfig| {
         let start = if vm.start == VmStart::Manual { VmStart::Manual } else { VmStart::WithNetvmd };
-        Document::vm(host, &VmConfig { start, restart: Restart::Always, boot_timeout: 0, ..vm.clone() })
+        write(host, &mut VmConfig { start, restart: Restart::Always, boot_timeout: 0, ..vm.clone() })
     };
     let why = diff::fields(ItemKind::Vm, &machine(old, before), &machine(new, after))?.text;
     Some(Effect::VmRestarted { vm: name.to_owned(), why })
@@ -100,8 +100,10 @@ fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     let mut changed = ports.filter_map(|port| {
         let was = old.port_named(&port.name).filter(|was| device(was) != device(port))?;
         let item = |host: &Host, port: &PortConfig| {
-            let plain = PortConfig { policy: PortPolicy::default(), group: None, mtu: 0, ..port.clone() };
-            Document::port(host, &plain)
+            write(
+                host,
+                &mut PortConfig { policy: PortPolicy::default(), group: None, mtu: 0, ..port.clone() },
+            )
         };
         Some(format!(
             "port {}: {}",
@@ -142,7 +144,7 @@ fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
 fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.port_named(name)?, new.port_named(name)?);
     let device = |host: &Host, port: &PortConfig| {
-        Document::port(host, &PortConfig { policy: PortPolicy::default(), ..port.clone() })
+        write(host, &mut PortConfig { policy: PortPolicy::default(), ..port.clone() })
     };
     let why = diff::fields(ItemKind::Port, &device(old, before), &device(new, after))?.text;
     Some(Effect::PortReopened { port: name.to_owned(), why })

@@ -1,9 +1,8 @@
 //! Items and values in a few words.
 
-use toml::Value;
+use toml::{Table, Value};
 
 use super::ItemKind;
-use crate::document::Item;
 
 /// A value without its punctuation: lists with commas, commands with spaces, an empty one as `none`, no value as `unset`.
 pub(super) fn value(key: &str, value: Option<&Value>) -> String {
@@ -34,7 +33,7 @@ fn element(key: &str, part: &Value) -> String {
 }
 
 /// What an item is.
-pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
+pub(super) fn summary(kind: ItemKind, item: &Table) -> String {
     let word = |key| value(key, item.get(key));
     match kind {
         ItemKind::Engine | ItemKind::Switch | ItemKind::Policy => String::new(),
@@ -51,7 +50,7 @@ pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
         ItemKind::Nf if item.get("command").is_some() => word("command"),
         ItemKind::Nf => "attaches by itself".to_owned(),
         ItemKind::Vm => {
-            let what = ["role", "ports"].into_iter().find(|key| item.get(key).is_some()).unwrap_or("ports");
+            let what = ["role", "ports"].into_iter().find(|key| item.contains_key(*key)).unwrap_or("ports");
             format!("{what} {}, {} MiB, {} cpus", word(what), word("memory"), word("cpus"))
         }
         ItemKind::Router => {
@@ -74,7 +73,7 @@ pub(super) fn summary(kind: ItemKind, item: &Item) -> String {
 }
 
 /// A rule, such as `from client protocol=tcp destination_ports=80 → chain web`.
-fn rule(item: &Item) -> String {
+fn rule(item: &Table) -> String {
     let word = |key| item.get(key).map(|found| value(key, Some(found)));
     let mut parts = Vec::new();
     parts.extend(word("from").map(|ports| format!("from {ports}")));
@@ -88,6 +87,6 @@ fn rule(item: &Item) -> String {
     actions.extend(word("out").map(|port| format!("port {port}")));
     actions.extend(word("router").map(|router| format!("router {router}")));
     let plain = ["allow", "drop", "reject", "normal", "count"];
-    actions.extend(plain.into_iter().filter(|key| item.get(key).is_some()).map(str::to_owned));
+    actions.extend(plain.into_iter().filter(|key| item.contains_key(*key)).map(str::to_owned));
     format!("{} → {}", parts.join(" "), actions.join(", "))
 }

@@ -24,7 +24,7 @@ pub fn machine() -> impl Strategy<Value = VmConfig> {
         }),
     ];
     let accel = select(vec![VmAccel::KvmOrTcg, VmAccel::Kvm, VmAccel::Tcg]);
-    let start = (select(vec![VmStart::WithNetvmd, VmStart::WhenTold, VmStart::Manual]), 1u32..=3600);
+    let start = (select(vec![VmStart::WithNetvmd, VmStart::OnCommand, VmStart::Manual]), 1u32..=3600);
     let restart = select(vec![Restart::OnFailure, Restart::Always, Restart::Never]);
     let size = (32u32..=1 << 20, 1u16..=255, btree_set(0u32..64, 0..4), option::of(0u32..4));
     (SUFFIX, size, accel, boot, "[a-z0-9/-]{1,9}", "[a-z0-9_.-]{1,32}", start, restart).prop_map(

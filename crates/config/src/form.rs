@@ -1,0 +1,433 @@
+//! Forms of values: how a value of the model is read from TOML, and how it is written.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use netvm_policy::{ChainId, PortId, RouterId};
+use netvm_wire::VlanId;
+use toml::Value;
+use toml::de::DeValue;
+
+use crate::finding::Kind;
+use crate::model::{GroupId, Host, MAX_SET, RoleId};
+use crate::names::{BadName, Check};
+use crate::place::Place;
+use crate::suggest::did_you_mean;
+use crate::table::{At, Keys, Reader, write};
+
+/// A value with its place.
+pub(crate) type Spanned<'a> = toml::Spanned<DeValue<'a>>;
+
+/// How values of a type are read and written.
+pub(crate) trait Form<T> {
+    /// Reads a value; what is wrong with it becomes a finding.
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T>;
+    /// Writes a value, unless it is left out.
+    fn write(&self, host: &Host, item: &mut T) -> Option<Value>;
+}
+
+/// A boolean.
+pub(crate) struct Flag;
+
+impl Form<bool> for Flag {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<bool> {
+        let flag = value.get_ref().as_bool();
+        flag.or_else(|| at.wrong_type(value.get_ref(), "`true` or `false`"))
+    }
+
+    fn write(&self, _: &Host, item: &mut bool) -> Option<Value> {
+        Some(Value::Boolean(*item))
+    }
+}
+
+/// A key that is there to be `true`.
+pub(crate) struct Yes;
+
+impl Form<bool> for Yes {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<bool> {
+        let flag = Flag.read(at, value)?;
+        if !flag {
+            at.bad_value("is `false`, which has no effect")
+                .help(format!("write `{} = true`, or leave it out", at.key))
+                .keep();
+        }
+        Some(flag)
+    }
+
+    fn write(&self, host: &Host, item: &mut bool) -> Option<Value> {
+        Sparse(Flag).write(host, item)
+    }
+}
+
+/// A whole number within a range.
+pub(crate) struct Number(pub(crate) RangeInclusive<u64>);
+
+impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        let DeValue::Integer(integer) = value.get_ref() else {
+            return at.wrong_type(value.get_ref(), "a whole number");
+        };
+        let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let number =
+            number.filter(|number| self.0.contains(number)).and_then(|number| T::try_from(number).ok());
+        if number.is_none() {
+            at.bad_value(&format!("is {integer}"))
+                .help(format!("from {} to {} is possible", self.0.start(), self.0.end()))
+                .keep();
+        }
+        number
+    }
+
+    /// TOML's integers end at 2^63 - 1, and so do the ranges.
+    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
+        Some(Value::Integer(i64::try_from((*item).into()).unwrap_or(i64::MAX)))
+    }
+}
+
+/// A VLAN by its number.
+pub(crate) struct Vlan;
+
+impl Form<VlanId> for Vlan {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<VlanId> {
+        VlanId::new(Number(1..=VlanId::MAX.into()).read(at, value)?).ok()
+    }
+
+    fn write(&self, _: &Host, item: &mut VlanId) -> Option<Value> {
+        Some(Value::Integer(item.get().into()))
+    }
+}
+
+/// An enum whose values are words in the file.
+pub(crate) trait Words: Copy + PartialEq + 'static {
+    /// Every value with its word.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// The word in the file.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// The words of an enum, in the file and in JSON.
+macro_rules! words {
+    ($type:ident: $($word:literal => $value:ident),+) => {
+        impl crate::form::Words for $type {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$value)),+];
+        }
+
+        impl $type {
+            /// The word in the configuration.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                crate::form::Words::word(self)
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.word())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                match &*word {
+                    $($word => Ok(Self::$value),)+
+                    _ => Err(serde::de::Error::unknown_variant(&word, &[$($word),+])),
+                }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+/// One of an enum's words.
+pub(crate) struct Word;
+
+impl<T: Words> Form<T> for Word {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        one_of(at, text(at, value)?, T::WORDS.iter().copied())
+    }
+
+    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
+        Some(item.word().into())
+    }
+}
+
+/// The value of one of some words.
+pub(crate) fn one_of<T>(
+    at: &At<'_>,
+    text: &str,
+    words: impl Iterator<Item = (&'static str, T)> + Clone,
+) -> Option<T> {
+    let found = words.clone().find(|(word, _)| *word == text).map(|(_, value)| value);
+    if found.is_none() {
+        let known: Vec<&str> = words.map(|(word, _)| word).collect();
+        at.bad_text(text).maybe_help(did_you_mean(text, known, "possible values")).keep();
+    }
+    found
+}
+
+/// A text in quotes.
+pub(crate) fn text<'a>(at: &At<'_>, value: &'a Spanned<'a>) -> Option<&'a str> {
+    let text = value.get_ref().as_str();
+    text.or_else(|| at.wrong_type(value.get_ref(), "a text in quotes"))
+}
+
+/// Any text.
+pub(crate) struct Plain;
+
+impl Form<String> for Plain {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<String> {
+        text(at, value).map(str::to_owned)
+    }
+
+    fn write(&self, _: &Host, item: &mut String) -> Option<Value> {
+        Some(item.as_str().into())
+    }
+}
+
+/// A text, by the function that reads it and the one that writes it.
+pub(crate) struct Text<P, S>(pub(crate) P, pub(crate) S);
+
+impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> for Text<P, S> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        parse(at, text(at, value)?, &self.0)
+    }
+
+    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
+        Some((self.1)(item).into())
+    }
+}
+
+/// A text that can be written as a number, too: an address, a range of numbers.
+pub(crate) struct Scalar<P, S>(pub(crate) P, pub(crate) S);
+
+impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> for Scalar<P, S> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        match value.get_ref() {
+            DeValue::String(text) => parse(at, text, &self.0),
+            DeValue::Integer(integer) => match u64::from_str_radix(integer.as_str(), integer.radix()) {
+                Ok(number) => parse(at, &number.to_string(), &self.0),
+                Err(_) => parse(at, integer.as_str(), &self.0),
+            },
+            other => at.wrong_type(other, "a text in quotes, or a number"),
+        }
+    }
+
+    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
+        let text = (self.1)(item);
+        Some(text.parse().map_or_else(|_| Value::String(text), Value::Integer))
+    }
+}
+
+fn parse<T, E: Display>(at: &At<'_>, text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
+    parse(text).map_err(|error| at.bad_text(text).help(error.to_string()).keep()).ok()
+}
+
+/// A name.
+pub(crate) struct Name(pub(crate) Check);
+
+impl Form<String> for Name {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<String> {
+        let text = text(at, value)?;
+        if let Err(BadName { label, help }) = (self.0)(text) {
+            at.note(Kind::BadName, format!("`{}` cannot be `{text}`", at.key))
+                .at(at.span.clone(), label)
+                .help(help)
+                .keep();
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    fn write(&self, host: &Host, item: &mut String) -> Option<Value> {
+        Plain.write(host, item)
+    }
+}
+
+macro_rules! reference {
+    ($($doc:literal $form:ident: $id:ident, $names:ident, $find:ident, $name:ident;)*) => {$(
+        #[doc = $doc]
+        pub(crate) struct $form;
+
+        impl Form<$id> for $form {
+            fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<$id> {
+                let name = text(at, value)?;
+                at.file.names.$names.find(at.file.findings, name, at.span.clone()).map($id)
+            }
+
+            fn write(&self, host: &Host, item: &mut $id) -> Option<Value> {
+                host.$find(*item).map(|item| item.$name.as_str().into())
+            }
+        }
+    )*};
+}
+
+reference! {
+    "The name of a trust group." InGroup: GroupId, groups, group, name;
+    "The name of a port." ToPort: PortId, ports, port, name;
+    "The name of a role." ToRole: RoleId, roles, nf, role;
+    "The name of a chain." ToChain: ChainId, chains, chain, name;
+    "The name of a router." ToRouter: RouterId, routers, router, name;
+}
+
+/// A value that may be absent.
+pub(crate) struct Maybe<F>(pub(crate) F);
+
+impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Option<T>> {
+        self.0.read(at, value).map(Some)
+    }
+
+    fn write(&self, host: &Host, item: &mut Option<T>) -> Option<Value> {
+        item.as_mut().and_then(|item| self.0.write(host, item))
+    }
+}
+
+/// A value that is not written when it is the default.
+pub(crate) struct Sparse<F>(pub(crate) F);
+
+impl<T: Default + PartialEq, F: Form<T>> Form<T> for Sparse<F> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        self.0.read(at, value)
+    }
+
+    fn write(&self, host: &Host, item: &mut T) -> Option<Value> {
+        if *item == T::default() { None } else { self.0.write(host, item) }
+    }
+}
+
+/// A value that is written only under a condition.
+pub(crate) struct When<F>(pub(crate) bool, pub(crate) F);
+
+impl<T, F: Form<T>> Form<T> for When<F> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        self.1.read(at, value)
+    }
+
+    fn write(&self, host: &Host, item: &mut T) -> Option<Value> {
+        if self.0 { self.1.write(host, item) } else { None }
+    }
+}
+
+/// Texts in a list.
+pub(crate) const TEXTS: &str = "a list of texts, such as [\"a\", \"b\"]";
+/// Numbers in a list.
+pub(crate) const NUMBERS: &str = "a list of whole numbers, such as [0, 1]";
+
+/// A list, with what it takes in words. If an element cannot be read, the list is not.
+pub(crate) struct List<F>(pub(crate) F, pub(crate) &'static str);
+
+impl<T, F: Form<T>> Form<Vec<T>> for List<F> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
+        let DeValue::Array(list) = value.get_ref() else {
+            return at.wrong_type(value.get_ref(), self.1);
+        };
+        let items: Vec<_> = list.iter().map(|item| self.0.read(&at.element(item.span()), item)).collect();
+        items.into_iter().collect()
+    }
+
+    fn write(&self, host: &Host, items: &mut Vec<T>) -> Option<Value> {
+        Some(Value::Array(items.iter_mut().filter_map(|item| self.0.write(host, item)).collect()))
+    }
+}
+
+/// One value, or a list of at least one; absent if there is none.
+pub(crate) struct OneOrMore<F>(pub(crate) F);
+
+impl<T, F: Form<T>> Form<Vec<T>> for OneOrMore<F> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
+        let DeValue::Array(list) = value.get_ref() else {
+            return self.0.read(&at.or_list(), value).map(|item| vec![item]);
+        };
+        if list.is_empty() {
+            at.bad_value("is an empty list, which nothing can match")
+                .help("give at least one value, or leave it out")
+                .keep();
+        }
+        if let Some(extra) = list.get(MAX_SET) {
+            at.note(Kind::TooMany, format!("{} elements of `{}`", list.len(), at.key))
+                .at(extra.span(), "one too many")
+                .help(format!("a list has at most {MAX_SET} elements here: write several rules instead"))
+                .keep();
+        }
+        List(&self.0, "").read(at, value)
+    }
+
+    fn write(&self, host: &Host, items: &mut Vec<T>) -> Option<Value> {
+        match &mut items[..] {
+            [] => None,
+            [item] => self.0.write(host, item),
+            _ => List(&self.0, "").write(host, items),
+        }
+    }
+}
+
+impl<T, F: Form<T>> Form<T> for &F {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        (**self).read(at, value)
+    }
+
+    fn write(&self, host: &Host, item: &mut T) -> Option<Value> {
+        (**self).write(host, item)
+    }
+}
+
+/// A table in the item's table, with what it is called.
+pub(crate) struct Nested(pub(crate) &'static str);
+
+impl<T: Keys + Default> Form<T> for Nested {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        let DeValue::Table(table) = value.get_ref() else {
+            return at.wrong_type(value.get_ref(), &format!("a table: {}", self.0));
+        };
+        let mut item = T::default();
+        Reader::new(Place::new(table, at.span.clone()), self.0, at.file).read(&mut item);
+        Some(item)
+    }
+
+    fn write(&self, host: &Host, item: &mut T) -> Option<Value> {
+        Some(Value::Table(write(host, item)))
+    }
+}
+
+/// An item that has a number.
+pub(crate) trait Numbered {
+    /// The item of that number with its defaults.
+    fn numbered(number: usize) -> Self;
+}
+
+/// An array of tables, with what each is called. Items are numbered in their order.
+pub(crate) struct Items(pub(crate) &'static str);
+
+impl<T: Keys + Numbered> Form<Vec<T>> for Items {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
+        let title = self.0;
+        let list = match value.get_ref() {
+            DeValue::Array(list) => list,
+            DeValue::Table(_) => {
+                at.note(Kind::WrongType, format!("`[{}]` is one table, but there can be several", at.key))
+                    .at(at.span.clone(), "")
+                    .help(format!("write {title}, with two brackets"))
+                    .keep();
+                return None;
+            }
+            other => return at.wrong_type(other, &format!("an array of tables: {title}")),
+        };
+        let read = |(number, item): (usize, &'a Spanned<'a>)| match item.get_ref() {
+            DeValue::Table(table) => {
+                let mut read = T::numbered(number);
+                Reader::new(Place::new(table, item.span()), title, at.file).read(&mut read);
+                Some(read)
+            }
+            other => at.element(item.span()).wrong_type(other, &format!("a table: {title}")),
+        };
+        Some(list.iter().enumerate().filter_map(read).collect())
+    }
+
+    fn write(&self, host: &Host, items: &mut Vec<T>) -> Option<Value> {
+        Some(Value::Array(items.iter_mut().map(|item| Value::Table(write(host, item))).collect()))
+    }
+}

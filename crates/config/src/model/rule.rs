@@ -1,0 +1,190 @@
+//! `[[rule]]` and its tables `match` and `police`.
+
+use std::mem::take;
+
+use netvm_policy::{Actions, Masked, Match, Police, Rate, Rule, RuleId, RuleParts, Span};
+use netvm_wire::{EtherType, IpProto};
+
+use super::verdict;
+use crate::field;
+use crate::finding::Kind;
+use crate::form::{Maybe, Name, Nested, Number, Numbered, OneOrMore, Scalar, Sparse, ToPort, Yes};
+use crate::names;
+use crate::table::{Keys, Reader, Table};
+
+/// Keys that say where packets go.
+const VERDICTS: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];
+/// What a rule can do.
+const HOW: &str = "`chain = \"…\"`, `out = \"…\"` (a port), `router = \"…\"`, `drop = true`, `reject = true`, `allow = true` or `normal = true`";
+
+impl Numbered for Rule {
+    fn numbered(number: usize) -> Self {
+        Self::from(RuleParts {
+            id: RuleId(number as u32),
+            name: String::new(),
+            matches: Match::default(),
+            actions: Actions::default(),
+        })
+    }
+}
+
+impl Keys for Rule {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        let RuleParts { id: _, name, matches, actions } = &mut **self;
+        table.key("name", name, Sparse(Name(names::any)));
+        let (mut from, mut to) = (take(&mut matches.from), take(&mut matches.to));
+        table.key("from", &mut from, OneOrMore(ToPort));
+        table.key("to", &mut to, OneOrMore(ToPort));
+        table.key("match", matches, Sparse(Nested("match")));
+        (matches.from, matches.to) = (from, to);
+        let mut only_counts = *actions == Actions::default();
+        table.key("set_vlan", &mut actions.set_vlan, Maybe(Scalar(field::tag, field::tag_text)));
+        table.key("mirror", &mut actions.mirror, Maybe(ToPort));
+        table.key("police", &mut actions.police, Maybe(Nested("police")));
+        verdict::keys(&mut actions.verdict, table, &VERDICTS);
+        table.key("count", &mut only_counts, Yes);
+        if let Some(reader) = table.reader() {
+            check_actions(reader);
+        }
+    }
+}
+
+/// One verdict at most. A rule without any effect is a mistake, unless it says that it only counts.
+fn check_actions(reader: &Reader<'_>) {
+    let verdicts = reader.given(&VERDICTS);
+    if let [first, second, ..] = verdicts[..] {
+        reader.conflict(first, second).help(format!("keep one of {HOW}")).keep();
+    }
+    if verdicts.is_empty() && reader.given(&["set_vlan", "mirror", "police", "count"]).is_empty() {
+        reader
+            .note(Kind::MissingKey, "[[rule]] does not say what to do with the packets")
+            .at(reader.place.header.clone(), "has no effect")
+            .help(format!("add {HOW}; `count = true` for a rule that only counts"))
+            .keep();
+    }
+    let Some(to) = reader.place.key("to") else { return };
+    for key in reader.given(&["chain", "out", "router", "normal"]) {
+        reader
+            .note(Kind::Conflict, format!("`{key}` in a [[rule]] with `to`"))
+            .at(reader.place.key(key).unwrap_or_default(), "too late for this")
+            .at(to.clone(), "matches packets that leave")
+            .help("packets that leave can be allowed, dropped or rejected: leave `to` out, or choose another verdict")
+            .keep();
+    }
+}
+
+impl Keys for Match {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        if let Table::Write(..) = table {
+            self.tcp_flags.take_if(|flags| *flags == Masked::<u8>::ANY);
+            for vlans in [&mut self.vlan, &mut self.inner_vlan] {
+                *vlans = vlans.iter().flat_map(without_untagged).collect();
+            }
+        }
+        table.key("protocol", &mut self.protocol, OneOrMore(Scalar(str::parse, ToString::to_string)));
+        let protocols = self.protocol.clone();
+        let net = || OneOrMore(Scalar(str::parse, ToString::to_string));
+        table.key("source", &mut self.source, net());
+        let ports = || OneOrMore(Scalar(str::parse, ToString::to_string));
+        table.key("source_ports", &mut self.source_ports, ports());
+        table.key("destination", &mut self.destination, net());
+        table.key("destination_ports", &mut self.destination_ports, ports());
+        table.key("tcp_flags", &mut self.tcp_flags, Maybe(Scalar(field::flags, field::flags_text)));
+        let icmp_type = |text: &str| field::icmp_type(text, &protocols);
+        table.key("icmp_type", &mut self.icmp_type, OneOrMore(Scalar(icmp_type, field::span_text)));
+        table.key("icmp_code", &mut self.icmp_code, OneOrMore(Scalar(field::byte, field::span_text)));
+        table.key("dscp", &mut self.dscp, OneOrMore(Scalar(field::dscp, field::span_text)));
+        table.key("fragment", &mut self.fragment, OneOrMore(Scalar(field::fragment, field::fragment_text)));
+        let vlan = || OneOrMore(Scalar(field::vlan, field::vlan_text));
+        table.key("vlan", &mut self.vlan, vlan());
+        table.key("inner_vlan", &mut self.inner_vlan, vlan());
+        let mac = || OneOrMore(Scalar(field::mac, field::mac_text));
+        table.key("source_mac", &mut self.source_mac, mac());
+        table.key("destination_mac", &mut self.destination_mac, mac());
+        table.key("ether_type", &mut self.ether_type, OneOrMore(Scalar(str::parse, ToString::to_string)));
+        table.key("arp_operation", &mut self.arp_operation, OneOrMore(Scalar(field::arp, field::arp_text)));
+        if let Some(reader) = table.reader() {
+            check_layers(reader, self);
+        }
+    }
+}
+
+/// Packets without a tag, which are VLAN 0 in a match, have a word of their own.
+fn without_untagged(vlans: &Span<u16>) -> impl Iterator<Item = Span<u16>> + use<> {
+    let split = match (vlans.first, vlans.last) {
+        (0, 1..) => [Some(Span::single(0)), Some(Span { first: 1, last: vlans.last })],
+        _ => [Some(*vlans), None],
+    };
+    split.into_iter().flatten()
+}
+
+/// A field that most packets lack is 0 in those. A rule that names it must say that it means packets that have it.
+fn check_layers(reader: &Reader<'_>, matches: &Match) {
+    let needs = |keys: &[&'static str], is_given: bool, what: &str| {
+        for key in reader.given(keys).into_iter().filter(|_| !is_given) {
+            reader
+                .note(Kind::Conflict, format!("`{key}` without `{what}`"))
+                .at(reader.place.key(key).unwrap_or_default(), "other packets do not have it")
+                .help(format!("add `{what}`, and nothing else of its kind"))
+                .keep();
+        }
+    };
+    let protocols = &matches.protocol;
+    // A value that could not be read is a finding already.
+    let unread = protocols.is_empty() && reader.has("protocol");
+    needs(&["tcp_flags"], unread || *protocols == [IpProto::TCP], "protocol = \"tcp\"");
+    let is_icmp = |protocol: &IpProto| matches!(*protocol, IpProto::ICMP | IpProto::ICMPV6);
+    let only_icmp = unread || !protocols.is_empty() && protocols.iter().all(is_icmp);
+    needs(&["icmp_type", "icmp_code"], only_icmp, "protocol = \"icmp\"` or `protocol = \"icmpv6\"");
+    let unread = matches.ether_type.is_empty() && reader.has("ether_type");
+    needs(&["arp_operation"], unread || matches.ether_type == [EtherType::ARP], "ether_type = \"arp\"");
+}
+
+/// Highest rate and burst: a terabit, or a packet for each of its bits.
+const MOST: u64 = 1_000_000_000_000;
+/// A burst is by default what comes in a tenth of a second,
+const BURSTS_PER_SECOND: u64 = 10;
+/// but at least two bursts of a worker,
+const LEAST_PACKETS: u64 = 64;
+/// or more than the longest frame, and a dozen of Ethernet's.
+const LEAST_BITS: u64 = 600_000;
+
+impl Keys for Police {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        rate(&mut self.packets, table, ("packets", "packet_burst"), LEAST_PACKETS);
+        rate(&mut self.bits, table, ("bits", "bit_burst"), LEAST_BITS);
+        if let Some(reader) = table.reader()
+            && reader.given(&["packets", "bits"]).is_empty()
+        {
+            reader.missing(
+                "packets",
+                "limit `packets`, `bits`, or both, a second: such as `{ packets = 1000 }`",
+            );
+        }
+    }
+}
+
+fn rate(
+    rate: &mut Option<Rate>,
+    table: &mut Table<'_>,
+    (key, burst_key): (&'static str, &'static str),
+    least: u64,
+) {
+    let (mut per_second, mut burst) = (rate.map(|rate| rate.per_second), rate.map(|rate| rate.burst));
+    table.key(key, &mut per_second, Maybe(Number(1..=MOST)));
+    table.key(burst_key, &mut burst, Maybe(Number(1..=MOST)));
+    if let Some(reader) = table.reader()
+        && !reader.has(key)
+        && let Some(place) = reader.place.key(burst_key)
+    {
+        reader
+            .note(Kind::Conflict, format!("`{burst_key}` without `{key}`"))
+            .at(place, "the burst of which rate?")
+            .help(format!("add `{key}`, or remove `{burst_key}`"))
+            .keep();
+    }
+    *rate = per_second.map(|per_second| {
+        let burst = burst.unwrap_or_else(|| least.max(per_second / BURSTS_PER_SECOND));
+        Rate { per_second, burst }
+    });
+}
