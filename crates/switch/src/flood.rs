@@ -36,7 +36,7 @@ pub enum BridgeError {
     Port(u16),
     /// The port is listed twice.
     #[error("the bridge lists port {0} twice")]
-    Twice(u16),
+    Duplicate(u16),
 }
 
 /// Where a frame goes.
@@ -91,7 +91,7 @@ impl Bridge {
         for (number, port) in given {
             let slot = ports.get_mut(usize::from(number)).ok_or(BridgeError::Port(number))?;
             if slot.replace(port).is_some() {
-                return Err(BridgeError::Twice(number));
+                return Err(BridgeError::Duplicate(number));
             }
         }
         let numbered = || (0..).zip(&ports).filter_map(|(number, port)| Some((number, port.as_ref()?)));
@@ -302,7 +302,7 @@ mod tests {
     fn invalid_and_duplicate_ports_are_refused() {
         let port = || port(VlanPort::Unaware, 0);
         assert_eq!(Bridge::new([(256, port())]).unwrap_err(), BridgeError::Port(256));
-        assert_eq!(Bridge::new([(1, port()), (1, port())]).unwrap_err(), BridgeError::Twice(1));
+        assert_eq!(Bridge::new([(1, port()), (1, port())]).unwrap_err(), BridgeError::Duplicate(1));
     }
 
     fn any_port() -> impl Strategy<Value = BridgePort> {

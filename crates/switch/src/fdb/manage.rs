@@ -99,7 +99,7 @@ impl Fdb {
         let pair = self.mixer.bucket_pair(self.mixer.hash(vlan, mac));
         loop {
             let scan = self.scan_buckets(&pair, port, 0);
-            let target = scan.entry.or_else(|| scan.empty(&pair)).or_else(|| self.any_learned(&pair));
+            let target = scan.entry.or_else(|| scan.empty(&pair)).or_else(|| self.learned_victim(&pair));
             let (at, old) = target.ok_or(StaticError::Full(mac))?;
             // `replace` releases a static entry that this one overwrites.
             if !reserve(&self.statics, if old.is_static() { u32::MAX } else { most }) {
@@ -140,7 +140,7 @@ impl Fdb {
     }
 
     /// A learned entry of another address that a static entry may evict.
-    fn any_learned(&self, pair: &BucketPair) -> Option<((usize, usize), Entry)> {
+    fn learned_victim(&self, pair: &BucketPair) -> Option<((usize, usize), Entry)> {
         let ways = |bucket| (0..WAYS).map(move |way| (bucket, way));
         let load = |(bucket, way): (usize, usize)| Entry(self.buckets[bucket].0[way].load(Ordering::Relaxed));
         let mut entries = ways(pair.primary).chain(ways(pair.secondary)).map(|at| (at, load(at)));
@@ -148,7 +148,7 @@ impl Fdb {
     }
 
     fn key_at(&self, bucket: usize, entry: Entry) -> (u16, MacAddr) {
-        let first = if entry.is_secondary() { self.mixer.other(bucket, entry.tag()) } else { bucket };
+        let first = if entry.is_secondary() { self.mixer.other_bucket(bucket, entry.tag()) } else { bucket };
         self.mixer.key(first, entry.tag())
     }
 

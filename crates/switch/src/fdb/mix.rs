@@ -71,12 +71,12 @@ impl Mixer {
     pub fn bucket_pair(&self, key: FdbKey) -> BucketPair {
         // Masked, as the key may come from another database.
         let bucket = key.bucket as usize & (self.buckets() - 1);
-        BucketPair { primary: bucket, secondary: self.other(bucket, key.tag), tag: key.tag }
+        BucketPair { primary: bucket, secondary: self.other_bucket(bucket, key.tag), tag: key.tag }
     }
 
     /// The other bucket of a tag. Its own inverse.
     #[inline]
-    pub fn other(&self, bucket: usize, tag: u64) -> usize {
+    pub fn other_bucket(&self, bucket: usize, tag: u64) -> usize {
         let distance = tag.wrapping_mul(self.odd[2]) >> (64 - self.bucket_bits) | 1;
         bucket ^ distance as usize
     }
@@ -143,7 +143,7 @@ mod tests {
             prop_assert!(pair.primary < 1 << bucket_bits && pair.secondary < 1 << bucket_bits);
             prop_assert_eq!(mixer.key(pair.primary, pair.tag), (vlan, MacAddr(mac)));
             prop_assert_ne!(pair.secondary, pair.primary);
-            prop_assert_eq!(mixer.other(pair.secondary, pair.tag), pair.primary);
+            prop_assert_eq!(mixer.other_bucket(pair.secondary, pair.tag), pair.primary);
         }
     }
 }

@@ -202,7 +202,7 @@ impl Fdb {
 
     #[inline]
     fn search_second(&self, key: FdbKey) -> Entry {
-        self.search(self.mixer.other(key.bucket as usize, key.tag), entry::key(key.tag, true))
+        self.search(self.mixer.other_bucket(key.bucket as usize, key.tag), entry::key(key.tag, true))
     }
 
     #[inline]

@@ -14,7 +14,7 @@ fn fdb(options: FdbOptions) -> Fdb {
 }
 
 /// No limits but those that a test sets.
-fn free() -> FdbOptions {
+fn unlimited() -> FdbOptions {
     let most = u32::MAX;
     FdbOptions { limit: most, new_per_second: most, moves_per_second: most, ..FdbOptions::default() }
 }
@@ -178,7 +178,7 @@ fn agree(fdb: &Fdb, reference: &mut Reference, step: &Step) -> Result<(), TestCa
 proptest! {
     #[test]
     fn behaves_like_a_map(steps in prop::collection::vec(step(), 1..120)) {
-        let fdb = fdb(FdbOptions { max_age: MAX_AGE, ..free() });
+        let fdb = fdb(FdbOptions { max_age: MAX_AGE, ..unlimited() });
         let mut reference = Reference::default();
         let mut swept = 0;
         for step in &steps {
@@ -214,7 +214,7 @@ proptest! {
 #[test]
 fn the_whole_capacity_can_be_used() {
     for capacity in [32_768, 100_000] {
-        let fdb = fdb(FdbOptions { capacity, ..free() });
+        let fdb = fdb(FdbOptions { capacity, ..unlimited() });
         for n in 0..u64::from(capacity) {
             // Consecutive addresses in several VLANs, as they are assigned in practice.
             assert_eq!(fdb.learn((n % 3) as u16, mac(n / 3), (n % 250) as u16, 0), Learned::New, "{n}");
@@ -251,7 +251,7 @@ fn a_flood_of_random_sources_evicts_no_other_ports_entries() {
 
 #[test]
 fn full_buckets_evict_only_expired_and_own_entries() {
-    let fdb = tiny(FdbOptions { max_age: MAX_AGE, capacity: 1000, ..free() });
+    let fdb = tiny(FdbOptions { max_age: MAX_AGE, capacity: 1000, ..unlimited() });
     assert!((0..8).all(|n| fdb.learn(0, mac(n), 1, 0) == Learned::New));
     assert!((8..16).all(|n| fdb.learn(0, mac(n), 2, n as u32) == Learned::New));
     assert_eq!(fdb.learn(0, mac(100), 3, 20), Learned::TableFull, "other ports own every entry");
@@ -276,7 +276,7 @@ fn full_buckets_evict_only_expired_and_own_entries() {
 
 #[test]
 fn new_addresses_and_moves_have_quotas() {
-    let fdb = fdb(FdbOptions { new_per_second: 100, moves_per_second: 10, ..free() });
+    let fdb = fdb(FdbOptions { new_per_second: 100, moves_per_second: 10, ..unlimited() });
     let learned = |addresses: std::ops::Range<u64>, port, now, what| {
         addresses.filter(|n| fdb.learn(0, mac(*n), port, now) == what).count()
     };
@@ -293,7 +293,7 @@ fn new_addresses_and_moves_have_quotas() {
 
 #[test]
 fn a_flapping_address_moves_once_a_second() {
-    let fdb = fdb(free());
+    let fdb = fdb(unlimited());
     assert_eq!(fdb.learn(5, mac(1), 1, 0), Learned::New);
     let before = fdb.generation();
     let mut moved = 0;
@@ -313,7 +313,7 @@ fn a_flapping_address_moves_once_a_second() {
 
 #[test]
 fn invalid_sources_are_refused() {
-    let fdb = fdb(free());
+    let fdb = fdb(unlimited());
     for source in [MacAddr::ZERO, MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1])] {
         assert_eq!(fdb.learn(0, source, 1, 0), Learned::Refused);
         assert_eq!(fdb.lookup(0, source, 0), None);
@@ -324,7 +324,7 @@ fn invalid_sources_are_refused() {
     assert_eq!(fdb.learn(0, mac(1), 256, 0), Learned::Refused, "a port whose low byte is a valid port");
     assert_eq!(fdb.add_static(0, mac(1), 256), Err(StaticError::Port(256)));
     assert_eq!((fdb.count(256), fdb.port_generation(256)), (0, 0));
-    let options = FdbOptions { capacity: 4, ..free() };
+    let options = FdbOptions { capacity: 4, ..unlimited() };
     let small = Fdb::new(options).unwrap();
     assert_eq!([1, 2].map(|n| small.add_static(0, mac(n), 1)), [Ok(()); 2]);
     assert_eq!(small.add_static(0, mac(1), 2), Ok(()), "an existing entry can be changed");
@@ -332,15 +332,15 @@ fn invalid_sources_are_refused() {
     assert!(small.remove_static(0, mac(1)) && !small.remove_static(0, mac(1)));
     assert_eq!(small.add_static(0, mac(3), 1), Ok(()));
     let error = |options| Fdb::new(options).unwrap_err();
-    assert_eq!(error(FdbOptions { capacity: 0, ..free() }), FdbError::Capacity(0));
+    assert_eq!(error(FdbOptions { capacity: 0, ..unlimited() }), FdbError::Capacity(0));
     let beyond = FdbOptions::MAX_CAPACITY + 1;
-    assert_eq!(error(FdbOptions { capacity: beyond, ..free() }), FdbError::Capacity(beyond));
-    assert_eq!(error(FdbOptions { max_age: 0, ..free() }), FdbError::ZeroAge);
+    assert_eq!(error(FdbOptions { capacity: beyond, ..unlimited() }), FdbError::Capacity(beyond));
+    assert_eq!(error(FdbOptions { max_age: 0, ..unlimited() }), FdbError::ZeroAge);
 }
 
 #[test]
 fn a_sweep_resumes_where_the_last_one_ended() {
-    let fdb = fdb(free());
+    let fdb = fdb(unlimited());
     assert!((0..5000).all(|n| fdb.learn(0, mac(n), 1, 0) == Learned::New));
     let later = 2 * fdb.options().max_age;
     let slices = [(); 4].map(|()| fdb.age(later, fdb.buckets() / 4));

@@ -136,7 +136,7 @@ impl Policer {
     #[inline]
     fn admit_count(&self, now: u64, count: usize) -> usize {
         self.take(now, |room| {
-            let count = self.count_in(room, count);
+            let count = self.count_fitting(room, count);
             (count > 0).then(|| (count, self.cost_of(count as u64)))
         })
     }
@@ -145,7 +145,7 @@ impl Policer {
     #[inline]
     fn fits(&self, now: u64, count: usize) -> usize {
         let ahead = self.ahead(now << self.shift, self.tat.load(Ordering::Relaxed));
-        self.count_in(self.depth.saturating_sub(ahead), count)
+        self.count_fitting(self.depth.saturating_sub(ahead), count)
     }
 
     /// The longest prefix that fits into `room` steps, and its cost.
@@ -165,7 +165,7 @@ impl Policer {
     }
 
     #[inline]
-    fn count_in(&self, room: u64, count: usize) -> usize {
+    fn count_fitting(&self, room: u64, count: usize) -> usize {
         if self.cost_of(count as u64) <= room {
             return count;
         }
