@@ -39,13 +39,13 @@ impl Update {
 }
 
 /// Shorter lists keep superseded changes.
-const FEW: usize = 1024;
+const COMPACT_AT: usize = 1024;
 
 fn append<K: Eq + Hash + Copy, V>(list: &mut Vec<(K, V)>, later: Vec<(K, V)>) {
     // When the list is full, at least half of it is new or superseded, so the work per change is constant.
-    if list.len() + later.len() > list.capacity().max(FEW) {
+    if list.len() + later.len() > list.capacity().max(COMPACT_AT) {
         keep_last(list);
-        list.reserve(list.len().max(later.len()).max(FEW));
+        list.reserve(list.len().max(later.len()).max(COMPACT_AT));
     }
     list.extend(later);
 }
@@ -73,7 +73,7 @@ mod tests {
                 routes: vec![(net(n), Some(id))],
             });
         }
-        assert!(all.routes.capacity() <= 4 * FEW && all.next_hops.capacity() <= 4 * FEW);
+        assert!(all.routes.capacity() <= 4 * COMPACT_AT && all.next_hops.capacity() <= 4 * COMPACT_AT);
         keep_last(&mut all.routes);
         keep_last(&mut all.next_hops);
         assert_eq!((all.routes.len(), all.next_hops.len()), (100, 1));

@@ -6,7 +6,7 @@
 //!            the spare still has a reader: keep the update for the next call
 //! ```
 //!
-//! It costs the memory of two tables, and nobody blocks: a reader that keeps a version only delays later updates.
+//! It costs the memory of two tables, and nothing blocks: a reader that keeps a version only delays later updates.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Versions {
     live: Arc<Tables>,
     spare: Arc<Tables>,
     /// Updates in the live version that the spare lacks.
-    behind: Update,
+    spare_lag: Update,
     /// Updates in neither version.
     pending: Update,
 }
@@ -47,12 +47,12 @@ impl Versions {
         self.pending.merge(update);
         let tables = Arc::get_mut(&mut self.spare)?;
         // Also without a new update, as the lag itself takes memory.
-        tables.apply(&mem::take(&mut self.behind));
+        tables.apply(&mem::take(&mut self.spare_lag));
         if self.pending.is_empty() {
             return None;
         }
         tables.apply(&self.pending);
-        self.behind = mem::take(&mut self.pending);
+        self.spare_lag = mem::take(&mut self.pending);
         mem::swap(&mut self.live, &mut self.spare);
         Some(Arc::clone(&self.live))
     }

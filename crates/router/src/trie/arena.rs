@@ -8,7 +8,7 @@ use super::node::{LEAVES_LINES, NODE_LINES};
 use super::pages::LineBuffer;
 
 /// Initial capacity in lines.
-const FEW: usize = 64;
+const MIN_LINES: usize = 64;
 
 /// Lines of nodes and tests.
 pub(super) struct Arena {
@@ -69,7 +69,7 @@ impl Arena {
         }
         if end > self.buffer.len() {
             // Grows by half, so that copying costs a constant per line.
-            let mut larger = LineBuffer::new((end + self.used / 2).max(FEW).min(self.limit as usize));
+            let mut larger = LineBuffer::new((end + self.used / 2).max(MIN_LINES).min(self.limit as usize));
             larger[..self.used].copy_from_slice(&self.buffer[..self.used]);
             self.buffer = larger;
         }

@@ -42,7 +42,7 @@ fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &
     let mut entries = words;
     for v in 0..V {
         words[v] = word(&addresses[v], 0);
-        entries[v] = of_root(view.root, _mm512_srli_epi32::<16>(words[v]));
+        entries[v] = gather_root(view.root, _mm512_srli_epi32::<16>(words[v]));
     }
     'levels: for window in 0..A::WINDOWS {
         let mut windows = words;
@@ -64,7 +64,7 @@ fn descend<A: Bits, const V: usize, const N: usize>(view: View<'_>, addresses: &
                 // The line number times the words per line, which shifts out the kind. Leaves take half a word.
                 let first = _mm512_slli_epi32::<4>(entries[v]);
                 let word = _mm512_add_epi32(first, _mm512_mask_srli_epi32::<1>(slot, leaves, slot));
-                let found = of_lines(view.lines, word, open[v], entries[v]);
+                let found = gather_words(view.lines, word, open[v], entries[v]);
                 let odd = _mm512_mask_test_epi32_mask(leaves, slot, _mm512_set1_epi32(1));
                 let found = _mm512_mask_srli_epi32::<16>(found, odd, found);
                 entries[v] = _mm512_mask_and_epi32(found, leaves, found, _mm512_set1_epi32(0xffff));
@@ -100,7 +100,7 @@ fn word<A: Bits>(addresses: &[A; LANES], number: u8) -> __m512i {
 /// The entries of these slots of the root.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn of_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
+fn gather_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
     let slots = _mm512_and_si512(slots, _mm512_set1_epi32(ROOT as i32 - 1));
     // SAFETY: the mask above keeps each slot below the length of the array, whose items are 32-bit words.
     unsafe { _mm512_i32gather_epi32::<4>(slots, root.as_ptr().cast()) }
@@ -109,7 +109,7 @@ fn of_root(root: &[Entry; ROOT], slots: __m512i) -> __m512i {
 /// Loads the words with these numbers where `open` is set; elsewhere keeps `others`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn of_lines(lines: &[Line], words: __m512i, open: u16, others: __m512i) -> __m512i {
+fn gather_words(lines: &[Line], words: __m512i, open: u16, others: __m512i) -> __m512i {
     let Some(last) = (lines.len() * WORDS).checked_sub(1) else { return others };
     let words = _mm512_min_epu32(words, _mm512_set1_epi32(last.min(i32::MAX as usize) as i32));
     // SAFETY: lines are arrays of 32-bit words, and the minimum above keeps each number at most that of the last word.

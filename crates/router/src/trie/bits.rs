@@ -25,7 +25,7 @@ pub(crate) trait Bits: Copy + Ord + Debug {
     }
 
     /// The address with all bits after the first `length` zero.
-    fn cut(self, length: u8) -> Self;
+    fn truncate(self, length: u8) -> Self;
 
     /// The address with all bits after the first `length` one.
     fn last(self, length: u8) -> Self;
@@ -53,7 +53,7 @@ impl Bits for u32 {
         self << 16
     }
 
-    fn cut(self, length: u8) -> Self {
+    fn truncate(self, length: u8) -> Self {
         self & Self::MAX.checked_shl(u32::from(Self::LENGTH - length)).unwrap_or(0)
     }
 
@@ -87,7 +87,7 @@ impl Bits for u128 {
         (self << (16 + 32 * (number % 4)) >> 96) as u32
     }
 
-    fn cut(self, length: u8) -> Self {
+    fn truncate(self, length: u8) -> Self {
         self & Self::MAX.checked_shl(u32::from(Self::LENGTH - length)).unwrap_or(0)
     }
 
@@ -119,12 +119,12 @@ impl<A: Bits> Prefix<A> {
     /// The first `length` bits of an address; at most all of them.
     pub fn new(address: A, length: u8) -> Self {
         let length = length.min(A::LENGTH);
-        Self { bits: address.cut(length), length }
+        Self { bits: address.truncate(length), length }
     }
 
     /// Whether `other` lies within this prefix.
     pub fn contains(self, other: Self) -> bool {
-        self.length <= other.length && other.bits.cut(self.length) == self.bits
+        self.length <= other.length && other.bits.truncate(self.length) == self.bits
     }
 
     /// The last prefix, in order, that lies within this one.
@@ -146,7 +146,7 @@ impl<A: Bits> Prefix<A> {
 pub(crate) enum Stride {
     /// The first 16.
     Root,
-    /// The 8 after the first so many.
+    /// The 8 after this many.
     At(u8),
 }
 
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!((address.top(), address.byte(16), address.byte(24)), (0x0102, 3, 4));
         let address = 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10u128;
         assert_eq!((address.top(), address.byte(16), address.byte(120)), (0x0102, 3, 0x10));
-        assert_eq!((address.cut(0), address.cut(128), address.cut(8)), (0, address, 1 << 120));
+        assert_eq!((address.truncate(0), address.truncate(128), address.truncate(8)), (0, address, 1 << 120));
         assert_eq!((0u32.last(0), 0u32.last(32), 0u128.last(127)), (u32::MAX, 0, 1));
     }
 

@@ -37,20 +37,20 @@ impl<A: Bits> Builder<'_, A> {
                     self.arena.release_tree(*place);
                     *place = covering;
                 }
-                self.lay(slots, stride, &self.inside(*first));
+                self.overlay(slots, stride, &self.inside(*first));
                 rest = others;
             } else {
                 // No other prefix in this slot can be shorter, as it would contain this one.
                 let count = rest.iter().take_while(|prefix| prefix.slot(stride) == slot).count();
                 let (group, others) = rest.split_at(count);
-                slots[slot] = self.renew(slots[slot], Prefix::new(first.bits, end), group);
+                slots[slot] = self.rebuild(slots[slot], Prefix::new(first.bits, end), group);
                 rest = others;
             }
         }
     }
 
     /// The entry for a span with changes inside.
-    fn renew(&mut self, entry: Entry, span: Prefix<A>, changed: &[Prefix<A>]) -> Entry {
+    fn rebuild(&mut self, entry: Entry, span: Prefix<A>, changed: &[Prefix<A>]) -> Entry {
         let Some(mut slots) = self.arena.slots(entry) else {
             self.arena.release(entry);
             return self.build(span.length, &self.inside(span), self.covering(span));
@@ -68,14 +68,14 @@ impl<A: Bits> Builder<'_, A> {
             [(prefix, id)] if prefix.length > depth + 8 => self.test(*prefix, Entry::leaf(*id), covering),
             _ => {
                 let mut slots = [covering; SLOTS];
-                self.lay(&mut slots, Stride::At(depth), routes);
+                self.overlay(&mut slots, Stride::At(depth), routes);
                 self.node(&slots)
             }
         }
     }
 
     /// Writes routes into slots, which are leaves where there are routes.
-    fn lay(&mut self, slots: &mut [Entry], stride: Stride, routes: &[(Prefix<A>, NextHopId)]) {
+    fn overlay(&mut self, slots: &mut [Entry], stride: Stride, routes: &[(Prefix<A>, NextHopId)]) {
         let end = stride.end();
         let mut rest = routes;
         while let Some(((prefix, id), others)) = rest.split_first() {

@@ -119,7 +119,7 @@ impl Line {
         let mut line = Self::default();
         let ones = prefix.bits.last(0);
         line.0[..4].copy_from_slice(&prefix.bits.words());
-        line.0[4..8].copy_from_slice(&ones.cut(prefix.length).words());
+        line.0[4..8].copy_from_slice(&ones.truncate(prefix.length).words());
         (line.0[8], line.0[9]) = (inside.0, outside.0);
         line
     }

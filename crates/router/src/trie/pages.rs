@@ -12,9 +12,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::node::Line;
 
 /// Buffers of at least this size are mapped directly.
-const LARGE: usize = 1 << 20;
+const MAP_THRESHOLD: usize = 1 << 20;
 /// Size of a huge page.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// A buffer of initialised lines.
 pub(super) enum LineBuffer {
@@ -26,7 +26,7 @@ impl LineBuffer {
     /// At least `lines` lines, all zero.
     pub fn new(lines: usize) -> Self {
         let small = || Self::Small(vec![Line::default(); lines].into_boxed_slice());
-        if lines * size_of::<Line>() < LARGE {
+        if lines * size_of::<Line>() < MAP_THRESHOLD {
             small()
         } else {
             Mapping::new(lines).map_or_else(|_| small(), Self::Large)
@@ -68,7 +68,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(lines: usize) -> io::Result<Self> {
-        let bytes = (lines * size_of::<Line>()).next_multiple_of(HUGE);
+        let bytes = (lines * size_of::<Line>()).next_multiple_of(HUGE_PAGE);
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the address, so the call replaces no existing mapping.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE)? };
@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn buffers_of_any_size_start_as_zero_and_keep_writes() {
-        for lines in [0, 1, LARGE / 64 - 1, LARGE / 64, HUGE / 64 + 1] {
+        for lines in [0, 1, MAP_THRESHOLD / 64 - 1, MAP_THRESHOLD / 64, HUGE_PAGE / 64 + 1] {
             let mut buffer = LineBuffer::new(lines);
             assert!(buffer.len() >= lines && buffer.iter().all(|line| *line == Line::default()));
-            assert_eq!(matches!(buffer, LineBuffer::Large(_)), lines * 64 >= LARGE);
+            assert_eq!(matches!(buffer, LineBuffer::Large(_)), lines * 64 >= MAP_THRESHOLD);
             let other = Line::leaves(&[super::super::node::Entry::NONE; 256])[0];
             buffer.fill(other);
             assert!(buffer.iter().all(|line| *line == other));
