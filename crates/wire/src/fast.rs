@@ -1,8 +1,8 @@
 //! Fast path that reads the flow key of a frame without the rest of [`Headers`](crate::Headers).
 //!
-//! [`common`] reads frames with at most one VLAN tag followed by TCP or UDP over unfragmented IPv4 without options, or
+//! [`fast_path`] reads frames with at most one VLAN tag followed by TCP or UDP over unfragmented IPv4 without options, or
 //! over IPv6 without extension headers. It reads arrays of fixed size, so bounds are checked once per header. It leaves
-//! everything else to [`parse_prefix`], which alone reports what is wrong with a frame. [`common`] must never accept a
+//! everything else to [`parse_prefix`], which alone reports what is wrong with a frame. [`fast_path`] must never accept a
 //! frame that the general parser refuses, nor read a different key from it.
 
 use std::hint::select_unpredictable;
@@ -41,16 +41,16 @@ impl FlowKey {
     /// Like [`parse_prefix`].
     #[inline(always)]
     pub fn read_frame(&mut self, headers: &[u8], frame_len: usize) -> Result<(), Malformed> {
-        match common(headers, frame_len, self) {
+        match fast_path(headers, frame_len, self) {
             Some(()) => Ok(()),
-            None => general(headers, frame_len, self),
+            None => slow_path(headers, frame_len, self),
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn general(headers: &[u8], frame_len: usize, key: &mut FlowKey) -> Result<(), Malformed> {
+fn slow_path(headers: &[u8], frame_len: usize, key: &mut FlowKey) -> Result<(), Malformed> {
     *key = FlowKey::EMPTY;
     *key = *parse_prefix(headers, frame_len)?.key();
     Ok(())
@@ -58,7 +58,7 @@ fn general(headers: &[u8], frame_len: usize, key: &mut FlowKey) -> Result<(), Ma
 
 /// Reads the key of a common, correct frame; `None` leaves the frame to the general parser.
 #[inline(always)]
-fn common(bytes: &[u8], frame_len: usize, key: &mut FlowKey) -> Option<()> {
+fn fast_path(bytes: &[u8], frame_len: usize, key: &mut FlowKey) -> Option<()> {
     let (ethernet, rest) = bytes.split_first_chunk::<14>()?;
     let ether_type = EtherType(u16::from_be_bytes([ethernet[12], ethernet[13]]));
     let room = frame_len.checked_sub(14)?;

@@ -54,7 +54,7 @@ pub fn compare(frame: &[u8]) -> Result<Outcome, String> {
             Some(difference) => Ok(Outcome::Differs(difference)),
             None => Err(format!("netvm refuses ({reason}), etherparse reads {theirs:?}")),
         },
-        (Ok(ours), Err(error)) => match laxer(frame, &ours) {
+        (Ok(ours), Err(error)) => match more_lenient(frame, &ours) {
             Some(difference) => Ok(Outcome::Differs(difference)),
             None => Err(format!("etherparse refuses ({error}), netvm reads {ours:?}")),
         },
@@ -98,7 +98,7 @@ fn stricter(reason: Malformed, theirs: &SlicedPacket<'_>) -> Option<Difference> 
     }
 }
 
-fn laxer(frame: &[u8], ours: &Headers) -> Option<Difference> {
+fn more_lenient(frame: &[u8], ours: &Headers) -> Option<Difference> {
     let key = ours.key();
     if ours.network() == Network::Other && is_link_extension(key.ether_type) {
         return Some(Difference::LinkExtension);
