@@ -17,7 +17,7 @@ use crate::umem::Umem;
 const FRAME_OVERHEAD: u32 = 14 + 4;
 
 /// How long to wait for a queue whose last socket was just closed.
-const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The hook that the program is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +61,9 @@ impl Interface {
         if options.copy == CopyMode::ForceZeroCopy && options.mode == Mode::Generic {
             return Err(OpenError::GenericZeroCopy { interface: interface() });
         }
-        let missing = || OpenError::NoInterface { interface: interface() };
-        let c_name = CString::new(name).map_err(|_| missing())?;
-        let ifindex = sys::interface_index(&c_name).map_err(|_| missing())?;
+        let no_interface = || OpenError::NoInterface { interface: interface() };
+        let c_name = CString::new(name).map_err(|_| no_interface())?;
+        let ifindex = sys::interface_index(&c_name).map_err(|_| no_interface())?;
         let failed = |step| move |source| open_error(name, ifindex, step, source);
 
         let control =
@@ -173,7 +173,7 @@ impl Interface {
             CopyMode::ForceZeroCopy => libc::XDP_ZEROCOPY,
             CopyMode::Auto => 0,
         };
-        let end = Instant::now() + BUSY_PATIENCE;
+        let end = Instant::now() + BUSY_TIMEOUT;
         loop {
             let bound = xsk.bind(self.ifindex, queue, copy | libc::XDP_USE_NEED_WAKEUP);
             let Err(source) = bound else { return Ok(()) };

@@ -13,7 +13,7 @@ fn open(options: XskOptions) -> OpenError {
 }
 
 #[track_caller]
-fn says(error: &impl std::error::Error, words: &[&str]) {
+fn assert_mentions(error: &impl std::error::Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "{word:?} is not in: {text}");
@@ -26,7 +26,7 @@ fn a_missing_interface_is_named() {
         for name in ["nosuch0", "", "name-of-more-than-15-bytes", "a\0b"] {
             let error = Interface::open(name, XskOptions::default()).unwrap_err();
             assert!(matches!(error, OpenError::NoInterface { .. }), "{error}");
-            says(&error, &[&format!("{name:?}"), "ip link"]);
+            assert_mentions(&error, &[&format!("{name:?}"), "ip link"]);
         }
     });
 }
@@ -36,12 +36,18 @@ fn contradictory_options_are_refused() {
     isolated(|| {
         veth(2);
         let defaults = XskOptions::default();
-        says(&open(XskOptions { queues: Some(3), ..defaults }), &[NEAR, "2 receive", "not 3", "ethtool -L"]);
-        says(&open(XskOptions { queues: Some(0), ..defaults }), &["not 0"]);
+        assert_mentions(
+            &open(XskOptions { queues: Some(3), ..defaults }),
+            &[NEAR, "2 receive", "not 3", "ethtool -L"],
+        );
+        assert_mentions(&open(XskOptions { queues: Some(0), ..defaults }), &["not 0"]);
         let rings = RingSizes { rx: 1000, ..RingSizes::default() };
-        says(&open(XskOptions { rings, ..defaults }), &["rx ring cannot have 1000 entries", "power of two"]);
+        assert_mentions(
+            &open(XskOptions { rings, ..defaults }),
+            &["rx ring cannot have 1000 entries", "power of two"],
+        );
         let both = XskOptions { mode: Mode::Generic, copy: CopyMode::ForceZeroCopy, ..defaults };
-        says(&open(both), &["zero copy needs native mode"]);
+        assert_mentions(&open(both), &["zero copy needs native mode"]);
 
         let interface = Interface::open(NEAR, XskOptions { queues: Some(1), ..defaults }).unwrap();
         let error = interface.queue(1, &Region::new(8, 2048).umem()).unwrap_err();
@@ -58,7 +64,7 @@ fn unsupported_zero_copy_is_refused() {
                 .unwrap();
         let error = interface.queue(0, &Region::new(8, 2048).umem()).unwrap_err();
         assert!(matches!(error, QueueError::ZeroCopyRefused { .. }), "{error}");
-        says(&error, &[NEAR, "set copy to auto"]);
+        assert_mentions(&error, &[NEAR, "set copy to auto"]);
     });
 }
 
@@ -74,7 +80,7 @@ fn auto_mode_falls_back_to_generic_mode() {
             }
             let error = open(XskOptions { mode: Mode::Native, ..XskOptions::default() });
             assert!(matches!(error, OpenError::NativeRefused { .. }), "{error}");
-            says(&error, &[NEAR, remedy, "generic mode"]);
+            assert_mentions(&error, &[NEAR, remedy, "generic mode"]);
 
             let mut bench = Bench::on_veth(Region::new(32, 2048), XskOptions::default());
             assert_eq!(bench.interface.mode(), Attached::Generic);
@@ -95,7 +101,7 @@ fn an_mtu_that_does_not_fit_the_buffers_is_refused() {
         run(&format!("ip link set {NEAR} mtu 1775"));
         let error = interface.queue(0, &region.umem()).unwrap_err();
         assert!(matches!(error, QueueError::Mtu { mtu: 1775, frame: 1793, room: 1792, .. }), "{error}");
-        says(&error, &[NEAR, "mtu 1774", "2048", "af_packet"]);
+        assert_mentions(&error, &[NEAR, "mtu 1774", "2048", "af_packet"]);
         drop(interface);
 
         // The longest frame of the largest MTU fits exactly, with its VLAN tag.
@@ -121,14 +127,14 @@ fn an_attached_program_and_a_bound_socket_are_reported_with_their_process() {
         for mode in [Mode::Auto, Mode::Native, Mode::Generic] {
             let error = open(XskOptions { mode, ..XskOptions::default() });
             assert!(matches!(error, OpenError::ProgramAttached { .. }), "{error}");
-            says(&error, &[NEAR, &own, "ip link set dev near xdp off"]);
+            assert_mentions(&error, &[NEAR, &own, "ip link set dev near xdp off"]);
         }
         let xsk = interface.queue(0, &region.umem()).unwrap();
         let start = Instant::now();
         let error = interface.queue(0, &region.umem()).unwrap_err();
         assert!(start.elapsed() < Duration::from_secs(3));
         assert!(matches!(error, QueueError::Busy { queue: 0, .. }), "{error}");
-        says(&error, &["queue 0 of near", &own]);
+        assert_mentions(&error, &["queue 0 of near", &own]);
         drop(xsk);
         interface.queue(0, &region.umem()).unwrap();
     });
@@ -173,7 +179,7 @@ fn missing_capabilities_are_named() {
         assert_eq!(changed, 0, "setresuid: {}", std::io::Error::last_os_error());
         let error = open(XskOptions::default());
         assert!(matches!(error, OpenError::Permission { .. }), "{error}");
-        says(&error, &[NEAR, "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "root"]);
+        assert_mentions(&error, &[NEAR, "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "root"]);
     });
 }
 
@@ -211,7 +217,7 @@ fn the_lock_limit_applies_only_without_cap_ipc_lock() {
         drop_capability(CAP_IPC_LOCK);
         let error = interface.queue(0, &region.umem()).unwrap_err();
         assert!(matches!(error, QueueError::Locked { mib: 8, limit_kib: 1024, .. }), "{error}");
-        says(&error, &[NEAR, "8 MiB", "1024 KiB", "CAP_IPC_LOCK", "ulimit -l"]);
+        assert_mentions(&error, &[NEAR, "8 MiB", "1024 KiB", "CAP_IPC_LOCK", "ulimit -l"]);
         interface.queue(0, &Region::new(256, 2048).umem()).expect("half a MiB within the limit");
     });
 }

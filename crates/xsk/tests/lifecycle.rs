@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Bench, NEAR, Region, frame, isolated, readable, run, settled, until, veth};
+use common::{Bench, NEAR, Region, frame, isolated, readable, run, until, veth, wait_until_up};
 use netvm_xsk::{Attached, Interface, KickError, Mode, OpenError, QueueError, RxFrame, TxFrame, XskOptions};
 
 /// Whether an XDP program is attached to the near end.
@@ -66,9 +66,9 @@ fn child_holds_the_interface() {
     std::thread::sleep(Duration::from_secs(30));
 }
 
-struct Killed(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -79,7 +79,7 @@ impl Drop for Killed {
 fn a_killed_process_leaves_nothing_behind() {
     isolated(|| {
         veth(1);
-        let mut child = Killed(
+        let mut child = KillOnDrop(
             Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "child_holds_the_interface", "--ignored", "--nocapture"])
                 .env(CHILD, "1")
@@ -141,7 +141,7 @@ fn a_closed_queue_can_be_reopened_at_once() {
         veth(1);
         let region = Region::new(64, 2048);
         let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
-        let wire = common::Wire::new(common::FAR);
+        let wire = common::PacketSocket::new(common::FAR);
         for round in 0..15u32 {
             let mut xsk = interface.queue(0, &region.umem()).unwrap();
             assert_eq!(xsk.fill(&[round, round + 1]), 2);
@@ -202,7 +202,7 @@ fn a_downed_interface_sends_its_frames_when_it_is_up() {
         assert_eq!(bench.xsk.tx(&[TxFrame { buffer, offset: 0, len: 60 }]), 1);
         assert!(matches!(bench.xsk.kick(), Err(KickError::Down)));
         run(&format!("ip link set {NEAR} up"));
-        settled();
+        wait_until_up();
         bench.xsk.kick().unwrap();
         assert_eq!(bench.wire.receive(Duration::from_secs(1)), Some(frame(3, 60)));
         assert_eq!(bench.complete(), 1);

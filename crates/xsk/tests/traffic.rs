@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use common::{
-    Bench, FAR, NEAR, Region, Wire, frame, isolated, length, readable, run, udp_frame, until, veth,
+    Bench, FAR, NEAR, PacketSocket, Region, frame, isolated, length, readable, run, udp_frame, until, veth,
 };
 use netvm_xsk::{Attached, CopyMode, Interface, Mode, RingSizes, RxFrame, TxFrame, XskOptions, XskStats};
 
@@ -91,7 +91,7 @@ fn packets_start_after_the_headroom() {
             let umem = unsafe { netvm_xsk::Umem::new(&memory) }.unwrap();
             let mut xsk = interface.queue(0, &umem).unwrap();
             xsk.fill(&[5]);
-            Wire::new(FAR).send(&frame(1, 100));
+            PacketSocket::new(FAR).send(&frame(1, 100));
             assert!(readable(&xsk, Duration::from_secs(2)));
             let mut out = [RxFrame::default(); 4];
             assert_eq!(xsk.rx(&mut out), 1);
@@ -173,7 +173,7 @@ fn two_queues_share_only_the_memory() {
         let region = Region::new(512, 2048);
         let interface = Interface::open(NEAR, XskOptions::default()).unwrap();
         assert_eq!(interface.queues(), 2);
-        let wire = Wire::new(FAR);
+        let wire = PacketSocket::new(FAR);
         let flows: Vec<Vec<u8>> = (0..128).map(udp_frame).collect();
         let expected = flows.len() * 20;
         let count = std::sync::atomic::AtomicUsize::new(0);
@@ -231,7 +231,7 @@ fn an_idle_worker_sleeps_on_the_descriptor() {
     isolated(|| {
         let mut bench = Bench::new(Region::new(64, 2048), XskOptions::default());
         assert!(!readable(&bench.xsk, Duration::from_millis(50)), "nothing was sent");
-        let wire = Wire::new(FAR);
+        let wire = PacketSocket::new(FAR);
         let woken = std::thread::scope(|scope| {
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(50));

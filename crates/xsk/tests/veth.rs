@@ -7,7 +7,9 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use common::{Bench, FAR, NEAR, Region, Wire, frame, isolated, run, succeeds, udp_frame, until, veth};
+use common::{
+    Bench, FAR, NEAR, PacketSocket, Region, frame, isolated, run, succeeds, udp_frame, until, veth,
+};
 use netvm_xsk::{Interface, Mode, RxFrame, XskOptions};
 
 const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
@@ -116,7 +118,7 @@ fn vlan_tags_arrive_only_without_the_peers_offload() {
             ] {
                 run(command);
             }
-            let wire = Wire::new("in");
+            let wire = PacketSocket::new("in");
             let plain = frame(1, 100);
             wire.send(&plain);
             assert_eq!(
@@ -141,7 +143,7 @@ fn frames_of_queues_without_a_socket_go_to_the_kernel() {
         let mut bench =
             Bench::on_veth(Region::new(64, 2048), XskOptions { queues: Some(1), ..options(Mode::Native) });
         // Frames that the program passes on reach a packet socket on the same interface.
-        let kernel = Wire::new(NEAR);
+        let kernel = PacketSocket::new(NEAR);
         let (mut to_us, mut to_kernel) = (0, 0);
         // The kernel's per-boot hash may send all frames to the socket, so send no more at once than it has buffers.
         const AT_ONCE: u16 = 16;
@@ -173,7 +175,7 @@ fn generic_mode_shifts_the_queues_of_a_veth_by_one() {
                     xsk
                 })
                 .collect();
-            let wire = Wire::new(FAR);
+            let wire = PacketSocket::new(FAR);
             (0..64).for_each(|flow| wire.send(&udp_frame(flow)));
             let mut out = [RxFrame::default(); 64];
             let mut got = [0; 3];

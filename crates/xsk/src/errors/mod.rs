@@ -7,7 +7,7 @@ use std::io;
 pub use holders::{Holder, Holders};
 
 /// Kernel requirements, for messages.
-const NEEDS: &str = "Linux 5.11 or later with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL";
+const REQUIREMENTS: &str = "Linux 5.11 or later with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL";
 
 /// Why [`crate::Interface::open`] failed.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub enum OpenError {
         remedy: &'static str,
     },
     /// The kernel lacks a feature.
-    #[error("{interface}: this kernel ({release}) cannot {step}: it needs {NEEDS}")]
+    #[error("{interface}: this kernel ({release}) cannot {step}: it needs {REQUIREMENTS}")]
     TooOld {
         /// The interface.
         interface: String,

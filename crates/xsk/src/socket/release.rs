@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::kernel::sys::{self, Mapping};
 
 /// How long [`crate::Xsk::close`] waits.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A socket ready to bind.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Probe {
     /// Waits until the queue is free, then returns the buffers.
     pub(crate) fn wait(self, interface: String, buffers: Vec<u32>) -> Result<Vec<u32>, StillHeld> {
         let queue = self.queue;
-        StillHeld { interface, queue, buffers, reason: None, probe: self }.wait(PATIENCE)
+        StillHeld { interface, queue, buffers, reason: None, probe: self }.wait(TIMEOUT)
     }
 }
 
@@ -91,12 +91,12 @@ impl StillHeld {
         self.buffers.len()
     }
 
-    /// Waits up to `patience` and returns the buffers.
+    /// Waits up to `timeout` and returns the buffers.
     ///
     /// # Errors
     /// `self` again if the kernel still holds the buffers.
-    pub fn wait(mut self, patience: Duration) -> Result<Vec<u32>, Self> {
-        let end = Instant::now() + patience;
+    pub fn wait(mut self, timeout: Duration) -> Result<Vec<u32>, Self> {
+        let end = Instant::now() + timeout;
         let mut pause = Duration::from_micros(100);
         loop {
             match self.probe.is_free() {

@@ -16,7 +16,7 @@ pub const FAR: &str = "far";
 
 /// Runs a test in the network namespace of a new thread. The namespace ends with the thread, whatever happens.
 pub fn isolated(body: impl FnOnce() + Send) {
-    if let Some(why) = missing() {
+    if let Some(why) = missing_requirement() {
         println!("SKIP: {why}");
         return;
     }
@@ -44,7 +44,7 @@ pub fn unshare_network() -> io::Result<()> {
 }
 
 /// The requirement that this machine lacks.
-fn missing() -> Option<String> {
+fn missing_requirement() -> Option<String> {
     // SAFETY: takes nothing.
     if unsafe { libc::geteuid() } != 0 {
         return Some("needs root (network namespaces, AF_XDP)".into());
@@ -83,11 +83,11 @@ pub fn veth(queues: u32) {
     for end in [NEAR, FAR] {
         run(&format!("ip link set {end} up"));
     }
-    settled();
+    wait_until_up();
 }
 
 /// Waits until the kernel reports both ends as up, as an end sends nothing before.
-pub fn settled() {
+pub fn wait_until_up() {
     let up = |end| {
         let output = Command::new("ip").args(["link", "show", "dev", end]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).contains("state UP")
@@ -171,9 +171,9 @@ impl Drop for Region {
 }
 
 /// An ordinary packet socket on an interface.
-pub struct Wire(OwnedFd);
+pub struct PacketSocket(OwnedFd);
 
-impl Wire {
+impl PacketSocket {
     pub fn new(interface: &str) -> Self {
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: takes no pointer; the descriptor is new.
@@ -216,9 +216,9 @@ impl Wire {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next frame, waiting up to `patience`.
-    pub fn receive(&self, patience: Duration) -> Option<Vec<u8>> {
-        if !readable(&self.0, patience) {
+    /// The next frame, waiting up to `timeout`.
+    pub fn receive(&self, timeout: Duration) -> Option<Vec<u8>> {
+        if !readable(&self.0, timeout) {
             return None;
         }
         let mut frame = vec![0; 65_536];
@@ -248,10 +248,10 @@ pub fn until(mut condition: impl FnMut() -> bool) {
 }
 
 /// Waits until a descriptor is readable.
-pub fn readable(fd: &impl AsFd, patience: Duration) -> bool {
+pub fn readable(fd: &impl AsFd, timeout: Duration) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd on the stack.
-    let ready = unsafe { libc::poll(&raw mut poll, 1, patience.as_millis() as i32) };
+    let ready = unsafe { libc::poll(&raw mut poll, 1, timeout.as_millis() as i32) };
     assert!(ready >= 0, "poll: {}", io::Error::last_os_error());
     poll.revents & libc::POLLIN != 0
 }
@@ -293,7 +293,7 @@ pub struct Bench {
     pub interface: Interface,
     pub xsk: Xsk,
     pub free: Vec<u32>,
-    pub wire: Wire,
+    pub wire: PacketSocket,
 }
 
 impl Bench {
@@ -311,7 +311,7 @@ impl Bench {
         let half = free.len() / 2;
         let taken = xsk.fill(&free[half..]);
         free.drain(half..half + taken);
-        Self { region, interface, xsk, free, wire: Wire::new(FAR) }
+        Self { region, interface, xsk, free, wire: PacketSocket::new(FAR) }
     }
 
     /// Receives up to `count` frames for up to 5 s, and refills their buffers.
