@@ -117,10 +117,10 @@ pub enum ReadFault {
     #[error("the timestamp is out of range")]
     Timestamp,
     /// A pcapng block is malformed.
-    #[error("{}", chain(.0))]
+    #[error("{}", error_chain(.0))]
     Format(#[from] PcapNgParseError),
     /// The content of a pcapng block is malformed.
-    #[error("{}", chain(.0))]
+    #[error("{}", error_chain(.0))]
     Content(#[from] ContentValidationError),
 }
 
@@ -160,7 +160,7 @@ pub enum WriteError {
         path: PathBuf,
     },
     /// The frame cannot be encoded.
-    #[error("cannot write {}: {}", path.display(), chain(.source.as_ref()))]
+    #[error("cannot write {}: {}", path.display(), error_chain(.source.as_ref()))]
     Format {
         /// The file.
         path: PathBuf,
@@ -178,7 +178,7 @@ fn link_of(interface: Option<u32>) -> String {
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn Error) -> String {
+fn error_chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
     texts.dedup();

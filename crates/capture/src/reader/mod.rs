@@ -66,14 +66,14 @@ impl CaptureReader {
             Format::Pcap => Pcap::new(&mut window).map(Source::Pcap),
             Format::Pcapng => Pcapng::new(&mut window).map(|it| Source::Pcapng(Box::new(it))),
         };
-        let mut source = opened.map_err(|fault| refusal(&path, &window, fault))?;
+        let mut source = opened.map_err(|fault| open_error(&path, &window, fault))?;
         let mut pending = None;
         if let Source::Pcapng(source) = &mut source {
             // The interfaces described before the first packet tell the link type and the resolution.
             match source.advance(&mut window) {
                 Ok(_) => {}
-                Err(fault @ ReadFault::NotEthernet { .. }) => return Err(refusal(&path, &window, fault)),
-                Err(fault) => pending = Some(at(&path, 0, &window, fault)),
+                Err(fault @ ReadFault::NotEthernet { .. }) => return Err(open_error(&path, &window, fault)),
+                Err(fault) => pending = Some(read_error(&path, 0, &window, fault)),
             }
         }
         Ok(Self { path, window, source, frames: 0, pending, is_done: false })
@@ -137,7 +137,7 @@ impl CaptureReader {
             }
             Err(fault) => {
                 self.is_done = true;
-                Err(at(&self.path, self.frames, &self.window, fault))
+                Err(read_error(&self.path, self.frames, &self.window, fault))
             }
         }
     }
@@ -151,16 +151,16 @@ impl fmt::Debug for CaptureReader {
     }
 }
 
-fn at(path: &Path, frames: u64, window: &Window, fault: ReadFault) -> ReadError {
+fn read_error(path: &Path, frames: u64, window: &Window, fault: ReadFault) -> ReadError {
     ReadError { path: path.to_owned(), frames, offset: window.begun_at(), fault }
 }
 
-fn refusal(path: &Path, window: &Window, fault: ReadFault) -> OpenError {
+fn open_error(path: &Path, window: &Window, fault: ReadFault) -> OpenError {
     match fault {
         ReadFault::NotEthernet { interface, link } => {
             OpenError::NotEthernet { path: path.to_owned(), interface, link }
         }
-        fault => at(path, 0, window, fault).into(),
+        fault => read_error(path, 0, window, fault).into(),
     }
 }
 
