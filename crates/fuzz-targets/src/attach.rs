@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::input::Input;
 
 /// The most descriptors that the kernel passes with one message.
-const MOST_FDS: usize = 253;
+const MAX_FDS: usize = 253;
 
 /// Receives one datagram as each type of message, and as the answer to an NF's hello.
 pub fn attach_message(data: &[u8]) {
@@ -28,16 +28,16 @@ pub fn attach_message(data: &[u8]) {
 }
 
 /// A pipe whose write ends are all closed except those sent in messages.
-struct Passed {
+struct SentPipe {
     reader: OwnedFd,
 }
 
-impl Passed {
+impl SentPipe {
     /// Sends `body` with `count` copies of the pipe's write end.
     fn send(socket: &OwnedFd, body: &[u8], count: usize) -> Self {
         let (reader, writer) = rustix::pipe::pipe().expect("pipe");
-        let fds: Vec<BorrowedFd<'_>> = vec![writer.as_fd(); count.min(MOST_FDS)];
-        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        let fds: Vec<BorrowedFd<'_>> = vec![writer.as_fd(); count.min(MAX_FDS)];
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
@@ -55,7 +55,7 @@ impl Passed {
 
 fn as_message<M: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(body: &[u8], count: usize) {
     let (here, there) = pair().expect("socketpair");
-    let passed = Passed::send(&there, body, count);
+    let passed = SentPipe::send(&there, body, count);
     match receive::<M>(&here) {
         Ok((message, fds)) => {
             assert_eq!(fds.len(), count);
@@ -72,7 +72,7 @@ fn as_message<M: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bod
 
 fn as_handshake(body: &[u8], count: usize) {
     let (nf, engine) = pair().expect("socketpair");
-    let passed = Passed::send(&engine, body, count);
+    let passed = SentPipe::send(&engine, body, count);
     let (role, name) = ("fuzz".to_owned(), "fuzz".to_owned());
     let hello = Hello { layout: netvm_region::LAYOUT_VERSION, role, name, threads: 1, counters: Vec::new() };
     match handshake(&nf, &hello) {

@@ -17,18 +17,18 @@ pub fn wire_parse(data: &[u8]) {
     let mut input = Input::new(data);
     let (prefix, build) = (usize::from(input.u16()), input.u8());
     if build % 4 == 0 {
-        built(&mut input);
+        check_builder(&mut input);
         return;
     }
     let frame = input.rest();
     let prefix = prefix % (frame.len() + 1);
     let full = parse(frame);
     assert_prefix_agrees(frame, prefix, &full);
-    moved(frame, prefix);
+    check_vlan_rewrites(frame, prefix);
     let Ok(headers) = full else { return };
     assert_offsets(frame, &headers);
     for bytes in [frame, &frame[..prefix]] {
-        changed(bytes, &headers);
+        check_rewrites(bytes, &headers);
     }
 }
 
@@ -69,7 +69,7 @@ fn assert_offsets(frame: &[u8], headers: &Headers) {
 }
 
 /// Rewrites bytes that may be fewer than those that were parsed.
-fn changed(bytes: &[u8], headers: &Headers) {
+fn check_rewrites(bytes: &[u8], headers: &Headers) {
     let _ = headers.payload(bytes);
     let sound = checksum::verify(bytes, headers);
     let mut copy = bytes.to_vec();
@@ -92,7 +92,7 @@ fn changed(bytes: &[u8], headers: &Headers) {
 }
 
 /// Rewrites VLAN tags in a buffer with `offset` bytes before the frame.
-fn moved(bytes: &[u8], offset: usize) {
+fn check_vlan_rewrites(bytes: &[u8], offset: usize) {
     let vlan = VlanId::new(1 + (offset % 4094) as u16).expect("1 to 4094");
     let mut buffer = bytes.to_vec();
     if let Ok(start) = rewrite::push_vlan(&mut buffer, offset, EtherType::VLAN, vlan) {
@@ -118,7 +118,7 @@ fn moved(bytes: &[u8], offset: usize) {
 }
 
 /// Builds a frame. A complete frame must parse and have valid checksums.
-fn built(input: &mut Input<'_>) {
+fn check_builder(input: &mut Input<'_>) {
     let (kind, form) = (input.u8(), input.u8());
     let mut builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ttl(input.u8()).dscp(input.u8());
     for _ in 0..form % 4 {
@@ -194,10 +194,13 @@ impl Read for Pieces {
 }
 
 /// Timestamp, length on the wire and bytes of a frame.
-type Seen = (Timestamp, u32, Vec<u8>);
+type CapturedFrame = (Timestamp, u32, Vec<u8>);
 
 /// The frames and the error that ended reading, or the error that prevented opening.
-fn read(length: usize, source: impl Read + Send + 'static) -> Result<(Vec<Seen>, Option<String>), String> {
+fn read(
+    length: usize,
+    source: impl Read + Send + 'static,
+) -> Result<(Vec<CapturedFrame>, Option<String>), String> {
     let mut reader =
         CaptureReader::from_source(Path::new("fuzz"), source).map_err(|error| error.to_string())?;
     let (mut frames, mut bytes) = (Vec::new(), 0);

@@ -17,7 +17,7 @@ use crate::input::Input;
 const READY_MESSAGE_AT: usize = 2560;
 const HEADER: usize = size_of::<ControlHeader>();
 /// Larger memories are sparse, so they cost nothing until touched.
-const MOST_BYTES: u64 = 1 << 28;
+const MAX_BYTES: u64 = 1 << 28;
 
 /// Opens control memory with a valid, damaged or random header, and uses every accessor.
 pub fn control_header(data: &[u8]) {
@@ -34,7 +34,7 @@ pub fn control_header(data: &[u8]) {
         let at = usize::from(input.u16()) % HEADER;
         header[at] = input.u8();
     }
-    let fd = memory("fuzz-control", &header, bytes.min(MOST_BYTES));
+    let fd = memory("fuzz-control", &header, bytes.min(MAX_BYTES));
     // A valid memory has a page for the ready message, which gets the input too.
     let _ =
         rustix::io::pwrite(&fd, &data[..data.len().min(4096 - READY_MESSAGE_AT)], READY_MESSAGE_AT as u64);
@@ -174,8 +174,8 @@ pub fn table(data: &[u8]) {
     assert_eq!(reader.epoch(), if whole { epoch } else { 0 });
     assert!(!reader.refresh());
     for (chain, hop, role) in questions {
-        ask(reader.table(), chain, hop, role);
-        ask(reader.table(), chain % MAX_CHAINS as u16, hop % MAX_HOPS as u8, role % 256);
+        query(reader.table(), chain, hop, role);
+        query(reader.table(), chain % MAX_CHAINS as u16, hop % MAX_HOPS as u8, role % 256);
     }
     for names in [&reader.table().ports[..], &reader.table().role_names[..]] {
         for name in names {
@@ -186,7 +186,7 @@ pub fn table(data: &[u8]) {
     }
 }
 
-fn ask(table: &Table, chain: u16, hop: u8, role: u16) {
+fn query(table: &Table, chain: u16, hop: u8, role: u16) {
     for destination in [table.hop(chain, hop), table.role(chain, hop, role)] {
         assert!(destination.replicas().len() <= MAX_REPLICAS);
         let _ = destination.balance();

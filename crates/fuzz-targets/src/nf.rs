@@ -18,11 +18,11 @@ use crate::input::Input;
 const WORKERS: u16 = 2;
 const RING: u32 = 64;
 /// The direct rings from the hostile NF thread 2 to the NF, which is NF thread 1, and back.
-const INTO: u16 = 0;
-const OUT_OF: u16 = 1;
+const RX_RING: u16 = 0;
+const TX_RING: u16 = 1;
 const TAIL_AT: u64 = 128;
 /// Longest burst.
-const MOST: usize = 48;
+const MAX_BURST: usize = 48;
 
 /// Feeds an NF arbitrary descriptors through the engine's rings and through the ring of another NF of its group, and
 /// applies arbitrary changes to its packets.
@@ -62,7 +62,7 @@ impl Host {
         let control = Control::create("fuzz", &admission, None).expect("control memory");
         let mut table = TablePublisher::create("fuzz").expect("table memory");
         table.publish(&next_hops());
-        for index in [INTO, OUT_OF] {
+        for index in [RX_RING, TX_RING] {
             regions[0].ring(index).expect("two rings").initialise();
         }
         let (endpoint, socket) = attach(&regions, &control, &table);
@@ -73,17 +73,17 @@ impl Host {
         };
         let (to, from) = (0..WORKERS).map(ends).unzip();
         // SAFETY: as above.
-        let out_of = unsafe { regions[0].ring(OUT_OF).expect("two rings").consumer() };
+        let out_of = unsafe { regions[0].ring(TX_RING).expect("two rings").consumer() };
         Self { regions, to, from, out_of, endpoint, _control: control, _table: table, _socket: socket }
     }
 
     fn play(&mut self, input: &mut Input<'_>) {
         while !input.is_empty() {
             let choice = input.u8();
-            let count = usize::from(input.u8()) % (MOST + 1);
+            let count = usize::from(input.u8()) % (MAX_BURST + 1);
             let descriptors: Vec<_> = (0..count).map(|_| descriptor(input)).collect();
             if choice % 3 == 2 {
-                self.claim(&descriptors, input);
+                self.publish_hostile(&descriptors, input);
             } else {
                 let worker = usize::from(choice % 3);
                 assert_eq!(self.to[worker].push(&descriptors), count, "the NF left descriptors in its ring");
@@ -93,10 +93,10 @@ impl Host {
     }
 
     /// As NF thread 2: writes descriptors to slots, and a tail that may not match them.
-    fn claim(&mut self, descriptors: &[Descriptor], input: &mut Input<'_>) {
-        let ring = self.regions[0].ring(INTO).expect("two rings");
+    fn publish_hostile(&mut self, descriptors: &[Descriptor], input: &mut Input<'_>) {
+        let ring = self.regions[0].ring(RX_RING).expect("two rings");
         let (head, _) = ring.claims();
-        let base = self.ring_at(INTO);
+        let base = self.ring_at(RX_RING);
         for (n, descriptor) in (0..).zip(descriptors) {
             for (word, at) in descriptor.to_words().into_iter().zip(words_at(head.wrapping_add(n), RING)) {
                 self.word(base + at as u64).store(word, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Host {
     }
 
     fn slot(&self, index: u32) -> Descriptor {
-        let words = words_at(index, RING).map(|at| self.word(self.ring_at(INTO) + at as u64));
+        let words = words_at(index, RING).map(|at| self.word(self.ring_at(RX_RING) + at as u64));
         Descriptor::from_words(words.map(|word| word.load(Ordering::Relaxed)))
     }
 
@@ -132,7 +132,7 @@ impl Host {
 
     fn tail(&self) -> &AtomicU32 {
         // SAFETY: within the mapping and only accessed as an atomic.
-        unsafe { self.regions[0].mapping().at::<AtomicU32>(self.ring_at(INTO) + TAIL_AT).as_ref() }
+        unsafe { self.regions[0].mapping().at::<AtomicU32>(self.ring_at(RX_RING) + TAIL_AT).as_ref() }
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
@@ -203,8 +203,8 @@ fn next_hops() -> Box<Table> {
     table.hops[2] = [Destination::nf_threads(0, Balance::LeastOccupied, &[63, 2, 1]); 16];
     table.roles[1] = Destination::nf_threads(0, Balance::LeastOccupied, &[2, 5]);
     table.hop_roles[0][1] = 3;
-    table.rings[2][1] = RingRef::new(0, INTO);
-    table.rings[1][2] = RingRef::new(0, OUT_OF);
+    table.rings[2][1] = RingRef::new(0, RX_RING);
+    table.rings[1][2] = RingRef::new(0, TX_RING);
     // Rings that do not exist.
     table.rings[3][1] = RingRef::new(0, 2);
     table.rings[1][3] = RingRef::new(9, 0);

@@ -14,7 +14,7 @@ const WAITING_AT: usize = 384;
 /// The bit of a slot's first word that is reserved for the ring.
 const LAP: u64 = 1 << 31;
 /// More than any ring here holds.
-const MOST: usize = 80;
+const MAX_POP: usize = 80;
 
 /// Plays the hostile producer or consumer of a ring, and compares the honest end with a model.
 pub fn ring_peer(data: &[u8]) {
@@ -124,13 +124,13 @@ impl<'a> HostileProducer<'a> {
                 0 => self.memory.word(TAIL_AT).store(index(input, self.head), Ordering::Relaxed),
                 1 => self.memory.write(index(input, self.tail), [input.u64(), input.u64()]),
                 2 => self.memory.word(HEAD_AT).store(input.u32(), Ordering::Relaxed),
-                3 => self.pop(usize::from(input.u8()) % MOST),
+                3 => self.pop(usize::from(input.u8()) % MAX_POP),
                 4 => self.publish(input.u8(), input.u64()),
                 _ => self.wait(),
             }
             assert!(self.known() <= self.memory.capacity);
         }
-        self.pop(MOST);
+        self.pop(MAX_POP);
     }
 
     fn known(&self) -> u32 {
@@ -155,7 +155,7 @@ impl<'a> HostileProducer<'a> {
     fn pop(&mut self, wanted: usize) {
         let (slots, claimed, known) = (self.memory.all(), self.claimed(), self.known());
         let looks = known == 0 || (known as usize) < wanted;
-        let mut out = [Descriptor::default(); MOST];
+        let mut out = [Descriptor::default(); MAX_POP];
         let popped = self.consumer.pop(&mut out[..wanted]);
         assert_eq!(
             popped,
@@ -226,7 +226,7 @@ impl<'a> HostileConsumer<'a> {
                     self.slots[(index % self.memory.capacity) as usize] = words;
                 }
                 2 => self.memory.word(TAIL_AT).store(input.u32(), Ordering::Relaxed),
-                3 => self.push(usize::from(input.u8()) % MOST, input.u8()),
+                3 => self.push(usize::from(input.u8()) % MAX_POP, input.u8()),
                 4 => {
                     let wanted = u32::from(input.u8());
                     let expected = self.room(wanted);

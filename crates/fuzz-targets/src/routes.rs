@@ -12,7 +12,7 @@ use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
 use crate::input::Input;
 
 /// Maximum number of changes, as each round compares all of them.
-const MOST: usize = 300;
+const MAX_CHANGES: usize = 300;
 
 /// Applies route changes, and compares with a linear longest-prefix match at both ends of every prefix.
 pub fn route_updates(data: &[u8]) {
@@ -21,7 +21,7 @@ pub fn route_updates(data: &[u8]) {
     let mut held = Arc::clone(versions.live());
     let (mut model, mut seen) = (Routes::default(), 0);
     let mut update = Update::default();
-    while !input.is_empty() && model.prefixes.len() < MOST {
+    while !input.is_empty() && model.prefixes.len() < MAX_CHANGES {
         let step = input.u8();
         if step.is_multiple_of(8) {
             let newer = versions.publish(mem::take(&mut update));
