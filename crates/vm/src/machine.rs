@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::qmp::Version;
 
 /// Ring size of each virtqueue: the maximum of vhost-user. Larger rings let netvm pause for longer.
-const QUEUE_SLOTS: u16 = 1024;
+const QUEUE_SIZE: u16 = 1024;
 /// The oldest QEMU that does not crash when a guest's driver starts a vhost-user card with MSI-X under TCG. QEMU 7.2
 /// crashes in `msix_set_vector_notifiers`.
-const SOUND_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
+const SAFE_MSIX: Version = Version { major: 10, minor: 0, micro: 0 };
 
 /// Linux parameter that skips the check of the timer.
 const NO_TIMER_CHECK: &str = "no_timer_check";
@@ -114,7 +114,7 @@ impl Machine {
     pub fn arguments(&self, version: Version, sockets: Sockets<'_>) -> Vec<OsString> {
         let mut arguments = Arguments::default();
         arguments.flag("-nodefaults").flag("-no-user-config").pair("-display", "none");
-        arguments.pair("-name", format_args!("guest={}", comma(&self.name)));
+        arguments.pair("-name", format_args!("guest={}", escape_commas(&self.name)));
         // Forbids new programs, users and privileges; netvmd sets the affinity of its threads from outside.
         arguments.pair("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
         arguments.pair("-machine", format_args!("q35,accel={},memory-backend=ram", self.accel.word()));
@@ -172,7 +172,7 @@ impl Machine {
             }
             Boot::Image { path, is_qcow2 } => {
                 let format = if *is_qcow2 { "qcow2" } else { "raw" };
-                let path = comma_path(path);
+                let path = escape_path_commas(path);
                 let [key, value] = FIRMWARE_ON_SERIAL;
                 arguments.pair(key, value);
                 arguments.pair("-drive", format_args!("if=none,id=disk,format={format},file={path}"));
@@ -183,7 +183,7 @@ impl Machine {
 
     fn card(&self, n: usize, card: &Card, version: Version, arguments: &mut Arguments) {
         let side = if card.connects { "reconnect=1" } else { "server=on,wait=off" };
-        let path = comma_path(&card.socket);
+        let path = escape_path_commas(&card.socket);
         arguments.pair("-chardev", format_args!("socket,id=port{n},path={path},{side}"));
         let queues = card.queues;
         arguments.pair("-netdev", format_args!("vhost-user,id=net{n},chardev=port{n},queues={queues}"));
@@ -195,7 +195,7 @@ impl Machine {
         arguments.pair(
             "-device",
             format_args!(
-                "virtio-net-pci,netdev=net{n},mac={},romfile=,rx_queue_size={QUEUE_SLOTS},tx_queue_size={QUEUE_SLOTS}{several}{vectors}",
+                "virtio-net-pci,netdev=net{n},mac={},romfile=,rx_queue_size={QUEUE_SIZE},tx_queue_size={QUEUE_SIZE}{several}{vectors}",
                 card.mac
             ),
         );
@@ -204,13 +204,13 @@ impl Machine {
 
 /// Arguments that make QEMU connect to a socket for QMP, with retries.
 pub(crate) fn monitor(qmp: &Path) -> [String; 4] {
-    let chardev = format!("socket,id=netvm-qmp,path={},reconnect=1", comma_path(qmp));
+    let chardev = format!("socket,id=netvm-qmp,path={},reconnect=1", escape_path_commas(qmp));
     ["-chardev".to_owned(), chardev, "-mon".to_owned(), "chardev=netvm-qmp,mode=control".to_owned()]
 }
 
 /// Number of interrupt vectors of a card; `None`: QEMU's default.
 pub(crate) fn vectors(accel: Accel, version: Version, queues: u16) -> Option<u16> {
-    if accel == Accel::Tcg && version < SOUND_MSIX {
+    if accel == Accel::Tcg && version < SAFE_MSIX {
         return Some(0);
     }
     // One per queue, one for configuration changes, one for the control queue.
@@ -255,12 +255,12 @@ impl Arguments {
 }
 
 /// Escapes a value in a comma-separated list, where QEMU reads two commas as one.
-fn comma(text: &str) -> String {
+fn escape_commas(text: &str) -> String {
     text.replace(',', ",,")
 }
 
-pub(crate) fn comma_path(path: &Path) -> String {
-    comma(&path.display().to_string())
+pub(crate) fn escape_path_commas(path: &Path) -> String {
+    escape_commas(&path.display().to_string())
 }
 
 /// Quotes arguments as one line for a shell.

@@ -139,7 +139,7 @@ impl Qmp {
         loop {
             let mut message = self.message().await?;
             if let Some(event) = event(&mut message) {
-                self.keep(event);
+                self.queue_event(event);
             } else if message.get("id").and_then(Value::as_u64) != Some(id) {
                 // The answer to an earlier request whose caller was cancelled.
             } else if let Some(error) = message.get("error") {
@@ -183,7 +183,7 @@ impl Qmp {
     ///
     /// # Errors
     /// [`QmpError`].
-    pub async fn processor_threads(&mut self) -> Result<Vec<u32>, QmpError> {
+    pub async fn vcpu_threads(&mut self) -> Result<Vec<u32>, QmpError> {
         let list = self.execute("query-cpus-fast", Value::Null).await?;
         let thread = |cpu: &Value| cpu.get("thread-id")?.as_u64()?.try_into().ok();
         list.as_array()
@@ -202,7 +202,7 @@ impl Qmp {
         }
     }
 
-    fn keep(&mut self, event: Event) {
+    fn queue_event(&mut self, event: Event) {
         if self.events.len() == EVENTS {
             self.events.pop_front();
         }

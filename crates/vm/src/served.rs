@@ -21,7 +21,7 @@ use netvm_region::Notify;
 use crate::doorbell;
 use crate::guest_memory::{NO_REBOOT, own_nf_threads};
 use crate::libvirt::escape_path;
-use crate::machine::comma_path;
+use crate::machine::escape_path_commas;
 use crate::wake_line;
 
 /// A socket that QEMU connects to.
@@ -90,7 +90,7 @@ impl NfDevices {
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();
         let chardev = |socket: NfSocket| {
-            let path = comma_path(&self.folder.join(socket.file()));
+            let path = escape_path_commas(&self.folder.join(socket.file()));
             ["-chardev".to_owned(), format!("socket,id=netvm-{},path={path}", socket.name())]
         };
         for (socket, vectors) in self.memories() {

@@ -211,7 +211,7 @@ impl Controller {
         });
         let cores = desired.recipe.as_ref().map_or(&[][..], |recipe| &recipe.pinned);
         if !cores.is_empty() {
-            let threads = qmp.processor_threads().await?;
+            let threads = qmp.vcpu_threads().await?;
             if let Err(error) = pin(pid, &threads, cores) {
                 tracing::warn!("{}: its processors stay where they are: {error}", self.label());
             }
