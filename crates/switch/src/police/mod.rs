@@ -1,9 +1,9 @@
 //! Policers: token buckets that workers share.
 //!
-//! A policer runs the generic cell rate algorithm (GCRA, virtual scheduling: ITU-T I.371 annex A.1). It is equivalent
-//! to a token bucket and stores one number, the theoretical arrival time (TAT): when the bucket will be full again. An
-//! admitted packet moves the TAT ahead by its cost, at most as far ahead of now as the burst lasts. So a run of packets
-//! costs one compare-and-swap on one word.
+//! A policer runs GCRA in its virtual scheduling form (ITU-T I.371 annex A.1). GCRA is equivalent to a token bucket and
+//! stores one number, the theoretical arrival time (TAT): when the bucket will be full again. An admitted packet moves
+//! the TAT ahead by its cost, at most as far ahead of now as the burst lasts. So a run of packets costs one
+//! compare-and-swap on one word.
 //!
 //! However threads interleave, a policer never admits more than rate × time + burst and one unit. Rounding, and workers
 //! whose clocks disagree, only make it admit less.
