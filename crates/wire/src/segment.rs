@@ -220,7 +220,7 @@ mod tests {
             let built = |number: u32, id: u16, flags: TcpFlags, payload: &[u8]| {
                 let builder = frame(v6, tagged).tcp(7, 8, flags).numbers(number, 9).payload(payload);
                 let mut frame = if v6 { builder } else { builder.fragment(id, 0, false) }.to_vec().unwrap();
-                // A short frame ends in padding; a first fragment has no checksum.
+                // A short frame ends in padding, and the builder writes no checksum into a packet with an identification.
                 let headers = parse(&frame).unwrap();
                 crate::checksum::fill(&mut frame, &headers).unwrap();
                 frame.truncate(headers.payload_end());

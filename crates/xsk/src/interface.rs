@@ -67,11 +67,12 @@ impl Interface {
         let failed = |step| move |source| open_error(name, ifindex, step, source);
 
         let control =
-            sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM).map_err(failed("make a control socket"))?;
-        let channels = sys::channels(control.as_fd(), &c_name).map_err(failed("ask for the queues"))?;
+            sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM).map_err(failed("create a control socket"))?;
+        let channels =
+            sys::channels(control.as_fd(), &c_name).map_err(failed("read the number of queues"))?;
         let queues = count_queues(name, options.queues, channels)?;
         // Fails early if the process lacks CAP_NET_RAW, not at the first queue.
-        let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("make an AF_XDP socket"))?;
+        let first = sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(failed("create an AF_XDP socket"))?;
         let namespace = sys::option(first.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
 
         let sockets = SocketMap::new(queues).map_err(failed(MAP))?;
@@ -110,12 +111,12 @@ impl Interface {
             return Err(QueueError::NoQueue { interface: interface(), queue, queues: self.queues });
         }
         let socket =
-            sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(|e| failed(("make an AF_XDP socket", e)))?;
+            sys::socket(libc::AF_XDP, libc::SOCK_RAW).map_err(|e| failed(("create an AF_XDP socket", e)))?;
         let cookie = sys::option::<u64>(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok();
         if cookie != self.namespace {
             return Err(QueueError::Namespace { interface: interface() });
         }
-        self.check_mtu(umem).map_err(|e| e.unwrap_or_else(|source| failed(("ask for the MTU", source))))?;
+        self.check_mtu(umem).map_err(|e| e.unwrap_or_else(|source| failed(("read the MTU", source))))?;
         let (name, ifindex) = (self.name.as_str(), self.ifindex);
         let XskOptions { rings, busy_poll, .. } = self.options;
         let setup = Setup { interface: name, ifindex, queue, umem, rings, busy_poll };
@@ -252,7 +253,7 @@ fn attach(
     Ok((link, Attached::Generic, fallback))
 }
 
-const MAP: &str = "make a BPF map of sockets";
+const MAP: &str = "create a BPF map of sockets";
 const LOAD: &str = "load a BPF program";
 const ATTACH: &str = "attach a BPF program";
 

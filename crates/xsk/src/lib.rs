@@ -54,8 +54,8 @@
 //!
 //! # All interfaces
 //!
-//! - Packets of queues without a socket go to the kernel's network stack. By default every queue can have a socket,
-//!   once [`Interface::queue`] was called for it.
+//! - Packets of queues without a socket go to the kernel's network stack. By default the caller can open a socket for
+//!   every queue with [`Interface::queue`].
 //! - VLAN tags that the NIC strips (`ethtool -k`: `rx-vlan-offload`) are missing from the packet: turn the offload off
 //!   with `ethtool -K DEV rxvlan off`. In generic mode also turn `gro` off, as merged packets do not fit in a buffer.
 //! - A NIC filters by MAC address before XDP: see [`XskOptions::promiscuous`].
@@ -70,10 +70,10 @@
 //!   generic mode. `ethtool -K far tx off` makes the kernel complete them, and turns segmentation offload off as well;
 //!   no setting on `near` does.
 //! - **Segmentation**: in native mode the kernel disables segmentation offload on `far`. In generic mode it does not:
-//!   packets of up to 64 KiB arrive, do not fit and are dropped ([`XskStats::rx_dropped`]), until `ethtool -K far tx
-//!   off`.
-//! - **VLAN tags** that `far` leaves to its offload (from a bridge or a VLAN device) are lost. `ethtool -K far txvlan
-//!   off` puts them into the packet. Tags already in the packet always pass.
+//!   packets of up to 64 KiB arrive, do not fit and are dropped ([`XskStats::rx_dropped`]). `ethtool -K far tx off`
+//!   prevents this.
+//! - **VLAN tags** that `far` leaves to its offload (from a bridge or a VLAN device) are lost.
+//!   `ethtool -K far txvlan off` puts them into the packet. Tags already in the packet always pass.
 //! - **Queues**: queue n of `near` receives what `far` sends on its transmit queue n. The kernel refuses native mode if
 //!   `far` has more transmit queues than `near` has receive queues (`ethtool -L`). In generic mode packets of queue n
 //!   appear on queue n - 1 (those of queue 0 on 0), so use one queue there.

@@ -28,7 +28,7 @@ pub struct Memory {
     pub stride: u32,
     /// Number of buffers, at most 2^24.
     pub buffers: u32,
-    /// Bytes to keep free before a received packet, in addition to [`KERNEL_HEADROOM`].
+    /// Bytes to keep free before a received packet, at least the [`KERNEL_HEADROOM`] that the kernel always keeps.
     pub headroom: u16,
 }
 
@@ -99,11 +99,11 @@ impl Umem {
     /// Checks the layout. Registers nothing yet.
     ///
     /// # Safety
-    /// `memory.base` to `base + len` must be one mapping, readable and writable. It must stay mapped until all sockets
-    /// that use it have returned their buffers ([`crate::Xsk::close`]) or the process ends. While the kernel has a
-    /// buffer (from [`crate::Xsk::fill`] to [`crate::Xsk::rx`], from [`crate::Xsk::tx`] to [`crate::Xsk::completed`])
-    /// it may write to it at any time: no Rust reference to it may exist. (The kernel pins the pages, so it never
-    /// writes to a later mapping at the same addresses.)
+    /// `memory.base` to `base + len` must be one mapping, readable and writable. It must stay that mapping until all
+    /// sockets that use it have returned their buffers ([`crate::Xsk::close`]) or the process ends. While the kernel
+    /// has a buffer (from [`crate::Xsk::fill`] to [`crate::Xsk::rx`], from [`crate::Xsk::tx`] to
+    /// [`crate::Xsk::completed`]) it may write to it at any time: no Rust reference to it may exist. (The kernel pins
+    /// the pages, so it never writes to a later mapping at the same addresses.)
     ///
     /// # Errors
     /// [`UmemError`] names the bad value.

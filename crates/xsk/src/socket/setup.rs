@@ -38,7 +38,7 @@ impl Xsk {
         let fd = socket.as_fd();
         umem.register(fd).map_err(step(REGISTER))?;
         for (_, option, entries) in rings.each() {
-            sys::set_option(fd, libc::SOL_XDP, option, &entries).map_err(step("make the rings"))?;
+            sys::set_option(fd, libc::SOL_XDP, option, &entries).map_err(step("create the rings"))?;
         }
         if let Some(busy_poll) = busy_poll {
             set_busy_poll(fd, busy_poll).map_err(step("set up busy polling"))?;
@@ -46,7 +46,7 @@ impl Xsk {
         lift_limits(fd, rings.tx, umem.stride());
 
         let offsets: libc::xdp_mmap_offsets = sys::option(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
-            .map_err(step("ask for the rings' layout"))?;
+            .map_err(step("read the layout of the rings"))?;
         let map = |place, entries_at: u64, entries: u32, entry: usize| {
             let bytes = entries_at.saturating_add(u64::from(entries) * entry as u64);
             Mapping::ring(fd, place, bytes as usize)
@@ -65,7 +65,7 @@ impl Xsk {
         let tx = map(libc::XDP_PGOFF_TX_RING, offsets.tx.desc, rings.tx, descriptor)
             .and_then(|m| Producer::new(m, &offsets.tx, rings.tx))
             .map_err(failed)?;
-        let probe = Probe::new(ifindex, queue).map_err(step("make a second socket to close it by"))?;
+        let probe = Probe::new(ifindex, queue).map_err(step("create the probe socket for closing"))?;
         Ok(Self {
             fill,
             rx,
