@@ -33,7 +33,7 @@ pub enum SegmentError {
 
 /// Header lengths of a segment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lengths {
+pub struct HeaderLengths {
     /// Link layer: Ethernet and VLAN tags.
     pub l2: usize,
     /// IP with options. Segments with IPv6 extension headers cannot be split.
@@ -46,7 +46,7 @@ pub struct Lengths {
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     headers: [u8; MAX_HEADERS],
-    lengths: Lengths,
+    lengths: HeaderLengths,
     v6: bool,
     size: usize,
     payload: usize,
@@ -60,12 +60,12 @@ impl Segmenter {
     /// [`SegmentError`].
     pub fn new(
         headers: &[u8],
-        lengths: Lengths,
+        lengths: HeaderLengths,
         v6: bool,
         payload: usize,
         size: u16,
     ) -> Result<Self, SegmentError> {
-        let Lengths { l2, l3, l4 } = lengths;
+        let HeaderLengths { l2, l3, l4 } = lengths;
         if size < MIN_SIZE {
             return Err(SegmentError::Size(size));
         }
@@ -111,7 +111,7 @@ impl Segmenter {
     /// The headers of packet `n`. `sum` is the sum of its payload (RFC 1071) over words in network order.
     #[must_use]
     pub fn headers(&self, n: usize, sum: u16) -> ([u8; MAX_HEADERS], usize) {
-        let Lengths { l2, l3, l4 } = self.lengths;
+        let HeaderLengths { l2, l3, l4 } = self.lengths;
         let (start, length) = self.span(n);
         let mut headers = self.headers;
         let (ip, tcp) = headers[l2..l2 + l3 + l4].split_at_mut(l3);
@@ -169,11 +169,11 @@ mod tests {
         builder.ip(a.parse().unwrap(), b.parse().unwrap())
     }
 
-    fn lengths(frame: &[u8]) -> (Lengths, usize) {
+    fn lengths(frame: &[u8]) -> (HeaderLengths, usize) {
         let headers = parse(frame).unwrap();
         let (l2, l4) = (headers.l3_offset(), headers.l4_offset().unwrap());
         let payload = headers.payload_offset();
-        (Lengths { l2, l3: l4 - l2, l4: payload - l4 }, payload)
+        (HeaderLengths { l2, l3: l4 - l2, l4: payload - l4 }, payload)
     }
 
     #[test]
@@ -188,9 +188,9 @@ mod tests {
         assert_eq!(cut(headers, lengths, false, 47), Err(SegmentError::Size(47)));
         assert_eq!(cut(headers, lengths, true, 48), Err(SegmentError::NotTcp));
         assert_eq!(cut(&whole[..payload - 1], lengths, false, 48), Err(SegmentError::Headers));
-        let more = Lengths { l4: 24, ..lengths };
+        let more = HeaderLengths { l4: 24, ..lengths };
         assert_eq!(cut(&whole[..payload + 4], more, false, 48), Err(SegmentError::Headers));
-        let options = Lengths { l3: 24, l4: 20, l2: lengths.l2 };
+        let options = HeaderLengths { l3: 24, l4: 20, l2: lengths.l2 };
         assert_eq!(cut(&whole[..payload + 4], options, false, 48), Err(SegmentError::Headers));
         for (at, value, error) in [
             (14 + 9, 17, SegmentError::NotTcp),

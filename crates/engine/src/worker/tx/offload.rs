@@ -4,7 +4,7 @@
 //! Cost for other packets: a look at each one's flags, and only in an engine with such guests.
 
 use dpdk::{Accepts, Batch, Mbuf, Oversized};
-use netvm_wire::segment::{Lengths, MAX_HEADERS, Segmenter};
+use netvm_wire::segment::{HeaderLengths, MAX_HEADERS, Segmenter};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
@@ -83,7 +83,7 @@ fn segmenter_of(whole: &Mbuf, cut: Oversized) -> Option<Segmenter> {
     let copied = whole.copy_to(&mut headers);
     let bytes = cut.headers();
     let headers = headers.get(..bytes).filter(|_| bytes <= copied)?;
-    let lengths = Lengths { l2: cut.l2.into(), l3: cut.l3.into(), l4: cut.l4.into() };
+    let lengths = HeaderLengths { l2: cut.l2.into(), l3: cut.l3.into(), l4: cut.l4.into() };
     Segmenter::new(headers, lengths, cut.v6, whole.pkt_len() as usize - bytes, cut.size).ok()
 }
 
