@@ -2,10 +2,9 @@
 
 use thiserror::Error;
 
-use crate::address::Address;
 use crate::flow::Fragment;
-use crate::headers::{Headers, Network, Transport};
-use crate::proto::IpProto;
+use crate::parse::{Headers, Network, Transport};
+use crate::values::{Address, IpProto};
 
 /// Why checksums cannot be verified or filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]

@@ -15,30 +15,20 @@
 
 #![forbid(unsafe_code)]
 
-mod address;
 mod build;
 pub mod checksum;
-mod ether;
-mod fast;
 mod flow;
-mod hash;
-mod headers;
-mod malformed;
-mod net;
 mod parse;
-mod port_range;
-mod proto;
 pub mod rewrite;
 pub mod segment;
+mod values;
 
-pub use address::Address;
 pub use build::{BuildError, FrameBuilder};
-pub use ether::{EtherType, InvalidVlanId, MacAddr, ParseEtherTypeError, ParseMacError, VlanId};
-pub use flow::{FiveTuple, FlowKey, Fragment};
-pub use hash::FlowHasher;
-pub use headers::{Headers, Network, Transport};
-pub use malformed::Malformed;
-pub use net::{IpNet, Ipv4Net, Ipv6Net, NetError};
-pub use parse::{MAX_IPV6_EXTENSIONS, MAX_VLAN_TAGS, parse, parse_prefix};
-pub use port_range::{ParsePortRangeError, PortRange};
-pub use proto::{IpProto, ParseIpProtoError, TcpFlags};
+pub use flow::{FiveTuple, FlowHasher, FlowKey, Fragment};
+pub use parse::{
+    Headers, MAX_IPV6_EXTENSIONS, MAX_VLAN_TAGS, Malformed, Network, Transport, parse, parse_prefix,
+};
+pub use values::{
+    Address, EtherType, InvalidVlanId, IpNet, IpProto, Ipv4Net, Ipv6Net, MacAddr, NetError,
+    ParseEtherTypeError, ParseIpProtoError, ParseMacError, ParsePortRangeError, PortRange, TcpFlags, VlanId,
+};

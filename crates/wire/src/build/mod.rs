@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use thiserror::Error;
 
-use crate::ether::{EtherType, MacAddr, VlanId};
-use crate::proto::{IpProto, TcpFlags};
+use crate::values::{EtherType, IpProto, MacAddr, TcpFlags, VlanId};
 
 /// Why a frame was not built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -3,10 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{FrameBuilder, Network, Transport};
-use crate::address::Address;
 use crate::checksum;
-use crate::ether::EtherType;
-use crate::proto::IpProto;
+use crate::values::{Address, EtherType, IpProto};
 
 impl FrameBuilder<'_> {
     /// Writes the frame into `frame`, which has exactly its size.

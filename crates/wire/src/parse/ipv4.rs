@@ -1,11 +1,8 @@
 //! Parses IPv4 (RFC 791).
 
-use super::{Frame, transport};
-use crate::address::Address;
+use super::{Frame, Headers, Malformed, Network, transport};
 use crate::flow::Fragment;
-use crate::headers::{Headers, Network};
-use crate::malformed::Malformed;
-use crate::proto::IpProto;
+use crate::values::{Address, IpProto};
 
 /// Bytes of a header without options.
 const HEADER: usize = 20;

@@ -1,11 +1,8 @@
 //! Parses IPv6 and its extension headers (RFC 8200).
 
-use super::{Frame, transport};
-use crate::address::Address;
+use super::{Frame, Headers, Malformed, Network, transport};
 use crate::flow::Fragment;
-use crate::headers::{Headers, Network};
-use crate::malformed::Malformed;
-use crate::proto::IpProto;
+use crate::values::{Address, IpProto};
 
 /// Maximum number of extension headers; the parser refuses packets with more.
 pub const MAX_IPV6_EXTENSIONS: usize = 8;

@@ -3,17 +3,19 @@
 //! The parser checks every length field against the enclosing frame or packet before it uses it, and every read against
 //! the slice. So no path reads a byte outside. It does not verify checksums: see [`crate::checksum::verify`].
 
+mod fast;
+mod headers;
 mod ipv4;
 mod ipv6;
+mod malformed;
 mod transport;
 
-use crate::address::Address;
-use crate::ether::{EtherType, MacAddr, VlanId};
 use crate::flow::FlowKey;
-use crate::headers::{Headers, Network};
-use crate::malformed::Malformed;
+use crate::values::{Address, EtherType, MacAddr, VlanId};
 
+pub use headers::{Headers, Network, Transport};
 pub use ipv6::MAX_IPV6_EXTENSIONS;
+pub use malformed::Malformed;
 
 /// VLAN tags that the parser reads; a third tag is the EtherType of the frame.
 pub const MAX_VLAN_TAGS: u8 = 2;

@@ -1,10 +1,8 @@
 //! Parses transport headers.
 
-use super::Frame;
+use super::{Frame, Headers, Malformed, Network, Transport};
 use crate::flow::Fragment;
-use crate::headers::{Headers, Network, Transport};
-use crate::malformed::Malformed;
-use crate::proto::{IpProto, TcpFlags};
+use crate::values::{IpProto, TcpFlags};
 
 /// Reads the transport header at `at` of a packet that ends at `end`.
 #[inline]

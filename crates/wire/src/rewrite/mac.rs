@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::ether::MacAddr;
+use crate::values::MacAddr;
 
 /// The frame is shorter than the 12 bytes of its MAC addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

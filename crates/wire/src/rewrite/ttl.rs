@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::checksum;
-use crate::headers::{Headers, Network};
+use crate::parse::{Headers, Network};
 
 /// Why the TTL was not decremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

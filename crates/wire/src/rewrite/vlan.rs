@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::ether::{EtherType, VlanId};
+use crate::values::{EtherType, VlanId};
 
 /// Why a tag was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

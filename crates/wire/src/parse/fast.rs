@@ -7,12 +7,9 @@
 
 use std::hint::select_unpredictable;
 
-use crate::address::Address;
-use crate::ether::{EtherType, MacAddr, VlanId};
+use super::{Malformed, ethernet_key, parse_prefix};
 use crate::flow::FlowKey;
-use crate::malformed::Malformed;
-use crate::parse::{ethernet_key, parse_prefix};
-use crate::proto::{IpProto, TcpFlags};
+use crate::values::{Address, EtherType, IpProto, MacAddr, TcpFlags, VlanId};
 
 impl FlowKey {
     /// The key of a frame of `frame_len` bytes that starts with `headers`: exactly the key of [`parse_prefix`].

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::address::Address;
+use super::Address;
 
 /// Why a prefix is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

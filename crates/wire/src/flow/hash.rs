@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 
-use crate::flow::{FiveTuple, FlowKey};
+use super::{FiveTuple, FlowKey};
 
 /// Hashes flows with a random key.
 ///
@@ -137,10 +137,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::address::Address;
-    use crate::ether::{EtherType, MacAddr, VlanId};
     use crate::flow::Fragment;
-    use crate::proto::{IpProto, TcpFlags};
+    use crate::values::Address;
+    use crate::values::{EtherType, MacAddr, VlanId};
+    use crate::values::{IpProto, TcpFlags};
 
     fn flow(number: u32) -> FiveTuple {
         FiveTuple {

@@ -1,12 +1,14 @@
 //! Flow identity: the 5-tuple, and the wider key that policies match.
 
+mod hash;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
-use crate::address::Address;
-use crate::ether::{EtherType, MacAddr, VlanId};
-use crate::proto::{IpProto, TcpFlags};
+use crate::values::{Address, EtherType, IpProto, MacAddr, TcpFlags, VlanId};
+
+pub use hash::FlowHasher;
 
 /// Addresses, protocol and ports.
 ///

@@ -1,7 +1,7 @@
 //! Result of parsing: the flow key and the layer offsets.
 
-use crate::ether::VlanId;
 use crate::flow::{FiveTuple, FlowKey};
+use crate::values::VlanId;
 
 /// The layer after the Ethernet header and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
