@@ -48,7 +48,7 @@ pub use change::{ApiError, ApplyReply, ConfigReply, Diagnostic, Done, PlanReply,
 pub use client::{Client, ClientError};
 pub use escape::file_name;
 pub use netvm_config::model::Idle;
-pub use netvm_config::{Action, Change, Effect, ItemKind, Plan};
+pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
 pub use policy::{
     AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
     RuleInfo, TraceReply, TraceRequest,

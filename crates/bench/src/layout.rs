@@ -1,9 +1,9 @@
 //! Hosts for benchmarks, put together in code.
 
 use netvm_config::model::{
-    Actions, Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig, NfStart,
-    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
-    SourceConfig, Verdict,
+    Action, Actions, Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig,
+    NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
+    SourceConfig,
 };
 
 use crate::machine::huge_pages_are_worthwhile;
@@ -62,17 +62,17 @@ impl Layout {
         let id = ChainId(self.host.chains.len() as u16);
         let (name, hops) = (name.to_owned(), hops.to_vec());
         self.host.chains.push(Chain { id, name, hops, on_failure: OnFailure::Drop, output });
-        self.rule(from, Verdict::Chain(id));
+        self.rule(from, Action::Chain(id));
         id
     }
 
     /// What becomes of everything that comes in by `from`.
-    pub fn rule(&mut self, from: PortId, verdict: Verdict) {
+    pub fn rule(&mut self, from: PortId, terminal: Action) {
         self.host.rules.push(Rule::from(RuleParts {
             id: RuleId(self.host.rules.len() as u32),
             name: String::new(),
             matches: Match { from: vec![from], ..Match::default() },
-            actions: Actions { verdict: Some(verdict), ..Actions::default() },
+            actions: Actions { terminal: Some(terminal), ..Actions::default() },
         }));
     }
 

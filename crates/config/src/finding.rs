@@ -36,7 +36,7 @@ pub enum Kind {
     UnknownName,
     /// The same name, or the same thing of this machine, twice.
     Duplicate,
-    /// Two rules have one match and different verdicts.
+    /// Two rules have one match and different terminal actions.
     SameMatch,
     /// More of something than there can be.
     TooMany,

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
-    Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
-    MAX_ROUTERS, MAX_RULES, Match, Output, PortId, RoleId, RouterId, Rule, RuleId, Verdict,
+    Action, Actions, ChainId, Forward, GroupId, Guest, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES,
+    MAX_ROUTERS, MAX_RULES, Match, Output, PortId, RoleId, RouterId, Rule, RuleId,
 };
 
 /// Numbers the items of `host` anew: those that `old` has by name keep its numbers, new ones get numbers that `old` does
@@ -98,10 +98,10 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         let rule = &mut **rule;
         let ports = rule.matches.from.iter_mut().chain(&mut rule.matches.to).chain(&mut rule.actions.mirror);
         ports.for_each(port);
-        match &mut rule.actions.verdict {
-            Some(Verdict::Chain(id)) => chain(id),
-            Some(Verdict::Port(id)) => port(id),
-            Some(Verdict::Router(id)) => router(id),
+        match &mut rule.actions.terminal {
+            Some(Action::Chain(id)) => chain(id),
+            Some(Action::Port(id)) => port(id),
+            Some(Action::Router(id)) => router(id),
             _ => {}
         }
     }

@@ -46,4 +46,4 @@ mod table;
 pub use finding::{Finding, Kind};
 pub use ids::{assign_ids, new_rule_id};
 pub use load::{ConfigError, Loaded, load, parse, parse_rules};
-pub use plan::{Action, Change, Effect, ItemKind, Plan, plan};
+pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan};

@@ -20,21 +20,21 @@ use std::fmt;
 
 use netvm_policy::Names;
 pub use netvm_policy::{
-    Actions, ChainId, Masked, Match, Police, PortId, Rate, RouterId, Rule, RuleId, RuleParts, SetVlan, Span,
-    Verdict,
+    Action, Actions, ChainId, Masked, Match, Police, PortId, Rate, RouterId, Rule, RuleId, RuleParts,
+    SetVlan, Span,
 };
 use netvm_wire::MacAddr;
 
 use crate::form::{Items, Nested};
 use crate::table::{Keys, Table};
 
+mod action;
 mod engine;
 mod nf;
 mod port;
 mod port_policy;
 mod router;
 mod rule;
-mod verdict;
 mod vm;
 
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig};
@@ -124,7 +124,7 @@ pub struct Host {
     pub routers: Vec<RouterConfig>,
     /// Chains, in the order of the file.
     pub chains: Vec<Chain>,
-    /// What is done with which packets: the first rule that matches and has a verdict decides.
+    /// Rules, in the order of the file: the first that matches and has a terminal action decides.
     pub rules: Vec<Rule>,
 }
 
@@ -257,15 +257,15 @@ impl Host {
         self.chains_by(&self.rules, port)
     }
 
-    /// As [`Host::chains_from`], where only some rules need be looked at: at least those whose verdict is a chain.
+    /// As [`Host::chains_from`] by some of the rules: at least those whose terminal action is a chain.
     pub fn chains_by<'a>(
         &'a self,
         rules: &'a [Rule],
         port: &PortConfig,
     ) -> impl Iterator<Item = &'a Chain> + use<'a> {
         let id = port.id;
-        let by_rule = rules.iter().filter_map(move |rule| match rule.actions.verdict {
-            Some(Verdict::Chain(chain)) if is_from(rule, id) => Some(chain),
+        let by_rule = rules.iter().filter_map(move |rule| match rule.actions.terminal {
+            Some(Action::Chain(chain)) if is_from(rule, id) => Some(chain),
             _ => None,
         });
         let forward = match port.policy.forward {

@@ -37,7 +37,7 @@ pub struct Plan {
 /// What happens to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum ChangeKind {
     /// It is new.
     Add,
     /// It goes away.
@@ -76,7 +76,7 @@ pub enum ItemKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// What happens.
-    pub action: Action,
+    pub action: ChangeKind,
     /// To what kind of item.
     pub item: ItemKind,
     /// The item's name; empty for what has none.
@@ -181,7 +181,7 @@ pub fn plan(old: &Host, new: &Host) -> Plan {
     Plan { changes }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for ChangeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Add => "+",

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hosts::host;
 use netvm_config::model::{Group, Host, MAX_PORTS, PortConfig, PortId, PortKind, PortPolicy};
-use netvm_config::{Action, assign_ids, parse, plan};
+use netvm_config::{ChangeKind, assign_ids, parse, plan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -91,8 +91,8 @@ proptest! {
         let (forth, back) = (plan(&old, &new), plan(&new, &old));
         prop_assert_eq!(forth.is_empty(), old.to_toml() == new.to_toml());
         let count = |plan: &netvm_config::Plan, action| plan.changes.iter().filter(|change| change.action == action).count();
-        prop_assert_eq!(count(&forth, Action::Add), count(&back, Action::Remove));
-        prop_assert_eq!(count(&forth, Action::Change), count(&back, Action::Change));
+        prop_assert_eq!(count(&forth, ChangeKind::Add), count(&back, ChangeKind::Remove));
+        prop_assert_eq!(count(&forth, ChangeKind::Change), count(&back, ChangeKind::Change));
         let memory = |group: &Group| (group.buffers, group.buffer_size, group.headroom);
         let same_memory =
             |group: &Group| new.group_named(&group.name).is_none_or(|other| memory(other) == memory(group));

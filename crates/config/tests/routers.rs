@@ -1,7 +1,7 @@
 //! Virtual routers: what is made of a file, what can be wrong in it, and what plans say.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use netvm_config::model::{Forward, Host, PortKind, RouterId, Verdict};
+use netvm_config::model::{Action, Forward, Host, PortKind, RouterId};
 use netvm_config::{Kind, assign_ids, parse, parse_rules, plan};
 
 const GOOD: &str = r#"
@@ -61,7 +61,7 @@ fn every_interface_has_a_port_to_its_kernel() {
     let [lan, wan] = &blue.interfaces[..] else { panic!("{blue:?}") };
     assert_eq!(blue.namespace(), "netvm-blue");
     assert_eq!(host.ports[0].policy.forward, Forward::Router(RouterId(0)));
-    assert_eq!(host.rules[0].actions.verdict, Some(Verdict::Router(RouterId(0))));
+    assert_eq!(host.rules[0].actions.terminal, Some(Action::Router(RouterId(0))));
     assert_eq!((lan.vlan.unwrap().get(), lan.punt_limit().per_second, lan.punt_limit().burst), (10, 50, 64));
     assert_eq!((wan.vlan, wan.punt_limit().per_second, wan.punt_limit().burst), (None, 10_000, 1000));
     assert_eq!(wan.mac.to_string(), "02:00:00:00:00:01");
@@ -79,8 +79,8 @@ fn every_interface_has_a_port_to_its_kernel() {
     assert!(self::host(&text).rules[0].matches.from.contains(&wan.punt));
     let added = parse_rules("rule.toml", "from = \"blue.lan\"\nrouter = \"blue\"", &host).unwrap();
     assert_eq!(
-        (added[0].matches.from[0], added[0].actions.verdict),
-        (lan.punt, Some(Verdict::Router(blue.id)))
+        (added[0].matches.from[0], added[0].actions.terminal),
+        (lan.punt, Some(Action::Router(blue.id)))
     );
 }
 

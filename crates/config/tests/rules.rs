@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{
-    AclDefault, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match, Police,
-    PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, RuleParts, SetVlan, Span, SwitchConfig, Verdict,
+    AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
+    Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, RuleParts, SetVlan, Span, SwitchConfig,
     VlanMode,
 };
 use netvm_config::{Finding, Kind, assign_ids, parse, parse_rules};
@@ -149,18 +149,18 @@ fn every_field_is_what_is_written() {
 
 #[test]
 fn every_action_is_what_is_written() {
-    let verdict = |verdict| Actions { verdict: Some(verdict), ..Actions::default() };
+    let terminal = |terminal| Actions { terminal: Some(terminal), ..Actions::default() };
     let police = |packets, bits| {
         let rate = |rate: Option<(u64, u64)>| rate.map(|(per_second, burst)| Rate { per_second, burst });
         Actions { police: Some(Police { packets: rate(packets), bits: rate(bits) }), ..Actions::default() }
     };
     let cases = [
-        ("chain = \"web\"", verdict(Verdict::Chain(ChainId(0)))),
-        ("out = \"server\"", verdict(Verdict::Port(PortId(1)))),
-        ("drop = true", verdict(Verdict::Drop)),
-        ("reject = true", verdict(Verdict::Reject)),
-        ("allow = true", verdict(Verdict::Allow)),
-        ("normal = true", verdict(Verdict::Normal)),
+        ("chain = \"web\"", terminal(Action::Chain(ChainId(0)))),
+        ("out = \"server\"", terminal(Action::Port(PortId(1)))),
+        ("drop = true", terminal(Action::Drop)),
+        ("reject = true", terminal(Action::Reject)),
+        ("allow = true", terminal(Action::Allow)),
+        ("normal = true", terminal(Action::Normal)),
         ("count = true", Actions::default()),
         ("mirror = \"server\"", Actions { mirror: Some(PortId(1)), ..Actions::default() }),
         (
@@ -430,7 +430,7 @@ fn filter_sets_survive_the_way_through_a_file() {
         println!("SKIP: no filter sets in {}", folder.display());
         return;
     };
-    let drop = Actions { verdict: Some(Verdict::Drop), ..Actions::default() };
+    let drop = Actions { terminal: Some(Action::Drop), ..Actions::default() };
     let files = files.map(|file| file.unwrap().path());
     for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "rules")) {
         let text = std::fs::read_to_string(&file).unwrap();

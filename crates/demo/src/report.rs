@@ -47,7 +47,7 @@ pub struct Forbidden {
 
 /// A promise, and whether it held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Outcome {
     /// What was promised.
     pub promise: String,
     /// Whether it held.
@@ -56,14 +56,14 @@ pub struct Verdict {
     pub seen: String,
 }
 
-impl Verdict {
+impl Outcome {
     /// A verdict.
     pub fn new(promise: &str, holds: bool, seen: String) -> Self {
         Self { promise: promise.to_owned(), holds, seen }
     }
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = if self.holds { "ok" } else { "FAILED" };
         write!(f, "{word:6} {}: {}", self.promise, self.seen)
@@ -71,18 +71,18 @@ impl std::fmt::Display for Verdict {
 }
 
 /// Judges everything.
-pub fn verdicts(summary: &Summary) -> Vec<Verdict> {
+pub fn outcomes(summary: &Summary) -> Vec<Outcome> {
     let Summary { ping, download, forbidden, .. } = summary;
     let copies: u64 = summary.at_end.workers.iter().map(|worker| worker.copies).sum();
     let violations: u64 = summary.at_end.nfs.iter().flat_map(|nf| nf.violations.values()).sum();
     let through = forbidden.through_the_chain == Connection::Made;
-    let mut verdicts = vec![
-        Verdict::new(
+    let mut outcomes = vec![
+        Outcome::new(
             "pings reach the server and come back",
             ping.sent > 0 && ping.lost() == 0,
             format!("{} of {} came back", ping.received, ping.sent),
         ),
-        Verdict::new(
+        Outcome::new(
             "a download is what the server sent",
             download.intact && download.complaint.is_none(),
             format!(
@@ -91,7 +91,7 @@ pub fn verdicts(summary: &Summary) -> Vec<Verdict> {
                 count(download.expected_bytes)
             ),
         ),
-        Verdict::new(
+        Outcome::new(
             "a rule stops what is forbidden, and trace names it",
             !through
                 && forbidden.beside_the_chain == Connection::Made
@@ -104,24 +104,24 @@ pub fn verdicts(summary: &Summary) -> Vec<Verdict> {
             ),
         ),
         every_hop(&summary.before_crash),
-        Verdict::new(
+        Outcome::new(
             "no packet is copied between NFs",
             copies == 0,
             format!("{copies} copies; three processes map the memory of group {GROUP}"),
         ),
-        Verdict::new("no NF did what it may not", violations == 0, format!("{violations} violations")),
+        Outcome::new("no NF did what it may not", violations == 0, format!("{violations} violations")),
     ];
-    verdicts.extend(after_a_crash(&summary.crash));
-    verdicts.push(no_leak(summary));
-    verdicts
+    outcomes.extend(after_a_crash(&summary.crash));
+    outcomes.push(no_leak(summary));
+    outcomes
 }
 
 /// What one hop hands on is what the next one gets, or is counted as dropped between them.
-fn every_hop(stats: &Stats) -> Verdict {
+fn every_hop(stats: &Stats) -> Outcome {
     let promise = "every packet passes every hop, and each that does not is counted";
     let chain: Option<Vec<&NfInfo>> = CHAIN.into_iter().map(|role| nf(stats, role)).collect();
     let Some(&[firewall, monitor, forward]) = chain.as_deref() else {
-        return Verdict::new(promise, false, "an NF is missing".to_owned());
+        return Outcome::new(promise, false, "an NF is missing".to_owned());
     };
     let received = |nf| total(nf, |thread| thread.received);
     let next = |nf| total(nf, |thread| thread.next);
@@ -138,7 +138,7 @@ fn every_hop(stats: &Stats) -> Verdict {
     let inside: u64 = stats.chains.iter().map(|chain| chain.dropped_inside).sum();
     let none_appears = steps.iter().all(|(given, got)| given >= got);
     let took = chain.iter().flatten().map(|nf| format!("{} {}", nf.role, count(received(nf))));
-    Verdict::new(
+    Outcome::new(
         promise,
         entered > 0 && left > 0 && none_appears && lost + denied == inside,
         format!(
@@ -152,9 +152,9 @@ fn every_hop(stats: &Stats) -> Verdict {
     )
 }
 
-fn after_a_crash(crash: &Crash) -> [Verdict; 2] {
+fn after_a_crash(crash: &Crash) -> [Outcome; 2] {
     [
-        Verdict::new(
+        Outcome::new(
             "an NF that dies is started again, and traffic goes on",
             crash.pid_after != crash.pid_before && crash.restarts == 1 && crash.replies_after > 0,
             format!(
@@ -167,7 +167,7 @@ fn after_a_crash(crash: &Crash) -> [Verdict; 2] {
                 crash.replies_after
             ),
         ),
-        Verdict::new(
+        Outcome::new(
             "what a dead NF held is taken back within 100 ms",
             crash.reclaimed > 0 && crash.reclaim_ms <= RECLAIM_LIMIT_MS,
             format!("{} buffers in {:.1} ms", crash.reclaimed, crash.reclaim_ms),
@@ -177,14 +177,14 @@ fn after_a_crash(crash: &Crash) -> [Verdict; 2] {
 
 /// What is neither free nor with an NF counts as the engine's: a lost buffer would, too. The engine has most when its ports
 /// have just been filled, as at the start.
-fn no_leak(summary: &Summary) -> Verdict {
+fn no_leak(summary: &Summary) -> Outcome {
     let engine = |stats: &Stats| {
         let regions = stats.groups.iter().flat_map(|group| &group.regions);
         regions.map(|region| u64::from(region.in_engine)).sum::<u64>()
     };
     let out = buffers_in_nfs(&summary.at_end);
     let (start, end) = (engine(&summary.at_start), engine(&summary.at_end));
-    Verdict::new(
+    Outcome::new(
         "no buffer is lost",
         out == 0 && end <= start,
         format!(

@@ -12,7 +12,7 @@ use crate::daemon::{CHAIN, FORBIDDING, GROUP, PortKind, nf, programs};
 use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
-use crate::report::{Forbidden, Summary, Verdict, verdicts};
+use crate::report::{Forbidden, Outcome, Summary, outcomes};
 use crate::stage::{Scenery, Stage};
 use crate::story::Story;
 use crate::tables;
@@ -33,7 +33,7 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     }
     let stage = build(options, names, &story, interrupt)?;
     let summary = act(&stage, names, &mut story, interrupt)?;
-    let mut verdicts = verdicts(&summary);
+    let mut outcomes = outcomes(&summary);
     let until = format!("until the {VICTIM} is killed");
     for (title, table) in [
         (format!("Packets per hop, {until}"), tables::hops(&summary.before_crash)),
@@ -49,18 +49,18 @@ pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     story.add("`engine to port` is mostly the kernel here: sending to a veth runs the other host's TCP.");
     story.add("The clock is the wall's: a process that shares its core is charged for its neighbours, too.");
     story.add("");
-    verdicts.iter().for_each(|verdict| story.add(&verdict.to_string()));
+    outcomes.iter().for_each(|verdict| story.add(&verdict.to_string()));
     if options.keep {
         keep(&stage, names, &story, interrupt)?;
     }
     let last = take_down(stage, names);
     story.add(&last.to_string());
-    verdicts.push(last);
-    let holds = verdicts.iter().all(|verdict| verdict.holds);
+    outcomes.push(last);
+    let holds = outcomes.iter().all(|verdict| verdict.holds);
     story.say(if holds { "every promise held" } else { "NOT every promise held" });
     if options.json {
         let seconds = story.elapsed().as_secs_f64();
-        let all = json!({ "ok": holds, "seconds": seconds, "verdicts": verdicts, "summary": summary });
+        let all = json!({ "ok": holds, "seconds": seconds, "outcomes": outcomes, "summary": summary });
         writeln!(std::io::stdout(), "{all}").map_err(io("writing to standard output"))?;
     }
     Ok(holds)
@@ -189,7 +189,7 @@ fn keep(stage: &Stage, names: Names, story: &Story, interrupt: &Interrupt) -> Re
 }
 
 /// Removes everything, and looks whether it is gone.
-fn take_down(mut stage: Stage, names: Names) -> Verdict {
+fn take_down(mut stage: Stage, names: Names) -> Outcome {
     let ended = stage.daemon.end();
     drop(stage);
     let mut left = cleanup::found(names);
@@ -201,5 +201,5 @@ fn take_down(mut stage: Stage, names: Names) -> Verdict {
     } else {
         left.join(", ")
     };
-    Verdict::new("the machine is as it was", left.is_empty(), seen)
+    Outcome::new("the machine is as it was", left.is_empty(), seen)
 }

@@ -30,9 +30,9 @@ pub struct New {
     pub lifetime: u32,
 }
 
-/// What was decided for a flow.
+/// The decision in the cache for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Hit {
     /// What to do with the flow's packets.
     pub decision: u32,
     /// A further number of the caller's.
@@ -216,12 +216,12 @@ impl FlowCache {
 
     /// Counts packets of a flow that was found, and says what was decided.
     #[inline(always)]
-    pub fn hit(&mut self, slot: Slot, packets: u32, bytes: u64, now: u32) -> Verdict {
+    pub fn hit(&mut self, slot: Slot, packets: u32, bytes: u64, now: u32) -> Hit {
         let entry = self.entries.at_mut(slot.index());
         entry.packets = entry.packets.wrapping_add(packets.into());
         entry.bytes = entry.bytes.wrapping_add(bytes);
         entry.last_used = now;
-        Verdict { decision: entry.decision, extra: entry.extra }
+        Hit { decision: entry.decision, extra: entry.extra }
     }
 
     /// Changes the caller's further number of a flow.

@@ -50,6 +50,6 @@ mod options;
 mod prefetch;
 mod set;
 
-pub use cache::{Counters, FlowCache, MAX_BURST, Moment, New, Verdict};
+pub use cache::{Counters, FlowCache, Hit, MAX_BURST, Moment, New};
 pub use entry::{Entry, Slot};
 pub use options::{CacheError, Eviction, Options};

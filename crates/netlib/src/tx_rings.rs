@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use netvm_region::{Balance, MAX_ROLES, MAX_STATIONS, Sticky, Table, TableReader, clock};
-use netvm_ring::{Action, Descriptor};
+use netvm_ring::{Descriptor, VerdictKind};
 
 mod next_hop;
 mod tx_ring;
@@ -137,25 +137,29 @@ impl TxRings {
                         way = NextHop::role(table, &run[0], role.0);
                     }
                     self.pass_on(reader, &way, run, |descriptor| {
-                        descriptor.with_action(Action::Role, role.0)
+                        descriptor.with_verdict(VerdictKind::Role, role.0)
                     });
                 }
                 Verdict::Drop => {
                     tally.dropped += packets;
-                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::Drop, 0));
+                    self.hand_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Drop, 0));
                 }
                 Verdict::Port(port) => {
                     tally.port += packets;
-                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::Port, port.0));
+                    self.hand_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Port, port.0));
                 }
                 Verdict::DropFlow(idle) => {
                     tally.dropped += packets;
-                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::DropFlow, idle.0));
+                    self.hand_to_worker(run, |descriptor| {
+                        descriptor.with_verdict(VerdictKind::DropFlow, idle.0)
+                    });
                 }
                 // Round by the engine, which is to know of it.
                 Verdict::SkipFlow(idle) => {
                     tally.next += packets;
-                    self.hand_to_worker(run, |descriptor| descriptor.with_action(Action::SkipFlow, idle.0));
+                    self.hand_to_worker(run, |descriptor| {
+                        descriptor.with_verdict(VerdictKind::SkipFlow, idle.0)
+                    });
                 }
             }
         }

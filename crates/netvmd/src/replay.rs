@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use netvm_capture::CaptureReader;
 use netvm_config::model::{
-    Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts, Verdict,
+    Action, Actions, Balance, Chain, ChainId, Group, GroupId, Host, Match, NfConfig, NfStart, OnFailure,
+    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Rule, RuleId, RuleParts,
 };
 use netvm_engine::{Engine, Notice};
 use serde::Serialize;
@@ -321,7 +321,7 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
             id: RuleId(0),
             name: String::new(),
             matches: Match::default(),
-            actions: Actions { verdict: Some(Verdict::Chain(ChainId(0))), ..Actions::default() },
+            actions: Actions { terminal: Some(Action::Chain(ChainId(0))), ..Actions::default() },
         })],
         ..Host::default()
     })

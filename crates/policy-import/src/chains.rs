@@ -12,7 +12,7 @@ use super::algebra::{covers, product, without};
 use super::{Imported, ImportedRule, Note, Why};
 use netvm_policy::Match;
 use netvm_policy::PortId;
-use netvm_policy::{Actions, Police, Verdict};
+use netvm_policy::{Action, Actions, Police};
 
 /// Most chains that may be entered from one another, as in the kernel four times over (`NFT_JUMP_STACK_SIZE`).
 pub const MAX_DEPTH: usize = 64;
@@ -279,13 +279,13 @@ impl<'a> Writer<'a> {
         live: &[Match],
     ) -> Result<(), ExpandError> {
         let more = base + 1 < self.program.bases.len();
-        let verdict = match step.end {
-            End::Drop => Some(Verdict::Drop),
-            End::Reject => Some(Verdict::Reject),
-            End::Accept if !more => Some(Verdict::Allow),
+        let terminal = match step.end {
+            End::Drop => Some(Action::Drop),
+            End::Reject => Some(Action::Reject),
+            End::Accept if !more => Some(Action::Allow),
             _ => None,
         };
-        let actions = Actions { verdict, police: step.police, ..Actions::default() };
+        let actions = Actions { terminal, police: step.police, ..Actions::default() };
         // A rule that does nothing counts.
         if actions != Actions::default() || step.end == End::Next {
             self.emit(chain, step, origin, live, actions)?;
@@ -296,7 +296,7 @@ impl<'a> Writer<'a> {
             let decided = self.bases_from(base + 1, live)?;
             self.stack = stack;
             if !decided {
-                let actions = Actions { verdict: Some(Verdict::Allow), ..Actions::default() };
+                let actions = Actions { terminal: Some(Action::Allow), ..Actions::default() };
                 self.emit(chain, step, origin, live, actions)?;
             }
         }

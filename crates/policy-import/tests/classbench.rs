@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use netvm_policy::{Actions, Masked, Match, Span, Verdict};
+use netvm_policy::{Action, Actions, Masked, Match, Span};
 use netvm_policy_import::classbench::{ClassBenchError, Flags, parse};
 use netvm_policy_import::{Imported, Why};
 use netvm_wire::{EtherType, IpProto, PortRange};
 use proptest::prelude::*;
 
-const DROP: Actions = Actions { verdict: Some(Verdict::Drop), set_vlan: None, mirror: None, police: None };
+const DROP: Actions = Actions { terminal: Some(Action::Drop), set_vlan: None, mirror: None, police: None };
 
 fn read(text: &str, flags: Flags) -> Imported {
     parse(text, DROP, flags).unwrap()

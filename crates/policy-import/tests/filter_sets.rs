@@ -8,7 +8,7 @@ use std::time::Instant;
 use netvm_policy::analyse::{Kind, analyse};
 use netvm_policy::arbitrary::Generator;
 use netvm_policy::{
-    Actions, Cube, PortId, Rule, RuleId, RuleParts, Side, UsedFields, Verdict, decide, flatten,
+    Action, Actions, Cube, PortId, Rule, RuleId, RuleParts, Side, UsedFields, decide, flatten,
 };
 use netvm_policy_import::classbench::{Flags, parse};
 
@@ -25,8 +25,8 @@ fn sets() -> Vec<(String, Vec<Rule>)> {
             let text = std::fs::read_to_string(&path).unwrap();
             let imported = parse(&text, Actions::default(), Flags::Match).unwrap();
             let rules = imported.rules.into_iter().enumerate().map(|(n, rule)| {
-                let verdict = if n % 2 == 0 { Verdict::Drop } else { Verdict::Allow };
-                let actions = Actions { verdict: (n % 100 != 99).then_some(verdict), ..Actions::default() };
+                let terminal = if n % 2 == 0 { Action::Drop } else { Action::Allow };
+                let actions = Actions { terminal: (n % 100 != 99).then_some(terminal), ..Actions::default() };
                 Rule::from(RuleParts {
                     id: RuleId(n as u32),
                     name: String::new(),
@@ -95,7 +95,7 @@ fn what_is_wrong_with_a_set_is_found() {
         for (n, later) in cubes.iter().enumerate() {
             let by_one = cubes[..n].iter().zip(&rules).any(|(cubes, rule)| {
                 let all = || later.iter().all(|later| cubes.iter().any(|cube| cube.covers(later)));
-                rule.actions.verdict.is_some() && all()
+                rule.actions.terminal.is_some() && all()
             });
             let told = found.warnings.iter().any(|warning| {
                 warning.rule == n && !matches!(warning.kind, Kind::Overlap | Kind::ShadowedTogether)

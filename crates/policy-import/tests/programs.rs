@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use netvm_policy::{Actions, Match, PortId, Verdict};
+use netvm_policy::{Action, Actions, Match, PortId};
 use netvm_policy_import::{Imported, Interfaces, IpVersion, Why, iptables, nft};
 
 /// Rules of chain FORWARD in both languages.
@@ -169,7 +169,7 @@ fn nft_prints_what_is_read() {
     let text = "table inet f {
         set nets { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 172.16.0.1-172.16.0.9 } }
         set pairs { type ipv4_addr . inet_service; elements = { 192.0.2.1 . 80 } }
-        map verdicts { type inet_service : verdict; elements = { 22 : accept, 23 : drop } }
+        map verdicts { type inet_service : terminal; elements = { 22 : accept, 23 : drop } }
         limit slow { rate 10/second burst 5 packets }
         chain forward {
             type filter hook forward priority 0; policy accept;
@@ -199,11 +199,11 @@ fn nft_prints_what_is_read() {
     whys.sort_by_key(|why| format!("{why:?}"));
     assert_eq!(whys, [Why::BridgeAndIp, Why::ConnectionState, Why::LimitBytes, Why::Log, Why::Match]);
     let drops: Vec<_> =
-        imported.rules.iter().filter(|rule| rule.actions.verdict == Some(Verdict::Drop)).collect();
+        imported.rules.iter().filter(|rule| rule.actions.terminal == Some(Action::Drop)).collect();
     let named = drops.iter().find(|rule| rule.name == "no names").unwrap();
     let nets: Vec<String> = named.matches.source.iter().map(ToString::to_string).collect();
     assert_eq!(nets, ["10.0.0.0/8", "172.16.0.1/32", "172.16.0.2/31", "172.16.0.4/30", "172.16.0.8/31"]);
     // ARP requests and what the bridge chain accepts go through the other chain if they are IP.
     assert_eq!(imported.rules[0].matches.arp_operation.len(), 1);
-    assert_eq!(imported.rules[0].actions.verdict, Some(Verdict::Allow));
+    assert_eq!(imported.rules[0].actions.terminal, Some(Action::Allow));
 }

@@ -1,23 +1,23 @@
 //! What all rules that match a packet say together.
 
 use crate::ids::{PortId, RuleId};
-use crate::rule::{Police, Rule, SetVlan, Verdict};
+use crate::rule::{Action, Police, Rule, SetVlan};
 
 /// What is done with a packet, and which rules said so.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Decision {
-    /// The rules that match, in order: those without a verdict that come before the deciding one, and that one last.
+    /// The rules that match, in order: those without a terminal action that come before the deciding one, and that one last.
     pub rules: Vec<RuleId>,
     /// What they say.
     pub actions: Merged,
 }
 
 /// The actions of several rules. All parts are done: all of `polices`, then `set_vlan`, then `mirrors` (whose copies
-/// have the new VLAN), then the verdict.
+/// have the new VLAN), then the terminal action.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Merged {
     /// Where packets go; `None` when no rule decides, and the port's default does.
-    pub verdict: Option<Verdict>,
+    pub terminal: Option<Action>,
     /// Changes of the outer tag, each of what the one before left.
     pub set_vlan: Vec<SetVlan>,
     /// Ports that get a copy each.
@@ -34,7 +34,7 @@ impl Decision {
         Self {
             rules: vec![rule.id],
             actions: Merged {
-                verdict: actions.verdict,
+                terminal: actions.terminal,
                 set_vlan: actions.set_vlan.into_iter().collect(),
                 mirrors: actions.mirror.into_iter().collect(),
                 polices: actions.police.into_iter().map(|police| (rule.id, police)).collect(),
@@ -42,14 +42,14 @@ impl Decision {
         }
     }
 
-    /// This one, which has no verdict, and what later rules decide.
+    /// This one, which has no terminal action, and what later rules decide.
     #[must_use]
     pub(crate) fn then(&self, later: &Self) -> Self {
         let (first, second) = (&self.actions, &later.actions);
         Self {
             rules: joined(&self.rules, &later.rules),
             actions: Merged {
-                verdict: second.verdict,
+                terminal: second.terminal,
                 set_vlan: joined(&first.set_vlan, &second.set_vlan),
                 mirrors: joined(&first.mirrors, &second.mirrors),
                 polices: joined(&first.polices, &second.polices),

@@ -1,6 +1,6 @@
 //! From rules of which several can apply to a list of which the first that matches says all.
 //!
-//! Rules are taken from the last to the first. One with a verdict is put in front. One without is put in front as what it
+//! Rules are taken from the last to the first. One with a terminal action is put in front. One without is put in front as what it
 //! has in common with each of the list, in the same order, and then alone. What of the list it wholly contains can no
 //! longer be reached and is left out, so that a rule that counts everything costs nothing.
 //!
@@ -47,7 +47,7 @@ pub enum FlattenError {
     },
     /// The list has more cubes than there may be.
     #[error(
-        "with rule {rule} the policy has more than {limit} combinations of values: it has too many rules, or rules without a verdict that overlap too many later ones"
+        "with rule {rule} the policy has more than {limit} combinations of values: it has too many rules, or rules without a terminal action that overlap too many later ones"
     )]
     TooLarge {
         /// The rule that came too much; those behind it fit.
@@ -83,7 +83,7 @@ impl FlatList {
     }
 
     /// As [`flatten`], where this is the list for `before`, from which `edit` leads to `rules`: what is alike in both is
-    /// taken from it, as far as no rule without a verdict comes before what differs.
+    /// taken from it, as far as no rule without a terminal action comes before what differs.
     ///
     /// # Errors
     /// [`FlattenError`], naming the rule.
@@ -107,7 +107,7 @@ impl FlatList {
         };
         let cubes = self.cubes - ahead.cubes - gone.cubes;
         let mut list = Backwards { flats: Vec::new(), cubes, limit };
-        // Rules with a verdict leave what is behind them as it is.
+        // Rules with a terminal action leave what is behind them as it is.
         let as_it_is = if Extent::of(&rules[edit.added()], side).is_some() {
             behind
         } else {
@@ -123,7 +123,7 @@ impl FlatList {
     }
 }
 
-/// How much of a list some rules make that all have a verdict.
+/// How much of a list some rules make that all have a terminal action.
 #[derive(Clone, Copy, Default)]
 struct Extent {
     flats: usize,
@@ -131,10 +131,10 @@ struct Extent {
 }
 
 impl Extent {
-    /// `None` where one has no verdict, or too many cubes.
+    /// `None` where one has no terminal action, or too many cubes.
     fn of(rules: &[Rule], side: Side) -> Option<Self> {
         rules.iter().filter(|rule| side.takes(&rule.matches)).try_fold(Self::default(), |sum, rule| {
-            rule.actions.verdict?;
+            rule.actions.terminal?;
             let cubes = rule.cubes().ok()?.len();
             Some(Self { flats: sum.flats + usize::from(cubes > 0), cubes: sum.cubes + cubes })
         })
@@ -154,7 +154,7 @@ impl Backwards {
     fn put(&mut self, rules: &[Rule], side: Side) -> Result<(), FlattenError> {
         for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
             let cubes = rule.cubes().map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
-            let fits = if rule.actions.verdict.is_some() {
+            let fits = if rule.actions.terminal.is_some() {
                 self.push(Flat { cubes: Arc::clone(cubes), decision: Decision::of(rule) })
             } else {
                 self.overlay(cubes, &Decision::of(rule))
@@ -175,7 +175,7 @@ impl Backwards {
         self.cubes <= self.limit
     }
 
-    /// Puts a rule without a verdict in front; whether it fits.
+    /// Puts a rule without a terminal action in front; whether it fits.
     fn overlay(&mut self, cubes: &[Cube], decision: &Decision) -> bool {
         let mut both = Vec::new();
         let mut added = 0;
@@ -230,12 +230,12 @@ mod tests {
     use crate::ids::PortId;
     use crate::matching::Match;
     use crate::reference::decide;
-    use crate::rule::{Actions, RuleParts, Verdict};
+    use crate::rule::{Action, Actions, RuleParts};
 
     const LIMIT: usize = 1 << 20;
     const SIDE: Side = Side::Ingress { from: PortId(0) };
 
-    fn rule(id: u32, ports: std::ops::RangeInclusive<u16>, verdict: Option<Verdict>) -> Rule {
+    fn rule(id: u32, ports: std::ops::RangeInclusive<u16>, terminal: Option<Action>) -> Rule {
         Rule::from(RuleParts {
             id: RuleId(id),
             name: String::new(),
@@ -244,7 +244,7 @@ mod tests {
                 source_ports: PortRange::new(*ports.start(), *ports.end()).into_iter().collect(),
                 ..Match::default()
             },
-            actions: Actions { verdict, ..Actions::default() },
+            actions: Actions { terminal, ..Actions::default() },
         })
     }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_counts_everything_costs_nothing() {
-        let drop = Some(Verdict::Drop);
+        let drop = Some(Action::Drop);
         let rules = [rule(0, 0..=65_535, None), rule(1, 0..=9, drop), rule(2, 20..=29, drop)];
         assert_eq!(summary(&rules), [(vec![0, 1], 1), (vec![0, 2], 1), (vec![0], 1)]);
         let rules = [rule(0, 5..=9, None), rule(1, 0..=65_535, drop)];

@@ -39,7 +39,7 @@ pub use ids::{ChainId, PortId, RouterId, RuleId};
 pub use lower::{MAX_CUBES, TooManyCubes};
 pub use matching::{Match, mac_bits};
 pub use reference::decide;
-pub use rule::{Actions, Police, Rate, Rule, RuleParts, SetVlan, Verdict};
+pub use rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 pub use side::{EgressClasses, Side, egress_classes, ingress_classes};
 pub use span::{Masked, Span};
 pub use text::{Named, Names};

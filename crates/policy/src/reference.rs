@@ -13,7 +13,7 @@ pub fn decide(rules: &[Rule], from: PortId, to: Option<PortId>, key: &FlowKey) -
     let mut decision = Decision::default();
     for rule in rules.iter().filter(|rule| rule.matches.fits(from, to, key)) {
         decision = decision.then(&Decision::of(rule));
-        if decision.actions.verdict.is_some() {
+        if decision.actions.terminal.is_some() {
             break;
         }
     }

@@ -12,7 +12,7 @@ use crate::ids::{ChainId, PortId, RouterId, RuleId};
 use crate::lower::TooManyCubes;
 use crate::matching::Match;
 
-/// One rule. Of an ordered list, the first that matches and has a verdict decides; those before it that match and have
+/// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match and have
 /// none do what they say besides, and are counted.
 ///
 /// Clones share what it says, and its cubes once they are known: long lists are cloned and compared soon.
@@ -92,11 +92,11 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// What is done with packets that match. All parts are done: police, set the VLAN, mirror, then the verdict.
+/// What is done with packets that match. All parts are done: police, set the VLAN, mirror, then the terminal action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Actions {
     /// Where packets go; `None`: later rules say so.
-    pub verdict: Option<Verdict>,
+    pub terminal: Option<Action>,
     /// The outer tag that packets get.
     pub set_vlan: Option<SetVlan>,
     /// A port that gets a copy.
@@ -107,7 +107,7 @@ pub struct Actions {
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum Action {
     /// What the ingress port's `forward` says; on the way out of a port: out.
     Allow,
     /// Nowhere.

@@ -8,7 +8,7 @@ use netvm_wire::{EtherType, Fragment, IpNet, MacAddr, PortRange, TcpFlags};
 
 use crate::ids::{ChainId, PortId, RouterId};
 use crate::matching::Match;
-use crate::rule::{Actions, Police, Rate, Rule, RuleParts, SetVlan, Verdict};
+use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 use crate::span::{Masked, Span};
 
 /// What ports, chains and routers are called.
@@ -42,7 +42,7 @@ macro_rules! named {
 named! {
     Match: "`from client tcp 10.0.0.0/8 > 10.1.0.0/16 :80-443 syn`; `any` if every packet fits.";
     Actions: "`mirror to span, set vlan 5, chain web`; `continue` if later rules decide.";
-    Verdict: "`drop`, `out of server`, `chain web`.";
+    Action: "`drop`, `out of server`, `chain web`.";
     Rule: "`from client tcp > :22 → drop`, with its name, if it has one, in front.";
 }
 
@@ -56,23 +56,23 @@ impl Display for Named<'_, Rule> {
     }
 }
 
-impl Display for Named<'_, Verdict> {
+impl Display for Named<'_, Action> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match *self.of {
-            Verdict::Allow => f.write_str("allow"),
-            Verdict::Drop => f.write_str("drop"),
-            Verdict::Reject => f.write_str("reject"),
-            Verdict::Port(port) => write!(f, "out of {}", self.names.port(port)),
-            Verdict::Chain(chain) => write!(f, "chain {}", self.names.chain(chain)),
-            Verdict::Normal => f.write_str("normal"),
-            Verdict::Router(router) => write!(f, "router {}", self.names.router(router)),
+            Action::Allow => f.write_str("allow"),
+            Action::Drop => f.write_str("drop"),
+            Action::Reject => f.write_str("reject"),
+            Action::Port(port) => write!(f, "out of {}", self.names.port(port)),
+            Action::Chain(chain) => write!(f, "chain {}", self.names.chain(chain)),
+            Action::Normal => f.write_str("normal"),
+            Action::Router(router) => write!(f, "router {}", self.names.router(router)),
         }
     }
 }
 
 impl Display for Named<'_, Actions> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Actions { verdict, set_vlan, mirror, police } = self.of;
+        let Actions { terminal, set_vlan, mirror, police } = self.of;
         if let Some(police) = police {
             write!(f, "{police}, ")?;
         }
@@ -82,8 +82,8 @@ impl Display for Named<'_, Actions> {
         if let Some(mirror) = mirror {
             write!(f, "mirror to {}, ", self.names.port(*mirror))?;
         }
-        match verdict {
-            Some(verdict) => verdict.named(self.names).fmt(f),
+        match terminal {
+            Some(terminal) => terminal.named(self.names).fmt(f),
             None => f.write_str("continue"),
         }
     }
@@ -371,7 +371,7 @@ mod tests {
     fn rules_say_what_they_do() {
         let rate = |per_second, burst| Some(Rate { per_second, burst });
         let actions = Actions {
-            verdict: Some(Verdict::Chain(ChainId(0))),
+            terminal: Some(Action::Chain(ChainId(0))),
             set_vlan: VlanId::new(5).ok().map(SetVlan::Tag),
             mirror: Some(PortId(2)),
             police: Some(Police { packets: rate(1000, 10), bits: rate(8000, 80) }),
@@ -388,7 +388,7 @@ mod tests {
         rule.actions = Actions { set_vlan: Some(SetVlan::Strip), ..Actions::default() };
         rule.name.clear();
         assert_eq!(rule.named(&Fixed).to_string(), "any → strip vlan, continue");
-        rule.actions = Actions { verdict: Some(Verdict::Port(PortId(1))), ..Actions::default() };
+        rule.actions = Actions { terminal: Some(Action::Port(PortId(1))), ..Actions::default() };
         assert_eq!(rule.named(&Fixed).to_string(), "any → out of server");
     }
 

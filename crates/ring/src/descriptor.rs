@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!  low word   0..31  buffer      31  lap (the ring's own)     32..48  offset      48..64  length
-//!  high word  0..16  chain     16..24  hop   24..31  action    31  control    32..48  argument    48..56  worker   56..64  hash
+//!  high word  0..16  chain     16..24  hop   24..31  verdict   31  control    32..48  argument    48..56  worker   56..64  hash
 //! ```
 //!
-//! With the control bit a descriptor carries no packet but a [`Message`], whose number replaces the action; its low word means nothing.
-//! The bit lies beside the action because runs of packets are told apart by that byte: no run mixes packets and messages, and a
+//! With the control bit a descriptor carries no packet but a [`Message`], whose number replaces the verdict; its low word means nothing.
+//! The bit lies beside the verdict because runs of packets are told apart by that byte: no run mixes packets and messages, and a
 //! reader checks the bit once for each run.
 
-/// What is to become of a packet: the verdict of an NF, in the descriptor that it hands on.
+/// The verdict of an NF on a packet, in the descriptor that it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Action {
+pub enum VerdictKind {
     /// The packet's next hop, or its chain's output when there is none.
     Next = 0,
     /// Discard the packet.
@@ -23,13 +23,13 @@ pub enum Action {
     Role = 3,
     /// Discard the packet and what follows of its flow, until the flow has been idle for as many seconds as the argument says.
     DropFlow = 4,
-    /// As [`Action::Next`], and what follows of its flow passes this NF by, until the flow has been idle for as many seconds as
+    /// As [`VerdictKind::Next`], and what follows of its flow passes this NF by, until the flow has been idle for as many seconds as
     /// the argument says.
     SkipFlow = 5,
 }
 
-impl Action {
-    /// The action with this number, or `None` for a number that no action has.
+impl VerdictKind {
+    /// The verdict with this number, or `None` if there is none.
     #[inline]
     #[must_use]
     pub const fn from_raw(raw: u8) -> Option<Self> {
@@ -49,7 +49,7 @@ impl Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Message {
-    /// The worker forgets every per-flow verdict of the sending thread ([`Action::DropFlow`], [`Action::SkipFlow`]).
+    /// The worker forgets every per-flow verdict of the sending thread ([`VerdictKind::DropFlow`], [`VerdictKind::SkipFlow`]).
     WithdrawVerdicts = 0,
 }
 
@@ -94,7 +94,7 @@ impl Span {
 }
 
 /// One packet: where its bytes are (buffer, offset, length), where it is on its way (chain, hop, worker), and what is to
-/// become of it (action, argument).
+/// become of it (verdict, argument).
 ///
 /// Kept as the two words that go through the ring. Every field is its writer's claim: the code that acts on it checks
 /// the bounds.
@@ -178,7 +178,7 @@ impl Descriptor {
     #[inline]
     #[must_use]
     pub const fn message(self) -> Option<Message> {
-        match (self.is_control(), self.action() & 0x7f) {
+        match (self.is_control(), self.verdict() & 0x7f) {
             (true, 0) => Some(Message::WithdrawVerdicts),
             _ => None,
         }
@@ -219,10 +219,10 @@ impl Descriptor {
         (self.high >> 16) as u8
     }
 
-    /// The action's number: see [`Action::from_raw`]. Above 127 in a message, which no action is.
+    /// The verdict's number: see [`VerdictKind::from_raw`]. Above 127 in a message, which no verdict is.
     #[inline]
     #[must_use]
-    pub const fn action(self) -> u8 {
+    pub const fn verdict(self) -> u8 {
         (self.high >> 24) as u8
     }
 
@@ -260,16 +260,16 @@ impl Descriptor {
     /// The same packet with this verdict.
     #[inline]
     #[must_use]
-    pub const fn with_action(self, action: Action, argument: u16) -> Self {
-        let high = (self.high & !0x0000_ffff_ff00_0000) | (action as u64) << 24 | (argument as u64) << 32;
+    pub const fn with_verdict(self, verdict: VerdictKind, argument: u16) -> Self {
+        let high = (self.high & !0x0000_ffff_ff00_0000) | (verdict as u64) << 24 | (argument as u64) << 32;
         Self { low: self.low, high }
     }
 
-    /// The same packet with an action number as a hostile peer might write it.
+    /// The same packet with a verdict number as a hostile peer might write it.
     #[inline]
     #[must_use]
-    pub const fn with_raw_action(self, action: u8) -> Self {
-        Self { low: self.low, high: (self.high & !0xff00_0000) | (action as u64) << 24 }
+    pub const fn with_raw_verdict(self, verdict: u8) -> Self {
+        Self { low: self.low, high: (self.high & !0xff00_0000) | (verdict as u64) << 24 }
     }
 
     /// The same packet at another hop of its chain.
@@ -293,13 +293,13 @@ impl Descriptor {
         CommonBits { bits: self.high, mask: 0x00ff_0000_00ff_ffff }
     }
 
-    /// What the descriptors of packets with the same verdict at the same place of a chain have in common: chain, hop, action
-    /// and, but for [`Action::Next`], argument. (The argument of "next" is the ingress port by the NF's word.)
+    /// What the descriptors of packets with the same verdict at the same place of a chain have in common: chain, hop, verdict
+    /// and, but for [`VerdictKind::Next`], argument. (The argument of "next" is the ingress port by the NF's word.)
     #[inline(always)]
     #[must_use]
     pub const fn verdict_bits(self) -> CommonBits {
-        let argument = if self.action() == Action::Next as u8 { 0 } else { 0xffff_0000_0000 };
-        // Equal values of these 32 bits mean the same action, so the same bits matter.
+        let argument = if self.verdict() == VerdictKind::Next as u8 { 0 } else { 0xffff_0000_0000 };
+        // Equal values of these 32 bits mean the same verdict, so the same bits matter.
         CommonBits { bits: self.high, mask: 0xffff_ffff | argument }
     }
 
@@ -348,7 +348,7 @@ impl core::fmt::Debug for Descriptor {
             .field("length", &self.length())
             .field("chain", &self.chain())
             .field("hop", &self.hop())
-            .field("action", &Action::from_raw(self.action()))
+            .field("verdict", &VerdictKind::from_raw(self.verdict()))
             .field("argument", &self.argument())
             .field("worker", &self.worker())
             .field("hash", &self.hash())
@@ -370,21 +370,21 @@ mod tests {
             let d = Descriptor::new(buffer, offset, length).on_path(chain, hop, argument, worker).with_hash(hash);
             prop_assert_eq!((d.buffer(), d.offset(), d.length()), (buffer, offset, length));
             prop_assert_eq!((d.chain(), d.hop(), d.argument()), (chain, hop, argument));
-            prop_assert_eq!((d.worker(), d.hash(), d.action()), (worker, hash, Action::Next as u8));
-            let sent = d.with_action(Action::Port, port).with_span(span.0, span.1).with_hop(hop.wrapping_add(1));
-            prop_assert_eq!((sent.action(), sent.argument()), (Action::Port as u8, port));
+            prop_assert_eq!((d.worker(), d.hash(), d.verdict()), (worker, hash, VerdictKind::Next as u8));
+            let sent = d.with_verdict(VerdictKind::Port, port).with_span(span.0, span.1).with_hop(hop.wrapping_add(1));
+            prop_assert_eq!((sent.verdict(), sent.argument()), (VerdictKind::Port as u8, port));
             prop_assert_eq!((sent.buffer(), sent.offset(), sent.length()), (buffer, span.0, span.1));
             prop_assert_eq!((sent.chain(), sent.hop()), (chain, hop.wrapping_add(1)));
             prop_assert_eq!((sent.worker(), sent.hash()), (worker, hash));
-            prop_assert_eq!(sent.with_raw_action(raw).action(), raw);
+            prop_assert_eq!(sent.with_raw_verdict(raw).verdict(), raw);
             prop_assert_eq!(Descriptor::from_words(sent.to_words()), sent);
         }
 
         #[test]
-        fn an_action_number_is_an_action_or_none(raw: u8) {
-            match Action::from_raw(raw) {
-                Some(action) => prop_assert_eq!(action as u8, raw),
-                None => prop_assert!(raw > Action::SkipFlow as u8),
+        fn a_verdict_number_is_a_verdict_or_none(raw: u8) {
+            match VerdictKind::from_raw(raw) {
+                Some(verdict) => prop_assert_eq!(verdict as u8, raw),
+                None => prop_assert!(raw > VerdictKind::SkipFlow as u8),
             }
         }
 
@@ -392,12 +392,12 @@ mod tests {
         fn a_message_is_no_packet(worker: u8, packet: u64, raw: u8) {
             let message = Descriptor::withdrawal(worker);
             prop_assert_eq!((message.message(), message.worker()), (Some(Message::WithdrawVerdicts), worker));
-            prop_assert_eq!((message.is_control(), Action::from_raw(message.action())), (true, None));
-            prop_assert!(!message.with_action(Action::Next, 0).is_control());
-            let hostile = Descriptor::from_words([packet, 0]).with_raw_action(raw);
+            prop_assert_eq!((message.is_control(), VerdictKind::from_raw(message.verdict())), (true, None));
+            prop_assert!(!message.with_verdict(VerdictKind::Next, 0).is_control());
+            let hostile = Descriptor::from_words([packet, 0]).with_raw_verdict(raw);
             prop_assert_eq!(hostile.is_control(), raw > 127);
             prop_assert_eq!(hostile.message().is_some(), raw == 128);
-            prop_assert!(!(hostile.is_control() && Action::from_raw(raw).is_some()));
+            prop_assert!(!(hostile.is_control() && VerdictKind::from_raw(raw).is_some()));
         }
     }
 }

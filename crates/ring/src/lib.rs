@@ -27,7 +27,7 @@ mod sync;
 #[cfg(all(test, loom))]
 mod model;
 
-pub use descriptor::{Action, CommonBits, Descriptor, Message, Span};
+pub use descriptor::{CommonBits, Descriptor, Message, Span, VerdictKind};
 #[cfg(any(test, loom))]
 pub use memory::HeapRing;
 pub use memory::{CapacityError, LAYOUT_VERSION, RingMemory, ring_bytes, words_at};

@@ -416,7 +416,7 @@ mod tests {
             let sent: Vec<_> = (0..count).map(|n| match what {
                 0 if n == odd => at(n + 1),
                 1 if n == odd => at(n).with_span(64, 101),
-                2 if n == odd => at(n).with_action(crate::Action::Drop, 0),
+                2 if n == odd => at(n).with_verdict(crate::VerdictKind::Drop, 0),
                 _ => at(n),
             }).collect();
             prop_assert_eq!(producer.push(&sent), sent.len());

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netvm_config::model::{
-    Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, RuleParts, SourceConfig, Verdict,
+    Action, Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
 use netvm_policy_import::classbench::{self, Flags};
 
@@ -179,12 +179,12 @@ fn host(case: &Case, acl: &Acl, core: u32) -> Host {
 }
 
 fn rules(policy: Policy, acl: &Acl, input: PortId, output: PortId) -> Vec<Rule> {
-    let (matches, verdict) = match policy {
-        Policy::Port => (vec![Match { from: vec![input], ..Match::default() }], Verdict::Port(output)),
-        Policy::Normal => (Vec::new(), Verdict::Normal),
-        Policy::Acl => (acl.rules.clone(), Verdict::Drop),
+    let (matches, terminal) = match policy {
+        Policy::Port => (vec![Match { from: vec![input], ..Match::default() }], Action::Port(output)),
+        Policy::Normal => (Vec::new(), Action::Normal),
+        Policy::Acl => (acl.rules.clone(), Action::Drop),
     };
-    let actions = Actions { verdict: Some(verdict), ..Actions::default() };
+    let actions = Actions { terminal: Some(terminal), ..Actions::default() };
     let numbered = (0..).map(RuleId).zip(matches);
     numbered
         .map(|(id, matches)| Rule::from(RuleParts { id, name: String::new(), matches, actions }))

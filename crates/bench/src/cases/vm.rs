@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Idle, Output, PortKind, Verdict, VhostDma, VhostMode};
+use netvm_config::model::{Action, Idle, Output, PortKind, VhostDma, VhostMode};
 use netvm_region::clock;
 use netvm_vm::{Accel, Card};
 
@@ -98,8 +98,8 @@ fn around(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, Bench
         PortKind::VhostUser { path: path.clone(), mode: VhostMode::Server, dma: VhostDma::Off },
         1500,
     );
-    layout.rule(source, Verdict::Port(port));
-    layout.rule(port, Verdict::Port(port));
+    layout.rule(source, Action::Port(port));
+    layout.rule(port, Action::Port(port));
     let mut rig = Rig::start(&layout.build(), &[])?;
     let mac = "02:00:00:00:00:01".to_owned();
     let card = Card { name: "guest".to_owned(), socket: path, connects: true, mac, queues: 1 };

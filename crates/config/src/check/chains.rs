@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::finding::{Findings, Kind};
-use crate::model::{Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure, Verdict};
+use crate::model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure};
 use crate::place::Place;
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
@@ -24,8 +24,8 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
 
 /// The chains that some packet may enter.
 fn led_to(host: &Host) -> BTreeSet<ChainId> {
-    let rules = host.rules.iter().filter_map(|rule| match rule.actions.verdict {
-        Some(Verdict::Chain(id)) => Some(id),
+    let rules = host.rules.iter().filter_map(|rule| match rule.actions.terminal {
+        Some(Action::Chain(id)) => Some(id),
         _ => None,
     });
     let forward = host.ports.iter().filter_map(|port| match port.policy.forward {

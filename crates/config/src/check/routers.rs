@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use netvm_wire::{MacAddr, VlanId};
 
 use crate::finding::{Findings, Kind, Span};
-use crate::model::{Forward, Host, Output, PortConfig, PortId, RouterId, Verdict};
+use crate::model::{Action, Forward, Host, Output, PortConfig, PortId, RouterId};
 use crate::place::Place;
 
 /// What selects an interface for a packet: within a router, and between routers.
@@ -75,6 +75,6 @@ fn leads_to(host: &Host, port: PortId, router: RouterId) -> bool {
     let by_chain =
         |port: &PortConfig| host.chains_from(port).any(|chain| chain.output == Output::Router(router));
     forward
-        || host.rules_from(port).any(|rule| rule.actions.verdict == Some(Verdict::Router(router)))
+        || host.rules_from(port).any(|rule| rule.actions.terminal == Some(Action::Router(router)))
         || host.port(port).is_some_and(by_chain)
 }

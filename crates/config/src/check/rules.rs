@@ -1,11 +1,11 @@
-//! Rules that contradict each other or never match, ports whose packets no rule handles, verdicts without effect.
+//! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets without a way out.
 
 use std::collections::{BTreeSet, HashMap};
 
 use netvm_policy::analyse::{Kind as Doubt, analyse};
 
 use crate::finding::{Findings, Kind};
-use crate::model::{AclDefault, Forward, Host, Match, PortConfig, PortId, PortKind, Rule, Verdict};
+use crate::model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, PortKind, Rule};
 use crate::place::Place;
 
 type Written<'a> = (&'a Rule, Place<'a>);
@@ -18,21 +18,21 @@ pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     allowed(findings, host, &rules);
 }
 
-/// Two verdicts for the same packets: the later rule never matches. Returns the positions of the later rules.
+/// Two terminal actions for the same packets: the later rule never matches. Returns the positions of the later rules.
 fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize> {
     let mut told = BTreeSet::new();
     let mut seen: HashMap<Match, &Written<'_>> = HashMap::with_capacity(rules.len());
-    for (n, written) in rules.iter().enumerate().filter(|(_, (rule, _))| rule.actions.verdict.is_some()) {
+    for (n, written) in rules.iter().enumerate().filter(|(_, (rule, _))| rule.actions.terminal.is_some()) {
         let (rule, place) = written;
         let matches = in_order(&rule.matches);
         match seen.get(&matches) {
-            Some((before, first)) if before.actions.verdict != rule.actions.verdict => {
+            Some((before, first)) if before.actions.terminal != rule.actions.terminal => {
                 told.insert(n);
                 let (from, to) = (findings.line(first.header.start), findings.line(place.header.start));
                 findings
                     .note(
                         Kind::SameMatch,
-                        format!("two verdicts for one match: the [[rule]] in line {from} leaves nothing to the one in line {to}"),
+                        format!("two actions for one match: the [[rule]] in line {from} leaves nothing to the one in line {to}"),
                     )
                     .at(place.of("match"), "the same again")
                     .at(first.of("match"), "first here")
@@ -213,7 +213,7 @@ fn ingress(findings: &Findings, file: &Place<'_>, host: &Host, rules: &[Written<
 fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
     let lost = |port: &&PortConfig| port.policy.forward == Forward::None && receives(port);
     let is_allow =
-        |(rule, _): &&Written<'_>| !rule.matches.is_egress() && rule.actions.verdict == Some(Verdict::Allow);
+        |(rule, _): &&Written<'_>| !rule.matches.is_egress() && rule.actions.terminal == Some(Action::Allow);
     let mut told: Vec<PortId> = Vec::new();
     for (rule, place) in rules.iter().filter(is_allow) {
         let from = &rule.matches.from;

@@ -1,11 +1,11 @@
 //! `[[nf]]`: network functions. `[[chain]]`: the chains that lead through them.
 
-use netvm_policy::{ChainId, PortId, RouterId, Verdict};
+use netvm_policy::{Action, ChainId, PortId, RouterId};
 use toml::Value;
 use toml::de::DeValue;
 
 use super::engine::Cores;
-use super::{GroupId, Host, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, RoleId, verdict};
+use super::{GroupId, Host, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, RoleId, action};
 use crate::document::INGRESS;
 use crate::field;
 use crate::finding::Kind;
@@ -277,16 +277,16 @@ impl Form<Output> for To {
 impl Keys for Output {
     fn keys(&mut self, table: &mut Table<'_>) {
         let mut to = match *self {
-            Self::Router(id) => Some(Verdict::Router(id)),
-            Self::Normal => Some(Verdict::Normal),
+            Self::Router(id) => Some(Action::Router(id)),
+            Self::Normal => Some(Action::Normal),
             _ => None,
         };
         let keys = ["router", "normal"];
-        verdict::keys(&mut to, table, &keys);
-        verdict::exactly_one(table, &keys, "write `\"PORT\"`, `{ normal = true }` or `{ router = \"…\" }`");
+        action::keys(&mut to, table, &keys);
+        action::exactly_one(table, &keys, "write `\"PORT\"`, `{ normal = true }` or `{ router = \"…\" }`");
         match to {
-            Some(Verdict::Router(id)) => *self = Self::Router(id),
-            Some(Verdict::Normal) => *self = Self::Normal,
+            Some(Action::Router(id)) => *self = Self::Router(id),
+            Some(Action::Normal) => *self = Self::Normal,
             _ => {}
         }
     }

@@ -1,10 +1,10 @@
 //! The keys of `[[port]]` about packets, not about the device.
 
-use netvm_policy::{ChainId, Police, PortId, RouterId, Span, Verdict};
+use netvm_policy::{Action, ChainId, Police, PortId, RouterId, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
+use super::action;
 use super::engine::MOST_MACS;
-use super::verdict;
 use crate::field;
 use crate::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, Word, words};
 use crate::names;
@@ -122,21 +122,21 @@ impl Keys for Forward {
     fn keys(&mut self, table: &mut Table<'_>) {
         let mut to = match *self {
             Self::None => None,
-            Self::Normal => Some(Verdict::Normal),
-            Self::Port(id) => Some(Verdict::Port(id)),
-            Self::Chain(id) => Some(Verdict::Chain(id)),
-            Self::Router(id) => Some(Verdict::Router(id)),
+            Self::Normal => Some(Action::Normal),
+            Self::Port(id) => Some(Action::Port(id)),
+            Self::Chain(id) => Some(Action::Chain(id)),
+            Self::Router(id) => Some(Action::Router(id)),
         };
         let keys = ["chain", "out", "router", "normal"];
         let help =
             "write `{ normal = true }`, `{ chain = \"…\" }`, `{ out = \"…\" }` or `{ router = \"…\" }`";
-        verdict::keys(&mut to, table, &keys);
-        verdict::exactly_one(table, &keys, help);
+        action::keys(&mut to, table, &keys);
+        action::exactly_one(table, &keys, help);
         *self = match to {
-            Some(Verdict::Normal) => Self::Normal,
-            Some(Verdict::Port(id)) => Self::Port(id),
-            Some(Verdict::Chain(id)) => Self::Chain(id),
-            Some(Verdict::Router(id)) => Self::Router(id),
+            Some(Action::Normal) => Self::Normal,
+            Some(Action::Port(id)) => Self::Port(id),
+            Some(Action::Chain(id)) => Self::Chain(id),
+            Some(Action::Router(id)) => Self::Router(id),
             _ => Self::None,
         };
     }

@@ -5,7 +5,7 @@ use std::mem::take;
 use netvm_policy::{Actions, Masked, Match, Police, Rate, Rule, RuleId, RuleParts, Span};
 use netvm_wire::{EtherType, IpProto};
 
-use super::verdict;
+use super::action;
 use crate::field;
 use crate::finding::Kind;
 use crate::form::{Maybe, Name, Nested, Number, Numbered, OneOrMore, Scalar, Sparse, ToPort, Yes};
@@ -13,7 +13,7 @@ use crate::names;
 use crate::table::{Keys, Reader, Table};
 
 /// Keys that say where packets go.
-const VERDICTS: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];
+const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];
 /// What a rule can do.
 const HOW: &str = "`chain = \"…\"`, `out = \"…\"` (a port), `router = \"…\"`, `drop = true`, `reject = true`, `allow = true` or `normal = true`";
 
@@ -41,7 +41,7 @@ impl Keys for Rule {
         table.key("set_vlan", &mut actions.set_vlan, Maybe(Scalar(field::tag, field::tag_text)));
         table.key("mirror", &mut actions.mirror, Maybe(ToPort));
         table.key("police", &mut actions.police, Maybe(Nested("police")));
-        verdict::keys(&mut actions.verdict, table, &VERDICTS);
+        action::keys(&mut actions.terminal, table, &TERMINAL);
         table.key("count", &mut only_counts, Yes);
         if let Some(reader) = table.reader() {
             check_actions(reader);
@@ -49,13 +49,13 @@ impl Keys for Rule {
     }
 }
 
-/// One verdict at most. A rule without any effect is a mistake, unless it says that it only counts.
+/// One terminal action at most. A rule without any effect is a mistake, unless it says that it only counts.
 fn check_actions(reader: &Reader<'_>) {
-    let verdicts = reader.given(&VERDICTS);
-    if let [first, second, ..] = verdicts[..] {
+    let actions = reader.given(&TERMINAL);
+    if let [first, second, ..] = actions[..] {
         reader.conflict(first, second).help(format!("keep one of {HOW}")).keep();
     }
-    if verdicts.is_empty() && reader.given(&["set_vlan", "mirror", "police", "count"]).is_empty() {
+    if actions.is_empty() && reader.given(&["set_vlan", "mirror", "police", "count"]).is_empty() {
         reader
             .note(Kind::MissingKey, "[[rule]] does not say what to do with the packets")
             .at(reader.place.header.clone(), "has no effect")
@@ -68,7 +68,7 @@ fn check_actions(reader: &Reader<'_>) {
             .note(Kind::Conflict, format!("`{key}` in a [[rule]] with `to`"))
             .at(reader.place.key(key).unwrap_or_default(), "too late for this")
             .at(to.clone(), "matches packets that leave")
-            .help("packets that leave can be allowed, dropped or rejected: leave `to` out, or choose another verdict")
+            .help("packets that leave can be allowed, dropped or rejected: leave `to` out, or choose another action")
             .keep();
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use toml::{Table, Value};
 
-use super::{Action, Change, ItemKind, words};
+use super::{Change, ChangeKind, ItemKind, words};
 
 /// All changes, without what they disturb.
 pub(super) fn changes(old: &Table, new: &Table) -> Vec<Change> {
@@ -30,23 +30,23 @@ fn name(item: &Table) -> &str {
     item.get("name").or_else(|| item.get("role")).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn change(action: Action, item: ItemKind, name: &str, text: String) -> Change {
+fn change(action: ChangeKind, item: ItemKind, name: &str, text: String) -> Change {
     Change { action, item, name: name.to_owned(), text, effects: Vec::new() }
 }
 
 /// An item that comes or goes.
-fn whole(action: Action, kind: ItemKind, item: &Table) -> Change {
+fn whole(action: ChangeKind, kind: ItemKind, item: &Table) -> Change {
     change(action, kind, name(item), words::summary(kind, item))
 }
 
 fn named(kind: ItemKind, old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
     let find = |list: &[&Table], wanted: &str| list.iter().position(|item| name(item) == wanted);
     for item in old.iter().filter(|item| find(new, name(item)).is_none()) {
-        changes.push(whole(Action::Remove, kind, item));
+        changes.push(whole(ChangeKind::Remove, kind, item));
     }
     for item in new {
         match find(old, name(item)).and_then(|place| old.get(place)) {
-            None => changes.push(whole(Action::Add, kind, item)),
+            None => changes.push(whole(ChangeKind::Add, kind, item)),
             Some(before) => changes.extend(fields(kind, before, item)),
         }
     }
@@ -56,7 +56,7 @@ fn named(kind: ItemKind, old: &[&Table], new: &[&Table], changes: &mut Vec<Chang
 pub(super) fn fields(kind: ItemKind, old: &Table, new: &Table) -> Option<Change> {
     if kind == ItemKind::Nf && old.contains_key("command") != new.contains_key("command") {
         let text = format!("{} → {}", words::summary(kind, old), words::summary(kind, new));
-        return Some(change(Action::Change, kind, name(new), text));
+        return Some(change(ChangeKind::Change, kind, name(new), text));
     }
     let gone = old.keys().filter(|key| !new.contains_key(*key));
     let keys = new.keys().chain(gone);
@@ -64,7 +64,7 @@ pub(super) fn fields(kind: ItemKind, old: &Table, new: &Table) -> Option<Change>
         .filter(|key| old.get(*key) != new.get(*key))
         .map(|key| format!("{key} {} → {}", words::value(key, old.get(key)), words::value(key, new.get(key))))
         .collect();
-    (!texts.is_empty()).then(|| change(Action::Change, kind, name(new), texts.join("; ")))
+    (!texts.is_empty()).then(|| change(ChangeKind::Change, kind, name(new), texts.join("; ")))
 }
 
 /// Rules with a name are compared by it, others by what they say; then the order of those that stay.
@@ -75,15 +75,15 @@ fn rules(old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
     let mut stays = vec![false; old.len()];
     kept.iter().flatten().for_each(|place| stays[*place] = true);
     let removed = old.iter().zip(&stays).filter(|(_, stays)| !**stays);
-    changes.extend(removed.map(|(item, _)| whole(Action::Remove, ItemKind::Rule, item)));
+    changes.extend(removed.map(|(item, _)| whole(ChangeKind::Remove, ItemKind::Rule, item)));
     for (item, place) in new.iter().zip(&kept) {
         match place.and_then(|place| old.get(place)) {
-            None => changes.push(whole(Action::Add, ItemKind::Rule, item)),
+            None => changes.push(whole(ChangeKind::Add, ItemKind::Rule, item)),
             Some(before) => changes.extend(fields(ItemKind::Rule, before, item)),
         }
     }
     if !kept.iter().flatten().is_sorted() {
-        changes.push(change(Action::Change, ItemKind::Policy, "", "the order of the rules".to_owned()));
+        changes.push(change(ChangeKind::Change, ItemKind::Policy, "", "the order of the rules".to_owned()));
     }
 }
 

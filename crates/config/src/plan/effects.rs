@@ -1,6 +1,6 @@
 //! What the changes disturb, by the table at the top of [`super`].
 
-use super::{Action, Change, Effect, ItemKind, diff};
+use super::{Change, ChangeKind, Effect, ItemKind, diff};
 use crate::model::{Guest, Host, NfConfig, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart};
 use crate::table::write;
 
@@ -46,27 +46,27 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
     let name = &change.name;
     match (change.item, change.action) {
         (ItemKind::Engine, _) => vec![Effect::RestartNeeded { why: format!("engine: {}", change.text) }],
-        (ItemKind::Group, Action::Change) => group(name, old, new).into_iter().collect(),
-        (ItemKind::Port, Action::Add) => vec![Effect::PortOpened { port: name.clone() }],
-        (ItemKind::Port, Action::Remove) => vec![Effect::PortClosed { port: name.clone() }],
-        (ItemKind::Port, Action::Change) => reopened(name, old, new).into_iter().collect(),
+        (ItemKind::Group, ChangeKind::Change) => group(name, old, new).into_iter().collect(),
+        (ItemKind::Port, ChangeKind::Add) => vec![Effect::PortOpened { port: name.clone() }],
+        (ItemKind::Port, ChangeKind::Remove) => vec![Effect::PortClosed { port: name.clone() }],
+        (ItemKind::Port, ChangeKind::Change) => reopened(name, old, new).into_iter().collect(),
         (ItemKind::Switch, _) if old.switch.macs != new.switch.macs => {
             vec![Effect::RestartNeeded { why: format!("switch: {}", change.text) }]
         }
-        (ItemKind::Nf, Action::Add) => started(new, name).into_iter().collect(),
-        (ItemKind::Nf, Action::Remove) => vec![Effect::NfStopped { role: name.clone(), replicas: None }],
-        (ItemKind::Nf, Action::Change) => nf(change, old, new),
-        (ItemKind::Vm, Action::Add)
+        (ItemKind::Nf, ChangeKind::Add) => started(new, name).into_iter().collect(),
+        (ItemKind::Nf, ChangeKind::Remove) => vec![Effect::NfStopped { role: name.clone(), replicas: None }],
+        (ItemKind::Nf, ChangeKind::Change) => nf(change, old, new),
+        (ItemKind::Vm, ChangeKind::Add)
             if new.vm_named(name).is_some_and(|vm| vm.start == VmStart::WithNetvmd) =>
         {
             vec![Effect::VmStarted { vm: name.clone() }]
         }
-        (ItemKind::Vm, Action::Remove) => vec![Effect::VmStopped { vm: name.clone() }],
-        (ItemKind::Vm, Action::Change) if is_to_start(name, old, new) => {
+        (ItemKind::Vm, ChangeKind::Remove) => vec![Effect::VmStopped { vm: name.clone() }],
+        (ItemKind::Vm, ChangeKind::Change) if is_to_start(name, old, new) => {
             vec![Effect::VmStarted { vm: name.clone() }]
         }
-        (ItemKind::Vm, Action::Change) => vm(name, old, new).into_iter().collect(),
-        (ItemKind::Vm, Action::Add) => Vec::new(),
+        (ItemKind::Vm, ChangeKind::Change) => vm(name, old, new).into_iter().collect(),
+        (ItemKind::Vm, ChangeKind::Add) => Vec::new(),
         (ItemKind::Router, _) => punts(name, old, new),
         (ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Chain | ItemKind::Rule, _) => {
             Vec::new()
@@ -113,7 +113,7 @@ fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     });
     let text = changed.next()?;
     let effects = vec![Effect::VmRestarted { vm: vm.name.clone(), why: text.clone() }];
-    Some(Change { action: Action::Change, item: ItemKind::Vm, name: vm.name.clone(), text, effects })
+    Some(Change { action: ChangeKind::Change, item: ItemKind::Vm, name: vm.name.clone(), text, effects })
 }
 
 /// The ports to a router's kernel that come or go.
@@ -136,7 +136,7 @@ fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     (before.mtu != port.mtu).then(|| {
         let text = format!("mtu {} → {}", before.mtu, port.mtu);
         let effects = vec![Effect::PortReopened { port: port.name.clone(), why: text.clone() }];
-        Change { action: Action::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
+        Change { action: ChangeKind::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
     })
 }
 
@@ -173,7 +173,7 @@ fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     (before != after).then(|| {
         let text = format!("packets land in {after} instead of {before}");
         let effects = vec![Effect::PortReopened { port: port.name.clone(), why: text.clone() }];
-        Change { action: Action::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
+        Change { action: ChangeKind::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
     })
 }
 

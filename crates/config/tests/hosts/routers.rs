@@ -1,8 +1,8 @@
 //! Random virtual routers.
 
 use netvm_config::model::{
-    Forward, Host, Output, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId, RouterInterface,
-    Verdict,
+    Action, Forward, Host, Output, PortConfig, PortId, PortKind, PortPolicy, RouterConfig, RouterId,
+    RouterInterface,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::vec;
@@ -53,8 +53,8 @@ pub fn fill(host: &mut Host, routers: Vec<(String, Vec<RawInterface>)>) {
         host.routers.push(router);
     }
     let Some(first) = host.routers.first().map(|router| router.id) else { return };
-    for rule in host.rules.iter_mut().filter(|rule| rule.actions.verdict == Some(Verdict::Normal)) {
-        rule.actions.verdict = Some(Verdict::Router(first));
+    for rule in host.rules.iter_mut().filter(|rule| rule.actions.terminal == Some(Action::Normal)) {
+        rule.actions.terminal = Some(Action::Router(first));
     }
     for port in host.ports.iter_mut().filter(|port| port.policy.forward == Forward::Normal) {
         port.policy.forward = Forward::Router(first);

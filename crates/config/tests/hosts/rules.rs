@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use netvm_config::model::{
-    AclDefault, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match, Police,
-    PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, RuleParts, SetVlan, Span, SwitchConfig, Verdict,
+    AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
+    Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, RuleId, RuleParts, SetVlan, Span, SwitchConfig,
     VlanMode,
 };
 use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
@@ -205,7 +205,7 @@ pub fn rule() -> impl Strategy<Value = RawRule> {
     (any::<bool>(), ports, matches(), (0u8..7, any::<Index>()), besides)
 }
 
-/// Gives the ports what they do, and the host its rules, but for those with an equal match and another verdict.
+/// Gives the ports what they do, and the host its rules, but for those with an equal match and another terminal action.
 pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
     let (ports, chains) = (host.ports.len(), host.chains.len());
     let port_at = |index: &Index| PortId(index.index(ports) as u16);
@@ -220,17 +220,17 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         };
         port.policy = PortPolicy { forward, ..policy };
     }
-    for (n, (named, (from, to), matches, (verdict, index), (set_vlan, mirror, police))) in (0..).zip(rules) {
+    for (n, (named, (from, to), matches, (terminal, index), (set_vlan, mirror, police))) in (0..).zip(rules) {
         let is_egress = !to.is_empty();
-        let verdict = match verdict {
+        let terminal = match terminal {
             0 => None,
-            1 => Some(Verdict::Allow),
-            2 => Some(Verdict::Drop),
-            3 => Some(Verdict::Reject),
+            1 => Some(Action::Allow),
+            2 => Some(Action::Drop),
+            3 => Some(Action::Reject),
             _ if is_egress => None,
-            4 => Some(Verdict::Normal),
-            5 => Some(Verdict::Port(port_at(&index))),
-            _ => Some(Verdict::Chain(chain_at(&index))),
+            4 => Some(Action::Normal),
+            5 => Some(Action::Port(port_at(&index))),
+            _ => Some(Action::Chain(chain_at(&index))),
         };
         let matches = Match {
             from: from.iter().map(port_at).collect(),
@@ -246,7 +246,7 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         if host.rules.iter().any(contradicts) {
             continue;
         }
-        let actions = Actions { verdict, set_vlan, mirror: mirror.as_ref().map(port_at), police };
+        let actions = Actions { terminal, set_vlan, mirror: mirror.as_ref().map(port_at), police };
         let name = if named { format!("rule{n}") } else { String::new() };
         host.rules.push(Rule::from(RuleParts {
             id: RuleId(host.rules.len() as u32),

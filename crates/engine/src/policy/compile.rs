@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk::Eal;
 use netvm_classifier::{Limits, Prefilter, Table};
-use netvm_config::model::{AclDefault, Forward, Host, Police, PortConfig, Verdict};
+use netvm_config::model::{AclDefault, Action, Forward, Host, Police, PortConfig};
 use netvm_policy::{
     Cube, Edit, Family, Fields, Flat, Rule, Side, UsedFields, egress_classes, flatten, ingress_classes,
 };
@@ -187,7 +187,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let leads = |rule: &Rule| {
             !rule.matches.from.is_empty()
                 || !rule.matches.to.is_empty()
-                || matches!(rule.actions.verdict, Some(Verdict::Chain(_) | Verdict::Normal))
+                || matches!(rule.actions.terminal, Some(Action::Chain(_) | Action::Normal))
         };
         let (gone, added) = (&self.like.rules[self.edit.gone()], &self.host.rules[self.edit.added()]);
         if gone.iter().chain(added).any(leads) {
@@ -262,15 +262,15 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
 
     fn decision(&mut self, decision: &netvm_policy::Decision) -> Result<Decision, Stop> {
         let actions = &decision.actions;
-        let outcome = match actions.verdict {
+        let outcome = match actions.terminal {
             None => Outcome::Undecided,
-            Some(Verdict::Allow) => Outcome::Allow,
-            Some(Verdict::Drop) => Outcome::Drop(DropReason::Rule),
-            Some(Verdict::Reject) => Outcome::Reject,
-            Some(Verdict::Port(port)) => Outcome::Port(port),
-            Some(Verdict::Chain(chain)) => Outcome::Chain(chain),
-            Some(Verdict::Normal) => Outcome::Normal,
-            Some(Verdict::Router(router)) => Outcome::Router(router),
+            Some(Action::Allow) => Outcome::Allow,
+            Some(Action::Drop) => Outcome::Drop(DropReason::Rule),
+            Some(Action::Reject) => Outcome::Reject,
+            Some(Action::Port(port)) => Outcome::Port(port),
+            Some(Action::Chain(chain)) => Outcome::Chain(chain),
+            Some(Action::Normal) => Outcome::Normal,
+            Some(Action::Router(router)) => Outcome::Router(router),
         };
         let mut meters = Vec::new();
         for (rule, police) in &actions.polices {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
-use netvm_config::model::{Forward, Host, Output, PortConfig, Verdict, VlanMode};
+use netvm_config::model::{Action, Forward, Host, Output, PortConfig, VlanMode};
 use netvm_policy::{Rule, Side};
 use netvm_switch::{Bridge, BridgePort, Fdb, FdbOptions, TICKS_PER_SECOND, VlanPort, VlanSet};
 use netvm_wire::VlanId;
@@ -83,7 +83,7 @@ impl Switching {
 /// bridge.
 fn is_switched(host: &Host, rules: &[Rule], port: &PortConfig) -> bool {
     let side = Side::Ingress { from: port.id };
-    let leads = |rule: &Rule| rule.actions.verdict == Some(Verdict::Normal) && side.takes(&rule.matches);
+    let leads = |rule: &Rule| rule.actions.terminal == Some(Action::Normal) && side.takes(&rule.matches);
     port.policy.forward == Forward::Normal
         || rules.iter().any(leads)
         || host.chains_by(rules, port).any(|chain| chain.output == Output::Normal)

@@ -21,7 +21,7 @@ pub enum Step {
     Rules {
         /// The rules.
         rules: Vec<RuleId>,
-        /// Whether the last one has a verdict.
+        /// Whether the last one has a terminal action.
         decided: bool,
     },
     /// No rule decides; the port's default applies.

@@ -14,7 +14,7 @@ use crate::support::{Rig, chain, line, nf, port, source, two_lines};
 use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, Forward, Host, Idle, OnFailure, PortKind, VhostDma, VhostMode};
 use netvm_engine::{InstanceId, Notice, Violation};
-use netvm_policy::{Actions, ChainId, Match, PortId, Rule, RuleId, RuleParts, Verdict};
+use netvm_policy::{Action, Actions, ChainId, Match, PortId, Rule, RuleId, RuleParts};
 use netvm_region::LAYOUT_VERSION;
 use netvm_ring::Descriptor;
 use netvm_wire::EtherType;
@@ -171,7 +171,7 @@ fn an_nf_is_woken_ahead_of_packets_but_seldom_for_those_that_go_elsewhere() {
         let (mut host, path) = with_guest(line(&["fw"], Some(0), true));
         // What the guest sends is not of this kind.
         let matches = Match { from: vec![PortId(2)], ether_type: vec![EtherType::ARP], ..Match::default() };
-        let actions = Actions { verdict: Some(Verdict::Chain(ChainId(0))), ..Actions::default() };
+        let actions = Actions { terminal: Some(Action::Chain(ChainId(0))), ..Actions::default() };
         host.rules.push(Rule::from(RuleParts { id: RuleId(1), name: String::new(), matches, actions }));
         rig.engine.apply(&host).unwrap();
         let id = admit(&mut rig, "fw");

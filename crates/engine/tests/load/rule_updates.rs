@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Rig, port};
 use netvm_config::model::{EngineConfig, Forward, Host, PortKind, SourceConfig};
 use netvm_engine::{Compiler, DropReason, Engine, Policy};
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict};
+use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts};
 use netvm_policy_import::ImportedRule;
 use netvm_policy_import::classbench::{self, Flags};
 use netvm_region::clock;
@@ -25,7 +25,7 @@ const FLOWS: u32 = 1024;
 /// How soon a new rule is to act.
 const SOON: Duration = Duration::from_millis(10);
 
-fn rule(id: u32, source: Ipv4Addr, destination_ports: PortRange, verdict: Verdict) -> Rule {
+fn rule(id: u32, source: Ipv4Addr, destination_ports: PortRange, terminal: Action) -> Rule {
     let matches = Match {
         source: vec![IpNet::new(source.into(), 32).unwrap()],
         destination_ports: vec![destination_ports],
@@ -35,20 +35,20 @@ fn rule(id: u32, source: Ipv4Addr, destination_ports: PortRange, verdict: Verdic
         id: RuleId(id),
         name: String::new(),
         matches,
-        actions: Actions { verdict: Some(verdict), ..Actions::default() },
+        actions: Actions { terminal: Some(terminal), ..Actions::default() },
     })
 }
 
 /// Sends a flow of the source elsewhere.
 fn diverts(id: u32, flow: u32) -> Rule {
-    rule(id, Ipv4Addr::from_bits(0x0a00_0000 | flow), PortRange::ANY, Verdict::Port(PortId(2)))
+    rule(id, Ipv4Addr::from_bits(0x0a00_0000 | flow), PortRange::ANY, Action::Port(PortId(2)))
 }
 
 /// Rules that match nothing of what flows.
 fn others(first: u32, count: u32) -> impl Iterator<Item = Rule> {
     (first..first + count).map(|n| {
         let ports = PortRange::new((n % 500) as u16, (n % 500 + n % 7) as u16).unwrap();
-        rule(n, Ipv4Addr::from_bits(0xac10_0000 | n), ports, Verdict::Drop)
+        rule(n, Ipv4Addr::from_bits(0xac10_0000 | n), ports, Action::Drop)
     })
 }
 
@@ -241,7 +241,7 @@ fn single_rules_act_at_once_among_thousands() {
         println!("SKIP: there is no {}", path.display());
         return;
     };
-    let lets_pass = Actions { verdict: Some(Verdict::Allow), ..Actions::default() };
+    let lets_pass = Actions { terminal: Some(Action::Allow), ..Actions::default() };
     let imported = classbench::parse(&text, lets_pass, Flags::Ignore).unwrap();
     let named = imported.rules.into_iter().zip(FIRST + CHANGES..);
     let rule = |(rule, id): (ImportedRule, u32)| {

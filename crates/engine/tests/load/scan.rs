@@ -10,7 +10,7 @@ use crate::support::{Rig, port};
 use netvm_config::model::{
     EngineConfig, FlowCacheConfig, Forward, Host, Idle, PortConfig, PortKind, SourceConfig,
 };
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict};
+use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts};
 use netvm_wire::{IpNet, PortRange};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -103,7 +103,7 @@ fn rules() -> Vec<Rule> {
                 destination_ports: vec![PortRange::new((n % 500) as u16, (n % 500 + n % 7) as u16).unwrap()],
                 ..Match::default()
             },
-            actions: Actions { verdict: Some(Verdict::Drop), ..Actions::default() },
+            actions: Actions { terminal: Some(Action::Drop), ..Actions::default() },
         })
     };
     (0..RULES).map(rule).collect()

@@ -7,7 +7,7 @@ use crate::support::pcap::{Scratch, play};
 use crate::support::{chain, group, nf};
 use netvm_config::model::{AclDefault, Forward, Host, OnFailure, Police, Rate};
 use netvm_engine::{ChainId, DropReason};
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, SetVlan, Verdict};
+use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts, SetVlan};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, VlanId, checksum, parse};
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -42,8 +42,8 @@ fn on(id: u32, destination: u16, actions: Actions) -> Rule {
     Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
 }
 
-fn verdict(verdict: Verdict) -> Actions {
-    Actions { verdict: Some(verdict), ..Actions::default() }
+fn does(action: Action) -> Actions {
+    Actions { terminal: Some(action), ..Actions::default() }
 }
 
 /// For packets on their way out of a port.
@@ -64,9 +64,9 @@ fn host(scratch: &Scratch, frames: &[Vec<u8>], outs: u16, rules: Vec<Rule>) -> H
 fn verdicts_and_defaults_of_a_port() {
     let rules = || {
         vec![
-            on(1, 1, verdict(Verdict::Drop)),
-            on(2, 2, verdict(Verdict::Port(PortId(2)))),
-            on(3, 3, verdict(Verdict::Allow)),
+            on(1, 1, does(Action::Drop)),
+            on(2, 2, does(Action::Port(PortId(2)))),
+            on(3, 3, does(Action::Allow)),
         ]
     };
     let frames = datagrams([1, 2, 3, 4, 1, 2, 3, 4, 2]);
@@ -120,7 +120,7 @@ fn a_port_without_rules_does_what_its_defaults_say() {
 
 #[test]
 fn the_sender_of_what_is_rejected_is_told() {
-    let mut everything = on(1, 0, verdict(Verdict::Reject));
+    let mut everything = on(1, 0, does(Action::Reject));
     everything.matches = Match::default();
     let unreachable = v4().protocol(IpProto::ICMP).payload(&[3, 1, 0, 0, 0, 0, 0, 0]).to_vec().unwrap();
     let frames = vec![
@@ -167,8 +167,7 @@ fn the_sender_of_what_is_rejected_is_told() {
 fn a_rule_leads_into_a_chain_and_others_stay_out() {
     let frames = datagrams((0..200).map(|n| n % 4));
     let scratch = Scratch::new();
-    let rules =
-        vec![on(0, 1, verdict(Verdict::Chain(ChainId(0)))), on(1, 2, verdict(Verdict::Port(PortId(2))))];
+    let rules = vec![on(0, 1, does(Action::Chain(ChainId(0)))), on(1, 2, does(Action::Port(PortId(2))))];
     let host = Host {
         groups: vec![group(0, 1024, 2048)],
         nfs: vec![nf(0, "a", 0)],
@@ -190,7 +189,7 @@ fn what_rules_do_besides_is_done_in_order_and_counted() {
     let vlan = |id: u16| VlanId::new(id).unwrap();
     let tag = Actions { set_vlan: Some(SetVlan::Tag(vlan(7))), ..Actions::default() };
     let mirror = Actions { mirror: Some(PortId(2)), ..Actions::default() };
-    let strip = Actions { set_vlan: Some(SetVlan::Strip), ..verdict(Verdict::Port(PortId(3))) };
+    let strip = Actions { set_vlan: Some(SetVlan::Strip), ..does(Action::Port(PortId(3))) };
     // To port 1: a copy, a tag, on by default. To port 2: the tag is put on and taken off again. To port 3: only counted.
     let rules = vec![
         on(0, 1, mirror),
@@ -271,12 +270,12 @@ fn rates_of_rules_and_ports_hold() {
 fn rules_for_the_way_out() {
     let frames = datagrams([1, 2, 3, 4]);
     let tag = Actions { set_vlan: VlanId::new(5).ok().map(SetVlan::Tag), ..Actions::default() };
-    let copy = Actions { mirror: Some(PortId(2)), ..verdict(Verdict::Allow) };
+    let copy = Actions { mirror: Some(PortId(2)), ..does(Action::Allow) };
     let rules = vec![
-        leaving(on(0, 1, verdict(Verdict::Drop)), 1),
+        leaving(on(0, 1, does(Action::Drop)), 1),
         leaving(on(1, 2, tag), 1),
         leaving(on(2, 2, copy), 1),
-        leaving(on(3, 3, verdict(Verdict::Allow)), 1),
+        leaving(on(3, 3, does(Action::Allow)), 1),
     ];
     for acl in [AclDefault::Allow, AclDefault::Deny] {
         let scratch = Scratch::new();
@@ -303,9 +302,9 @@ fn rules_for_the_way_out() {
 fn rules_for_the_way_out_hold_for_what_leaves_a_chain() {
     let frames = datagrams([1, 2, 1, 2]);
     let scratch = Scratch::new();
-    let mut everything = on(0, 0, verdict(Verdict::Chain(ChainId(0))));
+    let mut everything = on(0, 0, does(Action::Chain(ChainId(0))));
     everything.matches = Match::default();
-    let rules = vec![everything, leaving(on(1, 1, verdict(Verdict::Drop)), 1)];
+    let rules = vec![everything, leaving(on(1, 1, does(Action::Drop)), 1)];
     let host = Host {
         groups: vec![group(0, 1024, 2048)],
         nfs: vec![nf(0, "a", 0)],
@@ -325,7 +324,7 @@ fn what_cannot_be_parsed_is_dropped_where_it_is_looked_at() {
     lying[14] = 0x4f;
     let frames = vec![datagram(9, 2), short, datagram(2, 3), lying, datagram(9, 4)];
     let scratch = Scratch::new();
-    let seen = play(&host(&scratch, &frames, 1, vec![on(0, 9, verdict(Verdict::Allow))]), &[]);
+    let seen = play(&host(&scratch, &frames, 1, vec![on(0, 9, does(Action::Allow))]), &[]);
     let mut sent = scratch.sent(1);
     sent.sort_by_key(|frame| *frame.last().unwrap());
     assert_eq!(sent, [frames[0].clone(), frames[2].clone(), frames[4].clone()]);

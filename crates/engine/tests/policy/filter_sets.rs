@@ -11,7 +11,7 @@ use crate::support::pcap::{Scratch, finish, start};
 use netvm_config::model::{EngineConfig, Forward, Host};
 use netvm_engine::{DropReason, RuleCount};
 use netvm_policy::arbitrary::Generator;
-use netvm_policy::{Actions, PortId, Rule, RuleId, RuleParts, Verdict, decide};
+use netvm_policy::{Action, Actions, PortId, Rule, RuleId, RuleParts, decide};
 use netvm_policy_import::classbench::{Flags, parse};
 use netvm_wire::{EtherType, FlowKey, Fragment, FrameBuilder, IpProto, parse as parse_frame};
 
@@ -20,22 +20,22 @@ const OUTS: [PortId; 3] = [PortId(1), PortId(2), PortId(3)];
 /// Where allowed packets go, by a rule or by default.
 const FORWARD: PortId = OUTS[2];
 
-/// The rules of each set, with verdicts in turn; one in a hundred only counts.
+/// The rules of each set, with terminal actions in turn; one in a hundred only counts.
 fn sets() -> Vec<(String, Vec<Rule>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         println!("SKIP: no filter sets at {}", folder.display());
         return Vec::new();
     };
-    let verdicts = [Verdict::Drop, Verdict::Port(OUTS[0]), Verdict::Port(OUTS[1]), Verdict::Allow];
+    let verdicts = [Action::Drop, Action::Port(OUTS[0]), Action::Port(OUTS[1]), Action::Allow];
     let mut sets: Vec<_> = entries
         .map(|entry| {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
             let imported = parse(&text, Actions::default(), Flags::Match).unwrap();
             let rules = (0u32..).zip(imported.rules).map(|(n, rule)| {
-                let verdict = verdicts[n as usize % verdicts.len()];
-                let actions = Actions { verdict: (n % 100 != 99).then_some(verdict), ..Actions::default() };
+                let terminal = verdicts[n as usize % verdicts.len()];
+                let actions = Actions { terminal: (n % 100 != 99).then_some(terminal), ..Actions::default() };
                 Rule::from(RuleParts { id: RuleId(n), name: String::new(), matches: rule.matches, actions })
             });
             (path.file_stem().unwrap().to_str().unwrap().to_owned(), rules.collect())
@@ -138,15 +138,15 @@ fn every_packet_of_a_capture_goes_where_a_linear_scan_says() {
             matched += usize::from(decision.as_ref().is_some_and(|decision| !decision.rules.is_empty()));
             let reason = match &decision {
                 None => Some(DropReason::Malformed),
-                Some(decision) if decision.actions.verdict == Some(Verdict::Drop) => Some(DropReason::Rule),
+                Some(decision) if decision.actions.terminal == Some(Action::Drop) => Some(DropReason::Rule),
                 Some(_) => None,
             };
             if let Some(reason) = reason {
                 *expected_drops.entry(reason.name()).or_default() += 1;
             }
-            way.push(match decision.map(|decision| decision.actions.verdict) {
-                None | Some(Some(Verdict::Drop)) => None,
-                Some(Some(Verdict::Port(port))) => Some(port),
+            way.push(match decision.map(|decision| decision.actions.terminal) {
+                None | Some(Some(Action::Drop)) => None,
+                Some(Some(Action::Port(port))) => Some(port),
                 Some(_) => Some(FORWARD),
             });
         }

@@ -11,7 +11,7 @@ use crate::support::{Rig, port};
 use netvm_config::model::{EngineConfig, Forward, Guard, Host, PortKind, SourceConfig};
 use netvm_engine::{DropReason, RuleCount};
 use netvm_policy::arbitrary::Generator;
-use netvm_policy::{Actions, Match, PortId, Rule, RuleId, RuleParts, Verdict, decide};
+use netvm_policy::{Action, Actions, Match, PortId, Rule, RuleId, RuleParts, decide};
 use netvm_wire::{FlowKey, FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags, parse as parse_frame};
 
 const FROM: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -23,8 +23,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn rule(id: u32, matches: Match, verdict: Option<Verdict>) -> Rule {
-    let actions = Actions { verdict, ..Actions::default() };
+fn rule(id: u32, matches: Match, terminal: Option<Action>) -> Rule {
+    let actions = Actions { terminal, ..Actions::default() };
     Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
 }
 
@@ -37,7 +37,7 @@ fn rules(to: &[PortId]) -> Vec<Rule> {
         ..Match::default()
     };
     let one = Match { source: vec!["10.0.0.7/32".parse().unwrap()], ..Match::default() };
-    vec![rule(0, telnet, Some(Verdict::Drop)), rule(1, one, None)]
+    vec![rule(0, telnet, Some(Action::Drop)), rule(1, one, None)]
 }
 
 /// All kinds of frames, no two alike; one in sixteen cannot be parsed.
@@ -118,12 +118,12 @@ fn check(forward: Forward, rules: &[Rule], to: Option<PortId>, guard: Option<&Gu
                 continue;
             }
             let way = [None, to].map(|to| decide(rules, PortId(0), to.map(|_| out), headers.key()));
-            if !way.iter().any(|decision| decision.actions.verdict == Some(Verdict::Drop)) {
+            if !way.iter().any(|decision| decision.actions.terminal == Some(Action::Drop)) {
                 sent.push(frame.clone());
             }
         }
         let decision = decide(rules, PortId(0), None, headers.key());
-        dropped += u64::from(decision.actions.verdict == Some(Verdict::Drop));
+        dropped += u64::from(decision.actions.terminal == Some(Action::Drop));
         for rule in decision.rules {
             let count = expected.entry(rule).or_default();
             count.packets += 1;
@@ -150,7 +150,7 @@ fn a_switch_with_rules_before_it() {
 
 #[test]
 fn a_last_rule_that_takes_everything() {
-    let last = rule(2, Match::default(), Some(Verdict::Normal));
+    let last = rule(2, Match::default(), Some(Action::Normal));
     check(Forward::None, &[rules(&[]), vec![last]].concat(), None, None);
 }
 
@@ -182,7 +182,7 @@ fn a_new_rule_acts_on_what_was_proven_to_match_none() {
     rig.engine.apply(&old).unwrap();
     let matches = Match { protocol: vec![IpProto::UDP], ..Match::default() };
     let mut new = old.clone();
-    new.rules.insert(0, rule(9, matches, Some(Verdict::Port(PortId(2)))));
+    new.rules.insert(0, rule(9, matches, Some(Action::Port(PortId(2)))));
     for _ in 0..3 {
         let sent = |engine: &netvm_engine::Engine, port: usize| {
             engine.workers().map(|worker| worker.counters.ports[port].tx_packets.get()).sum::<u64>()

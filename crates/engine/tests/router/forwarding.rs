@@ -8,7 +8,7 @@ use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, behind_nf, port, source};
 use netvm_config::model::{EngineConfig, Forward, Host, Output, PortConfig, PortKind, RouterId};
 use netvm_engine::{ChainId, DropReason, PortId, Step};
-use netvm_policy::{Actions, Match, Rule, RuleId, RuleParts, Verdict};
+use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts};
 use netvm_router::{NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, VlanId, parse};
 
@@ -178,8 +178,8 @@ fn flows_spread_over_hops_and_keep_to_theirs() {
 
 #[test]
 fn rules_lead_to_routers_and_hold_on_the_way_out() {
-    let rule = |id, matches, verdict| {
-        let actions = Actions { verdict: Some(verdict), ..Actions::default() };
+    let rule = |id, matches, terminal| {
+        let actions = Actions { terminal: Some(terminal), ..Actions::default() };
         Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
     };
     let icmp = || Match { protocol: vec![IpProto::ICMP], ..Match::default() };
@@ -197,9 +197,9 @@ fn rules_lead_to_routers_and_hold_on_the_way_out() {
     let from_lan = Match { from: vec![PortId(LAN)], ..Match::default() };
     let smtp = Match { destination_ports: vec![netvm_wire::PortRange::single(25)], ..from_lan.clone() };
     host.rules = vec![
-        rule(0, to_wan, Verdict::Drop),
-        rule(1, smtp, Verdict::Drop),
-        rule(2, from_lan, Verdict::Router(RouterId(0))),
+        rule(0, to_wan, Action::Drop),
+        rule(1, smtp, Action::Drop),
+        rule(2, from_lan, Action::Router(RouterId(0))),
     ];
     let seen = Played::of(&host, &routes());
     assert_eq!(scratch.sent(WAN).len(), 2, "{:?}", seen.drops);

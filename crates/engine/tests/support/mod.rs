@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::{Hello, Ready};
 use netvm_config::model::{
-    Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
-    PortConfig, PortKind, PortPolicy, Rule, RuleId, RuleParts, SourceConfig, Verdict as Way,
+    Action, Actions, Balance, Chain, EngineConfig, Group, Host, Match, NfConfig, NfStart, OnFailure, Output,
+    PortConfig, PortKind, PortPolicy, Rule, RuleId, RuleParts, SourceConfig,
 };
 use netvm_engine::{ChainId, Engine, GroupId, InstanceId, Notice, PortId, RoleId};
 use netvm_region::Control;
@@ -196,7 +196,7 @@ pub fn rule(port: u16, chain: u16) -> Rule {
         id: RuleId(port.into()),
         name: String::new(),
         matches: Match { from: vec![PortId(port)], ..Match::default() },
-        actions: Actions { verdict: Some(Way::Chain(ChainId(chain))), ..Actions::default() },
+        actions: Actions { terminal: Some(Action::Chain(ChainId(chain))), ..Actions::default() },
     })
 }
 

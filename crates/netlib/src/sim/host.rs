@@ -8,7 +8,7 @@ use netvm_region::{
     Admission, Control, ControlError, MAX_PORTS, MAX_ROLES, Name, Pages, Region, RegionError, RegionSpec,
     Table, TablePublisher,
 };
-use netvm_ring::{Action, Consumer, Descriptor, Producer};
+use netvm_ring::{Consumer, Descriptor, Producer, VerdictKind};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{MAX_PACKET, Outcome};
@@ -103,13 +103,13 @@ impl Host {
 
     /// What a descriptor that came back says; `None` when it says what no NF may say.
     pub(super) fn outcome(&self, descriptor: Descriptor) -> Option<Outcome> {
-        let verdict = match Action::from_raw(descriptor.action())? {
-            Action::Port => Verdict::Port(PortId(descriptor.argument())),
-            Action::Role => Verdict::Role(RoleId(descriptor.argument())),
-            Action::Drop => Verdict::Drop,
-            Action::Next => Verdict::Next,
-            Action::DropFlow => Verdict::DropFlow(Idle(descriptor.argument())),
-            Action::SkipFlow => Verdict::SkipFlow(Idle(descriptor.argument())),
+        let verdict = match VerdictKind::from_raw(descriptor.verdict())? {
+            VerdictKind::Port => Verdict::Port(PortId(descriptor.argument())),
+            VerdictKind::Role => Verdict::Role(RoleId(descriptor.argument())),
+            VerdictKind::Drop => Verdict::Drop,
+            VerdictKind::Next => Verdict::Next,
+            VerdictKind::DropFlow => Verdict::DropFlow(Idle(descriptor.argument())),
+            VerdictKind::SkipFlow => Verdict::SkipFlow(Idle(descriptor.argument())),
         };
         let (buffer, offset, length) = (descriptor.buffer(), descriptor.offset(), descriptor.length());
         if !self.region.geometry().contains(buffer, offset, length) {

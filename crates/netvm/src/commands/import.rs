@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use netvm_config::model::{
-    Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, RuleParts, Verdict,
+    Action, Host, NAME_BYTES, PortConfig, PortId, PortKind, PortPolicy, Rule, RuleId, RuleParts,
 };
 use netvm_policy::Actions;
 use netvm_policy_import::{Imported, Interfaces, classbench, iptables, nft};
@@ -26,7 +26,7 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     let interfaces = Interfaces::new(numbered().map(|(id, (interface, _))| (interface.as_str(), id)));
     let imported = match arguments.format {
         ImportFormat::Classbench => {
-            let actions = Actions { verdict: Some(Verdict::Drop), ..Actions::default() };
+            let actions = Actions { terminal: Some(Action::Drop), ..Actions::default() };
             classbench::parse(&text, actions, classbench::Flags::Ignore)
                 .map_err(|source| ImportError::ClassBench { path: path.clone(), source })?
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{End, Origin, Writer};
 use crate::algebra::{covers, intersect};
 use crate::{Imported, Note, Why};
-use netvm_policy::Verdict;
+use netvm_policy::Action;
 
 /// How many rules are looked at to see what becomes of packets over a limit.
 const LOOK_AHEAD: usize = 128;
@@ -72,13 +72,13 @@ impl Writer<'_> {
     /// Whether all packets of a rule that allows would be dropped if it were not there.
     fn rest_is_dropped(&self, at: usize) -> bool {
         let rule = &self.out.rules[at];
-        if rule.actions.verdict != Some(Verdict::Allow) {
+        if rule.actions.terminal != Some(Action::Allow) {
             return false;
         }
         for later in self.out.rules[at + 1..].iter().take(LOOK_AHEAD) {
-            match later.actions.verdict {
-                Some(Verdict::Drop) if covers(&later.matches, &rule.matches) => return true,
-                Some(Verdict::Drop) | None => {}
+            match later.actions.terminal {
+                Some(Action::Drop) if covers(&later.matches, &rule.matches) => return true,
+                Some(Action::Drop) | None => {}
                 Some(_) if intersect(&later.matches, &rule.matches).is_none() => {}
                 Some(_) => return false,
             }

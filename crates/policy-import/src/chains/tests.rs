@@ -25,35 +25,35 @@ fn base(chain: usize, accepts: bool) -> Base {
 struct Kernel<'a>(&'a Program);
 
 impl Kernel<'_> {
-    fn decide(&self, packet: &Packet) -> Option<Verdict> {
+    fn decide(&self, packet: &Packet) -> Option<Action> {
         let mut met = false;
         for base in self.0.bases.iter().filter(|base| fits(&base.scope, packet)) {
             met = true;
-            let verdict = self.chain(base.chain, packet);
-            let policy = if base.accepts { Verdict::Allow } else { Verdict::Drop };
-            match verdict.unwrap_or(policy) {
-                Verdict::Allow => {}
+            let terminal = self.chain(base.chain, packet);
+            let policy = if base.accepts { Action::Allow } else { Action::Drop };
+            match terminal.unwrap_or(policy) {
+                Action::Allow => {}
                 other => return Some(other),
             }
         }
-        met.then_some(Verdict::Allow)
+        met.then_some(Action::Allow)
     }
 
-    fn chain(&self, chain: usize, packet: &Packet) -> Option<Verdict> {
+    fn chain(&self, chain: usize, packet: &Packet) -> Option<Action> {
         for step in self.0.chains[chain].steps.iter() {
             if !step.fits.iter().any(|one| fits(one, packet)) {
                 continue;
             }
             match step.end {
                 End::Next => {}
-                End::Accept => return Some(Verdict::Allow),
-                End::Drop => return Some(Verdict::Drop),
-                End::Reject => return Some(Verdict::Reject),
+                End::Accept => return Some(Action::Allow),
+                End::Drop => return Some(Action::Drop),
+                End::Reject => return Some(Action::Reject),
                 End::Return => return None,
                 End::Goto(to) => return self.chain(to, packet),
                 End::Jump(to) => {
-                    if let Some(verdict) = self.chain(to, packet) {
-                        return Some(verdict);
+                    if let Some(terminal) = self.chain(to, packet) {
+                        return Some(terminal);
                     }
                 }
             }
@@ -63,8 +63,8 @@ impl Kernel<'_> {
 }
 
 /// The rules that were written out, for a packet that is on its way.
-fn first(rules: &[ImportedRule], packet: &Packet) -> Option<Verdict> {
-    rules.iter().filter(|rule| fits(&rule.matches, packet)).find_map(|rule| rule.actions.verdict)
+fn first(rules: &[ImportedRule], packet: &Packet) -> Option<Action> {
+    rules.iter().filter(|rule| fits(&rule.matches, packet)).find_map(|rule| rule.actions.terminal)
 }
 
 /// Programs of six chains that jump forward only, the first few being base chains.
@@ -203,7 +203,7 @@ fn what_is_not_reached_is_said() {
         [(1, "chain c", Why::Unreached), (3, "rule 3", Why::NeverFits), (6, "rule 6", Why::NeverFits)]
     );
     let [policy] = &imported.rules[..] else { panic!("{:?}", imported.rules) };
-    assert_eq!((policy.name.as_str(), policy.actions.verdict), ("policy of a", Some(Verdict::Drop)));
+    assert_eq!((policy.name.as_str(), policy.actions.terminal), ("policy of a", Some(Action::Drop)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Targets, limits, chains, tables, and wrong lines.
 
-use netvm_policy::{Police, Rate, Verdict};
+use netvm_policy::{Action, Police, Rate};
 use netvm_policy_import::iptables::{IptablesError, parse};
 use netvm_policy_import::{IpVersion, Why};
 use netvm_wire::EtherType;
@@ -9,13 +9,13 @@ use super::{file, interfaces, ports, read, rules, why};
 
 #[test]
 fn targets() {
-    let verdict = |options: &str| rules(options)[0].actions.verdict;
-    assert_eq!(verdict("-j ACCEPT"), Some(Verdict::Allow));
-    assert_eq!(verdict("-j DROP"), Some(Verdict::Drop));
-    assert_eq!(verdict("-p tcp -j REJECT --reject-with tcp-reset"), Some(Verdict::Reject));
-    assert_eq!(verdict("-p udp -j REJECT --reject-with icmp-admin-prohibited"), Some(Verdict::Reject));
+    let terminal = |options: &str| rules(options)[0].actions.terminal;
+    assert_eq!(terminal("-j ACCEPT"), Some(Action::Allow));
+    assert_eq!(terminal("-j DROP"), Some(Action::Drop));
+    assert_eq!(terminal("-p tcp -j REJECT --reject-with tcp-reset"), Some(Action::Reject));
+    assert_eq!(terminal("-p udp -j REJECT --reject-with icmp-admin-prohibited"), Some(Action::Reject));
     let imported = read(IpVersion::V4, &["-A FORWARD -p udp -j REJECT", "-A FORWARD -p tcp -j REJECT"]);
-    assert_eq!(imported.rules[1].actions.verdict, Some(Verdict::Reject));
+    assert_eq!(imported.rules[1].actions.terminal, Some(Action::Reject));
     let notes: Vec<_> = imported.notes.iter().map(|note| (note.line, note.what.as_str(), note.why)).collect();
     assert_eq!(notes, [(4, "-j REJECT", Why::Answer)]);
     assert_eq!(
@@ -43,15 +43,15 @@ fn limits() {
     };
     let police = |per_second, burst| Some(Police { packets: Some(Rate { per_second, burst }), bits: None });
     let (actions, notes) = limited("-p icmp -m limit --limit 100/sec -j ACCEPT");
-    assert_eq!((actions.verdict, actions.police, notes), (Some(Verdict::Allow), police(100, 5), vec![]));
+    assert_eq!((actions.terminal, actions.police, notes), (Some(Action::Allow), police(100, 5), vec![]));
     let (actions, notes) =
         limited("-m limit --limit 150/min --limit-burst 9 -m mac --mac-source 00:11:22:33:44:55 -j ACCEPT");
     assert_eq!((actions.police, notes), (police(2, 9), vec![Why::RoundedRate(2), Why::LimitOrder]));
     let (actions, notes) =
         limited("-m hashlimit --hashlimit-above 50/sec --hashlimit-burst 7 --hashlimit-name x -j DROP");
-    assert_eq!((actions.verdict, actions.police, notes), (None, police(50, 7), vec![]));
+    assert_eq!((actions.terminal, actions.police, notes), (None, police(50, 7), vec![]));
     let (actions, _) = limited("-m hashlimit --hashlimit-upto 50/sec --hashlimit-name x -j ACCEPT");
-    assert_eq!(actions.verdict, Some(Verdict::Allow));
+    assert_eq!(actions.terminal, Some(Action::Allow));
     let open = parse(
         &file(&["-A FORWARD -m limit --limit 1/s -j ACCEPT"]).replace("DROP", "ACCEPT"),
         None,
@@ -89,17 +89,17 @@ fn chains_are_written_out() {
                 rule.line,
                 rule.matches.destination_ports.clone(),
                 rule.matches.source.len(),
-                rule.actions.verdict.unwrap(),
+                rule.actions.terminal.unwrap(),
             )
         })
         .collect();
     assert_eq!(
         short,
         [
-            (8, ports(&[(80, 90)]), 1, Verdict::Drop),
-            (9, ports(&[(440, 442), (444, 450)]), 1, Verdict::Reject),
-            (5, vec![], 0, Verdict::Allow),
-            (2, vec![], 0, Verdict::Drop),
+            (8, ports(&[(80, 90)]), 1, Action::Drop),
+            (9, ports(&[(440, 442), (444, 450)]), 1, Action::Reject),
+            (5, vec![], 0, Action::Allow),
+            (2, vec![], 0, Action::Drop),
         ]
     );
     let [udp] = &imported.notes[..] else { panic!("{:?}", imported.notes) };
@@ -114,8 +114,8 @@ fn chains_are_written_out() {
         ],
     );
     let verdicts: Vec<_> =
-        imported.rules.iter().map(|rule| (rule.line, rule.actions.verdict.unwrap())).collect();
-    assert_eq!(verdicts, [(6, Verdict::Allow), (2, Verdict::Drop), (5, Verdict::Allow), (2, Verdict::Drop)]);
+        imported.rules.iter().map(|rule| (rule.line, rule.actions.terminal.unwrap())).collect();
+    assert_eq!(verdicts, [(6, Action::Allow), (2, Action::Drop), (5, Action::Allow), (2, Action::Drop)]);
     let looped = parse(&file(&["-A FORWARD -j WEB", "-A WEB -j WEB"]), None, &interfaces());
     assert!(matches!(looped, Err(IptablesError::Expand(_))));
 }

@@ -1,6 +1,6 @@
 //! The options of rules.
 
-use netvm_policy::{Masked, Match, Span, Verdict};
+use netvm_policy::{Action, Masked, Match, Span};
 use netvm_policy_import::iptables::parse;
 use netvm_policy_import::{IpVersion, Why};
 use netvm_wire::{EtherType, Fragment, IpProto};
@@ -134,7 +134,7 @@ fn other_matches() {
         parse("*filter\n:FORWARD ACCEPT [1:2]\n[5:6] -A FORWARD -p udp\nCOMMIT", None, &interfaces())
             .unwrap();
     assert_eq!(counted.rules[0].actions, netvm_policy::Actions::default());
-    assert_eq!(counted.rules[1].actions.verdict, Some(Verdict::Allow));
+    assert_eq!(counted.rules[1].actions.terminal, Some(Action::Allow));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod fields;
 mod statements;
 mod wrong;
 
-use netvm_policy::{Match, PortId, Span, Verdict};
+use netvm_policy::{Action, Match, PortId, Span};
 use netvm_policy_import::nft::parse;
 use netvm_policy_import::{Imported, ImportedRule, Interfaces, Why};
 use netvm_wire::{EtherType, Fragment, IpProto, PortRange};
@@ -67,7 +67,7 @@ fn all(family: &str, matches: &[Value]) -> Vec<Match> {
     let said: Vec<_> =
         imported.notes.iter().filter(|note| note.why != Why::Egress && note.why != Why::Unreached).collect();
     assert!(said.is_empty(), "{said:?}");
-    let dropped = |rule: &ImportedRule| rule.actions.verdict == Some(Verdict::Drop);
+    let dropped = |rule: &ImportedRule| rule.actions.terminal == Some(Action::Drop);
     imported.rules.into_iter().filter(dropped).map(|rule| rule.matches).collect()
 }
 

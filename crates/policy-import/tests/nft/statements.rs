@@ -1,6 +1,6 @@
 //! Statements, chains and names.
 
-use netvm_policy::{Match, Police, Rate, Verdict};
+use netvm_policy::{Action, Match, Police, Rate};
 use netvm_policy_import::Why;
 use netvm_policy_import::nft::parse;
 use netvm_wire::{EtherType, IpProto};
@@ -34,15 +34,15 @@ fn concatenations_and_verdict_maps() {
     let short: Vec<_> = imported
         .rules
         .iter()
-        .map(|rule| (rule.matches.destination_ports.clone(), rule.actions.verdict.unwrap()))
+        .map(|rule| (rule.matches.destination_ports.clone(), rule.actions.terminal.unwrap()))
         .collect();
     assert_eq!(
         short,
         [
-            (ports(&[(22, 22)]), Verdict::Allow),
-            (ports(&[(80, 80)]), Verdict::Drop),
-            (ports(&[(0, 21), (23, 79), (91, 65535)]), Verdict::Drop),
-            (vec![], Verdict::Allow),
+            (ports(&[(22, 22)]), Action::Allow),
+            (ports(&[(80, 80)]), Action::Drop),
+            (ports(&[(0, 21), (23, 79), (91, 65535)]), Action::Drop),
+            (vec![], Action::Allow),
         ]
     );
 }
@@ -55,40 +55,40 @@ fn statements() {
             imported.notes.iter().map(|note| note.why).filter(|why| *why != Why::Unreached).collect();
         (imported.rules[0].actions, notes)
     };
-    let verdict = |statements: Vec<Value>| {
+    let terminal = |statements: Vec<Value>| {
         let (actions, notes) = actions(statements);
-        (actions.verdict, notes)
+        (actions.terminal, notes)
     };
     assert_eq!(
-        verdict(vec![json!({"counter": {"packets": 1, "bytes": 2}}), json!({"drop": null})]),
-        (Some(Verdict::Drop), vec![])
+        terminal(vec![json!({"counter": {"packets": 1, "bytes": 2}}), json!({"drop": null})]),
+        (Some(Action::Drop), vec![])
     );
-    assert_eq!(verdict(vec![json!({"counter": null})]), (None, vec![]));
+    assert_eq!(terminal(vec![json!({"counter": null})]), (None, vec![]));
     assert_eq!(
-        verdict(vec![json!({"log": {"prefix": "x"}}), json!({"drop": null})]),
-        (Some(Verdict::Drop), vec![Why::Log])
+        terminal(vec![json!({"log": {"prefix": "x"}}), json!({"drop": null})]),
+        (Some(Action::Drop), vec![Why::Log])
     );
-    assert_eq!(verdict(vec![json!({"reject": null})]), (Some(Verdict::Reject), vec![Why::Answer]));
+    assert_eq!(terminal(vec![json!({"reject": null})]), (Some(Action::Reject), vec![Why::Answer]));
     let reset = vec![equal(meta("l4proto"), json!("tcp")), json!({"reject": {"type": "tcp reset"}})];
-    assert_eq!(verdict(reset), (Some(Verdict::Reject), vec![]));
+    assert_eq!(terminal(reset), (Some(Action::Reject), vec![]));
     let prohibited = vec![
         equal(meta("l4proto"), json!("udp")),
         json!({"reject": {"type": "icmpx", "expr": "admin-prohibited"}}),
     ];
-    assert_eq!(verdict(prohibited), (Some(Verdict::Reject), vec![]));
+    assert_eq!(terminal(prohibited), (Some(Action::Reject), vec![]));
     let rate = |per_second, burst| Some(Rate { per_second, burst });
     let limit = |limit: Value, end: &str| actions(vec![json!({"limit": limit}), json!({end: null})]);
     let (limited, notes) = limit(json!({"rate": 10, "burst": 5, "per": "second"}), "accept");
     assert_eq!(
-        (limited.police, limited.verdict),
-        (Some(Police { packets: rate(10, 5), bits: None }), Some(Verdict::Allow))
+        (limited.police, limited.terminal),
+        (Some(Police { packets: rate(10, 5), bits: None }), Some(Action::Allow))
     );
     assert_eq!(notes, [Why::LimitDrops]);
     let over = json!({"rate": 10, "burst": 100, "per": "second", "inv": true, "rate_unit": "mbytes", "burst_unit": "kbytes"});
     let (limited, notes) = limit(over, "drop");
     let (bits, burst) = (8 * 10 * (1 << 20), 8 * (10 * (1 << 20) + 100 * 1024));
     assert_eq!(
-        (limited.police, limited.verdict),
+        (limited.police, limited.terminal),
         (Some(Police { packets: None, bits: rate(bits, burst) }), None)
     );
     assert_eq!(notes, [Why::LimitBytes]);
@@ -152,7 +152,7 @@ fn base_chains_follow_each_other() {
                 from.len(),
                 ether_type.clone(),
                 source.len() + destination_ports.len(),
-                rule.actions.verdict.unwrap(),
+                rule.actions.terminal.unwrap(),
             )
         })
         .collect();
@@ -160,18 +160,18 @@ fn base_chains_follow_each_other() {
     assert_eq!(
         short,
         [
-            (1, vec![EtherType::ARP], 0, Verdict::Drop),
+            (1, vec![EtherType::ARP], 0, Action::Drop),
             // What the device lets in meets the chains behind.
-            (1, vec![v4], 1, Verdict::Drop),
-            (1, vec![v4], 1, Verdict::Allow),
-            (1, vec![v4], 0, Verdict::Drop),
-            (1, vec![v4, v6], 0, Verdict::Allow),
-            (1, vec![], 0, Verdict::Allow),
+            (1, vec![v4], 1, Action::Drop),
+            (1, vec![v4], 1, Action::Allow),
+            (1, vec![v4], 0, Action::Drop),
+            (1, vec![v4, v6], 0, Action::Allow),
+            (1, vec![], 0, Action::Allow),
             // And so does what comes by other ports.
-            (0, vec![v4], 1, Verdict::Drop),
-            (0, vec![v4], 1, Verdict::Allow),
-            (0, vec![v4], 0, Verdict::Drop),
-            (0, vec![v4, v6], 0, Verdict::Allow),
+            (0, vec![v4], 1, Action::Drop),
+            (0, vec![v4], 1, Action::Allow),
+            (0, vec![v4], 0, Action::Drop),
+            (0, vec![v4, v6], 0, Action::Allow),
         ]
     );
     let both =

@@ -1,6 +1,6 @@
 //! Wrong input, and any.
 
-use netvm_policy::Verdict;
+use netvm_policy::Action;
 use netvm_policy_import::nft::{NftError, parse};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ proptest! {
     #[test]
     fn comparisons_are_those_of_numbers(op in prop::sample::select(&["==", "!=", "<", "<=", ">", ">="][..]), value: u16, port: u16) {
         let imported = one_rule("inet", vec![compare(op, payload("udp", "dport"), json!(value)), json!({"drop": null})]);
-        let fits = imported.rules.iter().filter(|rule| rule.actions.verdict == Some(Verdict::Drop)).any(|rule| {
+        let fits = imported.rules.iter().filter(|rule| rule.actions.terminal == Some(Action::Drop)).any(|rule| {
             let ports = &rule.matches.destination_ports;
             ports.is_empty() || ports.iter().any(|ports| ports.contains(port))
         });

@@ -86,10 +86,10 @@ mod tests {
     use crate::ids::{PortId, RuleId};
     use crate::matching::Match;
     use crate::reference::decide;
-    use crate::rule::{Actions, RuleParts, Verdict};
+    use crate::rule::{Action, Actions, RuleParts};
     use crate::span::{Masked, Span};
 
-    fn rule(source: &str, port: u16, verdict: Option<Verdict>) -> Rule {
+    fn rule(source: &str, port: u16, terminal: Option<Action>) -> Rule {
         let source: IpNet = source.parse().unwrap();
         Rule::from(RuleParts {
             id: RuleId(0),
@@ -99,7 +99,7 @@ mod tests {
                 destination_ports: (port > 0).then(|| PortRange::single(port)).into_iter().collect(),
                 ..Match::default()
             },
-            actions: Actions { verdict, ..Actions::default() },
+            actions: Actions { terminal, ..Actions::default() },
         })
     }
 
@@ -107,8 +107,8 @@ mod tests {
         analyse(rules).warnings.iter().map(|found| (found.rule, found.kind, found.other)).collect()
     }
 
-    const DROP: Option<Verdict> = Some(Verdict::Drop);
-    const ALLOW: Option<Verdict> = Some(Verdict::Allow);
+    const DROP: Option<Action> = Some(Action::Drop);
+    const ALLOW: Option<Action> = Some(Action::Allow);
 
     #[test]
     fn each_kind_is_told() {
@@ -189,7 +189,7 @@ mod tests {
             ports.filter(|port| rule.matches.from.is_empty() || rule.matches.from.contains(port)).collect()
         };
         let to = |rule: &Rule| rule.matches.to.clone();
-        a.actions.verdict.is_some()
+        a.actions.terminal.is_some()
             && later.iter().all(|later| cubes.iter().any(|cube| cube.covers(later)))
             && from(b).iter().all(|port| from(a).contains(port))
             && to(a).is_empty() == to(b).is_empty()
@@ -203,7 +203,7 @@ mod tests {
         fn warnings_are_right((rules, keys) in rules_and_keys(1..16, 1..32)) {
             let warnings = analyse(&rules).warnings;
             for Warning { kind, rule, other } in &warnings {
-                let never = !matches!(kind, Kind::Overlap) && rules[*rule].actions.verdict.is_some();
+                let never = !matches!(kind, Kind::Overlap) && rules[*rule].actions.terminal.is_some();
                 let ports = || (0..=LAST_PORT.0).map(PortId);
                 let ways = ports().flat_map(|from| ports().map(Some).chain([None]).map(move |to| (from, to)));
                 for (from, to) in ways.filter(|_| never) {

@@ -91,7 +91,7 @@ impl<'a> Scan<'a> {
         found.more_overlaps = overlaps.saturating_sub(MAX_OVERLAPS);
     }
 
-    /// Fills `met`. If earlier rules with verdicts cover all cubes of the rule, it returns the first of them.
+    /// Fills `met`. If earlier rules with a terminal action cover all cubes of the rule, it returns the first of them.
     fn meet(&mut self, rule: usize) -> Option<usize> {
         let lowered = self.lowered;
         let cubes = lowered.ranges[rule].clone();
@@ -125,7 +125,7 @@ impl<'a> Scan<'a> {
                     self.inside[place] = rule;
                     met.inside += 1;
                 }
-                if all && self.rules[other].actions.verdict.is_some() && lowered.ports_cover(other, rule) {
+                if all && self.rules[other].actions.terminal.is_some() && lowered.ports_cover(other, rule) {
                     if covers {
                         whole = Some(whole.map_or(other, |first: usize| first.min(other)));
                     } else if parts.len() <= MOST_TOGETHER {
@@ -155,8 +155,8 @@ impl<'a> Scan<'a> {
                 met.covered == self.lowered.ranges[rule].len() && self.lowered.ports_cover(other, rule);
             let covers =
                 met.inside == self.lowered.ranges[other].len() && self.lowered.ports_cover(rule, other);
-            let decides = earlier.verdict.is_some();
-            let differs = decides && actions.verdict.is_some() && earlier.verdict != actions.verdict;
+            let decides = earlier.terminal.is_some();
+            let differs = decides && actions.terminal.is_some() && earlier.terminal != actions.terminal;
             let same = match () {
                 () if !(covered && covers) => None,
                 () if earlier == actions => Some(Kind::Duplicate),

@@ -51,15 +51,15 @@ mod tests {
     use super::*;
     use crate::ids::RuleId;
     use crate::matching::Match;
-    use crate::rule::{Actions, RuleParts, Verdict};
+    use crate::rule::{Action, Actions, RuleParts};
 
-    fn rule(source: &str, destination: &str, verdict: Verdict) -> Rule {
+    fn rule(source: &str, destination: &str, terminal: Action) -> Rule {
         let net = |text: &str| -> Vec<IpNet> { vec![text.parse().unwrap()] };
         Rule::from(RuleParts {
             id: RuleId(0),
             name: String::new(),
             matches: Match { source: net(source), destination: net(destination), ..Match::default() },
-            actions: Actions { verdict: Some(verdict), ..Actions::default() },
+            actions: Actions { terminal: Some(terminal), ..Actions::default() },
         })
     }
 
@@ -67,12 +67,12 @@ mod tests {
     fn one_rule_is_compared_with_those_before_and_behind() {
         let any = "0.0.0.0/0";
         let rules = [
-            rule("10.0.0.0/8", any, Verdict::Drop),
-            rule("192.168.0.0/16", any, Verdict::Drop),
-            rule("10.1.0.0/16", any, Verdict::Allow),
-            rule("10.1.2.0/24", any, Verdict::Drop),
-            rule(any, "10.9.0.0/16", Verdict::Drop),
-            rule("10.1.0.0/16", any, Verdict::Drop),
+            rule("10.0.0.0/8", any, Action::Drop),
+            rule("192.168.0.0/16", any, Action::Drop),
+            rule("10.1.0.0/16", any, Action::Allow),
+            rule("10.1.2.0/24", any, Action::Drop),
+            rule(any, "10.9.0.0/16", Action::Drop),
+            rule("10.1.0.0/16", any, Action::Drop),
         ];
         let told = |place| -> Vec<_> {
             about(&rules, place).iter().map(|found| (found.kind, found.rule, found.other)).collect()

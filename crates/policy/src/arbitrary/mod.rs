@@ -14,7 +14,7 @@ use proptest::sample::select;
 
 use crate::ids::{ChainId, PortId, RouterId, RuleId};
 use crate::matching::Match;
-use crate::rule::{Actions, Police, Rate, Rule, RuleParts, SetVlan, Verdict};
+use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 use crate::span::{Masked, Span};
 
 pub use generator::{Generator, parsed};
@@ -45,7 +45,7 @@ pub fn rules_and_keys(
     })
 }
 
-/// Rules with numbers from 0, of which one in four has no verdict.
+/// Rules with numbers from 0, of which one in four has no terminal action.
 pub fn rules(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<Rule>> {
     vec((matches(), actions()), count).prop_map(|rules| {
         let numbered = rules.into_iter().enumerate();
@@ -59,14 +59,14 @@ pub fn rules(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<Rule>> {
 
 /// Actions of all kinds.
 pub fn actions() -> impl Strategy<Value = Actions> {
-    let verdict = prop_oneof![
-        Just(Verdict::Allow),
-        Just(Verdict::Drop),
-        Just(Verdict::Reject),
-        Just(Verdict::Normal),
-        port().prop_map(Verdict::Port),
-        (0..=LAST_PORT.0).prop_map(|n| Verdict::Chain(ChainId(n))),
-        (0..=LAST_PORT.0).prop_map(|n| Verdict::Router(RouterId(n))),
+    let terminal = prop_oneof![
+        Just(Action::Allow),
+        Just(Action::Drop),
+        Just(Action::Reject),
+        Just(Action::Normal),
+        port().prop_map(Action::Port),
+        (0..=LAST_PORT.0).prop_map(|n| Action::Chain(ChainId(n))),
+        (0..=LAST_PORT.0).prop_map(|n| Action::Router(RouterId(n))),
     ];
     let vlan = prop_oneof![
         Just(SetVlan::Strip),
@@ -74,8 +74,8 @@ pub fn actions() -> impl Strategy<Value = Actions> {
     ];
     let rate = || of((1u64..5, 1u64..5).prop_map(|(per_second, burst)| Rate { per_second, burst }));
     let police = (rate(), rate()).prop_map(|(packets, bits)| Police { packets, bits });
-    (weighted(0.75, verdict), weighted(0.1, vlan), weighted(0.1, port()), weighted(0.1, police))
-        .prop_map(|(verdict, set_vlan, mirror, police)| Actions { verdict, set_vlan, mirror, police })
+    (weighted(0.75, terminal), weighted(0.1, vlan), weighted(0.1, port()), weighted(0.1, police))
+        .prop_map(|(terminal, set_vlan, mirror, police)| Actions { terminal, set_vlan, mirror, police })
 }
 
 const VLANS: std::ops::RangeInclusive<u16> = 0..=4;

@@ -12,8 +12,8 @@
 use std::time::Duration;
 
 use netvm_config::model::{
-    Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface, SourceConfig,
-    Verdict,
+    Action, Forward, Host, Idle, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId, RouterInterface,
+    SourceConfig,
 };
 use netvm_router::{Hop, NextHop, Update};
 use netvm_wire::MacAddr;
@@ -85,7 +85,7 @@ fn host(core: u32, is_routed: bool) -> Host {
     let [output, ..] = ["out", "in-kernel", "out-kernel"]
         .map(|name| layout.port(name, PortKind::Source(once.clone()), 1500));
     if !is_routed {
-        layout.rule(input, Verdict::Port(output));
+        layout.rule(input, Action::Port(output));
     }
     let mut host = layout.build();
     for port in &mut host.ports {

@@ -233,7 +233,7 @@ impl Rig {
             Step::Forge { worker, by, words, action } => {
                 let forged = Descriptor::from_words(words);
                 let near = forged.buffer() % (BUFFERS + 2);
-                let forged = Descriptor::new(near, forged.offset(), forged.length()).with_raw_action(action);
+                let forged = Descriptor::new(near, forged.offset(), forged.length()).with_raw_verdict(action);
                 self.take_back(worker, by, &[forged]);
             }
             Step::Withdraw { worker, by } => {
@@ -338,7 +338,7 @@ fn changed(burst: Vec<Descriptor>, manner: Manner) -> Vec<Descriptor> {
         Manner::Stretched => third(|d| d.with_span(d.offset(), u16::MAX)),
         Manner::Stunted => third(|d| d.with_span(d.offset(), 13)),
         Manner::Twice => burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
-        Manner::Alternating => third(|d| d.with_action(netvm_ring::Action::Drop, 0)),
+        Manner::Alternating => third(|d| d.with_verdict(netvm_ring::VerdictKind::Drop, 0)),
     }
 }
 

@@ -4,7 +4,7 @@
 //! Cost: one look at the chain per run.
 
 use dpdk::Batch;
-use netvm_ring::{Action, Descriptor};
+use netvm_ring::{Descriptor, VerdictKind};
 
 use super::deliver::{Delivery, deliver};
 use super::flow_verdicts::{FlowVerdict, record};
@@ -20,15 +20,15 @@ use crate::worker::state::burst::Context;
 pub(crate) struct Verdict {
     chain: ChainId,
     hop: u8,
-    action: u8,
+    kind: u8,
     argument: u16,
 }
 
 impl Verdict {
     #[inline(always)]
     pub(crate) const fn of(descriptor: Descriptor) -> Self {
-        let (action, argument) = (descriptor.action(), descriptor.argument());
-        Self { chain: ChainId(descriptor.chain()), hop: descriptor.hop(), action, argument }
+        let (kind, argument) = (descriptor.verdict(), descriptor.argument());
+        Self { chain: ChainId(descriptor.chain()), hop: descriptor.hop(), kind, argument }
     }
 }
 
@@ -51,11 +51,11 @@ pub(crate) fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: 
         return refuse(dp, sender, (None, DropReason::BadChain), run);
     };
     let refused = |reason| (Some(chain), reason);
-    match Action::from_raw(verdict.action) {
-        Some(Action::Next) => {
+    match VerdictKind::from_raw(verdict.kind) {
+        Some(VerdictKind::Next) => {
             go_to(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
         }
-        Some(Action::Port) => {
+        Some(VerdictKind::Port) => {
             let port = PortId(verdict.argument);
             let allowed = snapshot.group(sender.group).is_some_and(|ports| ports.has(port));
             if allowed {
@@ -66,13 +66,13 @@ pub(crate) fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: 
                 refuse(dp, sender, refused(reason), run);
             }
         }
-        Some(Action::Drop) => refuse(dp, sender, refused(DropReason::Verdict), run),
-        Some(Action::Role) => send_to_role(dp, (sender, path), verdict, run),
-        Some(Action::DropFlow) => {
+        Some(VerdictKind::Drop) => refuse(dp, sender, refused(DropReason::Verdict), run),
+        Some(VerdictKind::Role) => send_to_role(dp, (sender, path), verdict, run),
+        Some(VerdictKind::DropFlow) => {
             note_flow_verdict(dp, (sender, path), verdict, run);
             refuse(dp, sender, refused(DropReason::Verdict), run);
         }
-        Some(Action::SkipFlow) => {
+        Some(VerdictKind::SkipFlow) => {
             note_flow_verdict(dp, (sender, path), verdict, run);
             go_to(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
         }
@@ -102,7 +102,7 @@ fn note_flow_verdict(
     verdict: Verdict,
     run: &Batch,
 ) {
-    let drops = verdict.action == Action::DropFlow as u8;
+    let drops = verdict.kind == VerdictKind::DropFlow as u8;
     let flow_verdict = FlowVerdict { link: sender.link, hop: verdict.hop, drops, seconds: verdict.argument };
     record(dp, (sender.cx.snapshot, path), flow_verdict, run);
 }

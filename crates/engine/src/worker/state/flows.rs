@@ -39,9 +39,8 @@ impl Flows {
     pub(crate) fn hit(&mut self, results: &mut LookupResults, n: usize, counted: Counted, moment: Moment) {
         let slot = results.slots[n];
         results.fresh |= u64::from(self.cache.entry(slot).last_used != moment.now) << n;
-        let verdict = self.cache.hit(slot, counted.packets, counted.bytes, moment.now);
-        (results.decisions[n], results.actions[n]) =
-            (verdict.decision, PackedAction::from_cached(verdict.extra));
+        let hit = self.cache.hit(slot, counted.packets, counted.bytes, moment.now);
+        (results.decisions[n], results.actions[n]) = (hit.decision, PackedAction::from_cached(hit.extra));
     }
 
     /// A miss that the rules have answered: caches the decision for the key at index `n`, and counts the packets.

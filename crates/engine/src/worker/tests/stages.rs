@@ -1,7 +1,7 @@
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
 use netvm_config::model::Forward;
-use netvm_ring::{Action, Descriptor};
+use netvm_ring::{Descriptor, VerdictKind};
 
 use super::rig::{CHAIN, RING, Rig, udp};
 use crate::drop_reason::{DropReason, Violation};
@@ -88,12 +88,12 @@ fn returned(change: Change) -> Rig {
 fn verdicts_are_carried_out_or_refused_under_their_reason() {
     let cases: [(Change, Option<usize>, Option<DropReason>); 9] = [
         (|d| d, Some(1), None),
-        (|d| d.with_action(Action::Port, 2), Some(2), None),
-        (|d| d.with_action(Action::Port, 1), None, Some(DropReason::PortDenied)),
-        (|d| d.with_action(Action::Port, 77), None, Some(DropReason::UnknownPort)),
-        (|d| d.with_action(Action::Drop, 0), None, Some(DropReason::Verdict)),
-        (|d| d.with_action(Action::Role, 9), None, Some(DropReason::UnknownRole)),
-        (|d| d.with_raw_action(63), None, Some(DropReason::BadAction)),
+        (|d| d.with_verdict(VerdictKind::Port, 2), Some(2), None),
+        (|d| d.with_verdict(VerdictKind::Port, 1), None, Some(DropReason::PortDenied)),
+        (|d| d.with_verdict(VerdictKind::Port, 77), None, Some(DropReason::UnknownPort)),
+        (|d| d.with_verdict(VerdictKind::Drop, 0), None, Some(DropReason::Verdict)),
+        (|d| d.with_verdict(VerdictKind::Role, 9), None, Some(DropReason::UnknownRole)),
+        (|d| d.with_raw_verdict(63), None, Some(DropReason::BadAction)),
         (|d| d.with_span(d.offset() + 14, d.length() - 14), Some(1), None),
         (|d| d.with_hop(1), None, None),
     ];

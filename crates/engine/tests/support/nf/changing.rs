@@ -1,6 +1,6 @@
 //! NFs that return packets in another order, changed, or twice.
 
-use netvm_ring::{Action, Descriptor};
+use netvm_ring::{Descriptor, VerdictKind};
 
 use crate::support::raw::{Attached, attach};
 
@@ -29,7 +29,7 @@ pub fn change_of(kind: &str) -> Option<Change> {
         "twice" => |burst| *burst = burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
         "dropping" => |burst| {
             for descriptor in burst.iter_mut().filter(|d| d.buffer() % 3 == 0) {
-                *descriptor = descriptor.with_action(Action::Drop, 0);
+                *descriptor = descriptor.with_verdict(VerdictKind::Drop, 0);
             }
         },
         _ => return None,

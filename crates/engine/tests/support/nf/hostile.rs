@@ -75,7 +75,7 @@ pub fn be_hostile() -> ! {
                                 random.below(4) as u16,
                                 random.below(2) as u8,
                             )
-                            .with_raw_action(random.below(6) as u8)
+                            .with_raw_verdict(random.below(6) as u8)
                     })
                     .collect();
                 producer.push(&made_up);
