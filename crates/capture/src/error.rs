@@ -12,25 +12,17 @@ use crate::link_type::LinkType;
 
 /// Why a capture cannot be opened.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum OpenError {
     /// An I/O error.
     #[error("cannot open {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The file is empty.
     #[error("{} is empty: not a pcap or pcapng file", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// The file has no pcap or pcapng magic number.
     #[error("{} is not a pcap or pcapng file{hint}", path.display())]
     NotACapture {
-        /// The file.
         path: PathBuf,
         /// What the file looks like instead, as the end of a sentence; empty if unknown.
         hint: &'static str,
@@ -41,11 +33,9 @@ pub enum OpenError {
         path.display(), link_of(*interface), LinkType::ETHERNET
     )]
     NotEthernet {
-        /// The file.
         path: PathBuf,
         /// The interface number; `None` in pcap.
         interface: Option<u32>,
-        /// The link type found.
         link: LinkType,
     },
     /// The start of the file is damaged.
@@ -70,24 +60,17 @@ pub struct ReadError {
 
 /// Cause of a [`ReadError`].
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum ReadFault {
     /// An I/O error.
     #[error("cannot read: {0}")]
     Io(#[from] io::Error),
     /// The file ends within a header, record or block.
     #[error("the file is truncated: {missing} bytes are missing")]
-    Truncated {
-        /// Missing bytes.
-        missing: u64,
-    },
+    Truncated { missing: u64 },
     /// A record or block has an implausible length.
     #[error("a length of {length} bytes exceeds the limit of {limit}: the file is damaged")]
-    TooLong {
-        /// The claimed length.
-        length: usize,
-        /// The limit.
-        limit: usize,
-    },
+    TooLong { length: usize, limit: usize },
     /// A section has implausibly many interfaces.
     #[error("more than {0} interfaces: the file is damaged")]
     Interfaces(usize),
@@ -96,7 +79,6 @@ pub enum ReadFault {
     NotEthernet {
         /// The interface number in its section; `None` in pcap.
         interface: Option<u32>,
-        /// The link type found.
         link: LinkType,
     },
     /// The format version is unknown.
@@ -108,7 +90,6 @@ pub enum ReadFault {
     /// A packet is longer than its block.
     #[error("a packet of {claimed} bytes exceeds the {room} bytes of its block")]
     PacketLength {
-        /// The claimed length.
         claimed: usize,
         /// Bytes in the block.
         room: usize,
@@ -136,37 +117,20 @@ pub struct CreateError {
 
 /// Why a frame, or the end of a capture, was not written. The content of the file is undefined then.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum WriteError {
     /// An I/O error, such as a full disk.
     #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The frame is longer than [`MAX_FRAME`]; nothing was written.
     #[error("cannot write {}: a frame of {length} bytes exceeds the limit of {MAX_FRAME}", path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// Bytes of the frame.
-        length: usize,
-    },
+    TooLong { path: PathBuf, length: usize },
     /// The timestamp exceeds pcap's 32 bits of seconds; nothing was written. pcapng has more bits.
     #[error("cannot write {}: pcap cannot hold a time after the year 2106: write pcapng", path.display())]
-    Timestamp {
-        /// The file.
-        path: PathBuf,
-    },
+    Timestamp { path: PathBuf },
     /// The frame cannot be encoded.
     #[error("cannot write {}: {}", path.display(), error_chain(.source.as_ref()))]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    Format { path: PathBuf, source: Box<dyn Error + Send + Sync> },
 }
 
 /// Names the link type of an interface or file.

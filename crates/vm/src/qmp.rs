@@ -19,6 +19,7 @@ const EVENTS: usize = 64;
 
 /// Why a QMP request failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum QmpError {
     /// I/O error: QEMU has ended, or never listened.
     #[error("QEMU's control socket: {0}")]
@@ -31,12 +32,7 @@ pub enum QmpError {
     Protocol(&'static str),
     /// QEMU refused the command.
     #[error("QEMU refuses `{command}`: {reason}")]
-    Refused {
-        /// The command.
-        command: &'static str,
-        /// QEMU's reason.
-        reason: String,
-    },
+    Refused { command: &'static str, reason: String },
 }
 
 /// A version of QEMU.

@@ -34,54 +34,32 @@ pub struct Memory {
 
 /// Why packet memory cannot be a UMEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum UmemError {
     /// The buffers are larger than a page.
     #[error(
         "buffers of {stride} bytes: AF_XDP needs buffers of at most {page} bytes: use af_packet for jumbo frames, or \
          smaller buffers"
     )]
-    StrideTooLarge {
-        /// Bytes of a buffer.
-        stride: u32,
-        /// Bytes of a page.
-        page: u32,
-    },
+    StrideTooLarge { stride: u32, page: u32 },
     /// The buffers are smaller than the kernel's minimum.
     #[error("buffers of {0} bytes: AF_XDP needs buffers of at least 2048 bytes")]
     StrideTooSmall(u32),
     /// The first buffer or the stride is odd, but the kernel uses the lowest address bit itself.
     #[error("buffer 0 at byte {first_buffer} with buffers of {stride} bytes: both must be even")]
-    Odd {
-        /// Bytes to buffer 0.
-        first_buffer: usize,
-        /// Bytes of a buffer.
-        stride: u32,
-    },
+    Odd { first_buffer: usize, stride: u32 },
     /// There are no buffers, or more than 2^24.
     #[error("{0} buffers: AF_XDP takes from 1 to 16777216")]
     Buffers(u32),
     /// The mapping does not start on a page boundary.
     #[error("packet memory at {address:#x}: AF_XDP needs it to start on a page boundary")]
-    NotOnPage {
-        /// Start of the mapping.
-        address: usize,
-    },
+    NotOnPage { address: usize },
     /// The buffers end after the mapping.
     #[error("the buffers end at byte {end} of packet memory of {len} bytes")]
-    PastEnd {
-        /// End of the buffers.
-        end: u64,
-        /// Bytes of the mapping.
-        len: usize,
-    },
+    PastEnd { end: u64, len: usize },
     /// The headroom leaves no room for a packet.
     #[error("a headroom of {headroom} bytes in buffers of {stride} leaves no room for a packet")]
-    Headroom {
-        /// Requested headroom.
-        headroom: u16,
-        /// Bytes of a buffer.
-        stride: u32,
-    },
+    Headroom { headroom: u16, stride: u32 },
 }
 
 /// Packet memory that AF_XDP can use. Each queue registers it as a separate UMEM with its own fill and completion ring,

@@ -1,6 +1,6 @@
 //! Anti-spoofing: a port sends only from its own addresses.
 //!
-//! [`Guard::check`] judges the flow key: source MAC address, source IP address, ARP sender address. Its verdict holds
+//! [`Guard::check`] judges the flow key: source MAC address, source IP address, ARP sender address. The result holds
 //! for every packet of the flow, so the engine caches it. [`Guard::inspect`] judges the contents of ARP and neighbour
 //! discovery, for the packets for which [`Guard::needs_inspection`] is true. What the guard cannot read, it refuses.
 //!

@@ -28,7 +28,7 @@ fn options() -> GuardOptions {
     GuardOptions { macs: vec![OWN], addresses, ..GuardOptions::default() }
 }
 
-/// The combined verdict of `check` and `inspect`.
+/// The combined result of `check` and `inspect`.
 fn judge(options: GuardOptions, frame: &[u8]) -> Result<(), Spoofed> {
     let guard = Guard::new(options).unwrap();
     let key = *parse(frame).unwrap().key();
@@ -324,7 +324,7 @@ proptest! {
             .into_iter()
             .flat_map(|(kind, length, own)| [vec![kind, length], if own { OWN } else { OTHER }.octets().to_vec()].concat())
             .collect();
-        let verdict = Discovery { source: EUI64, kind: 136, body: body.clone(), options: options.clone() }.judge();
+        let result = Discovery { source: EUI64, kind: 136, body: body.clone(), options: options.clone() }.judge();
         let all = [body, options].concat();
         let mut expected = all.len() >= 16 && all[..16] == target("2001:db8::5");
         let mut rest = all.get(16..).unwrap_or_default();
@@ -334,6 +334,6 @@ proptest! {
                 && (rest[0] != 2 || (length == 8 && rest[2..8] == OWN.octets()));
             rest = rest.get(length..).unwrap_or_default();
         }
-        prop_assert_eq!(verdict.is_ok(), expected, "{:?}", verdict);
+        prop_assert_eq!(result.is_ok(), expected, "{:?}", result);
     }
 }

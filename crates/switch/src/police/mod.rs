@@ -45,6 +45,7 @@ pub struct Policer {
 
 /// Why a policer cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum PolicerError {
     /// The rate is 0 or too high.
     #[error("a rate of {0} a second cannot be policed: it must be 1 to {max}; leave it out for no limit", max = Policer::MAX_RATE)]
@@ -54,12 +55,7 @@ pub enum PolicerError {
     NoBurst,
     /// The bucket takes too long to fill.
     #[error("a burst of {burst} takes more than an hour at {rate} a second: lower it")]
-    BurstTooLong {
-        /// Units per second.
-        rate: u64,
-        /// Units in a burst.
-        burst: u64,
-    },
+    BurstTooLong { rate: u64, burst: u64 },
     /// The clock rate is 0 or too high.
     #[error("a clock of {0} Hz cannot time a policer: it must be 1 Hz to 1 THz")]
     Clock(u64),

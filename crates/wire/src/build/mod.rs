@@ -10,15 +10,11 @@ use crate::values::{EtherType, IpProto, MacAddr, TcpFlags, VlanId};
 
 /// Why a frame was not built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum BuildError {
     /// The buffer is shorter than the frame.
     #[error("a frame of {need} bytes does not fit into a buffer of {have}")]
-    BufferTooSmall {
-        /// Bytes of the frame.
-        need: usize,
-        /// Bytes of the buffer.
-        have: usize,
-    },
+    BufferTooSmall { need: usize, have: usize },
     /// The IP packet would exceed 65,535 bytes.
     #[error("an IP packet of {0} bytes is too long: at most 65535")]
     TooLong(usize),

@@ -10,6 +10,7 @@ use super::Address;
 
 /// Why a prefix is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum NetError {
     /// The text is not an address with a length.
     #[error("`{0}` is not a prefix: write an address and a length, as in 10.0.0.0/8 or 2001:db8::/32")]
@@ -19,14 +20,7 @@ pub enum NetError {
     Family(String, &'static str),
     /// The length exceeds the address.
     #[error("/{length} is too long: an {family} prefix has at most {max} bits")]
-    Length {
-        /// The requested length.
-        length: u8,
-        /// `IPv4` or `IPv6`.
-        family: &'static str,
-        /// Bits of an address.
-        max: u8,
-    },
+    Length { length: u8, family: &'static str, max: u8 },
     /// Host bits are set.
     #[error("{0}/{1} has host bits set: write {2}/{1}")]
     HostBits(IpAddr, u8, IpAddr),

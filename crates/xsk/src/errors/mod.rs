@@ -11,105 +11,58 @@ const REQUIREMENTS: &str = "Linux 5.11 or later with CONFIG_XDP_SOCKETS and CONF
 
 /// Why [`crate::Interface::open`] failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum OpenError {
     /// The kernel does not support the ring size.
     #[error("the {ring} ring cannot have {entries} entries: set a power of two from 1 to 65536")]
-    RingSize {
-        /// Name of the ring.
-        ring: &'static str,
-        /// Requested size.
-        entries: u32,
-    },
+    RingSize { ring: &'static str, entries: u32 },
     /// Zero copy was requested in generic mode, where the kernel always copies.
     #[error("{interface}: zero copy needs native mode: set mode to native or auto, or copy to auto")]
-    GenericZeroCopy {
-        /// The interface.
-        interface: String,
-    },
+    GenericZeroCopy { interface: String },
     /// The interface does not exist.
     #[error("there is no interface {interface:?} in this network namespace: `ip link` lists the interfaces")]
-    NoInterface {
-        /// The requested name.
-        interface: String,
-    },
+    NoInterface { interface: String },
     /// More queues were requested than the interface has, or none.
     #[error(
         "{interface} has {rx} receive and {tx} transmit queues in use, not {asked}: lower the number, or raise theirs \
          with `ethtool -L {interface}`"
     )]
-    Queues {
-        /// The interface.
-        interface: String,
-        /// Requested queues.
-        asked: u32,
-        /// Receive queues in use.
-        rx: u32,
-        /// Transmit queues in use.
-        tx: u32,
-    },
+    Queues { interface: String, asked: u32, rx: u32, tx: u32 },
     /// The process lacks a capability.
     #[error(
         "{interface}: no permission to {step}: AF_XDP needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (run as root, or \
          `setcap cap_net_admin,cap_net_raw,cap_bpf+ep` the program)"
     )]
-    Permission {
-        /// The interface.
-        interface: String,
-        /// The step that was refused.
-        step: &'static str,
-    },
+    Permission { interface: String, step: &'static str },
     /// Another XDP program is attached.
     #[error(
-        "{interface} has another XDP program attached; held by {holders}: stop that, or take the program off with \
+        "{interface} has another XDP program attached; held by {holders}: stop the holder, or detach the program with \
          `ip link set dev {interface} xdp off` and `xdpgeneric off`"
     )]
     ProgramAttached {
-        /// The interface.
         interface: String,
         /// Processes with an XDP link on it.
         holders: Holders,
     },
     /// The driver refused native mode, and generic mode was not allowed.
     #[error("{interface}: its driver refuses native XDP: {reason}: {remedy}, or use generic mode")]
-    NativeRefused {
-        /// The interface.
-        interface: String,
-        /// The driver's error.
-        reason: io::Error,
-        /// What to try.
-        remedy: &'static str,
-    },
+    NativeRefused { interface: String, reason: io::Error, remedy: &'static str },
     /// The kernel lacks a feature.
     #[error("{interface}: this kernel ({release}) cannot {step}: it needs {REQUIREMENTS}")]
-    TooOld {
-        /// The interface.
-        interface: String,
-        /// The step that failed.
-        step: &'static str,
-        /// The kernel's version.
-        release: String,
-    },
+    TooOld { interface: String, step: &'static str, release: String },
     /// Another system error.
     #[error("{interface}: cannot {step}: {source}")]
-    System {
-        /// The interface.
-        interface: String,
-        /// The step that failed.
-        step: &'static str,
-        /// The system error.
-        source: io::Error,
-    },
+    System { interface: String, step: &'static str, source: io::Error },
 }
 
 /// Why [`crate::Interface::queue`] failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the field names are clear")]
 pub enum QueueError {
     /// [`crate::Interface::open`] set up fewer queues.
     #[error("{interface}: there is no queue {queue}: the interface was opened with {queues} queues")]
     NoQueue {
-        /// The interface.
         interface: String,
-        /// The queue asked for.
         queue: u32,
         /// The number of queues.
         queues: u32,
@@ -121,13 +74,10 @@ pub enum QueueError {
          or use af_packet"
     )]
     Mtu {
-        /// The interface.
         interface: String,
-        /// Its MTU.
         mtu: u32,
         /// Bytes of its longest frame.
         frame: u32,
-        /// Bytes of a buffer.
         stride: u32,
         /// Bytes of a buffer after the headroom.
         room: u32,
@@ -139,88 +89,42 @@ pub enum QueueError {
         "{interface}: {mib} MiB of packet memory cannot be locked: the limit is {limit_kib} KiB: give the process \
          CAP_IPC_LOCK, or raise the limit (`ulimit -l`, LimitMEMLOCK= of systemd)"
     )]
-    Locked {
-        /// The interface.
-        interface: String,
-        /// Memory to lock, in MiB.
-        mib: u64,
-        /// The limit in KiB.
-        limit_kib: u64,
-    },
+    Locked { interface: String, mib: u64, limit_kib: u64 },
     /// The packet memory differs from the caller's description.
     #[error("{interface}: the packet memory is not mapped for reading and writing at the given address")]
-    NotMapped {
-        /// The interface.
-        interface: String,
-    },
+    NotMapped { interface: String },
     /// The buffers need unaligned mode, which the kernel lacks.
     #[error(
         "{interface}: this kernel ({release}) cannot use buffers of {stride} bytes at this offset: use buffers of 2048 \
          or 4096 bytes, the first one on a multiple of that"
     )]
-    Buffers {
-        /// The interface.
-        interface: String,
-        /// Bytes of a buffer.
-        stride: u32,
-        /// Version of the kernel.
-        release: String,
-    },
+    Buffers { interface: String, stride: u32, release: String },
     /// Another socket is bound to the queue.
     #[error(
         "queue {queue} of {interface} is bound to another AF_XDP socket; processes with such sockets: {holders}: stop \
-         the one that has it, or use another queue"
+         the one that uses this queue, or use another queue"
     )]
     Busy {
-        /// The interface.
         interface: String,
-        /// The queue.
         queue: u32,
         /// Processes with AF_XDP sockets.
         holders: Holders,
     },
     /// The driver refused zero copy, and copying was not allowed.
     #[error("{interface}: its driver refuses zero copy on queue {queue}: {reason}: set copy to auto")]
-    ZeroCopyRefused {
-        /// The interface.
-        interface: String,
-        /// The queue.
-        queue: u32,
-        /// The driver's error.
-        reason: io::Error,
-    },
+    ZeroCopyRefused { interface: String, queue: u32, reason: io::Error },
     /// The calling thread is in another network namespace than the interface.
     #[error("{interface} was opened in another network namespace than this thread's: open its queues there")]
-    Namespace {
-        /// The interface.
-        interface: String,
-    },
+    Namespace { interface: String },
     /// The interface was removed, renamed or moved.
     #[error("{interface} is gone (removed, renamed or moved to another network namespace): open it again")]
-    Gone {
-        /// The interface.
-        interface: String,
-    },
+    Gone { interface: String },
     /// The process lacks a capability.
     #[error("{interface}: no permission to {step}: AF_XDP needs CAP_NET_ADMIN and CAP_NET_RAW")]
-    Permission {
-        /// The interface.
-        interface: String,
-        /// The step that was refused.
-        step: &'static str,
-    },
+    Permission { interface: String, step: &'static str },
     /// Another system error.
     #[error("queue {queue} of {interface}: cannot {step}: {source}")]
-    System {
-        /// The interface.
-        interface: String,
-        /// The queue.
-        queue: u32,
-        /// The step that failed.
-        step: &'static str,
-        /// The system error.
-        source: io::Error,
-    },
+    System { interface: String, queue: u32, step: &'static str, source: io::Error },
 }
 
 /// Why [`crate::Xsk::kick`] could not wake the kernel. A busy kernel is not an error.
