@@ -53,12 +53,6 @@ impl fmt::Display for MacAddr {
     }
 }
 
-impl fmt::Debug for MacAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl FromStr for MacAddr {
     type Err = ParseMacError;
 
@@ -86,21 +80,23 @@ pub struct EtherType(pub u16);
 #[error("`{0}` is not an EtherType: write a name (ipv4, ipv6, arp) or a number from 0x0600, as in 0x88cc")]
 pub struct ParseEtherTypeError(String);
 
-impl EtherType {
+named_values!(EtherType {
     /// IPv4.
-    pub const IPV4: Self = Self(0x0800);
+    IPV4 = 0x0800, "ipv4";
     /// ARP.
-    pub const ARP: Self = Self(0x0806);
+    ARP = 0x0806, "arp";
     /// 802.1Q VLAN tag; as the EtherType of a parsed frame, a third tag.
-    pub const VLAN: Self = Self(0x8100);
+    VLAN = 0x8100, "vlan";
     /// IPv6.
-    pub const IPV6: Self = Self(0x86dd);
+    IPV6 = 0x86dd, "ipv6";
     /// 802.1ad service VLAN tag.
-    pub const SERVICE_VLAN: Self = Self(0x88a8);
+    SERVICE_VLAN = 0x88a8, "svlan";
     /// Stands for an IEEE 802.3 frame, which has a length field and an LLC header. The number is neither a valid length
     /// nor a valid type.
-    pub const LLC: Self = Self(0x05ff);
+    LLC = 0x05ff, "llc";
+});
 
+impl EtherType {
     /// Smallest EtherType; smaller values are lengths (IEEE 802.3 clause 3.2.6).
     pub const MIN: u16 = 0x0600;
 
@@ -110,29 +106,14 @@ impl EtherType {
     pub const fn is_vlan(self) -> bool {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
     }
-
-    const NAMES: [(Self, &'static str); 6] = [
-        (Self::IPV4, "ipv4"),
-        (Self::ARP, "arp"),
-        (Self::VLAN, "vlan"),
-        (Self::IPV6, "ipv6"),
-        (Self::SERVICE_VLAN, "svlan"),
-        (Self::LLC, "llc"),
-    ];
 }
 
 impl fmt::Display for EtherType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Self::NAMES.iter().find(|(value, _)| value == self) {
-            Some((_, name)) => f.pad(name),
+        match self.name() {
+            Some(name) => f.pad(name),
             None => write!(f, "0x{:04x}", self.0),
         }
-    }
-}
-
-impl fmt::Debug for EtherType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 
@@ -141,8 +122,8 @@ impl FromStr for EtherType {
 
     /// Parses a name, or a number from 0x0600 in decimal or, after `0x`, hexadecimal.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some((value, _)) = Self::NAMES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)) {
-            return Ok(*value);
+        if let Some(value) = Self::from_name(text) {
+            return Ok(value);
         }
         let number = match text.strip_prefix("0x") {
             Some(digits) if digits.starts_with(|first: char| first.is_ascii_hexdigit()) => {
@@ -245,7 +226,7 @@ mod tests {
 
     #[test]
     fn ether_types_survive_the_text_round_trip() {
-        for (value, text) in EtherType::NAMES {
+        for (value, text) in EtherType::NAMES.iter().copied() {
             assert_eq!(value.to_string(), text);
             assert_eq!(text.parse(), Ok(value));
         }

@@ -118,12 +118,6 @@ macro_rules! prefix {
                 write!(f, "{}/{}", self.network, self.length)
             }
         }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
-        }
     };
 }
 
@@ -253,12 +247,6 @@ impl fmt::Display for IpNet {
             Self::V4(net) => net.fmt(f),
             Self::V6(net) => net.fmt(f),
         }
-    }
-}
-
-impl fmt::Debug for IpNet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -17,65 +17,46 @@ pub struct IpProto(pub u8);
 )]
 pub struct ParseIpProtoError(String);
 
-impl IpProto {
+named_values!(IpProto {
     /// Hop-by-hop options of IPv6.
-    pub const HOP_BY_HOP: Self = Self(0);
+    HOP_BY_HOP = 0, "hopopt";
     /// ICMP of IPv4.
-    pub const ICMP: Self = Self(1);
+    ICMP = 1, "icmp";
     /// IGMP.
-    pub const IGMP: Self = Self(2);
+    IGMP = 2, "igmp";
     /// IPv4 in IP.
-    pub const IPIP: Self = Self(4);
+    IPIP = 4, "ipip";
     /// TCP.
-    pub const TCP: Self = Self(6);
+    TCP = 6, "tcp";
     /// UDP.
-    pub const UDP: Self = Self(17);
+    UDP = 17, "udp";
     /// IPv6 in IP.
-    pub const IPV6: Self = Self(41);
+    IPV6 = 41, "ipv6";
     /// Routing header of IPv6.
-    pub const ROUTING: Self = Self(43);
+    ROUTING = 43, "ipv6-route";
     /// Fragment header of IPv6.
-    pub const FRAGMENT: Self = Self(44);
+    FRAGMENT = 44, "ipv6-frag";
     /// GRE.
-    pub const GRE: Self = Self(47);
+    GRE = 47, "gre";
     /// Encapsulating security payload.
-    pub const ESP: Self = Self(50);
+    ESP = 50, "esp";
     /// Authentication header.
-    pub const AH: Self = Self(51);
+    AH = 51, "ah";
     /// ICMP of IPv6.
-    pub const ICMPV6: Self = Self(58);
+    ICMPV6 = 58, "icmpv6";
     /// No next header (IPv6).
-    pub const NO_NEXT: Self = Self(59);
+    NO_NEXT = 59, "ipv6-nonxt";
     /// Destination options of IPv6.
-    pub const DESTINATION_OPTIONS: Self = Self(60);
+    DESTINATION_OPTIONS = 60, "ipv6-opts";
     /// OSPF.
-    pub const OSPF: Self = Self(89);
+    OSPF = 89, "ospf";
     /// VRRP.
-    pub const VRRP: Self = Self(112);
+    VRRP = 112, "vrrp";
     /// SCTP.
-    pub const SCTP: Self = Self(132);
+    SCTP = 132, "sctp";
+});
 
-    const NAMES: [(Self, &'static str); 18] = [
-        (Self::HOP_BY_HOP, "hopopt"),
-        (Self::ICMP, "icmp"),
-        (Self::IGMP, "igmp"),
-        (Self::IPIP, "ipip"),
-        (Self::TCP, "tcp"),
-        (Self::UDP, "udp"),
-        (Self::IPV6, "ipv6"),
-        (Self::ROUTING, "ipv6-route"),
-        (Self::FRAGMENT, "ipv6-frag"),
-        (Self::GRE, "gre"),
-        (Self::ESP, "esp"),
-        (Self::AH, "ah"),
-        (Self::ICMPV6, "icmpv6"),
-        (Self::NO_NEXT, "ipv6-nonxt"),
-        (Self::DESTINATION_OPTIONS, "ipv6-opts"),
-        (Self::OSPF, "ospf"),
-        (Self::VRRP, "vrrp"),
-        (Self::SCTP, "sctp"),
-    ];
-
+impl IpProto {
     /// Whether [`crate::parse`] reads ports from its header.
     #[inline]
     #[must_use]
@@ -86,16 +67,10 @@ impl IpProto {
 
 impl fmt::Display for IpProto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Self::NAMES.iter().find(|(value, _)| value == self) {
-            Some((_, name)) => f.pad(name),
+        match self.name() {
+            Some(name) => f.pad(name),
             None => fmt::Display::fmt(&self.0, f),
         }
-    }
-}
-
-impl fmt::Debug for IpProto {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 
@@ -104,11 +79,8 @@ impl FromStr for IpProto {
 
     /// Parses a name or a number.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let named = Self::NAMES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
-        match named {
-            Some((value, _)) => Ok(*value),
-            None => text.parse().map(Self).map_err(|_| ParseIpProtoError(text.to_owned())),
-        }
+        let number = || text.parse().map(Self).map_err(|_| ParseIpProtoError(text.to_owned()));
+        Self::from_name(text).map_or_else(number, Ok)
     }
 }
 
