@@ -98,7 +98,12 @@
 mod buffers;
 mod errors;
 mod interface;
-mod kernel;
+/// The kernel's interface: system calls, mapped rings, and the BPF program.
+mod kernel {
+    pub(crate) mod program;
+    pub(crate) mod ring;
+    pub(crate) mod sys;
+}
 mod options;
 mod socket;
 mod umem;
