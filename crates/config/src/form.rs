@@ -12,7 +12,6 @@ use crate::finding::Kind;
 use crate::model::{GroupId, Host, MAX_SET, RoleId};
 use crate::names::{BadName, Check};
 use crate::place::Place;
-use crate::suggest::did_you_mean;
 use crate::table::{At, Keys, Reader, write};
 
 /// A value with its place.
@@ -95,78 +94,6 @@ impl Form<VlanId> for Vlan {
     fn write(&self, _: &Host, item: &mut VlanId) -> Option<Value> {
         Some(Value::Integer(item.get().into()))
     }
-}
-
-/// An enum whose values are words in the file.
-pub(crate) trait Words: Copy + PartialEq + 'static {
-    /// Every value with its word.
-    const WORDS: &'static [(&'static str, Self)];
-
-    /// The word in the file.
-    fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
-    }
-}
-
-/// The words of an enum, in the file and in JSON.
-macro_rules! words {
-    ($type:ident: $($word:literal => $value:ident),+) => {
-        impl crate::form::Words for $type {
-            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$value)),+];
-        }
-
-        impl $type {
-            /// The word in the configuration.
-            #[must_use]
-            pub fn word(self) -> &'static str {
-                crate::form::Words::word(self)
-            }
-        }
-
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.word())
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let word = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                match &*word {
-                    $($word => Ok(Self::$value),)+
-                    _ => Err(serde::de::Error::unknown_variant(&word, &[$($word),+])),
-                }
-            }
-        }
-    };
-}
-pub(crate) use words;
-
-/// One of an enum's words.
-pub(crate) struct Word;
-
-impl<T: Words> Form<T> for Word {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
-        one_of(at, text(at, value)?, T::WORDS.iter().copied())
-    }
-
-    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
-        Some(item.word().into())
-    }
-}
-
-/// The value of one of some words.
-pub(crate) fn one_of<T>(
-    at: &At<'_>,
-    text: &str,
-    words: impl Iterator<Item = (&'static str, T)> + Clone,
-) -> Option<T> {
-    let found = words.clone().find(|(word, _)| *word == text).map(|(_, value)| value);
-    if found.is_none() {
-        let known: Vec<&str> = words.map(|(word, _)| word).collect();
-        at.bad_text(text).maybe_help(did_you_mean(text, known, "possible values")).keep();
-    }
-    found
 }
 
 /// A text in quotes.

@@ -40,8 +40,8 @@ pub mod model;
 mod names;
 mod place;
 mod plan;
-mod suggest;
 mod table;
+mod words;
 
 pub use finding::{Finding, Kind};
 pub use ids::{assign_ids, new_rule_id};

@@ -10,7 +10,7 @@ use crate::model::{
     RouterInterface,
 };
 use crate::place::Place;
-use crate::suggest::did_you_mean;
+use crate::words::did_you_mean;
 
 /// Longest name of a network interface (`IFNAMSIZ` - 1).
 pub(crate) const INTERFACE_BYTES: usize = 15;

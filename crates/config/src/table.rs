@@ -11,7 +11,7 @@ use crate::form::{Form, Name};
 use crate::model::Host;
 use crate::names::Names;
 use crate::place::Place;
-use crate::suggest::nearest;
+use crate::words::nearest;
 
 /// Keys that had another name in an earlier version, with their new name.
 const RENAMED: [(&str, &str); 2] = [("cells", "buffers"), ("cell_size", "buffer_size")];

@@ -7,11 +7,10 @@ use toml::Value;
 
 use super::{GroupId, Host, MAX_NODES, MAX_WORKERS};
 use crate::finding::{Kind, Span};
-use crate::form::{
-    Flag, Form, List, Maybe, NUMBERS, Name, Nested, Number, Numbered, Spanned, TEXTS, ToPort, Word, words,
-};
+use crate::form::{Flag, Form, List, Maybe, NUMBERS, Name, Nested, Number, Numbered, Spanned, TEXTS, ToPort};
 use crate::names;
 use crate::table::{At, Keys, Table};
+use crate::words::{Word, words};
 
 /// Highest core number in Linux's CPU sets (`CPU_SETSIZE`).
 const LAST_CORE: u64 = 1023;

@@ -11,10 +11,11 @@ use crate::field;
 use crate::finding::Kind;
 use crate::form::{
     Form, InGroup, List, Name, Nested, Number, Numbered, Plain, Spanned, Sparse, TEXTS, Text, ToPort, ToRole,
-    Word, text, words,
+    text,
 };
 use crate::names;
 use crate::table::{At, Keys, Reader, Table};
+use crate::words::{Word, words};
 
 /// The user of NFs and VMs that name none: it owns nothing.
 pub(super) const DEFAULT_USER: &str = "nobody";

@@ -8,11 +8,11 @@ use toml::Value;
 use super::{GroupId, Host, MAX_WORKERS, PortPolicy};
 use crate::field;
 use crate::form::{
-    Flag, Form, InGroup, Maybe, Name, Number, Numbered, Plain, Spanned, Sparse, Text, When, Word, one_of,
-    text, words,
+    Flag, Form, InGroup, Maybe, Name, Number, Numbered, Plain, Spanned, Sparse, Text, When, text,
 };
 use crate::names;
 use crate::table::{At, Keys, Table};
+use crate::words::{Word, one_of, words};
 
 /// Ethernet's payload, and netvm's default.
 const DEFAULT_MTU: u16 = 1500;

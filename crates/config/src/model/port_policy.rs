@@ -6,9 +6,10 @@ use netvm_wire::{IpNet, MacAddr, VlanId};
 use super::action;
 use super::engine::MOST_MACS;
 use crate::field;
-use crate::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, Word, words};
+use crate::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan};
 use crate::names;
 use crate::table::{Keys, Table};
+use crate::words::{Word, words};
 
 /// Where packets of a port go that are allowed, by a rule or by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -12,12 +12,10 @@ use super::nf::DEFAULT_USER;
 use super::{Host, MAX_NODES, MAX_THREADS, RoleId, derived_mac};
 use crate::field;
 use crate::finding::Kind;
-use crate::form::{
-    Form, List, Maybe, Name, Number, Numbered, Plain, Spanned, TEXTS, Text, ToPort, ToRole, Word, one_of,
-    words,
-};
+use crate::form::{Form, List, Maybe, Name, Number, Numbered, Plain, Spanned, TEXTS, Text, ToPort, ToRole};
 use crate::names;
 use crate::table::{At, Keys, Table};
+use crate::words::{Word, one_of, words};
 
 /// Most MiB of a VM: a TiB.
 const MOST_MEMORY: u64 = 1 << 20;

@@ -1,8 +1,9 @@
-//! Virtual routers: what is made of a file, what can be wrong in it, and what plans say.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+//! Virtual routers: how they are read, which errors there are, what plans say.
 
-use netvm_config::model::{Action, Forward, Host, PortKind, RouterId};
-use netvm_config::{Kind, assign_ids, parse, parse_rules, plan};
+use netvm_config::model::{Action, Forward, PortKind, RouterId};
+use netvm_config::{Kind, parse, parse_rules};
+
+use crate::{cases, edited, findings, host, is, line_of, planned};
 
 const GOOD: &str = r#"
 [[group]]
@@ -43,15 +44,6 @@ match = { destination = "10.0.0.0/24" }
 router = "blue"
 "#;
 
-fn host(text: &str) -> Host {
-    parse("host.toml", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
-}
-
-fn edited(from: &str, to: &str) -> String {
-    assert_eq!(GOOD.matches(from).count(), 1, "{from}");
-    GOOD.replace(from, to)
-}
-
 #[test]
 fn every_interface_has_a_port_to_its_kernel() {
     let loaded = parse("host.toml", GOOD).unwrap();
@@ -75,8 +67,8 @@ fn every_interface_has_a_port_to_its_kernel() {
     assert_eq!((router.name.as_str(), interface.name.as_str()), ("blue", "wan"));
     // It is in no file, and rules can name it.
     assert!(!host.to_toml().contains("blue.lan"));
-    let text = edited("from = \"uplink\"", "from = [\"uplink\", \"blue.wan\"]");
-    assert!(self::host(&text).rules[0].matches.from.contains(&wan.punt));
+    let text = edited(GOOD, "from = \"uplink\"", "from = [\"uplink\", \"blue.wan\"]");
+    assert!(crate::host(&text).rules[0].matches.from.contains(&wan.punt));
     let added = parse_rules("rule.toml", "from = \"blue.lan\"\nrouter = \"blue\"", &host).unwrap();
     assert_eq!(
         (added[0].matches.from[0], added[0].actions.terminal),
@@ -84,98 +76,44 @@ fn every_interface_has_a_port_to_its_kernel() {
     );
 }
 
+/// Edit, its replacement, lines from the edit to the error, code of the error, part of the remedy.
+const CASES: &str = r#"
+name = "lan"⏎ |  | 0 | missing_key | `name = "lan"`
+port = "inside"⏎ |  | 0 | missing_key | name the port
+name = "lan" | name = "lo" | 0 | bad_name | another name
+name = "lan" | name = "all" | 0 | bad_name | another name
+name = "lan" | name = "a-very-long-name" | 0 | bad_name | at most 15
+name = "lan" | name = "l n" | 0 | bad_name | A-Z a-z
+name = "lan" | name = "wan" | 7 | duplicate | a name of its own
+port = "inside" | port = "insid" | 0 | unknown_name | did you mean `inside`?
+port = "inside" | port = "blue.wan" | 0 | bad_value | name a [[port]]
+vlan = 10 | vlan = 4095 | 0 | bad_value | from 1 to 4094
+punt_rate = 50 | punt_rate = 0 | 0 | bad_value | from 1 to
+punt_rate = 50 | mtu = 9000 | 0 | unknown_key | keys of [[router.interface]] are
+mac = "02:00:00:00:00:01" | mac = "03:00:00:00:00:01" | 0 | bad_value | first byte must be even
+mac = "02:00:00:00:00:01" | mac = "00:00:00:00:00:00" | 0 | bad_value | first byte must be even
+"2001:db8::1/64" | "10.0.0.1/32" | 0 | duplicate | remove one
+"2001:db8::1/64" | "2001:db8::1" | 0 | bad_value | the length of its prefix
+"2001:db8::1/64" | "224.0.0.1/4" | 0 | bad_value | an address of one host
+from = "uplink" | to = "uplink" | 2 | conflict | leave `to` out
+forward = { router = "blue" } | forward = { router = "bleu" } | 0 | unknown_name | `blue`
+forward = { router = "blue" } | forward = { router = "blue", normal = true } | 0 | conflict | keep one
+from = "uplink" | from = "uplink"⏎drop = true | 1 | conflict | `router = "…"`
+[[router]]⏎name = "blue"⏎ | [[router]]⏎name = "blue"⏎[[router.interface]]⏎name = "dmz"⏎port = "uplink" | 12 | duplicate | addresses of several networks
+[[router]]⏎name = "blue"⏎ | [[router]]⏎name = "red"⏎interface = [{ name = "x", port = "uplink", mac = "02:00:00:00:00:01" }]⏎[[router]]⏎name = "blue"⏎ | 13 | duplicate | another `mac`, `vlan` or `port`
+[[router]]⏎name = "blue" | [[router]]⏎name = "red"⏎[[router]]⏎name = "blue" | 0 | missing_key | add a [[router.interface]]
+[[router]]⏎name = "blue" | [[router]]⏎name = "seventeen-letters" | 1 | bad_name | at most 16
+"#;
+
 #[test]
 fn every_error_names_the_place_and_the_remedy() {
-    let cases: &[(&str, &str, usize, Kind, &str)] = &[
-        ("name = \"lan\"\n", "", 0, Kind::MissingKey, "`name = \"lan\"`"),
-        ("port = \"inside\"\n", "", 0, Kind::MissingKey, "name the port"),
-        ("name = \"lan\"", "name = \"lo\"", 0, Kind::BadName, "another name"),
-        ("name = \"lan\"", "name = \"all\"", 0, Kind::BadName, "another name"),
-        ("name = \"lan\"", "name = \"a-very-long-name\"", 0, Kind::BadName, "at most 15"),
-        ("name = \"lan\"", "name = \"l n\"", 0, Kind::BadName, "A-Z a-z"),
-        ("name = \"lan\"", "name = \"wan\"", 7, Kind::Duplicate, "a name of its own"),
-        ("port = \"inside\"", "port = \"insid\"", 0, Kind::UnknownName, "did you mean `inside`?"),
-        ("port = \"inside\"", "port = \"blue.wan\"", 0, Kind::BadValue, "name a [[port]]"),
-        ("vlan = 10", "vlan = 4095", 0, Kind::BadValue, "from 1 to 4094"),
-        ("punt_rate = 50", "punt_rate = 0", 0, Kind::BadValue, "from 1 to"),
-        ("punt_rate = 50", "mtu = 9000", 0, Kind::UnknownKey, "keys of [[router.interface]] are"),
-        (
-            "mac = \"02:00:00:00:00:01\"",
-            "mac = \"03:00:00:00:00:01\"",
-            0,
-            Kind::BadValue,
-            "first byte must be even",
-        ),
-        (
-            "mac = \"02:00:00:00:00:01\"",
-            "mac = \"00:00:00:00:00:00\"",
-            0,
-            Kind::BadValue,
-            "first byte must be even",
-        ),
-        ("\"2001:db8::1/64\"", "\"10.0.0.1/32\"", 0, Kind::Duplicate, "remove one"),
-        ("\"2001:db8::1/64\"", "\"2001:db8::1\"", 0, Kind::BadValue, "the length of its prefix"),
-        ("\"2001:db8::1/64\"", "\"224.0.0.1/4\"", 0, Kind::BadValue, "an address of one host"),
-        ("from = \"uplink\"", "to = \"uplink\"", 2, Kind::Conflict, "leave `to` out"),
-        (
-            "forward = { router = \"blue\" }",
-            "forward = { router = \"bleu\" }",
-            0,
-            Kind::UnknownName,
-            "`blue`",
-        ),
-        (
-            "forward = { router = \"blue\" }",
-            "forward = { router = \"blue\", normal = true }",
-            0,
-            Kind::Conflict,
-            "keep one",
-        ),
-        ("from = \"uplink\"", "from = \"uplink\"\ndrop = true", 1, Kind::Conflict, "`router = \"…\"`"),
-        (
-            "[[router]]\nname = \"blue\"\n",
-            "[[router]]\nname = \"blue\"\n[[router.interface]]\nname = \"dmz\"\nport = \"uplink\"",
-            12,
-            Kind::Duplicate,
-            "addresses of several networks",
-        ),
-        (
-            "[[router]]\nname = \"blue\"\n",
-            "[[router]]\nname = \"red\"\ninterface = [{ name = \"x\", port = \"uplink\", mac = \"02:00:00:00:00:01\" }]\n[[router]]\nname = \"blue\"\n",
-            13,
-            Kind::Duplicate,
-            "another `mac`, `vlan` or `port`",
-        ),
-        (
-            "[[router]]\nname = \"blue\"",
-            "[[router]]\nname = \"red\"\n[[router]]\nname = \"blue\"",
-            0,
-            Kind::MissingKey,
-            "add a [[router.interface]]",
-        ),
-        (
-            "[[router]]\nname = \"blue\"",
-            "[[router]]\nname = \"seventeen-letters\"",
-            1,
-            Kind::BadName,
-            "at most 16",
-        ),
-    ];
     let mut failures = Vec::new();
-    for (from, to, below, kind, remedy) in cases {
-        let line = GOOD[..GOOD.find(from).unwrap()].matches('\n').count() + 1 + below;
-        let text = edited(from, to);
-        let found = match parse("host.toml", &text) {
-            Ok(_) => Vec::new(),
-            Err(error) => error.findings().to_vec(),
-        };
+    for [from, to, below, code, remedy] in &cases(CASES) {
+        let line = line_of(GOOD, from) + below.parse::<usize>().unwrap();
+        let found = findings(&edited(GOOD, from, to));
         // What is missing is shown at the table's header, above it.
-        let fits = |position: usize| position == line || (*kind == Kind::MissingKey && position < line + 1);
-        let right = found.iter().any(|finding| {
-            finding.kind() == *kind
-                && fits(finding.position().0)
-                && finding.remedy().unwrap_or_default().contains(remedy)
-        });
+        let fits = |position: usize| position == line || (code == "missing_key" && position < line + 1);
+        let right = found.iter().any(|finding| is(finding, code, remedy) && fits(finding.position().0));
         if !right {
             let drawn: Vec<String> = found.iter().map(|finding| finding.render(false)).collect();
             failures.push(format!("{to} in line {line}:\n{}", drawn.join("")));
@@ -185,7 +123,7 @@ fn every_error_names_the_place_and_the_remedy() {
 }
 
 #[test]
-fn a_port_cannot_be_called_as_one_that_a_router_makes() {
+fn ports_and_punt_ports_have_different_names() {
     let text = format!("{GOOD}\n[[port]]\nname = \"blue.wan\"\nkind = \"sink\"\n");
     let error = parse("host.toml", &text).unwrap_err();
     let finding = &error.findings()[0];
@@ -193,8 +131,8 @@ fn a_port_cannot_be_called_as_one_that_a_router_makes() {
 }
 
 #[test]
-fn an_interface_that_gets_nothing_is_told() {
-    let text = edited("forward = { router = \"blue\" }", "forward = { out = \"uplink\" }");
+fn an_interface_without_packets_is_a_warning() {
+    let text = edited(GOOD, "forward = { router = \"blue\" }", "forward = { out = \"uplink\" }");
     let warnings = parse("host.toml", &text).unwrap().warnings;
     let [warning] = &warnings[..] else { panic!("{warnings:#?}") };
     assert_eq!(warning.kind(), Kind::Unused);
@@ -202,9 +140,9 @@ fn an_interface_that_gets_nothing_is_told() {
 }
 
 #[test]
-fn frames_to_the_kernel_must_fit_too() {
+fn punted_frames_must_fit() {
     // AF_XDP wants more headroom than the group has.
-    let text = edited("buffer_size = 9344", "buffer_size = 9088\nheadroom = 64");
+    let text = edited(GOOD, "buffer_size = 9344", "buffer_size = 9088\nheadroom = 64");
     let error = parse("host.toml", &text).unwrap_err();
     let [finding] = error.findings() else { panic!("{}", error.render(false)) };
     assert_eq!(finding.kind(), Kind::BufferSize);
@@ -212,7 +150,7 @@ fn frames_to_the_kernel_must_fit_too() {
 }
 
 #[test]
-fn there_is_a_most_of_routers_and_of_ports() {
+fn routers_and_punt_ports_have_limits() {
     let router = |n: usize, interfaces: usize| {
         let interface = |m: usize| format!("{{ name = \"i{m}\", port = \"p\", vlan = {} }}", n * 8 + m + 1);
         let interfaces: Vec<String> = (0..interfaces).map(interface).collect();
@@ -232,32 +170,30 @@ fn there_is_a_most_of_routers_and_of_ports() {
     }
 }
 
-fn planned(from: &str, to: &str) -> String {
-    let (old, mut new) = (host(GOOD), host(&edited(from, to)));
-    assign_ids(&mut new, Some(&old));
-    plan(&old, &new).to_string()
+fn changed(from: &str, to: &str) -> String {
+    planned(GOOD, &edited(GOOD, from, to))
 }
 
 #[test]
-fn plans_say_which_ports_to_the_kernel_are_disturbed() {
+fn plans_list_the_punt_ports_that_change() {
     assert_eq!(
-        planned(
+        changed(
             "[[router]]\nname = \"blue\"",
             "[[router]]\nname = \"green\"\ninterface = [{ name = \"x\", port = \"uplink\", vlan = 7 }]\n[[router]]\nname = \"blue\""
         ),
         "+ router green: x on uplink VLAN 7\n    opens port green.x\n"
     );
     assert!(
-        planned("name = \"wan\"", "name = \"dsl\"")
+        changed("name = \"wan\"", "name = \"dsl\"")
             .ends_with("    closes port blue.wan\n    opens port blue.dsl\n")
     );
-    let live = planned("vlan = 10", "vlan = 11");
+    let live = changed("vlan = 10", "vlan = 11");
     assert!(
         live.starts_with("~ router blue: interface ") && live.ends_with("no traffic is disturbed\n"),
         "{live}"
     );
     assert_eq!(
-        planned("mtu = 9000", "mtu = 8000"),
+        changed("mtu = 9000", "mtu = 8000"),
         "~ port inside: mtu 9000 → 8000\n    port inside is reopened (mtu 9000 → 8000)\n\
          ~ port blue.lan: mtu 9000 → 8000\n    port blue.lan is reopened (mtu 9000 → 8000)\n"
     );

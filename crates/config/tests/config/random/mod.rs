@@ -1,5 +1,6 @@
-//! Random hosts: every legal value of everything.
+//! Random hosts with every legal value of every key.
 
+mod properties;
 mod routers;
 mod rules;
 mod vms;

@@ -1,8 +1,8 @@
 //! What plans say, word for word.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use netvm_config::model::Host;
-use netvm_config::{assign_ids, parse, plan};
+use netvm_config::plan;
+
+use crate::{edited, host, planned};
 
 const OLD: &str = r#"
 [[group]]
@@ -49,31 +49,18 @@ from = "client"
 drop = true
 "#;
 
-fn host(text: &str) -> Host {
-    parse("host.toml", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
-}
-
 /// The plan after each `from` became its `to`.
 fn changed(edits: &[(&str, &str)]) -> String {
-    let mut text = OLD.to_owned();
-    for (from, to) in edits {
-        assert_eq!(text.matches(from).count(), 1, "{from}");
-        text = text.replace(from, to);
-    }
-    let (old, mut new) = (host(OLD), host(&text));
-    let plan_before = plan(&old, &new);
-    assign_ids(&mut new, Some(&old));
-    assert_eq!(plan(&old, &new), plan_before, "numbers do not matter");
-    plan_before.to_string()
+    planned(OLD, &edits.iter().fold(OLD.to_owned(), |text, (from, to)| edited(&text, from, to)))
 }
 
 #[test]
-fn nothing_is_said_to_be_nothing() {
+fn an_empty_plan_says_so() {
     assert_eq!(changed(&[]), "nothing changes\n");
 }
 
 #[test]
-fn chains_and_rules_disturb_nobody() {
+fn chains_and_rules_change_live() {
     assert_eq!(
         changed(&[(
             "hops = [\"firewall\", \"router\"]\noutput = \"server\"",
@@ -106,7 +93,7 @@ fn chains_and_rules_disturb_nobody() {
 }
 
 #[test]
-fn a_rule_with_a_name_changes_and_one_without_is_another() {
+fn named_rules_change_and_others_are_replaced() {
     let named = "[[rule]]\nname = \"web\"\nfrom = \"client\"\nmatch";
     let first = "[[rule]]\nfrom = \"client\"\nmatch";
     assert_eq!(changed(&[(first, named)]).lines().count(), 3, "a name makes another rule of it");
@@ -126,7 +113,7 @@ fn a_rule_with_a_name_changes_and_one_without_is_another() {
          ~ rule web: set_vlan unset → 5; mirror unset → server; police unset → packets=10 packet_burst=64; \
          reject unset → true; chain web → unset\n"
     );
-    // Where each of some equal rules stands is all the same.
+    // The order of equal rules does not matter.
     let twice = |order: [&str; 3]| host(&format!("{OLD}{}", order.concat()));
     let (count, drop) = ("[[rule]]\ncount = true\n", "[[rule]]\nto = \"server\"\ndrop = true\n");
     assert!(plan(&twice([count, drop, count]), &twice([count, drop, count])).is_empty());
@@ -141,7 +128,7 @@ fn a_rule_with_a_name_changes_and_one_without_is_another() {
 }
 
 #[test]
-fn what_a_port_does_with_packets_changes_while_it_is_open() {
+fn the_keys_of_a_port_about_packets_change_live() {
     let device = "name = \"client\"\nkind = \"source\"";
     let policy = "acl_in = \"deny\"\nforward = { normal = true }\nvlan = { access = 7 }\nguard = { macs = \"02:00:00:00:00:01\" }";
     assert_eq!(
@@ -150,7 +137,7 @@ fn what_a_port_does_with_packets_changes_while_it_is_open() {
          guard unset → macs=02:00:00:00:00:01\n\
          no traffic is disturbed\n"
     );
-    // With the device, only what is of the device is the reason.
+    // The reason for reopening names only the keys of the device.
     assert_eq!(
         changed(&[(device, &format!("{device}\nqueues = 2\nmac_limit = 1"))]),
         "~ port client: queues 1 → 2; mac_limit 4096 → 1\n    port client is reopened (queues 1 → 2)\n"
@@ -239,7 +226,7 @@ fn items_come_and_go() {
 }
 
 #[test]
-fn memory_and_ports_disturb_who_uses_them() {
+fn memory_needs_a_restart_and_ports_reopen() {
     assert_eq!(
         changed(&[("name = \"edge\"", "name = \"edge\"\nbuffers = 1000\nmay_send_to = [\"server\"]")]),
         "~ group edge: buffers 16384 → 1000; may_send_to unset → server\n    \
@@ -263,7 +250,7 @@ fn memory_and_ports_disturb_who_uses_them() {
 }
 
 #[test]
-fn the_engine_itself_needs_a_restart() {
+fn the_engine_needs_a_restart() {
     let (old, new) = (host(OLD), host(&format!("[engine]\ncores = [1]\nidle = \"poll\"\n{OLD}")));
     let plan = plan(&old, &new);
     assert!(plan.needs_restart());

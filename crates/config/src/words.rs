@@ -1,0 +1,146 @@
+//! Words: enums whose values are words in the file and in JSON, each listed once by [`words!`]; and the known word that is
+//! nearest to an unknown one ("did you mean").
+
+use toml::Value;
+
+use crate::form::{Form, Spanned, text};
+use crate::model::Host;
+use crate::table::At;
+
+/// An enum whose values are words in the file.
+pub(crate) trait Words: Copy + PartialEq + 'static {
+    /// Every value with its word.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// The word in the file.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// The words of an enum, in the file and in JSON.
+macro_rules! words {
+    ($type:ident: $($word:literal => $value:ident),+) => {
+        impl crate::words::Words for $type {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$value)),+];
+        }
+
+        impl $type {
+            /// The word in the configuration.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                crate::words::Words::word(self)
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.word())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                match &*word {
+                    $($word => Ok(Self::$value),)+
+                    _ => Err(serde::de::Error::unknown_variant(&word, &[$($word),+])),
+                }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+/// One of an enum's words.
+pub(crate) struct Word;
+
+impl<T: Words> Form<T> for Word {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        one_of(at, text(at, value)?, T::WORDS.iter().copied())
+    }
+
+    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
+        Some(item.word().into())
+    }
+}
+
+/// The value of one of some words.
+pub(crate) fn one_of<T>(
+    at: &At<'_>,
+    text: &str,
+    words: impl Iterator<Item = (&'static str, T)> + Clone,
+) -> Option<T> {
+    let found = words.clone().find(|(word, _)| *word == text).map(|(_, value)| value);
+    if found.is_none() {
+        let known: Vec<&str> = words.map(|(word, _)| word).collect();
+        at.bad_text(text).maybe_help(did_you_mean(text, known, "possible values")).keep();
+    }
+    found
+}
+
+/// Letters that a part of a known word must have to stand for it.
+const PART: usize = 3;
+
+/// The nearest of `known`, if it is near enough for a slip (one edit in three characters), else the only one that the
+/// word is a part of.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let folded = fold(word);
+    let slip = known
+        .clone()
+        .into_iter()
+        .map(|candidate| (strsim::osa_distance(&folded, &fold(candidate)), candidate))
+        .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).clamp(1, 4))
+        .min_by_key(|(distance, _)| *distance);
+    let part = || {
+        let mut whole = known.into_iter().filter(|known| folded.len() >= PART && known.contains(&folded));
+        whole.next().filter(|_| whole.next().is_none())
+    };
+    slip.map(|(_, candidate)| candidate).or_else(part)
+}
+
+/// `Buffer-Size` is as good as `buffer_size`.
+fn fold(word: &str) -> String {
+    word.to_lowercase().replace('-', "_")
+}
+
+/// The remedy for an unknown word: the nearest known one, else all of them.
+pub(crate) fn did_you_mean<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+    what: &str,
+) -> Option<String> {
+    if let Some(candidate) = nearest(word, known.clone()) {
+        return Some(format!("did you mean `{candidate}`?"));
+    }
+    let all: Vec<String> = known.into_iter().map(|candidate| format!("`{candidate}`")).collect();
+    if all.is_empty() { None } else { Some(format!("{what} are {}", all.join(", "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_near_words_are_suggested() {
+        let known = ["hops", "name", "on_failure", "output"];
+        for (word, expected) in [
+            ("hop", Some("hops")),
+            ("hpos", Some("hops")),
+            ("on-failure", Some("on_failure")),
+            ("OnFailure", Some("on_failure")),
+            ("outputs", Some("output")),
+            ("out", Some("output")),
+            ("failure", Some("on_failure")),
+            ("o", None),
+            ("colour", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest(word, known), expected, "{word}");
+        }
+        assert_eq!(
+            did_you_mean("colour", known, "keys").unwrap(),
+            "keys are `hops`, `name`, `on_failure`, `output`"
+        );
+    }
+}

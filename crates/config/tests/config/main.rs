@@ -1,0 +1,66 @@
+//! What a configuration file means, what is found wrong in it, and what plans say.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod documentation;
+mod errors;
+mod many_rules;
+mod plan;
+mod random;
+mod routers;
+mod rules;
+mod vms;
+mod warnings;
+
+use netvm_config::model::Host;
+use netvm_config::{Finding, Kind, assign_ids, parse};
+
+/// The host of a file without errors.
+fn host(text: &str) -> Host {
+    parse("host.toml", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
+}
+
+/// The findings in a file, errors or warnings.
+fn findings(text: &str) -> Vec<Finding> {
+    match parse("host.toml", text) {
+        Ok(loaded) => loaded.warnings,
+        Err(error) => error.findings().to_vec(),
+    }
+}
+
+/// The kinds and lines of the findings.
+fn found(text: &str) -> Vec<(Kind, usize)> {
+    findings(text).iter().map(|finding| (finding.kind(), finding.position().0)).collect()
+}
+
+/// The line of a piece of text, from 1.
+fn line_of(text: &str, piece: &str) -> usize {
+    text[..text.find(piece).unwrap()].matches('\n').count() + 1
+}
+
+/// A text after an edit of its only `from`.
+fn edited(text: &str, from: &str, to: &str) -> String {
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    text.replace(from, to)
+}
+
+/// The plan from one file to another, as it is printed.
+fn planned(old: &str, new: &str) -> String {
+    let (old, mut new) = (host(old), host(new));
+    let before = netvm_config::plan(&old, &new);
+    assign_ids(&mut new, Some(&old));
+    assert_eq!(netvm_config::plan(&old, &new), before, "numbers do not matter");
+    before.to_string()
+}
+
+/// The rows of a table of cases: cells between ` | `, `⏎` for the end of a line. Rows that begin with `#` are headings.
+fn cases<const CELLS: usize>(table: &str) -> Vec<[String; CELLS]> {
+    let rows = table.lines().filter(|row| !row.is_empty() && !row.starts_with('#'));
+    let cells = |row: &str| row.split(" | ").map(|cell| cell.replace('⏎', "\n")).collect::<Vec<_>>();
+    rows.map(|row| cells(row).try_into().unwrap_or_else(|_| panic!("{row}"))).collect()
+}
+
+/// Whether a finding has this code and this in its remedy.
+fn is(finding: &Finding, code: &str, remedy: &str) -> bool {
+    finding.kind().code() == format!("config::{code}")
+        && finding.remedy().unwrap_or_default().contains(remedy)
+}
