@@ -1,5 +1,4 @@
-//! What is wrong, or doubtful, in a configuration file: each finding knows its place, says what is there, and what
-//! would help. [`miette`] draws them.
+//! Errors and warnings about a configuration file. Each finding has a place, a message and a remedy; [`miette`] draws it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,45 +19,45 @@ pub(crate) type Span = Range<usize>;
 pub enum Kind {
     /// Not TOML.
     Syntax,
-    /// A key or table that there is not.
+    /// An unknown key or table.
     UnknownKey,
-    /// A key that must be there.
+    /// A required key is missing.
     MissingKey,
-    /// A key that does not go with another one.
+    /// Two keys that exclude each other.
     Conflict,
-    /// A value of another type.
+    /// A value of the wrong type.
     WrongType,
-    /// A value that is not possible.
+    /// An impossible value.
     BadValue,
-    /// A name that cannot be one.
+    /// A text that cannot be a name.
     BadName,
-    /// The name of a group, port, role or chain that there is not.
+    /// The name of a group, port, role, router or chain that does not exist.
     UnknownName,
-    /// The same name, or the same thing of this machine, twice.
+    /// A name, or a device of this machine, that is used twice.
     Duplicate,
-    /// Two rules have one match and different terminal actions.
+    /// Two rules with one match and different terminal actions.
     SameMatch,
-    /// More of something than there can be.
+    /// More items than possible.
     TooMany,
     /// A port's longest frame does not fit a buffer.
     BufferSize,
     /// `on_failure = "standby"` without a standby replica.
     NoStandby,
-    /// A rule that never matches, since an earlier one takes all of its packets.
+    /// A rule that never matches, since earlier ones take all of its packets.
     Shadowed,
-    /// Two rules decide differently on some packets: their order matters.
+    /// Two rules that decide differently on some packets: their order matters.
     Overlap,
     /// A rule that no packet can match.
     Impossible,
-    /// Rules that were not compared with others, as that would take too long.
+    /// Rules that were not compared with others, which would take too long.
     NotCompared,
-    /// What a rule allows goes nowhere.
+    /// A rule that allows packets which then go nowhere.
     NoForward,
-    /// A chain whose packets are copied on their way.
+    /// A chain that copies its packets.
     CrossGroup,
-    /// Something that gets no packets.
+    /// An item that gets no packets.
     Unused,
-    /// NFs and busy-polling workers share a core.
+    /// An NF or VM on the core of a busy-polling worker.
     SharedCore,
 }
 
@@ -88,7 +87,7 @@ impl Kind {
         Self::SharedCore,
     ];
 
-    /// The name that people can search for.
+    /// The name to search for.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -143,19 +142,19 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What kind it is.
+    /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether the configuration can be used all the same.
+    /// Whether the configuration can be used nevertheless.
     #[must_use]
     pub const fn is_warning(&self) -> bool {
         self.kind.is_warning()
     }
 
-    /// What was found, in one sentence.
+    /// The message, in one sentence.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -242,16 +241,16 @@ fn line(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or_default().matches('\n').count() + 1
 }
 
-/// Findings of one kind that are shown; of more only their number is told.
+/// Findings of one kind to show; of the others only the number is reported.
 const MOST_OF_A_KIND: usize = 50;
 
-/// Where readers and checks put what they find.
+/// Collects what readers and checks find.
 pub(crate) struct Findings {
     source: Arc<NamedSource<String>>,
     /// Where lines end.
     newlines: Vec<usize>,
     list: RefCell<Vec<Finding>>,
-    /// How many there are of each kind, kept or not.
+    /// How many there are of each kind, shown or not.
     counts: RefCell<BTreeMap<Kind, usize>>,
 }
 
@@ -266,7 +265,7 @@ impl Findings {
         }
     }
 
-    /// Notes a finding, and gives it back for its place and remedy to be said.
+    /// Begins a finding, which still needs its place and remedy.
     pub(crate) fn note(&self, kind: Kind, message: impl Into<String>) -> Note<'_> {
         let finding = Finding {
             kind,
@@ -278,7 +277,7 @@ impl Findings {
         Note { findings: self, finding }
     }
 
-    /// Counts findings that nobody makes a note of.
+    /// Counts findings that are not shown.
     pub(crate) fn more(&self, kind: Kind, count: usize) {
         *self.counts.borrow_mut().entry(kind).or_default() += count;
     }
@@ -320,15 +319,15 @@ impl Findings {
     }
 }
 
-/// A finding in the making.
-#[must_use = "a finding counts once it is kept"]
+/// A finding that is not complete yet.
+#[must_use = "a finding counts only when it is kept"]
 pub(crate) struct Note<'a> {
     findings: &'a Findings,
     finding: Finding,
 }
 
 impl Note<'_> {
-    /// The place, or a further place, with a word about it.
+    /// The place, or a further place, with a label.
     pub(crate) fn at(mut self, span: Span, label: impl Into<String>) -> Self {
         self.finding.labels.push((span, label.into()));
         self
@@ -340,7 +339,7 @@ impl Note<'_> {
         self
     }
 
-    /// What would help, if anything is known.
+    /// What would help, if that is known.
     pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
         self.finding.help = help;
         self

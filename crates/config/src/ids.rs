@@ -1,12 +1,12 @@
-//! Stable numbers: what two hosts both have by name keeps the number that the old one gave it.
+//! Stable numbers: an item that two hosts have by name keeps the number that it has in the old one.
 //!
 //! ```text
 //!  old   firewall=0  monitor=1  router=2
 //!  new   monitor, scan, firewall        ->   firewall=0  monitor=1  scan=3
 //! ```
 //!
-//! `scan` does not get 2 at once: packets, counters and tables of `router` may still carry it while the change is made.
-//! It is used again only when nothing else is left.
+//! `scan` does not get 2, which packets, counters and tables of `router` may still have during the change. A number is used
+//! again only when all others are used up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,39 +15,27 @@ use crate::model::{
     MAX_ROUTERS, MAX_RULES, Match, Output, PortId, RoleId, RouterId, Rule, RuleId,
 };
 
-/// Numbers the items of `host` anew: those that `old` has by name keep its numbers, new ones get numbers that `old` does
-/// not use, the lowest first. Rules without a name keep the number of one that had none either and said the same.
-/// Without `old` the numbers are the places in the file. References follow.
+/// Renumbers the items of `host`: those that `old` has by name get its numbers, new ones get numbers that `old` does not
+/// use, the lowest first. A rule without a name keeps the number of one that had no name either and the same content.
+/// Without `old`, numbers are positions in the file. References follow.
 ///
 /// A host within the limits stays within them: no number reaches its `MAX_…`.
 pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     let nothing = Host::default();
     let old = old.unwrap_or(&nothing);
-    let groups = renumber(
-        host.groups.iter().map(|group| (group.name.as_str(), group.id.0)),
-        old.groups.iter().map(|group| (group.name.as_str(), group.id.0)),
-        MAX_GROUPS,
-    );
-    let ports = renumber(
-        host.ports.iter().map(|port| (port.name.as_str(), port.id.0)),
-        old.ports.iter().map(|port| (port.name.as_str(), port.id.0)),
-        MAX_PORTS,
-    );
-    let roles = renumber(
-        host.nfs.iter().map(|nf| (nf.role.as_str(), nf.id.0)),
-        old.nfs.iter().map(|nf| (nf.role.as_str(), nf.id.0)),
-        MAX_ROLES,
-    );
-    let chains = renumber(
-        host.chains.iter().map(|chain| (chain.name.as_str(), chain.id.0)),
-        old.chains.iter().map(|chain| (chain.name.as_str(), chain.id.0)),
-        MAX_CHAINS,
-    );
-    let routers = renumber(
-        host.routers.iter().map(|router| (router.name.as_str(), router.id.0)),
-        old.routers.iter().map(|router| (router.name.as_str(), router.id.0)),
-        MAX_ROUTERS,
-    );
+    macro_rules! numbers {
+        ($list:ident, $name:ident, $limit:expr) => {{
+            let names = |host: &Host| -> Vec<(String, u16)> {
+                host.$list.iter().map(|item| (item.$name.clone(), item.id.0)).collect()
+            };
+            renumber(&names(host), names(old), $limit)
+        }};
+    }
+    let groups = numbers!(groups, name, MAX_GROUPS);
+    let ports = numbers!(ports, name, MAX_PORTS);
+    let roles = numbers!(nfs, role, MAX_ROLES);
+    let chains = numbers!(chains, name, MAX_CHAINS);
+    let routers = numbers!(routers, name, MAX_ROUTERS);
     let group = |id: &mut GroupId| follow(&groups, &mut id.0);
     let port = |id: &mut PortId| follow(&ports, &mut id.0);
     let role = |id: &mut RoleId| follow(&roles, &mut id.0);
@@ -108,7 +96,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     number_rules(&mut host.rules, &old.rules);
 }
 
-/// What a rule is known by: its name, or what it says.
+/// What identifies a rule: its name, or its content.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'a> {
     Name(&'a str),
@@ -123,7 +111,7 @@ fn identity(rule: &Rule) -> Identity<'_> {
     }
 }
 
-/// After the ports, chains and routers have their numbers, so that what says the same is the same.
+/// Ports, chains and routers have their numbers already, so that rules with the same content are equal.
 fn number_rules(rules: &mut [Rule], old: &[Rule]) {
     // The last in each list is the first in the old host.
     let mut known: HashMap<Identity<'_>, Vec<&Rule>> = HashMap::with_capacity(old.len());
@@ -139,16 +127,15 @@ fn number_rules(rules: &mut [Rule], old: &[Rule]) {
         if let Some(id) = kept.map(|kept| kept.id).or_else(|| free.next().map(RuleId)) {
             rule.id = id;
         }
-        // What stays as it is is the same rule, which is seen soon from then on.
+        // An unchanged rule becomes a clone, which later comparisons recognise at once.
         if let Some(kept) = kept.filter(|kept| *kept == rule) {
             *rule = kept.clone();
         }
     }
 }
 
-/// A number for a rule that is added to these: the first one behind `last` that no rule has, from the lowest again when
-/// those are used up, so that what was counted for a rule that is gone is not taken for that of a new one. `None` if there
-/// are as many rules as possible.
+/// A number for a new rule: the first unused one after `last`, then from 0 again, so that a new rule does not inherit the
+/// counters of one that is gone. `None` if there are as many rules as possible.
 #[must_use]
 pub fn new_rule_id(rules: &[Rule], last: RuleId) -> Option<RuleId> {
     let mut used = vec![false; MAX_RULES];
@@ -161,27 +148,23 @@ pub fn new_rule_id(rules: &[Rule], last: RuleId) -> Option<RuleId> {
     (lower..end).chain(0..lower.min(end)).find(|id| !used[*id as usize]).map(RuleId)
 }
 
-/// Numbers for what is new: those that were never used, then those that are no longer.
+/// Numbers for new items: those that were never used, then those that are unused now.
 fn free(used: &BTreeSet<u32>, taken: &BTreeSet<u32>, end: u32) -> impl Iterator<Item = u32> {
     let never_used = (0..end).filter(|id| !used.contains(id));
     let used_before = (0..end).filter(|id| used.contains(id) && !taken.contains(id));
     never_used.chain(used_before)
 }
 
-/// For each number of `new` its number from now on.
-fn renumber<'a>(
-    new: impl Iterator<Item = (&'a str, u16)>,
-    old: impl Iterator<Item = (&'a str, u16)>,
-    limit: usize,
-) -> BTreeMap<u16, u16> {
-    let old: BTreeMap<&str, u16> = old.collect();
-    let (kept, added): (Vec<_>, Vec<_>) = new.partition(|(name, _)| old.contains_key(name));
+/// The new number of each number in `new`.
+fn renumber(new: &[(String, u16)], old: Vec<(String, u16)>, limit: usize) -> BTreeMap<u16, u16> {
+    let used: BTreeSet<u32> = old.iter().map(|(_, id)| u32::from(*id)).collect();
+    let old: BTreeMap<String, u16> = old.into_iter().collect();
     let mut map: BTreeMap<u16, u16> =
-        kept.iter().filter_map(|(name, id)| Some((*id, *old.get(name)?))).collect();
+        new.iter().filter_map(|(name, id)| Some((*id, *old.get(name)?))).collect();
     let taken: BTreeSet<u32> = map.values().map(|id| u32::from(*id)).collect();
-    let used: BTreeSet<u32> = old.into_values().map(u32::from).collect();
+    let added: Vec<u16> = new.iter().filter(|(name, _)| !old.contains_key(name)).map(|(_, id)| *id).collect();
     let free = free(&used, &taken, limit as u32).filter_map(|id| u16::try_from(id).ok());
-    map.extend(added.into_iter().map(|(_, id)| id).zip(free));
+    map.extend(added.into_iter().zip(free));
     map
 }
 

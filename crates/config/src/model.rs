@@ -1,19 +1,19 @@
-//! The model: what the engine and the manager work by. A [`Host`] that came through [`crate::load`] is consistent: names
-//! are unique, every name that is used exists, limits hold.
+//! The model that netvmd and the engine run. A [`Host`] from [`crate::load`] is consistent: names are unique, references
+//! resolve, limits hold.
 //!
 //! # Numbers
 //!
-//! Groups, ports, NFs, routers, chains and rules carry their number (`id`) and are referred to by it; **their place in a `Vec`
-//! means nothing** but the order in which people wrote them (and, of rules, which comes first). Look an item up with
-//! [`Host::group`], [`Host::port`], [`Host::nf`], [`Host::router`] or [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the
-//! file. Before a new host is applied to a running one, [`crate::assign_ids`] gives every item that both have by name
-//! (rules without a name: with the same content) the number that it has already, and new items numbers that the running
-//! host does not use (as long as there are any), so that:
+//! Groups, ports, NFs, routers, chains and rules have a number (`id`), by which others refer to them. **Their position in a
+//! `Vec` is only the order of the file**; for rules it also says which comes first. Look an item up with [`Host::group`],
+//! [`Host::port`], [`Host::nf`], [`Host::router`] or [`Host::chain`]. [`crate::load`] numbers from 0 in the order of the file.
+//! Before a new host replaces a running one, [`crate::assign_ids`] gives each item that the running host has by name (a rule
+//! without a name: by content) the number that it has there. New items get numbers that the running host does not use, as
+//! long as there are any. Therefore:
 //!
-//! - nothing that did not change changes its number in shared tables, descriptors or statistics;
-//! - numbers may have holes, and every number is below its limit ([`MAX_PORTS`] and so on): index an array of that
-//!   size by it, or keep a map;
-//! - an item that is renamed is a removed one and a new one.
+//! - an item that stays keeps its number in shared tables, descriptors and statistics;
+//! - numbers may have gaps, but stay below their limit ([`MAX_PORTS`] and so on): index an array of that size, or keep a
+//!   map;
+//! - a renamed item is a removed one and a new one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -55,7 +55,7 @@ pub const MAX_ROLES: usize = 128;
 pub const MAX_PORTS: usize = 256;
 /// Rules that a host can have; rule numbers are below it.
 pub const MAX_RULES: usize = 65_536;
-/// Elements that a field of a rule's match can have, and each list of a port's guard.
+/// Elements that a field of a match, or a list of a guard, can have.
 pub const MAX_SET: usize = 1024;
 /// Trust groups that a host can have; group numbers are below it.
 pub const MAX_GROUPS: usize = 64;
@@ -87,7 +87,7 @@ pub struct RoleId(pub u16);
 macro_rules! number {
     ($($name:ident),*) => {$(
         impl $name {
-            /// The number as an index into an array that has a place for every possible one.
+            /// The number as an array index.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.0 as usize
@@ -103,10 +103,10 @@ macro_rules! number {
 }
 number!(GroupId, RoleId);
 
-/// Everything that one netvm runs.
+/// Everything that one netvmd runs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Host {
-    /// Cores, idling, memory pages, flow cache.
+    /// Cores, idle behaviour, memory pages, flow cache.
     pub engine: EngineConfig,
     /// L2 switching as a whole.
     pub switch: SwitchConfig,
@@ -163,80 +163,45 @@ fn derived_mac(name: impl Iterator<Item = u8>) -> MacAddr {
     MacAddr([0x02, a, b, c, d, e])
 }
 
+macro_rules! lookups {
+    ($($what:literal: $list:ident of $item:ident, $by_id:ident($id:ident), $by_name:ident($name:ident);)*) => {$(
+        impl Host {
+            #[doc = concat!("The ", $what, " with this number.")]
+            #[must_use]
+            pub fn $by_id(&self, id: $id) -> Option<&$item> {
+                self.$list.iter().find(|item| item.id == id)
+            }
+
+            #[doc = concat!("The ", $what, " with this name.")]
+            #[must_use]
+            pub fn $by_name(&self, name: &str) -> Option<&$item> {
+                self.$list.iter().find(|item| item.$name == name)
+            }
+        }
+    )*};
+}
+lookups! {
+    "trust group": groups of Group, group(GroupId), group_named(name);
+    "port": ports of PortConfig, port(PortId), port_named(name);
+    "NF": nfs of NfConfig, nf(RoleId), nf_named(role);
+    "chain": chains of Chain, chain(ChainId), chain_named(name);
+    "virtual router": routers of RouterConfig, router(RouterId), router_named(name);
+}
+
 impl Host {
-    /// The trust group of that number.
-    #[must_use]
-    pub fn group(&self, id: GroupId) -> Option<&Group> {
-        self.groups.iter().find(|group| group.id == id)
-    }
-
-    /// The port of that number.
-    #[must_use]
-    pub fn port(&self, id: PortId) -> Option<&PortConfig> {
-        self.ports.iter().find(|port| port.id == id)
-    }
-
-    /// The NF whose role has that number.
-    #[must_use]
-    pub fn nf(&self, id: RoleId) -> Option<&NfConfig> {
-        self.nfs.iter().find(|nf| nf.id == id)
-    }
-
-    /// The chain of that number.
-    #[must_use]
-    pub fn chain(&self, id: ChainId) -> Option<&Chain> {
-        self.chains.iter().find(|chain| chain.id == id)
-    }
-
-    /// The virtual router of that number.
-    #[must_use]
-    pub fn router(&self, id: RouterId) -> Option<&RouterConfig> {
-        self.routers.iter().find(|router| router.id == id)
-    }
-
-    /// The router whose punt port that is, and the interface.
-    #[must_use]
-    pub fn punted_by(&self, port: PortId) -> Option<(&RouterConfig, &RouterInterface)> {
-        self.routers.iter().find_map(|router| Some((router, router.punted_by(port)?)))
-    }
-
-    /// The trust group of that name.
-    #[must_use]
-    pub fn group_named(&self, name: &str) -> Option<&Group> {
-        self.groups.iter().find(|group| group.name == name)
-    }
-
-    /// The port of that name.
-    #[must_use]
-    pub fn port_named(&self, name: &str) -> Option<&PortConfig> {
-        self.ports.iter().find(|port| port.name == name)
-    }
-
-    /// The NF of that role.
-    #[must_use]
-    pub fn nf_named(&self, role: &str) -> Option<&NfConfig> {
-        self.nfs.iter().find(|nf| nf.role == role)
-    }
-
-    /// The chain of that name.
-    #[must_use]
-    pub fn chain_named(&self, name: &str) -> Option<&Chain> {
-        self.chains.iter().find(|chain| chain.name == name)
-    }
-
-    /// The virtual machine of that name.
+    /// The virtual machine with this name.
     #[must_use]
     pub fn vm_named(&self, name: &str) -> Option<&VmConfig> {
         self.vms.iter().find(|vm| vm.name == name)
     }
 
-    /// The virtual router of that name.
+    /// The router and the interface with this punt port.
     #[must_use]
-    pub fn router_named(&self, name: &str) -> Option<&RouterConfig> {
-        self.routers.iter().find(|router| router.name == name)
+    pub fn punted_by(&self, port: PortId) -> Option<(&RouterConfig, &RouterInterface)> {
+        self.routers.iter().find_map(|router| Some((router, router.punted_by(port)?)))
     }
 
-    /// Threads of all virtual machines that netvmd starts for a role.
+    /// Threads of all virtual machines of a role.
     #[must_use]
     pub fn vm_threads(&self, of: RoleId) -> usize {
         let threads = |vm: &VmConfig| match vm.guest {
@@ -251,8 +216,7 @@ impl Host {
         self.rules.iter().filter(move |rule| is_from(rule, port))
     }
 
-    /// The chains that packets of a port may take: those that its rules lead to, then that of its `forward`. One may
-    /// come several times.
+    /// The chains that packets of a port may take: by rules, then by its `forward`. A chain may occur several times.
     pub fn chains_from(&self, port: &PortConfig) -> impl Iterator<Item = &Chain> {
         self.chains_by(&self.rules, port)
     }
@@ -275,14 +239,14 @@ impl Host {
         by_rule.chain(forward).filter_map(|id| self.chain(id))
     }
 
-    /// The group in whose memory received packets of a port land: the port's own, else that of the first hop of the
-    /// first of [`Host::chains_from`] that has a hop; `None`: one of the engine's own.
+    /// The group in whose memory a port receives packets: the port's own, else that of the first hop of the first of
+    /// [`Host::chains_from`]; `None`: the engine's own memory.
     #[must_use]
     pub fn landing_group(&self, port: &PortConfig) -> Option<GroupId> {
         self.landing_by(&self.rules, port)
     }
 
-    /// As [`Host::landing_group`], by the rules of [`Host::chains_by`].
+    /// As [`Host::landing_group`], by some of the rules.
     #[must_use]
     pub fn landing_by(&self, rules: &[Rule], port: &PortConfig) -> Option<GroupId> {
         let first = |chain: &Chain| self.nf(*chain.hops.first()?).map(|nf| nf.group);
@@ -290,7 +254,7 @@ impl Host {
     }
 }
 
-/// Whether a rule is for packets that come in by a port.
+/// Whether a rule matches packets that come in by a port.
 fn is_from(rule: &Rule, port: PortId) -> bool {
     let from = &rule.matches.from;
     !rule.matches.is_egress() && (from.is_empty() || from.contains(&port))

@@ -1,20 +1,20 @@
-//! What has to change to get from one host to another, and whom that disturbs.
+//! Plans: the changes from one host to another, and what each disturbs.
 //!
-//! Items are compared by name, field by field as in the file; numbers ([`crate::assign_ids`]) do not matter here. What a
-//! change disturbs follows from how the engine works:
+//! Items are compared by name, key by key as in the file; numbers ([`crate::assign_ids`]) do not matter. What a change
+//! disturbs:
 //!
-//! | change | disturbs |
+//! | change | effect |
 //! |---|---|
-//! | `[engine]` | everything: netvmd must be restarted |
-//! | memory of a group (`buffers`, `buffer_size`, `headroom`) | everything: netvmd must be restarted |
+//! | `[engine]` | netvmd must be restarted |
+//! | memory of a group (`buffers`, `buffer_size`, `headroom`) | netvmd must be restarted |
 //! | a port's device (`kind` and its keys, `queues`, `mtu`, `group`) | that port is reopened |
 //! | the group in whose memory a port's packets land | that port is reopened |
-//! | `macs` of `[switch]` | everything: netvmd must be restarted |
-//! | a router's interface that comes or goes, the MTU of its port | the interface's port to the kernel |
+//! | `macs` of `[switch]` | netvmd must be restarted |
+//! | a router's interface that comes or goes, the MTU of its port | the interface's punt port is opened, closed or reopened |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
-//! | a VM, but for `start` and `restart` | that VM restarts |
-//! | `replicas`, `standby` | only the replicas that come or go |
-//! | rules, chains, everything else of routers, `balance`, `flow_verdicts`, `may_send_to`, `attach_users`, everything else of ports, `[switch]` and `[policy]` | nothing: a new snapshot takes the old one's place |
+//! | a VM, except `start`, `restart` and `boot_timeout` | that VM restarts |
+//! | `replicas`, `standby` | replicas are started or stopped |
+//! | rules, chains, `balance`, `flow_verdicts`, `may_send_to`, `attach_users`, other keys of routers, ports, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
 
 use std::fmt;
 
@@ -77,13 +77,13 @@ pub enum ItemKind {
 pub struct Change {
     /// What happens.
     pub action: ChangeKind,
-    /// To what kind of item.
+    /// The kind of item.
     pub item: ItemKind,
     /// The item's name; empty for what has none.
     pub name: String,
-    /// What is different, such as `hops firewall → firewall,monitor`; for a new or removed item what it is.
+    /// The difference, such as `hops firewall → firewall,monitor`; of a new or removed item a summary.
     pub text: String,
-    /// Whom it disturbs; empty: no traffic.
+    /// What it disturbs; empty: nothing.
     pub effects: Vec<Effect>,
 }
 
@@ -91,7 +91,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum Effect {
-    /// It cannot be made while netvmd runs.
+    /// The change needs a restart of netvmd.
     RestartNeeded {
         /// What changed.
         why: String,
@@ -127,7 +127,7 @@ pub enum Effect {
         /// How many processes; `None`: all.
         replicas: Option<u16>,
     },
-    /// All replicas of an NF end and are started anew; an NF that attaches by itself is asked to leave.
+    /// All replicas of an NF are stopped and started again; an NF that attaches by itself is told to leave.
     NfRestarted {
         /// Its role.
         role: String,
@@ -144,7 +144,7 @@ pub enum Effect {
         /// Its name.
         vm: String,
     },
-    /// A virtual machine that runs is shut down, and started anew.
+    /// A running virtual machine is shut down and started again.
     VmRestarted {
         /// Its name.
         vm: String,
@@ -154,26 +154,25 @@ pub enum Effect {
 }
 
 impl Plan {
-    /// Whether nothing changes.
+    /// Whether there are no changes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Whether some change cannot be made while netvmd runs.
+    /// Whether some change needs a restart of netvmd.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
         self.effects().any(|effect| matches!(effect, Effect::RestartNeeded { .. }))
     }
 
-    /// Everything that is disturbed, in the order of the changes.
+    /// All effects, in the order of the changes.
     pub fn effects(&self) -> impl Iterator<Item = &Effect> {
         self.changes.iter().flat_map(|change| &change.effects)
     }
 }
 
-/// What has to change to get from `old` to `new`. Both are hosts that came through [`crate::load`] or
-/// [`crate::parse`].
+/// The changes from `old` to `new`, two hosts from [`crate::load`] or [`crate::parse`].
 #[must_use]
 pub fn plan(old: &Host, new: &Host) -> Plan {
     let mut changes = diff::changes(&document(old), &document(new));
@@ -250,7 +249,7 @@ impl fmt::Display for Effect {
     }
 }
 
-/// A line for each change, below it a line for each thing that it disturbs.
+/// A line for each change, below it a line for each effect.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{Change, ChangeKind, ItemKind, words};
 
-/// All changes, without what they disturb.
+/// All changes, without their effects.
 pub(super) fn changes(old: &Table, new: &Table) -> Vec<Change> {
     let mut changes = Vec::new();
     for kind in ItemKind::TABLES {

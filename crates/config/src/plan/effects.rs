@@ -1,10 +1,10 @@
-//! What the changes disturb, by the table at the top of [`super`].
+//! The effects of changes, by the table at the top of [`super`].
 
 use super::{Change, ChangeKind, Effect, ItemKind, diff};
 use crate::model::{Guest, Host, NfConfig, NfStart, PortConfig, PortPolicy, Restart, VmConfig, VmStart};
 use crate::table::write;
 
-/// Adds to each change what it disturbs; adds changes for what is disturbed without being changed itself.
+/// Adds the effects of each change, and changes for ports and VMs that are affected by changes of other items.
 pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
     for change in &mut *changes {
         change.effects = effects(change, old, new);
@@ -37,7 +37,7 @@ pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
     changes.splice(place..place, moved);
 }
 
-/// Whether such changes stand before, or among, those of ports.
+/// Whether such changes come before those of NFs.
 const fn is_early(kind: ItemKind) -> bool {
     matches!(kind, ItemKind::Engine | ItemKind::Switch | ItemKind::Policy | ItemKind::Group | ItemKind::Port)
 }
@@ -74,13 +74,13 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
     }
 }
 
-/// A virtual machine that waited until somebody starts it, and now is to be started.
+/// Whether netvmd starts a virtual machine now that it did not start before.
 fn is_to_start(name: &str, old: &Host, new: &Host) -> bool {
     let starts = |host: &Host| host.vm_named(name).is_some_and(|vm| vm.start == VmStart::WithNetvmd);
     starts(new) && !starts(old)
 }
 
-/// A virtual machine that is another one: what netvmd does with it besides changes while it runs.
+/// Restarts a virtual machine, unless only `start`, `restart` or `boot_timeout` differ.
 fn vm(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.vm_named(name)?, new.vm_named(name)?);
     let machine = |host: &Host, vm: &VmConfig| {
@@ -91,7 +91,7 @@ fn vm(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     Some(Effect::VmRestarted { vm: name.to_owned(), why })
 }
 
-/// A virtual machine that is as it was, but whose port is another device: its card is made for that.
+/// Restarts an unchanged virtual machine whose port is another device, as its network card is made for that device.
 fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = old.vm_named(&vm.name)?;
     let (Guest::Ordinary { cards }, Guest::Ordinary { .. }) = (&vm.guest, &before.guest) else { return None };
@@ -116,7 +116,7 @@ fn rewired(vm: &VmConfig, old: &Host, new: &Host) -> Option<Change> {
     Some(Change { action: ChangeKind::Change, item: ItemKind::Vm, name: vm.name.clone(), text, effects })
 }
 
-/// The ports to a router's kernel that come or go.
+/// The punt ports of a router that come or go.
 fn punts(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
     let names = |host: &Host| -> Vec<String> {
         let interfaces = host.router_named(name).map(|router| &router.interfaces).into_iter().flatten();
@@ -129,7 +129,7 @@ fn punts(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
     closed.chain(opened.map(|port| Effect::PortOpened { port: port.clone() })).collect()
 }
 
-/// A router's port to its kernel, which is in no file, when the MTU changed of the port that it belongs to.
+/// Reopens a punt port when the MTU of its interface's port changes.
 fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     new.punted_by(port.id)?;
     let before = old.port_named(&port.name).filter(|before| old.punted_by(before.id).is_some())?;
@@ -140,7 +140,7 @@ fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     })
 }
 
-/// A port whose device differs: what it does with packets besides changes while it is open.
+/// Reopens a port whose device differs; the keys about packets change while it is open.
 fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.port_named(name)?, new.port_named(name)?);
     let device = |host: &Host, port: &PortConfig| {
@@ -150,7 +150,7 @@ fn reopened(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     Some(Effect::PortReopened { port: name.to_owned(), why })
 }
 
-/// Packets lie in a group's memory while they are on their way: it cannot be cut anew under them.
+/// The memory of a group cannot be resized while it holds packets.
 fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
     let (before, after) = (old.group_named(name)?, new.group_named(name)?);
     let texts: Vec<String> = [
@@ -166,7 +166,7 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
         .then(|| Effect::RestartNeeded { why: format!("memory of group {name}: {}", texts.join("; ")) })
 }
 
-/// A port that is as it was, but whose packets land in another group's memory since rules or chains changed.
+/// Reopens an unchanged port whose packets land in another group's memory, as rules or chains changed.
 fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = landing_name(old, old.port_named(&port.name)?);
     let after = landing_name(new, port);
@@ -204,7 +204,7 @@ fn nf(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
     }
 }
 
-/// What a running process cannot change.
+/// The keys that a running process cannot take over.
 type Program<'a> = (&'a [String], &'a str, u16, &'a [u32], &'a [(String, String)]);
 
 fn program(start: &NfStart) -> Option<Program<'_>> {

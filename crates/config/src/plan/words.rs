@@ -32,7 +32,7 @@ fn element(key: &str, part: &Value) -> String {
     }
 }
 
-/// What an item is.
+/// An item in a few words.
 pub(super) fn summary(kind: ItemKind, item: &Table) -> String {
     let word = |key| value(key, item.get(key));
     match kind {
