@@ -1,4 +1,4 @@
-//! What an earlier run left behind that was killed in a way that let it not clean up (`kill -9`, out of memory).
+//! Removes what earlier runs left that could not clean up (`kill -9`, out of memory).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use crate::names::{Names, Side};
 use crate::namespaces::{self, interface, named};
 
-/// How long netvmd may take to end when it is asked to.
+/// Limit for netvmd to end on SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Removes what dead runs left, and says of which there was something.
+/// Removes the remains of dead runs; returns those runs.
 pub fn dead_runs() -> Vec<Names> {
     let dead: Vec<Names> = all_runs().into_iter().filter(|names| !names.is_alive()).collect();
     for names in &dead {
@@ -23,7 +23,7 @@ pub fn dead_runs() -> Vec<Names> {
     dead
 }
 
-/// What there is of a run, as people name it.
+/// Descriptions of a run's remains.
 pub fn found(names: Names) -> Vec<String> {
     let mut found: Vec<String> =
         processes(&names.folder()).iter().map(|pid| format!("process {pid}")).collect();
@@ -36,7 +36,7 @@ pub fn found(names: Names) -> Vec<String> {
     found
 }
 
-/// Every run of which there is a namespace, an interface or a folder.
+/// Every run with a namespace, an interface or a folder.
 fn all_runs() -> BTreeSet<Names> {
     let temp = std::env::temp_dir();
     let folders = [Path::new("/run/netns"), Path::new("/sys/class/net"), &temp];
@@ -53,12 +53,12 @@ fn remove(names: Names) {
     }
     namespaces::remove(names);
     if own {
-        // `found` reports what could not be removed.
+        // `found` reports what remains.
         let _ = fs::remove_dir_all(&folder);
     }
 }
 
-/// Processes that have a path below the folder among their arguments.
+/// Processes with the folder or a path below it among their arguments.
 fn processes(folder: &Path) -> Vec<Pid> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -69,7 +69,7 @@ fn processes(folder: &Path) -> Vec<Pid> {
         .collect()
 }
 
-/// Whether one of the zero-terminated arguments is the folder or below it.
+/// Whether a NUL-terminated argument is the folder or a path below it.
 fn mentions(command_line: &[u8], folder: &Path) -> bool {
     let arguments = command_line.split(|byte| *byte == 0);
     arguments
@@ -77,9 +77,9 @@ fn mentions(command_line: &[u8], folder: &Path) -> bool {
         .any(|argument| Path::new(argument).starts_with(folder))
 }
 
-/// Asks processes to end, then makes them.
+/// Terminates processes, then kills them.
 fn end(pids: &[Pid]) {
-    // Whatever fails here has ended by itself.
+    // Fails if a process has ended.
     for pid in pids {
         let _ = kill_process(*pid, Signal::TERM);
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_run_left_is_removed() {
+    fn the_remains_of_a_dead_run_are_removed() {
         if !rustix::process::geteuid().is_root() {
             println!("SKIP: not root, so no network namespaces");
             return;
@@ -120,7 +120,7 @@ mod tests {
             println!("SKIP: {missing}");
             return;
         }
-        // A number that no process has, and that no two tests have.
+        // Above the largest process id, and unique to this test process.
         let names = Names(4_194_304 + std::process::id());
         let hosts = match Hosts::make(names) {
             Ok(hosts) => hosts,
@@ -139,7 +139,7 @@ mod tests {
             Start::new("tail", "KILL", ["ip", "netns", "exec", &namespace].into_iter().chain(words))
                 .spawn()
                 .unwrap();
-        // setpriv, ip and tail are the same process, one after the other.
+        // The same process executes setpriv, ip and tail in turn.
         while processes(&names.folder()).len() != 1
             || !run(&format!("ip netns pids {namespace}")).unwrap().contains(&inside.pid().to_string())
         {
@@ -147,7 +147,7 @@ mod tests {
         }
         assert_eq!(found(names).len(), 6, "{:?}", found(names));
         assert!(all_runs().contains(&names) && !names.is_alive());
-        // Not `dead_runs`: that would take away what a test beside this one is about to use.
+        // Not `dead_runs`, which would remove what a concurrent test uses.
         std::thread::scope(|scope| {
             scope.spawn(|| remove(names));
             while inside.ended().unwrap().is_none() {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_made_run_is_removed() {
+    fn a_run_that_failed_half_way_is_removed() {
         if !rustix::process::geteuid().is_root() || check_tools().is_err() {
             println!("SKIP: not root, or a tool is missing: no network namespaces");
             return;
@@ -171,6 +171,10 @@ mod tests {
         }
         let error = Hosts::make(names).unwrap_err().to_string();
         assert!(error.contains(&taken), "{error}");
-        assert_eq!(found(names), Vec::<String>::new(), "the one in the way goes, too: its name is ours");
+        assert_eq!(
+            found(names),
+            Vec::<String>::new(),
+            "the conflicting interface has our name, so it is removed"
+        );
     }
 }

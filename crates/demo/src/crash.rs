@@ -1,4 +1,4 @@
-//! An NF dies while packets flow.
+//! Kills an NF under traffic and measures the recovery.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,45 +14,45 @@ use crate::names::Names;
 use crate::story::Story;
 use crate::traffic::{Ping, Pings};
 
-/// Who dies.
+/// The NF to kill.
 pub const VICTIM: &str = "monitor";
-/// Requests of the ping that it happens in, and the time between two of them.
+/// Requests of the ping in progress, and their interval.
 const REQUESTS: u32 = 300;
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Replies before it happens.
+/// Replies before the kill.
 const BEFORE: usize = 50;
-/// For so long the victim is stopped before it is killed, so that it dies with packets in its hands.
+/// The NF is stopped for this long before the kill, so that it holds packets.
 const FREEZE: Duration = Duration::from_millis(150);
-/// How long netvmd may take to have another.
+/// Limit for the restart.
 const RESTART_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a crash cost.
+/// The result of a crash.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Crash {
-    /// The process that was killed.
+    /// The killed process.
     pub pid_before: u32,
-    /// The process that has its place.
+    /// Its replacement.
     pub pid_after: u32,
-    /// How often netvmd started it again.
+    /// Restarts by netvmd.
     pub restarts: u64,
-    /// How netvmd says that it ended.
+    /// netvmd's exit reason.
     pub last_exit: Option<String>,
-    /// From the kill until the new process takes packets.
+    /// From the kill until the new process receives packets.
     pub restart_ms: f64,
-    /// The ping that went on meanwhile.
+    /// The ping in progress.
     pub pings: Pings,
-    /// Replies that came after the restart.
+    /// Replies after the restart.
     pub replies_after: usize,
-    /// Buffers that the dead process had.
+    /// Buffers reclaimed from the killed process.
     pub reclaimed: u64,
-    /// Time until they were taken back.
+    /// Time until they were reclaimed.
     pub reclaim_ms: f64,
 }
 
-/// Kills the victim in the middle of a ping, and waits until all is well again.
+/// Kills the NF during a ping and waits for the recovery.
 ///
 /// # Errors
-/// [`Failure::TooLate`] when netvmd does not start another.
+/// [`Failure::TooLate`] if netvmd does not restart it.
 pub fn crash(
     names: Names,
     daemon: &Daemon,
@@ -69,15 +69,13 @@ pub fn crash(
         Ok((ping.replies()? >= BEFORE).then_some(()))
     })?;
     let send = |signal| {
-        kill_process(victim, signal).map_err(|error| io(format!("killing the {VICTIM}"))(error.into()))
+        kill_process(victim, signal).map_err(|error| io(format!("cannot kill the {VICTIM}"))(error.into()))
     };
     send(Signal::STOP)?;
     interrupt.sleep(FREEZE)?;
     send(Signal::KILL)?;
     let killed = Instant::now();
-    story.say(&format!(
-        "kill -9 {pid_before}, the {VICTIM}, in the middle of a ping, with packets in its hands"
-    ));
+    story.say(&format!("kill -9 {pid_before}: the {VICTIM}, during a ping, while it holds packets"));
     let (pid_after, restarts, last_exit) = interrupt.wait_for("the restart", RESTART_LIMIT, || {
         let stats = daemon.stats()?;
         let Some(nf) = nf(&stats, VICTIM) else { return Ok(None) };
@@ -106,5 +104,5 @@ pub fn crash(
 }
 
 fn no_process() -> Failure {
-    io(format!("asking netvmd for the process of the {VICTIM}"))(std::io::ErrorKind::NotFound.into())
+    io(format!("cannot find the process of the {VICTIM}"))(std::io::ErrorKind::NotFound.into())
 }

@@ -1,4 +1,4 @@
-//! netvmd, as an operator would start it: a configuration file, a run directory, the API.
+//! Runs netvmd as an operator would: with a configuration file, a run directory and the API.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,27 +13,27 @@ use crate::names::{Names, Side};
 use crate::process::{Process, Start};
 use crate::traffic::{ALLOWED_PORT, FORBIDDEN_PORT};
 
-/// Programs of ours that the demo starts, directly or by way of netvmd.
+/// netvm's programs that the demo starts, directly or through netvmd.
 const PROGRAMS: [&str; 5] = ["netvmd", "netvm", "netvm-firewall", "netvm-monitor", "netvm-l3-forward"];
-/// The chain, by role.
+/// The roles of the chain.
 pub const CHAIN: [&str; 3] = ["firewall", "monitor", "l3-forward"];
-/// The rule that forbids a connection.
+/// The name of the rule that forbids a connection.
 pub const FORBIDDING: &str = "no-telnet";
-/// The trust group of all three.
+/// The trust group of the NFs.
 pub const GROUP: &str = "demo";
-/// How long netvmd and its NFs may take to come up.
+/// Limit for netvmd and its NFs to start.
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// How long netvmd may take to end.
+/// Limit for netvmd to stop.
 const GRACE: Duration = Duration::from_secs(8);
-/// Lines of its log that are shown when something is wrong.
+/// Log lines shown with an error.
 const LOG_LINES: usize = 15;
 
-/// How netvm takes the two interfaces.
+/// The kind of the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortKind {
-    /// Packets land in the buffers that NFs map.
+    /// The kernel writes packets into the buffers that NFs map.
     AfXdp,
-    /// The kernel copies them once more.
+    /// The kernel copies each packet.
     AfPacket,
 }
 
@@ -46,12 +46,12 @@ impl PortKind {
     }
 }
 
-/// The folder of this program and of the others of netvm.
+/// The folder of netvm's programs.
 ///
 /// # Errors
-/// [`Failure::NotBuilt`] names those that are not there.
+/// [`Failure::NotBuilt`] names missing programs.
 pub fn programs() -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe().map_err(io("finding this program"))?;
+    let own = std::env::current_exe().map_err(io("cannot find this program"))?;
     let folder = own.parent().unwrap_or(Path::new("/")).to_owned();
     let missing: Vec<&str> = PROGRAMS.into_iter().filter(|name| !folder.join(name).is_file()).collect();
     if missing.is_empty() {
@@ -60,7 +60,7 @@ pub fn programs() -> Result<PathBuf, Failure> {
     Err(Failure::NotBuilt { programs: missing.join(", "), folder: folder.display().to_string() })
 }
 
-/// The rules of the firewall, which denies whatever none of them allows and lets in what returns.
+/// The firewall's rules. It denies all other packets except replies.
 fn rules() -> String {
     let (client, server) = (Side::Client.subnet(), Side::Server.subnet());
     format!(
@@ -70,7 +70,7 @@ fn rules() -> String {
     )
 }
 
-/// The configuration of one netvmd with both ports and the chain.
+/// The configuration: both ports and the chain.
 fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
     let folder = folder.display();
     let port = |side: Side| {
@@ -98,7 +98,7 @@ fn configuration(names: Names, kind: PortKind, folder: &Path) -> String {
     .concat()
 }
 
-/// The rules that come before any NF: what is forbidden enters no chain.
+/// The engine's rules, which drop forbidden packets before the chain.
 fn policy() -> String {
     format!(
         "[[rule]]\nname = \"{FORBIDDING}\"\nfrom = \"{client}\"\n\
@@ -109,7 +109,7 @@ fn policy() -> String {
     )
 }
 
-/// A netvmd that runs; ended when dropped.
+/// A running netvmd; stopped on drop.
 #[derive(Debug)]
 pub struct Daemon {
     process: Process,
@@ -119,10 +119,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Writes the configuration, starts netvmd and waits until every NF takes packets.
+    /// Writes the configuration, starts netvmd and waits until every NF runs.
     ///
     /// # Errors
-    /// [`Failure::DaemonEnded`], [`Failure::NotReady`], each with the end of its log.
+    /// [`Failure::DaemonEnded`] or [`Failure::NotReady`], with the end of the log.
     pub fn start(
         names: Names,
         kind: PortKind,
@@ -137,7 +137,7 @@ impl Daemon {
             (&folder.join("firewall.rules"), rules()),
             (&folder.join("routes"), routes()),
         ] {
-            fs::write(path, text).map_err(io(format!("writing {}", path.display())))?;
+            fs::write(path, text).map_err(io(format!("cannot write {}", path.display())))?;
         }
         let words = [
             netvmd.as_os_str(),
@@ -151,10 +151,10 @@ impl Daemon {
         let mut daemon = Self {
             process,
             client: Client::new(Some(&run_dir.join("api.sock"))),
-            runtime: runtime.map_err(io("starting a client of netvmd"))?,
+            runtime: runtime.map_err(io("cannot start netvmd's client"))?,
             log,
         };
-        let came_up = interrupt.wait_for("netvmd with its NFs", START_LIMIT, || daemon.is_up());
+        let came_up = interrupt.wait_for("the start of netvmd and its NFs", START_LIMIT, || daemon.is_up());
         match came_up {
             Ok(()) => Ok(daemon),
             Err(Failure::TooLate { seconds, .. }) => {
@@ -168,7 +168,7 @@ impl Daemon {
         if let Some(status) = self.process.ended()? {
             return Err(Failure::DaemonEnded { status, log: self.end_of_log() });
         }
-        // It serves when its NFs have attached, or have failed to.
+        // netvmd serves its API once its NFs have attached or failed.
         let Ok(nfs) = self.runtime.block_on(self.client.nfs()) else { return Ok(None) };
         let runs = |role: &str| nfs.iter().any(|nf| nf.role == role && nf.state == NfState::Running);
         Ok(CHAIN.into_iter().all(runs).then_some(()))
@@ -185,12 +185,12 @@ impl Daemon {
         self.client.socket()
     }
 
-    /// Its log.
+    /// The log.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// What it is and on what it runs.
+    /// netvmd's status.
     ///
     /// # Errors
     /// [`Failure::Api`].
@@ -198,7 +198,7 @@ impl Daemon {
         self.runtime.block_on(self.client.status()).map_err(Failure::from)
     }
 
-    /// Everything that it counts.
+    /// netvmd's statistics.
     ///
     /// # Errors
     /// [`Failure::Api`].
@@ -215,19 +215,19 @@ impl Daemon {
         Ok(policy.rules.iter().filter(|info| info.name == rule).map(|info| info.packets).sum())
     }
 
-    /// What `netvm policy trace` is asked, and what it answers.
+    /// The command line and output of `netvm policy trace`.
     ///
     /// # Errors
-    /// [`Failure::Io`] when it cannot be started.
+    /// [`Failure::Io`] if it cannot be started.
     pub fn trace(&self, packet: &[String]) -> Result<String, Failure> {
         let mut command = Command::new(programs()?.join("netvm"));
         command.arg("--socket").arg(self.socket()).args(["policy", "trace"]).args(packet);
-        let output = command.output().map_err(io("starting netvm"))?;
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        Ok(format!("$ netvm policy trace {}\n{}", packet.join(" "), said.concat().trim_end()))
+        let output = command.output().map_err(io("cannot start netvm"))?;
+        let output = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(format!("$ netvm policy trace {}\n{}", packet.join(" "), output.concat().trim_end()))
     }
 
-    /// Everything that it counts, once no NF has a packet any more; after a while in any case.
+    /// The statistics once no NF holds a packet, or after a timeout.
     ///
     /// # Errors
     /// [`Failure::Api`], [`Failure::Interrupted`].
@@ -247,7 +247,7 @@ impl Daemon {
         Ok(last)
     }
 
-    /// Ends it in order; whether it ended by itself.
+    /// Stops netvmd; false if it had to be killed.
     pub fn end(&mut self) -> bool {
         self.process.end(GRACE)
     }
@@ -259,7 +259,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Buffers that NFs have.
+/// Buffers that NFs hold.
 pub fn buffers_in_nfs(stats: &Stats) -> u32 {
     stats.groups.iter().flat_map(|group| &group.regions).map(|region| region.in_nfs).sum()
 }
@@ -269,8 +269,9 @@ pub fn nf<'a>(stats: &'a Stats, role: &str) -> Option<&'a NfInfo> {
     stats.nfs.iter().find(|nf| nf.role == role)
 }
 
-/// The routes of l3-forward: each subnet is one host. Its own MAC address is no interface's, so that no kernel on the way
-/// takes these packets for its own.
+/// The routes of l3-forward: each subnet has one host. Its MAC address belongs to no interface, so no kernel on the
+/// path
+/// accepts these packets as its own.
 fn routes() -> String {
     Side::BOTH.map(|side| format!("{} {} {}\n", side.subnet(), side.mac(), side.name())).concat()
 }
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_is_one_and_nothing_in_it_is_doubtful() {
+    fn the_configuration_has_no_errors_or_warnings() {
         for kind in [PortKind::AfXdp, PortKind::AfPacket] {
             let text = configuration(Names(4_194_304), kind, Path::new("/tmp/netvm-demo-1"));
             let loaded =

@@ -1,75 +1,75 @@
-//! Why the demo could not be shown to its end.
+//! Errors of the demo.
 
 use std::io;
 
-/// What went wrong, and what helps.
+/// The demo failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Ctrl-C, SIGTERM or SIGHUP.
+    /// Ctrl-C, SIGTERM or SIGHUP arrived.
     #[error("interrupted")]
     Interrupted,
-    /// Not root.
-    #[error("the demo makes network namespaces, which takes root: run it with sudo")]
+    /// The user is not root.
+    #[error("the demo creates network namespaces, which needs root: run it with sudo")]
     NotRoot,
     /// Programs are missing.
     #[error("not installed: {0} (./dev setup installs what the demo needs)")]
     MissingTools(String),
     /// Programs of netvm itself are missing.
     #[error(
-        "not built: {programs} (looked in {folder}): build with `cargo build --release --workspace --bins`"
+        "not built: {programs} (searched {folder}): build with `cargo build --release --workspace --bins`"
     )]
     NotBuilt {
         /// Their names.
         programs: String,
-        /// Where they should be.
+        /// The folder searched.
         folder: String,
     },
-    /// A file, socket or process.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was to be done.
+        /// The step that failed.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A program that sets something up said no.
-    #[error("`{command}` failed: {said}")]
+    /// A setup command failed.
+    #[error("`{command}` failed: {output}")]
     Command {
         /// The command line.
         command: String,
-        /// What it printed.
-        said: String,
+        /// Its output.
+        output: String,
     },
-    /// netvmd ended when it had just been started.
+    /// netvmd ended at its start.
     #[error("netvmd ended with {status}\n{log}")]
     DaemonEnded {
-        /// How.
+        /// Its exit status.
         status: std::process::ExitStatus,
         /// The last lines of its log.
         log: String,
     },
-    /// netvmd runs, but not all of its NFs take packets.
-    #[error("netvmd did not have all of its NFs within {seconds} s\n{log}")]
+    /// Not all NFs run.
+    #[error("not all NFs ran within {seconds} s\n{log}")]
     NotReady {
-        /// How long it had.
+        /// The limit.
         seconds: u64,
         /// The last lines of its log.
         log: String,
     },
-    /// netvmd's API.
+    /// A request to netvmd failed.
     #[error(transparent)]
     Api(#[from] netvm_api::ClientError),
-    /// Something did not happen in time.
-    #[error("{what} did not happen within {seconds} s")]
+    /// A timeout.
+    #[error("timeout: {what} took more than {seconds} s")]
     TooLate {
-        /// What was waited for.
+        /// The event.
         what: String,
-        /// How long.
+        /// The limit.
         seconds: u64,
     },
 }
 
-/// For `map_err`: names what was to be done.
+/// For `map_err`: adds the failed step.
 pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::Io { what: what.into(), source }
 }

@@ -1,5 +1,6 @@
-//! Ctrl-C and its like: seen between steps and in every wait, so that the way out is always the ordinary one, by which
-//! everything that was made is removed.
+//! Signals that stop the demo. Every step and wait checks for them, so the demo always ends by the normal path, which
+//! removes
+//! everything that it created.
 
 use std::io;
 use std::sync::Arc;
@@ -11,18 +12,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::Failure;
 
-/// How often a wait looks.
+/// Poll interval of a wait.
 const STEP: Duration = Duration::from_millis(20);
 
-/// Whether somebody wants the demo to end.
+/// Whether a signal has arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on the signals only set a flag.
+    /// Installs handlers that only set a flag.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn listen() -> io::Result<Self> {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -32,15 +33,15 @@ impl Interrupt {
     }
 
     /// # Errors
-    /// [`Failure::Interrupted`] when a signal came.
+    /// [`Failure::Interrupted`] after a signal.
     pub fn check(&self) -> Result<(), Failure> {
         if self.0.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
-    /// Sleeps, but not past a signal.
+    /// Sleeps until a signal at most.
     ///
     /// # Errors
-    /// [`Failure::Interrupted`] when a signal came.
+    /// [`Failure::Interrupted`] after a signal.
     pub fn sleep(&self, time: Duration) -> Result<(), Failure> {
         let end = Instant::now() + time;
         loop {
@@ -53,7 +54,7 @@ impl Interrupt {
         }
     }
 
-    /// Asks again and again until there is an answer.
+    /// Polls until `ask` returns a value.
     ///
     /// # Errors
     /// [`Failure::Interrupted`], [`Failure::TooLate`] with `what`, or what `ask` fails with.

@@ -1,8 +1,10 @@
-//! netvm at work, on any Linux machine: two network namespaces, and between them netvmd with a chain of three NF processes.
+//! The demo, for any Linux machine: two network namespaces joined by netvmd with a chain of three NF processes.
 //!
-//! `stage` builds what is shown and takes it down again, `show` is the plot; `traffic` and `crash` are what happens,
-//! `report` and `tables` what is made of it. Everything that is made has a guard that removes it, and signals only set a
-//! flag (`interrupt`), so that there is one way out. See `docs/tutorials/demo.md`.
+//! `stage` sets everything up and removes it, `show` is the sequence of steps, `traffic` and `crash` the steps,
+//! `report` and
+//! `tables` the results. Everything created has a guard that removes it, and signals only set a flag (`interrupt`), so
+//! the
+//! demo has one exit path. See `docs/tutorials/demo.md`.
 #![forbid(unsafe_code)]
 
 mod cleanup;
@@ -28,23 +30,25 @@ use clap::Parser;
 use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 
-/// Shows HTTP and pings between two network namespaces pass through a chain of three NF processes, without being copied
-/// between them. Removes at its end what it made.
+/// Pass HTTP and pings between two network namespaces through a chain of three NF processes that share packets without
+/// copies
+///
+/// Removes everything that it created at its end.
 #[derive(Clone, Copy, Debug, Parser)]
 #[command(name = "netvm-demo", version)]
 pub struct Options {
-    /// Take the interfaces by AF_PACKET; without it, by AF_XDP where the kernel lets us
+    /// Use AF_PACKET ports [default: AF_XDP if the kernel permits]
     #[arg(long)]
     af_packet: bool,
-    /// At the end leave all of it running until Ctrl-C, and say what can be tried
+    /// Keep everything running until Ctrl-C, and print commands to try
     #[arg(long)]
     keep: bool,
-    /// Print one JSON object on standard output; the story goes to standard error
+    /// Print one JSON object on standard output, and progress on standard error
     #[arg(long)]
     json: bool,
 }
 
-/// Exit status after Ctrl-C, as shells have it.
+/// Exit status after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
@@ -54,7 +58,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(Failure::Interrupted) => {
-            eprintln!("netvm-demo: interrupted; what it had made is removed");
+            eprintln!("netvm-demo: interrupted; removed everything it created");
             ExitCode::from(INTERRUPTED)
         }
         Err(error) => {
@@ -64,16 +68,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// What has to hold before anything is made.
+/// Checks the requirements.
 fn prepare() -> Result<Interrupt, Failure> {
     if !rustix::process::geteuid().is_root() {
-        let own = std::env::current_exe().map_err(io("finding this program"))?;
-        eprintln!("netvm-demo: making network namespaces takes root: asking sudo");
-        // Returns only when there is no sudo.
+        let own = std::env::current_exe().map_err(io("cannot find this program"))?;
+        eprintln!("netvm-demo: creating network namespaces needs root: running sudo");
+        // Returns only without sudo.
         let _ = Command::new("sudo").arg(own).args(std::env::args_os().skip(1)).exec();
         return Err(Failure::NotRoot);
     }
     process::check_tools()?;
     daemon::programs()?;
-    Interrupt::listen().map_err(io("listening to signals"))
+    Interrupt::listen().map_err(io("cannot handle signals"))
 }

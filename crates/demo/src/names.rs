@@ -1,19 +1,20 @@
-//! What the demo calls the things that it makes. Every name has the number of the process that made it, so that two demos
-//! do not meet, and what a killed one left behind can be told from what a living one uses.
+//! Names of everything that the demo creates. Every name holds the demo's process id, so that concurrent demos do not
+//! conflict
+//! and the remains of a killed demo can be recognised.
 
 use std::path::{Path, PathBuf};
 
-/// Start of the names of namespaces and folders.
+/// Prefix of namespaces and folders.
 const PREFIX: &str = "netvm-demo-";
-/// Start of the names of interfaces, which Linux keeps to 15 characters.
+/// Prefix of interfaces, whose names have at most 15 characters.
 const SHORT_PREFIX: &str = "nvd";
 
-/// One of the two ends.
+/// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It downloads and pings.
+    /// Downloads and pings.
     Client,
-    /// It serves and answers.
+    /// Serves and answers.
     Server,
 }
 
@@ -21,7 +22,7 @@ impl Side {
     /// Both.
     pub const BOTH: [Self; 2] = [Self::Client, Self::Server];
 
-    /// Its name, which is that of netvm's port, too.
+    /// Its name, also of its netvm port.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -29,7 +30,7 @@ impl Side {
         }
     }
 
-    /// Its subnet's third byte.
+    /// The third byte of its subnet.
     const fn number(self) -> u8 {
         match self {
             Self::Client => 1,
@@ -42,28 +43,28 @@ impl Side {
         format!("10.77.{}.0/24", self.number())
     }
 
-    /// Its own address.
+    /// Its address.
     pub fn address(self) -> String {
         format!("10.77.{}.2", self.number())
     }
 
-    /// The address of its gateway, for which the l3-forward NF answers.
+    /// The address of its gateway, the l3-forward NF.
     pub fn gateway(self) -> String {
         format!("10.77.{}.1", self.number())
     }
 
-    /// The MAC address of its end of the veth pair; locally administered.
+    /// The MAC address of its interface; locally administered.
     pub fn mac(self) -> String {
         format!("02:77:00:00:00:{:02x}", self.number())
     }
 }
 
-/// The names of one run.
+/// The names of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Names(pub u32);
 
 impl Names {
-    /// The names of this process.
+    /// This process's names.
     pub fn own() -> Self {
         Self(std::process::id())
     }
@@ -73,17 +74,17 @@ impl Names {
         format!("{PREFIX}{}-{}", self.0, side.name())
     }
 
-    /// The interface in the root namespace, which is netvm's port.
+    /// The interface in the root namespace, which is a netvm port.
     pub fn interface(self, side: Side) -> String {
         format!("{SHORT_PREFIX}{}{}", self.0, &side.name()[..1])
     }
 
-    /// The folder of everything that the run writes.
+    /// The folder of all files.
     pub fn folder(self) -> PathBuf {
         std::env::temp_dir().join(format!("{PREFIX}{}", self.0))
     }
 
-    /// Whose namespace, interface or folder that is, if it is a demo's.
+    /// The run that a namespace, interface or folder belongs to, if any.
     pub fn of(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(PREFIX).or_else(|| name.strip_prefix(SHORT_PREFIX))?;
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -94,7 +95,7 @@ impl Names {
         all.iter().any(|known| known == name).then_some(names)
     }
 
-    /// Whether the demo with these names still runs; another program may have got its number.
+    /// Whether the run's demo is alive; another program may have its process id.
     pub fn is_alive(self) -> bool {
         let comm = Path::new("/proc").join(self.0.to_string()).join("comm");
         std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim_end() == "netvm-demo")
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_short_enough_and_are_recognised() {
+    fn names_are_short_and_recognised() {
         let largest = Names(4_194_304);
         for side in Side::BOTH {
             assert!(largest.interface(side).len() <= 15);
@@ -130,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn only_a_demo_is_taken_for_one() {
-        // This is a test program, whose name has a hash at its end.
+    fn only_a_demo_counts_as_alive() {
+        // The name of a test binary ends in a hash.
         assert!(!Names::own().is_alive());
         assert!(!Names(4_194_304 + 1).is_alive());
     }

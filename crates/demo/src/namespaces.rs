@@ -1,5 +1,6 @@
-//! Two hosts: network namespaces, each joined by a veth pair to an interface in the root namespace. That interface has no
-//! address; netvm takes it as a port.
+//! Two hosts: network namespaces, each with a veth pair to an interface in the root namespace, which has no address and
+//! is a
+//! netvm port.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,19 +11,20 @@ use crate::process::run;
 
 /// The interface in each namespace.
 pub const INSIDE: &str = "eth0";
-/// What is switched off at the end inside, as a veth hands packets over unfinished otherwise: without a checksum, longer
-/// than the MTU, or with the VLAN tag beside the packet.
+/// Offloads to switch off inside. With them, a veth passes unfinished packets: without checksum, longer than the MTU,
+/// or
+/// with the VLAN tag in metadata.
 const OFFLOADS: &str = "tx off tso off gso off txvlan off";
 
-/// The hosts; removed when dropped.
+/// The hosts; removed on drop.
 #[derive(Debug)]
 pub struct Hosts(Names);
 
 impl Hosts {
-    /// Makes them.
+    /// Creates them.
     ///
     /// # Errors
-    /// [`Failure::Command`]; what was made until then is removed.
+    /// [`Failure::Command`]; nothing remains.
     pub fn make(names: Names) -> Result<Self, Failure> {
         let hosts = Self(names);
         for side in Side::BOTH {
@@ -40,7 +42,7 @@ impl Hosts {
             side.mac()
         ))?;
         let inside = |command: &str| run(&format!("ip netns exec {namespace} {command}"));
-        // IPv6 would send on its own, and make the counts hard to follow. A kernel without IPv6 refuses, rightly.
+        // IPv6's own packets would obscure the counters. Fails on a kernel without IPv6.
         for link in [
             format!("ip link set {near} addrgenmode none"),
             format!("ip -n {namespace} link set {INSIDE} addrgenmode none"),
@@ -67,24 +69,25 @@ impl Drop for Hosts {
     }
 }
 
-/// Removes the namespaces and interfaces of a run, and whatever runs in them.
+/// Removes the namespaces and interfaces of a run, and kills processes in them.
 pub fn remove(names: Names) {
     for side in Side::BOTH {
         let namespace = names.namespace(side);
         if named(&namespace).exists() {
-            // The demo's own processes are gone by now; a shell that somebody opened there would keep it alive.
+            // The demo's processes have ended; a user's shell inside would keep the namespace alive.
             for pid in run(&format!("ip netns pids {namespace}")).unwrap_or_default().lines() {
                 let _ = run(&format!("kill -KILL {pid}"));
             }
             let _ = run(&format!("ip netns delete {namespace}"));
         }
-        // It takes its other end with it. The kernel removes a namespace later than it says, so this is not left to it.
+        // Removes both ends. Explicitly, because the kernel removes a namespace's interfaces some time after the
+        // namespace.
         let near = names.interface(side);
         if interface(&near).exists() {
             let _ = run(&format!("ip link delete {near}"));
         }
     }
-    // A device that is being removed shows for a moment.
+    // A removed device stays visible for a moment.
     for _ in 0..50 {
         if Side::BOTH.iter().all(|side| !interface(&names.interface(*side)).exists()) {
             return;
@@ -93,12 +96,12 @@ pub fn remove(names: Names) {
     }
 }
 
-/// Where `ip netns` keeps a namespace.
+/// The file of a namespace of `ip netns`.
 pub fn named(namespace: &str) -> std::path::PathBuf {
     Path::new("/run/netns").join(namespace)
 }
 
-/// Where the kernel shows an interface of the root namespace.
+/// The sysfs folder of an interface in the root namespace.
 pub fn interface(name: &str) -> std::path::PathBuf {
     Path::new("/sys/class/net").join(name)
 }

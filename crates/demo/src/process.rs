@@ -1,6 +1,8 @@
-//! Programs that the demo runs. None of them outlives it: each is in a process group of its own, which is killed when
-//! its [`Process`] is dropped, and the kernel signals it should the demo itself be killed (`setpriv --pdeathsig`, which
-//! holds for the thread that starts it: the main thread).
+//! Programs that the demo runs. None outlives it: each has a process group, which is killed when its [`Process`] is
+//! dropped,
+//! and the kernel signals it if the demo is killed (`setpriv --pdeathsig`, which applies to the thread that starts it:
+//! the
+//! main thread).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::failure::{Failure, io};
 
-/// Programs beyond netvm's own, each with the package that has it.
+/// Tools that the demo needs, with their packages.
 const TOOLS: [(&str, &str); 5] = [
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
@@ -22,7 +24,7 @@ const TOOLS: [(&str, &str); 5] = [
     ("setpriv", "util-linux"),
 ];
 
-/// Says which of the programs that the demo needs are not there.
+/// Checks that all tools are installed.
 ///
 /// # Errors
 /// [`Failure::MissingTools`].
@@ -41,10 +43,10 @@ pub fn check_tools() -> Result<(), Failure> {
     if missing.is_empty() { Ok(()) } else { Err(Failure::MissingTools(missing.join(", "))) }
 }
 
-/// Runs a command that is soon done, and gives what it printed.
+/// Runs a short command and returns its output.
 ///
 /// # Errors
-/// [`Failure::Command`] with its complaint.
+/// [`Failure::Command`] with its error output.
 pub fn run(line: &str) -> Result<String, Failure> {
     let mut words = line.split_whitespace();
     let program = words.next().unwrap_or_default();
@@ -53,19 +55,19 @@ pub fn run(line: &str) -> Result<String, Failure> {
         .stdin(Stdio::null())
         .process_group(0)
         .output()
-        .map_err(io(format!("running `{line}`")))?;
+        .map_err(io(format!("cannot run `{line}`")))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() {
         return Ok(text(&output.stdout));
     }
-    let said = match text(&output.stderr) {
-        said if said.is_empty() => output.status.to_string(),
-        said => said,
+    let output = match text(&output.stderr) {
+        message if message.is_empty() => output.status.to_string(),
+        message => message,
     };
-    Err(Failure::Command { command: line.to_owned(), said })
+    Err(Failure::Command { command: line.to_owned(), output })
 }
 
-/// A program that runs beside the demo.
+/// A background program.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -73,7 +75,7 @@ pub struct Process {
     status: Option<ExitStatus>,
 }
 
-/// What is about to be started.
+/// A program to start.
 #[derive(Debug)]
 pub struct Start {
     name: String,
@@ -81,7 +83,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// `signal`: what the kernel sends it should the demo be killed, as `setpriv` names it.
+    /// `signal`: sent by the kernel if the demo is killed; a name for `setpriv`.
     pub fn new(name: &str, signal: &str, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", signal]).args(words);
@@ -89,56 +91,56 @@ impl Start {
         Self { name: name.to_owned(), command }
     }
 
-    /// Standard output and error go to a file.
+    /// Redirects standard output and error to a file.
     ///
     /// # Errors
-    /// [`Failure::Io`] when it cannot be made.
+    /// [`Failure::Io`] if it cannot be created.
     pub fn into_file(mut self, path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(io(format!("making {}", path.display())))?;
-        let copy = file.try_clone().map_err(io(format!("making {}", path.display())))?;
+        let file = File::create(path).map_err(io(format!("cannot create {}", path.display())))?;
+        let copy = file.try_clone().map_err(io(format!("cannot create {}", path.display())))?;
         self.command.stdout(file).stderr(copy);
         Ok(self)
     }
 
-    /// Standard output can be read.
+    /// Connects standard output to a pipe.
     pub fn piped(mut self) -> Self {
         self.command.stdout(Stdio::piped());
         self
     }
 
-    /// Starts it. Only on the main thread, see above.
+    /// Starts it. Call on the main thread only.
     ///
     /// # Errors
     /// [`Failure::Io`].
     pub fn spawn(mut self) -> Result<Process, Failure> {
-        let child = self.command.spawn().map_err(io(format!("starting {}", self.name)))?;
+        let child = self.command.spawn().map_err(io(format!("cannot start {}", self.name)))?;
         Ok(Process { child, name: self.name, status: None })
     }
 }
 
 impl Process {
-    /// Its process number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The pipe from its standard output, if there is one and nobody took it.
+    /// Takes the pipe of its standard output, if any.
     pub fn stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// How it ended, once it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
     /// [`Failure::Io`].
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
         if self.status.is_none() {
-            self.status = self.child.try_wait().map_err(io(format!("waiting for {}", self.name)))?;
+            self.status = self.child.try_wait().map_err(io(format!("cannot wait for {}", self.name)))?;
         }
         Ok(self.status)
     }
 
-    /// Asks it to end, and gives it `grace` to do so before it is killed. Whether it ended by itself.
+    /// Sends SIGTERM, and SIGKILL after `grace`; false if it had to be killed.
     pub fn end(&mut self, grace: Duration) -> bool {
         self.signal(Signal::TERM);
         let end = Instant::now() + grace;
@@ -151,12 +153,12 @@ impl Process {
         false
     }
 
-    /// The whole group, while its leader has not been waited for: the number is still its own then.
+    /// Signals the group. The leader must not have been waited for, so that the group id is still its own.
     fn signal(&self, signal: Signal) {
         if self.status.is_none()
             && let Some(group) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
         {
-            // It may have ended in this very moment, which is what is wanted.
+            // It may just have ended.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -166,7 +168,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         if self.status.is_none() {
-            // Killed, so the wait is short; that it fails would mean that there is nothing to wait for.
+            // Killed, so the wait is short.
             let _ = self.child.wait();
         }
     }
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_fails_says_why() {
+    fn a_failed_command_shows_its_error() {
         assert_eq!(run("echo a b").unwrap(), "a b");
         let error = run("ls /nonexistent/x").unwrap_err().to_string();
         assert!(error.contains("`ls /nonexistent/x` failed") && error.contains("No such file"), "{error}");
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_and_its_children_go_with_the_guard() {
+    fn the_guard_kills_a_process_and_its_children() {
         let script = "sleep 77 & echo $!; wait";
         let mut process = Start::new("sh", "KILL", ["sh", "-c", script]).piped().spawn().unwrap();
         let mut line = String::new();
@@ -195,15 +197,15 @@ mod tests {
         assert!(std::fs::exists(&grandchild).unwrap());
         drop(process);
         let end = Instant::now() + Duration::from_secs(5);
-        // Gone, or dead and not yet collected by init.
+        // Ended, or a zombie that init has not reaped.
         while std::fs::read_to_string(&grandchild).is_ok_and(|stat| !stat.contains(") Z ")) {
-            assert!(Instant::now() < end, "the grandchild lives on");
+            assert!(Instant::now() < end, "the grandchild did not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
     #[test]
-    fn ending_is_asked_for_before_it_is_forced() {
+    fn sigterm_comes_before_sigkill() {
         let mut process = Start::new("sleep", "KILL", ["sleep", "77"]).spawn().unwrap();
         assert!(process.ended().unwrap().is_none());
         assert!(process.end(Duration::from_secs(5)));

@@ -1,4 +1,4 @@
-//! What netvm promises, and whether it held.
+//! netvm's promises, and whether they held.
 
 use netvm_api::{NfInfo, Stats, Status};
 use serde::Serialize;
@@ -8,91 +8,87 @@ use crate::daemon::{CHAIN, FORBIDDING, GROUP, buffers_in_nfs, nf};
 use crate::tables::{count, total};
 use crate::traffic::{Connection, Download, FORBIDDEN_PORT, Pings};
 
-/// Longest time in which the buffers of a dead NF are to be back, in milliseconds.
+/// Limit for reclaiming the buffers of a killed NF, in milliseconds.
 const RECLAIM_LIMIT_MS: f64 = 100.0;
 
-/// Everything that was found out.
+/// All results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// netvmd at the end.
+    /// netvmd's status at the end.
     pub status: Status,
-    /// A ping while nothing else went on.
+    /// A ping without other traffic.
     pub ping: Pings,
     /// The download.
     pub download: Download,
-    /// The connection that the firewall was to stop.
+    /// The forbidden connection.
     pub forbidden: Forbidden,
-    /// The death of an NF.
+    /// The crash of an NF.
     pub crash: Crash,
-    /// What netvmd counted when it had just come up.
+    /// Statistics after the start.
     pub at_start: Stats,
-    /// Before an NF died: a new process counts from 0.
+    /// Statistics before the crash, as a new process counts from 0.
     pub before_crash: Stats,
-    /// At the end, without traffic.
+    /// Statistics at the end, without traffic.
     pub at_end: Stats,
 }
 
-/// A connection that was tried, and must not come about.
+/// An attempt to open a forbidden connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Forbidden {
-    /// From the server itself, past netvm: there is somebody to connect to.
+    /// From the server's namespace, without netvm: shows that the server listens.
     pub beside_the_chain: Connection,
     /// From the client, through the chain.
     pub through_the_chain: Connection,
-    /// Packets that the rule dropped meanwhile.
+    /// Packets that the rule dropped.
     pub denied: u64,
-    /// How `netvm policy trace` explains it.
+    /// The explanation of `netvm policy trace`.
     pub trace: String,
 }
 
-/// A promise, and whether it held.
+/// A promise and its check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Outcome {
-    /// What was promised.
+pub struct Check {
+    /// The promise.
     pub promise: String,
     /// Whether it held.
     pub holds: bool,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
 }
 
-impl Outcome {
-    /// A verdict.
+impl Check {
+    /// A check.
     pub fn new(promise: &str, holds: bool, seen: String) -> Self {
         Self { promise: promise.to_owned(), holds, seen }
     }
 }
 
-impl std::fmt::Display for Outcome {
+impl std::fmt::Display for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = if self.holds { "ok" } else { "FAILED" };
         write!(f, "{word:6} {}: {}", self.promise, self.seen)
     }
 }
 
-/// Judges everything.
-pub fn outcomes(summary: &Summary) -> Vec<Outcome> {
+/// Checks all promises.
+pub fn checks(summary: &Summary) -> Vec<Check> {
     let Summary { ping, download, forbidden, .. } = summary;
     let copies: u64 = summary.at_end.workers.iter().map(|worker| worker.copies).sum();
     let violations: u64 = summary.at_end.nfs.iter().flat_map(|nf| nf.violations.values()).sum();
     let through = forbidden.through_the_chain == Connection::Made;
-    let mut outcomes = vec![
-        Outcome::new(
-            "pings reach the server and come back",
+    let mut checks = vec![
+        Check::new(
+            "the server answers pings",
             ping.sent > 0 && ping.lost() == 0,
-            format!("{} of {} came back", ping.received, ping.sent),
+            format!("{} of {} answered", ping.received, ping.sent),
         ),
-        Outcome::new(
-            "a download is what the server sent",
+        Check::new(
+            "a download arrives intact",
             download.intact && download.complaint.is_none(),
-            format!(
-                "{} of {} bytes compared and equal",
-                count(download.bytes),
-                count(download.expected_bytes)
-            ),
+            format!("{} of {} bytes equal", count(download.bytes), count(download.expected_bytes)),
         ),
-        Outcome::new(
-            "a rule stops what is forbidden, and trace names it",
+        Check::new(
+            "a rule blocks a forbidden connection, and trace names it",
             !through
                 && forbidden.beside_the_chain == Connection::Made
                 && forbidden.denied > 0
@@ -104,24 +100,24 @@ pub fn outcomes(summary: &Summary) -> Vec<Outcome> {
             ),
         ),
         every_hop(&summary.before_crash),
-        Outcome::new(
+        Check::new(
             "no packet is copied between NFs",
             copies == 0,
             format!("{copies} copies; three processes map the memory of group {GROUP}"),
         ),
-        Outcome::new("no NF did what it may not", violations == 0, format!("{violations} violations")),
+        Check::new("no NF violated its permissions", violations == 0, format!("{violations} violations")),
     ];
-    outcomes.extend(after_a_crash(&summary.crash));
-    outcomes.push(no_leak(summary));
-    outcomes
+    checks.extend(after_a_crash(&summary.crash));
+    checks.push(no_leak(summary));
+    checks
 }
 
-/// What one hop hands on is what the next one gets, or is counted as dropped between them.
-fn every_hop(stats: &Stats) -> Outcome {
-    let promise = "every packet passes every hop, and each that does not is counted";
+/// Checks that each hop receives what the previous one sent, less the counted drops.
+fn every_hop(stats: &Stats) -> Check {
+    let promise = "every packet passes every hop or is counted as dropped";
     let chain: Option<Vec<&NfInfo>> = CHAIN.into_iter().map(|role| nf(stats, role)).collect();
     let Some(&[firewall, monitor, forward]) = chain.as_deref() else {
-        return Outcome::new(promise, false, "an NF is missing".to_owned());
+        return Check::new(promise, false, "an NF is missing".to_owned());
     };
     let received = |nf| total(nf, |thread| thread.received);
     let next = |nf| total(nf, |thread| thread.next);
@@ -138,7 +134,7 @@ fn every_hop(stats: &Stats) -> Outcome {
     let inside: u64 = stats.chains.iter().map(|chain| chain.dropped_inside).sum();
     let none_appears = steps.iter().all(|(given, got)| given >= got);
     let took = chain.iter().flatten().map(|nf| format!("{} {}", nf.role, count(received(nf))));
-    Outcome::new(
+    Check::new(
         promise,
         entered > 0 && left > 0 && none_appears && lost + denied == inside,
         format!(
@@ -152,13 +148,13 @@ fn every_hop(stats: &Stats) -> Outcome {
     )
 }
 
-fn after_a_crash(crash: &Crash) -> [Outcome; 2] {
+fn after_a_crash(crash: &Crash) -> [Check; 2] {
     [
-        Outcome::new(
-            "an NF that dies is started again, and traffic goes on",
+        Check::new(
+            "a killed NF restarts, and traffic continues",
             crash.pid_after != crash.pid_before && crash.restarts == 1 && crash.replies_after > 0,
             format!(
-                "{VICTIM} {} became {} within {:.0} ms; {} of {} pings lost, {} came back after it",
+                "process {1} replaced {VICTIM} {0} within {2:.0} ms; {3} of {4} pings lost, {5} answered after it",
                 crash.pid_before,
                 crash.pid_after,
                 crash.restart_ms,
@@ -167,28 +163,29 @@ fn after_a_crash(crash: &Crash) -> [Outcome; 2] {
                 crash.replies_after
             ),
         ),
-        Outcome::new(
-            "what a dead NF held is taken back within 100 ms",
+        Check::new(
+            "the buffers of a killed NF are reclaimed within 100 ms",
             crash.reclaimed > 0 && crash.reclaim_ms <= RECLAIM_LIMIT_MS,
             format!("{} buffers in {:.1} ms", crash.reclaimed, crash.reclaim_ms),
         ),
     ]
 }
 
-/// What is neither free nor with an NF counts as the engine's: a lost buffer would, too. The engine has most when its ports
+/// Buffers that are neither free nor in an NF count as the engine's, also lost ones. The engine holds most when its
+/// ports
 /// have just been filled, as at the start.
-fn no_leak(summary: &Summary) -> Outcome {
+fn no_leak(summary: &Summary) -> Check {
     let engine = |stats: &Stats| {
         let regions = stats.groups.iter().flat_map(|group| &group.regions);
         regions.map(|region| u64::from(region.in_engine)).sum::<u64>()
     };
     let out = buffers_in_nfs(&summary.at_end);
     let (start, end) = (engine(&summary.at_start), engine(&summary.at_end));
-    Outcome::new(
+    Check::new(
         "no buffer is lost",
         out == 0 && end <= start,
         format!(
-            "{out} with NFs at rest; with the engine and its ports {} at the start, {} at the end",
+            "{out} in NFs without traffic; in the engine and its ports {} at the start, {} at the end",
             count(start),
             count(end)
         ),

@@ -1,4 +1,4 @@
-//! The plot.
+//! The sequence of the demo's steps.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,72 +12,76 @@ use crate::daemon::{CHAIN, FORBIDDING, GROUP, PortKind, nf, programs};
 use crate::failure::{Failure, io};
 use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
-use crate::report::{Forbidden, Outcome, Summary, outcomes};
-use crate::stage::{Scenery, Stage};
+use crate::report::{Check, Forbidden, Summary, checks};
+use crate::stage::{Stage, Testbed};
 use crate::story::Story;
 use crate::tables;
 use crate::traffic::{self, Connection, Download, FORBIDDEN_PORT, Ping, Pings};
 
-/// Requests of the first ping, and the time between two of them.
+/// Requests of the first ping, and their interval.
 const PINGS: u32 = 50;
 const PING_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Shows everything; whether every promise held.
+/// Runs all steps; true if every promise held.
 ///
 /// # Errors
-/// [`Failure`] when it could not be shown to its end. What was made is removed in any case.
+/// [`Failure`] if a step fails. Everything created is removed in any case.
 pub fn show(options: Options, interrupt: &Interrupt) -> Result<bool, Failure> {
     let (names, mut story) = (Names::own(), Story::new(options.json));
     for dead in cleanup::dead_runs() {
-        story.say(&format!("removed what demo {} left behind when it was killed", dead.0));
+        story.say(&format!("removed the remains of demo {}, which was killed", dead.0));
     }
     let stage = build(options, names, &story, interrupt)?;
     let summary = act(&stage, names, &mut story, interrupt)?;
-    let mut outcomes = outcomes(&summary);
+    let mut checks = checks(&summary);
     let until = format!("until the {VICTIM} is killed");
     for (title, table) in [
         (format!("Packets per hop, {until}"), tables::hops(&summary.before_crash)),
-        ("Drops by reason (an NF's are its chain's, too)".to_owned(), tables::drops(&summary.at_end)),
-        ("Buffers out and back".to_owned(), tables::buffers(&summary.at_start, &summary.at_end)),
         (
-            format!("What each stage costs (as in NetVM's Table 1), {until}"),
+            "Drops by reason (an NF's drops count for its chain, too)".to_owned(),
+            tables::drops(&summary.at_end),
+        ),
+        (
+            "Buffers at the start and at the end".to_owned(),
+            tables::buffers(&summary.at_start, &summary.at_end),
+        ),
+        (
+            format!("Cost of each stage (as in NetVM's Table 1), {until}"),
             tables::stages(&summary.before_crash, summary.status.clock_hz),
         ),
     ] {
         story.add(&format!("\n{title}\n{table}"));
     }
     story.add("`engine to port` is mostly the kernel here: sending to a veth runs the other host's TCP.");
-    story.add("The clock is the wall's: a process that shares its core is charged for its neighbours, too.");
+    story.add("Costs are wall-clock time: they include other processes on a shared core.");
     story.add("");
-    outcomes.iter().for_each(|verdict| story.add(&verdict.to_string()));
+    checks.iter().for_each(|check| story.add(&check.to_string()));
     if options.keep {
         keep(&stage, names, &story, interrupt)?;
     }
     let last = take_down(stage, names);
     story.add(&last.to_string());
-    outcomes.push(last);
-    let holds = outcomes.iter().all(|verdict| verdict.holds);
+    checks.push(last);
+    let holds = checks.iter().all(|check| check.holds);
     story.say(if holds { "every promise held" } else { "NOT every promise held" });
     if options.json {
         let seconds = story.elapsed().as_secs_f64();
-        let all = json!({ "ok": holds, "seconds": seconds, "outcomes": outcomes, "summary": summary });
-        writeln!(std::io::stdout(), "{all}").map_err(io("writing to standard output"))?;
+        let all = json!({ "ok": holds, "seconds": seconds, "checks": checks, "summary": summary });
+        writeln!(std::io::stdout(), "{all}").map_err(io("cannot write to standard output"))?;
     }
     Ok(holds)
 }
 
 fn build(options: Options, names: Names, story: &Story, interrupt: &Interrupt) -> Result<Stage, Failure> {
-    let scenery = Scenery::make(names, interrupt)?;
+    let testbed = Testbed::make(names, interrupt)?;
     story.say(&format!(
-        "two hosts: client {} and server {}, network namespaces that only netvm joins",
+        "two hosts: client {} and server {}, network namespaces joined only by netvm",
         Side::Client.address(),
         Side::Server.address()
     ));
     let kind = if options.af_packet { PortKind::AfPacket } else { PortKind::AfXdp };
-    let stage = scenery.connect(names, kind, interrupt, |why| {
-        story.say(
-            "netvmd does not start with AF_XDP ports; trying AF_PACKET, with which the kernel copies more",
-        );
+    let stage = testbed.connect(names, kind, interrupt, |why| {
+        story.say("netvmd cannot use AF_XDP ports here; using AF_PACKET, which costs a copy in the kernel");
         story.add(&why.to_string());
     })?;
     let (status, stats) = (stage.daemon.status()?, stage.daemon.stats()?);
@@ -92,22 +96,22 @@ fn build(options: Options, names: Names, story: &Story, interrupt: &Interrupt) -
             pid.map_or_else(|| role.to_owned(), |pid| format!("{role} (process {pid})"))
         })
         .collect();
-    story.add(&format!("chain:  {}, all of trust group {GROUP}", processes.join(" > ")));
+    story.add(&format!("chain:  {}, all in trust group {GROUP}", processes.join(" > ")));
     Ok(stage)
 }
 
 fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) -> Result<Summary, Failure> {
-    let (daemon, folder) = (&stage.daemon, stage.scenery.folder.path());
+    let (daemon, folder) = (&stage.daemon, stage.testbed.folder.path());
     let at_start = daemon.stats_at_rest(interrupt)?;
     let ping = Ping::start(names, folder, PINGS, PING_INTERVAL)?.finish(interrupt)?;
     story.say(&format!("ping, client to server through the chain: {}", in_words(&ping)));
     let download = download(stage, names, story, interrupt)?;
     let forbidden = forbidden(stage, names, interrupt)?;
     story.say(&format!(
-        "TCP port {FORBIDDEN_PORT} answers beside netvm; through it {}, and a rule dropped {} packets",
+        "TCP port {FORBIDDEN_PORT} answers without netvm; through netvm {}, and a rule dropped {} packets",
         match forbidden.through_the_chain {
-            Connection::Made => "as well",
-            Connection::Failed => "there is no answer",
+            Connection::Made => "it answers, too",
+            Connection::Failed => "it does not answer",
         },
         forbidden.denied
     ));
@@ -115,10 +119,10 @@ fn act(stage: &Stage, names: Names, story: &mut Story, interrupt: &Interrupt) ->
     let before_crash = daemon.stats_at_rest(interrupt)?;
     let crash = crash(names, daemon, folder, story, interrupt)?;
     story.add(&format!(
-        "netvmd took back {} buffers in {:.1} ms and started process {}: ready after {:.0} ms",
+        "netvmd reclaimed {} buffers in {:.1} ms and started process {}: ready after {:.0} ms",
         crash.reclaimed, crash.reclaim_ms, crash.pid_after, crash.restart_ms
     ));
-    story.add(&format!("the ping went on: {}", in_words(&crash.pings)));
+    story.add(&format!("ping: {}", in_words(&crash.pings)));
     let (at_end, status) = (daemon.stats_at_rest(interrupt)?, daemon.status()?);
     Ok(Summary { status, ping, download, forbidden, crash, at_start, before_crash, at_end })
 }
@@ -130,7 +134,7 @@ fn download(
     interrupt: &Interrupt,
 ) -> Result<Download, Failure> {
     let megabits = |bytes: u64, time: Duration| bytes as f64 * 8.0 / 1e6 / time.as_secs_f64();
-    let download = traffic::download(names, &stage.scenery.servers, interrupt, |bytes, time| {
+    let download = traffic::download(names, &stage.testbed.servers, interrupt, |bytes, time| {
         story.progress(|| format!("{} MB, {:.0} Mbit/s", bytes / 1_000_000, megabits(bytes, time)));
     });
     story.end_progress();
@@ -140,7 +144,7 @@ fn download(
         download.bytes / 1_000_000,
         download.seconds,
         download.mbit_per_s,
-        if download.intact { "every byte as served" } else { "NOT as served" }
+        if download.intact { "intact" } else { "NOT intact" }
     ));
     download.complaint.iter().for_each(|complaint| story.add(complaint));
     Ok(download)
@@ -164,12 +168,12 @@ fn forbidden(stage: &Stage, names: Names, interrupt: &Interrupt) -> Result<Forbi
 
 fn in_words(pings: &Pings) -> String {
     let times = pings.rtt_ms.map_or_else(String::new, |(least, mean, most)| {
-        format!("; round trip {least:.3}/{mean:.3}/{most:.3} ms (least/mean/most)")
+        format!("; round trip {least:.3}/{mean:.3}/{most:.3} ms (min/mean/max)")
     });
     format!("{} sent, {} lost{times}", pings.sent, pings.lost())
 }
 
-/// Leaves everything as it is until a signal comes.
+/// Keeps everything running until a signal.
 fn keep(stage: &Stage, names: Names, story: &Story, interrupt: &Interrupt) -> Result<(), Failure> {
     let programs = programs()?;
     let (client, server) = (names.namespace(Side::Client), Side::Server.address());
@@ -188,8 +192,8 @@ fn keep(stage: &Stage, names: Names, story: &Story, interrupt: &Interrupt) -> Re
     Ok(())
 }
 
-/// Removes everything, and looks whether it is gone.
-fn take_down(mut stage: Stage, names: Names) -> Outcome {
+/// Removes everything and checks that nothing remains.
+fn take_down(mut stage: Stage, names: Names) -> Check {
     let ended = stage.daemon.end();
     drop(stage);
     let mut left = cleanup::found(names);
@@ -197,9 +201,9 @@ fn take_down(mut stage: Stage, names: Names) -> Outcome {
         left.push("netvmd had to be killed".to_owned());
     }
     let seen = if left.is_empty() {
-        "no process, namespace, interface or file is left".to_owned()
+        "no process, namespace, interface or file remains".to_owned()
     } else {
         left.join(", ")
     };
-    Outcome::new("the machine is as it was", left.is_empty(), seen)
+    Check::new("the demo cleans up", left.is_empty(), seen)
 }

@@ -1,4 +1,4 @@
-//! Everything that the demo builds, and in which order it goes.
+//! Everything that the demo creates, and the order of its removal.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -11,18 +11,21 @@ use crate::names::Names;
 use crate::namespaces::Hosts;
 use crate::traffic::Servers;
 
-/// A folder; removed with all that is in it when dropped.
+/// A folder; removed with its contents on drop.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes it. Others may read it, as NFs run as another user, and only we may write.
+    /// Creates it, writable by root only and readable by the NFs' user.
     ///
     /// # Errors
-    /// [`Failure::Io`], when it is there already, too.
+    /// [`Failure::Io`], also if it exists.
     pub fn make(names: Names) -> Result<Self, Failure> {
         let path = names.folder();
-        DirBuilder::new().mode(0o755).create(&path).map_err(io(format!("making {}", path.display())))?;
+        DirBuilder::new()
+            .mode(0o755)
+            .create(&path)
+            .map_err(io(format!("cannot create {}", path.display())))?;
         Ok(Self(path))
     }
 
@@ -34,35 +37,35 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // The check afterwards reports what is left.
+        // A later check reports what remains.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The two hosts, with nothing between them.
+/// The two hosts, not joined yet.
 #[derive(Debug)]
-pub struct Scenery {
-    /// What the server's host runs.
+pub struct Testbed {
+    /// The programs of the server's host.
     pub servers: Servers,
     _hosts: Hosts,
-    /// Files of all of it.
+    /// All files.
     pub folder: Folder,
 }
 
-/// Everything that runs. Dropped from top to bottom: netvmd lets go of the interfaces before they go.
+/// Everything that runs. Dropped from top to bottom: netvmd closes the interfaces before they are removed.
 #[derive(Debug)]
 pub struct Stage {
     /// netvmd with its NFs.
     pub daemon: Daemon,
-    /// What it joins.
-    pub scenery: Scenery,
+    /// The hosts.
+    pub testbed: Testbed,
 }
 
-impl Scenery {
-    /// Makes the hosts and starts the servers.
+impl Testbed {
+    /// Creates the hosts and starts the servers.
     ///
     /// # Errors
-    /// [`Failure`]; nothing is left then.
+    /// [`Failure`]; nothing remains.
     pub fn make(names: Names, interrupt: &Interrupt) -> Result<Self, Failure> {
         let folder = Folder::make(names)?;
         let hosts = Hosts::make(names)?;
@@ -70,10 +73,10 @@ impl Scenery {
         Ok(Self { servers, _hosts: hosts, folder })
     }
 
-    /// Puts netvmd between the hosts. `refused` hears why AF_XDP is not used, where it is not.
+    /// Starts netvmd between the hosts. Calls `refused` with the reason if it cannot use AF_XDP.
     ///
     /// # Errors
-    /// [`Failure`]; nothing is left then.
+    /// [`Failure`]; nothing remains.
     pub fn connect(
         self,
         names: Names,
@@ -89,6 +92,6 @@ impl Scenery {
             }
             other => other?,
         };
-        Ok(Stage { daemon, scenery: self })
+        Ok(Stage { daemon, testbed: self })
     }
 }

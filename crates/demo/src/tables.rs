@@ -1,11 +1,11 @@
-//! What netvmd counted, as tables.
+//! netvmd's statistics as tables.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use netvm_api::{NfInfo, Stats, ThreadInfo};
 
 use crate::daemon::{CHAIN, nf};
 
-/// A line below the header and no other, so that a table is no taller than what is in it.
+/// A line below the header only, to keep tables compact.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 fn table(header: &[&str]) -> Table {
@@ -15,7 +15,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Numbers are read by their last digit.
+/// Aligns numbers to the right.
 fn drawn(mut table: Table, text_columns: usize) -> String {
     for column in table.column_iter_mut().skip(text_columns) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -23,12 +23,12 @@ fn drawn(mut table: Table, text_columns: usize) -> String {
     table.to_string()
 }
 
-/// A count over all threads.
+/// The sum over all threads.
 pub fn total(nf: &NfInfo, of: impl Fn(&ThreadInfo) -> u64) -> u64 {
     nf.threads.iter().map(of).sum()
 }
 
-/// The way of the packets: ports, NFs, ports.
+/// Packets along the path: ports, NFs, ports.
 pub fn hops(stats: &Stats) -> String {
     let mut table = table(&["hop", "process", "packets in", "to the next", "out of a port", "dropped"]);
     let ports = stats.ports.iter();
@@ -53,7 +53,7 @@ pub fn hops(stats: &Stats) -> String {
     drawn(table, 2)
 }
 
-/// Dropped packets by where and why.
+/// Dropped packets by location and reason.
 pub fn drops(stats: &Stats) -> String {
     let drops = &stats.drops;
     let mut table = table(&["dropped at", "why", "packets"]);
@@ -66,15 +66,14 @@ pub fn drops(stats: &Stats) -> String {
     }
     for group in stats.groups.iter().filter(|group| group.reclaimed_total > 0) {
         let place = format!("group {}", group.name);
-        table.add_row([&place, "taken back from a dead nf", &count(group.reclaimed_total)]);
+        table.add_row([&place, "reclaimed from a dead nf", &count(group.reclaimed_total)]);
     }
     drawn(table, 2)
 }
 
-/// Who has the buffers, before and after.
+/// Where the buffers are, before and after.
 pub fn buffers(before: &Stats, after: &Stats) -> String {
-    let mut table =
-        table(&["buffers of group", "memory", "when", "all", "free", "with the engine", "with NFs"]);
+    let mut table = table(&["buffers of group", "memory", "when", "all", "free", "in engine", "in NFs"]);
     for (when, stats) in [("at the start", before), ("at the end", after)] {
         for group in &stats.groups {
             for region in &group.regions {
@@ -93,14 +92,15 @@ pub fn buffers(before: &Stats, after: &Stats) -> String {
     drawn(table, 3)
 }
 
-/// What each stage costs (NetVM, NSDI 2014, Table 1): the engine's, then the NFs', each with netlib's part. `clock_hz`: of
-/// the clock that counts cycles.
+/// Cost of each stage (NetVM, NSDI 2014, Table 1): the engine's stages, then the NFs, netlib included. `clock_hz`:
+/// frequency
+/// of the cycle counter.
 pub fn stages(stats: &Stats, clock_hz: u64) -> String {
     let mut table = table(&["stage", "packets timed", "cycles a packet", "ns a packet"]);
     let mut add = |stage: &str, packets: u64, cycles: f64, ns: f64| {
         table.add_row([stage, &count(packets), &format!("{cycles:.0}"), &format!("{ns:.0}")]);
     };
-    // What was configured without matches needs no steering, and has no time of it.
+    // Stages that no packet passed, such as steering without rules, have no cost.
     for stage in stats.stages.iter().filter(|stage| stage.packets > 0) {
         add(&stage.stage, stage.packets, stage.cycles_per_packet, stage.ns_per_packet);
     }
@@ -114,7 +114,7 @@ pub fn stages(stats: &Stats, clock_hz: u64) -> String {
     drawn(table, 1)
 }
 
-/// A count, its thousands set off.
+/// A number with thousands separators.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_off() {
+    fn thousands_are_separated() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (12_345_678, "12,345,678")] {
             assert_eq!(count(number), text);
         }

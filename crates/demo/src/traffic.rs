@@ -1,5 +1,5 @@
-//! The traffic of the demo: a file served and downloaded, pings, a connection that must not come about. All of it by
-//! ordinary programs over the kernels' stacks of the two namespaces.
+//! The demo's traffic: a download, pings and a forbidden connection, by ordinary programs over the namespaces' kernel
+//! stacks.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -14,16 +14,16 @@ use crate::interrupt::Interrupt;
 use crate::names::{Names, Side};
 use crate::process::{Process, Start};
 
-/// Where the server serves.
+/// The server's port.
 pub const ALLOWED_PORT: u16 = 80;
-/// Where it serves as well, and the firewall lets nobody.
+/// Another port of the server, which the policy forbids.
 pub const FORBIDDEN_PORT: u16 = 23;
 /// Size of the file.
 const FILE_BYTES: u64 = 100_000_000;
 const FILE: &str = "file";
-/// How long a download may take.
+/// Limit of a download in seconds.
 const DOWNLOAD_LIMIT: u64 = 40;
-/// How long a forbidden connection is tried.
+/// Limit of a connection attempt in seconds.
 const CONNECT_LIMIT: u64 = 2;
 
 /// The server's programs.
@@ -34,17 +34,17 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Makes the file, and serves it.
+    /// Writes the file and serves it.
     ///
     /// # Errors
-    /// [`Failure::Io`], [`Failure::TooLate`] when a server does not answer inside its namespace.
+    /// [`Failure::Io`], [`Failure::TooLate`] if a server does not answer in its namespace.
     pub fn start(names: Names, folder: &Path, interrupt: &Interrupt) -> Result<Self, Failure> {
         let root = folder.join("www");
-        fs::create_dir(&root).map_err(io(format!("making {}", root.display())))?;
+        fs::create_dir(&root).map_err(io(format!("cannot create {}", root.display())))?;
         let file = root.join(FILE);
-        write_file(&file, FILE_BYTES).map_err(io(format!("writing {}", file.display())))?;
+        write_file(&file, FILE_BYTES).map_err(io(format!("cannot write {}", file.display())))?;
         let config = folder.join("httpd.conf");
-        fs::write(&config, "").map_err(io(format!("writing {}", config.display())))?;
+        fs::write(&config, "").map_err(io(format!("cannot write {}", config.display())))?;
         let serve = |port: u16| {
             let address = format!("{}:{port}", Side::Server.address());
             let httpd =
@@ -53,7 +53,7 @@ impl Servers {
         };
         let servers = Self { _http: [serve(ALLOWED_PORT)?, serve(FORBIDDEN_PORT)?], file };
         for port in [ALLOWED_PORT, FORBIDDEN_PORT] {
-            interrupt.wait_for("an answer of httpd in its own namespace", Duration::from_secs(5), || {
+            interrupt.wait_for("an answer of httpd in its namespace", Duration::from_secs(5), || {
                 Ok((connect(names, Side::Server, port, interrupt)? == Connection::Made).then_some(()))
             })?;
         }
@@ -67,12 +67,12 @@ fn in_namespace(names: Names, side: Side, name: &str, words: &[&str]) -> Start {
     Start::new(name, "KILL", before.into_iter().chain(words.iter().copied()))
 }
 
-/// Every path of ours is made of the temporary folder's, and that is UTF-8 on every system that boots.
+/// All paths are below the temporary folder, whose path is UTF-8.
 fn path_text(path: &Path) -> &str {
     path.to_str().unwrap_or_default()
 }
 
-/// Bytes of which no two stretches are alike, so that one that is lost, doubled or in another's place shows (splitmix64).
+/// Writes bytes without repetition (splitmix64), so that a comparison finds lost, duplicated and reordered data.
 fn write_file(path: &Path, bytes: u64) -> std::io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     for n in 0..bytes / 8 {
@@ -84,27 +84,27 @@ fn write_file(path: &Path, bytes: u64) -> std::io::Result<()> {
     out.flush()
 }
 
-/// A download as it went.
+/// The result of a download.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Download {
     /// Size of the file.
     pub expected_bytes: u64,
-    /// Bytes that came, up to the first wrong one.
+    /// Bytes received, up to the first wrong one.
     pub bytes: u64,
-    /// Whether they are the file's, one by one.
+    /// Whether all bytes are right.
     pub intact: bool,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
-    /// Payload, in megabits per second.
+    /// Payload in megabits per second.
     pub mbit_per_s: f64,
-    /// What curl complained of.
+    /// curl's error.
     pub complaint: Option<String>,
 }
 
-/// Downloads the file from the server to the client, and compares every byte. `progress` gets the bytes so far.
+/// Downloads the file to the client and compares every byte. `progress` gets the bytes so far.
 ///
 /// # Errors
-/// [`Failure::Interrupted`], [`Failure::Io`]; a download that fails is no error.
+/// [`Failure::Interrupted`], [`Failure::Io`]; a failed download is not an error.
 pub fn download(
     names: Names,
     servers: &Servers,
@@ -115,11 +115,12 @@ pub fn download(
     let limit = DOWNLOAD_LIMIT.to_string();
     let curl = ["curl", "-sS", "--fail", "--noproxy", "*", "--max-time", &limit, &url];
     let mut served =
-        BufReader::with_capacity(1 << 16, File::open(&servers.file).map_err(io("opening the file"))?);
+        BufReader::with_capacity(1 << 16, File::open(&servers.file).map_err(io("cannot open the file"))?);
     let start = Instant::now();
     let mut process = in_namespace(names, Side::Client, "curl", &curl).piped().spawn()?;
-    let mut out =
-        process.stdout().ok_or_else(|| io("curl's output")(std::io::ErrorKind::BrokenPipe.into()))?;
+    let mut out = process
+        .stdout()
+        .ok_or_else(|| io("cannot read curl's output")(std::io::ErrorKind::BrokenPipe.into()))?;
     let (mut got, mut want) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let (mut bytes, mut intact) = (0, true);
     loop {
@@ -127,7 +128,7 @@ pub fn download(
         if !readable(&out)? {
             continue;
         }
-        let count = out.read(&mut got).map_err(io("reading curl's output"))?;
+        let count = out.read(&mut got).map_err(io("cannot read curl's output"))?;
         if count == 0 {
             break;
         }
@@ -150,34 +151,34 @@ pub fn download(
     })
 }
 
-/// Whether there is something to read, or the end; waits a little.
+/// Waits shortly for data or the end of a pipe.
 fn readable(pipe: &impl std::os::fd::AsFd) -> Result<bool, Failure> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(io("waiting for curl")(error.into())),
+        Err(error) => Err(io("cannot wait for curl")(error.into())),
     }
 }
 
-/// How an attempt to connect ended.
+/// The result of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Connection {
-    /// There was an answer.
+    /// The server answered.
     Made,
-    /// There was none in time, or a refusal.
+    /// Refused, or no answer in time.
     Failed,
 }
 
-/// Tries to talk HTTP with the server, from either side.
+/// Sends an HTTP request to the server from either side.
 ///
 /// # Errors
 /// [`Failure::Interrupted`], [`Failure::Io`].
 pub fn connect(names: Names, from: Side, port: u16, interrupt: &Interrupt) -> Result<Connection, Failure> {
     let url = format!("http://{}:{port}/", Side::Server.address());
     let limit = CONNECT_LIMIT.to_string();
-    // Any HTTP status will do.
+    // Any HTTP status counts.
     let curl = ["curl", "-sS", "--noproxy", "*", "--head", "--max-time", &limit, &url];
     let mut process = in_namespace(names, from, "curl", &curl).spawn()?;
     let status =
@@ -185,19 +186,19 @@ pub fn connect(names: Names, from: Side, port: u16, interrupt: &Interrupt) -> Re
     Ok(if status.success() { Connection::Made } else { Connection::Failed })
 }
 
-/// What a series of pings found.
+/// The result of a ping.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Pings {
     /// Echo requests.
     pub sent: u32,
     /// Replies.
     pub received: u32,
-    /// Shortest, mean and longest round trip in milliseconds; `None`: no reply at all.
+    /// Shortest, mean and longest round trip in milliseconds; `None` without a reply.
     pub rtt_ms: Option<(f64, f64, f64)>,
 }
 
 impl Pings {
-    /// Reads the last lines that busybox's ping prints.
+    /// Parses the statistics of busybox's ping.
     fn parse(output: &str) -> Option<Self> {
         let (counts, times) = output.split_once("ping statistics ---")?.1.trim_start().split_once('\n')?;
         let mut numbers = counts.split(", ").filter_map(|part| part.split_whitespace().next()?.parse().ok());
@@ -215,7 +216,7 @@ impl Pings {
     }
 }
 
-/// A ping from the client to the server that is under way.
+/// A running ping from the client to the server.
 #[derive(Debug)]
 pub struct Ping {
     process: Process,
@@ -224,7 +225,7 @@ pub struct Ping {
 }
 
 impl Ping {
-    /// Starts one of `count` requests, one every `interval`.
+    /// Starts a ping of `count` requests, one each `interval`.
     ///
     /// # Errors
     /// [`Failure::Io`].
@@ -236,25 +237,25 @@ impl Ping {
         Ok(Self { process, output, limit: interval * count + Duration::from_secs(10) })
     }
 
-    /// How many replies have come.
+    /// Replies so far.
     ///
     /// # Errors
     /// [`Failure::Io`].
     pub fn replies(&self) -> Result<usize, Failure> {
         let text =
-            fs::read_to_string(&self.output).map_err(io(format!("reading {}", self.output.display())))?;
+            fs::read_to_string(&self.output).map_err(io(format!("cannot read {}", self.output.display())))?;
         Ok(text.matches("bytes from").count())
     }
 
     /// Waits for its end.
     ///
     /// # Errors
-    /// [`Failure::Interrupted`], [`Failure::Io`], [`Failure::Command`] when it does not say how it went.
+    /// [`Failure::Interrupted`], [`Failure::Io`], [`Failure::Command`] if its output is not understood.
     pub fn finish(mut self, interrupt: &Interrupt) -> Result<Pings, Failure> {
         interrupt.wait_for("the end of ping", self.limit, || self.process.ended())?;
-        let said =
-            fs::read_to_string(&self.output).map_err(io(format!("reading {}", self.output.display())))?;
-        Pings::parse(&said).ok_or(Failure::Command { command: "busybox ping".to_owned(), said })
+        let output =
+            fs::read_to_string(&self.output).map_err(io(format!("cannot read {}", self.output.display())))?;
+        Pings::parse(&output).ok_or(Failure::Command { command: "busybox ping".to_owned(), output })
     }
 }
 
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ping_prints_is_understood() {
+    fn the_statistics_of_ping_are_parsed() {
         let good = "PING 10.77.2.2 (10.77.2.2): 56 data bytes\n64 bytes from 10.77.2.2: seq=0 ttl=63 time=0.1 ms\n\n\
             --- 10.77.2.2 ping statistics ---\n50 packets transmitted, 49 packets received, 2% packet loss\n\
             round-trip min/avg/max = 0.020/0.041/0.057 ms\n";
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_does_not_repeat_itself() {
+    fn the_file_has_no_repetition() {
         let path = std::env::temp_dir().join(format!("netvm-demo-test-file-{}", std::process::id()));
         write_file(&path, 80_000).unwrap();
         let bytes = fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The demo as people run it: with netvmd and the NFs that are built beside it.
+//! Runs the demo with netvmd and the NFs that are built beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_netvm-demo");
 
-/// Whether the demo can run here; says why not.
+/// Whether the demo can run here; if not, prints the reason.
 fn can_run() -> bool {
     if !rustix::process::geteuid().is_root() {
         println!("SKIP: not root, so no network namespaces");
@@ -23,7 +23,7 @@ fn can_run() -> bool {
         println!("SKIP: not built: {} (a test of the whole workspace builds them)", missing.join(", "));
         return false;
     }
-    // Tests run side by side: each has a name of its own.
+    // Concurrent tests need different names.
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let (process, time) = (std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
     let namespace = format!("netvm-demo-test-{process}-{time}");
@@ -36,7 +36,7 @@ fn can_run() -> bool {
     added && removed
 }
 
-/// Everything that a run can leave.
+/// Everything that a run could leave.
 fn traces(pid: u32) -> Vec<PathBuf> {
     let mut traces = vec![std::env::temp_dir().join(format!("netvm-demo-{pid}"))];
     for side in ["client", "server"] {
@@ -68,7 +68,7 @@ fn every_promise_holds() {
 }
 
 #[test]
-fn a_signal_in_the_middle_leaves_nothing() {
+fn an_interrupted_demo_leaves_nothing() {
     if !can_run() {
         return;
     }
@@ -88,7 +88,7 @@ fn a_signal_in_the_middle_leaves_nothing() {
 }
 
 #[test]
-fn options_are_explained_and_wrong_ones_refused() {
+fn help_explains_options_and_unknown_ones_are_refused() {
     let help = Command::new(DEMO).arg("--help").output().unwrap();
     let text = String::from_utf8_lossy(&help.stdout);
     assert!(

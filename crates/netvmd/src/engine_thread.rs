@@ -1,4 +1,4 @@
-//! The thread that owns the engine. Others send it closures; what the engine has to do by itself is done in between.
+//! The thread that owns the engine: runs closures that other threads send, and serves the engine in between.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -8,75 +8,74 @@ use netvm_config::model::EngineConfig;
 use netvm_engine::{Engine, Notice, StartError};
 use tokio::sync::oneshot;
 
-/// How often the engine is served while something is on its way.
-const BRISK: Duration = Duration::from_millis(2);
-/// How often otherwise.
-const CALM: Duration = Duration::from_millis(20);
+/// Service interval while the engine settles a change.
+const BUSY_INTERVAL: Duration = Duration::from_millis(2);
+/// Service interval otherwise.
+const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
-enum Order {
-    Do(Box<dyn FnOnce(&mut Engine) + Send>),
-    /// Close everything and end.
+enum EngineCommand {
+    Run(Box<dyn FnOnce(&mut Engine) + Send>),
+    /// Close the engine and end.
     End,
 }
 
-/// The engine's thread has ended, by a panic; its message is on standard error.
+/// The engine's thread has ended by a panic, whose message is on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the engine's thread has ended: restart netvmd, and report what it wrote before")]
+#[error("the engine's thread has panicked: restart netvmd, and report its last output")]
 pub struct EngineGone;
 
-/// Reaches the engine from other threads.
+/// Handle of the engine for other threads.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
-    orders: Sender<Order>,
+    commands: Sender<EngineCommand>,
 }
 
 impl EngineHandle {
-    /// Runs `order` on the engine's thread and brings back what it returns.
+    /// Runs `work` on the engine's thread and returns its result.
     ///
     /// # Errors
-    /// [`EngineGone`] when the thread is no more.
-    pub async fn call<T, F>(&self, order: F) -> Result<T, EngineGone>
+    /// [`EngineGone`] if the thread has ended.
+    pub async fn call<T, F>(&self, work: F) -> Result<T, EngineGone>
     where
         T: Send + 'static,
         F: FnOnce(&mut Engine) -> T + Send + 'static,
     {
         let (done, outcome) = oneshot::channel();
-        let order = Box::new(move |engine: &mut Engine| {
-            // Nobody waits any more: the caller was cancelled.
-            let _ = done.send(order(engine));
+        let work = Box::new(move |engine: &mut Engine| {
+            // The caller may have been cancelled.
+            let _ = done.send(work(engine));
         });
-        self.orders.send(Order::Do(order)).map_err(|_| EngineGone)?;
+        self.commands.send(EngineCommand::Run(work)).map_err(|_| EngineGone)?;
         outcome.await.map_err(|_| EngineGone)
     }
 
-    /// As [`EngineHandle::call`], for orders whose outcome nobody waits for.
-    pub fn tell(&self, order: impl FnOnce(&mut Engine) + Send + 'static) {
-        // When the engine is gone there is nothing left to do for it.
-        let _ = self.orders.send(Order::Do(Box::new(order)));
+    /// Runs `work` on the engine's thread without waiting; does nothing if the thread has ended.
+    pub fn send(&self, work: impl FnOnce(&mut Engine) + Send + 'static) {
+        let _ = self.commands.send(EngineCommand::Run(Box::new(work)));
     }
 
-    /// Closes the engine. Later calls find it gone.
+    /// Closes the engine; later calls fail.
     pub fn end(&self) {
-        // If it has ended already, that is what was wanted.
-        let _ = self.orders.send(Order::End);
+        // It may have ended already.
+        let _ = self.commands.send(EngineCommand::End);
     }
 }
 
-/// Why the engine did not come up.
+/// The engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineThreadError {
-    /// No thread.
-    #[error("the engine's thread cannot be started: {0}")]
+    /// The thread cannot be created.
+    #[error("cannot start the engine's thread: {0}")]
     Thread(#[from] std::io::Error),
-    /// The engine said no.
+    /// The engine refused.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The thread ended at once.
+    /// The thread panicked.
     #[error(transparent)]
     Gone(#[from] EngineGone),
 }
 
-/// The thread itself.
+/// The engine's thread.
 #[derive(Debug)]
 pub struct EngineThread {
     thread: JoinHandle<()>,
@@ -84,24 +83,23 @@ pub struct EngineThread {
 }
 
 impl EngineThread {
-    /// Starts the engine on a thread of its own. `on_notice` is called there with each notice, and with the engine, which
-    /// knows the names that belong to numbers.
+    /// Starts the engine on a new thread, which calls `on_notice` with each notice and the engine, for its names.
     ///
     /// # Errors
-    /// [`EngineThreadError`], in the engine's words.
+    /// [`EngineThreadError`].
     pub async fn start(
         config: EngineConfig,
         pci: bool,
         mut on_notice: impl FnMut(&Engine, Notice) + Send + 'static,
     ) -> Result<(EngineHandle, Self), EngineThreadError> {
-        let (orders, inbox) = mpsc::channel::<Order>();
+        let (commands, inbox) = mpsc::channel::<EngineCommand>();
         let (started, outcome) = oneshot::channel();
         let (alive, ended) = oneshot::channel::<()>();
         let main = move || {
             let _alive = alive;
             match Engine::start(&config, pci) {
                 Ok(engine) => {
-                    // The caller waits for it.
+                    // The caller waits for this.
                     let _ = started.send(Ok(()));
                     serve(engine, &inbox, &mut on_notice);
                 }
@@ -112,16 +110,16 @@ impl EngineThread {
         };
         let thread = std::thread::Builder::new().name("netvm-engine".to_owned()).spawn(main)?;
         outcome.await.map_err(|_| EngineGone)??;
-        Ok((EngineHandle { orders }, Self { thread, ended }))
+        Ok((EngineHandle { commands }, Self { thread, ended }))
     }
 
-    /// Returns when the thread has ended.
+    /// Waits for the thread's end.
     pub async fn ended(&mut self) {
-        // An error is what says so: nothing is ever sent.
+        // Nothing is sent; the end drops the sender.
         let _ = (&mut self.ended).await;
     }
 
-    /// Waits until the engine is closed, which [`EngineHandle::end`] asks for.
+    /// Waits until the engine has closed after [`EngineHandle::end`].
     pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("{EngineGone}");
@@ -129,13 +127,17 @@ impl EngineThread {
     }
 }
 
-fn serve(mut engine: Engine, inbox: &mpsc::Receiver<Order>, on_notice: &mut impl FnMut(&Engine, Notice)) {
+fn serve(
+    mut engine: Engine,
+    inbox: &mpsc::Receiver<EngineCommand>,
+    on_notice: &mut impl FnMut(&Engine, Notice),
+) {
     loop {
-        let pause = if engine.is_settling() { BRISK } else { CALM };
+        let pause = if engine.is_settling() { BUSY_INTERVAL } else { IDLE_INTERVAL };
         match inbox.recv_timeout(pause) {
-            Ok(Order::Do(order)) => order(&mut engine),
+            Ok(EngineCommand::Run(work)) => work(&mut engine),
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(EngineCommand::End) | Err(RecvTimeoutError::Disconnected) => return,
         }
         engine.service();
         let notices: Vec<Notice> = engine.notices().collect();

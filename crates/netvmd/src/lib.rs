@@ -1,28 +1,24 @@
-//! The daemon: it runs the engine on a thread of its own, starts NFs in sandboxes and lets others attach, and serves the
-//! HTTP API. `netvmd` is this with a command line.
+//! The daemon as a library: it runs the engine on its own thread, starts NFs and VMs in sandboxes, lets other NFs attach,
+//! keeps virtual routers in step with the kernel and serves the HTTP API. The program `netvmd` adds the command line.
 
-mod apart;
+mod account;
 mod api;
-mod apply;
-mod attach_server;
+mod attach;
 mod daemon;
 mod engine_thread;
-mod eval;
-mod load;
-mod logging;
-mod notices;
-mod notify;
-mod policy;
-mod readiness;
-mod replay;
+mod offline;
 mod routers;
+mod run;
 mod rundir;
-mod session;
-mod signals;
+mod runtime;
+mod service;
 mod supervisor;
 mod vms;
 
-pub use daemon::{DaemonError, Options, run};
-pub use eval::{EvalError, HeaderError, PolicyEvalError, Summary, eval, policy_eval};
-pub use logging::start as start_logging;
-pub use replay::{Replay, ReplayError, ReplayNf, ReplayReport, replay};
+pub use daemon::Options;
+pub use offline::{
+    EvalError, HeaderError, PolicyEvalError, Replay, ReplayError, ReplayNf, ReplayReport, Summary, eval,
+    policy_eval, replay,
+};
+pub use run::{DaemonError, run};
+pub use service::start_logging;

@@ -1,4 +1,4 @@
-//! The command line of the daemon.
+//! The command line of netvmd.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,50 +10,50 @@ use netvm_daemon::{DaemonError, Options, Replay};
 static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), dpdk::version()));
 
-/// Runs the engine and its NFs as a configuration file says.
+/// Run the engine and the NFs of a configuration file
 #[derive(Debug, Parser)]
 #[command(version, long_version = LONG_VERSION.as_str(), about, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
-    /// The configuration file (TOML)
+    command: Option<OfflineCommand>,
+    /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// Folder of the lock and the sockets; one daemon at a time has it
+    /// Folder of the lock and the sockets; one daemon at a time can use it
     #[arg(long, value_name = "DIR", default_value = "/run/netvm")]
     run_dir: PathBuf,
     /// Socket of the HTTP API [default: api.sock in the run directory]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Socket on which NFs attach by themselves [default: attach.sock in the run directory]
+    /// Socket for NFs that netvmd does not start [default: attach.sock in the run directory]
     #[arg(long, value_name = "PATH")]
     attach: Option<PathBuf>,
-    /// The least that is logged
+    /// Lowest level of log lines
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Level::Info)]
     log: Level,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// Run a capture through a chain of NFs, with no daemon and no privileges
+enum OfflineCommand {
+    /// Run a capture through a chain of NFs; needs neither a daemon nor privileges
     Replay {
-        /// The capture to read (pcap or pcapng, Ethernet)
+        /// Capture to read (pcap or pcapng, Ethernet)
         input: PathBuf,
-        /// The capture to write
+        /// Capture to write
         output: PathBuf,
-        /// NFs in their order, separated by commas: name or path, and arguments
+        /// NF programs in order, separated by commas: name or path, and arguments
         #[arg(long, value_name = "NF,NF,...", value_delimiter = ',', required = true)]
         chain: Vec<String>,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Print the number of the first rule of a filter set that matches, or `-`, a line for each header; with no daemon
+    /// Print for each header, on a line, the number of the first matching rule or `-`; needs no daemon
     PolicyEval {
-        /// The filter set (ClassBench)
+        /// Filter set (ClassBench)
         #[arg(long, value_name = "RULES")]
         classbench: PathBuf,
-        /// A header a line: source, destination, source port, destination port, protocol, in decimal
+        /// One header a line: source, destination, source port, destination port, protocol, in decimal
         #[arg(long, value_name = "HEADERS")]
         trace: PathBuf,
     },
@@ -82,10 +82,10 @@ impl From<Level> for tracing::level_filters::LevelFilter {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A replay is a command, not a service: it speaks up when something is wrong.
+    // A replay is a command, not a service: log only warnings.
     let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
     netvm_daemon::start_logging(log.into());
-    // One thread, this one: the processes of NFs are tied to it, and live as long as it does.
+    // One thread, this one: NF processes die with the thread that started them.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -95,10 +95,10 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         None => {}
-        Some(Command::Replay { input, output, chain, json }) => {
+        Some(OfflineCommand::Replay { input, output, chain, json }) => {
             return replay(&runtime, &Replay { input, output, chain }, json);
         }
-        Some(Command::PolicyEval { classbench, trace }) => {
+        Some(OfflineCommand::PolicyEval { classbench, trace }) => {
             return match netvm_daemon::policy_eval(&classbench, &trace) {
                 Ok(_) => ExitCode::SUCCESS,
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! The run directory: one daemon at a time has it, and what a dead one left behind does not stand in the way.
+//! The run directory: locked by one daemon at a time, and cleared of a dead daemon's sockets.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -8,36 +8,34 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-/// Name of the lock file in the run directory. It stays when the daemon ends; what counts is who holds its lock.
+/// Name of the lock file. It stays when the daemon ends; only the lock on it counts.
 const LOCK: &str = "netvmd.lock";
 
-/// Why the run directory cannot be used.
+/// The run directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
-    /// A directory or file in it could not be made.
-    #[error("cannot use {path}: {source} (run netvmd as root, or give a folder of your own with --run-dir)")]
+    /// The directory or a file cannot be created.
+    #[error("cannot use {path}: {source} (run netvmd as root, or choose another folder with --run-dir)")]
     Unusable {
-        /// What was to be made or opened.
+        /// The directory or file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Another netvmd runs.
-    #[error(
-        "another netvmd{pid} uses {path}: stop it first, or give this one a folder of its own with --run-dir"
-    )]
+    #[error("another netvmd{pid} uses {path}: stop it first, or choose another folder with --run-dir")]
     Taken {
         /// The run directory.
         path: PathBuf,
-        /// The other's process, as ` (process 123)`; empty when it did not say.
+        /// The other's process, as ` (process 123)`; empty if unknown.
         pid: String,
     },
-    /// Something that is no stale socket is where a socket is to be.
+    /// The path of a socket is taken.
     #[error("{path} is {what}: remove it, or give another path")]
     InTheWay {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// What is there.
         what: &'static str,
     },
 }
@@ -46,20 +44,21 @@ fn unusable(path: &Path) -> impl FnOnce(io::Error) -> RunDirError {
     move |source| RunDirError::Unusable { path: path.to_owned(), source }
 }
 
-/// The run directory while this daemon has it; sockets made with [`RunDir::claim`] are removed when it is dropped.
+/// The locked run directory. Dropping it removes the sockets of [`RunDir::claim`].
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Locked for as long as it is open. Close-on-exec, so that no NF keeps it.
+    /// Locked while open. Close-on-exec, so that no NF inherits it.
     _lock: File,
     sockets: Vec<PathBuf>,
 }
 
 impl RunDir {
-    /// Makes the directory if there is none, and takes its lock.
+    /// Creates the directory if needed and locks it.
     ///
     /// # Errors
-    /// [`RunDirError::Taken`] when another daemon has it, [`RunDirError::Unusable`] when it cannot be made.
+    /// [`RunDirError::Taken`] if another daemon holds the lock, [`RunDirError::Unusable`] if the directory cannot be
+    /// created.
     pub fn take(path: &Path) -> Result<Self, RunDirError> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(unusable(path))?;
@@ -75,7 +74,7 @@ impl RunDir {
                 return Err(unusable(&lock_path)(error.into()));
             }
             let mut pid = String::new();
-            // Only for the message: who holds the lock may not have written it yet.
+            // For the message only; the holder may not have written it yet.
             let _ = lock.read_to_string(&mut pid);
             let pid = pid.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (process {pid})"));
             return Err(RunDirError::Taken { path: path.to_owned(), pid });
@@ -91,10 +90,10 @@ impl RunDir {
         &self.path
     }
 
-    /// Makes room for a socket: removes a stale one of a dead daemon, and makes the folder that it is to be in.
+    /// Prepares the path of a socket: removes a stale socket and creates the folder.
     ///
     /// # Errors
-    /// [`RunDirError::InTheWay`] when something else is there, or somebody answers.
+    /// [`RunDirError::InTheWay`] if the path is another kind of file or a served socket.
     pub fn claim(&mut self, socket: &Path) -> Result<(), RunDirError> {
         if let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(unusable(folder))?;
@@ -103,12 +102,12 @@ impl RunDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(unusable(socket)(error)),
             Ok(there) if !there.file_type().is_socket() => {
-                return Err(RunDirError::InTheWay { path: socket.to_owned(), what: "there and no socket" });
+                return Err(RunDirError::InTheWay { path: socket.to_owned(), what: "not a socket" });
             }
             Ok(_) if is_served(socket) => {
                 return Err(RunDirError::InTheWay {
                     path: socket.to_owned(),
-                    what: "a socket that somebody serves",
+                    what: "a socket that another process serves",
                 });
             }
             Ok(_) => fs::remove_file(socket).map_err(unusable(socket))?,
@@ -121,13 +120,13 @@ impl RunDir {
 impl Drop for RunDir {
     fn drop(&mut self) {
         for socket in &self.sockets {
-            // It may not have been made, or be gone; a stale one does no harm either.
+            // The socket may not exist; a stale one is harmless.
             let _ = fs::remove_file(socket);
         }
     }
 }
 
-/// Whether a process listens on a socket. One of another type than asked for (EPROTOTYPE) is listened on, too.
+/// Whether a process listens on a socket, also one of another type (EPROTOTYPE).
 fn is_served(socket: &Path) -> bool {
     match UnixStream::connect(socket) {
         Ok(_) => true,
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn two_daemons_exclude_each_other_and_a_dead_one_does_not_matter() {
+    fn the_lock_excludes_a_second_daemon_and_ends_with_the_first() {
         let path = folder("lock");
         let first = RunDir::take(&path).unwrap();
         let error = RunDir::take(&path).unwrap_err().to_string();
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_sockets_go_and_live_ones_stay() {
+    fn stale_sockets_are_removed_and_served_ones_stay() {
         let path = folder("sockets");
         let mut dir = RunDir::take(&path).unwrap();
         let (stale, packets) = (path.join("stale.sock"), path.join("packets.sock"));
@@ -178,7 +177,7 @@ mod tests {
         fs::write(path.join("file"), "precious").unwrap();
         assert!(matches!(dir.claim(&path.join("file")), Err(RunDirError::InTheWay { .. })));
         drop((live, dir));
-        assert!(!packets.exists(), "sockets go with the daemon");
+        assert!(!packets.exists(), "the daemon removes its sockets");
         assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "precious");
         fs::remove_dir_all(&path).unwrap();
     }

@@ -1,4 +1,4 @@
-//! NFs that attach by themselves, and replicas that stand by.
+//! External NFs, and standby replicas.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,10 +14,10 @@ use netvm_api::{ApplyReply, NfInfo, NfState, path};
 use netvm_attach::{AttachError, Hello};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The user `nobody`, who is no user of the tests.
+/// The user `nobody`.
 const NOBODY: u32 = 65534;
 
-/// Not a test but an NF, when the environment says so.
+/// Not a test: runs as an NF if the environment says so.
 #[test]
 fn be_the_program() {
     if std::env::var(PROGRAM).is_err() {
@@ -29,11 +29,11 @@ fn be_the_program() {
     }
 }
 
-/// An NF that is no child of the daemon.
+/// An NF that is not a child of the daemon.
 struct Outsider(Child);
 
 impl Outsider {
-    /// Starts it as `user`, from a copy that everybody can reach.
+    /// Starts it as `user`, from a copy that every user can reach.
     fn start(daemon: &Daemon, role: &str, user: Option<u32>) -> Self {
         let copy = daemon.folder.0.join("outsider");
         if !copy.exists() {
@@ -50,7 +50,7 @@ impl Outsider {
         Self(command.spawn().unwrap())
     }
 
-    /// What it says when it ends.
+    /// Its output, once it has ended.
     fn last_words(mut self) -> String {
         let mut words = String::new();
         std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut words).unwrap();
@@ -60,7 +60,7 @@ impl Outsider {
     fn until_ended(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.0.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the NF lives on");
+            assert!(Instant::now() < deadline, "the NF did not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -73,13 +73,13 @@ impl Drop for Outsider {
     }
 }
 
-/// A lane whose NF attaches by itself.
+/// A lane with an external NF.
 fn open_lane(name: &str, users: &str) -> String {
     lane(name, &format!("attach_users = [{users}]\n"))
 }
 
 #[test]
-fn an_nf_attaches_by_itself_and_ends_with_the_daemon() {
+fn an_external_nf_attaches_and_ends_with_the_daemon() {
     let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
     let nf = daemon.nf("a-nf");
     assert_eq!((nf.state, nf.managed, nf.pid), (NfState::External, false, None));
@@ -95,7 +95,7 @@ fn an_nf_attaches_by_itself_and_ends_with_the_daemon() {
     daemon.until("both are attached", |daemon| both(daemon) == [0, 1]);
     first.0.kill().unwrap();
     first.0.wait().unwrap();
-    daemon.until("the first is missed", |daemon| both(daemon) == [1]);
+    daemon.until("the first is removed", |daemon| both(daemon) == [1]);
     daemon.until_flowing("a");
     daemon.child.kill().unwrap();
     daemon.wait();
@@ -103,18 +103,18 @@ fn an_nf_attaches_by_itself_and_ends_with_the_daemon() {
 }
 
 #[test]
-fn an_nf_is_asked_to_leave_when_the_daemon_ends() {
+fn a_stopping_daemon_dismisses_external_nfs() {
     let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
     let mut nf = Outsider::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     daemon.signal(Signal::INT);
     assert_eq!(daemon.wait().code(), Some(0));
     nf.until_ended();
-    assert!(!daemon.log().contains("have not left"), "{}", daemon.log());
+    assert!(!daemon.log().contains("did not leave in time"), "{}", daemon.log());
 }
 
 #[test]
-fn an_nf_that_netvmd_starts_from_now_on_takes_the_place_of_one_that_attached() {
+fn a_managed_nf_replaces_an_external_one() {
     let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
     let mut nf = Outsider::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
@@ -123,16 +123,16 @@ fn an_nf_that_netvmd_starts_from_now_on_takes_the_place_of_one_that_attached() {
     nf.until_ended();
     assert!(daemon.nf("a-nf").managed);
     daemon.until_flowing("a");
-    // And back: the one that netvmd started ends, and others may come.
+    // And back: the managed NF ends, and external ones may attach.
     let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{}", open_lane("a", "")));
-    daemon.until("netvmd's has gone", |daemon| common::processes_below(daemon.child.id()).is_empty());
+    daemon.until("the managed NF has ended", |daemon| common::processes_below(daemon.child.id()).is_empty());
     let _nf = Outsider::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
 }
 
 #[test]
-fn who_may_not_attach_is_told_why() {
+fn a_refused_nf_gets_the_reason() {
     if !is_root() {
         return;
     }
@@ -142,7 +142,7 @@ fn who_may_not_attach_is_told_why() {
     daemon.until_running("own-nf");
     let refusal = |role: &str, user| Outsider::start(&daemon, role, user).last_words();
     let words = refusal("closed-nf", Some(NOBODY));
-    assert!(words.contains("user number 65534 may not attach as `closed-nf`, only root may"), "{words}");
+    assert!(words.contains("uid 65534 may not attach as `closed-nf`, only root may"), "{words}");
     let words = refusal("own-nf", None);
     assert!(words.contains("netvmd starts the NFs of role `own-nf` itself"), "{words}");
     let words = refusal("no-nf", Some(NOBODY));
@@ -165,7 +165,7 @@ fn hello(layout: u32, role: &str) -> Hello {
 }
 
 #[test]
-fn peers_that_do_not_play_along_are_left() {
+fn peers_that_violate_the_protocol_are_disconnected() {
     let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
     let connect = || netvm_attach::connect(&daemon.attach_socket()).unwrap();
     let layout = netvm_region::LAYOUT_VERSION;
@@ -180,22 +180,22 @@ fn peers_that_do_not_play_along_are_left() {
     rustix::net::send(&garbage, b"\xff\xff", rustix::net::SendFlags::empty()).unwrap();
     assert!(matches!(netvm_attach::receive::<Hello>(&garbage), Err(AttachError::Closed)));
 
-    // Let in, but never ready; and one that says nothing at all.
+    // One is admitted but never ready; the other sends nothing.
     let (unready, silent) = (connect(), connect());
     netvm_attach::handshake(&unready, &hello(layout, "a-nf")).unwrap();
     let start = Instant::now();
     assert!(matches!(netvm_attach::receive::<Hello>(&silent), Err(AttachError::Closed)));
     assert!(matches!(netvm_attach::receive::<Hello>(&unready), Err(AttachError::Closed)));
     assert!((4..8).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    daemon.until("nothing is left of it", |daemon| {
+    daemon.until("the engine has removed it", |daemon| {
         daemon.stats().groups[0].instances == 0 && daemon.nf("a-nf").state == NfState::External
     });
-    daemon.await_log("did not say Ready within 5 s");
+    daemon.await_log("no Ready within 5 s");
     assert!(!daemon.log().contains('\u{1b}'), "{}", daemon.log());
 }
 
 #[test]
-fn a_user_who_keeps_the_socket_busy_bothers_nobody_else() {
+fn a_user_with_many_handshakes_does_not_block_others() {
     if !is_root() {
         return;
     }
@@ -207,11 +207,11 @@ fn a_user_who_keeps_the_socket_busy_bothers_nobody_else() {
     assert_eq!(daemon.until_running("a-nf").pid, Some(nf.0.id()));
     drop(silent);
     let _own = Outsider::start(&daemon, "a-nf", None);
-    daemon.until("root is let in again", |daemon| daemon.stats().groups[0].instances == 2);
+    daemon.until("root can attach", |daemon| daemon.stats().groups[0].instances == 2);
 }
 
 #[test]
-fn a_standby_takes_over_and_the_next_stands_by() {
+fn a_standby_takes_over_and_a_new_standby_starts() {
     let text = lane("a", &(program("forward") + "standby = 1\n"))
         .replace("hops = [\"a-nf\"]", "hops = [\"a-nf\"]\non_failure = \"standby\"");
     let mut daemon = Daemon::start(&format!("{ENGINE}{text}"));
@@ -226,13 +226,13 @@ fn a_standby_takes_over_and_the_next_stands_by() {
     let (first, standby) = (in_state(&daemon, NfState::Running)[0], in_state(&daemon, NfState::Standby)[0]);
     daemon.until_flowing("a");
     kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
-    daemon.await_log("takes packets now");
+    daemon.await_log("took over");
     assert_eq!(in_state(&daemon, NfState::Running), [standby]);
     daemon.until("another stands by", complete);
     assert_eq!(in_state(&daemon, NfState::Running), [standby]);
     daemon.until_flowing("a");
 
-    // Fewer, more, and the other way round.
+    // Fewer, more, and swapped.
     let more =
         text.replace("standby = 1\n", "standby = 0\nreplicas = 2\n").replace("on_failure = \"standby\"", "");
     let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{more}"));
@@ -243,7 +243,7 @@ fn a_standby_takes_over_and_the_next_stands_by() {
 }
 
 #[test]
-fn an_idle_daemon_leaves_the_cores_alone() {
+fn an_idle_daemon_uses_little_cpu() {
     let lanes = lane("a", &program("forward")).replace("rate = 5000", "rate = 5000\ncount = 1000");
     let daemon = Daemon::start_in(Arc::new(Folder::new()), &format!("{ENGINE}{lanes}"));
     let nf = daemon.until_running("a-nf").pid.unwrap();
@@ -256,6 +256,6 @@ fn an_idle_daemon_leaves_the_cores_alone() {
     let both = || ticks(daemon.child.id()) + ticks(nf);
     let before = both();
     std::thread::sleep(Duration::from_secs(2));
-    // In hundredths of a second: a tenth of a core is twice what is asked for, as the machine is shared.
+    // In hundredths of a second. The limit, a tenth of a core, is twice the target, as the machine is shared.
     assert!(both() - before <= 20, "{} ms of two seconds", (both() - before) * 10);
 }

@@ -1,4 +1,4 @@
-//! The daemon as a process of its own, with NFs that are this test binary.
+//! netvmd as a process, with NFs that run this test binary.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,7 +14,7 @@ use netlib::Options;
 use netvm_api::{ApplyReply, ChainInfo, Done, GroupInfo, NfInfo, NfState, PlanReply, Status, path};
 use rustix::process::Signal;
 
-/// Not a test but an NF, when the environment says so.
+/// Not a test: runs as an NF if the environment says so.
 #[test]
 fn be_the_program() {
     let Ok(program) = std::env::var(PROGRAM) else { return };
@@ -61,7 +61,7 @@ fn kill(pid: u32) {
 }
 
 #[test]
-fn packets_flow_and_the_daemon_ends_in_order() {
+fn packets_flow_and_the_daemon_shuts_down_in_order() {
     let mut daemon = Daemon::start(&config(&["a"]));
     let nf = daemon.until_running("a-nf");
     daemon.until_flowing("a");
@@ -75,11 +75,11 @@ fn packets_flow_and_the_daemon_ends_in_order() {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
     assert!(!std::path::Path::new(&format!("/proc/{}", nf.pid.unwrap())).exists());
     assert!(!daemon.api_socket().exists() && !daemon.attach_socket().exists());
-    assert!(!daemon.log().contains("did not end when told"), "{}", daemon.log());
+    assert!(!daemon.log().contains("did not end in time"), "{}", daemon.log());
 }
 
 #[test]
-fn a_killed_nf_is_started_again_and_its_buffers_come_back() {
+fn a_killed_nf_restarts_and_its_buffers_are_reclaimed() {
     let daemon = Daemon::start(&config(&["a"]));
     let first = daemon.until_running("a-nf");
     daemon.until_flowing("a");
@@ -91,19 +91,19 @@ fn a_killed_nf_is_started_again_and_its_buffers_come_back() {
     let second = daemon.nf("a-nf");
     assert_eq!((second.restarts, second.last_exit.as_deref()), (1, Some("killed by signal 9")));
     daemon.until_flowing("a");
-    daemon.until("its buffers are back", |daemon| daemon.log().contains("has gone"));
+    daemon.until("its buffers are back", |daemon| daemon.log().contains("buffers reclaimed"));
     let group: GroupInfo = daemon.get::<Vec<GroupInfo>>(path::GROUPS).remove(0);
     assert!(group.longest_reclaim_ms < 100.0 && group.instances == 1, "{group:?}");
 }
 
 #[test]
-fn no_buffer_is_lost_however_often_an_nf_is_killed() {
+fn repeated_kills_lose_no_buffer() {
     let daemon = Daemon::start(&config(&["a"]));
     for _ in 0..4 {
         let pid = daemon.until_running("a-nf").pid.unwrap();
         daemon.until_flowing("a");
         kill(pid);
-        daemon.until("it is missed", |daemon| daemon.nf("a-nf").pid != Some(pid));
+        daemon.until("netvmd has noticed", |daemon| daemon.nf("a-nf").pid != Some(pid));
     }
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
@@ -116,7 +116,7 @@ fn no_buffer_is_lost_however_often_an_nf_is_killed() {
 }
 
 #[test]
-fn an_nf_is_in_a_sandbox() {
+fn an_nf_runs_in_a_sandbox() {
     if !is_root() {
         return;
     }
@@ -143,12 +143,12 @@ fn an_nf_is_in_a_sandbox() {
     assert_eq!(said("| folder: "), "\"/\"");
     let variables = said("| variables: ");
     assert!(variables.contains("NETVM_ROLE") && !variables.contains("CARGO"), "{variables}");
-    // Standard input, output and error, the attach socket, and the folder that is being read.
+    // Standard input, output and error, the attach socket, and the folder being read.
     assert_eq!(said("| descriptors: ").matches('"').count(), 10, "{}", said("| descriptors: "));
 }
 
 #[test]
-fn a_killed_daemon_leaves_nothing_that_stops_the_next() {
+fn a_daemon_starts_after_another_was_killed() {
     let folder = Arc::new(Folder::new());
     let mut daemon = Daemon::start_in(Arc::clone(&folder), &config(&["a", "b"]));
     daemon.until_running("a-nf");
@@ -162,10 +162,10 @@ fn a_killed_daemon_leaves_nothing_that_stops_the_next() {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     };
     while nfs.iter().any(lives) {
-        assert!(Instant::now() < deadline, "an NF lives on");
+        assert!(Instant::now() < deadline, "an NF did not end");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(daemon.api_socket().exists(), "it could not tidy up");
+    assert!(daemon.api_socket().exists(), "the killed daemon left its socket");
     let next = Daemon::start_in(folder, &config(&["a"]));
     next.until_running("a-nf");
 }
@@ -181,14 +181,14 @@ fn a_second_daemon_is_refused() {
 }
 
 #[test]
-fn nfs_that_misbehave_are_ended_and_tried_again() {
+fn misbehaving_nfs_are_killed_and_restarted() {
     let programs = ["crash", "impostor", "turncoat"];
     let lanes: String = programs.iter().map(|name| lane(name, &program(name))).collect();
     let mut daemon = Daemon::start(&format!("{ENGINE}{lanes}"));
     for (role, word) in [
-        ("crash-nf", "ended before it was ready: exit status 3"),
+        ("crash-nf", "ended before it attached: exit status 3"),
         ("impostor-nf", "somebody-else"),
-        ("turncoat-nf", "closed its attach socket and lived on: killed"),
+        ("turncoat-nf", "closed its attach socket without ending; killed"),
     ] {
         let failed_twice =
             |nf: &NfInfo| nf.restarts >= 2 && nf.last_exit.as_ref().is_some_and(|how| how.contains(word));
@@ -200,10 +200,10 @@ fn nfs_that_misbehave_are_ended_and_tried_again() {
 }
 
 #[test]
-fn an_nf_that_says_nothing_is_killed() {
+fn a_silent_nf_is_killed() {
     let daemon = Daemon::start(&format!("{ENGINE}{}", lane("a", &program("silent"))));
-    daemon.until("it is given up", |daemon| {
-        daemon.nf("a-nf").last_exit.is_some_and(|how| how.contains("did not say Hello within 5 s"))
+    daemon.until("it is killed", |daemon| {
+        daemon.nf("a-nf").last_exit.is_some_and(|how| how.contains("no Hello within 5 s"))
     });
 }
 
@@ -223,7 +223,7 @@ fn an_apply_adds_a_chain_without_loss_in_another() {
     let pid = daemon.nf("a-nf").pid;
     let applied: ApplyReply = daemon.post(path::APPLY, &config(&["a", "b"]));
     assert_eq!(applied.plan, plan.plan);
-    // An apply returns when its NFs run.
+    // An apply returns once its NFs run.
     assert_eq!(daemon.nf("b-nf").state, NfState::Running);
     daemon.until_flowing("b");
     daemon.until_flowing("a");
@@ -234,7 +234,7 @@ fn an_apply_adds_a_chain_without_loss_in_another() {
 }
 
 #[test]
-fn replicas_are_renewed_one_after_another_and_go_back_when_the_new_fail() {
+fn replicas_are_replaced_one_by_one_and_stay_if_the_new_fail() {
     let two = |program_name: &str, more: &str| {
         format!("{ENGINE}{}", lane("a", &(program(program_name) + "replicas = 2\n" + more)))
     };
@@ -253,24 +253,24 @@ fn replicas_are_renewed_one_after_another_and_go_back_when_the_new_fail() {
     let _: ApplyReply = daemon.post(path::APPLY, &two("probe", ""));
     let after = pids(&daemon);
     assert!(after.len() == 2 && after.iter().all(|pid| !before.contains(pid)), "{before:?} {after:?}");
-    assert_eq!(down(&daemon), dropped, "one of them was always there");
+    assert_eq!(down(&daemon), dropped, "one replica was always active");
 
     let (status, error) = daemon.post_failing(path::APPLY, two("crash", ""));
     assert!(
         status == 500
             && error.message.contains(
-                "nf a-nf did not come up: ended before it was ready: exit status 3: an error for people"
+                "nf a-nf did not start: ended before it attached: exit status 3: an error for people"
             ),
         "{error}"
     );
-    assert_eq!(pids(&daemon), after, "neither was touched");
-    daemon.until("nothing of the new ones is left", |daemon| processes_below(daemon.child.id()).len() == 2);
+    assert_eq!(pids(&daemon), after, "both kept running");
+    daemon.until("the new processes have ended", |daemon| processes_below(daemon.child.id()).len() == 2);
     assert_eq!(down(&daemon), dropped);
     daemon.until_flowing("a");
 }
 
 #[test]
-fn a_new_version_of_an_nf_takes_over_without_a_gap() {
+fn a_new_version_of_an_nf_takes_over_without_loss() {
     let daemon = Daemon::start(&config(&["a"]));
     let old = daemon.until_running("a-nf").pid;
     daemon.until_flowing("a");
@@ -297,7 +297,7 @@ fn an_nf_changes_its_trust_group() {
     let _: ApplyReply = daemon.post(path::APPLY, &text);
     let nf = daemon.nf("a-nf");
     assert!(nf.pid != before && nf.state == NfState::Running && nf.group == "other", "{nf:?}");
-    assert_eq!(nf.last_exit, None, "it ended because it was told to");
+    assert_eq!(nf.last_exit, None, "its end was requested");
     daemon.until_flowing("a");
 }
 
@@ -314,15 +314,15 @@ fn a_bad_configuration_changes_nothing() {
     let missing = config(&["a"]) + &lane("b", "command = [\"/nonexistent/nf\"]\n");
     let (status, error) = daemon.post_failing(path::APPLY, &missing);
     assert_eq!(status, 422);
-    assert!(error.message.starts_with("nf b-nf: there is no program `/nonexistent/nf`"), "{error}");
+    assert!(error.message.starts_with("nf b-nf: no program `/nonexistent/nf`"), "{error}");
 
     let crashing = config(&["a"]) + &lane("b", &program("crash"));
     let (status, error) = daemon.post_failing(path::APPLY, &crashing);
     assert_eq!(status, 500);
     assert!(
-        error.message.contains(
-            "nf b-nf did not come up: ended before it was ready: exit status 3: an error for people"
-        ),
+        error
+            .message
+            .contains("nf b-nf did not start: ended before it attached: exit status 3: an error for people"),
         "{error}"
     );
 
@@ -338,12 +338,12 @@ fn a_bad_configuration_changes_nothing() {
     assert_eq!(daemon.request("GET", path::CONFIG, "").1, running);
     let after = daemon.nf("a-nf");
     assert_eq!((after.pid, after.restarts, after.state), (before.pid, 0, NfState::Running));
-    daemon.until("nothing is left of b", |daemon| processes_below(daemon.child.id()).len() == 1);
+    daemon.until("b's process has ended", |daemon| processes_below(daemon.child.id()).len() == 1);
     daemon.until_flowing("a");
 }
 
 #[test]
-fn the_file_is_read_again_on_sighup_and_restarts_can_be_asked_for() {
+fn sighup_reloads_the_file_and_the_api_restarts_nfs() {
     let mut daemon = Daemon::start(&config(&["a"]));
     let first = daemon.until_running("a-nf");
     std::fs::write(daemon.folder.config(), "[engine]\nwrong = 1\n").unwrap();
@@ -351,11 +351,11 @@ fn the_file_is_read_again_on_sighup_and_restarts_can_be_asked_for() {
     daemon.await_log("wrong");
     std::fs::write(daemon.folder.config(), config(&["a", "b"])).unwrap();
     daemon.signal(Signal::HUP);
-    daemon.await_log("applied again");
+    daemon.await_log("reloaded");
     daemon.until_running("b-nf");
 
     let done: Done = daemon.post("/v1/nfs/a-nf/restart", "");
-    assert_eq!(done.message, "nf a-nf: started anew");
+    assert_eq!(done.message, "nf a-nf: restarted");
     daemon.until("a-nf is another process", |daemon| {
         let nf = daemon.nf("a-nf");
         nf.state == NfState::Running && nf.pid != first.pid && nf.restarts == 1
@@ -386,9 +386,9 @@ fn a_program_beside_netvmd_is_found_by_its_name() {
 }
 
 #[test]
-fn an_ordinary_user_can_run_it() {
+fn an_unprivileged_user_can_run_netvmd() {
     if !is_root() {
-        println!("SKIP: every other test shows it");
+        println!("SKIP: not root, so every other test shows it");
         return;
     }
     let folder = Arc::new(Folder::new());
@@ -405,7 +405,7 @@ fn an_ordinary_user_can_run_it() {
     let mut command = std::process::Command::new(netvmd);
     std::os::unix::process::CommandExt::uid(&mut command, 65534);
     let mut daemon = Daemon::launch_as(command, folder, &text);
-    daemon.await_log("serves on");
+    daemon.await_log("serves its API on");
     let nf = daemon.until_running("a-nf");
     daemon.until_flowing("a");
     let pid = nf.pid.unwrap();

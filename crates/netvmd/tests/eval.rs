@@ -1,4 +1,4 @@
-//! Headers of a file against a filter set.
+//! `policy-eval`: a file of headers against a filter set.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 #[path = "../../classifier/tests/common/mod.rs"]
@@ -31,7 +31,7 @@ fn each_header_has_a_line() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_file_and_line() {
+fn errors_name_file_and_line() {
     let says = |rules: &str, headers: &str| {
         let (outcome, out) = run(&Limits::default(), rules, headers);
         (outcome.unwrap_err().to_string(), out)
@@ -47,9 +47,9 @@ fn what_is_wrong_is_named_by_file_and_line() {
     assert_eq!(out, "");
 }
 
-/// Compiled, and where there is no memory for that, the answers are those of a scan.
+/// A compiled classifier, and the fallback without memory, agree with a linear scan.
 #[test]
-fn filter_sets_give_what_a_scan_gives() {
+fn results_agree_with_a_linear_scan() {
     let Some(path) = filter_sets().into_iter().next() else { return };
     let rules = std::fs::read_to_string(path).unwrap();
     let entries = entries(&rules);

@@ -1,4 +1,4 @@
-//! Trust groups that come and go while packets pass.
+//! Trust groups are added and removed under traffic.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -7,7 +7,7 @@ use common::{Daemon, ENGINE, Forward, PROGRAM, lane, program};
 use netlib::Options;
 use netvm_api::{ApplyReply, GroupInfo, NfState, Status, path};
 
-/// Not a test but an NF, when the environment says so.
+/// Not a test: runs as an NF if the environment says so.
 #[test]
 fn be_the_program() {
     if std::env::var(PROGRAM).as_deref() == Ok("forward") {
@@ -19,7 +19,7 @@ fn groups(daemon: &Daemon) -> Vec<GroupInfo> {
     daemon.get(path::GROUPS)
 }
 
-/// Descriptors that a process has open, and how much shared memory it has mapped, in KiB.
+/// Number of open descriptors of a process, and its mapped shared memory in KiB.
 fn held(pid: u32) -> (usize, u64) {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -32,16 +32,16 @@ fn held(pid: u32) -> (usize, u64) {
 }
 
 #[test]
-fn groups_come_and_go_while_others_forward() {
+fn groups_are_added_and_removed_while_others_forward() {
     let with_one = format!("{ENGINE}{}", lane("a", &program("forward")));
     let second = lane("b", &program("forward")).replace("group = \"edge\"", "group = \"guest\"");
-    // Bound to the group: packets are received into its memory.
+    // Bound to the group: the port receives into its memory.
     let second = second.replace("name = \"b-in\"\n", "name = \"b-in\"\ngroup = \"guest\"\n");
     let with_two = format!("{with_one}\n[[group]]\nname = \"guest\"\nbuffers = 1024\n{second}");
     let daemon = Daemon::start(&with_one);
     let before = daemon.until_running("a-nf");
     daemon.until_flowing("a");
-    // Before its NF had attached.
+    // Drops before its NF had attached.
     let lost = daemon.stats().drops.chains.remove("a");
     let (descriptors, shared) = held(daemon.child.id());
     for _ in 0..5 {
@@ -56,24 +56,24 @@ fn groups_come_and_go_while_others_forward() {
         let region = &all[1].regions[0];
         assert_eq!(region.buffers, 1024, "as many buffers as configured, and no more");
         let copies: u64 = daemon.get::<Status>(path::STATUS).workers.iter().map(|worker| worker.copies).sum();
-        assert_eq!(copies, 0, "nothing was copied on its way into the group");
+        assert_eq!(copies, 0, "no packet was copied into the group");
 
         let _: ApplyReply = daemon.post(path::APPLY, &with_one);
-        daemon.until("the group has gone", |daemon| groups(daemon).len() == 1);
+        daemon.until("the group is removed", |daemon| groups(daemon).len() == 1);
         daemon.until_flowing("a");
-        daemon.until("nothing of it is left", |daemon| {
+        daemon.until("its descriptors and memory are released", |daemon| {
             let now = held(daemon.child.id());
-            // A request that is just being answered has one, too.
+            // An open request has a descriptor, too.
             now.0 <= descriptors + 2 && now.1 <= shared
         });
     }
     let after = daemon.nf("a-nf");
     assert_eq!((after.pid, after.restarts, after.state), (before.pid, 0, NfState::Running));
-    assert_eq!(daemon.stats().drops.chains.remove("a"), lost, "nothing was lost meanwhile");
+    assert_eq!(daemon.stats().drops.chains.remove("a"), lost, "no packet was lost");
 }
 
 #[test]
-fn a_group_that_there_is_no_memory_for_is_refused() {
+fn a_group_without_enough_memory_is_refused() {
     let with_one = format!("{ENGINE}{}", lane("a", &program("forward")));
     let daemon = Daemon::start(&with_one);
     daemon.until_running("a-nf");

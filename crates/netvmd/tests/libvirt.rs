@@ -1,4 +1,4 @@
-//! VMs that libvirt starts, from exactly the domains that netvmd prints: an NF, and an ordinary guest.
+//! VMs that libvirt starts from the domains that netvmd prints: an NF and an ordinary guest.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -13,7 +13,7 @@ use netlib::Options;
 use netvm_api::{NfState, VmState};
 use rustix::process::Signal;
 
-/// Not a test but an NF, when the environment says so: that of a guest is its kernel's command line.
+/// Not a test: runs as an NF if the environment says so, which for a guest is the kernel's command line.
 #[test]
 fn be_the_program() {
     if std::env::var(PROGRAM).as_deref() == Ok("forward") {
@@ -21,11 +21,11 @@ fn be_the_program() {
     }
 }
 
-/// The process of a VM, which is libvirt's.
+/// The process of a VM, which must be libvirt's.
 fn process_of_libvirt(daemon: &Daemon, vm: &str) -> rustix::process::Pid {
     let pid = daemon.vm(vm).pid.unwrap();
     let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
-    assert!(arguments.contains("id=charmonitor"), "not libvirt's: {arguments:?}");
+    assert!(arguments.contains("id=charmonitor"), "not started by libvirt: {arguments:?}");
     rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap()
 }
 
@@ -34,7 +34,7 @@ fn until_awaited(daemon: &Daemon, vm: &str) {
 }
 
 #[test]
-fn an_nf_that_libvirt_starts_comes_and_goes() {
+fn libvirt_starts_an_nf() {
     let Some(image) = Image::of_this_program() else { return };
     let Some(libvirt) = Libvirt::start(&image.folder) else { return };
     let text = config(&image, "doorbell") + "start = \"manual\"\n";
@@ -46,7 +46,7 @@ fn an_nf_that_libvirt_starts_comes_and_goes() {
     let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
     assert_eq!((vm.state, nf.state, nf.pid), (VmState::Running, NfState::Running, vm.pid));
 
-    // Killed: its buffers come back, and libvirt can start it again.
+    // Killed: netvmd reclaims its buffers, and libvirt can start it again.
     rustix::process::kill_process(process_of_libvirt(&daemon, "box"), Signal::KILL).unwrap();
     until_awaited(&daemon, "box");
     no_buffer_is_out(&daemon);
@@ -59,7 +59,7 @@ fn an_nf_that_libvirt_starts_comes_and_goes() {
 }
 
 #[test]
-fn a_guest_that_libvirt_starts_is_on_the_network() {
+fn libvirt_starts_a_guest_with_a_network() {
     let Some(image) = Image::make(2) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let Some(libvirt) = Libvirt::start(&image.folder) else { return };
@@ -87,7 +87,7 @@ fn a_guest_that_libvirt_starts_is_on_the_network() {
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     a.until("ping -c 1 -W 1 10.9.0.2");
-    daemon.until_slowly("it is known again", |daemon| daemon.vm("a").adopted);
+    daemon.until_slowly("it is taken over", |daemon| daemon.vm("a").adopted);
     assert_eq!(process_of_libvirt(&daemon, "a"), process);
 
     libvirt.virsh(&["destroy", "a"]);

@@ -1,4 +1,4 @@
-//! Rules come and go over the API under full load.
+//! Rules are added and deleted by the API under full load.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{Daemon, waited};
 use netvm_api::{AddRule, ApplyReply, Client, Position, RuleInfo, path};
 
-/// Rules that come and go, one after the other.
+/// Number of rules added and deleted.
 const CHANGES: u32 = 50;
 const SOON: Duration = Duration::from_millis(10);
 
@@ -20,8 +20,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A source flat out, two sinks, of which the second gets what a rule sends there, and as many rules, none of which is for
-/// anything that comes.
+/// A source at full rate, a sink, a second sink for packets redirected by a rule, and `rules` rules that match no
+/// packet.
 fn config(with_source: bool, rules: u32) -> String {
     let mut text = String::from(
         "[engine]\nhuge_pages = false\n\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\n[[port]]\nname = \"diverted\"\nkind = \"sink\"\n",
@@ -42,9 +42,9 @@ fn config(with_source: bool, rules: u32) -> String {
     text
 }
 
-/// Adds a rule for a flow of the source, waits until a packet has met it, and deletes it; how long it took to be
-/// acknowledged, to be met, and to be deleted.
-async fn come_and_go(client: &Client, n: u32) -> [Duration; 3] {
+/// Adds a rule for a flow of the source, waits for its first match, and deletes it. Returns the times to the
+/// acknowledgement, the match and the deletion.
+async fn add_and_delete(client: &Client, n: u32) -> [Duration; 3] {
     let name = format!("new-{n}");
     let flow = n % 64;
     let toml = format!("name = \"{name}\"\nmatch = {{ source = \"10.0.0.{flow}\" }}\nout = \"diverted\"\n");
@@ -53,7 +53,7 @@ async fn come_and_go(client: &Client, n: u32) -> [Duration; 3] {
     let acknowledged = started.elapsed();
     let is_met = |rule: &RuleInfo| rule.name == name && rule.packets > 0;
     while !client.policy().await.unwrap().rules.iter().any(is_met) {
-        assert!(started.elapsed() < Duration::from_secs(10), "no packet met {name}");
+        assert!(started.elapsed() < Duration::from_secs(10), "no packet matched {name}");
     }
     let met = started.elapsed();
     let started = Instant::now();
@@ -69,18 +69,18 @@ fn median(times: &mut [Duration]) -> Duration {
 }
 
 #[test]
-fn rules_added_and_deleted_over_the_api_act_at_once_and_nothing_is_lost() {
+fn rule_changes_act_at_once_without_loss() {
     among(1000);
 }
 
 #[test]
-fn rules_added_to_thousands_over_the_api_act_at_once_and_nothing_is_lost() {
+fn rule_changes_among_thousands_act_at_once_without_loss() {
     among(7665);
 }
 
 fn among(rules: u32) {
     let _alone = alone();
-    // The sinks first, so that nothing comes that cannot leave.
+    // The sinks first, so that every packet can leave.
     let daemon = Daemon::start(&config(false, rules));
     let _: ApplyReply = daemon.post(path::APPLY, &config(true, rules));
     let sent = |daemon: &Daemon, name: &str| {
@@ -90,7 +90,7 @@ fn among(rules: u32) {
     let client = Client::new(Some(&daemon.api_socket()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let before = waited(daemon.child.id());
-    let times: Vec<_> = (0..CHANGES).map(|n| runtime.block_on(come_and_go(&client, n))).collect();
+    let times: Vec<_> = (0..CHANGES).map(|n| runtime.block_on(add_and_delete(&client, n))).collect();
     let delayed = (waited(daemon.child.id()) - before) / CHANGES;
     let of = |n: usize| -> Vec<Duration> { times.iter().map(|times| times[n]).collect() };
     let (mut acknowledged, mut met) = (of(0), of(1));
@@ -106,7 +106,7 @@ fn among(rules: u32) {
     assert_eq!(stats.drops.total(), 0, "{:?}", stats.drops);
     assert!(daemon.get::<netvm_api::PolicyInfo>(path::POLICY).rules.len() == rules as usize);
     if delayed > SOON / 10 {
-        println!("SKIP: how soon rules act: netvmd waited {delayed:.1?} for a CPU each time");
+        println!("SKIP: times of rule changes: netvmd waited {delayed:.1?} for a CPU each time");
         return;
     }
     assert!(acknowledged < SOON && deleted < SOON, "{acknowledged:?} {deleted:?}");

@@ -1,4 +1,4 @@
-//! `netvmd replay`: captures through chains of real NF processes.
+//! `netvmd replay`: captures pass chains of real NF processes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use netvm_capture::{CaptureReader, CaptureWriter, OpenError, Timestamp, WriterOp
 
 type Frames = Vec<(u64, u32, Vec<u8>)>;
 
-/// Everything in a capture, or why it is refused. What comes before a broken record counts.
+/// The frames of a capture up to the first broken record, or the error.
 fn frames(path: &Path) -> Result<Frames, OpenError> {
     let mut reader = CaptureReader::open(path)?;
     let mut frames = Vec::new();
@@ -20,7 +20,7 @@ fn frames(path: &Path) -> Result<Frames, OpenError> {
     Ok(frames)
 }
 
-/// The NF's program: built by the same `cargo test --workspace`, beside netvmd.
+/// Whether the NF's program exists; `cargo test --workspace` builds it beside netvmd.
 fn has_nf() -> bool {
     let there = Path::new(env!("CARGO_BIN_EXE_netvmd")).with_file_name("netvm-simple-forward").exists();
     if !there {
@@ -116,7 +116,7 @@ fn no_privileges_are_needed() {
     if !has_nf() {
         return;
     }
-    // A copy that anybody can reach, wherever the checkout is.
+    // A copy that every user can reach, wherever the checkout is.
     let space = tempfile::tempdir().unwrap();
     let open = |path: &Path| std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
     open(space.path());
@@ -139,7 +139,7 @@ fn no_privileges_are_needed() {
 }
 
 #[test]
-fn mistakes_are_told_in_words() {
+fn errors_name_the_mistake() {
     let space = tempfile::tempdir().unwrap();
     let output = space.path().join("out.pcap");
     let text = space.path().join("text.pcap");
@@ -153,11 +153,11 @@ fn mistakes_are_told_in_words() {
     writer.write(Timestamp(1), 60, &[7; 60]).unwrap();
     writer.finish().unwrap();
     let said = say(&replay(&input, &output, "no-such-nf"));
-    assert!(said.contains("there is no program `netvm-no-such-nf`"), "{said}");
+    assert!(said.contains("no program `netvm-no-such-nf`"), "{said}");
     std::fs::copy(&input, &output).unwrap();
     let said = say(&replay(&output, &output, "simple-forward"));
     assert!(said.contains("both input and output"), "{said}");
-    // An NF that ends at once: the replay says so and fails.
+    // An NF that ends at once makes the replay fail.
     let outcome = replay(&input, &output, "/bin/false");
     assert!(!outcome.status.success() && say(&outcome).contains("NF false-1 ended"), "{}", say(&outcome));
 }

@@ -1,4 +1,4 @@
-//! Virtual routers end to end: hosts in namespaces of their own, netvmd between them, ordinary traffic.
+//! Virtual routers end to end: hosts in namespaces with netvmd between them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -21,7 +21,7 @@ use rustix::process::Signal;
 const DOWNLOAD: u64 = 50_000_000;
 const PORT: u16 = 7000;
 
-/// A router between two networks, and a host in each.
+/// A router between two networks with a host each.
 struct Site {
     /// Name of the router.
     router: String,
@@ -46,7 +46,7 @@ impl Site {
         }
     }
 
-    /// Ports and router. `lan`: more addresses of the router's first interface, as lines of TOML.
+    /// Ports and router. `lan`: further addresses of the router's first interface, as TOML lines.
     fn config(&self) -> String {
         let mut text = String::new();
         for (side, host) in [("lan", &self.client), ("wan", &self.server)] {
@@ -92,7 +92,7 @@ impl Site {
 }
 
 impl Drop for Site {
-    /// After a test that failed, and killed its netvmd.
+    /// Cleans up after a failed test whose netvmd was killed.
     fn drop(&mut self) {
         let namespace = self.namespace();
         if Path::new("/run/netns").join(&namespace).exists() {
@@ -112,7 +112,7 @@ fn start_in(folder: Arc<Folder>, sites: &[&Site]) -> Daemon {
     Daemon::start_in(folder, &text)
 }
 
-/// Serves one connection: so many bytes, of which no stretch is like another.
+/// Serves `bytes` bytes without repetition on one connection.
 fn serve(host: &Host, bytes: u64) {
     let (bound, is_bound) = std::sync::mpsc::channel();
     host.inside(move || {
@@ -132,14 +132,14 @@ fn serve(host: &Host, bytes: u64) {
     is_bound.recv().unwrap();
 }
 
-/// The word at a place (splitmix64).
+/// The `n`th word (splitmix64).
 const fn word(n: u64) -> u64 {
     let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-/// Downloads what [`serve`] serves; asserts that every byte is right. Returns how long it took.
+/// Downloads and verifies the bytes of [`serve`]; returns the time taken.
 fn download(host: &Host, from: Ipv4Addr, bytes: u64) -> Duration {
     let fetch = move || {
         let begin = Instant::now();
@@ -165,7 +165,7 @@ fn median(times: &mut [Duration]) -> Duration {
 }
 
 #[test]
-fn hosts_in_two_networks_talk_and_the_kernel_sees_only_what_it_must() {
+fn the_engine_forwards_between_networks_and_punts_little() {
     if !are_possible() {
         return;
     }
@@ -189,7 +189,7 @@ fn hosts_in_two_networks_talk_and_the_kernel_sees_only_what_it_must() {
     let lines: Vec<&str> = hops.lines().filter(|line| line.contains(" ms")).collect();
     assert!(lines.len() == 2 && lines[0].contains("10.1.0.1") && lines[1].contains("10.2.0.2"), "{hops}");
 
-    // No route: the kernel says so, and connecting fails at once.
+    // No route: the kernel answers with an ICMP error, so connecting fails at once.
     let connect = || TcpStream::connect((Ipv4Addr::new(192, 0, 2, 1), PORT)).unwrap_err().raw_os_error();
     let begin = Instant::now();
     let error = client.inside(connect).join().unwrap();
@@ -200,20 +200,20 @@ fn hosts_in_two_networks_talk_and_the_kernel_sees_only_what_it_must() {
         begin.elapsed()
     );
 
-    // A route that somebody adds, and one that takes packets away: the engine goes by them.
+    // The engine follows a new route and a blackhole route.
     server.ip("address add 172.16.0.1/32 dev lo");
     server.echo([172, 16, 0, 1].into(), PORT);
     site.ip("route add 172.16.0.0/24 via 10.2.0.2");
     assert!(client.pings("172.16.0.1"));
     let mut times = acting(&site);
     println!(
-        "a route of the namespace acts in the engine {:?} after `ip route` has ended (median of {})",
+        "a kernel route is in force in the engine {:?} after `ip route` ended (median of {})",
         median(&mut times),
         times.len()
     );
     assert!(median(&mut times) < Duration::from_millis(500), "{times:?}");
 
-    // The server gets another network card.
+    // The server changes its MAC address.
     server.ip("link set eth0 address 02:00:00:00:77:01");
     assert!(server.pings("10.2.0.1") && client.pings("10.2.0.2"), "{}", daemon.log());
     let is_known = || {
@@ -226,7 +226,7 @@ fn hosts_in_two_networks_talk_and_the_kernel_sees_only_what_it_must() {
     };
     assert!(within(Duration::from_secs(10), is_known), "{:?}", site.routes(&daemon));
 
-    // An orderly end leaves nothing.
+    // An orderly shutdown removes everything.
     let ends = ["lan", "wan"].map(|name| RouterInterface::host_end_of(&site.router, name));
     let is_there = |end: &String| Path::new("/sys/class/net").join(end).exists();
     assert!(ends.iter().all(is_there), "{ends:?}");
@@ -236,7 +236,7 @@ fn hosts_in_two_networks_talk_and_the_kernel_sees_only_what_it_must() {
     assert!(!ends.iter().any(is_there), "{ends:?}");
 }
 
-/// How long after a route that drops packets was made the last of them got through, again and again.
+/// Measures several times how long packets still pass after a blackhole route was added.
 fn acting(site: &Site) -> Vec<Duration> {
     let target = IpAddr::from([172, 16, 0, 1]);
     let stop = Arc::new(AtomicBool::new(false));
@@ -246,7 +246,7 @@ fn acting(site: &Site) -> Vec<Duration> {
         let socket = asking(target, PORT, Duration::from_millis(1));
         let mut datagram = [0; 8];
         while !is_over.load(Ordering::Relaxed) {
-            // Nobody may be there to answer.
+            // Fails while the route is a blackhole.
             let _ = socket.send(&datagram);
             if socket.recv(&mut datagram).is_ok() {
                 heard.send(Instant::now()).unwrap();
@@ -260,7 +260,7 @@ fn acting(site: &Site) -> Vec<Duration> {
         site.ip("route add blackhole 172.16.0.1/32");
         let made = Instant::now();
         let mut last = made;
-        // Silence is longer than a turn of the scheduler.
+        // Longer than a scheduler delay.
         while let Ok(at) = answers.recv_timeout(Duration::from_millis(100)) {
             last = last.max(at);
             assert!(made.elapsed() < Duration::from_secs(20), "packets still get through");
@@ -274,7 +274,7 @@ fn acting(site: &Site) -> Vec<Duration> {
 }
 
 #[test]
-fn a_netvmd_that_was_killed_finds_its_routers_as_it_left_them() {
+fn a_restarted_netvmd_takes_over_its_routers() {
     if !are_possible() {
         return;
     }
@@ -291,11 +291,11 @@ fn a_netvmd_that_was_killed_finds_its_routers_as_it_left_them() {
     assert!(Path::new("/run/netns").join(site.namespace()).exists());
 
     let mut daemon = start_in(Arc::clone(&folder), &[&site]);
-    assert!(daemon.log().contains("taken over"), "{}", daemon.log());
-    assert!(site.client.pings("172.16.0.1"), "the route is still there\n{}", daemon.log());
-    assert!(inside.try_wait().unwrap().is_none(), "a daemon inside runs on");
+    assert!(daemon.log().contains("taking over the existing namespace"), "{}", daemon.log());
+    assert!(site.client.pings("172.16.0.1"), "the route persists\n{}", daemon.log());
+    assert!(inside.try_wait().unwrap().is_none(), "a daemon inside keeps running");
 
-    // The router goes from the configuration while another netvmd is dead: the next one removes it.
+    // The configuration loses the router while no netvmd runs: the next one removes it.
     daemon.signal(Signal::KILL);
     daemon.wait();
     inside.kill().unwrap();
@@ -307,13 +307,13 @@ fn a_netvmd_that_was_killed_finds_its_routers_as_it_left_them() {
 }
 
 #[test]
-fn routers_with_the_same_addresses_do_not_see_each_other_and_a_scan_disturbs_nobody() {
+fn routers_with_the_same_addresses_are_isolated_and_a_scan_does_not_disturb() {
     if !are_possible() {
         return;
     }
     let (blue, red) = (Site::new("b"), Site::new("r"));
     let mut daemon = start(&[&blue, &red]);
-    // The servers have one address, and differ in another.
+    // The servers share an address and differ in another.
     blue.server.ip("address add 172.16.0.1/32 dev lo");
     red.server.ip("address add 172.16.0.2/32 dev lo");
     for site in [&blue, &red] {
@@ -325,14 +325,14 @@ fn routers_with_the_same_addresses_do_not_see_each_other_and_a_scan_disturbs_nob
     };
     assert!(!once(&blue.client, "172.16.0.2") && !once(&red.client, "172.16.0.1"));
 
-    // Red's client looks for neighbours that there are not, as fast as it can; both downloads go on.
+    // Red's client scans for neighbours at full speed during both downloads.
     let stop = Arc::new(AtomicBool::new(false));
     let is_over = Arc::clone(&stop);
     let scan = red.client.inside(move || {
         let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let mut sent = 0u32;
         while !is_over.load(Ordering::Relaxed) {
-            // The kernel may be out of buffers. It keeps few neighbours by default, for all namespaces together.
+            // The kernel may run out of buffers. By default it keeps few neighbours for all namespaces together.
             let _ = socket.send_to(b"?", (Ipv4Addr::new(10, 2, 1, (sent % 250) as u8), 9));
             sent += 1;
         }
@@ -348,9 +348,9 @@ fn routers_with_the_same_addresses_do_not_see_each_other_and_a_scan_disturbs_nob
     let drops = daemon.stats().drops;
     println!("{scanned} addresses scanned; {drops:?}");
     let by_quota = format!("{drops:?}").contains("punt-quota");
-    assert!(by_quota, "the scan met the quota");
+    assert!(by_quota, "the quota limited the scan");
 
-    // Routers come and go while netvmd runs.
+    // Routers are added and removed while netvmd runs.
     let _: netvm_api::ApplyReply = daemon.post(path::APPLY, &(ENGINE.to_owned() + &red.config()));
     assert!(!Path::new("/run/netns").join(blue.namespace()).exists());
     assert!(red.client.pings("172.16.0.2"), "{}", daemon.log());

@@ -1,4 +1,4 @@
-//! Ordinary guests that start by their disk's own boot loader, raw and qcow2, and disks that start nothing.
+//! Ordinary guests that boot from their disk, raw and qcow2, and disks that do not boot.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,10 +14,10 @@ use common::{Daemon, ENGINE, is_root, status_field};
 use netvm_api::{ApplyReply, Done, VmState, path};
 use rustix::process::Signal;
 
-/// Whom QEMU runs as where the test is root's.
+/// QEMU's user if the test runs as root.
 const NOBODY: u32 = 65534;
 
-/// A guest of that name which starts from that disk.
+/// A guest that boots from `disk`.
 fn from_disk(image: &Image, name: &str, disk: &Path, vm: &str) -> String {
     let disk = format!("image = \"{}\"\n{vm}", disk.display());
     let text = image.guest(name, "forward = { normal = true }", &disk);
@@ -30,7 +30,7 @@ fn config(guests: &[String; 2]) -> String {
     ENGINE.replace("2048", "8192") + &guests.concat()
 }
 
-/// Makes a disk one of QEMU's user, and of nobody else.
+/// Gives a disk to QEMU's user.
 fn give(disk: &Path) {
     std::fs::set_permissions(disk, Permissions::from_mode(0o600)).unwrap();
     if is_root() {
@@ -38,7 +38,7 @@ fn give(disk: &Path) {
     }
 }
 
-/// The image's disk in QEMU's own format; `None`, and a word on standard output, without `qemu-img`.
+/// The image's disk as qcow2; `None`, with the reason on standard output, without `qemu-img`.
 fn as_qcow2(image: &Image) -> Option<PathBuf> {
     let (raw, qcow2) = (image.folder.0.join("disk.img"), image.folder.0.join("disk.qcow2"));
     let mut convert = Command::new("qemu-img");
@@ -51,7 +51,7 @@ fn as_qcow2(image: &Image) -> Option<PathBuf> {
     Some(qcow2)
 }
 
-/// Writes on the last sector of a guest's disk, where the file system has nothing yet.
+/// Writes to the last sector of a guest's disk, which the file system does not use.
 fn keep(guest: &mut Shell, word: &str) {
     guest.must("echo $(($(cat /sys/block/vda/size) - 1)) >/tmp/last");
     guest.must(&format!("echo {word} | dd of=/dev/vda bs=512 seek=$(cat /tmp/last) conv=fsync 2>/dev/null"));
@@ -63,7 +63,7 @@ fn kept(guest: &mut Shell, word: &str) {
 }
 
 #[test]
-fn guests_start_from_disks_and_keep_what_they_write() {
+fn guests_boot_from_disks_and_their_writes_persist() {
     let Some(image) = Image::on_disk(2) else { return };
     let Some(qcow2) = as_qcow2(&image) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
@@ -82,20 +82,20 @@ fn guests_start_from_disks_and_keep_what_they_write() {
     b.address(2);
     a.until("ping -c 1 -W 1 10.9.0.2");
     b.must("ping -c 3 fd00:9::1");
-    daemon.until_slowly("both are known to be up", |daemon| {
+    daemon.until_slowly("both have booted", |daemon| {
         ["a", "b"].iter().all(|name| daemon.vm(name).trouble.is_none())
     });
     keep(&mut a, "of-a");
     keep(&mut b, "of-b");
 
-    // One is killed, and started again; the other is stopped, and started.
+    // One is killed and restarted; the other is stopped and started.
     let pid = daemon.vm("a").pid.unwrap();
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "b"), "{\"force\": true}");
     assert_eq!(daemon.vm("b").state, VmState::Stopped);
     let _: Done = daemon.post(&path::VM_START.replace("{vm}", "b"), "");
-    daemon.until_slowly("a is started again", |daemon| daemon.vm("a").restarts == 1);
+    daemon.until_slowly("a has restarted", |daemon| daemon.vm("a").restarts == 1);
     let (mut a, mut b) = (daemon.shell("a"), daemon.shell("b"));
     kept(&mut a, "of-a");
     kept(&mut b, "of-b");
@@ -105,7 +105,7 @@ fn guests_start_from_disks_and_keep_what_they_write() {
 }
 
 #[test]
-fn a_disk_that_starts_nothing_says_so() {
+fn a_disk_that_does_not_boot_is_reported() {
     let Some(image) = Image::make(2) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let [empty, junk, foreign] =
@@ -125,14 +125,14 @@ fn a_disk_that_starts_nothing_says_so() {
     daemon.until_slowly("it is late", |daemon| daemon.vm("a").trouble.is_some());
     let trouble = daemon.vm("a").trouble.unwrap();
     assert!(
-        trouble.contains("its console said last: ") && trouble.contains("No bootable device."),
+        trouble.contains("last console output: ") && trouble.contains("No bootable device."),
         "{trouble}"
     );
 
     let mut cases =
         vec![(&junk, 500, "not in qcow2 format"), (&empty, 500, "Is another process using the image")];
     if is_root() {
-        cases.push((&foreign, 422, "is not readable and writable for user number 65534"));
+        cases.push((&foreign, 422, "is not readable and writable for QEMU's user (uid 65534)"));
     }
     for (disk, status, words) in cases {
         let failed = daemon.post_failing(path::APPLY, config(&[a.clone(), guest("b", disk, "")]));

@@ -1,4 +1,4 @@
-//! NFs in VMs that netvmd starts: real guests, with this test binary as the NF in them.
+//! NFs in VMs: real guests that run this test binary.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,7 +14,7 @@ use netlib::Options;
 use netvm_api::{ApplyReply, Done, NfState, VmState, path};
 use rustix::process::Signal;
 
-/// Not a test but an NF, when the environment says so: that of a guest is its kernel's command line.
+/// Not a test: runs as an NF if the environment says so, which for a guest is the kernel's command line.
 #[test]
 fn be_the_program() {
     if std::env::var(PROGRAM).as_deref() == Ok("forward") {
@@ -27,7 +27,7 @@ fn process_is_there(pid: u32) -> bool {
 }
 
 #[test]
-fn an_nf_in_a_vm_is_started_and_started_again() {
+fn an_nf_in_a_vm_starts_and_restarts() {
     let Some(image) = Image::of_this_program() else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &config(&image, "poll"));
@@ -36,28 +36,28 @@ fn an_nf_in_a_vm_is_started_and_started_again() {
     assert_eq!((nf.state, nf.pid, vm.role.as_deref()), (NfState::Running, vm.pid, Some("a-nf")));
     assert!(nf.threads[0].received > 0, "{nf:?}");
 
-    // Killed: its buffers come back, and another takes its place.
+    // Killed: netvmd reclaims its buffers and restarts it.
     let pid = rustix::process::Pid::from_raw(vm.pid.unwrap() as i32).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
-    daemon.until_slowly("it is started again", |daemon| daemon.vm("box").restarts == 1);
+    daemon.until_slowly("it has restarted", |daemon| daemon.vm("box").restarts == 1);
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("killed by signal 9"));
 
     let (status, error) = daemon.request("GET", &path::VM_BY_HAND.replace("{vm}", "box"), "");
     assert!(status == 409 && error.contains("start = \\\"manual\\\""), "{error}");
 
-    // Another way of waking: the VM is another one.
+    // Another kind of notification needs a new VM.
     let _: ApplyReply = daemon.post(path::APPLY, &config(&image, "doorbell"));
     until_flowing(&daemon);
 
-    // Stopped in order, and started by hand.
+    // Stopped in order, then started by the API.
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
     assert_eq!(daemon.vm("box").state, VmState::Stopped);
     no_buffer_is_out(&daemon);
     let _: Done = daemon.post(&path::VM_START.replace("{vm}", "box"), "");
     assert_eq!(daemon.vm("box").state, VmState::Running);
 
-    // It ends with netvmd, whose memory it has.
+    // It ends with netvmd, which owns its memory.
     let pid = daemon.vm("box").pid.unwrap();
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
@@ -67,11 +67,11 @@ fn an_nf_in_a_vm_is_started_and_started_again() {
     let pid = daemon.vm("box").pid.unwrap();
     daemon.signal(Signal::KILL);
     daemon.wait();
-    daemon.until_slowly("it has gone, too", |_| !process_is_there(pid));
+    daemon.until_slowly("it has ended, too", |_| !process_is_there(pid));
 }
 
 #[test]
-fn an_nf_in_a_vm_that_others_start_comes_and_goes() {
+fn an_nf_in_an_externally_started_vm_starts_and_ends() {
     let Some(image) = Image::of_this_program() else { return };
     let text = config(&image, "doorbell") + "start = \"manual\"\n";
     let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
@@ -91,12 +91,12 @@ fn an_nf_in_a_vm_that_others_start_comes_and_goes() {
     assert_eq!((vm.state, vm.pid, vm.last_exit), (VmState::Running, Some(qemu.pid()), None));
     assert_eq!((nf.state, nf.pid), (NfState::Running, vm.pid));
 
-    // A second one is sent away, and disturbs nobody.
+    // A second one is refused and does not disturb the first.
     assert!(!ByHand::shell(&daemon, "box").until_ended(&daemon).success());
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").pid, Some(qemu.pid()));
 
-    // Killed: its buffers come back, and another can take its place. That one resets.
+    // Killed: netvmd reclaims its buffers, and another can take its place. That one resets.
     qemu.child.kill().unwrap();
     daemon.until_slowly("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("ended"));
@@ -106,23 +106,26 @@ fn an_nf_in_a_vm_that_others_start_comes_and_goes() {
     qemu.type_in(b"\x01csystem_reset\n");
     assert!(qemu.until_ended(&daemon).success());
     daemon.until_slowly("it is awaited", |daemon| daemon.vm("box").state == VmState::Awaited);
-    assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("its NF has ended, or the guest has reset"));
+    assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("its NF ended, or the guest reset"));
     no_buffer_is_out(&daemon);
 
-    // Its memory goes with netvmd: the next one tells it to end.
+    // The next netvmd tells it to quit, because its memory was the previous one's.
     qemu = ByHand::shell(&daemon, "box");
     until_flowing(&daemon);
     daemon.signal(Signal::KILL);
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     let trouble = daemon.vm("box").trouble.unwrap_or_default();
-    assert!(trouble.contains(&format!("process {} has the memory of a netvmd", qemu.pid())), "{trouble}");
+    assert!(
+        trouble.contains(&format!("process {} has the memory of a previous netvmd", qemu.pid())),
+        "{trouble}"
+    );
     qemu.until_ended(&daemon);
     qemu = ByHand::shell(&daemon, "box");
     until_flowing(&daemon);
     assert_eq!(daemon.vm("box").trouble, None);
 
-    // Told to stop, and awaited again.
+    // Stopped, then awaited again.
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "box"), "{}");
     assert_eq!(daemon.vm("box").state, VmState::Awaited);
     qemu.until_ended(&daemon);

@@ -1,4 +1,4 @@
-//! Ordinary guests: Linux, booted for real, on vhost-user ports of a netvmd that is a process of its own.
+//! Ordinary guests: real Linux guests on vhost-user ports of a netvmd process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -13,7 +13,7 @@ use netlib::{NetworkFunction, Options, Packet, Verdict};
 use netvm_api::{ApplyReply, Done, PortInfo, VmByHand, VmInfo, VmState, path};
 use rustix::process::Signal;
 
-/// Not a test but an NF, when the environment says so.
+/// Not a test: runs as an NF if the environment says so.
 #[test]
 fn be_the_program() {
     if std::env::var(PROGRAM).as_deref() == Ok("firewall") {
@@ -21,13 +21,13 @@ fn be_the_program() {
     }
 }
 
-/// Lets no TCP segment to port 23 pass.
+/// Drops TCP segments to port 23.
 struct Firewall;
 
 impl NetworkFunction for Firewall {
     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
         let bytes = packet.data();
-        // An IPv4 header without options behind Ethernet's.
+        // An IPv4 header without options after the Ethernet header.
         let is_telnet = bytes.len() > 37
             && bytes[12..14] == [8, 0]
             && bytes[14] == 0x45
@@ -47,7 +47,7 @@ name = \"edge\"
 buffers = 8192
 ";
 
-/// Within which guests are back on the network once netvmd is up again.
+/// Limit for guests to be back on the network after a restart of netvmd.
 const SOON: Duration = Duration::from_secs(2);
 
 const NORMAL: &str = "forward = { normal = true }";
@@ -57,10 +57,10 @@ fn kill(pid: u32) {
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
-/// 50 MB that are all one random megabyte, so that the guests need not spend long on making them.
+/// 50 MB that repeat one random megabyte, which is quick to make.
 const MAKE: &str = "(n=50; while [ $n -gt 0 ]; do cat /tmp/random; n=$((n-1)); done)";
 
-/// Has both make what they will send, at the same time; the sums of that.
+/// Both guests make their data at the same time; returns its checksums.
 fn prepare(guests: [&mut Shell; 2]) -> [String; 2] {
     let make = "dd if=/dev/urandom of=/tmp/random bs=1000000 count=1 2>/dev/null";
     let mut guests = guests;
@@ -78,7 +78,7 @@ fn sum(text: &str) -> String {
     text.split_whitespace().find(is_sum).unwrap_or_else(|| panic!("no sum: {text}")).to_owned()
 }
 
-/// Sends 50 MB from one guest to the other, and sees that they have arrived whole.
+/// Sends 50 MB from one guest to the other and verifies the checksum.
 fn transfer(from: &mut Shell, to: &mut Shell, address: &str, sent: &str) {
     to.must("(nc -l -p 5000 | md5sum >/tmp/got) & true");
     to.until("netstat -ltn | grep -q :5000");
@@ -94,7 +94,7 @@ fn no_buffer_is_lost(daemon: &Daemon) {
         let stats = daemon.stats();
         stats.groups.iter().flat_map(|group| &group.regions).all(|region| {
             region.in_nfs == 0 && {
-                // A guest's port holds none when nothing is on its way.
+                // Without traffic, guests' ports hold no buffers.
                 region.free + region.in_engine == region.buffers
             }
         })
@@ -141,13 +141,16 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
     );
     let pids = [daemon.vm("a").pid, daemon.vm("b").pid];
     let _: ApplyReply = daemon.post(path::APPLY, &text);
-    assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "a change of the policy disturbs no guest");
+    assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "a policy change does not disturb the guests");
     a.until("ping -c 1 -W 1 10.9.0.2");
     transfer(&mut a, &mut b, "10.9.0.2", &from_a);
     transfer(&mut b, &mut a, "fd00:9::1", &from_b);
-    assert!(daemon.nf("firewall").threads[0].received > 50_000_000 / 65_536, "it went through the firewall");
+    assert!(
+        daemon.nf("firewall").threads[0].received > 50_000_000 / 65_536,
+        "the traffic passed the firewall"
+    );
     b.must("(nc -l -p 23 >/dev/null) & sleep 1");
-    assert_ne!(a.run("echo x | nc -w 3 10.9.0.2 23").1, 0, "telnet gets through the firewall");
+    assert_ne!(a.run("echo x | nc -w 3 10.9.0.2 23").1, 0, "telnet passed the firewall");
     assert!(daemon.nf("firewall").threads[0].dropped > 0);
     no_buffer_is_lost(&daemon);
     for name in ["a", "b"] {
@@ -157,13 +160,13 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
 }
 
 #[test]
-fn whoever_ends_nobody_else_is_disturbed() {
+fn netvmd_and_guests_restart_independently() {
     let Some(image) = Image::make(2) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let text = format!(
         "{ENGINE}{}{}",
         image.guest("a", NORMAL, "cores = [0]"),
-        // In a folder that netvmd makes.
+        // In a folder that netvmd creates.
         image
             .guest("b", "mode = \"client\"\nforward = { normal = true }", "")
             .replace("/sockets/b", "/sockets-of-b/b")
@@ -175,12 +178,12 @@ fn whoever_ends_nobody_else_is_disturbed() {
     a.until("ping -c 1 -W 1 10.9.0.2");
     let pids = [daemon.vm("a").pid, daemon.vm("b").pid];
 
-    // netvmd is killed and starts again; then it ends in order and starts again.
+    // netvmd is killed and started again; then it is stopped in order and started again.
     for signal in [Signal::KILL, Signal::TERM] {
         daemon.signal(signal);
         daemon.wait();
-        assert_ne!(a.run("ping -c 1 -W 1 10.9.0.2").1, 0, "there is no netvm");
-        // Asks all the time: the guest itself says how long it was alone.
+        assert_ne!(a.run("ping -c 1 -W 1 10.9.0.2").1, 0, "netvmd is down");
+        // The guest pings all the time and prints when netvmd is back.
         a.type_in(
             "n=0; until ping -c 1 -W 1 10.9.0.2 >/dev/null; do n=$((n+1)); done; echo back-again-$n-tries",
         );
@@ -190,28 +193,28 @@ fn whoever_ends_nobody_else_is_disturbed() {
         let up = Instant::now();
         a.until("true");
         let took = up.elapsed();
-        // Without it, the waiting VM would have been earlier by as much.
+        // The time without a CPU does not count.
         let delayed = waited(daemon.child.id()) + guests_waited().saturating_sub(before);
         println!(
-            "on the network again {took:.2?} after netvmd serves ({signal:?}); {delayed:.2?} without a CPU"
+            "back on the network {took:.2?} after netvmd serves ({signal:?}); {delayed:.2?} without a CPU"
         );
-        assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "the guests were not touched");
+        assert_eq!([daemon.vm("a").pid, daemon.vm("b").pid], pids, "the guests kept running");
         assert!(daemon.vm("a").adopted && !daemon.vm("a").outdated && daemon.vm("b").adopted);
         if delayed > SOON / 10 && took >= SOON {
-            println!("SKIP: how soon guests are back: they and netvmd waited {delayed:.2?} for a CPU");
+            println!("SKIP: time until guests are back: they and netvmd waited {delayed:.2?} for a CPU");
         } else {
             assert!(took < SOON, "{took:?}");
         }
     }
 
-    // QEMU is killed, and started again; the other guest goes on.
+    // QEMU is killed and restarted; the other guest keeps running.
     kill(daemon.vm("b").pid.unwrap());
-    daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 1);
+    daemon.until_slowly("b has restarted", |daemon| daemon.vm("b").restarts == 1);
     assert_eq!(daemon.vm("b").last_exit.as_deref().map(|how| how.starts_with("ended")), Some(true));
     daemon.until_slowly("b runs", |daemon| daemon.vm("b").state == VmState::Running);
     a.must("true");
     kill(daemon.vm("b").pid.unwrap());
-    daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 2);
+    daemon.until_slowly("b has restarted", |daemon| daemon.vm("b").restarts == 2);
     assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("killed by signal 9"));
 
     let mut b = daemon.shell("b");
@@ -226,41 +229,41 @@ fn whoever_ends_nobody_else_is_disturbed() {
         drop(b);
         daemon.shell("b")
     };
-    assert_eq!(daemon.vm("b").pid, pid, "the same machine");
+    assert_eq!(daemon.vm("b").pid, pid, "the process is the same");
     b.address(2);
     a.until("ping -c 1 -W 1 10.9.0.2");
 
     // The guest panics.
     b.type_in("echo c >/proc/sysrq-trigger");
-    daemon.until_slowly("b is started again", |daemon| daemon.vm("b").restarts == 3);
+    daemon.until_slowly("b has restarted", |daemon| daemon.vm("b").restarts == 3);
     assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("the guest panicked"));
     let mut b = {
         drop(b);
         daemon.shell("b")
     };
     a.must("true");
-    assert_eq!(daemon.vm("a").pid, pids[0], "nothing of this was a's");
+    assert_eq!(daemon.vm("a").pid, pids[0], "a kept running");
     assert_eq!((daemon.vm("a").restarts, daemon.vm("a").resets), (0, 0));
     no_buffer_is_lost(&daemon);
 
-    // The guest shuts itself down: nobody starts it again.
+    // The guest shuts itself down and stays down.
     b.type_in("poweroff -f");
     daemon.until_slowly("b is down", |daemon| daemon.vm("b").state == VmState::Stopped);
-    assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("the guest has shut down"));
+    assert_eq!(daemon.vm("b").last_exit.as_deref(), Some("the guest shut down"));
     let _: Done = daemon.post(&path::VM_START.replace("{vm}", "b"), "");
     assert_eq!(daemon.vm("b").state, VmState::Running);
 
-    // It is taken out of the configuration, without its consent.
+    // The configuration loses the VM while its guest ignores the power button.
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "cores = [0]"));
     let pid = daemon.vm("b").pid.unwrap();
     let _: ApplyReply = daemon.post(path::APPLY, &text);
     assert_eq!(daemon.get::<Vec<VmInfo>>(path::VMS).len(), 1);
-    daemon.until_slowly("b has gone", |_| !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    daemon.until_slowly("b has ended", |_| !std::path::Path::new(&format!("/proc/{pid}")).exists());
     a.must("true");
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn a_vm_that_cannot_start_is_refused_with_the_reason() {
     let Some(image) = Image::make(1) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let folder = image.folder.0.clone();
@@ -279,16 +282,16 @@ fn what_cannot_be_started_says_why() {
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let kernel = format!("kernel = \"{}/kernel\"", folder.display());
     let mut cases = vec![
-        ("start = false", "qemu = \"qemu-of-nobody\"".to_owned(), "apt install qemu-system-x86"),
+        ("start = false", "qemu = \"qemu-of-nobody\"".to_owned(), "install qemu-system-x86"),
         (
             "start = false",
             format!("qemu = \"{}\"", old.display()),
-            "is QEMU 4.2.1, and netvm needs 7.2.0 or newer",
+            "is QEMU 4.2.1, but netvm needs 7.2.0 or newer",
         ),
-        ("start = false", format!("qemu = \"{}\"", not_qemu.display()), "does not say its version"),
-        (kernel.as_str(), "kernel = \"/nonexistent\"".to_owned(), "`kernel` names it"),
+        ("start = false", format!("qemu = \"{}\"", not_qemu.display()), "does not print a version"),
+        (kernel.as_str(), "kernel = \"/nonexistent\"".to_owned(), "named by `kernel`"),
         ("memory = 128", "memory = 1048576".to_owned(), "lower its `memory`"),
-        ("start = false", "node = 3".to_owned(), "there is no NUMA node 3"),
+        ("start = false", "node = 3".to_owned(), "no NUMA node 3"),
         ("start = false", "user = \"no-such-user\"".to_owned(), "no-such-user"),
         ("start = false", "cores = [1000]".to_owned(), "core 1000"),
     ];
@@ -298,12 +301,12 @@ fn what_cannot_be_started_says_why() {
         cases.push((
             "/sockets/a.sock\"",
             "/closed/a.sock\"\nmode = \"client\"".to_owned(),
-            "may not write in that folder",
+            "cannot create files in that folder",
         ));
         cases.push((
             kernel.as_str(),
             format!("kernel = \"{}\"", secret.display()),
-            "is not readable for user number 65534",
+            "is not readable for QEMU's user (uid 65534)",
         ));
     }
     for (from, to, words) in cases {
@@ -313,19 +316,19 @@ fn what_cannot_be_started_says_why() {
         assert_eq!(status, 422, "{to}: {error}");
     }
 
-    // What only shows when it is started: the file is no kernel.
+    // An error that only a start shows: the file is not a kernel.
     let spoiled = folder.join("no-kernel");
     std::fs::write(&spoiled, "no kernel at all").unwrap();
     let text =
         good.replace(&kernel, &format!("kernel = \"{}\"", spoiled.display())).replace("start = false", "");
     let (status, error) = daemon.post_failing(path::APPLY, text);
     assert!(
-        status == 500 && error.message.contains("vm a did not come up: ended before it was up"),
+        status == 500 && error.message.contains("vm a did not start: ended before QMP answered"),
         "{error}"
     );
     daemon.until("it is down, as before", |daemon| daemon.vm("a").state == VmState::Stopped);
 
-    // Names that there are not.
+    // Unknown names.
     for path in [path::VM_START, path::VM_STOP] {
         let (status, error) = daemon.post_failing(&path.replace("{vm}", "zz"), "{}");
         assert!(status == 404 || status == 415, "{error}");
@@ -335,42 +338,39 @@ fn what_cannot_be_started_says_why() {
 }
 
 #[test]
-fn a_guest_that_others_start_is_known_and_taken_over() {
+fn an_externally_started_guest_is_followed_and_taken_over() {
     let Some(image) = Image::make(1) else { return };
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "start = \"manual\""));
     let mut daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     daemon.until("it is awaited", |daemon| daemon.vm("a").state == VmState::Awaited);
     let mut qemu = ByHand::shell(&daemon, "a");
-    daemon.until_slowly("it is known", |daemon| daemon.vm("a").state == VmState::Running);
+    daemon.until_slowly("it is running", |daemon| daemon.vm("a").state == VmState::Running);
     assert_eq!((daemon.vm("a").pid, daemon.vm("a").adopted), (Some(qemu.pid()), false));
     daemon.signal(Signal::TERM);
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
-    daemon.until_slowly("it is known again", |daemon| daemon.vm("a").adopted);
+    daemon.until_slowly("it is taken over", |daemon| daemon.vm("a").adopted);
     assert_eq!(daemon.vm("a").pid, Some(qemu.pid()));
     let linked = |daemon: &Daemon| daemon.get::<Vec<PortInfo>>(path::PORTS)[0].link;
-    daemon.until_slowly("its driver is there", linked);
+    daemon.until_slowly("its driver is up", linked);
     let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "{\"force\": true}");
     assert_eq!(daemon.vm("a").state, VmState::Awaited);
     assert!(qemu.until_ended(&daemon).success());
 }
 
 #[test]
-fn a_guest_that_does_not_boot_says_what_it_said() {
+fn a_guest_that_does_not_boot_is_reported_with_its_output() {
     let Some(image) = Image::make(1) else { return };
     let _reaper = Reaper(Arc::clone(&image.folder));
     let text = format!("{ENGINE}{}", image.guest("a", NORMAL, "boot_timeout = 1"));
-    // Stays in a shell in place of starting anything.
+    // Starts only a shell.
     let text = text.replace("panic=-1", "panic=-1 rdinit=/bin/busybox -- sh");
     let daemon = Daemon::start_in(Arc::clone(&image.folder), &text);
     daemon.until_slowly("it is late", |daemon| daemon.vm("a").trouble.is_some());
     let trouble = daemon.vm("a").trouble.unwrap();
-    assert!(
-        trouble.contains("no driver of its has come to its ports within 1 s; its console said"),
-        "{trouble}"
-    );
-    assert!(daemon.log().contains("look with `netvm vm console a`"), "{}", daemon.log());
+    assert!(trouble.contains("no driver came up at its ports within 1 s; "), "{trouble}");
+    assert!(daemon.log().contains("see `netvm vm console a`"), "{}", daemon.log());
     let mut shell = daemon.shell("a");
     shell.type_in("exec /init");
-    daemon.until_slowly("it has come up after all", |daemon| daemon.vm("a").trouble.is_none());
+    daemon.until_slowly("it has booted, late", |daemon| daemon.vm("a").trouble.is_none());
 }

@@ -1,3 +1,4 @@
-//! Nothing of Rust's: the NFs of this folder are C, in `ttl-forward.c` and `outer-tag.c`. The package exists for its tests,
-//! which build them with the produced `libnetlib` and try them as the engine would.
+//! Empty: the NFs of this folder are in C, `ttl-forward.c` and `outer-tag.c`. The package exists for its tests, which
+//! build
+//! them with `libnetlib` and run them as the engine would.
 #![forbid(unsafe_code)]

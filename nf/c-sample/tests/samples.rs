@@ -1,5 +1,5 @@
-//! Builds the C samples as a user would, with an installed libnetlib and the Makefile, shared and static, and tries them
-//! as processes.
+//! Builds the C samples as a user would, with an installed libnetlib and the Makefile, shared and static, and runs
+//! them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 
 use netlib::sim::Process;
 use netlib::{PortId, Verdict};
-// So that cargo builds the libraries before this test.
+// Makes cargo build the libraries before this test.
 use netlib_c as _;
 use tempfile::TempDir;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Installs the libraries that cargo has just built, and builds the samples with them; `None` without a C compiler.
+/// Installs the libraries that cargo has built and builds the samples; `None` without a C compiler.
 fn built() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -45,7 +45,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The program, linked with the shared library and without, ready to be started.
+/// Commands for the program, linked to the shared and the static library.
 fn programs(name: &str, args: &[&str]) -> Vec<Command> {
     let Some(dir) = built() else { return Vec::new() };
     let command = |path: PathBuf| {
@@ -58,7 +58,7 @@ fn programs(name: &str, args: &[&str]) -> Vec<Command> {
     vec![shared, command(dir.join("static").join(name))]
 }
 
-/// An IPv4 packet with this TTL, its checksum as RFC 791 computes it.
+/// An IPv4 packet with this TTL and a correct checksum (RFC 791).
 fn ipv4(ttl: u8) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[12] = 8;
@@ -69,7 +69,7 @@ fn ipv4(ttl: u8) -> Vec<u8> {
     frame
 }
 
-/// The sum of RFC 1071: all ones for a header whose checksum is right.
+/// The sum of RFC 1071: all ones if the header's checksum is right.
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
@@ -109,7 +109,7 @@ fn the_callback_sample_decrements_and_steers() {
 }
 
 #[test]
-fn the_callback_sample_passes_on_without_ports_and_ends_by_a_signal() {
+fn the_callback_sample_forwards_without_ports_and_ends_on_a_signal() {
     for command in programs("netvm-ttl-forward", &[]) {
         let mut nf = Process::spawn(command, &[], &[]).unwrap();
         let frames: Vec<_> = (0..200).map(|n| ipv4(2 + n)).collect();
@@ -142,7 +142,7 @@ fn the_burst_sample_grows_and_shrinks_packets() {
 }
 
 #[test]
-fn a_sample_without_an_engine_says_what_is_missing() {
+fn a_sample_without_an_engine_prints_an_error() {
     for mut command in programs("netvm-ttl-forward", &[]) {
         let output = command.env("NETVM_ATTACH", "/nonexistent/attach.sock").output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
@@ -155,7 +155,7 @@ fn a_sample_without_an_engine_says_what_is_missing() {
 }
 
 #[test]
-fn the_header_is_cpp_too() {
+fn the_header_compiles_as_cpp() {
     let Some(dir) = built() else { return };
     let source = dir.join("header.cpp");
     std::fs::write(

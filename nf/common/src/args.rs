@@ -1,29 +1,29 @@
-//! The options that every sample NF has.
+//! Command-line options common to all sample NFs.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use netlib::{MAX_THREADS, Options, Verdict, Waiting};
 
-/// Options of attaching and waiting; flatten them into the NF's own.
+/// Options for attaching and waiting; flatten them into the NF's options.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CommonArgs {
-    /// Role under which this NF answers [default: $NETVM_ROLE, which netvmd sets, else the program's name]
+    /// Role of this NF [default: $NETVM_ROLE, which netvmd sets, else the program's name]
     #[arg(long, value_name = "NAME")]
     pub role: Option<String>,
-    /// Threads that each take packets, 1 to 16 [default: $NETVM_THREADS, which netvmd sets, else 1]
+    /// Number of packet threads, 1 to 16 [default: $NETVM_THREADS, which netvmd sets, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS as i64))]
     pub threads: Option<u16>,
-    /// Spin while there are no packets: the lowest latency, for an NF with cores of its own
+    /// Busy-poll instead of sleeping: lowest latency, for an NF with dedicated cores
     #[arg(long)]
     pub poll: bool,
-    /// netvmd's attach socket [default: what the environment says, else /run/netvm/attach.sock]
+    /// netvmd's attach socket [default: from the environment, else /run/netvm/attach.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 
 impl CommonArgs {
-    /// As netlib takes them, for the program `name` that shows `counters`.
+    /// Options for netlib, for program `name` with `counters`.
     #[must_use]
     pub fn options(&self, name: &str, counters: &[&str]) -> Options {
         let mut options = Options::new(name).with_counters(counters);
@@ -39,18 +39,18 @@ impl CommonArgs {
     }
 }
 
-/// What becomes of packets whose headers are cut or contradict themselves.
+/// Action for packets with truncated or inconsistent headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
 pub enum MalformedPolicy {
-    /// They are discarded.
+    /// Drop them.
     #[default]
     Drop,
-    /// They go to the next hop as they are.
+    /// Send them to the next hop unchanged.
     Pass,
 }
 
 impl MalformedPolicy {
-    /// The verdict that this policy is.
+    /// The policy's verdict.
     #[inline]
     #[must_use]
     pub const fn verdict(self) -> Verdict {

@@ -1,10 +1,10 @@
-//! Configuration files of one entry a line, and errors that name the line.
+//! Configuration files with one entry on each line, and errors that name the line.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a configuration file cannot be used.
+/// A configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
@@ -12,7 +12,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A line is wrong.
@@ -20,14 +20,14 @@ pub enum ConfigError {
     Line(#[from] LineError),
 }
 
-/// What is wrong with a line of a configuration file.
+/// A malformed line of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineError {
     /// The file.
     pub path: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// What was found, and what was expected.
+    /// What was found and what was expected.
     pub problem: String,
 }
 
@@ -39,8 +39,7 @@ impl fmt::Display for LineError {
 
 impl std::error::Error for LineError {}
 
-/// The content of a configuration file. Lines that are empty or begin with `#` are comments; so is the rest of a line
-/// from ` #` on.
+/// The content of a configuration file. Empty lines, lines that begin with `#`, and text after ` #` are comments.
 #[derive(Clone, Debug)]
 pub struct Lines {
     path: PathBuf,
@@ -51,23 +50,23 @@ impl Lines {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`ConfigError::Read`] with the path and the kernel's answer.
+    /// [`ConfigError::Read`] with the path and the kernel's error.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Ok(Self::from_text(path, text))
     }
 
-    /// Takes `text` for the content of `path`.
+    /// Uses `text` as the content of `path`.
     #[must_use]
     pub fn from_text(path: &Path, text: impl Into<String>) -> Self {
         Self { path: path.to_owned(), text: text.into() }
     }
 
-    /// Makes an entry of each line that is not a comment.
+    /// Parses each line that is not a comment.
     ///
     /// # Errors
-    /// The first problem that `parse` reports, with its place.
+    /// The first error of `parse`, with its line.
     pub fn parse<T>(&self, mut parse: impl FnMut(&str) -> Result<T, String>) -> Result<Vec<T>, ConfigError> {
         let mut entries = Vec::new();
         for (line, text) in self.entries() {

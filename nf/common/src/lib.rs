@@ -1,5 +1,6 @@
-//! What the sample NFs have in common: options, configuration files that can be read again while packets flow, a bounded
-//! table, and how a program begins and ends.
+//! Code common to the sample NFs: options, configuration files with live reload, a bounded LRU table, and program start
+//! and
+//! exit.
 #![forbid(unsafe_code)]
 
 mod args;

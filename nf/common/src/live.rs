@@ -1,8 +1,10 @@
-//! Configuration that is replaced while packets flow.
+//! Configuration that is replaced under traffic.
 //!
-//! SIGHUP sets a flag, which the threads of the NF see in their ticks; the first to see it starts a thread that reads the
-//! file, so that no packet waits for that. The packet threads find the new value by a number that has moved, once a
-//! burst. A file that is wrong changes nothing: the old value stays, and the error is printed.
+//! SIGHUP sets a flag. The first packet thread that sees it in a tick starts a thread to read the file, so no packet
+//! waits.
+//! Once a burst, packet threads compare a generation number to find a new value. After an error, the old value stays
+//! and the
+//! error is printed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +15,9 @@ use crate::ConfigError;
 
 type Load<T> = dyn Fn() -> Result<T, ConfigError> + Send;
 
-/// A value that all threads of an NF share, and how to read it again.
+/// A value that all threads of an NF share, and the function that reloads it.
 pub struct Live<T> {
-    /// Locked from the reading to the publishing, so that of two readings the later one is published later.
+    /// Locked from the load to the publication, so that concurrent reloads publish in order.
     load: Mutex<Box<Load<T>>>,
     current: Mutex<Arc<T>>,
     generation: AtomicU64,
@@ -32,7 +34,7 @@ impl<T: Send + Sync + 'static> Live<T> {
     /// Reads the value for the first time.
     ///
     /// # Errors
-    /// What `load` says.
+    /// The error of `load`.
     pub fn new(load: impl Fn() -> Result<T, ConfigError> + Send + 'static) -> Result<Arc<Self>, ConfigError> {
         let first = load()?;
         Ok(Arc::new(Self {
@@ -43,7 +45,7 @@ impl<T: Send + Sync + 'static> Live<T> {
         }))
     }
 
-    /// The flag that asks for another reading when it is set.
+    /// The flag that requests a reload.
     #[must_use]
     pub fn request(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.requested)
@@ -57,11 +59,11 @@ impl<T: Send + Sync + 'static> Live<T> {
     }
 
     fn current(&self) -> Arc<T> {
-        // A thread that panicked while it held the lock left a whole value: it only ever replaces one Arc by another.
+        // After a panic, the value is intact: a holder of the lock only replaces the Arc.
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the value again, and publishes it.
+    /// Loads the value again and publishes it.
     fn reload(&self) {
         let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
         let read = load().map(|value| {
@@ -72,16 +74,17 @@ impl<T: Send + Sync + 'static> Live<T> {
             Ok(old) => {
                 self.generation.fetch_add(1, Ordering::Release);
                 drop(load);
-                eprintln!("read the configuration again: it is in use");
+                eprintln!("reloaded the configuration");
                 outlive_readers(&old);
             }
-            Err(error) => eprintln!("{error}\nthe configuration stays as it was"),
+            Err(error) => eprintln!("{error}\nkept the old configuration"),
         }
     }
 }
 
-/// Keeps the old value until no packet thread has it, so that none of them spends its time on freeing it. A thread that
-/// has had no packet for some seconds has none to lose.
+/// Keeps the old value until no packet thread uses it, so that none has to free it. Gives up after some seconds: a
+/// thread
+/// that still holds it has had no packets.
 fn outlive_readers<T>(old: &Arc<T>) {
     for _ in 0..100 {
         if Arc::strong_count(old) == 1 {
@@ -91,7 +94,7 @@ fn outlive_readers<T>(old: &Arc<T>) {
     }
 }
 
-/// One thread's view of a [`Live`] value.
+/// A thread's view of a [`Live`] value.
 #[derive(Debug)]
 pub struct View<T> {
     live: Arc<Live<T>>,
@@ -100,28 +103,28 @@ pub struct View<T> {
 }
 
 impl<T: Send + Sync + 'static> View<T> {
-    /// The value, as of the last [`View::refresh`].
+    /// The value as of the last [`View::refresh`].
     #[inline]
     #[must_use]
     pub fn get(&self) -> &T {
         &self.value
     }
 
-    /// Moves with every value that [`View::refresh`] takes.
+    /// Increases with every value that [`View::refresh`] takes.
     #[inline]
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether there is a newer value.
+    /// Whether a newer value exists.
     #[inline]
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.live.generation.load(Ordering::Acquire) != self.generation
     }
 
-    /// Takes the newest value; whether there was one. Once a burst: a load of a word that seldom changes.
+    /// Takes the newest value; true if it is new. Call once a burst; costs a load of a rarely changing word.
     #[inline]
     pub fn refresh(&mut self) -> bool {
         let generation = self.live.generation.load(Ordering::Acquire);
@@ -133,12 +136,12 @@ impl<T: Send + Sync + 'static> View<T> {
         true
     }
 
-    /// Begins to read the value again when that was asked for. To be called from time to time.
+    /// Starts a reload if one was requested. Call periodically.
     pub fn tick(&self) {
         if self.live.requested.swap(false, Ordering::AcqRel) {
             let live = Arc::clone(&self.live);
             if let Err(error) = thread::Builder::new().name("reload".into()).spawn(move || live.reload()) {
-                eprintln!("cannot read the configuration again: {error}");
+                eprintln!("cannot reload the configuration: {error}");
             }
         }
     }
@@ -154,7 +157,7 @@ mod tests {
     fn wait_for(mut condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while !condition() {
-            assert!(Instant::now() < deadline, "not within five seconds");
+            assert!(Instant::now() < deadline, "timeout");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -175,16 +178,16 @@ mod tests {
 
         *source.lock().unwrap() = "2\n3";
         a.tick();
-        assert!(!a.refresh(), "nobody asked");
+        assert!(!a.refresh(), "no reload was requested");
         live.request().store(true, Ordering::Relaxed);
         a.tick();
         b.tick();
         wait_for(|| a.refresh());
         assert_eq!(a.get(), &[2, 3]);
         assert!(!a.refresh());
-        assert_eq!(b.get(), &[1], "until it looks");
+        assert_eq!(b.get(), &[1], "unchanged until it refreshes");
         assert!(b.refresh() && b.get() == &[2, 3]);
-        assert_eq!(reads.load(Ordering::Relaxed), 2, "one request, one reading");
+        assert_eq!(reads.load(Ordering::Relaxed), 2, "one request causes one load");
 
         *source.lock().unwrap() = "x";
         live.request().store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! How a program of an NF begins and ends.
+//! Start and exit of an NF's program.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,33 +10,34 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::ConfigError;
 
-/// Why an NF's program ends with an error.
+/// An NF's program ends with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// A file or an option cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An option contradicts another one.
+    /// Options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
-    /// The NF could not attach, or had to end.
+    /// The NF cannot attach or cannot continue.
     #[error(transparent)]
     Netlib(#[from] netlib::Error),
     /// Signals cannot be handled, or a report cannot be written.
     #[error("{what}: {source}")]
     Io {
-        /// What was to be done.
+        /// The step that failed.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Attaches and runs the function until the engine ends it or a signal does: SIGTERM and SIGINT end the NF, a second one
-/// at once; SIGHUP sets `reload`.
+/// Attaches and runs the function until the engine or a signal stops it. SIGTERM and SIGINT stop the NF in order, a
+/// second
+/// one at once; SIGHUP sets `reload`.
 ///
 /// # Errors
-/// As for [`netlib::run`]; [`Failure::Io`] when signals cannot be handled.
+/// As for [`netlib::run`]; [`Failure::Io`] if signals cannot be handled.
 pub fn run<F: NetworkFunction>(
     options: &Options,
     reload: Option<Arc<AtomicBool>>,
@@ -45,7 +46,7 @@ pub fn run<F: NetworkFunction>(
     let stop = Arc::new(AtomicBool::new(false));
     let handle = || -> io::Result<()> {
         for signal in [SIGTERM, SIGINT] {
-            // In this order: what the first signal sets is what makes the second one end the process.
+            // In this order: the flag that the first signal sets makes the second one end the process.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
@@ -59,7 +60,7 @@ pub fn run<F: NetworkFunction>(
     Ok(netlib::run(&options, make)?)
 }
 
-/// Ends a program: an error goes to standard error, with the program's name before it.
+/// Prints an error with the program's name on standard error and returns the exit status.
 #[must_use]
 pub fn exit_code(name: &str, result: Result<(), Failure>) -> ExitCode {
     match result {

@@ -1,8 +1,10 @@
-//! A bounded table that forgets what was not used for longest.
+//! A bounded table with least-recently-used eviction.
 //!
-//! Slots are allocated once. A hash with a random key leads to a chain of slots (so that traffic cannot aim at one chain), a
-//! doubly linked list keeps all of them in the order of their last use. Look-up, insertion, eviction and expiry take
-//! constant time on average and allocate nothing. Time is any number that does not go back: cycles, in the NFs.
+//! All slots are allocated at the start. A hash with a random key selects a chain of slots, so that traffic cannot aim
+//! at one
+//! chain; a doubly linked list orders the slots by last use. Lookup, insertion, eviction and expiry take constant time
+//! on
+//! average and do not allocate. Time is any monotonic number; NFs use cycles.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -17,16 +19,16 @@ const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 struct Slot<K, V> {
-    /// `None` while the slot is free.
+    /// `None` if the slot is free.
     entry: Option<(K, V)>,
     used: u64,
-    /// Next slot of the chain, or next free slot.
+    /// Next slot of the chain or of the free list.
     next: u32,
     newer: u32,
     older: u32,
 }
 
-/// A map of at most `capacity` entries in the order of their last use.
+/// A map of at most `capacity` entries, ordered by last use.
 #[derive(Clone, Debug)]
 pub struct LruTable<K, V> {
     slots: Vec<Slot<K, V>>,
@@ -56,19 +58,19 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
         }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The entry of `key`, which is used by this.
+    /// The entry of `key`; marks it as used.
     #[inline]
     pub fn get(&mut self, key: &K, now: u64) -> Option<&mut V> {
         let index = self.find(self.chain_of(key), key)?;
@@ -76,7 +78,7 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
         self.slots[index as usize].entry.as_mut().map(|(_, value)| value)
     }
 
-    /// When the entry of `key` was used last, and the entry; not used by this.
+    /// The time of last use and the entry of `key`; does not mark it as used.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<(u64, &V)> {
         let index = self.find(self.chain_of(key), key)?;
@@ -84,8 +86,7 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
         slot.entry.as_ref().map(|(_, value)| (slot.used, value))
     }
 
-    /// Puts an entry in, as used now, in place of one with the same key; returns what was forgotten for it: the entry that
-    /// was not used for longest, when the table was full.
+    /// Inserts or replaces an entry, as used now. Returns the evicted entry if the table was full.
     pub fn insert(&mut self, key: K, value: V, now: u64) -> Option<(K, V)> {
         let chain = self.chain_of(&key);
         if let Some(index) = self.find(chain, &key) {
@@ -111,40 +112,41 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
         evicted
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let index = self.find(self.chain_of(key), key)?;
         self.take(index).map(|(_, value)| value)
     }
 
-    /// Takes out the entry that was not used for longest.
+    /// Removes the least recently used entry.
     pub fn pop_oldest(&mut self) -> Option<(K, V)> {
         if self.oldest == NIL { None } else { self.take(self.oldest) }
     }
 
-    /// Takes out the entry that was not used for longest if that was before `since`. Called until there is none, it
-    /// expires what is idle.
+    /// Removes the least recently used entry if it was last used before `since`. Repeat until `None` to expire idle
+    /// entries.
     pub fn pop_unused_since(&mut self, since: u64) -> Option<(K, V)> {
         let oldest = self.slots.get(self.oldest as usize)?;
         if oldest.used < since { self.take(self.oldest) } else { None }
     }
 
-    /// Takes everything out.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.slots.clear();
         self.chains.fill(NIL);
         (self.free, self.newest, self.oldest, self.length) = (NIL, NIL, NIL, 0);
     }
 
-    /// Entries, the one used last first.
+    /// Entries, most recently used first.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let slot = |index: u32| self.slots.get(index as usize);
         let list = std::iter::successors(slot(self.newest), move |newer| slot(newer.older));
         list.filter_map(|slot| slot.entry.as_ref().map(|(key, value)| (key, value)))
     }
 
-    /// The entries of `count` slots from slot `from` on, in no order, and the slot to go on from; `None` at the end. To go
-    /// through a large table a part at a time: an entry that stays in the table meanwhile is seen once.
+    /// Visits a large table in parts: the entries of `count` slots from slot `from` on, unordered, and the next slot,
+    /// `None` at
+    /// the end. An entry that stays in the table occurs once.
     pub fn part(&self, from: usize, count: usize) -> (impl Iterator<Item = (&K, &V)>, Option<usize>) {
         let end = from.saturating_add(count).min(self.slots.len());
         let slots = self.slots.get(from..end).unwrap_or_default();
@@ -222,11 +224,12 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
     }
 }
 
-/// Parts of a [`SharedTable`].
+/// Number of parts of a [`SharedTable`].
 const PARTS: usize = 16;
 
-/// An [`LruTable`] that threads share: cut into parts, each with a lock of its own, which a thread holds for the time of a
-/// look-up. Clones are the same table. The order of use, and so what is forgotten, is that of each part.
+/// An [`LruTable`] that threads share, in parts with a lock each, held during a lookup. Clones share the table. Each
+/// part has
+/// its own order of use and evictions.
 #[derive(Debug)]
 pub struct SharedTable<K, V> {
     parts: Arc<[Mutex<LruTable<K, V>>]>,
@@ -240,24 +243,24 @@ impl<K, V> Clone for SharedTable<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> SharedTable<K, V> {
-    /// A table of at most `capacity` entries, rounded up to a multiple of its parts.
+    /// A table of at most `capacity` entries, rounded up to a multiple of the number of parts.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let part = || Mutex::new(LruTable::new(capacity.div_ceil(PARTS)));
         Self { parts: (0..PARTS).map(|_| part()).collect(), hasher: RandomState::new() }
     }
 
-    /// The part in which `key` is, or would be.
+    /// The part of `key`.
     pub fn part_of(&self, key: &K) -> MutexGuard<'_, LruTable<K, V>> {
         Self::lock(&self.parts[self.hasher.hash_one(key) as usize % PARTS])
     }
 
-    /// All parts, one after the other.
+    /// All parts in turn.
     pub fn parts(&self) -> impl Iterator<Item = MutexGuard<'_, LruTable<K, V>>> {
         self.parts.iter().map(Self::lock)
     }
 
-    /// A thread that panicked within a table's method may have left it in disorder, but never unsound; its NF ends then.
+    /// After a panic the part may be inconsistent, but not unsound; the NF ends anyway.
     fn lock(part: &Mutex<LruTable<K, V>>) -> MutexGuard<'_, LruTable<K, V>> {
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -268,7 +271,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A list in the order of use: plainly right.
+    /// Reference model: a list in the order of use.
     #[derive(Default)]
     struct Model {
         capacity: usize,

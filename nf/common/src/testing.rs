@@ -1,4 +1,4 @@
-//! Frames to try NFs with: well-formed ones of every kind, real ones, and hostile ones.
+//! Frames for tests of NFs: well-formed frames of every kind, captured ones and hostile ones.
 
 #![allow(clippy::panic, reason = "for tests")]
 
@@ -19,7 +19,7 @@ pub const BOB: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
 /// A frame between two endpoints `ADDRESS:PORT` (`[ADDRESS]:PORT` for IPv6): TCP with `payload`.
 ///
 /// # Panics
-/// When an endpoint is not one, or the two are of different families.
+/// If an endpoint is malformed or the families differ.
 #[must_use]
 pub fn tcp(source: &str, destination: &str, payload: &[u8]) -> Vec<u8> {
     let (from, to) = endpoints(source, destination);
@@ -48,16 +48,16 @@ pub fn echo(source: &str, destination: &str) -> Vec<u8> {
 /// The VLAN with this number.
 ///
 /// # Panics
-/// When there is none.
+/// If the number is invalid.
 #[must_use]
 pub fn vlan(id: u16) -> VlanId {
     VlanId::new(id).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The frame that the builder describes.
+/// The builder's frame.
 ///
 /// # Panics
-/// When it describes none.
+/// If the builder is inconsistent.
 #[must_use]
 pub fn built(builder: &FrameBuilder<'_>) -> Vec<u8> {
     match builder.to_vec() {
@@ -79,13 +79,13 @@ fn endpoints(source: &str, destination: &str) -> (u16, u16) {
 }
 
 fn endpoint(text: &str) -> std::net::SocketAddr {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no ADDRESS:PORT"))
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not ADDRESS:PORT"))
 }
 
-/// Frames of every kind that the sample NFs tell apart.
+/// Frames of every kind that the sample NFs distinguish.
 ///
 /// # Panics
-/// When a frame cannot be built, which is a defect of this function.
+/// If a frame cannot be built, which is a bug of this function.
 #[must_use]
 pub fn every_kind() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
@@ -111,14 +111,14 @@ pub fn every_kind() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Frames of the captures in the test data, at most some of each; none, and a word on it, where the data is missing.
+/// Some frames of each capture in the test data; none, with a note, if the data is missing.
 #[must_use]
 pub fn captured() -> &'static [Vec<u8>] {
     static FRAMES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     FRAMES.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcap");
         let Ok(files) = fs::read_dir(&folder) else {
-            println!("SKIP: frames of captures: {} is not there", folder.display());
+            println!("SKIP: frames of captures: {} does not exist", folder.display());
             return Vec::new();
         };
         let mut paths: Vec<_> = files.flatten().map(|file| file.path()).collect();
@@ -127,7 +127,7 @@ pub fn captured() -> &'static [Vec<u8>] {
     })
 }
 
-/// The first packets of a capture in the classic format, of either byte order; none of other formats.
+/// The first packets of a classic pcap file of either byte order; none of other formats.
 fn packets(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     const FEW: usize = 40;
     let mut packets = Vec::new();
@@ -152,7 +152,7 @@ fn packets(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Bursts of hostile frames: random bytes, and well-formed or captured frames with bytes changed, cut or added.
+/// Bursts of hostile frames: random bytes, and frames with bytes changed, cut or added.
 pub fn hostile() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let mut frames = every_kind();
     frames.extend_from_slice(captured());
@@ -165,7 +165,7 @@ pub fn hostile() -> impl Strategy<Value = Vec<Vec<u8>>> {
     );
     let mutated = mutated.prop_map(|(mut frame, changes, cut, more)| {
         for (at, to) in changes {
-            // Most of what decides is in the headers.
+            // Mutate mostly the headers, which decide.
             let headers = frame.len().min(80);
             if headers > 0 {
                 frame[at.index(headers)] = to;
@@ -181,10 +181,10 @@ pub fn hostile() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(prop_oneof![4 => mutated, 1 => random], 1..40)
 }
 
-/// Lets the NF see the frames, from two ports in turn, and checks that each gets one verdict and stays within its buffer.
+/// Passes the frames to the NF, from two ports in turn, and checks that each gets one verdict and stays in its buffer.
 ///
 /// # Panics
-/// When the NF does, or when one of these does not hold.
+/// If the NF panics or a check fails.
 pub fn survives(
     simulator: &mut Simulator,
     nf: &mut impl NetworkFunction,
@@ -198,7 +198,7 @@ pub fn survives(
     let outcomes = simulator.inject_all(nf, &list);
     assert_eq!(outcomes.len(), frames.len(), "one verdict for each packet");
     for (outcome, frame) in outcomes.iter().zip(frames) {
-        // No sample NF adds more than a few tags or headers, and none takes more away than it has seen.
+        // No sample NF adds more than some tags or headers.
         assert!(outcome.bytes.len().abs_diff(frame.len()) <= 128, "{frame:02x?} became {outcome:02x?}");
     }
     nf.tick();

@@ -1,10 +1,10 @@
-//! The firewall of one thread.
+//! The firewall: packets in, allow or deny out, by rules, cached decisions and flow states.
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict, clock};
 use netvm_nf_common::{LruTable, View};
 use netvm_wire::{EtherType, Headers, Network, Transport};
 
-use crate::states::Known;
+use crate::states::Lookup;
 use crate::{Action, Args, Rules, States, Subject};
 
 /// The NF's counters, in the order of `Counter`.
@@ -35,16 +35,16 @@ enum Counter {
     Evicted,
 }
 
-/// The function of one thread.
+/// A thread's firewall.
 #[derive(Debug)]
 pub struct Firewall {
     args: Args,
-    /// Whether this thread shows what is common to all.
+    /// Whether this thread publishes the counters common to all.
     shows_common: bool,
     rules: View<Rules>,
-    /// For each rule, the port by which packets must come in, if the rule has one and it is there.
+    /// The ingress port of each rule, if it names an existing one.
     ingress: Vec<Option<PortId>>,
-    /// What the rules say of packets that were seen lately.
+    /// Cached decisions of recent packets.
     decisions: LruTable<Subject, Action>,
     states: Option<States>,
     now: u64,
@@ -52,7 +52,7 @@ pub struct Firewall {
 }
 
 impl Firewall {
-    /// With these options and rules, in a thread that knows these names; with state if there are states.
+    /// `context` resolves the names in the rules; stateful if `states` is given.
     #[must_use]
     pub fn new(args: Args, rules: View<Rules>, states: Option<States>, context: &ThreadContext<'_>) -> Self {
         let mut this = Self {
@@ -83,7 +83,7 @@ impl Firewall {
         self.counters[counter as usize] += 1;
     }
 
-    /// The action of the first rule that matches: one after the other.
+    /// The action of the first matching rule, by a linear scan.
     fn judge(&self, subject: &Subject) -> Action {
         let rules = self.rules.get().list().iter().zip(&self.ingress);
         let matching = rules
@@ -92,7 +92,7 @@ impl Firewall {
         matching.map_or(self.args.default, |(rule, _)| rule.action)
     }
 
-    /// As [`Firewall::judge`], by memory where there is one.
+    /// As [`Firewall::judge`], from the cache if possible.
     #[inline]
     fn decide(&mut self, subject: Subject) -> Action {
         if let Some(action) = self.decisions.get(&subject, 0) {
@@ -108,11 +108,11 @@ impl Firewall {
     fn filter(&mut self, subject: Subject) -> Verdict {
         let known = match &self.states {
             Some(states) => states.find(subject.tuple, self.rules.generation(), self.now),
-            None => Known::Unknown,
+            None => Lookup::Unknown,
         };
         match known {
-            Known::Allowed => return self.allow(Counter::Established),
-            Known::Outdated(first) => {
+            Lookup::Allowed => return self.allow(Counter::Established),
+            Lookup::Outdated(first) => {
                 if self.decide(first) == Action::Allow {
                     self.remember(first);
                     return self.allow(Counter::Established);
@@ -121,7 +121,7 @@ impl Firewall {
                     states.forget(first.tuple);
                 }
             }
-            Known::Unknown => {}
+            Lookup::Unknown => {}
         }
         match self.decide(subject) {
             Action::Allow => {
@@ -141,7 +141,7 @@ impl Firewall {
         Verdict::Next
     }
 
-    /// Remembers that a packet was allowed, if the firewall keeps state.
+    /// Records the state of an allowed packet's flow, if stateful.
     fn remember(&mut self, first: Subject) {
         if let Some(states) = &self.states
             && states.allow(first, self.rules.generation(), self.now)
@@ -151,8 +151,9 @@ impl Firewall {
     }
 }
 
-/// Whether hosts find each other or their routers by this packet: ARP; router and neighbour solicitations and
-/// advertisements, which have a hop limit of 255 (RFC 4861).
+/// Whether the packet is ARP or IPv6 neighbour discovery (router and neighbour solicitations and advertisements, whose
+/// hop
+/// limit is 255: RFC 4861).
 #[inline]
 fn is_neighbour_discovery(frame: &[u8], headers: &Headers) -> bool {
     let key = headers.key();

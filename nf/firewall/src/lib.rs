@@ -1,5 +1,6 @@
-//! A packet filter: rules on the 5-tuple and the ingress port, the first that matches counts (the firewall of NetVM, section 5.1
-//! of its paper), and, if asked for, return traffic by state.
+//! A packet filter: the first matching rule on 5-tuple and ingress port decides (the firewall of NetVM, section 5.1 of
+//! its
+//! paper); optionally stateful.
 #![forbid(unsafe_code)]
 
 mod firewall;
@@ -19,45 +20,45 @@ pub use states::States;
 /// The program's name.
 pub const NAME: &str = "netvm-firewall";
 
-/// Allows and denies packets by the rules of a file; the first that matches counts.
+/// Allow and deny packets by the rules of a file; the first match decides
 #[derive(Clone, Debug, Parser)]
 #[command(name = NAME, version)]
 pub struct Args {
-    /// Attaching and waiting.
+    /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// File of rules, one a line: allow|deny PROTOCOL from NET [port R] to NET [port R] [in PORT]; read again on SIGHUP
+    /// File of rules, one on each line: allow|deny PROTOCOL from NET [port R] to NET [port R] [in PORT]; reloaded on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub rules: PathBuf,
-    /// What becomes of packets that no rule matches
+    /// Action for packets that no rule matches
     #[arg(long, value_enum, default_value_t = Action::Deny)]
     pub default: Action,
-    /// Allow what returns in flows that a rule has allowed
+    /// Allow the return traffic of allowed flows
     #[arg(long)]
     pub stateful: bool,
-    /// Seconds after which the state of a flow that has been silent is forgotten
+    /// Idle timeout of a flow's state in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub timeout: u64,
-    /// Flows that are remembered at most: states of all threads, and decisions of each thread
+    /// Size of the flow state table, and of each thread's decision cache
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: u32,
-    /// What becomes of ARP and IPv6 neighbour discovery, which hosts need to find each other
+    /// Action for ARP and IPv6 neighbour discovery, which hosts need to find each other
     #[arg(long, value_enum, default_value_t = Passing::Pass)]
     pub neighbours: Passing,
-    /// What becomes of other packets that are not IP
+    /// Action for other non-IP packets
     #[arg(long, value_enum, default_value_t = Passing::Drop)]
     pub other: Passing,
-    /// What becomes of packets whose headers are cut or contradict themselves
+    /// Action for packets with truncated or inconsistent headers
     #[arg(long, value_enum, default_value_t)]
     pub malformed: MalformedPolicy,
 }
 
-/// What becomes of packets that are not for rules.
+/// Action for packets that rules do not cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Passing {
-    /// They go to the next hop.
+    /// Send them to the next hop
     Pass,
-    /// They are discarded.
+    /// Drop them
     Drop,
 }
 
@@ -70,10 +71,10 @@ impl Passing {
     }
 }
 
-/// Runs the NF until it is told to end.
+/// Runs the NF until it is stopped.
 ///
 /// # Errors
-/// [`Failure`] when the rules cannot be used, or it cannot attach.
+/// [`Failure`] if the rules are wrong or it cannot attach.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = args.rules.clone();
     let rules = Live::new(move || Rules::read(&path))?;

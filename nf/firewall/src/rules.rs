@@ -1,4 +1,4 @@
-//! Rules, and the file that they are read from.
+//! Rules, and the parser of their file.
 
 use std::fmt;
 use std::path::Path;
@@ -8,19 +8,19 @@ use clap::ValueEnum;
 use netvm_nf_common::{ConfigError, Lines};
 use netvm_wire::{FiveTuple, Fragment, IpNet, IpProto, PortRange};
 
-/// What a rule does with a packet.
+/// A rule's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Action {
-    /// The packet goes to the next hop.
+    /// Send the packet to the next hop
     Allow,
-    /// The packet is discarded.
+    /// Drop the packet
     Deny,
 }
 
-/// Which protocols a rule is for.
+/// The protocols that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// All of them.
+    /// All.
     Any,
     /// ICMP and ICMPv6.
     Icmp,
@@ -31,16 +31,16 @@ pub enum Protocol {
 /// One side of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Endpoint {
-    /// Where the address must lie; `None` for every address of both families.
+    /// The prefix of the address; `None` matches every address of both families.
     pub net: Option<IpNet>,
-    /// Where the port must lie; `None` for every port, and for protocols without ports.
+    /// The port range; `None` matches every port, and protocols without ports.
     pub ports: Option<PortRange>,
 }
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
-    /// What it does.
+    /// Its action.
     pub action: Action,
     /// Protocols.
     pub protocol: Protocol,
@@ -48,23 +48,23 @@ pub struct Rule {
     pub from: Endpoint,
     /// The receiver.
     pub to: Endpoint,
-    /// The port of netvm by which the packet must have come in; `None` for every port.
+    /// The netvm port on which the packet arrived; `None` matches every port.
     pub ingress: Option<Box<str>>,
 }
 
-/// What rules look at in a packet.
+/// The fields of a packet that rules match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
     /// Addresses, protocol, ports.
     pub tuple: FiveTuple,
     /// Whether it is a fragment without ports.
     pub later_fragment: bool,
-    /// Number of the port of netvm by which it came in.
+    /// Id of the ingress port.
     pub ingress: u16,
 }
 
 impl Subject {
-    /// Of a packet with these addresses.
+    /// The subject of a packet with these fields.
     #[must_use]
     pub fn new(tuple: FiveTuple, fragment: Fragment, ingress: u16) -> Self {
         Self { tuple, later_fragment: fragment == Fragment::Later, ingress }
@@ -72,11 +72,11 @@ impl Subject {
 }
 
 impl Rule {
-    /// Whether the rule is for this packet, which came in by a port with the name of the rule or not.
+    /// Whether the rule matches; `in_port`: the packet arrived on the rule's port.
     ///
-    /// A later fragment has no ports. A rule that asks for ports allows it by its addresses and protocol alone, and does not
-    /// deny it: without its first fragment, to which the rule applies in full, nobody can make a packet of it (as RFC 1858
-    /// has it, and routers do).
+    /// A later fragment has no ports. A rule with ports allows it by addresses and protocol alone, and does not deny
+    /// it: without
+    /// the first fragment, to which the rule applies in full, no host can reassemble the packet (RFC 1858).
     #[inline]
     #[must_use]
     pub fn matches(&self, subject: &Subject, ingress_matches: bool) -> bool {
@@ -106,7 +106,7 @@ impl Protocol {
     }
 }
 
-/// The rules of a file, in its order.
+/// The rules of a file, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     list: Vec<Rule>,
@@ -116,12 +116,12 @@ impl Rules {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ConfigError`] names the file, the line, what was found there and what was expected.
+    /// [`ConfigError`] names the file, the line, what was found and what was expected.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::from_lines(&Lines::read(path)?)
     }
 
-    /// As [`Rules::read`], of what was read already.
+    /// As [`Rules::read`], from lines already read.
     ///
     /// # Errors
     /// As for [`Rules::read`].
@@ -129,7 +129,7 @@ impl Rules {
         Ok(Self { list: lines.parse(str::parse)? })
     }
 
-    /// All of them.
+    /// All rules.
     #[must_use]
     pub fn list(&self) -> &[Rule] {
         &self.list
@@ -180,7 +180,7 @@ impl FromStr for Rule {
     }
 }
 
-/// An endpoint, and the word after it.
+/// Parses an endpoint; returns it and the next word.
 fn endpoint<'a>(words: &mut Words<'a>, protocol: Protocol) -> Result<(Endpoint, Option<&'a str>), String> {
     let net = match words.next("a prefix, an address or `any`")? {
         "any" => None,
@@ -214,7 +214,7 @@ impl<'a> Words<'a> {
 }
 
 impl fmt::Display for Rule {
-    /// As it is read.
+    /// Formats it as it is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.action {
             Action::Allow => "allow ",
@@ -223,7 +223,7 @@ impl fmt::Display for Rule {
         match self.protocol {
             Protocol::Any => f.write_str("any")?,
             Protocol::Icmp => f.write_str("icmp")?,
-            // ICMP of IPv4 alone has no name of its own here.
+            // The rule syntax has no name for ICMP of IPv4 alone.
             Protocol::One(IpProto::ICMP) => f.write_str("1")?,
             Protocol::One(one) => write!(f, "{one}")?,
         }

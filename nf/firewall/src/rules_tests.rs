@@ -19,7 +19,7 @@ fn subject(source: &str, destination: &str, protocol: IpProto) -> Subject {
 }
 
 #[test]
-fn a_rule_matches_what_it_says() {
+fn a_rule_matches_its_fields() {
     let web = rule("allow tcp from 10.0.0.0/8 to 192.0.2.1 port 80-443");
     assert!(web.matches(&subject("10.1.1.1:999", "192.0.2.1:80", IpProto::TCP), false));
     assert!(web.matches(&subject("10.1.1.1:999", "192.0.2.1:443", IpProto::TCP), false));
@@ -32,7 +32,7 @@ fn a_rule_matches_what_it_says() {
         [("10.0.0.1:0", "10.0.0.2:0", IpProto::ICMP), ("[::1]:0", "[::2]:0", IpProto::ICMPV6)]
     {
         assert!(ping.matches(&subject(from, to, protocol), true));
-        assert!(!ping.matches(&subject(from, to, protocol), false), "came in by another port");
+        assert!(!ping.matches(&subject(from, to, protocol), false), "arrived on another port");
     }
     let source = rule("allow udp from any port 53 to fd00::/8");
     assert!(source.matches(&subject("[fd01::1]:53", "[fd02::1]:9", IpProto::UDP), false));
@@ -51,7 +51,7 @@ fn later_fragments_are_allowed_by_address_and_not_denied_by_port() {
 }
 
 #[test]
-fn wrong_rules_are_told_what_was_expected() {
+fn errors_name_the_expected_word() {
     for (text, expected) in [
         ("permit tcp from any to any", "found `permit`, `allow` or `deny` expected"),
         ("allow", "the line ends, a protocol (tcp, udp, icmp, any, ...) expected"),

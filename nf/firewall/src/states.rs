@@ -1,6 +1,6 @@
-//! Flows that were allowed, so that what returns in them is.
+//! States of allowed flows, which allow their return traffic.
 //!
-//! All threads of the NF share them, as a flow's two directions may come to different threads.
+//! All threads of the NF share them, as a flow's two directions may reach different threads.
 
 use netlib::clock;
 use netvm_nf_common::SharedTable;
@@ -8,27 +8,27 @@ use netvm_wire::FiveTuple;
 
 use crate::Subject;
 
-/// A flow that was allowed.
+/// The state of an allowed flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// The packet that a rule allowed: the flow's direction.
+    /// The packet that a rule allowed, in the flow's direction.
     pub(crate) first: Subject,
-    /// The rules by which it was allowed last, as their readings are counted.
+    /// Generation of the rules that last allowed it.
     pub(crate) generation: u64,
 }
 
-/// What the state of a packet's flow says of it.
+/// Result of a state lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// The rules allowed the flow.
+pub(crate) enum Lookup {
+    /// The current rules allowed the flow.
     Allowed,
-    /// Rules that are not those of now allowed it, by this packet.
+    /// Earlier rules allowed it, by this packet.
     Outdated(Subject),
-    /// Nothing.
+    /// No state.
     Unknown,
 }
 
-/// A bounded table of flows, of the same content for both of their directions. Clones are the same table.
+/// A bounded table of flow states; both directions share a state. Clones share the table.
 #[derive(Clone, Debug)]
 pub struct States {
     table: SharedTable<FiveTuple, State>,
@@ -36,48 +36,48 @@ pub struct States {
 }
 
 impl States {
-    /// At most about `capacity` flows, forgotten after `timeout` seconds of silence.
+    /// At most about `capacity` flows, which expire after `timeout` seconds of silence.
     #[must_use]
     pub fn new(capacity: usize, timeout: u64) -> Self {
         Self { table: SharedTable::new(capacity), timeout: clock::cycles_in_micros(timeout * 1_000_000) }
     }
 
-    /// What is known of the packet's flow; using it keeps it.
-    pub(crate) fn find(&self, tuple: FiveTuple, generation: u64, now: u64) -> Known {
+    /// Looks up the packet's flow and marks it as used.
+    pub(crate) fn find(&self, tuple: FiveTuple, generation: u64, now: u64) -> Lookup {
         let flow = tuple.canonical();
         let mut part = self.table.part_of(&flow);
         match part.peek(&flow) {
             Some((used, _)) if now.saturating_sub(used) > self.timeout => {
                 part.remove(&flow);
-                Known::Unknown
+                Lookup::Unknown
             }
-            Some((_, state)) if state.generation != generation => Known::Outdated(state.first),
+            Some((_, state)) if state.generation != generation => Lookup::Outdated(state.first),
             Some(_) => {
                 part.get(&flow, now);
-                Known::Allowed
+                Lookup::Allowed
             }
-            None => Known::Unknown,
+            None => Lookup::Unknown,
         }
     }
 
-    /// Remembers that the packet was allowed; whether another flow was forgotten for it.
+    /// Records an allowed packet; true if that evicted another flow.
     pub(crate) fn allow(&self, first: Subject, generation: u64, now: u64) -> bool {
         let flow = first.tuple.canonical();
         self.table.part_of(&flow).insert(flow, State { first, generation }, now).is_some()
     }
 
-    /// Forgets the packet's flow.
+    /// Removes the packet's flow.
     pub(crate) fn forget(&self, tuple: FiveTuple) {
         let flow = tuple.canonical();
         self.table.part_of(&flow).remove(&flow);
     }
 
-    /// Forgets flows that have been silent for too long; returns how many are left.
+    /// Removes expired flows; returns the number that remain.
     pub(crate) fn expire(&self, now: u64) -> usize {
         let since = now.saturating_sub(self.timeout);
         let mut left = 0;
         for mut part in self.table.parts() {
-            // A bounded number at a time: other threads wait for the lock.
+            // A bounded number at a time, as other threads wait for the lock.
             for _ in 0..256 {
                 if part.pop_unused_since(since).is_none() {
                     break;
@@ -102,20 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_have_one_state_that_use_keeps_and_silence_ends() {
+    fn both_directions_share_a_state_that_expires_when_silent() {
         let states = States::new(100, 1);
         let second = states.timeout;
         let first = subject(1000);
-        assert_eq!(states.find(first.tuple, 0, 0), Known::Unknown);
+        assert_eq!(states.find(first.tuple, 0, 0), Lookup::Unknown);
         states.allow(first, 0, 0);
-        assert_eq!(states.find(first.tuple.reversed(), 0, second), Known::Allowed);
-        assert_eq!(states.find(first.tuple, 0, 2 * second), Known::Allowed);
-        assert_eq!(states.find(first.tuple, 1, 2 * second), Known::Outdated(first));
-        assert_eq!(states.find(first.tuple, 0, 3 * second + 1), Known::Unknown);
+        assert_eq!(states.find(first.tuple.reversed(), 0, second), Lookup::Allowed);
+        assert_eq!(states.find(first.tuple, 0, 2 * second), Lookup::Allowed);
+        assert_eq!(states.find(first.tuple, 1, 2 * second), Lookup::Outdated(first));
+        assert_eq!(states.find(first.tuple, 0, 3 * second + 1), Lookup::Unknown);
         assert_eq!(states.expire(3 * second + 1), 0);
         states.allow(first, 0, 0);
         states.forget(first.tuple.reversed());
-        assert_eq!(states.find(first.tuple, 0, 0), Known::Unknown);
+        assert_eq!(states.find(first.tuple, 0, 0), Lookup::Unknown);
     }
 
     #[test]

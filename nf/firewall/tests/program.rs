@@ -1,4 +1,4 @@
-//! The program itself, on real rings, with no engine.
+//! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt::Write;
@@ -24,14 +24,14 @@ fn verdicts(nf: &mut Process, ingress: u16, frames: &[Vec<u8>]) -> Vec<Verdict> 
 }
 
 #[test]
-fn the_program_filters_with_state_in_all_threads_and_reads_its_rules_again() {
+fn the_program_is_stateful_across_threads_and_reloads_its_rules() {
     let dir = tempfile::tempdir().unwrap();
     let rules = dir.path().join("fw.rules");
     std::fs::write(&rules, "allow udp from 10.0.0.0/8 to any port 53 in lan\n").unwrap();
     let mut nf = spawn(&rules, &["--stateful", "--threads", "3"]);
     let pair = |n: u8| (format!("10.0.0.{n}:1000"), format!("192.0.2.{n}:53"));
     let there: Vec<_> = (0..90).map(|n| testing::udp(&pair(n).0, &pair(n).1, b"?")).collect();
-    // In another order, so that answers come to other threads than questions.
+    // In another order, so that answers reach other threads than requests.
     let back: Vec<_> = (0..90).rev().map(|n| testing::udp(&pair(n).1, &pair(n).0, b"!")).collect();
     assert_eq!(verdicts(&mut nf, 1, &back), [Verdict::Drop; 90]);
     assert_eq!(verdicts(&mut nf, 0, &there), [Verdict::Next; 90]);
@@ -50,7 +50,7 @@ fn the_program_filters_with_state_in_all_threads_and_reads_its_rules_again() {
 }
 
 #[test]
-fn a_wrong_rule_ends_it_with_file_and_line() {
+fn a_wrong_rule_ends_it_with_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let rules = dir.path().join("fw.rules");
     std::fs::write(&rules, "# web\nallow tcp from any to any prot 80\n").unwrap();
@@ -62,7 +62,7 @@ fn a_wrong_rule_ends_it_with_file_and_line() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
 }
 
-/// One rule of a ClassBench filter set, read without any of the firewall's code.
+/// A rule of a ClassBench filter set, parsed without the firewall's code.
 struct Filter {
     source: (u32, u32),
     destination: (u32, u32),
@@ -94,15 +94,15 @@ fn filters(text: &str) -> Vec<Filter> {
             protocol,
         }
     };
-    // Those that ask for ports of TCP and UDP alone: others have ranges for ports of protocols without.
+    // Only TCP and UDP: other rules have port ranges for protocols without ports.
     text.lines().map(filter).filter(|filter| matches!(filter.protocol, 6 | 17)).collect()
 }
 
 #[test]
-fn thousands_of_public_rules_decide_as_a_plain_scan() {
+fn thousands_of_public_rules_agree_with_a_linear_scan() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl/acl1_8k.rules");
     let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("SKIP: {} is not there", path.display());
+        println!("SKIP: {} does not exist", path.display());
         return;
     };
     let filters = filters(&text);
@@ -122,7 +122,7 @@ fn thousands_of_public_rules_decide_as_a_plain_scan() {
     let mut nf = spawn(&file, &[]);
     let (mut frames, mut expected) = (Vec::new(), Vec::new());
     for (n, filter) in filters.iter().enumerate().step_by(4) {
-        // Within the filter, at its corners in turn; rules before it may match too.
+        // The filter's corners in turn; earlier rules may match, too.
         let corner = |(first, last): (u16, u16), bit: usize| if n >> bit & 1 == 0 { first } else { last };
         let inside =
             |(bits, mask): (u32, u32), bit: usize| if n >> bit & 1 == 0 { bits } else { bits | !mask };

@@ -1,4 +1,4 @@
-//! What a switch reads of a frame: addresses and VLAN. What is behind them may be anything.
+//! Parses the addresses and VLAN of a frame, and nothing else.
 
 use netvm_wire::{EtherType, MacAddr, VlanId};
 
@@ -7,13 +7,12 @@ use netvm_wire::{EtherType, MacAddr, VlanId};
 pub(crate) struct Frame {
     pub(crate) destination: MacAddr,
     pub(crate) source: MacAddr,
-    /// The id of the outer tag; 0 for none, and for a tag with nothing but a priority (IEEE 802.1Q, 9.6).
+    /// The id of the outer tag; 0 if untagged or priority-tagged (IEEE 802.1Q, 9.6).
     pub(crate) vlan: u16,
 }
 
 impl Frame {
-    /// `None` for a frame that is cut before its EtherType, or in its tag, and for VLAN 4095, which must not be
-    /// transmitted.
+    /// `None` for a frame truncated before its EtherType or in its tag, and for VLAN 4095, which is reserved.
     #[inline]
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (destination, rest) = bytes.split_first_chunk::<6>()?;
@@ -30,7 +29,7 @@ impl Frame {
         Some(Self { destination: MacAddr(*destination), source: MacAddr(*source), vlan })
     }
 
-    /// Whether the destination is one that bridges keep to themselves: 01-80-C2-00-00-00 to -0F (IEEE 802.1Q, 8.6.3).
+    /// Whether bridges must not forward the destination: 01-80-C2-00-00-00 to -0F (IEEE 802.1Q, 8.6.3).
     #[inline]
     pub(crate) const fn is_reserved(self) -> bool {
         matches!(self.destination.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])

@@ -1,4 +1,4 @@
-//! The switch of one thread.
+//! The switch: frames in, a port verdict for each out.
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict, clock};
 use netvm_nf_common::LruTable;
@@ -35,22 +35,22 @@ enum Counter {
     Stations,
 }
 
-/// The function of one thread, with the stations that this thread has seen.
+/// A thread's switch, with the stations that this thread has seen.
 #[derive(Debug)]
 pub struct Switch {
     args: Args,
     ports: Vec<PortId>,
     flood_port: Option<PortId>,
-    /// Behind which port a station of a VLAN was seen last.
+    /// The port where a station of a VLAN was last seen.
     stations: LruTable<(u16, MacAddr), PortId>,
-    /// Cycles after which a station is forgotten.
+    /// Ageing time in cycles.
     age: u64,
     now: u64,
     counters: [u64; COUNTERS.len()],
 }
 
 impl Switch {
-    /// With these options, in a thread that knows these names.
+    /// `context` resolves the names in the options.
     #[must_use]
     pub fn new(args: Args, context: &ThreadContext<'_>) -> Self {
         let mut this = Self {
@@ -102,7 +102,7 @@ impl Switch {
         }
     }
 
-    /// Where a frame goes that a switch would send out of every port but `ingress`.
+    /// The verdict for a frame that a switch would flood to all ports but `ingress`.
     fn flood(&mut self, ingress: PortId) -> Verdict {
         let only = match (self.flood_port, self.ports.as_slice()) {
             (Some(port), _) => Some(port),
@@ -165,7 +165,7 @@ impl NetworkFunction for Switch {
 
     fn changed(&mut self, context: &ThreadContext<'_>) {
         self.look_up(context);
-        // Numbers may mean other ports now.
+        // Port ids may name other ports now.
         self.stations.clear();
     }
 
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bridge_does_not_forward() {
+    fn reserved_destinations_are_dropped() {
         let (mut simulator, mut nf) = with(&["--ports", "a,b", "--flood-port", "a"]);
         let mut lldp = frame(1, 2, 0);
         lldp[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 0x0e]);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_frames_pass_when_they_shall() {
+    fn malformed_frames_pass_if_configured() {
         let (mut simulator, mut nf) = with(&["--ports", "a,b", "--malformed", "pass"]);
         assert_eq!(simulator.inject(&mut nf, A, &[1; 13]).verdict, Verdict::Next);
     }
@@ -310,7 +310,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Against a map that never forgets.
+        /// Compares with a map that never forgets.
         #[test]
         fn behaves_as_a_plain_switch(steps in prop::collection::vec((0u16..3, 0u8..6, 0u8..6, 0u16..3), 1..100)) {
             let (mut simulator, mut nf) = with(&["--ports", "a,b,c", "--flood-port", "up"]);

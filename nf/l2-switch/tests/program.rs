@@ -1,4 +1,4 @@
-//! The program itself, on real rings, with no engine.
+//! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
@@ -29,8 +29,8 @@ fn the_program_learns() {
 }
 
 #[test]
-fn wrong_options_end_it_with_a_word() {
+fn wrong_options_end_it_with_an_error() {
     let output = Command::new(PROGRAM).args(["--ports", "a"]).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(text, "netvm-l2-switch: --ports: a switch needs two ports or more\n");
+    assert_eq!(text, "netvm-l2-switch: --ports: a switch needs at least two ports\n");
 }

@@ -1,7 +1,8 @@
 //! A router with static routes.
 //!
-//! As the L3 forwarder of NetVM (section 5.1 of its paper) it has a hash flow table by 5-tuple in front, so that only the first
-//! packet of a flow is looked up in the routes: by longest prefix, see [`Routes`].
+//! Like the L3 forwarder of NetVM (section 5.1 of its paper), it caches routes in a hash table by 5-tuple, so that only
+//! the
+//! first packet of a flow needs a longest-prefix match, see [`Routes`].
 #![forbid(unsafe_code)]
 
 mod neighbour;
@@ -22,47 +23,47 @@ pub use routes::{NextHop, Routes};
 /// The program's name.
 pub const NAME: &str = "netvm-l3-forward";
 
-/// Routes IPv4 and IPv6 packets by the static routes of a file.
+/// Route IPv4 and IPv6 packets by the static routes of a file
 #[derive(Clone, Debug, Parser)]
 #[command(name = NAME, version)]
 pub struct Args {
-    /// Attaching and waiting.
+    /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// File of routes, one a line: PREFIX NEXT-HOP-MAC PORT, and VLAN if any; read again on SIGHUP
+    /// File of routes, one on each line: PREFIX NEXT-HOP-MAC PORT [VLAN]; reloaded on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub routes: PathBuf,
-    /// The router's own MAC address
+    /// The router's MAC address
     #[arg(long, value_name = "MAC", default_value_t = MacAddr([0x02, 0x6e, 0x65, 0x74, 0x76, 0x6d]), value_parser = own_mac)]
     pub mac: MacAddr,
     /// Answer ARP requests and IPv6 neighbour solicitations for any address with the router's MAC address
     #[arg(long)]
     pub proxy_arp: bool,
-    /// Discard frames that are not addressed to the router's MAC address, instead of routing all of them
+    /// Drop frames that are not addressed to the router's MAC address [default: route all frames]
     #[arg(long)]
     pub only_mine: bool,
-    /// Flows that are remembered at most, by each thread
+    /// Size of each thread's flow cache
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: u32,
-    /// What becomes of packets whose headers are cut or contradict themselves
+    /// Action for packets with truncated or inconsistent headers
     #[arg(long, value_enum, default_value_t)]
     pub malformed: MalformedPolicy,
 }
 
 fn own_mac(text: &str) -> Result<MacAddr, String> {
     match text.parse::<MacAddr>() {
-        Ok(mac) if mac.is_multicast() || mac == MacAddr::ZERO => Err(format!(
-            "{mac} is not the address of a station: its first byte must be even, and not all may be 0"
-        )),
+        Ok(mac) if mac.is_multicast() || mac == MacAddr::ZERO => {
+            Err(format!("{mac} is not a unicast address: the first byte must be even, and not all bytes 0"))
+        }
         Ok(mac) => Ok(mac),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Runs the NF until it is told to end.
+/// Runs the NF until it is stopped.
 ///
 /// # Errors
-/// [`Failure`] when the routes cannot be used, or it cannot attach.
+/// [`Failure`] if the routes are wrong or it cannot attach.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = args.routes.clone();
     let routes = Live::new(move || Routes::read(&path))?;

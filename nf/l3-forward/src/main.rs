@@ -1,4 +1,4 @@
-//! See the README.
+//! The program; see the README.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

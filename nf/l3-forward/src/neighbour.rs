@@ -1,8 +1,10 @@
-//! Answers to those who ask for a MAC address.
+//! Answers ARP requests and neighbour solicitations.
 //!
-//! The router takes every address for its own as far as MAC addresses go (proxy ARP, RFC 1027; proxy neighbour discovery,
-//! RFC 4861 section 7.2.8), so that hosts on its links need no static neighbours. Who asks whether an address is free
-//! (RFC 5227 probes, duplicate address detection) gets no answer.
+//! The router answers for every address (proxy ARP, RFC 1027; proxy neighbour discovery, RFC 4861 section 7.2.8), so
+//! that
+//! hosts on its links need no static neighbours. It does not answer probes for free addresses (RFC 5227, duplicate
+//! address
+//! detection).
 
 use netlib::Packet;
 use netvm_wire::checksum::transport_checksum;
@@ -11,11 +13,11 @@ use netvm_wire::{Address, Headers, IpProto, MacAddr, Network, Transport, rewrite
 /// Type of an ICMPv6 neighbour solicitation.
 pub(crate) const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Bytes of an advertisement with its one option.
+/// Bytes of an advertisement with one option.
 const ADVERTISEMENT_BYTES: usize = 32;
 const ARP_REQUEST: u16 = 1;
 
-/// Makes the answer of an ARP request in its place; whether there is one to send back where it came from.
+/// Turns an ARP request into its reply; true if there is a reply to send back.
 pub(crate) fn answer_arp(frame: &mut [u8], headers: &Headers, mac: MacAddr) -> bool {
     let key = headers.key();
     // Both are IPv4 addresses only in ARP for Ethernet and IPv4.
@@ -23,7 +25,7 @@ pub(crate) fn answer_arp(frame: &mut [u8], headers: &Headers, mac: MacAddr) -> b
         return false;
     };
     let asks = headers.network() == Network::Arp && key.arp_operation == ARP_REQUEST;
-    // A probe has no sender, an announcement asks for its sender; neither is a question to us.
+    // A probe has no sender, and an announcement asks for its own sender: neither gets a reply.
     if !asks || sender == 0 || sender == target || target >= 0xe000_0000 {
         return false;
     }
@@ -36,7 +38,7 @@ pub(crate) fn answer_arp(frame: &mut [u8], headers: &Headers, mac: MacAddr) -> b
     rewrite::set_macs(frame, key.source_mac, mac).is_ok()
 }
 
-/// Makes the advertisement of a neighbour solicitation in its place; whether there is one to send back where it came from.
+/// Turns a neighbour solicitation into its advertisement; true if there is one to send back.
 pub(crate) fn answer_solicitation(packet: &mut Packet<'_>, headers: &Headers, mac: MacAddr) -> bool {
     let Some((asker, target)) = solicitation(packet.data(), headers) else { return false };
     let (l3, l4) = (headers.l3_offset(), headers.l3_offset() + 40);
@@ -55,7 +57,7 @@ pub(crate) fn answer_solicitation(packet: &mut Packet<'_>, headers: &Headers, ma
     ip[24..40].copy_from_slice(&asker.v6_bits().to_be_bytes());
     let message = &mut ip[40..];
     message[..4].copy_from_slice(&[ADVERTISEMENT, 0, 0, 0]);
-    // Router and solicited; not override: who really has the address goes before a proxy.
+    // Router and solicited; not override: the address's owner precedes a proxy.
     message[4..8].copy_from_slice(&[0xc0, 0, 0, 0]);
     message[8..24].copy_from_slice(&target);
     message[24..26].copy_from_slice(&[2, 1]);
@@ -65,7 +67,7 @@ pub(crate) fn answer_solicitation(packet: &mut Packet<'_>, headers: &Headers, ma
     true
 }
 
-/// Who asks, and for what, when the packet is a solicitation that is to be answered (RFC 4861 section 7.1.1).
+/// Sender and target of a valid solicitation (RFC 4861 section 7.1.1).
 fn solicitation(frame: &[u8], headers: &Headers) -> Option<(Address, [u8; 16])> {
     let key = headers.key();
     let (l3, l4) = (headers.l3_offset(), headers.l4_offset()?);

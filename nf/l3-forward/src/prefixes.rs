@@ -1,13 +1,13 @@
 //! Longest prefix match.
 //!
-//! A hash table for each length that occurs, looked at from the longest to the shortest. A look-up costs as many probes as
-//! there are lengths (some 20 for IPv4 in a full Internet table): few enough behind a flow table, and there is nothing in
-//! it to get wrong.
+//! A hash table for each prefix length, probed from the longest to the shortest. A lookup costs a probe per length
+//! (some 20
+//! for a full IPv4 table), which is acceptable behind a flow cache, and simple.
 
 use netvm_nf_common::FastMap;
 use netvm_wire::{Address, IpNet};
 
-/// A set of prefixes, each with a value.
+/// A map from prefixes to values.
 #[derive(Clone, Debug, Default)]
 pub struct Prefixes<T> {
     v4: Family<T>,
@@ -16,7 +16,7 @@ pub struct Prefixes<T> {
 
 #[derive(Clone, Debug)]
 struct Family<T> {
-    /// Longest first. Bits count from the most significant one, in both families.
+    /// Longest first. Bits count from the most significant one in both families.
     lengths: Vec<Length<T>>,
 }
 
@@ -33,7 +33,7 @@ impl<T> Default for Family<T> {
 }
 
 impl<T: Copy> Prefixes<T> {
-    /// Puts a prefix in; returns the value that it had.
+    /// Inserts a prefix; returns its previous value.
     pub fn insert(&mut self, net: IpNet, value: T) -> Option<T> {
         let family = if net.is_v4() { &mut self.v4 } else { &mut self.v6 };
         let mask = u128::MAX.checked_shl(128 - u32::from(net.length())).unwrap_or(0);
@@ -56,20 +56,20 @@ impl<T: Copy> Prefixes<T> {
         family.lengths.iter().find_map(|length| length.values.get(&(bits & length.mask)).copied())
     }
 
-    /// How many prefixes there are.
+    /// Number of prefixes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.v4.lengths.iter().chain(&self.v6.lengths).map(|length| length.values.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The address from the most significant bit on.
+/// The address, left-aligned.
 #[inline]
 fn bits(address: Address) -> u128 {
     match address.v4_bits() {
@@ -84,7 +84,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    /// Addresses that share leading bits often.
+    /// Addresses that often share leading bits.
     fn address() -> impl Strategy<Value = IpAddr> {
         prop_oneof![
             prop::sample::select(vec![0x0a00_0000u32, 0x0a01_0000, 0x0aff_ff00, 0, u32::MAX]).prop_flat_map(
@@ -116,9 +116,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against looking at every prefix.
+        /// Compares with a scan of all prefixes.
         #[test]
-        fn finds_what_a_linear_scan_finds(
+        fn agrees_with_a_linear_scan(
             nets in prop::collection::vec(net(), 0..80),
             addresses in prop::collection::vec(address(), 1..40),
         ) {

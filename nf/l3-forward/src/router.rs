@@ -1,4 +1,4 @@
-//! The router of one thread.
+//! The router: packets in, rewritten packets with a port verdict out.
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict};
 use netvm_nf_common::{LruTable, View};
@@ -39,20 +39,20 @@ enum Counter {
     Flows,
 }
 
-/// The function of one thread.
+/// A thread's router.
 #[derive(Debug)]
 pub struct Router {
     args: Args,
     routes: View<Routes>,
-    /// The ports of the next hops, by their numbers.
+    /// The port of each next hop.
     ports: Vec<Option<PortId>>,
-    /// The next hop of each flow that was seen lately.
+    /// Cached next hops of recent flows.
     flows: LruTable<FiveTuple, Option<u32>>,
     counters: [u64; COUNTERS.len()],
 }
 
 impl Router {
-    /// With these options and routes, in a thread that knows these names.
+    /// `context` resolves the names in the routes.
     #[must_use]
     pub fn new(args: Args, routes: View<Routes>, context: &ThreadContext<'_>) -> Self {
         let flows = LruTable::new(args.flows as usize);
@@ -168,8 +168,9 @@ impl NetworkFunction for Router {
     }
 }
 
-/// Whether a router may forward from and to these addresses (RFC 1812 sections 5.3.4 and 5.3.7, RFC 3927 section 2.7,
-/// RFC 4291 section 2.5): unicast ones that are not of one link or one host.
+/// Whether a router may forward between these addresses: both unicast, neither link-local nor loopback (RFC 1812
+/// sections
+/// 5.3.4 and 5.3.7, RFC 3927 section 2.7, RFC 4291 section 2.5).
 #[inline]
 fn may_be_forwarded(tuple: &FiveTuple) -> bool {
     let (source, destination) = (tuple.source, tuple.destination);
@@ -188,7 +189,7 @@ fn global(address: Address) -> bool {
     }
 }
 
-/// Whether the checksum of an IPv4 header is right, as a router has to see to (RFC 1812 section 5.2.2).
+/// Verifies the checksum of an IPv4 header, as RFC 1812 section 5.2.2 requires.
 #[inline]
 fn header_is_intact(frame: &[u8], headers: &Headers) -> bool {
     if headers.network() != Network::Ipv4 {
@@ -201,7 +202,7 @@ fn header_is_intact(frame: &[u8], headers: &Headers) -> bool {
     header.is_some_and(|header| internet_checksum(header) == 0)
 }
 
-/// Leaves the packet with one tag of `vlan`, or with none; whether there was room for that.
+/// Gives the packet one tag, of `vlan`, or none; false without headroom.
 #[inline]
 fn set_tag(packet: &mut Packet<'_>, headers: &Headers, vlan: Option<VlanId>) -> bool {
     if headers.vlan_tags() == 0 && vlan.is_none() {

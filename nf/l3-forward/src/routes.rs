@@ -1,4 +1,4 @@
-//! The file of routes.
+//! Routes, and the parser of their file.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use netvm_wire::{Address, IpNet, MacAddr, VlanId};
 
 use crate::Prefixes;
 
-/// What a line is to be.
+/// The syntax of a line.
 const FORM: &str = "`PREFIX NEXT-HOP-MAC PORT [VLAN]` expected, as in `10.0.1.0/24 02:00:00:00:00:01 server`";
 
-/// Where packets of a route go.
+/// A next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
-    /// MAC address of the router or host there.
+    /// Its MAC address.
     pub mac: MacAddr,
-    /// Name of the port that leads there.
+    /// Its port.
     pub port: Box<str>,
-    /// The VLAN in which it is; `None` for no tag.
+    /// Its VLAN; `None`: untagged.
     pub vlan: Option<VlanId>,
 }
 
-/// Routes, by prefix. Next hops have numbers from 0.
+/// Routes by prefix. Next hops are numbered from 0.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     next_hops: Vec<NextHop>,
@@ -32,12 +32,12 @@ impl Routes {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ConfigError`] names the file, the line, what was found there and what was expected.
+    /// [`ConfigError`] names the file, the line, what was found and what was expected.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::from_lines(&Lines::read(path)?)
     }
 
-    /// As [`Routes::read`], of what was read already.
+    /// As [`Routes::read`], from lines already read.
     ///
     /// # Errors
     /// As for [`Routes::read`].
@@ -60,26 +60,26 @@ impl Routes {
         Ok(this)
     }
 
-    /// The number of the next hop on the way to an address.
+    /// The next hop's number for an address.
     #[inline]
     #[must_use]
     pub fn to(&self, address: Address) -> Option<u32> {
         self.prefixes.longest(address)
     }
 
-    /// All next hops, by number.
+    /// All next hops by number.
     #[must_use]
     pub fn next_hops(&self) -> &[NextHop] {
         &self.next_hops
     }
 
-    /// How many routes there are.
+    /// Number of routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.prefixes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no routes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.prefixes.is_empty()
@@ -96,7 +96,7 @@ fn route(text: &str) -> Result<(IpNet, NextHop), String> {
     let net = prefix.parse::<IpNet>().map_err(|error| error.to_string())?;
     let mac = mac.parse::<MacAddr>().map_err(|error| error.to_string())?;
     if mac.is_multicast() {
-        return Err(format!("{mac} is the address of a group, not of a next hop"));
+        return Err(format!("{mac} is a group address, not a next hop"));
     }
     let vlan = vlan.map(|text| {
         let id = text.parse::<u16>().map_err(|_| format!("`{text}` is not a VLAN: 1 to 4094 expected"))?;
@@ -135,18 +135,18 @@ mod tests {
         assert_eq!(port("10.0.1.200"), Some(("right", Some(7))));
         assert_eq!(port("192.0.2.1"), Some(("left", None)));
         assert_eq!(port("fd00::1"), Some(("right", None)));
-        assert_eq!(port("2001:db8::1"), None, "the default is of IPv4");
+        assert_eq!(port("2001:db8::1"), None, "the default route is for IPv4");
     }
 
     #[test]
-    fn wrong_lines_are_named_with_what_was_expected() {
+    fn errors_name_line_and_expected_syntax() {
         let mac = "02:00:00:00:00:01";
         for (text, expected) in [
             ("10.0.0.0/8".to_owned(), "r:1: found `10.0.0.0/8`, `PREFIX NEXT-HOP-MAC PORT [VLAN]` expected"),
             (format!("\n10.0.0.0/33 {mac} a"), "r:2: "),
             (format!("10.0.0.1/8 {mac} a"), "r:1: "),
             ("10.0.0.0/8 xx a".to_owned(), "r:1: `xx` is not a MAC address"),
-            ("10.0.0.0/8 03:00:00:00:00:01 a".to_owned(), "r:1: 03:00:00:00:00:01 is the address of a group"),
+            ("10.0.0.0/8 03:00:00:00:00:01 a".to_owned(), "r:1: 03:00:00:00:00:01 is a group address"),
             (format!("10.0.0.0/8 {mac} a 4095"), "r:1: "),
             (format!("10.0.0.0/8 {mac} a x"), "r:1: `x` is not a VLAN: 1 to 4094 expected"),
             (format!("::/0 {mac} a\n::/0 {mac} b"), "r:2: ::/0 has a route already, in line 1"),

@@ -1,4 +1,4 @@
-//! The program itself, on real rings, with no engine.
+//! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
@@ -11,7 +11,7 @@ use netvm_nf_common::testing;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_netvm-l3-forward");
 
 #[test]
-fn the_program_routes_and_reads_its_routes_again() {
+fn the_program_routes_and_reloads_its_routes() {
     let dir = tempfile::tempdir().unwrap();
     let routes = dir.path().join("routes");
     std::fs::write(&routes, "10.0.0.0/8 02:00:00:00:00:01 right\n").unwrap();
@@ -21,7 +21,7 @@ fn the_program_routes_and_reads_its_routes_again() {
     let frame = testing::udp("192.0.2.1:1", "10.1.1.1:1", b"");
     assert_eq!(verdicts(&mut nf, &frame), [Verdict::Port(PortId(1)); 2]);
 
-    // A wrong file changes nothing; the word on it goes to standard error.
+    // A wrong file changes nothing; the error goes to standard error.
     std::fs::write(&routes, "10.0.0.0/8\n").unwrap();
     hang_up(nf.id());
     std::thread::sleep(Duration::from_millis(300));
@@ -38,7 +38,7 @@ fn the_program_routes_and_reads_its_routes_again() {
     assert!(nf.counter("routed").unwrap() >= 6);
 }
 
-/// What the NF does with the frame, in both of its threads.
+/// The verdicts of both threads for the frame.
 fn verdicts(nf: &mut Process, frame: &[u8]) -> Vec<Verdict> {
     nf.inject_all(&[(PortId(0), frame); 2]).unwrap().iter().map(|outcome| outcome.verdict).collect()
 }
@@ -48,7 +48,7 @@ fn hang_up(process: u32) {
 }
 
 #[test]
-fn a_wrong_file_ends_it_with_a_word() {
+fn a_missing_file_ends_it_with_an_error() {
     let output = Command::new(PROGRAM).args(["--routes", "/nonexistent/routes"]).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.starts_with("netvm-l3-forward: /nonexistent/routes: No such file"), "{text}");

@@ -1,4 +1,4 @@
-//! The load balancer of one thread.
+//! The load balancer: packets in, a role verdict and a flow hash for each out.
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, RoleId, ThreadContext, Verdict, clock};
 use netvm_wire::{FiveTuple, FlowHasher, Fragment, Headers};
@@ -6,7 +6,7 @@ use netvm_wire::{FiveTuple, FlowHasher, Fragment, Headers};
 use crate::spread::Spread;
 use crate::{Args, By, Fallback, Flows, NAME, Other};
 
-/// The NF's counters, in the order of `Counter`; those of the targets follow, see [`Args::counters`].
+/// The NF's counters in the order of `Counter`, followed by those of the targets, see [`Args::counters`].
 pub const COUNTERS: [&str; 7] =
     ["unknown-role", "other", "malformed", "no-port", "flows", "moved", "evicted"];
 
@@ -21,18 +21,18 @@ enum Counter {
     Evicted,
 }
 
-/// The function of one thread.
+/// A thread's load balancer.
 #[derive(Debug)]
 pub struct LoadBalancer {
     args: Args,
-    /// Whether this thread speaks for all.
+    /// Whether this thread prints messages for all.
     speaks: bool,
     hasher: FlowHasher,
     flows: Flows,
-    /// The roles of the targets, where they are there.
+    /// The role ids of the targets, if they exist.
     roles: Vec<Option<RoleId>>,
     spread: Spread,
-    /// Way of packets that are in no flow; `None` for a port that is not there.
+    /// Verdict for packets without a flow; `None` if the port does not exist.
     other: Option<Verdict>,
     now: u64,
     counters: [u64; COUNTERS.len()],
@@ -40,7 +40,7 @@ pub struct LoadBalancer {
 }
 
 impl LoadBalancer {
-    /// With these options, and with the hash and the flows that all threads share, in a thread that knows these names.
+    /// `hash` and `flows` are shared by all threads; `context` resolves the names in the options.
     #[must_use]
     pub fn new(args: Args, hasher: FlowHasher, flows: Flows, context: &ThreadContext<'_>) -> Self {
         let targets = args.to.len();
@@ -49,7 +49,7 @@ impl LoadBalancer {
             speaks: context.thread() == 0,
             hasher,
             flows,
-            // As if all had been there, so that those which are not are named.
+            // As if all existed, so that the first look-up names the missing ones.
             roles: vec![Some(RoleId(u16::MAX)); targets],
             spread: Spread::default(),
             other: None,
@@ -67,7 +67,7 @@ impl LoadBalancer {
             for (target, (before, now)) in self.args.to.iter().zip(self.roles.iter().zip(&roles)) {
                 match (before, now) {
                     (Some(_), None) => eprintln!("{NAME}: {}", self.unknown(&target.role)),
-                    (None, Some(_)) => eprintln!("{NAME}: the role `{}` is there now", target.role),
+                    (None, Some(_)) => eprintln!("{NAME}: role `{}` exists now", target.role),
                     _ => {}
                 }
             }
@@ -84,13 +84,11 @@ impl LoadBalancer {
 
     fn unknown(&self, role: &str) -> String {
         let fate = match self.args.fallback {
-            Fallback::Drop => "its packets are discarded (--fallback)",
+            Fallback::Drop => "its packets are dropped (--fallback)",
             Fallback::Next => "its packets go to the next hop",
             Fallback::Others => "the other roles take its packets",
         };
-        format!(
-            "there is no role `{role}`: add an NF of this role to netvmd's configuration, or mend --to; {fate}"
-        )
+        format!("no role `{role}`: add an NF of this role to netvmd's configuration, or correct --to; {fate}")
     }
 
     #[inline]
@@ -98,7 +96,7 @@ impl LoadBalancer {
         self.counters[counter as usize] += 1;
     }
 
-    /// Chooses the target of a packet in a flow, and sets the hash by which its replica is chosen.
+    /// Selects the target of a packet in a flow, and sets the hash that selects the replica.
     #[inline]
     fn choose(&mut self, packet: &mut Packet<'_>, tuple: &FiveTuple) -> Option<usize> {
         if self.args.by == By::Least {
@@ -138,7 +136,7 @@ impl LoadBalancer {
     }
 }
 
-/// The flow of an IP packet. The fragments of a packet are one flow by their addresses, as only the first has ports.
+/// The flow of an IP packet. Fragments form a flow by their addresses, as only the first has ports.
 #[inline]
 fn flow_of(headers: &Headers) -> Option<FiveTuple> {
     let tuple = headers.five_tuple()?;

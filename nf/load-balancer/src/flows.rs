@@ -1,7 +1,8 @@
-//! Flows and the targets that they were given, for `--by sticky`.
+//! Targets of flows, for `--by sticky`.
 //!
-//! All threads of the NF share them, as a flow's packets may come to any thread. They are spread over parts, each with a lock
-//! of its own, which a thread holds for the time of a look-up.
+//! All threads of the NF share the table, as a flow's packets may reach any thread. It has parts with a lock each, held
+//! during
+//! a lookup.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,27 +12,27 @@ use netvm_wire::FiveTuple;
 
 const PARTS: usize = 16;
 
-/// A bounded table of flows; both directions are one. Clones are the same table.
+/// A bounded table of flows; both directions are one flow. Clones share the table.
 #[derive(Clone, Debug)]
 pub struct Flows {
     parts: Arc<[Mutex<LruTable<FiveTuple, u8>>]>,
-    /// Cycles after which a silent flow is forgotten.
+    /// Idle timeout in cycles.
     timeout: u64,
 }
 
-/// What became of a flow by looking for it.
+/// Result of a flow lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Its target, by place in the list; `None` when there was none to give.
+pub(crate) struct Lookup {
+    /// The index of its target; `None` if no target is available.
     pub(crate) target: Option<usize>,
-    /// Whether another flow was forgotten for it.
+    /// Whether it evicted another flow.
     pub(crate) evicted: bool,
-    /// Whether it had another target before.
+    /// Whether its target changed.
     pub(crate) moved: bool,
 }
 
 impl Flows {
-    /// At most about `capacity` flows, forgotten after `timeout` seconds of silence.
+    /// At most about `capacity` flows, which expire after `timeout` seconds of silence.
     #[must_use]
     pub fn new(capacity: usize, timeout: u64) -> Self {
         let part = || Mutex::new(LruTable::new(capacity.div_ceil(PARTS)));
@@ -41,7 +42,8 @@ impl Flows {
         }
     }
 
-    /// The target of a flow with this hash, while `stays` says that it can have it; else the one that `choose` gives it.
+    /// The recorded target of a flow with this hash if `stays` accepts it, else the target of `choose`, which is
+    /// recorded.
     pub(crate) fn find(
         &self,
         tuple: &FiveTuple,
@@ -49,32 +51,32 @@ impl Flows {
         now: u64,
         stays: impl Fn(usize) -> bool,
         choose: impl FnOnce() -> Option<usize>,
-    ) -> Found {
+    ) -> Lookup {
         let flow = tuple.canonical();
-        // Not the bits by which targets are chosen (the lower) nor replicas (the upper eight).
+        // Not the bits that select targets (lower) or replicas (upper eight).
         let mut part = locked(&self.parts[(hash >> 32) as usize % PARTS]);
         let mut moved = false;
         if let Some((used, target)) = part.peek(&flow) {
             let (silent, target) = (now.saturating_sub(used) > self.timeout, usize::from(*target));
             if !silent && stays(target) {
                 part.get(&flow, now);
-                return Found { target: Some(target), evicted: false, moved: false };
+                return Lookup { target: Some(target), evicted: false, moved: false };
             }
             moved = !silent;
         }
         let Some(target) = choose() else {
-            return Found { target: None, evicted: false, moved: false };
+            return Lookup { target: None, evicted: false, moved: false };
         };
         let evicted = part.insert(flow, target as u8, now).is_some();
-        Found { target: Some(target), evicted, moved }
+        Lookup { target: Some(target), evicted, moved }
     }
 
-    /// Forgets flows that have been silent for too long; returns how many are left.
+    /// Removes expired flows; returns the number that remain.
     pub(crate) fn expire(&self, now: u64) -> usize {
         let since = now.saturating_sub(self.timeout);
         let left = |part: &Mutex<LruTable<_, _>>| {
             let mut part = locked(part);
-            // A bounded number at a time: other threads wait for the lock.
+            // A bounded number at a time, as other threads wait for the lock.
             for _ in 0..256 {
                 if part.pop_unused_since(since).is_none() {
                     break;
@@ -92,7 +94,7 @@ impl Flows {
 }
 
 fn locked(part: &Mutex<LruTable<FiveTuple, u8>>) -> MutexGuard<'_, LruTable<FiveTuple, u8>> {
-    // A thread that panicked within a table's method may leave it in disorder, but never unsound; its NF ends then.
+    // After a panic the part may be inconsistent, but not unsound; the NF ends anyway.
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -107,8 +109,8 @@ mod tests {
         FiveTuple::new((address(1), port), (address(2), 80), IpProto::TCP)
     }
 
-    const fn found(target: usize) -> Found {
-        Found { target: Some(target), evicted: false, moved: false }
+    const fn found(target: usize) -> Lookup {
+        Lookup { target: Some(target), evicted: false, moved: false }
     }
 
     #[test]
@@ -118,7 +120,7 @@ mod tests {
         let find = |tuple: &FiveTuple, now, choice| flows.find(tuple, 0, now, |_| true, || Some(choice));
         assert_eq!(find(&flow(1), 0, 3), found(3));
         assert_eq!(find(&flow(1).reversed(), 10, 4), found(3));
-        assert_eq!(find(&flow(1), 20, 5), found(3), "use keeps it");
+        assert_eq!(find(&flow(1), 20, 5), found(3), "use extends it");
         assert_eq!(find(&flow(2), 20, 6), found(6));
         assert_eq!(find(&flow(1), 31, 7), found(7), "silent for more than the timeout");
         assert_eq!(flows.expire(30), 2);
@@ -126,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_moves_when_its_target_cannot_be() {
+    fn a_flow_moves_if_its_target_is_unavailable() {
         let flows = Flows::new(100, 1);
         flows.find(&flow(1), 0, 0, |_| true, || Some(3));
-        let moved = Found { target: Some(4), evicted: false, moved: true };
+        let moved = Lookup { target: Some(4), evicted: false, moved: true };
         assert_eq!(flows.find(&flow(1), 0, 1, |target| target != 3, || Some(4)), moved);
         assert_eq!(flows.find(&flow(1), 0, 1, |_| true, || None), found(4));
-        let none = Found { target: None, evicted: false, moved: false };
+        let none = Lookup { target: None, evicted: false, moved: false };
         assert_eq!(flows.find(&flow(1), 0, 1, |_| false, || None), none);
     }
 

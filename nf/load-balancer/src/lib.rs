@@ -1,8 +1,9 @@
-//! A load balancer: spreads flows over roles, and says by which hash a role's replicas are to be chosen.
+//! A load balancer: spreads flows over roles and sets the hash that selects a role's replica.
 //!
-//! An NF names roles; which replica of a role gets a packet, the engine and netlib choose, as the role's `balance` says. So there
-//! are two choices: that of the role is made here, by weight ([`By`]); that of the replica is made by the eight bits of hash
-//! that the packet carries, or by the occupancy of the replicas' rings (NetVM, section 5.5: steering by load).
+//! This NF selects the role, by weight ([`By`]). The engine and netlib select the replica, by the role's `balance`: by
+//! eight
+//! bits of hash in the packet's descriptor, or by the occupancy of the replicas' rings (NetVM, section 5.5: steering by
+//! load).
 #![forbid(unsafe_code)]
 
 mod balancer;
@@ -22,74 +23,74 @@ pub use target::{Other, Target};
 /// The program's name.
 pub const NAME: &str = "netvm-load-balancer";
 
-/// Targets that there can be: each has a counter.
+/// Most targets: each has a counter.
 pub const MAX_TARGETS: usize = MAX_COUNTERS - COUNTERS.len();
 
-/// Spreads flows over roles, by weight, and over the replicas of each.
+/// Spread flows over roles, by weight, and over the replicas of each role
 #[derive(Clone, Debug, Parser)]
 #[command(name = NAME, version)]
 pub struct Args {
-    /// Attaching and waiting.
+    /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// A role that takes packets, and its weight, 1 to 100, if there are several: --to web=3 --to api=1
+    /// A target role and its weight, 1 to 100; repeat for several: --to web=3 --to api=1
     #[arg(long, value_name = "ROLE[=WEIGHT]", required = true)]
     pub to: Vec<Target>,
-    /// How a packet's role, and replica, is chosen
+    /// How to select a packet's role and replica
     #[arg(long, value_enum, default_value_t)]
     pub by: By,
-    /// What becomes of packets for a role that is not there
+    /// Action for packets to a role that does not exist
     #[arg(long, value_enum, default_value_t)]
     pub fallback: Fallback,
-    /// What becomes of packets that belong to no flow, such as ARP: drop, next or port:NAME
+    /// Action for packets without a flow, such as ARP: drop, next or port:NAME
     #[arg(long, value_name = "drop|next|port:NAME", default_value_t)]
     pub other: Other,
-    /// Flows that --by sticky remembers at most; beyond, the one that was silent for longest is forgotten
+    /// Size of the flow table of --by sticky; when it is full, the longest silent flow is evicted
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: u32,
-    /// Seconds after which --by sticky forgets a flow that is silent
+    /// Idle timeout of a flow of --by sticky in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub timeout: u64,
-    /// Key of the hash, for load balancers that must choose alike [default: a random one]
+    /// Key of the hash, for load balancers that must select alike [default: random]
     #[arg(long, value_name = "N")]
     pub key: Option<u64>,
-    /// What becomes of packets whose headers are cut or contradict themselves
+    /// Action for packets with truncated or inconsistent headers
     #[arg(long, value_enum, default_value_t)]
     pub malformed: MalformedPolicy,
 }
 
-/// How a packet's role and replica is chosen.
+/// How a packet's role and replica are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
 pub enum By {
     /// By the hash of the flow, the same for both directions
     #[default]
     Hash,
-    /// By the hash for a flow's first packet; the others follow it, also when roles come and go
+    /// By the hash of a flow's first packet; later packets follow it, even if roles change
     Sticky,
-    /// Roles in turn, packet by packet, and of a role the replica whose ring holds the fewest packets
+    /// Rotate roles packet by packet, and select the replica whose ring holds the fewest packets
     Least,
 }
 
-/// What becomes of packets for a role that is not there.
+/// Action for packets to a role that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
 pub enum Fallback {
-    /// They are discarded
+    /// Drop them
     #[default]
     Drop,
-    /// They go to the next hop
+    /// Send them to the next hop
     Next,
-    /// The roles that are there take them, by their weights
+    /// Spread them over the existing roles, by weight
     Others,
 }
 
 impl Args {
-    /// Whether the options fit together.
+    /// Checks that the options are consistent.
     ///
     /// # Errors
-    /// [`Failure::Usage`] says what is wrong.
+    /// [`Failure::Usage`] names the problem.
     pub fn check(&self) -> Result<(), Failure> {
         if self.to.len() > MAX_TARGETS {
-            return Err(Failure::Usage("--to: more roles than there are counters for, 25"));
+            return Err(Failure::Usage("--to: too many roles; counters limit them to 25"));
         }
         let twice = self
             .to
@@ -97,13 +98,13 @@ impl Args {
             .enumerate()
             .any(|(n, target)| self.to[..n].iter().any(|other| other.role == target.role));
         if twice {
-            return Err(Failure::Usage("--to: a role is named twice: give it the sum of the weights once"));
+            return Err(Failure::Usage(
+                "--to: a role is named twice: name it once, with the sum of the weights",
+            ));
         }
         let own = self.common.options(NAME, &[]).role;
         if self.to.iter().any(|target| target.role == own) {
-            return Err(Failure::Usage(
-                "--to: the load balancer's own role, to which packets would come back for ever",
-            ));
+            return Err(Failure::Usage("--to: the load balancer's own role: packets would return for ever"));
         }
         Ok(())
     }
@@ -120,10 +121,10 @@ impl Args {
     }
 }
 
-/// Runs the NF until it is told to end.
+/// Runs the NF until it is stopped.
 ///
 /// # Errors
-/// [`Failure`] when the options do not fit together, or it cannot attach.
+/// [`Failure`] if the options are inconsistent or it cannot attach.
 pub fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
     let counters = args.counters();

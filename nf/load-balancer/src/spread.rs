@@ -1,10 +1,13 @@
-//! Shares of traffic by weight: of hashes, and in turn.
+//! Shares of traffic by weight: by hash, or in rotation.
 //!
-//! Hashes fall into slots. Each slot belongs to the target with the highest score there, by weighted rendezvous hashing (a
-//! target of weight w draws a number u in (0, 1) for each slot, its score is w / -ln u, and it wins its share of the weights
-//! on average). A target that goes gives its slots to the others; one that comes takes slots from each; no other
-//! slot changes its owner, so that no flow moves without need. The slots are computed when targets change, and looked up per
-//! packet. Whose slots they are is no secret: into which slot a flow falls is.
+//! Hashes map to slots. Each slot belongs to the target with the highest score, by weighted rendezvous hashing: a
+//! target of
+//! weight w draws a number u in (0, 1) for each slot, its score is w / -ln u, and on average it wins its share of the
+//! weights. A removed target's slots go to the others, and an added one takes slots from each; no other slot changes
+//! its
+//! owner, so no flow moves needlessly. Slots are computed when targets change and looked up per packet. The owners of
+//! slots
+//! are predictable; the slot of a flow is not, as its hash has a random key.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -15,15 +18,15 @@ const SLOTS: usize = 4096;
 /// The targets' shares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spread {
-    /// Places of targets in the list; empty when there is no target.
+    /// Target index of each slot; empty without targets.
     slots: Vec<u8>,
-    /// One round in which each target has as many turns as its weight.
+    /// A rotation in which each target occurs as often as its weight.
     turns: Vec<u8>,
     turn: usize,
 }
 
 impl Spread {
-    /// Of those `targets` for which `takes_part` says so.
+    /// Shares of the `targets` that `takes_part` selects.
     pub(crate) fn new(targets: &[Target], takes_part: impl Fn(usize) -> bool) -> Self {
         let those: Vec<(u8, &Target)> =
             (0u8..).zip(targets).filter(|(n, _)| takes_part(usize::from(*n))).collect();
@@ -37,7 +40,7 @@ impl Spread {
         self.slots.get(hash as usize % SLOTS).map(|target| usize::from(*target))
     }
 
-    /// The target whose turn it is.
+    /// The next target of the rotation.
     #[inline]
     pub(crate) fn in_turn(&mut self) -> Option<usize> {
         let target = *self.turns.get(self.turn)?;
@@ -48,7 +51,7 @@ impl Spread {
 
 fn winner(slot: usize, targets: &[(u8, &Target)]) -> Option<u8> {
     let score = |target: &Target| {
-        // With the same key always: load balancers with one key for flows choose alike.
+        // A fixed key, so that load balancers with the same flow key select alike.
         let mut hasher = DefaultHasher::new();
         (target.role.as_str(), slot).hash(&mut hasher);
         let draw = ((hasher.finish() >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
@@ -58,8 +61,9 @@ fn winner(slot: usize, targets: &[(u8, &Target)]) -> Option<u8> {
     scores.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(n, _)| n)
 }
 
-/// Turns as evenly apart as the weights allow: each time all gain their weight, and who has most has the turn and pays the
-/// sum of all (smooth weighted round robin).
+/// Smooth weighted round robin: in each turn all targets gain their weight, and the target with the highest total is
+/// next
+/// and pays the sum of the weights.
 fn round(targets: &[(u8, &Target)]) -> Vec<u8> {
     let total: i32 = targets.iter().map(|(_, target)| i32::from(target.weight)).sum();
     let mut credit = vec![0; targets.len()];
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn without_targets_there_is_no_choice() {
+    fn without_targets_nothing_is_selected() {
         let mut spread = Spread::new(&targets(&[1, 2]), |_| false);
         assert_eq!((spread.by_hash(7), spread.in_turn()), (None, None));
     }
@@ -114,7 +118,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn only_what_a_lost_target_had_moves(weights in prop::collection::vec(1u16..=100, 2..8), lost in any::<prop::sample::Index>()) {
+        fn only_the_slots_of_a_removed_target_move(weights in prop::collection::vec(1u16..=100, 2..8), lost in any::<prop::sample::Index>()) {
             let targets = targets(&weights);
             let lost = lost.index(targets.len());
             let (all, fewer) = (Spread::new(&targets, |_| true), Spread::new(&targets, |n| n != lost));

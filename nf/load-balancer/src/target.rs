@@ -1,27 +1,27 @@
-//! What the options name: roles with weights, and the way of packets that are in no flow.
+//! Option values: target roles with weights, and the action for packets without a flow.
 
 use std::fmt;
 use std::str::FromStr;
 
 const MAX_WEIGHT: u16 = 100;
 
-/// A role that takes packets.
+/// A target role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its name.
     pub role: String,
-    /// Its share, beside those of the others: 1 to 100.
+    /// Its weight, 1 to 100.
     pub weight: u16,
 }
 
-/// Why something is not a [`Target`].
+/// A text is not a [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTargetError {
-    /// There is no name.
-    #[error("`{0}` names no role: write ROLE or ROLE=WEIGHT, as in web=3")]
+    /// The name is empty.
+    #[error("`{0}` has no role name: write ROLE or ROLE=WEIGHT, as in web=3")]
     NoRole(String),
-    /// The weight is not one.
-    #[error("`{0}` is not a weight: 1 to 100 expected")]
+    /// The weight is invalid.
+    #[error("`{0}` is not a weight: expected 1 to 100")]
     Weight(String),
 }
 
@@ -43,21 +43,21 @@ impl FromStr for Target {
     }
 }
 
-/// What becomes of packets that belong to no flow.
+/// Action for packets without a flow.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Other {
-    /// They are discarded.
+    /// Drop them.
     Drop,
-    /// They go to the next hop.
+    /// Send them to the next hop.
     #[default]
     Next,
-    /// They leave by the port with this name.
+    /// Send them to this port.
     Port(String),
 }
 
-/// Why something is not an [`Other`].
+/// A text is not an [`Other`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a way for packets: drop, next or port:NAME expected")]
+#[error("`{0}` is not an action: expected drop, next or port:NAME")]
 pub struct ParseOtherError(String);
 
 impl FromStr for Other {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_read() {
+    fn targets_are_parsed() {
         let target = |role: &str, weight| Target { role: role.to_owned(), weight };
         assert_eq!("web".parse(), Ok(target("web", 1)));
         assert_eq!("web=100".parse(), Ok(target("web", 100)));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_read_as_they_are_written() {
+    fn actions_round_trip() {
         for way in [Other::Drop, Other::Next, Other::Port("up".to_owned())] {
             assert_eq!(way.to_string().parse(), Ok(way));
         }

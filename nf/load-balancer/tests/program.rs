@@ -1,4 +1,4 @@
-//! The program itself, on real rings, with no engine.
+//! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Read;
@@ -11,11 +11,11 @@ use netvm_nf_common::testing;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_netvm-load-balancer");
 
 #[test]
-fn the_program_keeps_flows_together_in_all_of_its_threads() {
+fn the_program_keeps_flows_together_across_threads() {
     let mut command = Command::new(PROGRAM);
     command.args(["--to", "web=3", "--to", "api", "--by", "sticky", "--threads", "2", "--other", "drop"]);
     let mut nf = Process::spawn(command, &["lan"], &["web", "api"]).unwrap();
-    // Each flow's two packets come to the two threads.
+    // The two packets of each flow reach different threads.
     let frames: Vec<_> = (0..200)
         .flat_map(|n| {
             let client = format!("10.0.0.1:{}", 1000 + n);
@@ -30,7 +30,7 @@ fn the_program_keeps_flows_together_in_all_of_its_threads() {
         assert_eq!([&pair[0].bytes, &pair[1].bytes], [&frames[0], &frames[1]]);
         web += u64::from(pair[0].verdict == Verdict::Role(RoleId(0)));
     }
-    assert!((110..190).contains(&web), "{web} of 200 where 150 are due");
+    assert!((110..190).contains(&web), "{web} of 200, expected 150");
     assert_eq!(nf.inject(PortId(0), &[0; 60]).unwrap().verdict, Verdict::Drop);
     assert!(nf.stop().unwrap().success());
     assert_eq!((nf.counter("to-web"), nf.counter("to-api")), (Some(2 * web), Some(400 - 2 * web)));
@@ -38,7 +38,7 @@ fn the_program_keeps_flows_together_in_all_of_its_threads() {
 }
 
 #[test]
-fn a_role_that_is_not_there_is_named_and_its_packets_pass() {
+fn a_missing_role_is_named_and_its_packets_pass() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut command = Command::new(PROGRAM);
     command.args(["--to", "web", "--fallback", "next", "--threads", "2"]).stderr(writer);
@@ -49,12 +49,12 @@ fn a_role_that_is_not_there_is_named_and_its_packets_pass() {
     assert_eq!(nf.counter("unknown-role"), Some(1));
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
-    let expected = "netvm-load-balancer: there is no role `web`: ";
+    let expected = "netvm-load-balancer: no role `web`: ";
     assert!(text.starts_with(expected) && text.lines().count() == 1, "{text}");
 }
 
 #[test]
-fn wrong_options_end_it_with_a_word() {
+fn wrong_options_end_it_with_an_error() {
     let mut command = Command::new(PROGRAM);
     let output = command.args(["--to", "web", "--to", "web"]).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();

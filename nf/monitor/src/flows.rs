@@ -1,4 +1,4 @@
-//! What is counted, and what a report is made of.
+//! Counters of flows and protocols, and the snapshots that reports are made of.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::Rank;
 
-/// Packets and bytes. Bytes are those of whole frames, without FCS.
+/// Packets and bytes. Bytes count whole frames without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Amount {
     /// Packets.
@@ -31,18 +31,18 @@ impl Amount {
     }
 }
 
-/// One direction of a flow, as far as it was seen. Times are cycles.
+/// One direction of a flow. Times are cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// How much.
+    /// Its packets and bytes.
     pub amount: Amount,
-    /// When its first packet came.
+    /// Time of the first packet.
     pub first: u64,
-    /// When its last packet came.
+    /// Time of the last packet.
     pub last: u64,
 }
 
-/// Amounts by protocol; each packet is in one of them.
+/// Amounts by protocol; each packet counts in one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// TCP.
@@ -59,7 +59,7 @@ pub struct Totals {
     pub arp: Amount,
     /// Neither IP nor ARP.
     pub other: Amount,
-    /// Cut, or contradicting itself.
+    /// Truncated or inconsistent.
     pub malformed: Amount,
 }
 
@@ -92,7 +92,7 @@ impl Totals {
     }
 }
 
-/// The counts of one thread.
+/// A thread's counters.
 #[derive(Debug)]
 pub struct Flows {
     table: LruTable<FiveTuple, Flow>,
@@ -132,7 +132,7 @@ impl Flows {
         }
     }
 
-    /// Counts a packet of `bytes` that cannot be read.
+    /// Counts a malformed packet of `bytes`.
     #[inline]
     pub fn count_malformed(&mut self, bytes: usize) {
         self.totals.malformed.add(bytes);
@@ -144,14 +144,14 @@ impl Flows {
         &self.totals
     }
 
-    /// Flows in the table now, and flows that were given up.
+    /// Flows in the table, and evicted flows.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.table.len() as u64, self.evicted)
     }
 }
 
-/// What one thread has for a report.
+/// A thread's share of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub(crate) thread: u16,
@@ -162,7 +162,7 @@ pub struct Snapshot {
     pub(crate) largest: Vec<(FiveTuple, Flow)>,
 }
 
-/// Goes through the table a part at a time, so that no packet waits for it, and keeps the largest flows.
+/// Scans the table in parts, so that no packet waits, and keeps the largest flows.
 #[derive(Debug)]
 pub(crate) struct Gathering {
     from: usize,
@@ -177,7 +177,7 @@ impl Gathering {
         Self { from: 0, keep, by, largest: BinaryHeap::with_capacity(keep + 1) }
     }
 
-    /// Looks at the next `slots` of the table; whether that was the last part.
+    /// Scans the next `slots` of the table; true after the last part.
     pub(crate) fn step(&mut self, flows: &Flows, slots: usize) -> bool {
         let (part, next) = flows.table.part(self.from, slots);
         for (tuple, flow) in part {
@@ -195,10 +195,10 @@ impl Gathering {
         next.is_none()
     }
 
-    /// The snapshot, as of now for what was found.
+    /// The snapshot, with current amounts.
     pub(crate) fn finish(self, flows: &Flows, thread: u16) -> Snapshot {
         let found = self.largest.into_iter().filter_map(|Reverse((_, tuple))| {
-            // One that was given up meanwhile is no longer a flow of the table.
+            // Skips flows evicted since they were found.
             flows.table.peek(&tuple).map(|(_, flow)| (tuple, *flow))
         });
         Snapshot {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map without bounds: what is in the table is right, the rest was given up, and nothing is lost.
+        /// Compares with an unbounded map: table entries are right, all others were evicted, and nothing is lost.
         #[test]
         fn counts_add_up(
             packets in prop::collection::vec((0u16..40, 0usize..200), 1..300),

@@ -18,46 +18,46 @@ pub use report::{Reporter, Sink};
 /// The program's name.
 pub const NAME: &str = "netvm-monitor";
 
-/// Counts packets and bytes by flow and by protocol; changes no packet.
+/// Count packets and bytes by flow and by protocol; packets pass unchanged
 #[derive(Clone, Debug, Parser)]
 #[command(name = NAME, version)]
 pub struct Args {
-    /// Attaching and waiting.
+    /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
     /// Write a report to this file, as JSON, every interval and at the end; - is standard output
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Seconds from one report to the next
+    /// Interval between reports in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub interval: u64,
-    /// How many of the largest flows a report has
+    /// Number of the largest flows in a report
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1000))]
     pub top: u16,
-    /// What makes a flow large
+    /// Rank flows by this amount
     #[arg(long, value_enum, default_value_t = Rank::Bytes)]
     pub by: Rank,
-    /// Flows that each thread counts at most; beyond, the one that was silent for longest is given up
+    /// Size of each thread's flow table; when it is full, the longest silent flow is evicted
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: u32,
-    /// What becomes of packets whose headers are cut or contradict themselves
+    /// Action for packets with truncated or inconsistent headers
     #[arg(long, value_enum, default_value_t = MalformedPolicy::Pass)]
     pub malformed: MalformedPolicy,
 }
 
-/// By what flows are ranked.
+/// The amount by which flows are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Rank {
-    /// By their bytes.
+    /// By bytes
     Bytes,
-    /// By their packets.
+    /// By packets
     Packets,
 }
 
-/// Runs the NF until it is told to end.
+/// Runs the NF until it is stopped.
 ///
 /// # Errors
-/// [`Failure`] when it cannot attach, or cannot write its last report.
+/// [`Failure`] if it cannot attach or cannot write its last report.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let options = args.common.options(NAME, &COUNTERS);
     let Some(path) = &args.report else {

@@ -1,4 +1,4 @@
-//! The monitor of one thread.
+//! The monitor: counts every packet and passes it to the next hop.
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, ThreadContext, Verdict, clock};
 
@@ -8,12 +8,12 @@ use crate::{Args, Flows, Sink};
 pub const COUNTERS: [&str; 10] =
     ["tcp", "udp", "sctp", "icmp", "other-ip", "arp", "other", "malformed", "flows", "evicted"];
 
-/// Slots of the table that are looked at with each burst while a report is gathered: some hundred nanoseconds.
+/// Table slots scanned with each burst during a snapshot: some hundred nanoseconds.
 const SLOTS_PER_BURST: usize = 32;
-/// As above in a tick, which comes ten times a second.
+/// The same for a tick, ten times a second.
 const SLOTS_PER_TICK: usize = 8192;
 
-/// The function of one thread.
+/// A thread's monitor.
 #[derive(Debug)]
 pub struct Monitor {
     args: Args,
@@ -23,13 +23,13 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// With these options; reports go to the sink, if there is one.
+    /// `sink`: receives the snapshots for reports, if any.
     #[must_use]
     pub fn new(args: Args, sink: Option<Sink>, _context: &ThreadContext<'_>) -> Self {
         Self { flows: Flows::new(args.flows as usize), sink, now: clock::cycles(), args }
     }
 
-    /// What was counted.
+    /// The counters.
     #[must_use]
     pub const fn flows(&self) -> &Flows {
         &self.flows
@@ -75,7 +75,7 @@ impl NetworkFunction for Monitor {
 }
 
 impl Drop for Monitor {
-    /// The last report, of everything.
+    /// Sends the last snapshot.
     fn drop(&mut self) {
         if let Some(sink) = &mut self.sink {
             sink.finish(&self.flows, usize::from(self.args.top), self.args.by);

@@ -1,4 +1,4 @@
-//! Reports: gathered by the packet threads a part at a time, put together and written by a thread of their own.
+//! Reports: packet threads make snapshots in parts; a separate thread combines and writes them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::Rank;
 use crate::flows::{Amount, Flow, Flows, Gathering, Snapshot, Totals};
 
-/// Where a packet thread's snapshots go.
+/// The sender of a packet thread's snapshots.
 #[derive(Debug)]
 pub struct Sink {
     sender: Sender<Snapshot>,
@@ -26,13 +26,13 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// For the snapshots of `thread`, one every `interval`.
+    /// For the snapshots of `thread`, one each `interval`.
     #[must_use]
     pub fn new(sender: Sender<Snapshot>, thread: u16, interval: Duration) -> Self {
         Self { sender, thread, interval, due: Instant::now() + interval, gathering: None }
     }
 
-    /// Begins a snapshot when it is time for one.
+    /// Begins a snapshot if one is due.
     pub(crate) fn begin_if_due(&mut self, top: usize, by: Rank) {
         let now = Instant::now();
         if self.gathering.is_none() && now >= self.due {
@@ -41,7 +41,7 @@ impl Sink {
         }
     }
 
-    /// Goes on with a snapshot that has begun.
+    /// Continues a snapshot.
     #[inline]
     pub(crate) fn gather(&mut self, flows: &Flows, slots: usize) {
         let Some(gathering) = &mut self.gathering else { return };
@@ -52,7 +52,7 @@ impl Sink {
         }
     }
 
-    /// The last snapshot, at once.
+    /// Makes the last snapshot at once.
     pub(crate) fn finish(&mut self, flows: &Flows, top: usize, by: Rank) {
         let mut gathering = Gathering::new(candidates(top), by);
         while !gathering.step(flows, usize::MAX) {}
@@ -60,17 +60,17 @@ impl Sink {
     }
 
     fn send(&self, snapshot: Snapshot) {
-        // A writer that has ended has said why.
+        // If the writer has ended, it has printed the error.
         let _ = self.sender.send(snapshot);
     }
 }
 
-/// How many flows a thread's snapshot has for a report of `top`: more, as a flow may be spread over threads.
+/// Number of flows in a thread's snapshot for a report of `top`: more, as threads may share a flow.
 const fn candidates(top: usize) -> usize {
     top * 4
 }
 
-/// Puts snapshots together and writes reports.
+/// Combines snapshots and writes reports.
 #[derive(Debug)]
 pub struct Reporter {
     path: PathBuf,
@@ -93,10 +93,10 @@ impl Writer {
         self.sender.clone()
     }
 
-    /// Waits for the last report to be written; all sinks must be gone.
+    /// Waits until the last report is written; drop all sinks first.
     ///
     /// # Errors
-    /// [`Failure::Io`] when it could not be.
+    /// [`Failure::Io`] if it cannot be written.
     pub fn finish(self) -> Result<(), Failure> {
         drop(self.sender);
         self.thread.join().unwrap_or(Err(Failure::Usage("the thread that writes reports panicked")))
@@ -104,17 +104,18 @@ impl Writer {
 }
 
 impl Reporter {
-    /// Writes the `top` largest flows, ranked `by`, to `path`; `-` is standard output.
+    /// Reports the `top` largest flows, ranked `by`, to `path`; `-` is standard output.
     #[must_use]
     pub fn new(path: PathBuf, top: usize, by: Rank) -> Self {
         Self { path, top, by, started: Instant::now() }
     }
 
-    /// Starts to write what `threads` packet threads will send. The first report, of nothing, is written before this
-    /// returns, so that a path that cannot be written is known at once.
+    /// Starts the writer for `threads` packet threads. Writes an empty report before it returns, to find an unwritable
+    /// path at
+    /// once.
     ///
     /// # Errors
-    /// [`Failure::Io`] when the report cannot be written, or a thread cannot be started.
+    /// [`Failure::Io`] if the report cannot be written or the thread cannot be started.
     pub fn start(self, threads: u16) -> Result<Writer, Failure> {
         self.write(&[])?;
         let (sender, receiver) = channel();
@@ -129,7 +130,7 @@ impl Reporter {
         let mut latest = vec![Snapshot::default(); usize::from(threads)];
         let mut last = Ok(());
         while let Ok(snapshot) = receiver.recv() {
-            // What the other threads have sent for the same report, if they have.
+            // Includes what other threads have sent for the same report so far.
             for snapshot in std::iter::once(snapshot).chain(receiver.try_iter()) {
                 if let Some(slot) = latest.get_mut(usize::from(snapshot.thread)) {
                     *slot = snapshot;
@@ -137,7 +138,7 @@ impl Reporter {
             }
             let written = self.write(&latest);
             if let (Ok(()), Err(error)) = (&last, &written) {
-                eprintln!("{error}; trying again with the next report");
+                eprintln!("{error}; retrying with the next report");
             }
             last = written;
         }
@@ -157,7 +158,7 @@ impl Reporter {
     }
 }
 
-/// Writes a file so that a reader sees either all of the old one or all of the new one.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -167,7 +168,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Seconds since 1970.
+    /// Unix time.
     time: f64,
     /// Seconds since the NF started.
     seconds: f64,
@@ -232,7 +233,7 @@ impl Report {
 }
 
 impl Flow {
-    /// Adds what another thread saw of the same flow.
+    /// Adds another thread's counts of the same flow.
     fn add(&mut self, other: &Self) {
         self.amount.add_all(other.amount);
         self.first = self.first.min(other.first);
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_adds_up_what_threads_saw() {
+    fn a_report_sums_the_threads_counts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.json");
         let read = || serde_json::from_str::<Value>(&fs::read_to_string(&path).unwrap()).unwrap();
@@ -298,7 +299,7 @@ mod tests {
         let sender = writer.sender();
         sender.send(snapshot(0, &[(1, 1, 100), (2, 9, 10)])).unwrap();
         sender.send(snapshot(1, &[(3, 1, 70), (2, 1, 80)])).unwrap();
-        // Replaces what the thread sent before.
+        // Replaces the thread's previous snapshot.
         sender.send(snapshot(0, &[(1, 1, 100), (2, 9, 30)])).unwrap();
         drop(sender);
         writer.finish().unwrap();
@@ -309,11 +310,11 @@ mod tests {
         assert_eq!((&report["flows"]["tracked"], &report["flows"]["evicted"]), (&4.into(), &2.into()));
         assert_eq!(report["top"][0]["source"], "10.0.0.1");
         assert_eq!(report["top"][0]["protocol"], "udp");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside the report");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file remains");
     }
 
     #[test]
-    fn a_path_that_cannot_be_written_is_known_at_once() {
+    fn an_unwritable_path_is_refused_at_once() {
         let error = Reporter::new("/nonexistent/report.json".into(), 2, Rank::Packets).start(1).unwrap_err();
         assert!(error.to_string().starts_with("report /nonexistent/report.json: No such file"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! The program itself, on real rings, with no engine.
+//! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
@@ -39,7 +39,7 @@ fn the_program_reports_while_it_runs_and_at_the_end() {
             std::thread::sleep(Duration::from_millis(20));
         }
         nf.inject(PortId(0), &frames[0]).unwrap();
-        // By a signal, as people end it.
+        // Ended by a signal.
         assert!(
             Command::new("sh").args(["-c", &format!("kill -TERM {}", nf.id())]).status().unwrap().success()
         );

@@ -1,43 +1,43 @@
-//! What becomes of packets.
+//! Actions of patterns and destinations of packets.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where packets go.
+/// The destination of packets.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum Way {
-    /// They are discarded.
+pub enum Destination {
+    /// None: drop them.
     Drop,
-    /// To the next hop.
+    /// The next hop.
     #[default]
     Next,
-    /// Out of the port with this name.
+    /// The port with this name.
     Port(Box<str>),
-    /// To the role with this name.
+    /// The role with this name.
     Role(Box<str>),
 }
 
-/// What a pattern does with packets in which it is.
+/// A pattern's action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// They are counted; where they go, others say.
+    /// Count matching packets; other patterns decide their destination.
     Count,
-    /// They go this way.
-    Send(Way),
+    /// Send matching packets to this destination.
+    Send(Destination),
 }
 
-/// Why something is not a [`Way`].
+/// A text is not a [`Destination`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a way for packets: drop, next, port:NAME or role:NAME expected")]
-pub struct ParseWayError(String);
+#[error("`{0}` is not a destination: expected drop, next, port:NAME or role:NAME")]
+pub struct ParseDestinationError(String);
 
-/// Why something is not an [`Action`].
+/// A text is not an [`Action`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an action: drop, next, port:NAME, role:NAME or count expected")]
+#[error("`{0}` is not an action: expected drop, next, port:NAME, role:NAME or count")]
 pub struct ParseActionError(String);
 
-impl FromStr for Way {
-    type Err = ParseWayError;
+impl FromStr for Destination {
+    type Err = ParseDestinationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
@@ -45,12 +45,12 @@ impl FromStr for Way {
             None if text == "next" => Ok(Self::Next),
             Some(("port", name)) if !name.is_empty() => Ok(Self::Port(name.into())),
             Some(("role", name)) if !name.is_empty() => Ok(Self::Role(name.into())),
-            _ => Err(ParseWayError(text.to_owned())),
+            _ => Err(ParseDestinationError(text.to_owned())),
         }
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drop => f.write_str("drop"),
@@ -67,7 +67,7 @@ impl FromStr for Action {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "count" => Ok(Self::Count),
-            _ => text.parse().map(Self::Send).map_err(|ParseWayError(text)| ParseActionError(text)),
+            _ => text.parse().map(Self::Send).map_err(|ParseDestinationError(text)| ParseActionError(text)),
         }
     }
 }
@@ -77,15 +77,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_read_as_they_are_written() {
-        for way in [Way::Drop, Way::Next, Way::Port("wan".into()), Way::Role("audit".into())] {
-            assert_eq!(way.to_string().parse(), Ok(way.clone()));
-            assert_eq!(way.to_string().parse(), Ok(Action::Send(way)));
+    fn destinations_round_trip() {
+        for destination in [
+            Destination::Drop,
+            Destination::Next,
+            Destination::Port("wan".into()),
+            Destination::Role("audit".into()),
+        ] {
+            assert_eq!(destination.to_string().parse(), Ok(destination.clone()));
+            assert_eq!(destination.to_string().parse(), Ok(Action::Send(destination)));
         }
         assert_eq!("count".parse(), Ok(Action::Count));
         for text in ["", "pass", "port:", "role:", "drop:x", "nf:x", "Count"] {
-            assert!(text.parse::<Way>().is_err() && text.parse::<Action>().is_err(), "{text}");
+            assert!(text.parse::<Destination>().is_err() && text.parse::<Action>().is_err(), "{text}");
         }
-        assert!("count".parse::<Way>().is_err(), "packets must go somewhere");
+        assert!("count".parse::<Destination>().is_err(), "count is not a destination");
     }
 }

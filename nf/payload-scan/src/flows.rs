@@ -1,16 +1,17 @@
-//! How many packets of each flow were found clean.
+//! Counts the clean packets of each flow, for `--skip-after`.
 
 use netvm_wire::{FlowHasher, FlowKey, TcpFlags};
 
-/// Flows that are told apart at a time; a power of two.
+/// Number of slots; a power of two.
 const FLOWS: usize = 1 << 16;
 
-/// Counts by flow, as the engine knows flows. Bounded: a flow that takes another's place makes that one begin anew, and is
-/// never taken for it (but for two that agree in 64 bits of a hash with a random key).
+/// Counts by flow, as the engine defines flows. Bounded: a flow that takes another's slot resets that one's count.
+/// Flows are
+/// identified by a 64-bit hash with a random key.
 #[derive(Debug)]
 pub(crate) struct CleanFlows {
     hasher: FlowHasher,
-    /// By the lower bits of the hash: the hash, and the count.
+    /// Hash and count, indexed by the lower bits of the hash.
     flows: Box<[(u64, u16)]>,
 }
 
@@ -19,19 +20,19 @@ impl CleanFlows {
         Self { hasher: FlowHasher::new(), flows: vec![(0, 0); FLOWS].into() }
     }
 
-    /// Counts a packet of a flow; whether these are `enough` now.
+    /// Counts a clean packet; true at `enough`.
     pub(crate) fn count(&mut self, key: FlowKey, enough: u16) -> bool {
         let place = self.place(key);
         place.1 = place.1.saturating_add(1);
         place.1 >= enough
     }
 
-    /// A packet of a flow was not clean: it begins anew.
+    /// Resets a flow after a packet that was not clean.
     pub(crate) fn forget(&mut self, key: FlowKey) {
         self.place(key).1 = 0;
     }
 
-    /// All flows begin anew.
+    /// Resets all flows.
     pub(crate) fn clear(&mut self) {
         self.flows.fill((0, 0));
     }
@@ -46,7 +47,7 @@ impl CleanFlows {
     }
 }
 
-/// The key without what differs from packet to packet of a flow.
+/// The key without fields that differ within a flow.
 fn of_flow(key: FlowKey) -> FlowKey {
     FlowKey { tcp_flags: TcpFlags::empty(), dscp: 0, icmp_type: 0, icmp_code: 0, arp_operation: 0, ..key }
 }

@@ -1,62 +1,62 @@
-//! One line of the file of patterns.
+//! A pattern, and the parser of its line.
 
 use std::fmt;
 use std::iter::Peekable;
 use std::str::{Chars, FromStr};
 
-use crate::{Action, Way};
+use crate::{Action, Destination};
 
-/// Bytes of a pattern at most.
+/// Longest pattern in bytes.
 const MAX_LENGTH: usize = 1024;
 
-/// Bytes to look for, and what becomes of packets that have them.
+/// Bytes to search for, and the action for packets that hold them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// The bytes, 1 to 1024.
     pub bytes: Box<[u8]>,
     /// Whether ASCII letters match in either case.
     pub ignore_case: bool,
-    /// What becomes of packets with it.
+    /// The action.
     pub action: Action,
 }
 
-/// Why a line is not a pattern.
+/// A line is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePatternError {
-    /// The action is none.
+    /// The action is unknown.
     #[error(transparent)]
     Action(#[from] crate::action::ParseActionError),
-    /// After the action comes no pattern.
-    #[error("found `{0}`, a pattern expected: \"text\" or hex: and bytes, as in hex:de ad be ef")]
+    /// No pattern follows the action.
+    #[error("found `{0}`, expected a pattern: \"text\" or hex: and bytes, as in hex:de ad be ef")]
     NoPattern(String),
-    /// A text is not closed.
+    /// The closing quote is missing.
     #[error(
         "the text does not end: a `\"` is missing (within a text write `\"` as \\\", and ` #`, which begins a comment, as \\x20#)"
     )]
     Open,
-    /// A text has an escape that there is not.
-    #[error("`\\{0}` is not known: \\\\ \\\" \\n \\r \\t \\0 or \\xHH expected")]
+    /// A text has an unknown escape.
+    #[error("unknown escape `\\{0}`: expected \\\\ \\\" \\n \\r \\t \\0 or \\xHH")]
     Escape(String),
-    /// Something follows the text.
-    #[error("found `{0}` behind the text, `i` (for either case) or the end of the line expected")]
+    /// Extra characters follow the text.
+    #[error("found `{0}` after the text, expected `i` (ignore case) or the end of the line")]
     Behind(String),
-    /// A byte in hex is none.
-    #[error("`{0}` is not bytes in hex: pairs of digits expected, as in hex:de ad be ef")]
+    /// The hexadecimal bytes are malformed.
+    #[error("`{0}` is not hexadecimal: expected pairs of digits, as in hex:de ad be ef")]
     Hex(String),
-    /// There is nothing to look for.
-    #[error("the pattern is empty: it would be in every packet; use --default for that")]
+    /// The pattern is empty.
+    #[error("the pattern is empty and would match every packet: use --default for that")]
     Empty,
-    /// There is too much.
-    #[error("the pattern has {0} bytes, {MAX_LENGTH} at most expected: a part of it will do")]
+    /// The pattern is too long.
+    #[error("the pattern has {0} bytes, more than {MAX_LENGTH}: use a part of it")]
     TooLong(usize),
 }
 
 impl Pattern {
-    /// Reads a line; with `ignore_case`, letters of a text match in either case whether it says so or not.
+    /// Parses a line; `ignore_case` applies to all texts.
     pub(crate) fn parse(line: &str, ignore_case: bool) -> Result<Self, ParsePatternError> {
         let is_pattern = |text: &str| text.starts_with('"') || text.starts_with("hex:");
         let (action, rest) = if is_pattern(line) {
-            (Action::Send(Way::Drop), line)
+            (Action::Send(Destination::Drop), line)
         } else {
             let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             (word.parse()?, rest.trim_start())
@@ -102,7 +102,7 @@ fn nibble(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-/// The bytes of a text whose opening quote is taken off, and whether an `i` follows it.
+/// The bytes of a text after its opening quote, and whether an `i` follows it.
 fn quoted(text: &str) -> Result<(Vec<u8>, bool), ParsePatternError> {
     let mut bytes = Vec::new();
     let mut rest = text.chars().peekable();
@@ -141,11 +141,11 @@ fn escape(rest: &mut Peekable<Chars<'_>>) -> Result<u8, ParsePatternError> {
 }
 
 impl fmt::Display for Pattern {
-    /// As it is read; printable ASCII as text.
+    /// Formats it as it is parsed; printable ASCII as text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.action {
             Action::Count => f.write_str("count \"")?,
-            Action::Send(way) => write!(f, "{way} \"")?,
+            Action::Send(destination) => write!(f, "{destination} \"")?,
         }
         for byte in &self.bytes {
             match byte {
@@ -170,17 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read() {
-        let drop = || Action::Send(Way::Drop);
+    fn lines_are_parsed() {
+        let drop = || Action::Send(Destination::Drop);
         for (line, expected) in [
             ("\"GET /\"", pattern(drop(), b"GET /", false)),
             ("drop   \"a\\\"b\\\\\\r\\n\\t\\0\\xFf\"", pattern(drop(), b"a\"b\\\r\n\t\0\xff", false)),
-            ("next \"\u{e9}\"i", pattern(Action::Send(Way::Next), &[0xc3, 0xa9], true)),
+            ("next \"\u{e9}\"i", pattern(Action::Send(Destination::Next), &[0xc3, 0xa9], true)),
             (
                 "port:wan hex:de ad BEEF",
-                pattern(Action::Send(Way::Port("wan".into())), &[0xde, 0xad, 0xbe, 0xef], false),
+                pattern(Action::Send(Destination::Port("wan".into())), &[0xde, 0xad, 0xbe, 0xef], false),
             ),
-            ("role:audit\t\"x\"", pattern(Action::Send(Way::Role("audit".into())), b"x", false)),
+            ("role:audit\t\"x\"", pattern(Action::Send(Destination::Role("audit".into())), b"x", false)),
             ("count hex: 00", pattern(Action::Count, &[0], false)),
             ("hex:00ff", pattern(drop(), &[0, 0xff], false)),
         ] {
@@ -189,21 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told_what_was_expected() {
+    fn errors_name_the_expected_syntax() {
         let long = format!("\"{}\"", "a".repeat(1025));
         for (line, expected) in [
-            ("allow \"x\"", "`allow` is not an action: drop, next"),
-            ("drop", "found ``, a pattern expected"),
-            ("drop x", "found `x`, a pattern expected"),
+            ("allow \"x\"", "`allow` is not an action: expected drop, next"),
+            ("drop", "found ``, expected a pattern"),
+            ("drop x", "found `x`, expected a pattern"),
             ("drop \"x", "the text does not end"),
             ("drop \"x\\", "the text does not end"),
-            ("drop \"\\q\"", "`\\q` is not known"),
-            ("drop \"\\x1\"", "`\\x1` is not known"),
-            ("drop \"x\" y", "found `y` behind the text"),
-            ("drop \"x\"I", "found `I` behind the text"),
-            ("drop hex:abc", "`abc` is not bytes in hex"),
-            ("drop hex:+1", "`+1` is not bytes in hex"),
-            ("drop hex:\u{e9}", "`\u{e9}` is not bytes in hex"),
+            ("drop \"\\q\"", "unknown escape `\\q`"),
+            ("drop \"\\x1\"", "unknown escape `\\x1`"),
+            ("drop \"x\" y", "found `y` after the text"),
+            ("drop \"x\"I", "found `I` after the text"),
+            ("drop hex:abc", "`abc` is not hexadecimal"),
+            ("drop hex:+1", "`+1` is not hexadecimal"),
+            ("drop hex:\u{e9}", "`\u{e9}` is not hexadecimal"),
             ("drop hex:", "the pattern is empty"),
             ("\"\"", "the pattern is empty"),
             (&long, "the pattern has 1025 bytes"),
@@ -215,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn patterns_are_read_as_they_are_written(
+        fn patterns_round_trip(
             bytes in prop::collection::vec(any::<u8>(), 1..40),
             ignore_case in any::<bool>(),
             action in prop::sample::select(vec!["drop", "next", "port:a-b", "role:x", "count"]),
@@ -224,7 +224,7 @@ mod tests {
             let line = pattern.to_string();
             let lines = Lines::from_text(Path::new("p"), line);
             let read = lines.entries().map(|(_, line)| line.parse()).collect::<Vec<_>>();
-            prop_assert_eq!(read, [Ok(pattern)], "also behind what takes comments off");
+            prop_assert_eq!(read, [Ok(pattern)], "also after comments are removed");
         }
 
         #[test]

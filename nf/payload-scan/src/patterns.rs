@@ -1,9 +1,9 @@
-//! All patterns, and the search for them.
+//! The set of patterns, and the search for them.
 //!
-//! One automaton finds all patterns that mind the case of letters, another those that do not; most files need one of them. A
-//! packet is searched for its first match, which most packets do not have and for which the automaton may skip ahead; from
-//! there on, for all matches, overlapping ones too: of two patterns in one place, the one that the other hides may be the one
-//! that decides.
+//! One automaton finds the case-sensitive patterns, another the others; most files need only one. The search first
+//! looks for
+//! any match, for which the automaton may skip ahead and which most packets do not have. From there on it looks for all
+//! matches, overlapping ones included, as an overlapped pattern may be the deciding one.
 
 use std::path::Path;
 
@@ -12,34 +12,34 @@ use netvm_nf_common::{ConfigError, FastMap, Lines};
 
 use crate::{Action, Pattern};
 
-/// The patterns of a file, in its order.
+/// The patterns of a file, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Patterns {
     list: Vec<Pattern>,
     parts: Vec<Part>,
 }
 
-/// Those patterns that one automaton finds.
+/// The patterns of an automaton.
 #[derive(Clone, Debug)]
 struct Part {
     automaton: AhoCorasick,
-    /// Their places in the list, rising.
+    /// Their indexes in the list, ascending.
     places: Vec<usize>,
     longest: usize,
-    /// Whether one of them counts only, so that the search does not end with the best that decides.
+    /// Whether one of them only counts, so that the search must not stop at the best deciding match.
     counts: bool,
 }
 
 impl Patterns {
-    /// Reads a file; with `ignore_case`, letters of all texts match in either case.
+    /// Reads a file; `ignore_case` applies to all texts.
     ///
     /// # Errors
-    /// [`ConfigError`] names the file, the line, what was found there and what was expected.
+    /// [`ConfigError`] names the file, the line, what was found and what was expected.
     pub fn read(path: &Path, ignore_case: bool) -> Result<Self, ConfigError> {
         Self::from_lines(&Lines::read(path)?, ignore_case)
     }
 
-    /// As [`Patterns::read`], of what was read already.
+    /// As [`Patterns::read`], from lines already read.
     ///
     /// # Errors
     /// As for [`Patterns::read`].
@@ -58,7 +58,7 @@ impl Patterns {
             last = line;
         }
         Self::new(list)
-            .map_err(|error| lines.error(last, format!("with this line the patterns are too many: {error}")))
+            .map_err(|error| lines.error(last, format!("too many patterns up to this line: {error}")))
     }
 
     fn new(list: Vec<Pattern>) -> Result<Self, aho_corasick::BuildError> {
@@ -81,14 +81,13 @@ impl Patterns {
         Ok(Self { list, parts })
     }
 
-    /// All of them.
+    /// All patterns.
     #[must_use]
     pub fn list(&self) -> &[Pattern] {
         &self.list
     }
 
-    /// The place in the list of the first pattern in `text` that decides. `count` is told of matches of patterns that count,
-    /// of each as often as it is there.
+    /// The index of the first deciding pattern in `text`. Calls `count` for each match of a pattern that counts.
     #[inline]
     pub fn scan(&self, text: &[u8], mut count: impl FnMut(usize)) -> Option<usize> {
         let mut best = usize::MAX;
@@ -107,7 +106,7 @@ impl Part {
             return;
         }
         let Some(first) = self.automaton.find(text) else { return };
-        // It is the match that ends first: no other one ends before it, so that none begins before this.
+        // This match ends first, so no match begins before `start`.
         let start = first.end().saturating_sub(self.longest);
         let rest = Input::new(text).anchored(Anchored::No).range(start..);
         for found in self.automaton.find_overlapping_iter(rest) {
@@ -124,7 +123,7 @@ impl Part {
     }
 }
 
-/// What is the same for two patterns of which one is of no use. One that counts and one that decides are both of use.
+/// Equal for redundant patterns. A counting and a deciding pattern are not redundant.
 fn same_as(pattern: &Pattern) -> (Box<[u8]>, bool, bool) {
     let bytes =
         if pattern.ignore_case { pattern.bytes.to_ascii_lowercase().into() } else { pattern.bytes.clone() };
@@ -148,7 +147,7 @@ mod tests {
             let mut counted = 0;
             (patterns.scan(text.as_bytes(), |_| counted += 1), counted)
         };
-        assert_eq!(scan("x abcd"), (Some(0), 1), "though bc ends before it, and x too");
+        assert_eq!(scan("x abcd"), (Some(0), 1), "although bc and x end before it");
         assert_eq!(scan("x bcc abc"), (Some(1), 3));
         assert_eq!(scan("..c"), (None, 1));
         assert_eq!(scan("ABCD"), (None, 0));
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn case_is_ignored_where_that_is_said_and_never_in_hex() {
+    fn case_is_ignored_if_configured_and_never_in_hex() {
         let both = "drop \"Get\"\nnext hex:61 62\n";
         let of = |text: &str, all: bool| patterns(text, all).unwrap();
         assert_eq!(of(both, false).scan(b"gET", |_| {}), None);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_files_are_named() {
+    fn errors_name_file_and_line() {
         for (text, ignore_case, expected) in [
             ("# none\ndrop \"a\"\n\nallow \"b\"", false, "p:4: `allow` is not an action"),
             ("drop \"ab\"\nnext hex:61 62", false, "p:2: the pattern is in line 1 already"),
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(patterns("# none", false).unwrap().scan(b"a", |_| {}), None);
     }
 
-    /// Whether the pattern is in the text, by looking at each place.
+    /// Whether the pattern is in the text, by comparing at each position.
     fn is_in(pattern: &Pattern, text: &[u8]) -> bool {
         text.windows(pattern.bytes.len()).any(|place| {
             if pattern.ignore_case {
@@ -197,14 +196,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
         #[test]
-        fn it_finds_what_a_plain_search_finds(
+        fn agrees_with_a_naive_search(
             list in prop::collection::vec(("[abAB]{1,5}", any::<bool>(), prop::bool::weighted(0.3)), 0..12),
             texts in prop::collection::vec("[abABx]{0,40}", 1..8),
         ) {
             let pattern = |(text, ignore_case, counts): (String, bool, bool)| Pattern {
                 bytes: text.into_bytes().into(),
                 ignore_case,
-                action: if counts { Action::Count } else { Action::Send(crate::Way::Drop) },
+                action: if counts { Action::Count } else { Action::Send(crate::Destination::Drop) },
             };
             let list: Vec<_> = list.into_iter().map(pattern).collect();
             let patterns = Patterns::new(list.clone()).unwrap();

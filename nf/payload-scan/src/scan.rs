@@ -1,13 +1,13 @@
-//! The scanner of one thread.
+//! The scanner: packets in, a verdict for each by its patterns out.
 
 use netlib::{Burst, Idle, MAX_COUNTERS, NetworkFunction, Packet, ThreadContext, Verdict};
 use netvm_nf_common::View;
 use netvm_wire::{FiveTuple, FlowKey, Fragment, Headers};
 
 use crate::flows::CleanFlows;
-use crate::{Action, Args, NAME, Patterns, Way};
+use crate::{Action, Args, Destination, NAME, Patterns};
 
-/// The NF's counters, in the order of `Counter`; those of the first patterns follow, see [`crate::counters`].
+/// The NF's counters in the order of `Counter`, followed by those of the first patterns, see [`crate::counters`].
 pub const COUNTERS: [&str; 7] =
     ["matched", "unmatched", "malformed", "no-target", "flow-drops", "flow-skips", "pattern-rest"];
 
@@ -22,33 +22,33 @@ enum Counter {
     PatternRest,
 }
 
-/// The function of one thread.
+/// A thread's scanner.
 #[derive(Debug)]
 pub struct PayloadScan {
     args: Args,
-    /// Whether this thread speaks for all.
+    /// Whether this thread prints messages for all.
     speaks: bool,
     patterns: View<Patterns>,
-    /// Patterns that have a counter of their own.
+    /// Number of patterns with a counter.
     shown: usize,
-    /// For each pattern, its verdict, where it has one whose port or role is there.
+    /// The verdict of each pattern, if its port or role exists.
     verdicts: Vec<Option<Verdict>>,
     default: Option<Verdict>,
     /// With `--skip-after`.
     clean: Option<CleanFlows>,
-    /// What was said of flows by older patterns was taken back.
+    /// The flow verdicts of older patterns were withdrawn.
     withdrew: bool,
     counters: [u64; COUNTERS.len()],
-    /// Packets that each pattern has decided or counted.
+    /// Packets decided or counted by each pattern.
     packets: Vec<u64>,
-    /// The packet in which each pattern was counted last, so that it is counted once.
+    /// The last packet that each pattern counted, so that it counts once a packet.
     counted_in: Vec<u64>,
     /// Number of this packet.
     packet: u64,
 }
 
 impl PayloadScan {
-    /// With these options and patterns, of which the first `shown` have counters, in a thread that knows these names.
+    /// The first `shown` patterns have counters; `context` resolves names.
     #[must_use]
     pub fn new(args: Args, patterns: View<Patterns>, shown: usize, context: &ThreadContext<'_>) -> Self {
         let mut this = Self {
@@ -69,7 +69,7 @@ impl PayloadScan {
         this
     }
 
-    /// Begins with new patterns.
+    /// Switches to new patterns.
     fn begin(&mut self, context: &ThreadContext<'_>) {
         let count = self.patterns.get().list().len();
         self.packets = vec![0; count];
@@ -78,15 +78,15 @@ impl PayloadScan {
     }
 
     fn look_up(&mut self, context: &ThreadContext<'_>) {
-        let verdict = |way: &Way| match way {
-            Way::Drop => Some(Verdict::Drop),
-            Way::Next => Some(Verdict::Next),
-            Way::Port(name) => context.port(name).map(Verdict::Port),
-            Way::Role(name) => context.role(name).map(Verdict::Role),
+        let verdict = |destination: &Destination| match destination {
+            Destination::Drop => Some(Verdict::Drop),
+            Destination::Next => Some(Verdict::Next),
+            Destination::Port(name) => context.port(name).map(Verdict::Port),
+            Destination::Role(name) => context.role(name).map(Verdict::Role),
         };
         let of_pattern = |action: &Action| match action {
             Action::Count => None,
-            Action::Send(way) => verdict(way),
+            Action::Send(destination) => verdict(destination),
         };
         let list = self.patterns.get().list();
         self.verdicts = list.iter().map(|pattern| of_pattern(&pattern.action)).collect();
@@ -94,17 +94,19 @@ impl PayloadScan {
         if !self.speaks {
             return;
         }
-        let ways = list.iter().filter_map(|pattern| match &pattern.action {
+        let destinations = list.iter().filter_map(|pattern| match &pattern.action {
             Action::Count => None,
-            Action::Send(way) => Some(way),
+            Action::Send(destination) => Some(destination),
         });
-        let mut named: Vec<&Way> = Vec::new();
-        for way in ways.chain([&self.args.default]).filter(|way| verdict(way).is_none()) {
-            if !named.contains(&way) {
-                named.push(way);
+        let mut named: Vec<&Destination> = Vec::new();
+        for destination in
+            destinations.chain([&self.args.default]).filter(|destination| verdict(destination).is_none())
+        {
+            if !named.contains(&destination) {
+                named.push(destination);
                 eprintln!(
-                    "{NAME}: there is no {way}: add it to netvmd's configuration, or mend the patterns or --default; \
-                           packets that go there are discarded"
+                    "{NAME}: no {destination}: add it to netvmd's configuration, or correct the patterns or --default; \
+                           packets that go there are dropped"
                 );
             }
         }
@@ -115,7 +117,7 @@ impl PayloadScan {
         self.counters[counter as usize] += 1;
     }
 
-    /// Says it of the whole flow, where the options want that.
+    /// Extends the verdict to the flow, if the options say so.
     #[inline]
     fn of_flow(&mut self, key: Option<FlowKey>, matched: bool, verdict: Verdict) -> Verdict {
         let idle = Idle(self.args.flow_idle);
@@ -134,7 +136,8 @@ impl PayloadScan {
         verdict
     }
 
-    /// Searches a packet; returns whether a pattern decided, and its verdict, `None` when that names what is not there.
+    /// Searches a packet; returns whether a pattern decided, and its verdict, `None` if its port or role does not
+    /// exist.
     #[inline]
     fn search(&mut self, text: &[u8]) -> (bool, Option<Verdict>) {
         self.packet += 1;
@@ -159,7 +162,7 @@ impl PayloadScan {
     }
 }
 
-/// The flow of an IP packet. The fragments of a packet are one flow by their addresses, as only the first has ports.
+/// The flow of an IP packet. Fragments form a flow by their addresses, as only the first has ports.
 fn flow_of(headers: &Headers) -> Option<FiveTuple> {
     let tuple = headers.five_tuple()?;
     if headers.key().fragment == Fragment::Whole {
@@ -168,8 +171,7 @@ fn flow_of(headers: &Headers) -> Option<FiveTuple> {
     Some(FiveTuple { source_port: 0, destination_port: 0, ..tuple })
 }
 
-/// Sets the hash by which a replica is chosen, if the chain has not needed one so far: a role to which a pattern sends need
-/// not be in the chain.
+/// Sets the hash that selects a replica if the descriptor has none: a pattern may send to a role outside the chain.
 #[inline]
 fn mark_flow(packet: &mut Packet<'_>) {
     if packet.hash() == 0
@@ -214,7 +216,7 @@ impl NetworkFunction for PayloadScan {
     fn burst(&mut self, burst: &mut Burst<'_>) {
         if self.patterns.refresh() {
             self.begin(&burst.context());
-            // Other patterns, other flows: what was said by the old ones is said anew.
+            // The new patterns decide all flows again.
             burst.withdraw();
             self.clean.iter_mut().for_each(CleanFlows::clear);
         }
@@ -222,7 +224,7 @@ impl NetworkFunction for PayloadScan {
     }
 
     fn changed(&mut self, context: &ThreadContext<'_>) {
-        // Newer patterns, if there are any, are taken at the burst that follows: verdicts are those of the patterns in view.
+        // A later burst takes newer patterns; until then, verdicts belong to the patterns in view.
         self.look_up(context);
     }
 
@@ -231,7 +233,7 @@ impl NetworkFunction for PayloadScan {
     }
 
     fn withdraws(&mut self) -> bool {
-        // Flows that pass by bring no burst with which the newer patterns would be taken.
+        // Flows that bypass this NF bring no burst that would take the newer patterns.
         let stale = self.patterns.is_stale();
         !std::mem::replace(&mut self.withdrew, stale) && stale
     }

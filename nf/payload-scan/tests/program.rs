@@ -51,7 +51,7 @@ fn the_program_steers_by_content_and_reads_its_patterns_again() {
     );
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("netvm-payload-scan: there is no port:gone: "), "{text}");
+    assert!(text.starts_with("netvm-payload-scan: no port:gone: "), "{text}");
 }
 
 #[test]

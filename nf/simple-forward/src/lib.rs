@@ -1,4 +1,4 @@
-//! The simplest NF: passes packets on. With no option it does not touch them at all, and so shows what netvm itself costs.
+//! The simplest NF: forwards packets. Without options it does not read them, which shows the cost of netvm alone.
 #![forbid(unsafe_code)]
 
 use std::hint::{black_box, spin_loop};
@@ -13,20 +13,20 @@ pub const NAME: &str = "netvm-simple-forward";
 /// The NF's counters.
 pub const COUNTERS: [&str; 1] = ["no-port"];
 
-/// Passes packets on: to the next hop, out of one port, or from port to port as a bump in the wire.
+/// Forward packets to the next hop, to a port, or from port to port as a bump in the wire
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = NAME, version)]
 pub struct Args {
-    /// Attaching and waiting.
+    /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Send every packet out of this port [default: to the next hop]
+    /// Send every packet to this port [default: to the next hop]
     #[arg(long, value_name = "PORT", conflicts_with = "map")]
     pub out: Option<String>,
-    /// Send what comes in by port A out of port B, and so on: A=B,B=A is a bump in the wire
+    /// Send packets from port A to port B, and so on: A=B,B=A is a bump in the wire
     #[arg(long, value_name = "A=B,...", value_delimiter = ',', value_parser = pair)]
     pub map: Vec<(String, String)>,
-    /// Read the first byte of every packet, as an NF that looks at packets would
+    /// Read the first byte of every packet, as an NF that inspects packets would
     #[arg(long)]
     pub touch: bool,
     /// Spend this many cycles on every packet
@@ -37,51 +37,51 @@ pub struct Args {
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((from, to)) if !from.is_empty() && !to.is_empty() => Ok((from.to_owned(), to.to_owned())),
-        _ => Err("PORT=PORT expected".to_owned()),
+        _ => Err("expected PORT=PORT".to_owned()),
     }
 }
 
-/// Runs the NF until it is told to end.
+/// Runs the NF until it is stopped.
 ///
 /// # Errors
-/// [`Failure`] when it cannot attach.
+/// [`Failure`] if it cannot attach.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let options = args.common.options(NAME, &COUNTERS);
     netvm_nf_common::run(&options, None, |context| SimpleForward::new(args.clone(), context))
 }
 
-/// Where packets go, by numbers.
+/// The verdicts of packets, with names resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Way {
-    /// All the same way.
+enum Verdicts {
+    /// The same for all packets.
     All(Verdict),
-    /// By the number of the ingress port; `None`, and beyond the end, for one that is not mapped.
+    /// The egress port by ingress port id; `None` or out of range if not mapped.
     ByIngress(Vec<Option<PortId>>),
 }
 
-/// The function of one thread.
+/// A thread's forwarder.
 #[derive(Debug)]
 pub struct SimpleForward {
     args: Args,
-    way: Way,
-    /// Packets that were discarded as there is no port for them.
+    verdicts: Verdicts,
+    /// Packets dropped for want of a port.
     no_port: u64,
 }
 
 impl SimpleForward {
-    /// With these options, in a thread that knows these names.
+    /// `context` resolves the names in the options.
     #[must_use]
     pub fn new(args: Args, context: &ThreadContext<'_>) -> Self {
-        let way = Self::way(&args, context);
-        Self { args, way, no_port: 0 }
+        let verdicts = Self::verdicts(&args, context);
+        Self { args, verdicts, no_port: 0 }
     }
 
-    fn way(args: &Args, context: &ThreadContext<'_>) -> Way {
+    fn verdicts(args: &Args, context: &ThreadContext<'_>) -> Verdicts {
         if let Some(out) = &args.out {
-            return Way::All(context.port(out).map_or(Verdict::Drop, Verdict::Port));
+            return Verdicts::All(context.port(out).map_or(Verdict::Drop, Verdict::Port));
         }
         if args.map.is_empty() {
-            return Way::All(Verdict::Next);
+            return Verdicts::All(Verdict::Next);
         }
         let mut ports = Vec::new();
         for (from, to) in &args.map {
@@ -91,14 +91,14 @@ impl SimpleForward {
                 ports[from] = context.port(to);
             }
         }
-        Way::ByIngress(ports)
+        Verdicts::ByIngress(ports)
     }
 
     #[inline]
     fn verdict(&mut self, packet: &Packet<'_>) -> Verdict {
-        let verdict = match &self.way {
-            Way::All(verdict) => *verdict,
-            Way::ByIngress(ports) => {
+        let verdict = match &self.verdicts {
+            Verdicts::All(verdict) => *verdict,
+            Verdicts::ByIngress(ports) => {
                 let port = ports.get(usize::from(packet.ingress().0)).copied().flatten();
                 port.map_or(Verdict::Drop, Verdict::Port)
             }
@@ -128,13 +128,13 @@ impl NetworkFunction for SimpleForward {
         if self.args.touch || self.args.delay_cycles > 0 {
             return burst.for_each(|packet| self.packet(packet));
         }
-        if let Way::All(verdict) = self.way {
+        if let Verdicts::All(verdict) = self.verdicts {
             if verdict == Verdict::Drop {
                 self.no_port += burst.len() as u64;
             }
             return burst.set_all(verdict);
         }
-        // The descriptor says where a packet came from: its bytes stay out of this core's cache.
+        // The descriptor holds the ingress port, so the packet's bytes stay out of this core's cache.
         for n in 0..burst.len() {
             if let Some(packet) = burst.packet(n) {
                 let verdict = self.verdict(&packet);
@@ -144,7 +144,7 @@ impl NetworkFunction for SimpleForward {
     }
 
     fn changed(&mut self, context: &ThreadContext<'_>) {
-        self.way = Self::way(&self.args, context);
+        self.verdicts = Self::verdicts(&self.args, context);
     }
 
     fn report(&self, counters: &mut [u64; MAX_COUNTERS]) {
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn names_are_looked_up_again_when_they_change() {
         let (simulator, mut nf) = with(&["--out", "c"]);
-        nf.way = Way::All(Verdict::Drop);
+        nf.verdicts = Verdicts::All(Verdict::Drop);
         nf.changed(&simulator.context());
-        assert_eq!(nf.way, Way::All(Verdict::Port(PortId(2))));
+        assert_eq!(nf.verdicts, Verdicts::All(Verdict::Port(PortId(2))));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The program itself, on real rings, with no engine.
+//! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
@@ -31,7 +31,7 @@ fn the_program_is_a_bump_in_the_wire() {
 }
 
 #[test]
-fn threads_are_those_of_the_configuration_unless_its_own_option_says_others() {
+fn the_threads_option_overrides_the_configuration() {
     for (args, threads) in [(&[][..], 3), (&["--threads", "2"], 2)] {
         let mut command = Command::new(PROGRAM);
         command.args(args).env(netlib::THREADS_VARIABLE, "3");
@@ -42,7 +42,7 @@ fn threads_are_those_of_the_configuration_unless_its_own_option_says_others() {
 }
 
 #[test]
-fn without_an_engine_it_says_what_is_missing() {
+fn without_an_engine_it_prints_an_error() {
     let output = Command::new(PROGRAM).args(["--socket", "/nonexistent/attach.sock"]).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));

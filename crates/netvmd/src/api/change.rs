@@ -1,4 +1,4 @@
-//! What changes something.
+//! Requests that change something: plan, apply, restart, stop.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use netvm_api::{ApplyReply, ConfigReply, Done, FILE_HEADER, PlanReply};
 use super::Failure;
 use crate::daemon::Daemon;
 
-/// The name of a file that came without one.
+/// Name of a configuration sent without a file name.
 const NAMELESS: &str = "configuration";
 
 pub(super) async fn config(State(daemon): State<Arc<Daemon>>) -> Result<Json<ConfigReply>, Failure> {
@@ -36,10 +36,11 @@ pub(super) async fn apply(
     text: Result<String, StringRejection>,
 ) -> Result<Json<ApplyReply>, Failure> {
     let (name, text) = (file_name(&headers).to_owned(), text?);
-    // Of its own: a client that goes away does not leave a change half done.
+    // A separate task, so that a client that disconnects does not interrupt the change.
     let change = tokio::spawn(async move { daemon.apply(&name, &text).await });
-    let lost =
-        |_| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the change ended early: see netvmd's log");
+    let lost = |_| {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed unexpectedly: see netvmd's log")
+    };
     Ok(Json(change.await.map_err(lost)??))
 }
 
@@ -51,11 +52,11 @@ pub(super) async fn restart(
     let count = daemon.supervisor.count(&role);
     if count > 0 {
         let message = match count {
-            1 => format!("nf {role}: started anew"),
-            _ => format!("nf {role}: {count} processes are started anew, one after another"),
+            1 => format!("nf {role}: restarted"),
+            _ => format!("nf {role}: restarting {count} processes one after another"),
         };
         tokio::spawn(async move {
-            // Not while a configuration is applied, which may be about the same processes.
+            // Excludes applies, which may restart the same processes.
             let _changing = daemon.changing.lock().await;
             daemon.supervisor.restart(&role).await;
         });
@@ -65,19 +66,19 @@ pub(super) async fn restart(
     let externals: Vec<_> = externals.map(|(id, _)| id).collect();
     let known = daemon.running().await?.nf_named(&role).is_some();
     if !known {
-        let message = format!("there is no role `{role}`: `netvm nf` lists them");
+        let message = format!("no role `{role}`: `netvm nf` lists the roles");
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     }
     let count = externals.len();
-    daemon.engine.tell(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
-    let asked = if count == 1 { "1 process was".to_owned() } else { format!("{count} processes were") };
-    let message = format!("nf {role}: {asked} asked to leave; netvmd does not start this role itself");
+    daemon.engine.send(move |engine| externals.into_iter().for_each(|id| engine.dismiss(id)));
+    let asked = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    let message = format!("nf {role}: asked {asked} to leave; netvmd does not start this role itself");
     Ok(Json(Done { message }))
 }
 
 pub(super) async fn stop(State(daemon): State<Arc<Daemon>>) -> Json<Done> {
     daemon.end();
-    Json(Done { message: "netvmd ends".to_owned() })
+    Json(Done { message: "netvmd stops".to_owned() })
 }
 
 fn file_name(headers: &HeaderMap) -> &str {

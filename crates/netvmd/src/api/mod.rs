@@ -1,4 +1,5 @@
-//! The HTTP API over a Unix socket: types of `netvm-api`, values of the engine and the supervisor.
+//! The HTTP API on a Unix socket: requests and replies of `netvm-api`, answered from the engine, the supervisor and the
+//! VMs.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +18,10 @@ use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::apply::ApplyError;
+use crate::daemon::ApplyError;
 use crate::daemon::Daemon;
+use crate::daemon::RuleError;
 use crate::engine_thread::EngineGone;
-use crate::policy::RuleError;
 
 mod change;
 mod nfs;
@@ -30,22 +31,22 @@ mod status;
 mod traffic;
 mod vms;
 
-/// Largest configuration that is taken, in bytes.
+/// Largest configuration in bytes.
 const LARGEST_BODY: usize = 64 << 20;
-/// How long requests may take to end when the daemon does.
+/// Limit for open requests to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why the API cannot be served.
+/// The API cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot serve the API on {path}: {source} (give another path with --socket)")]
+#[error("cannot serve the API on {path}: {source} (choose another path with --socket)")]
 pub struct ServeError {
     /// The socket.
     pub path: PathBuf,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// The server, while it serves.
+/// The running server.
 #[derive(Debug)]
 pub struct Server {
     stop: oneshot::Sender<()>,
@@ -53,21 +54,21 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes no more requests, and returns when those that are there are answered.
+    /// Refuses new requests and waits for open ones.
     pub async fn stop(self) {
-        // An error says that it has stopped already.
+        // An error: it has stopped already.
         let _ = self.stop.send(());
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.task).await;
     }
 }
 
-/// Serves the API on `socket`, which its owner and group may use.
+/// Serves the API on `socket`, accessible to owner and group.
 ///
 /// # Errors
 /// [`ServeError`] names the path.
 pub fn serve(daemon: Arc<Daemon>, socket: &Path) -> Result<Server, ServeError> {
     let fail = |source| ServeError { path: socket.to_owned(), source };
-    // Made for nobody but the owner, then opened: there is no moment in which others could connect.
+    // Created for the owner only, then opened for the group, so that others can never connect.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(socket);
     rustix::process::umask(before);
@@ -75,12 +76,12 @@ pub fn serve(daemon: Arc<Daemon>, socket: &Path) -> Result<Server, ServeError> {
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
     let (stop, stopped) = oneshot::channel();
     let server = axum::serve(listener, router(daemon)).with_graceful_shutdown(async {
-        // An error says that the other end is gone, which means the same.
+        // An error: the sender was dropped, which also means stop.
         let _ = stopped.await;
     });
     let task = tokio::spawn(async move {
         if let Err(error) = server.await {
-            tracing::error!("the API: {error}");
+            tracing::error!("API server: {error}");
         }
     });
     Ok(Server { stop, task })
@@ -118,14 +119,14 @@ fn router(daemon: Arc<Daemon>) -> Router {
 }
 
 async fn no_such_path() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "there is no such path: see the table of netvm's API")
+    Failure::new(StatusCode::NOT_FOUND, "no such path: see the API reference")
 }
 
 async fn no_such_method() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "this path does not have that method: see the table of netvm's API")
+    Failure::new(StatusCode::NOT_FOUND, "no such method for this path: see the API reference")
 }
 
-/// An answer that is an error.
+/// An error reply.
 #[derive(Debug)]
 struct Failure {
     status: StatusCode,
@@ -146,20 +147,20 @@ impl IntoResponse for Failure {
 
 impl From<StringRejection> for Failure {
     fn from(rejection: StringRejection) -> Self {
-        let text = format!("a configuration is UTF-8 text of at most {LARGEST_BODY} bytes: {rejection}");
+        let text = format!("a configuration must be UTF-8 text of at most {LARGEST_BODY} bytes: {rejection}");
         Self::new(rejection.status(), text)
     }
 }
 
 impl From<PathRejection> for Failure {
     fn from(rejection: PathRejection) -> Self {
-        Self::new(StatusCode::NOT_FOUND, format!("nothing has such a name: {rejection}"))
+        Self::new(StatusCode::NOT_FOUND, format!("invalid name: {rejection}"))
     }
 }
 
 impl From<JsonRejection> for Failure {
     fn from(rejection: JsonRejection) -> Self {
-        Self::new(rejection.status(), format!("the request is not what this path takes: {rejection}"))
+        Self::new(rejection.status(), format!("invalid request: {rejection}"))
     }
 }
 

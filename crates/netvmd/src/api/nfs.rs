@@ -1,4 +1,4 @@
-//! NF instances: what the engine counts of those that have attached, and what the supervisor knows of the others.
+//! NF instances: the engine's counters of attached ones, combined with the supervisor's state.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,10 +8,10 @@ use netvm_config::model::{Host, NfConfig, NfStart};
 use netvm_engine::{InstanceState, InstanceView, RoleTotals, ThreadView, Violation};
 use netvm_region::StandardCounter;
 
-use crate::attach_server::Externals;
+use crate::attach::Externals;
 use crate::supervisor::{Phase, Status};
 
-/// Every instance of every NF, in the order of the configuration.
+/// All instances of all NFs, in the order of the configuration.
 pub(super) fn infos(
     host: &Host,
     views: &[InstanceView],
@@ -90,7 +90,7 @@ fn managed(nf: &NfConfig, group: &str, status: &Status, view: Option<&InstanceVi
     info
 }
 
-/// A role over all its instances.
+/// The totals of a role.
 pub(super) fn role(name: &str, totals: &RoleTotals) -> RoleInfo {
     let value = |counter: StandardCounter| totals.standard[counter as usize];
     let violations = Violation::ALL.into_iter().zip(totals.violations).filter(|(_, count)| *count > 0);

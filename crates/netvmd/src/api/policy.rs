@@ -1,4 +1,4 @@
-//! Rules, flows, and what would become of a packet.
+//! Rules, flows, MAC addresses and packet traces.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use netvm_wire::{FlowKey, Malformed};
 use tokio::sync::oneshot;
 
 use super::Failure;
+use crate::daemon::Changed;
 use crate::daemon::Daemon;
-use crate::policy::Changed;
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -47,9 +47,9 @@ pub(super) async fn add(
     request: Result<Json<AddRule>, JsonRejection>,
 ) -> Answer<Done> {
     let Json(AddRule { toml, position }) = request?;
-    let Changed { rule, doubts } = daemon.add_rule(&toml, &position).await?;
+    let Changed { rule, warnings } = daemon.add_rule(&toml, &position).await?;
     let host = daemon.running().await?;
-    Ok(with_doubts(format!("rule {} acts: {}", rule.id, rule.named(&*host)), &doubts))
+    Ok(with_warnings(format!("rule {} added: {}", rule.id, rule.named(&*host)), &warnings))
 }
 
 pub(super) async fn delete(
@@ -57,13 +57,13 @@ pub(super) async fn delete(
     rule: Result<Path<String>, PathRejection>,
 ) -> Answer<Done> {
     let Path(name) = rule?;
-    let Changed { rule, doubts } = daemon.delete_rule(&name).await?;
+    let Changed { rule, warnings } = daemon.delete_rule(&name).await?;
     let host = daemon.running().await?;
-    Ok(with_doubts(format!("rule {} is gone: {}", rule.id, rule.named(&*host)), &doubts))
+    Ok(with_warnings(format!("rule {} deleted: {}", rule.id, rule.named(&*host)), &warnings))
 }
 
-fn with_doubts(mut message: String, doubts: &[String]) -> Json<Done> {
-    for doubt in doubts {
+fn with_warnings(mut message: String, warnings: &[String]) -> Json<Done> {
+    for doubt in warnings {
         message.push_str("\nwarning: ");
         message.push_str(doubt);
     }
@@ -77,15 +77,15 @@ pub(super) async fn trace(
     let Json(TraceRequest { port, frame, length }) = request?;
     let unprocessable = |message: String| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message);
     let bytes = bytes_of(&frame).ok_or_else(|| {
-        unprocessable("the frame is not in hexadecimal: two digits for each byte are wanted".to_owned())
+        unprocessable("the frame is not hexadecimal: write two digits for each byte".to_owned())
     })?;
     let length = length.unwrap_or(bytes.len());
     if length < bytes.len() {
-        return Err(unprocessable(format!("a frame of {length} bytes cannot begin with {}", bytes.len())));
+        return Err(unprocessable(format!("`length` is {length}, but {} bytes are given", bytes.len())));
     }
     let host = daemon.running().await?;
     let Some(from) = host.port_named(&port).map(|port| port.id) else {
-        let message = format!("there is no port `{port}`: `netvm port` lists them");
+        let message = format!("no port `{port}`: `netvm port` lists the ports");
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     };
     let read =
@@ -101,31 +101,31 @@ pub(super) async fn trace(
     Ok(Json(TraceReply { steps, rule }))
 }
 
-/// A step in words, a line for each rule.
+/// A step as text, with a line for each rule.
 fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
     let line = match step {
-        Step::In(port) => format!("in by port {}", Names::port(host, *port)),
-        Step::Key(key) => format!("is {}, {length} bytes", described(key)),
+        Step::In(port) => format!("received on port {}", Names::port(host, *port)),
+        Step::Key(key) => format!("packet {}, {length} bytes", described(key)),
         Step::Malformed(why) => malformed(*why),
         Step::Rules { rules, decided } => {
             let last = rules.len().saturating_sub(1);
-            let told = |(n, id): (usize, &RuleId)| {
+            let line = |(n, id): (usize, &RuleId)| {
                 let text = rule_of(host, *id).map_or_else(String::new, |rule| rule.named(host).to_string());
                 let role = if *decided && n == last { "decides" } else { "matches" };
                 format!("rule {id} {role}: {text}")
             };
-            return rules.iter().enumerate().map(told).collect();
+            return rules.iter().enumerate().map(line).collect();
         }
-        Step::Default { allowed: true } => "no rule decides: allowed, as the port says".to_owned(),
-        Step::Default { allowed: false } => "no rule decides: denied, as the port says".to_owned(),
-        Step::Policed(1) => "is measured: what exceeds the rate is dropped".to_owned(),
-        Step::Policed(count) => format!("is measured by {count} rates: what exceeds one is dropped"),
-        Step::Retagged => "gets another VLAN tag".to_owned(),
-        Step::Mirrored(port) => format!("a copy leaves by port {}", Names::port(host, *port)),
+        Step::Default { allowed: true } => "no rule decides: allowed by the port's default".to_owned(),
+        Step::Default { allowed: false } => "no rule decides: denied by the port's default".to_owned(),
+        Step::Policed(1) => "policed: dropped if it exceeds the rate".to_owned(),
+        Step::Policed(count) => format!("policed by {count} rates: dropped if it exceeds one"),
+        Step::Retagged => "VLAN tag changed".to_owned(),
+        Step::Mirrored(port) => format!("mirrored to port {}", Names::port(host, *port)),
         Step::Switched(Some(port)) => {
-            format!("L2 switching: the destination is behind port {}", Names::port(host, *port))
+            format!("L2 switch: destination on port {}", Names::port(host, *port))
         }
-        Step::Switched(None) => "L2 switching: the destination is not known".to_owned(),
+        Step::Switched(None) => "L2 switch: destination unknown".to_owned(),
         Step::Chain(chain) => match host.chain(*chain) {
             Some(chain) => {
                 let roles = chain.hops.iter().filter_map(|role| host.nf(*role)).map(|nf| nf.role.as_str());
@@ -133,28 +133,28 @@ fn lines(host: &Host, step: &Step, length: usize) -> Vec<String> {
             }
             None => format!("enters chain {chain}"),
         },
-        Step::Router(router) => format!("goes to router {}", Names::router(host, *router)),
+        Step::Router(router) => format!("enters router {}", Names::router(host, *router)),
         Step::NextHop { port, vlan, mac } => {
             let vlan = vlan.map(|vlan| format!(" with VLAN {}", vlan.get())).unwrap_or_default();
-            format!("is routed to {mac} behind port {}{vlan}", Names::port(host, *port))
+            format!("routed to {mac} on port {}{vlan}", Names::port(host, *port))
         }
-        Step::Punted => "the router's kernel gets it".to_owned(),
-        Step::Out(port) => format!("leaves by port {}", Names::port(host, *port)),
-        Step::Answered => "its sender is told".to_owned(),
-        Step::Dropped(reason) => format!("is dropped: {}", reason.name()),
+        Step::Punted => "punted to the router's kernel".to_owned(),
+        Step::Out(port) => format!("sent on port {}", Names::port(host, *port)),
+        Step::Answered => "answered with an ICMP error".to_owned(),
+        Step::Dropped(reason) => format!("dropped: {}", reason.name()),
     };
     vec![line]
 }
 
 fn malformed(why: Malformed) -> String {
-    format!("its headers cannot be parsed: {why}")
+    format!("cannot parse its headers: {why}")
 }
 
 fn rule_of(host: &Host, id: RuleId) -> Option<&Rule> {
     host.rules.iter().find(|rule| rule.id == id)
 }
 
-/// Addresses, ports and protocol, or what there is instead.
+/// Addresses, ports and protocol; MAC addresses and EtherType of a non-IP packet.
 fn described(key: &FlowKey) -> String {
     let vlan = key.vlan.map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
     let what: Cow<'_, str> = match key.five_tuple() {
@@ -167,14 +167,14 @@ fn described(key: &FlowKey) -> String {
 }
 
 pub(super) async fn flows(State(daemon): State<Arc<Daemon>>) -> Answer<Flows> {
-    let (tell, told) = oneshot::channel();
+    let (sender, reply) = oneshot::channel();
     let read = move |engine: &mut netvm_engine::Engine| {
-        // Nobody listens any more when the client has gone.
-        engine.read_flows(MOST_FLOWS, move |flows, counts| drop(tell.send((flows, counts))));
+        // The client may have disconnected.
+        engine.read_flows(MOST_FLOWS, move |flows, counts| drop(sender.send((flows, counts))));
     };
     daemon.engine.call(read).await?;
-    let gone = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine ended meanwhile");
-    let (mut flows, counts) = told.await.map_err(gone)?;
+    let gone = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended");
+    let (mut flows, counts) = reply.await.map_err(gone)?;
     let host = daemon.running().await?;
     flows.sort_by_key(|flow| core::cmp::Reverse(flow.packets));
     let caches = (0u8..).zip(&counts).map(|(worker, counts)| CacheInfo {
@@ -204,7 +204,7 @@ fn flow_info(host: &Host, flow: &FlowView) -> FlowInfo {
         bytes: flow.bytes,
         idle_s: flow.idle,
         age_s: flow.age,
-        verdicts: flow.words.iter().map(|word| verdict_info(host, *word)).collect(),
+        verdicts: flow.words.iter().map(|verdict| verdict_info(host, *verdict)).collect(),
     }
 }
 
@@ -227,7 +227,7 @@ pub(super) async fn addresses(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<A
     Ok(Json(known.into_iter().map(info).collect()))
 }
 
-/// Bytes of a text in hexadecimal; blanks, colons and line ends are skipped.
+/// Parses hexadecimal bytes; skips blanks, colons and line ends.
 fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text
         .chars()

@@ -1,4 +1,4 @@
-//! Virtual routers.
+//! Virtual routers and their routes.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use serde::Deserialize;
 use super::Failure;
 use super::traffic::{Views, views};
 use crate::daemon::Daemon;
-use crate::routers::{Counts, Leads, Rib};
+use crate::routers::{Counts, Destination, Rib};
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<RouterInfo>>, Failure> {
     let views = views(&daemon).await?;
     let mut infos = Vec::new();
     for router in &views.host.routers {
-        let counts = daemon.routers.look(router.id, Rib::counts).await.unwrap_or_default();
+        let counts = daemon.routers.query(router.id, Rib::counts).await.unwrap_or_default();
         infos.push(info(&views, router, counts));
     }
     Ok(Json(infos))
 }
 
-/// How many routes are asked for.
+/// Limit of the number of routes.
 #[derive(Debug, Deserialize)]
 pub(super) struct Most {
     most: Option<usize>,
@@ -46,15 +46,15 @@ pub(super) async fn routes(
     let most = most.unwrap_or(MOST_ROUTES).min(MOST_ROUTES);
     let views = views(&daemon).await?;
     let Some(router) = views.host.routers.iter().find(|router| router.name == name) else {
-        let message = format!("there is no virtual router `{name}`: `netvm router` lists them");
+        let message = format!("no virtual router `{name}`: `netvm router` lists the routers");
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     };
-    let look = move |rib: &Rib| {
+    let read = move |rib: &Rib| {
         let routes: Vec<RouteInfo> =
-            rib.told().take(most).map(|(net, leads)| route(rib, net, leads)).collect();
-        (rib.counts(), rib.told().len(), routes)
+            rib.routes().take(most).map(|(net, destination)| route(rib, net, destination)).collect();
+        (rib.counts(), rib.routes().len(), routes)
     };
-    let (counts, all, routes) = daemon.routers.look(router.id, look).await.unwrap_or_default();
+    let (counts, all, routes) = daemon.routers.query(router.id, read).await.unwrap_or_default();
     let more = all.saturating_sub(routes.len()) as u64;
     Ok(Json(RouterRoutes { router: info(&views, router, counts), routes, more }))
 }
@@ -99,11 +99,11 @@ fn interface(views: &Views, interface: &RouterInterface) -> RouterInterfaceInfo 
     }
 }
 
-fn route(rib: &Rib, net: IpNet, leads: Leads<'_>) -> RouteInfo {
-    let (action, gateways) = match leads {
-        Leads::Kernel => (RouteAction::Punt, &[][..]),
-        Leads::Blackhole => (RouteAction::Blackhole, &[][..]),
-        Leads::Gateways(gateways) => (RouteAction::Forward, gateways),
+fn route(rib: &Rib, net: IpNet, destination: Destination<'_>) -> RouteInfo {
+    let (action, gateways) = match destination {
+        Destination::Kernel => (RouteAction::Punt, &[][..]),
+        Destination::Blackhole => (RouteAction::Blackhole, &[][..]),
+        Destination::Gateways(gateways) => (RouteAction::Forward, gateways),
     };
     let hops = gateways.iter().map(|gateway| {
         let (mac, interface) = rib.peer(gateway.peer);

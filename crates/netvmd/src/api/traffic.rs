@@ -1,4 +1,4 @@
-//! Ports, NFs, chains, groups, and what they count.
+//! Ports, NFs, chains, groups and workers, with their counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,21 +6,22 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{
-    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo, Stats,
+    ChainInfo, ChainState, Drops, GroupInfo, Idle, NfInfo, NfState, PortInfo, Reasons, RegionInfo, StageInfo,
+    Stats, WorkerInfo,
 };
-use netvm_config::model::{Chain, Host, OnFailure, Output, PortConfig};
+use netvm_config::model::{self, Chain, Host, OnFailure, Output, PortConfig};
 use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortView, RoleTotals, RouterView, StageView,
     WorkerView,
 };
 use netvm_region::clock;
 
-use super::{Failure, nfs, status};
+use super::{Failure, nfs};
 use crate::daemon::Daemon;
 
 type Answer<T> = Result<Json<T>, Failure>;
 
-/// What the engine shows, read in one pass.
+/// A consistent snapshot of the engine's views.
 pub(super) struct Views {
     pub(super) host: Host,
     pub(super) ports: Vec<PortView>,
@@ -75,7 +76,7 @@ pub(super) async fn stats(State(daemon): State<Arc<Daemon>>) -> Answer<Stats> {
         nfs,
         roles: views.roles.iter().map(|(name, totals)| nfs::role(name, totals)).collect(),
         groups: group_infos(&daemon, &views),
-        workers: status::worker_infos(&daemon, &views),
+        workers: worker_infos(&daemon, &views),
         drops: drops(&views),
         stages: views.stages.iter().map(stage).collect(),
     }))
@@ -95,7 +96,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
     let landing = host.landing_group(port).and_then(|id| host.group(id));
     let unsent = [DropReason::TxFull, DropReason::PortDown];
     let driver_mode = match (&view.fallback, &view.fault) {
-        (_, Some(fault)) => format!("{} (ended: {fault})", view.driver),
+        (_, Some(fault)) => format!("{} (failed: {fault})", view.driver),
         (Some(fallback), None) => format!("{} ({fallback})", view.driver),
         (None, None) => view.driver.clone(),
     };
@@ -230,4 +231,32 @@ fn stage(view: &StageView) -> StageInfo {
         cycles_per_packet: cycles,
         ns_per_packet: cycles * 1e9 / clock::cycles_per_second() as f64,
     }
+}
+
+pub(super) fn worker_infos(daemon: &Daemon, views: &Views) -> Vec<WorkerInfo> {
+    let hz = clock::cycles_per_second() as f64;
+    let info = |view: &netvm_engine::WorkerView| WorkerInfo {
+        id: view.id.0,
+        core: view.core,
+        node: node_of(view.core, &views.host.engine.nodes),
+        idle: match views.host.engine.idle {
+            model::Idle::Poll => Idle::Poll,
+            model::Idle::Adaptive => Idle::Adaptive,
+        },
+        busy_percent: daemon.load.of(view.id.index()),
+        sleeps: view.counters.sleeps.get(),
+        copies: view.counters.copies.get(),
+        copied_bytes: view.counters.copied_bytes.get(),
+        longest_turn_us: view.counters.longest_turn.get() as f64 * 1e6 / hz,
+    };
+    views.workers.iter().map(info).collect()
+}
+
+/// The NUMA node of a core: from the configuration, else from the kernel.
+fn node_of(core: u32, nodes: &[Vec<u32>]) -> u32 {
+    let configured = nodes.iter().position(|cores| cores.contains(&core));
+    let is_on =
+        |node: &u32| std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{core}/node{node}")).exists();
+    let of_the_machine = || (0..model::MAX_NODES as u32).find(is_on);
+    configured.map(|node| node as u32).or_else(of_the_machine).unwrap_or_default()
 }

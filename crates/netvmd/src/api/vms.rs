@@ -11,9 +11,9 @@ use netvm_config::model::{Guest, Host, VmConfig};
 use tokio::time::timeout;
 
 use super::Failure;
-use crate::apply::VM_COMING_UP;
 use crate::daemon::Daemon;
-use crate::vms::{VmNews, VmPhase, VmStatus};
+use crate::daemon::VM_START_TIMEOUT;
+use crate::vms::{VmPhase, VmStartup, VmStatus};
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<VmInfo>>, Failure> {
     let host = daemon.running().await?;
@@ -70,20 +70,19 @@ pub(super) async fn start(
 ) -> Result<Json<Done>, Failure> {
     let Path(name) = name?;
     if daemon.machines.recipe(&name).is_some_and(|recipe| recipe.is_manual) {
-        let message = format!(
-            "vm {name} is for others to start (`start = \"manual\"`): run what `netvm vm args {name}` prints"
-        );
+        let message =
+            format!("vm {name} has `start = \"manual\"`: run the command that `netvm vm args {name}` prints");
         return Err(Failure::new(StatusCode::CONFLICT, message));
     }
-    let mut news = known(&name, daemon.machines.start(&name))?;
+    let mut startup = known(&name, daemon.machines.start(&name))?;
     let failed = |reason| {
-        let message = format!("vm {name} does not come up: {reason}");
+        let message = format!("vm {name} did not start: {reason}");
         Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
     };
-    match timeout(VM_COMING_UP, news.started()).await {
-        Ok(Ok(())) => Ok(Json(Done { message: format!("vm {name}: runs") })),
+    match timeout(VM_START_TIMEOUT, startup.started()).await {
+        Ok(Ok(())) => Ok(Json(Done { message: format!("vm {name}: running") })),
         Ok(Err(reason)) => failed(reason),
-        Err(_) => failed(format!("not within {} s", VM_COMING_UP.as_secs())),
+        Err(_) => failed(format!("timeout after {} s", VM_START_TIMEOUT.as_secs())),
     }
 }
 
@@ -95,12 +94,11 @@ pub(super) async fn stop(
     let (Path(name), how) = (name?, how?);
     let parsed = if how.is_empty() { Ok(StopVm::default()) } else { serde_json::from_str(&how) };
     let StopVm { force } = parsed.map_err(|error| {
-        let message =
-            format!("the request is not what this path takes, {{\"force\": true}} or nothing: {error}");
+        let message = format!("invalid request, expected {{\"force\": true}} or nothing: {error}");
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     })?;
-    let mut news = known(&name, daemon.machines.stop(&name, force))?;
-    news.stopped().await;
+    let mut startup = known(&name, daemon.machines.stop(&name, force))?;
+    startup.stopped().await;
     Ok(Json(Done { message: format!("vm {name}: stopped") }))
 }
 
@@ -112,7 +110,7 @@ pub(super) async fn by_hand(
     let recipe = daemon.machines.recipe(&name).ok_or_else(|| unknown(&name))?;
     if recipe.nf.is_some() && !recipe.is_manual {
         let message = format!(
-            "vm {name} is a network function that netvmd starts: give it `start = \"manual\"`, and others can"
+            "vm {name} is an NF that netvmd starts itself: set `start = \"manual\"` to start it by hand"
         );
         return Err(Failure::new(StatusCode::CONFLICT, message));
     }
@@ -120,10 +118,10 @@ pub(super) async fn by_hand(
     Ok(Json(VmByHand { command: found.command, shell: found.shell, libvirt_xml: found.libvirt_xml }))
 }
 
-fn known(name: &str, news: Option<VmNews>) -> Result<VmNews, Failure> {
-    news.ok_or_else(|| unknown(name))
+fn known(name: &str, startup: Option<VmStartup>) -> Result<VmStartup, Failure> {
+    startup.ok_or_else(|| unknown(name))
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, format!("there is no VM `{name}`: `netvm vm list` lists them"))
+    Failure::new(StatusCode::NOT_FOUND, format!("no VM `{name}`: `netvm vm list` lists the VMs"))
 }

@@ -1,4 +1,4 @@
-//! The thread that follows the kernels of all routers, and tells the engine.
+//! The thread that follows the kernel's routes of all routers by netlink and sends changes to the engine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -24,24 +24,24 @@ use super::netlink::{Events, ReadOutcome, Requests};
 use super::rib::{Peer, Rib};
 use crate::engine_thread::EngineHandle;
 
-/// Datagrams that are read of one router before others have their turn.
+/// Most datagrams read from one router before the next router's turn.
 const TURN: usize = 256;
-/// Parts of updates that the engine may have before it is told more; what changes meanwhile becomes one update.
-const UNDER_WAY: usize = 2;
-/// How soon the engine is looked at again when it has enough to do.
+/// Most updates that the engine may have pending; later changes are merged into one update.
+const MAX_PENDING: usize = 2;
+/// Poll interval while the engine has the most pending updates.
 const BUSY: Duration = Duration::from_millis(2);
-/// How long something unclear may settle before everything is looked at.
+/// Delay of a resynchronisation after an unclear change.
 const SETTLING: Duration = Duration::from_millis(20);
-/// Looking at everything takes at most one part in so many of the time.
+/// Resynchronisations take at most this fraction (1/n) of the time.
 const SHARE: u32 = 10;
-/// How often neighbours are looked after.
+/// Interval of the neighbour probes.
 const ROUND: Duration = Duration::from_secs(1);
-/// How long the kernel is given to find a gateway before it is asked again.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Most neighbours that are asked for in one round.
-const ROUND_NEIGHBOURS: usize = 100;
+/// Interval between two probes of the same neighbour.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// Most probes in a round.
+const ROUND_PROBES: usize = 100;
 
-/// The sockets by which a router's kernel is outcome.
+/// The netlink sockets of a router.
 #[derive(Debug)]
 pub struct NetlinkSockets {
     pub(super) events: Events,
@@ -49,76 +49,76 @@ pub struct NetlinkSockets {
 }
 
 impl NetlinkSockets {
-    /// Opens them in a router's namespace. Events are kept from then on.
+    /// Opens them in a router's namespace. The kernel queues events from then on.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open(namespace: &Namespace) -> io::Result<Self> {
         let open = || Ok(Self { events: Events::open(GROUPS)?, requests: Requests::open()? });
         namespace.inside(open).flatten()
     }
 }
 
-enum Command {
+enum Request {
     Follow { id: RouterId, name: String, interfaces: Vec<String>, sockets: NetlinkSockets },
     Forget(RouterId, oneshot::Sender<()>),
-    Look(RouterId, Box<dyn FnOnce(&Rib) + Send>),
+    Query(RouterId, Box<dyn FnOnce(&Rib) + Send>),
 }
 
-/// The thread, from outside. It ends when this is dropped.
+/// Handle of the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Follower {
-    commands: Option<Sender<Command>>,
+    requests: Option<Sender<Request>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// No thread, or no descriptor.
+    /// The thread or its eventfd cannot be created.
     pub fn start(engine: EngineHandle) -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (commands, inbox) = mpsc::channel();
+        let (requests, inbox) = mpsc::channel();
         let woken = Arc::clone(&wake);
         let main = move || {
             Following { engine, inbox, woken, routers: BTreeMap::new(), round: Instant::now() }.run();
         };
         let thread = std::thread::Builder::new().name("netvm-routers".to_owned()).spawn(main)?;
-        Ok(Self { commands: Some(commands), wake, thread: Some(thread) })
+        Ok(Self { requests: Some(requests), wake, thread: Some(thread) })
     }
 
-    /// Follows a router from now on, of which the engine knows nothing yet. `interfaces`: as the engine numbers them.
+    /// Starts to follow a router whose tables in the engine are empty. `interfaces`: in the engine's order.
     pub fn follow(&self, id: RouterId, name: String, interfaces: Vec<String>, sockets: NetlinkSockets) {
-        self.order(Command::Follow { id, name, interfaces, sockets });
+        self.send(Request::Follow { id, name, interfaces, sockets });
     }
 
-    /// Follows it no more; the engine is told nothing more of it once this returns.
+    /// Stops following a router; sends the engine no more updates of it once this returns.
     pub async fn forget(&self, id: RouterId) {
         let (done, outcome) = oneshot::channel();
-        self.order(Command::Forget(id, done));
-        // A thread that has ended tells nobody anything.
+        self.send(Request::Forget(id, done));
+        // An error: the thread has ended and sends nothing.
         let _ = outcome.await;
     }
 
-    /// What a router's routes are; `None` when it is not followed.
-    pub async fn look<T: Send + 'static>(
+    /// Runs `query` on a router's routes; `None` if it is not followed.
+    pub async fn query<T: Send + 'static>(
         &self,
         id: RouterId,
-        look: impl FnOnce(&Rib) -> T + Send + 'static,
+        query: impl FnOnce(&Rib) -> T + Send + 'static,
     ) -> Option<T> {
         let (done, outcome) = oneshot::channel();
-        // Nobody waits any more: the caller was cancelled.
-        let look = move |rib: &Rib| drop(done.send(look(rib)));
-        self.order(Command::Look(id, Box::new(look)));
+        // The caller may have been cancelled.
+        let query = move |rib: &Rib| drop(done.send(query(rib)));
+        self.send(Request::Query(id, Box::new(query)));
         outcome.await.ok()
     }
 
-    fn order(&self, order: Command) {
-        // A thread that has ended said so by its panic.
-        if let Some(commands) = &self.commands {
-            let _ = commands.send(order);
+    fn send(&self, request: Request) {
+        // If the thread has ended, its panic is on standard error.
+        if let Some(requests) = &self.requests {
+            let _ = requests.send(request);
         }
         wake(&self.wake);
     }
@@ -126,17 +126,17 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.commands = None;
+        self.requests = None;
         wake(&self.wake);
         if let Some(thread) = self.thread.take() {
-            // Its panic is on standard error.
+            // Its panic, if any, is on standard error.
             let _ = thread.join();
         }
     }
 }
 
 fn wake(fd: &OwnedFd) {
-    // A counter that is full wakes as well.
+    // A full counter also wakes the thread.
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
@@ -144,19 +144,19 @@ struct Followed {
     name: String,
     rib: Rib,
     sockets: NetlinkSockets,
-    /// When to look at everything.
-    look_at: Option<Instant>,
-    /// Before then not again.
+    /// When to resynchronise.
+    resync_at: Option<Instant>,
+    /// Earliest time of the next resynchronisation.
     not_before: Instant,
-    /// Parts of updates that the engine has not dealt with yet.
-    under_way: Arc<AtomicUsize>,
+    /// Updates that the engine has not applied yet.
+    pending: Arc<AtomicUsize>,
     asked: HashMap<Peer, Instant>,
     warned: (bool, bool),
 }
 
 struct Following {
     engine: EngineHandle,
-    inbox: Receiver<Command>,
+    inbox: Receiver<Request>,
     woken: Arc<OwnedFd>,
     routers: BTreeMap<RouterId, Followed>,
     round: Instant,
@@ -167,7 +167,7 @@ impl Following {
         let mut busy = false;
         loop {
             let ready = self.wait(busy);
-            if self.take_orders().is_err() {
+            if self.handle_requests().is_err() {
                 return;
             }
             let now = Instant::now();
@@ -178,25 +178,25 @@ impl Following {
             busy = false;
             for (id, router) in &mut self.routers {
                 if ready.contains(id) {
-                    router.listen();
+                    router.read_events();
                 }
-                if router.look_at.is_some_and(|at| now >= at) {
-                    router.look_at_everything();
+                if router.resync_at.is_some_and(|at| now >= at) {
+                    router.resync();
                 }
-                busy |= !router.tell(*id, &self.engine);
+                busy |= !router.send_updates(*id, &self.engine);
                 if is_round {
-                    router.look_after(now);
+                    router.probe_neighbours(now);
                 }
             }
         }
     }
 
-    /// Waits until there is something to do; says which routers' kernels have something to tell.
+    /// Waits for work; returns the routers with netlink events to read.
     fn wait(&self, busy: bool) -> Vec<RouterId> {
         let now = Instant::now();
-        let looks = self.routers.values().filter_map(|router| router.look_at);
+        let resyncs = self.routers.values().filter_map(|router| router.resync_at);
         let round = (!self.routers.is_empty()).then_some(self.round);
-        let until = looks.chain(round).chain(busy.then_some(now + BUSY)).min();
+        let until = resyncs.chain(round).chain(busy.then_some(now + BUSY)).min();
         let timeout = until.map(|until| Timespec::try_from(until.saturating_duration_since(now)));
         let timeout = timeout.and_then(Result::ok);
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
@@ -205,30 +205,30 @@ impl Following {
                 .values()
                 .map(|one| PollFd::from_borrowed_fd(one.sockets.events.as_fd(), PollFlags::IN)),
         );
-        // An interrupted wait is one that has ended early.
+        // An interrupted wait just ends early.
         let _ = poll(&mut fds, timeout.as_ref());
         let is_ready = fds[1..].iter().map(|fd| !fd.revents().is_empty());
         let ready = self.routers.keys().zip(is_ready).filter(|(_, is_ready)| *is_ready);
         let ready = ready.map(|(id, _)| *id).collect();
-        // It is empty unless somebody woke this thread.
+        // Empty unless a command woke this thread.
         let _ = rustix::io::read(&self.woken, &mut [0; 8]);
         ready
     }
 
-    fn take_orders(&mut self) -> Result<(), TryRecvError> {
+    fn handle_requests(&mut self) -> Result<(), TryRecvError> {
         loop {
             match self.inbox.try_recv() {
-                Ok(Command::Follow { id, name, interfaces, sockets }) => {
+                Ok(Request::Follow { id, name, interfaces, sockets }) => {
                     self.follow(id, name, interfaces, sockets);
                 }
-                Ok(Command::Forget(id, done)) => {
+                Ok(Request::Forget(id, done)) => {
                     self.routers.remove(&id);
-                    // Nobody waits any more: the caller was cancelled.
+                    // The caller may have been cancelled.
                     let _ = done.send(());
                 }
-                Ok(Command::Look(id, look)) => {
+                Ok(Request::Query(id, query)) => {
                     if let Some(router) = self.routers.get(&id) {
-                        look(&router.rib);
+                        query(&router.rib);
                     }
                 }
                 Err(TryRecvError::Empty) => return Ok(()),
@@ -243,9 +243,9 @@ impl Following {
             name,
             rib: Rib::new(interfaces),
             sockets,
-            look_at: Some(now),
+            resync_at: Some(now),
             not_before: now,
-            under_way: Arc::default(),
+            pending: Arc::default(),
             asked: HashMap::new(),
             warned: (false, false),
         };
@@ -254,57 +254,57 @@ impl Following {
 }
 
 impl Followed {
-    /// Hears what the kernel tells.
-    fn listen(&mut self) {
+    /// Reads netlink events.
+    fn read_events(&mut self) {
         let rib = &mut self.rib;
         let mut is_unclear = false;
         let outcome = self.sockets.events.read(TURN, |flags, message| {
             if let Some(change) = kernel::change(flags, message) {
-                is_unclear |= rib.hear(change);
+                is_unclear |= rib.apply(change);
             }
         });
         match outcome {
             Ok(ReadOutcome::All | ReadOutcome::More) => {}
             Ok(ReadOutcome::Lost) => {
-                tracing::debug!("router {}: the kernel told more than could be outcome", self.name);
+                tracing::debug!("router {}: netlink events lost; resynchronising", self.name);
                 is_unclear = true;
             }
             Err(error) => {
-                tracing::warn!("router {}: listening to its kernel: {error}", self.name);
+                tracing::warn!("router {}: cannot read netlink events: {error}", self.name);
                 is_unclear = true;
             }
         }
         if is_unclear {
-            self.look_at.get_or_insert(self.not_before.max(Instant::now() + SETTLING));
+            self.resync_at.get_or_insert(self.not_before.max(Instant::now() + SETTLING));
         }
     }
 
-    fn look_at_everything(&mut self) {
+    fn resync(&mut self) {
         let begin = Instant::now();
-        self.look_at = None;
+        self.resync_at = None;
         match kernel::everything(&mut self.sockets.requests) {
-            Ok(all) => self.rib.begin_anew(all),
+            Ok(all) => self.rib.resync(all),
             Err(error) => {
-                tracing::warn!("router {}: asking its kernel for its routes: {error}", self.name);
-                self.look_at = Some(Instant::now() + ROUND);
+                tracing::warn!("router {}: cannot dump its routes: {error}", self.name);
+                self.resync_at = Some(Instant::now() + ROUND);
             }
         }
         let now = Instant::now();
         self.not_before = now + (now - begin) * SHARE;
     }
 
-    /// Tells the engine what has changed, unless it still has enough to do.
-    fn tell(&mut self, id: RouterId, engine: &EngineHandle) -> bool {
-        if self.under_way.load(Ordering::Acquire) > UNDER_WAY {
+    /// Sends changes to the engine; false if the engine has too many pending.
+    fn send_updates(&mut self, id: RouterId, engine: &EngineHandle) -> bool {
+        if self.pending.load(Ordering::Acquire) > MAX_PENDING {
             return false;
         }
         for update in self.rib.updates() {
-            let under_way = Arc::clone(&self.under_way);
-            under_way.fetch_add(1, Ordering::AcqRel);
-            engine.tell(move |engine| {
-                // A router that has just gone needs no routes.
+            let pending = Arc::clone(&self.pending);
+            pending.fetch_add(1, Ordering::AcqRel);
+            engine.send(move |engine| {
+                // The router may just have been removed.
                 let _ = engine.update_router(id, update);
-                under_way.fetch_sub(1, Ordering::AcqRel);
+                pending.fetch_sub(1, Ordering::AcqRel);
             });
         }
         self.warn();
@@ -312,30 +312,30 @@ impl Followed {
     }
 
     fn warn(&mut self) {
-        let (has_rules, is_full) = self.rib.complaints();
+        let (has_rules, is_full) = self.rib.limitations();
         if has_rules && !self.warned.0 {
             tracing::warn!(
-                "router {}: its namespace has rules of policy routing: its kernel forwards all packets, slowly",
+                "router {}: its namespace has policy routing rules, so the kernel forwards every packet, slowly",
                 self.name
             );
         }
         if is_full && !self.warned.1 {
             tracing::warn!(
-                "router {}: it has more gateways and neighbours than there can be next hops: its kernel forwards the rest",
+                "router {}: more gateways and neighbours than next hops; the kernel forwards packets for the rest",
                 self.name
             );
         }
         self.warned = (has_rules, is_full);
     }
 
-    /// Has the kernel ask for gateways that it does not know, and confirm neighbours that it has not outcome of for a while.
-    fn look_after(&mut self, now: Instant) {
-        self.asked.retain(|_, at| now - *at < PATIENCE);
+    /// Makes the kernel resolve unknown gateways and confirm stale neighbours.
+    fn probe_neighbours(&mut self, now: Instant) {
+        self.asked.retain(|_, at| now - *at < PROBE_INTERVAL);
         let due: Vec<Peer> = self
             .rib
-            .to_look_after()
+            .neighbours_to_probe()
             .filter(|peer| !self.asked.contains_key(peer))
-            .take(ROUND_NEIGHBOURS)
+            .take(ROUND_PROBES)
             .collect();
         for (index, address) in due {
             self.asked.insert((index, address), now);
@@ -343,13 +343,13 @@ impl Followed {
             message.header.ifindex = index;
             message.header.family =
                 if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-            // As for a packet to it (NTF_USE of linux/neighbour.h).
+            // The kernel acts as if it sent a packet to it (NTF_USE of linux/neighbour.h).
             message.header.flags = NeighbourFlags::Use;
             message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::from(address)));
             if let Err(error) =
                 self.sockets.requests.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
             {
-                tracing::debug!("router {}: asking for {address}: {error}", self.name);
+                tracing::debug!("router {}: cannot probe {address}: {error}", self.name);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a router's kernel tells over netlink, in the words of [`Rib`](super::rib::Rib).
+//! Translates rtnetlink messages of a router's kernel to changes of its [`Rib`](super::rib::Rib).
 
 use std::io;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_wire::{IpNet, MacAddr};
 
 use super::netlink::Requests;
-use super::rib::{Change, Gateway, Link, Neighbour, Peer, RouteKey, Way, containing};
+use super::rib::{Change, Gateway, Link, Neighbour, Peer, RouteKey, RouteTarget, containing};
 
 /// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
 /// `RTNLGRP_IPV6_RULE` (number 19).
@@ -28,10 +28,10 @@ const TABLE_DEFAULT: u32 = 253;
 const TABLE_MAIN: u32 = 254;
 const TABLE_LOCAL: u32 = 255;
 
-/// Everything that there is.
+/// Dumps links, addresses, routes, rules and neighbours.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
     let mut all = Vec::new();
     let neighbours = |family| {
@@ -64,7 +64,7 @@ pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
             requests.dump(question, Vec::new, |outcome, message| outcome.extend(change(0, message)));
         match outcome {
             Ok(outcome) => all.extend(outcome),
-            // A kernel without IPv6, or without rules.
+            // A kernel without IPv6 or policy routing.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
             Err(error) => return Err(error),
         }
@@ -72,25 +72,27 @@ pub fn everything(requests: &mut Requests) -> io::Result<Vec<Change>> {
     Ok(all)
 }
 
-/// What a message says, if it matters. `flags`: those of its header.
+/// The change that a message describes, if it matters. `flags`: of the netlink header.
 pub fn change(flags: u16, message: RouteNetlinkMessage) -> Option<Change> {
     match message {
         RouteNetlinkMessage::NewLink(message) => link(&message),
         RouteNetlinkMessage::DelLink(message) => Some(Change::LinkGone(message.header.index)),
-        RouteNetlinkMessage::NewRoute(message) => route(&message, |key, way| match way {
-            // All its gateways are dead.
+        RouteNetlinkMessage::NewRoute(message) => route(&message, |key, target| match target {
+            // All gateways are dead.
             None => Change::Unclear,
-            // A message of IPv6 tells all ways of a route, whatever was added to it.
-            Some(way) => Change::Route { key, way, replaces: flags & NLM_F_REPLACE != 0 || !key.net.is_v4() },
+            // An IPv6 message holds all gateways of the route, not just the added one.
+            Some(target) => {
+                Change::Route { key, target, replaces: flags & NLM_F_REPLACE != 0 || !key.net.is_v4() }
+            }
         }),
-        RouteNetlinkMessage::DelRoute(message) => gone(route(&message, |key, way| match way {
+        RouteNetlinkMessage::DelRoute(message) => gone(route(&message, |key, target| match target {
             None => Change::Unclear,
-            Some(way) => Change::RouteGone { key, way },
+            Some(target) => Change::RouteGone { key, target },
         })),
         RouteNetlinkMessage::NewNeighbour(message) => neighbour(&message),
         RouteNetlinkMessage::DelNeighbour(message) => Some(Change::Neighbour(peer(&message)?, None)),
         RouteNetlinkMessage::DelAddress(_) => Some(Change::Unclear),
-        RouteNetlinkMessage::NewRule(message) => is_of_somebody(&message).then_some(Change::Rule),
+        RouteNetlinkMessage::NewRule(message) => is_custom(&message).then_some(Change::Rule),
         RouteNetlinkMessage::DelRule(_) => Some(Change::Unclear),
         _ => None,
     }
@@ -105,9 +107,13 @@ fn link(message: &LinkMessage) -> Option<Change> {
     Some(Change::Link(message.header.index, Link { name, is_up }))
 }
 
-/// The change of a route that is in one of the tables that decide. `make`: it is in `main`; without a way when none of its
-/// gateways is alive.
-fn route(message: &RouteMessage, make: impl FnOnce(RouteKey, Option<Way>) -> Change) -> Option<Change> {
+/// The change of a route in table `local`, `main` or `default`. `make`: called for `main`, without a target if all
+/// gateways
+/// are dead.
+fn route(
+    message: &RouteMessage,
+    make: impl FnOnce(RouteKey, Option<RouteTarget>) -> Change,
+) -> Option<Change> {
     let header = &message.header;
     let (mut destination, mut metric, mut table) = (None, 0, u32::from(header.table));
     for attribute in &message.attributes {
@@ -130,12 +136,12 @@ fn route(message: &RouteMessage, make: impl FnOnce(RouteKey, Option<Way>) -> Cha
     match table {
         TABLE_LOCAL => Some(Change::Local(net)),
         TABLE_MAIN if is_link_local(net) => None,
-        TABLE_MAIN => Some(make(RouteKey { net, metric, tos: header.tos }, way(message))),
+        TABLE_MAIN => Some(make(RouteKey { net, metric, tos: header.tos }, target(message))),
         _ => None,
     }
 }
 
-/// Turns what was made of a route into what is no more.
+/// Turns the addition of a local prefix into its removal.
 fn gone(change: Option<Change>) -> Option<Change> {
     change.map(|change| match change {
         Change::Local(net) => Change::LocalGone(net),
@@ -143,7 +149,7 @@ fn gone(change: Option<Change>) -> Option<Change> {
     })
 }
 
-/// Link-local routes are there once for each interface, with one key, and nothing is forwarded by them.
+/// Every interface has a link-local route with the same key; no packet is forwarded by them.
 fn is_link_local(net: IpNet) -> bool {
     match net.network() {
         IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
@@ -151,11 +157,11 @@ fn is_link_local(net: IpNet) -> bool {
     }
 }
 
-fn way(message: &RouteMessage) -> Option<Way> {
+fn target(message: &RouteMessage) -> Option<RouteTarget> {
     match message.header.kind {
         RouteType::Unicast => {}
-        RouteType::BlackHole => return Some(Way::Blackhole),
-        _ => return Some(Way::Kernel),
+        RouteType::BlackHole => return Some(RouteTarget::Blackhole),
+        _ => return Some(RouteTarget::Kernel),
     }
     let mut hops = Vec::new();
     for attribute in &message.attributes {
@@ -164,11 +170,11 @@ fn way(message: &RouteMessage) -> Option<Way> {
             RouteAttribute::Metrics(metrics)
                 if metrics.iter().any(|one| matches!(one, RouteMetric::Mtu(_))) =>
             {
-                return Some(Way::Kernel);
+                return Some(RouteTarget::Kernel);
             }
-            // Encapsulation, a route for some sources only: only the kernel does these.
+            // Encapsulation and source-specific routes: only the kernel can forward by these.
             RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) | RouteAttribute::Source(_) => {
-                return Some(Way::Kernel);
+                return Some(RouteTarget::Kernel);
             }
             _ => {}
         }
@@ -186,13 +192,13 @@ fn way(message: &RouteMessage) -> Option<Way> {
     let alive: Vec<Hop> = hops.into_iter().filter(|hop| !matches!(hop, Hop::Dead)).collect();
     match &alive[..] {
         [] => None,
-        [Hop::Connected(index)] => Some(Way::Connected(*index)),
+        [Hop::Connected(index)] => Some(RouteTarget::Connected(*index)),
         _ => {
             let gateways = alive.iter().map(|hop| match hop {
                 Hop::By(gateway) => Some(*gateway),
                 _ => None,
             });
-            Some(gateways.collect::<Option<_>>().map_or(Way::Kernel, Way::Gateways))
+            Some(gateways.collect::<Option<_>>().map_or(RouteTarget::Kernel, RouteTarget::Gateways))
         }
     }
 }
@@ -237,7 +243,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 fn peer(message: &NeighbourMessage) -> Option<Peer> {
-    // Whom the kernel answers for is no neighbour.
+    // A proxy entry is not a neighbour.
     if message.header.flags.contains(NeighbourFlags::Proxy) {
         return None;
     }
@@ -267,8 +273,8 @@ fn neighbour(message: &NeighbourMessage) -> Option<Change> {
     Some(Change::Neighbour(peer, mac.filter(|_| is_usable).map(|mac| Neighbour { mac, is_stale })))
 }
 
-/// Whether a rule is another than those that every kernel has: everybody to `local`, `main` and `default`.
-fn is_of_somebody(message: &RuleMessage) -> bool {
+/// Whether a rule is not one of the three default rules, which look up `local`, `main` and `default` for all packets.
+fn is_custom(message: &RuleMessage) -> bool {
     let header = &message.header;
     let mut table = u32::from(header.table);
     let mut matches_all = header.src_len == 0 && header.dst_len == 0 && header.tos == 0;
@@ -276,7 +282,7 @@ fn is_of_somebody(message: &RuleMessage) -> bool {
         match attribute {
             RuleAttribute::Table(number) => table = *number,
             RuleAttribute::Priority(_) | RuleAttribute::Protocol(_) => {}
-            // What says that nothing is suppressed.
+            // Suppresses nothing.
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             _ => matches_all = false,
         }

@@ -1,4 +1,4 @@
-//! The interfaces of a router: veth pairs with one end in its namespace and the other, which netvm takes as a port, outside.
+//! The interfaces of a router: veth pairs whose inner end is in its namespace and whose outer end is a netvm port.
 
 use std::fs;
 use std::io;
@@ -16,30 +16,30 @@ use super::namespace::Namespace;
 use super::netlink::Requests;
 use super::offload::finish_packets;
 
-/// What addresses from the configuration are marked with (`IFA_PROTO`, Linux 5.18), so that those that somebody else gave
-/// are left alone. Any number from 4 on is for user space.
+/// Marks addresses from the configuration (`IFA_PROTO`, Linux 5.18), so that others stay. Numbers from 4 on are for
+/// userspace.
 const OURS: u8 = 0x6e;
 
-/// How the names of outer ends begin, and their length (`RouterInterface::host_end`).
+/// Prefix and length of the outer ends' names (`RouterInterface::host_end`).
 const HOST_END: &str = "nv";
 const HOST_END_LENGTH: usize = 14;
 
-/// An interface as it should be.
+/// The desired state of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name in the namespace.
+    /// Name of the inner end.
     pub name: String,
-    /// The name of the other end.
+    /// Name of the outer end.
     pub host_end: String,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// Its MTU, in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Its addresses, each with the length of its prefix.
+    /// Addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// Why an interface could not be made.
+/// An interface cannot be configured.
 #[derive(Debug, thiserror::Error)]
 #[error("interface {interface} of router {router}: {what}: {source}")]
 pub struct LinkError {
@@ -47,13 +47,13 @@ pub struct LinkError {
     pub router: String,
     /// Name of the interface.
     pub interface: String,
-    /// What was being done.
+    /// The step that failed.
     pub what: &'static str,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// Both ends of a router's interfaces, from the namespace that netvmd is in.
+/// Both ends of a router's interfaces, seen from netvmd's namespace.
 #[derive(Debug)]
 pub struct Links<'a> {
     router: &'a str,
@@ -62,41 +62,42 @@ pub struct Links<'a> {
 }
 
 impl<'a> Links<'a> {
-    /// For one router.
+    /// The interfaces of `router`.
     ///
     /// # Errors
-    /// No netlink socket.
+    /// A netlink socket cannot be opened.
     pub fn new(router: &'a str, namespace: &'a Namespace) -> io::Result<Self> {
         Ok(Self { router, namespace, outside: Requests::open()? })
     }
 
-    /// Makes an interface what it should be.
+    /// Creates or changes an interface to its desired state.
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn see_to(&mut self, interface: &Interface) -> Result<(), LinkError> {
+    pub fn configure(&mut self, interface: &Interface) -> Result<(), LinkError> {
         let router = self.router.to_owned();
         let fail = |what| {
             let (router, interface) = (router.clone(), interface.name.clone());
             move |source| LinkError { router, interface, what, source }
         };
-        let outer = self.index_outside(&interface.host_end).map_err(fail("looking for it"))?;
+        let outer = self.index_outside(&interface.host_end).map_err(fail("cannot look it up"))?;
         let look_inside = || by_name(&mut Requests::open()?, &interface.name);
         let inner = self.namespace.inside(look_inside).flatten();
-        let inner = inner.map_err(fail("looking for it in the namespace"))?;
+        let inner = inner.map_err(fail("cannot look it up in the namespace"))?;
         let is_pair = outer.is_some() && inner.as_ref().and_then(peer_of) == outer;
         if !is_pair {
             if outer.is_some() {
-                self.remove(&interface.host_end).map_err(fail("removing what has its name"))?;
+                self.remove(&interface.host_end)
+                    .map_err(fail("cannot remove the interface that has its name"))?;
             }
-            // Somebody else's interface of this name in the namespace is not touched: this fails then.
-            self.make_pair(interface).map_err(fail("making a veth pair"))?;
+            // Fails if the namespace has another interface of this name, which stays.
+            self.make_pair(interface).map_err(fail("cannot create a veth pair"))?;
         }
-        let index = self.index_outside(&interface.host_end).map_err(fail("looking for it"))?;
-        let index = index.ok_or_else(|| fail("looking for it")(io::ErrorKind::NotFound.into()))?;
-        keep_quiet(&interface.host_end);
+        let index = self.index_outside(&interface.host_end).map_err(fail("cannot look it up"))?;
+        let index = index.ok_or_else(|| fail("cannot look it up")(io::ErrorKind::NotFound.into()))?;
+        disable_ipv6(&interface.host_end);
         change_link(&mut self.outside, index, up_with(interface.mtu))
-            .map_err(fail("starting its outer end"))?;
+            .map_err(fail("cannot bring up its outer end"))?;
         let set_up = |requests: &mut Requests| -> io::Result<bool> {
             let Some(link) = by_name(requests, &interface.name)? else {
                 return Err(io::ErrorKind::NotFound.into());
@@ -111,29 +112,29 @@ impl<'a> Links<'a> {
         };
         let namespace = self.namespace;
         let set_up = move || set_up(&mut Requests::open()?);
-        namespace.inside(set_up).flatten().map_err(fail("setting it up in the namespace"))?;
+        namespace.inside(set_up).flatten().map_err(fail("cannot configure it in the namespace"))?;
         Ok(())
     }
 
-    /// Removes an interface by its outer end; that there is none is fine.
+    /// Removes an interface by its outer end, if it exists.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn remove(&mut self, host_end: &str) -> io::Result<()> {
         let Some(index) = self.index_outside(host_end)? else { return Ok(()) };
         let mut message = LinkMessage::default();
         message.header.index = index;
         match self.outside.change(RouteNetlinkMessage::DelLink(message), 0) {
-            // Somebody was faster.
+            // Already gone.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             other => other,
         }
     }
 
-    /// The outer ends of all interfaces of the router that netvm made.
+    /// The outer ends of the router's interfaces that netvm created.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn ends(&mut self) -> io::Result<Vec<String>> {
         let pairs = self.namespace.inside(|| pairs(&mut Requests::open()?)).flatten()?;
         let all = links(&mut self.outside)?;
@@ -174,10 +175,10 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Starts a router's namespace: its loopback interface, and forwarding.
+/// Brings up loopback and enables forwarding in a router's namespace.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn start_forwarding(namespace: &Namespace) -> io::Result<()> {
     let start = || -> io::Result<()> {
         let mut requests = Requests::open()?;
@@ -228,7 +229,7 @@ fn links(requests: &mut Requests) -> io::Result<Vec<LinkMessage>> {
     })
 }
 
-/// The interfaces whose other end is in another namespace, each with the number that its other end has there.
+/// The veth interfaces whose peer is in another namespace, each with the peer's index there.
 fn pairs(requests: &mut Requests) -> io::Result<Vec<(u32, u32)>> {
     Ok(links(requests)?.iter().filter_map(|link| Some((link.header.index, peer_of(link)?))).collect())
 }
@@ -249,19 +250,20 @@ fn name_of(link: &LinkMessage) -> Option<String> {
     })
 }
 
-/// Keeps the outer end from sending on its own; a kernel without IPv6 has nothing to say there anyway.
-fn keep_quiet(host_end: &str) {
+/// Stops the outer end's own IPv6 traffic. Fails on a kernel without IPv6, which sends none.
+fn disable_ipv6(host_end: &str) {
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{host_end}/disable_ipv6"), "1");
 }
 
-/// Lets a router have its link-local address at once (RFC 4862 5.4: `DupAddrDetectTransmits` may be 0): it starts before
-/// its ports do, when nobody would hear its question.
+/// Disables duplicate address detection (RFC 4862 5.4: `DupAddrDetectTransmits` may be 0): the interface comes up
+/// before its
+/// port, so no neighbour would receive the probe.
 fn skip_duplicate_detection(interface: &str) {
     // A kernel without IPv6 has no such file.
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad"), "0");
 }
 
-/// Gives an interface the addresses that it should have, and takes those away that an earlier configuration gave it.
+/// Adds the desired addresses and removes those of an earlier configuration.
 fn set_addresses(requests: &mut Requests, index: u32, wanted: &[(IpAddr, u8)]) -> io::Result<()> {
     for (address, length) in wanted {
         let mut message = AddressMessage::default();
@@ -309,7 +311,7 @@ fn is_ours(message: &AddressMessage) -> bool {
         .any(|one| matches!(one, AddressAttribute::Protocol(protocol) if u8::from(*protocol) == OURS))
 }
 
-/// The directed broadcast address of a network that has one (RFC 1812 4.2.2.11; none with 31 bits: RFC 3021).
+/// The directed broadcast address of a network, if any (RFC 1812 4.2.2.11; none for /31: RFC 3021).
 fn broadcast(address: IpAddr, length: u8) -> Option<std::net::Ipv4Addr> {
     match address {
         IpAddr::V4(address) if length < 31 => {

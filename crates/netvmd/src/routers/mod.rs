@@ -1,7 +1,8 @@
-//! Virtual routers: a network namespace each, whose kernel is the control plane, and what follows it into the engine.
+//! Virtual routers: the kernel of a network namespace is the control plane, and its routes go to the engine's FIB.
 //!
-//! Namespaces and interfaces are made before the engine opens its ports on them, and go after it has closed these. What a
-//! netvmd that was killed left behind is taken over as it is: routes, neighbours, and the daemons inside.
+//! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them after the engine
+//! has
+//! closed these. It takes over namespaces of a killed netvmd as they are: routes, neighbours, and the daemons inside.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvm_config::model::{Host, RouterConfig, RouterId, RouterInterface};
 
-use crate::apart::blocking;
 use crate::engine_thread::EngineHandle;
+use crate::runtime::blocking;
 
 mod follow;
 mod kernel;
@@ -28,78 +29,78 @@ mod tests;
 use follow::{Follower, NetlinkSockets};
 use links::{Interface, LinkError, Links};
 use namespace::{Namespace, NamespaceError};
-pub use rib::{Counts, Leads, Rib};
+pub use rib::{Counts, Destination, Rib};
 
-/// Folder in the run directory with a file for each router that is there, so that the next netvmd knows which to remove.
+/// Folder in the run directory with a file for each router, so that the next netvmd knows which to remove.
 const FOLDER: &str = "routers";
-/// MTU of an interface whose port has none, in bytes.
+/// Default MTU in bytes.
 const ETHERNET: u32 = 1500;
 
-/// Why a router could not be made.
+/// A router cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum RouterError {
-    /// Its namespace.
+    /// The namespace failed.
     #[error("router {router}: {source}")]
     Namespace {
-        /// Its name.
+        /// The router's name.
         router: String,
-        /// Why not.
+        /// The reason.
         source: NamespaceError,
     },
-    /// One of its interfaces.
+    /// An interface failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Something else that the kernel does for it.
+    /// Another step failed.
     #[error("router {router}: {what}: {source}")]
     System {
-        /// Its name.
+        /// The router's name.
         router: String,
-        /// What was being done.
+        /// The step.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A router that is there.
+/// An existing router.
 #[derive(Debug)]
-struct Made {
+struct ManagedRouter {
     namespace: Namespace,
-    /// Its number in the engine and the names of its interfaces there, while it is followed.
+    /// While its kernel is followed: its id and interfaces in the engine.
     followed: Option<(RouterId, Vec<String>)>,
-    /// It was there before this netvmd, which has not run with it yet.
+    /// An earlier netvmd left it, and this one has not served it yet.
     is_inherited: bool,
 }
 
-/// The routers of this host.
+/// The virtual routers.
 #[derive(Debug)]
 pub struct Routers {
-    made: Arc<Mutex<BTreeMap<String, Made>>>,
+    made: Arc<Mutex<BTreeMap<String, ManagedRouter>>>,
     follower: Follower,
     folder: PathBuf,
 }
 
 impl Routers {
-    /// None so far. `run_dir`: where netvmd remembers those that it makes.
+    /// `run_dir`: where netvmd records the routers that it creates.
     ///
     /// # Errors
-    /// No thread to follow them with.
+    /// The follower thread cannot be started.
     pub fn new(engine: EngineHandle, run_dir: &Path) -> io::Result<Self> {
         Ok(Self { made: Arc::default(), follower: Follower::start(engine)?, folder: run_dir.join(FOLDER) })
     }
 
-    /// Makes what a host has of routers and is not there. What it does not have stays.
+    /// Creates missing routers and interfaces of a configuration; removes none.
     ///
     /// # Errors
-    /// [`RouterError`]; what was made until then stays, for [`Routers::settle`] with the host of before to remove.
+    /// [`RouterError`]; call [`Routers::settle`] with the previous configuration to remove what was created.
     pub async fn make(&self, host: &Host) -> Result<(), RouterError> {
         if host.routers.is_empty() {
             return Ok(());
         }
-        // The engine is about to empty the tables of those whose interfaces have other places, and to number them anew.
+        // The engine is about to clear and renumber the tables of routers whose interfaces changed.
         self.forget(|name, followed| find(host, name).is_some_and(|router| *followed != of_engine(router)))
             .await;
-        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), Wanted::all(host));
+        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), DesiredRouter::all(host));
         blocking(move || {
             let mut made = lock(&made);
             wanted.iter().try_for_each(|router| make(&mut made, &folder, router))
@@ -107,21 +108,21 @@ impl Routers {
         .await
     }
 
-    /// Follows the routers of the host that the engine has now, and removes everything of others.
+    /// Follows the routers of the configuration that the engine runs now, and removes all others.
     pub async fn settle(&self, host: &Host) {
         self.forget(|name, _| find(host, name).is_none()).await;
         for router in &host.routers {
             if let Some(made) = lock(&self.made).get_mut(&router.name)
                 && let Err(error) = self.follow(made, router)
             {
-                tracing::error!("router {}: following its kernel: {error}", router.name);
+                tracing::error!("router {}: cannot follow its kernel: {error}", router.name);
             }
         }
-        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), Wanted::all(host));
+        let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), DesiredRouter::all(host));
         blocking(move || remove_others(&mut lock(&made), &folder, &wanted)).await;
     }
 
-    /// Follows no more those for which `is_over` says so, by their names and what the engine has of them.
+    /// Stops following the routers that `is_over` selects.
     async fn forget(&self, is_over: impl Fn(&str, &(RouterId, Vec<String>)) -> bool) {
         let over: Vec<RouterId> = {
             let mut made = lock(&self.made);
@@ -136,7 +137,7 @@ impl Routers {
         }
     }
 
-    fn follow(&self, made: &mut Made, router: &RouterConfig) -> io::Result<()> {
+    fn follow(&self, made: &mut ManagedRouter, router: &RouterConfig) -> io::Result<()> {
         made.is_inherited = false;
         if made.followed.is_none() {
             let (id, interfaces) = of_engine(router);
@@ -147,16 +148,18 @@ impl Routers {
         Ok(())
     }
 
-    /// What is known of a router's routes; `None` when it is not followed.
-    pub async fn look<T: Send + 'static>(
+    /// Runs `query` on a router's routes; `None` if it is not followed.
+    pub async fn query<T: Send + 'static>(
         &self,
         id: RouterId,
-        look: impl FnOnce(&Rib) -> T + Send + 'static,
+        query: impl FnOnce(&Rib) -> T + Send + 'static,
     ) -> Option<T> {
-        self.follower.look(id, look).await
+        self.follower.query(id, query).await
     }
 
-    /// Removes everything but what a netvmd before left and this one has never run with. The engine has closed its ports.
+    /// Removes all routers except those of an earlier netvmd that this one never served. Call after the engine has
+    /// closed its
+    /// ports.
     pub fn remove(&self) {
         let mut made = lock(&self.made);
         for (name, made) in std::mem::take(&mut *made) {
@@ -172,24 +175,24 @@ fn find<'a>(host: &'a Host, name: &str) -> Option<&'a RouterConfig> {
     host.routers.iter().find(|router| router.name == name)
 }
 
-/// What the tables in the engine are about.
+/// The router's identity in the engine: its id and interfaces.
 fn of_engine(router: &RouterConfig) -> (RouterId, Vec<String>) {
     (router.id, router.interfaces.iter().map(|interface| interface.name.clone()).collect())
 }
 
-fn lock(made: &Mutex<BTreeMap<String, Made>>) -> MutexGuard<'_, BTreeMap<String, Made>> {
+fn lock(made: &Mutex<BTreeMap<String, ManagedRouter>>) -> MutexGuard<'_, BTreeMap<String, ManagedRouter>> {
     made.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A router as it should be.
+/// The desired state of a router.
 #[derive(Debug)]
-struct Wanted {
+struct DesiredRouter {
     name: String,
     namespace: String,
     interfaces: Vec<Interface>,
 }
 
-impl Wanted {
+impl DesiredRouter {
     fn all(host: &Host) -> Vec<Self> {
         let interface = |one: &RouterInterface| Interface {
             name: one.name.clone(),
@@ -207,7 +210,11 @@ impl Wanted {
     }
 }
 
-fn make(all: &mut BTreeMap<String, Made>, folder: &Path, router: &Wanted) -> Result<(), RouterError> {
+fn make(
+    all: &mut BTreeMap<String, ManagedRouter>,
+    folder: &Path,
+    router: &DesiredRouter,
+) -> Result<(), RouterError> {
     let name = &router.name;
     let system = |what| move |source| RouterError::System { router: name.clone(), what, source };
     let made = match all.entry(name.clone()) {
@@ -216,21 +223,21 @@ fn make(all: &mut BTreeMap<String, Made>, folder: &Path, router: &Wanted) -> Res
             let (namespace, is_inherited) = Namespace::take(&router.namespace)
                 .map_err(|source| RouterError::Namespace { router: name.clone(), source })?;
             if is_inherited {
-                tracing::info!("router {name}: namespace {} is there already: taken over", namespace.name());
+                tracing::info!("router {name}: taking over the existing namespace {}", namespace.name());
             }
-            place.insert(Made { namespace, followed: None, is_inherited })
+            place.insert(ManagedRouter { namespace, followed: None, is_inherited })
         }
     };
     let noted = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), &router.namespace));
-    noted.map_err(system("noting it in the run directory"))?;
+    noted.map_err(system("cannot record it in the run directory"))?;
     links::start_forwarding(&made.namespace)
-        .map_err(system("starting its loopback interface and forwarding"))?;
-    let mut links = Links::new(name, &made.namespace).map_err(system("opening a netlink socket"))?;
-    router.interfaces.iter().try_for_each(|interface| Ok(links.see_to(interface)?))
+        .map_err(system("cannot bring up loopback and enable forwarding"))?;
+    let mut links = Links::new(name, &made.namespace).map_err(system("cannot open a netlink socket"))?;
+    router.interfaces.iter().try_for_each(|interface| Ok(links.configure(interface)?))
 }
 
-/// Removes routers and interfaces that are not wanted: of this netvmd, and of one before it that was killed.
-fn remove_others(all: &mut BTreeMap<String, Made>, folder: &Path, wanted: &[Wanted]) {
+/// Removes routers and interfaces outside the configuration, also those of a killed netvmd.
+fn remove_others(all: &mut BTreeMap<String, ManagedRouter>, folder: &Path, wanted: &[DesiredRouter]) {
     let find = |name: &str| wanted.iter().find(|router| router.name == name);
     for (name, made) in all.extract_if(.., |name, _| find(name).is_none()) {
         remove(&name, made.namespace, folder);
@@ -239,7 +246,7 @@ fn remove_others(all: &mut BTreeMap<String, Made>, folder: &Path, wanted: &[Want
         let interfaces = find(name).map_or(&[][..], |router| &router.interfaces);
         let keep = |end: &str| interfaces.iter().any(|interface| interface.host_end == end);
         if let Err(error) = remove_ends(name, &made.namespace, keep) {
-            tracing::warn!("router {name}: removing interfaces: {error}");
+            tracing::warn!("router {name}: cannot remove interfaces: {error}");
         }
     }
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -251,7 +258,7 @@ fn remove_others(all: &mut BTreeMap<String, Made>, folder: &Path, wanted: &[Want
         match Namespace::take(&namespace) {
             Ok((namespace, _)) => {
                 tracing::info!(
-                    "router {name}: a netvmd that was killed left it, and the configuration has it no more"
+                    "router {name}: removing it: a killed netvmd left it, and the configuration does not have it"
                 );
                 remove(&name, namespace, folder);
             }
@@ -261,14 +268,14 @@ fn remove_others(all: &mut BTreeMap<String, Made>, folder: &Path, wanted: &[Want
 }
 
 fn remove(name: &str, namespace: Namespace, folder: &Path) {
-    // The kernel removes the interfaces of a namespace later than it says, so this is not left to it.
+    // Explicitly, because the kernel removes a namespace's interfaces some time after the namespace.
     if let Err(error) = remove_ends(name, &namespace, |_| false) {
-        tracing::warn!("router {name}: removing its interfaces: {error}");
+        tracing::warn!("router {name}: cannot remove its interfaces: {error}");
     }
     if let Err(error) = namespace.remove() {
         tracing::warn!("router {name}: {error}");
     }
-    // If it stays, the next netvmd removes what it names once more.
+    // If the file stays, the next netvmd removes the router again.
     let _ = fs::remove_file(folder.join(name));
 }
 

@@ -1,4 +1,4 @@
-//! Named network namespaces, where and as `ip netns` keeps them: a bind mount of the namespace on a file in `/run/netns`.
+//! Named network namespaces as `ip netns` makes them: bind mounts on files in `/run/netns`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,35 +10,35 @@ use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-/// Where `ip netns` looks.
+/// The folder of `ip netns`.
 const FOLDER: &str = "/run/netns";
-/// `NSFS_MAGIC` of `linux/magic.h`: what a file is on that a namespace is mounted on.
+/// `NSFS_MAGIC` of `linux/magic.h`: file system of a mounted namespace.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
 
-/// Why a namespace could not be had.
+/// A namespace cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The kernel said no.
+    /// A system call failed.
     #[error("network namespace {name}: {what}: {source} (run netvmd as root, with CAP_SYS_ADMIN)")]
     System {
-        /// Its name.
+        /// The namespace's name.
         name: String,
-        /// What was being done.
+        /// The step that failed.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Another netvmd has it.
+    /// Another netvmd holds it.
     #[error(
-        "network namespace {name} belongs to a router of another netvmd that runs: give this router another name"
+        "network namespace {name} belongs to a router of another running netvmd: give this router another name"
     )]
     Taken {
-        /// Its name.
+        /// The namespace's name.
         name: String,
     },
 }
 
-/// A namespace, locked against other daemons for as long as this is held. Dropping it leaves the namespace there.
+/// A namespace, locked against other daemons until dropped. Dropping does not remove it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -46,36 +46,36 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Takes the namespace of this name, or makes it; says whether it was there already.
+    /// Opens or creates a namespace and locks it; the flag tells whether it existed.
     ///
     /// # Errors
     /// [`NamespaceError`].
     pub fn take(name: &str) -> Result<(Self, bool), NamespaceError> {
         let fail = |what| move |source| NamespaceError::System { name: name.to_owned(), what, source };
         let path = path_of(name);
-        let mut file = open(&path).map_err(fail("looking for it"))?;
+        let mut file = open(&path).map_err(fail("cannot look it up"))?;
         let was_there = file.is_some();
         if !was_there {
-            make(&path).map_err(fail("making it"))?;
-            file = open(&path).map_err(fail("looking for it"))?;
+            make(&path).map_err(fail("cannot create it"))?;
+            file = open(&path).map_err(fail("cannot look it up"))?;
         }
-        let file = file.ok_or_else(|| fail("making it")(io::ErrorKind::NotFound.into()))?;
+        let file = file.ok_or_else(|| fail("cannot create it")(io::ErrorKind::NotFound.into()))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok((Self { name: name.to_owned(), file }, was_there)),
             Err(Errno::WOULDBLOCK) => Err(NamespaceError::Taken { name: name.to_owned() }),
-            Err(error) => Err(fail("locking it")(error.into())),
+            Err(error) => Err(fail("cannot lock it")(error.into())),
         }
     }
 
-    /// Its name, as for `ip netns exec`.
+    /// The name, as for `ip netns exec`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs something inside, on a thread of its own, and waits for it.
+    /// Runs `work` inside, on a new thread, and waits for it.
     ///
     /// # Errors
-    /// No thread, or it may not enter.
+    /// The thread cannot be created or cannot enter the namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let enter = || {
             rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -84,13 +84,14 @@ impl Namespace {
         on_a_thread(enter)?
     }
 
-    /// Takes its name away. It lives on for as long as a process is inside.
+    /// Removes the name. The namespace lives on while a process is inside.
     ///
     /// # Errors
     /// [`NamespaceError::System`].
     pub fn remove(self) -> Result<(), NamespaceError> {
         let path = path_of(&self.name);
-        let fail = |source| NamespaceError::System { name: self.name.clone(), what: "removing it", source };
+        let fail =
+            |source| NamespaceError::System { name: self.name.clone(), what: "cannot remove it", source };
         rustix::mount::unmount(&path, UnmountFlags::DETACH).map_err(|error| fail(error.into()))?;
         fs::remove_file(&path).map_err(fail)
     }
@@ -109,11 +110,11 @@ fn path_of(name: &str) -> PathBuf {
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("netvm-netns".to_owned()).spawn_scoped(scope, work)?;
-        thread.join().map_err(|_| io::Error::other("the thread inside has ended early"))
+        thread.join().map_err(|_| io::Error::other("the thread in the namespace panicked"))
     })
 }
 
-/// The namespace mounted there. A file without one, as a crash between two steps leaves it, is removed.
+/// Opens a mounted namespace. Removes a file without one, which a crash between two steps leaves.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -132,25 +133,26 @@ fn make(path: &Path) -> io::Result<()> {
     share_folder()?;
     OpenOptions::new().write(true).create_new(true).open(path)?;
     let made = on_a_thread(|| -> io::Result<()> {
-        // SAFETY: unsafe is only the unsharing of file descriptors, which is not asked for. This thread ends at once, so
-        // nobody else finds itself in the new namespace.
+        // SAFETY: only unsharing file descriptors is unsafe, which NEWNET does not. This thread ends at once, so no
+        // other
+        // code runs in the new namespace.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
         Ok(rustix::mount::mount_bind("/proc/thread-self/ns/net", path)?)
     })
     .flatten();
     if made.is_err() {
-        // What was wrong is said already.
+        // The first error is the one to report.
         let _ = fs::remove_file(path);
     }
     made
 }
 
-/// Sees to it that namespaces mounted here are seen, and go, in every mount namespace, as `ip netns add` does.
+/// Makes mounts here propagate to every mount namespace, as `ip netns add` does.
 fn share_folder() -> io::Result<()> {
     fs::create_dir_all(FOLDER)?;
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     match rustix::mount::mount_change(FOLDER, shared) {
-        // It is no mount point yet.
+        // Not a mount point yet.
         Err(Errno::INVAL) => {
             rustix::mount::mount_bind_recursive(FOLDER, FOLDER)?;
             Ok(rustix::mount::mount_change(FOLDER, shared)?)
@@ -164,9 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_made_taken_over_and_removed() {
+    fn a_namespace_is_created_taken_over_and_removed() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIP: only root makes namespaces");
+            println!("SKIP: only root can create namespaces");
             return;
         }
         let name = format!("netvm-test-{}", std::process::id());
@@ -180,7 +182,7 @@ mod tests {
         assert!(was_there);
         taken.remove().unwrap();
         assert!(!path_of(&name).exists());
-        // What a crash between two steps leaves behind.
+        // A crash between two steps leaves this.
         fs::write(path_of(&name), "").unwrap();
         let (again, was_there) = Namespace::take(&name).unwrap();
         assert!(!was_there);

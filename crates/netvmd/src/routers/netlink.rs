@@ -1,4 +1,4 @@
-//! Route netlink (rtnetlink(7)) over plain sockets: requests and dumps, and what the kernel tells by itself.
+//! rtnetlink(7) over plain sockets: requests, dumps and events.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,16 +11,16 @@ use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-/// Longest datagram that the kernel sends (`NLMSG_GOODSIZE` at most doubled, in dumps).
+/// Longest datagram of the kernel (`NLMSG_GOODSIZE`, at most doubled in dumps).
 const DATAGRAM: usize = 64 << 10;
-/// What the kernel keeps of its events until they are read: some 50,000 routes.
+/// Receive buffer for events: some 50,000 routes.
 const EVENTS_KEPT: usize = 16 << 20;
-/// The kernel answers at once. This is for a socket that no answer comes by.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-/// How often a dump is begun anew because what it shows changed meanwhile, before it is taken as it is.
+/// Receive timeout; the kernel normally answers at once.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+/// Most attempts at a dump that concurrent changes interrupt; the last result is used as it is.
 const ATTEMPTS: u32 = 4;
 
-/// A socket for requests, in the namespace of the thread that opened it.
+/// A socket for requests, in the namespace of the thread that opens it.
 #[derive(Debug)]
 pub struct Requests {
     socket: OwnedFd,
@@ -29,38 +29,38 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Opens one in the calling thread's namespace.
+    /// Opens a socket in the calling thread's namespace.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         let socket = socket(0, SocketFlags::CLOEXEC)?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT))?;
         Ok(Self { socket, sequence: 0, buffer: vec![0; DATAGRAM] })
     }
 
-    /// Asks for a change, and waits until it is made.
+    /// Requests a change and waits for its acknowledgement.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags, &mut |_, _| ()).map(|_| ())
     }
 
-    /// Asks for one thing.
+    /// Requests one object.
     ///
     /// # Errors
-    /// The kernel's: [`io::ErrorKind::NotFound`] or `ENODEV` when there is none.
+    /// The kernel's error: [`io::ErrorKind::NotFound`] or `ENODEV` if it does not exist.
     pub fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
         let mut found = None;
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK, &mut |_, message| found = Some(message))?;
         Ok(found)
     }
 
-    /// Asks for everything of a kind. A dump that changes overtake is made anew; `begin` is called before each.
+    /// Dumps all objects of a kind, again if changes interrupt the dump; calls `begin` before each attempt.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn dump<S>(
         &mut self,
         message: &RouteNetlinkMessage,
@@ -72,7 +72,7 @@ impl Requests {
             let mut state = begin();
             let add = &mut |_, message| each(&mut state, message);
             let is_whole = self.ask(message.clone(), NLM_F_REQUEST | NLM_F_DUMP, add)?;
-            // What changed during the last attempt is told as an event, too.
+            // Changes during the last attempt also arrive as events.
             if is_whole || attempt == ATTEMPTS {
                 return Ok(state);
             }
@@ -80,7 +80,7 @@ impl Requests {
         }
     }
 
-    /// Sends a request and hands on what comes until its end; says whether it is of one moment.
+    /// Sends a request and passes on each message of the answer; false if changes interrupted the dump.
     fn ask(
         &mut self,
         message: RouteNetlinkMessage,
@@ -99,7 +99,7 @@ impl Requests {
         while outcome.is_none() {
             let count = receive(&self.socket, &mut self.buffer, RecvFlags::empty())?;
             split(&self.buffer[..count], |header, payload| {
-                // An answer to a request that was given up.
+                // An answer to an earlier request that timed out.
                 if header.sequence_number != self.sequence {
                     return;
                 }
@@ -116,7 +116,7 @@ impl Requests {
                         });
                     }
                     Ok(_) => {}
-                    // One message that nobody understands does not make the others wrong.
+                    // A malformed message does not invalidate the others.
                     Err(error) => tracing::debug!("netlink: {error}"),
                 }
             })?;
@@ -125,18 +125,18 @@ impl Requests {
     }
 }
 
-/// What was read of events.
+/// Result of reading events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// Everything that there was.
+    /// The queue is empty.
     All,
-    /// There is more to read.
+    /// More events may be queued.
     More,
-    /// The kernel had to drop some.
+    /// The kernel dropped events.
     Lost,
 }
 
-/// A socket on which the kernel tells of changes.
+/// A socket for events.
 #[derive(Debug)]
 pub struct Events {
     socket: OwnedFd,
@@ -144,23 +144,23 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens one in the calling thread's namespace. `groups`: `RTMGRP_*` bits.
+    /// Opens a socket in the calling thread's namespace. `groups`: `RTMGRP_*` bits.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open(groups: u32) -> io::Result<Self> {
         let socket = socket(groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        // Beyond net.core.rmem_max with CAP_NET_ADMIN. With less, events are lost sooner, and dumps make up for them.
+        // Exceeds net.core.rmem_max if CAP_NET_ADMIN allows. A smaller buffer loses events sooner, which costs dumps.
         if sockopt::set_socket_recv_buffer_size_force(&socket, EVENTS_KEPT).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, EVENTS_KEPT)?;
         }
         Ok(Self { socket, buffer: vec![0; DATAGRAM] })
     }
 
-    /// Hands on what there is, with the flags of each message, up to `most` datagrams.
+    /// Passes on the queued messages with their header flags, from at most `most` datagrams.
     ///
     /// # Errors
-    /// The kernel's, other than that events were lost.
+    /// The kernel's error, other than lost events.
     pub fn read(
         &mut self,
         most: usize,
@@ -199,7 +199,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<
     loop {
         match rustix::net::recv(socket, &mut *buffer, flags | RecvFlags::TRUNC) {
             Ok((_, length)) if length > buffer.len() => {
-                return Err(io::Error::other(format!("a netlink datagram of {length} bytes")));
+                return Err(io::Error::other(format!("netlink datagram of {length} bytes is too long")));
             }
             Ok((_, length)) => return Ok(length),
             Err(rustix::io::Errno::INTR) => {}
@@ -208,7 +208,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<
     }
 }
 
-/// Takes a datagram apart.
+/// Splits a datagram into messages.
 fn split(
     mut rest: &[u8],
     mut each: impl FnMut(NetlinkHeader, Result<NetlinkPayload<RouteNetlinkMessage>, DecodeError>),

@@ -1,11 +1,11 @@
-//! What the end of a veth in a router's namespace must not leave undone.
+//! Switches off transmit offloads of a router's veth interfaces.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// Commands of `linux/ethtool.h` that take `struct ethtool_value`: to ask for a feature and to set it.
+/// Commands of `linux/ethtool.h` that take `struct ethtool_value`: (get, set).
 const TX_CHECKSUM: (u32, u32) = (0x16, 0x17);
 const TSO: (u32, u32) = (0x1e, 0x1f);
 const GSO: (u32, u32) = (0x23, 0x24);
@@ -21,16 +21,17 @@ struct Value {
     data: u32,
 }
 
-/// Makes the kernel finish what it sends by an interface of the calling thread's namespace: checksums computed, no longer
-/// than the MTU, VLAN tags in the packet. A veth hands packets over without, and AF_XDP at its other end sees them so.
+/// Makes the kernel compute checksums, segment to the MTU and insert VLAN tags before it sends by an interface of the
+/// calling
+/// thread's namespace. With offloads, AF_XDP at the other end of a veth receives unfinished packets.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn finish_packets(interface: &str) -> io::Result<()> {
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     for (get, set) in [TX_CHECKSUM, TSO, GSO] {
-        // The kernel refuses to switch off what cannot be on, such as TSO towards an XDP program.
+        // The kernel refuses to switch off features that are fixed off, such as TSO towards an XDP program.
         if ethtool(&socket, interface, get, 0)? != 0 {
             ethtool(&socket, interface, set, 0)?;
         }
@@ -44,9 +45,9 @@ pub fn finish_packets(interface: &str) -> io::Result<()> {
 
 fn ethtool(socket: &impl AsFd, interface: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut value = Value { command, data };
-    // SAFETY: it is plain data, of which all bits zero is a value.
+    // SAFETY: plain data, for which all bits zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // One place stays for the zero at the end.
+    // One byte remains for the terminating NUL.
     let most = request.ifr_name.len() - 1;
     if interface.len() > most {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -55,8 +56,9 @@ fn ethtool(socket: &impl AsFd, interface: &str, command: u32, data: u32) -> io::
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the request and the value that it points to live until the call returns, and the value is of the type that
-    // these commands read and write.
+    // SAFETY: the request and the value it points to outlive the call, and the value has the type that these commands
+    // read
+    // and write.
     let outcome = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(value.data) }
 }

@@ -1,13 +1,15 @@
-//! What a router's kernel knows, and what of it the engine is to do: pure, told of changes, asked for updates.
+//! The routing information base of a router: kernel changes come in, updates of the engine's FIB go out. No I/O.
 //!
-//! The engine forwards what it can do exactly as the kernel would, and punts everything else, so a route that is not
-//! understood is punted. In this order, for each prefix:
-//! 1. what the kernel's `local` table has is for the kernel, whatever is more specific in `main`;
-//! 2. the route of `main` with the lowest metric: by its gateways; a connected one is punted, so that the kernel resolves
-//!    the neighbour;
-//! 3. a neighbour that the kernel has resolved, in a network that is connected by its interface, is a route of its own.
+//! The engine forwards a packet only if it can do so exactly as the kernel would; it punts all others, also those for
+//! routes
+//! that this module does not understand. For each prefix, in this order:
+//! 1. prefixes of the kernel's `local` table are punted, whatever is more specific in `main`;
+//! 2. the route of `main` with the lowest metric decides: its gateways, or punt for a connected one, so that the kernel
+//!    resolves the neighbour;
+//! 3. a neighbour that the kernel has resolved, in a network connected by its interface, is a host route.
 //!
-//! With rules of policy routing (`ip rule`) of somebody's own everything is punted: then not the destination alone decides.
+//! Custom policy routing rules (`ip rule`) make the engine punt everything, because the destination no longer decides
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,13 +23,13 @@ mod nets;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Change, Link, Neighbour, RouteKey, Way};
+pub use change::{Change, Link, Neighbour, RouteKey, RouteTarget};
 use hops::{BLACKHOLE, Hops, PUNT, Unreachable};
 pub use hops::{Gateway, Peer};
 pub use nets::containing;
 use nets::{as_host, host};
 
-/// Routes in one update: it keeps the engine's thread busy for no more than some milliseconds.
+/// Most routes in an update, which then takes the engine's thread some milliseconds.
 pub const UPDATE_ROUTES: usize = 8192;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,62 +40,62 @@ enum Target {
     By(NextHopId),
 }
 
-/// What is to become of packets to a prefix.
+/// The handling of packets to a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Is(NextHopId),
-    /// They go to the neighbour that has this address.
+    /// Send to the neighbour with this address.
     Neighbour(Peer),
 }
 
-/// How much there is of everything.
+/// Sizes of the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// IPv4 routes in the kernel's main table.
     pub routes_v4: usize,
-    /// IPv6 routes.
+    /// IPv6 routes in the kernel's main table.
     pub routes_v6: usize,
-    /// Sets of gateways and neighbours in use.
+    /// Gateway sets and neighbours in use.
     pub next_hops: usize,
-    /// Neighbours that are resolved.
+    /// Resolved neighbours.
     pub neighbours: usize,
-    /// Routes that are punted as there was no next hop left for them.
+    /// Routes punted for want of a free next hop.
     pub refused: u64,
-    /// Whether everything is punted because of rules of policy routing.
+    /// Whether policy routing rules make the engine punt everything.
     pub has_rules: bool,
 }
 
-/// A router's routes.
+/// A router's routing information base.
 #[derive(Debug, Default)]
 pub struct Rib {
-    /// The interfaces that netvm has a part in, by name, in the order in which the engine numbers them.
+    /// Names of the router's netvm interfaces, in the engine's order.
     interfaces: Vec<String>,
     links: BTreeMap<u32, Link>,
     local: BTreeSet<IpNet>,
-    /// Those of them with more than one address, and what is never forwarded.
+    /// The local prefixes longer than one address, and the prefixes that are never forwarded.
     wide: Vec<IpNet>,
     routes: BTreeMap<RouteKey, Target>,
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
     has_rules: bool,
     hops: Hops,
-    /// Next hops that are in use for a neighbour's own address.
+    /// Next hops in use for neighbours' host routes.
     held: BTreeMap<IpNet, NextHopId>,
-    /// What the engine was told.
-    told: BTreeMap<IpNet, NextHopId>,
+    /// The routes that the engine has.
+    sent: BTreeMap<IpNet, NextHopId>,
     dirty: BTreeSet<IpNet>,
     all_dirty: bool,
 }
 
 impl Rib {
-    /// Of a router with these interfaces, of which nothing is known yet.
+    /// An empty RIB.
     pub fn new(interfaces: Vec<String>) -> Self {
         let mut rib = Self { interfaces, ..Self::default() };
         rib.all_changed();
         rib
     }
 
-    /// Begins anew with all that there is. What the engine is told next is only what differs.
-    pub fn begin_anew(&mut self, all: impl IntoIterator<Item = Change>) {
+    /// Replaces everything by a dump. The next updates hold only the differences.
+    pub fn resync(&mut self, all: impl IntoIterator<Item = Change>) {
         let before = std::mem::take(&mut self.routes);
         self.links.clear();
         self.local.clear();
@@ -102,32 +104,32 @@ impl Rib {
         for change in all {
             match change {
                 Change::Route { key, .. } if self.routes.contains_key(&key) => {
-                    // The kernel takes the first of IPv4, and of IPv6 one or the other.
+                    // For equal keys, the kernel uses the first IPv4 route, and either IPv6 route.
                     if !key.net.is_v4()
                         && let Some(other) = self.routes.insert(key, Target::Kernel)
                     {
                         self.release(other);
                     }
                 }
-                // Nothing is clearer than this.
-                other => drop(self.hear(other)),
+                // A dump leaves nothing unclear.
+                other => drop(self.apply(other)),
             }
         }
-        // Last, so that next hops that are still in use keep their numbers.
+        // Last, so that next hops still in use keep their ids.
         before.into_values().for_each(|target| self.release(target));
         self.all_changed();
     }
 
-    /// Takes note of a change. Says whether only a look at everything can tell what is now.
+    /// Applies a change. True if only a dump can tell the new state.
     #[must_use]
-    pub fn hear(&mut self, change: Change) -> bool {
+    pub fn apply(&mut self, change: Change) -> bool {
         match change {
             Change::Link(index, link) => {
                 let before = self.links.insert(index, link.clone());
                 if before.as_ref() != Some(&link) {
                     self.all_changed();
                 }
-                // The kernel takes IPv4 routes away with their interface, and does not say so.
+                // The kernel removes IPv4 routes with their interface without an event.
                 before.is_some_and(|before| before.is_up && !link.is_up)
             }
             Change::LinkGone(index) => {
@@ -145,11 +147,11 @@ impl Rib {
                 if self.local.remove(&net) {
                     self.local_changed(net);
                 }
-                // Routes with this source address go, too.
+                // The kernel also removes routes with this source address.
                 true
             }
-            Change::Route { key, way, replaces } => self.route(key, &way, replaces),
-            Change::RouteGone { key, way } => self.route_gone(key, &way),
+            Change::Route { key, target, replaces } => self.route(key, &target, replaces),
+            Change::RouteGone { key, target } => self.route_gone(key, &target),
             Change::Neighbour(peer, neighbour) => {
                 self.neighbour(peer, neighbour);
                 false
@@ -163,8 +165,8 @@ impl Rib {
         }
     }
 
-    fn route(&mut self, key: RouteKey, way: &Way, replaces: bool) -> bool {
-        let target = self.target(way);
+    fn route(&mut self, key: RouteKey, target: &RouteTarget, replaces: bool) -> bool {
+        let target = self.target(target);
         let before = self.routes.insert(key, target);
         if let Some(before) = before {
             self.release(before);
@@ -172,16 +174,16 @@ impl Rib {
         if before != Some(target) {
             self.net_changed(key.net);
         }
-        // A second route of one key: which of them comes first is for the kernel to say.
+        // A second route with this key: only the kernel knows their order.
         before.is_some_and(|before| !replaces && before != target)
     }
 
-    fn route_gone(&mut self, key: RouteKey, way: &Way) -> bool {
+    fn route_gone(&mut self, key: RouteKey, target: &RouteTarget) -> bool {
         let Some(before) = self.routes.get(&key).copied() else { return false };
-        let gone = self.target(way);
+        let gone = self.target(target);
         self.release(gone);
         if gone != before {
-            // There was another of this key, or it was one of several ways of this one.
+            // Another route with this key existed, or this one had several gateways.
             return true;
         }
         self.routes.remove(&key);
@@ -202,12 +204,12 @@ impl Rib {
         }
     }
 
-    fn target(&mut self, way: &Way) -> Target {
-        match way {
-            Way::Kernel => Target::Kernel,
-            Way::Blackhole => Target::Blackhole,
-            Way::Connected(index) => Target::Connected(*index),
-            Way::Gateways(gateways) => match self.hops.take(gateways) {
+    fn target(&mut self, target: &RouteTarget) -> Target {
+        match target {
+            RouteTarget::Kernel => Target::Kernel,
+            RouteTarget::Blackhole => Target::Blackhole,
+            RouteTarget::Connected(index) => Target::Connected(*index),
+            RouteTarget::Gateways(gateways) => match self.hops.take(gateways) {
                 PUNT => Target::Kernel,
                 id => Target::By(id),
             },
@@ -220,7 +222,7 @@ impl Rib {
         }
     }
 
-    /// A route to a prefix has changed, and what neighbours in it are.
+    /// Marks a prefix and the neighbours in it for update.
     fn net_changed(&mut self, net: IpNet) {
         self.dirty.insert(net);
         let range = nets::range(net);
@@ -243,14 +245,14 @@ impl Rib {
         self.all_dirty = true;
     }
 
-    /// What the engine is to be told, in parts to be told one after the other; none when that is nothing.
+    /// The updates to send to the engine, in order; empty if nothing changed.
     pub fn updates(&mut self) -> Vec<Update> {
         let mut dirty = std::mem::take(&mut self.dirty);
         if std::mem::take(&mut self.all_dirty) {
             dirty.extend(self.routes.keys().map(|key| key.net));
             dirty.extend(self.local.iter().chain(&self.wide));
             dirty.extend(self.neighbours.keys().map(|(address, _)| host(*address)));
-            dirty.extend(self.told.keys());
+            dirty.extend(self.sent.keys());
         }
         let mut routes = Vec::new();
         for net in dirty {
@@ -270,8 +272,8 @@ impl Rib {
                 self.hops.release(id);
             }
             let before = match now {
-                Some(id) => self.told.insert(net, id),
-                None => self.told.remove(&net),
+                Some(id) => self.sent.insert(net, id),
+                None => self.sent.remove(&net),
             };
             if now != before {
                 routes.push((net, now));
@@ -313,13 +315,13 @@ impl Rib {
         }
     }
 
-    /// The route to exactly this prefix that the kernel takes.
+    /// The route that the kernel uses for exactly this prefix.
     fn best(&self, net: IpNet) -> Option<Target> {
         let first = RouteKey { net, metric: 0, tos: 0 };
         let last = RouteKey { net, metric: u32::MAX, tos: u8::MAX };
         let mut all = self.routes.range(first..=last);
         let (_, &best) = all.clone().next()?;
-        // Not the destination alone decides then.
+        // With a TOS, the destination does not decide alone.
         if all.any(|(key, _)| key.tos != 0) { Some(Target::Kernel) } else { Some(best) }
     }
 
@@ -327,16 +329,17 @@ impl Rib {
         self.neighbours.range((address, 0)..=(address, u32::MAX)).next().is_some()
     }
 
-    /// A neighbour that packets can be sent to.
+    /// The decision for a resolved neighbour.
     fn known(&self, peer: Peer) -> Option<Decision> {
         let (index, address) = peer;
         let is_ours = self.interfaces.contains(&self.links.get(&index)?.name);
         (is_ours && self.neighbours.contains_key(&(address, index))).then_some(Decision::Neighbour(peer))
     }
 
-    /// Neighbours that the kernel should look after: gateways that are not known, and those in use of which nobody has
-    /// outcome for a while. The kernel sees none of the packets that would have it do so by itself.
-    pub fn to_look_after(&self) -> impl Iterator<Item = Peer> {
+    /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, as
+    /// it does
+    /// not see the packets.
+    pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {
         self.hops.peers().filter(|(index, address)| {
             let is_ours = |link: &Link| link.is_up && self.interfaces.contains(&link.name);
             self.links.get(index).is_some_and(is_ours)
@@ -344,12 +347,12 @@ impl Rib {
         })
     }
 
-    /// Whether somebody has rules of policy routing, and whether there were more next hops to be had than there are.
-    pub const fn complaints(&self) -> (bool, bool) {
+    /// Whether policy routing rules exist, and whether next hops ran out.
+    pub const fn limitations(&self) -> (bool, bool) {
         (self.has_rules, self.hops.refused() > 0)
     }
 
-    /// How much there is.
+    /// The sizes of the tables.
     pub fn counts(&self) -> Counts {
         let v4 = self.routes.keys().filter(|key| key.net.is_v4()).count();
         Counts {
@@ -362,13 +365,13 @@ impl Rib {
         }
     }
 
-    /// What the engine was told, in the order of prefixes, with who gets it.
-    pub fn told(&self) -> impl ExactSizeIterator<Item = (IpNet, Leads<'_>)> {
-        self.told.iter().map(|(net, id)| {
+    /// The engine's routes by prefix, with their destinations.
+    pub fn routes(&self) -> impl ExactSizeIterator<Item = (IpNet, Destination<'_>)> {
+        self.sent.iter().map(|(net, id)| {
             let leads = match *id {
-                PUNT => Leads::Kernel,
-                BLACKHOLE => Leads::Blackhole,
-                id => Leads::Gateways(self.hops.gateways(id)),
+                PUNT => Destination::Kernel,
+                BLACKHOLE => Destination::Blackhole,
+                id => Destination::Gateways(self.hops.gateways(id)),
             };
             (*net, leads)
         })
@@ -381,14 +384,14 @@ impl Rib {
     }
 }
 
-/// Where what the engine was told leads.
+/// The destination of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leads<'a> {
-    /// To the kernel.
+pub enum Destination<'a> {
+    /// The kernel (punt).
     Kernel,
-    /// Nowhere.
+    /// Dropped.
     Blackhole,
-    /// To these, as far as they are known.
+    /// The gateways, resolved or not.
     Gateways(&'a [Gateway]),
 }
 

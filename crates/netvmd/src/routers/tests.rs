@@ -1,4 +1,4 @@
-//! With a real namespace, and without an engine.
+//! Tests with real namespaces and without an engine.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use super::namespace::Namespace;
 use super::netlink::{ReadOutcome, Requests};
 use super::rib::Rib;
 
-/// A namespace with a name of its own; removed with all that is in it.
-struct Place(Option<Namespace>);
+/// A namespace that is removed on drop, with its interfaces.
+struct TestNamespace(Option<Namespace>);
 
-impl Place {
-    /// `None` where namespaces cannot be made.
+impl TestNamespace {
+    /// `None` if this user cannot create namespaces.
     fn new(name: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIP: only root makes namespaces");
+            println!("SKIP: only root can create namespaces");
             return None;
         }
         let (namespace, _) = Namespace::take(&format!("netvm-{name}{}", std::process::id())).unwrap();
@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestNamespace {
     fn drop(&mut self) {
         let Some(namespace) = self.0.take() else { return };
         let mut links = Links::new("test", &namespace).unwrap();
@@ -56,7 +56,7 @@ impl Drop for Place {
     }
 }
 
-/// The `n`th of a test of its own number.
+/// The `n`th interface of a test.
 fn interface(test: u32, n: u32) -> Interface {
     Interface {
         name: format!("lan{n}"),
@@ -68,40 +68,40 @@ fn interface(test: u32, n: u32) -> Interface {
 }
 
 #[test]
-fn an_interface_becomes_what_it_should_be_and_keeps_what_others_gave_it() {
-    let Some(place) = Place::new("l") else { return };
-    let mut links = Links::new("test", place.namespace()).unwrap();
+fn an_interface_reaches_its_desired_state_and_keeps_foreign_addresses() {
+    let Some(namespace) = TestNamespace::new("l") else { return };
+    let mut links = Links::new("test", namespace.namespace()).unwrap();
     let mut wanted = interface(1, 1);
-    links.see_to(&wanted).unwrap();
-    let addresses = place.ip("-o address show dev lan1");
+    links.configure(&wanted).unwrap();
+    let addresses = namespace.ip("-o address show dev lan1");
     assert!(addresses.contains("10.1.0.1/24 brd 10.1.0.255"), "{addresses}");
     assert!(addresses.contains("2001:db8:1::1/64") && !addresses.contains("tentative"), "{addresses}");
-    let link = place.ip("-o link show dev lan1");
+    let link = namespace.ip("-o link show dev lan1");
     assert!(link.contains("mtu 1400") && link.contains("02:00:00:00:01:01") && link.contains("UP"), "{link}");
     assert_eq!(links.ends().unwrap(), [wanted.host_end.clone()]);
-    let index = || place.ip("-o link show dev lan1").split(':').next().unwrap().to_owned();
+    let index = || namespace.ip("-o link show dev lan1").split(':').next().unwrap().to_owned();
 
-    // Another configuration, on what is there; an address of somebody else stays.
+    // Another configuration; a foreign address stays.
     let before = index();
-    place.ip("address add 10.9.0.1/24 dev lan1");
+    namespace.ip("address add 10.9.0.1/24 dev lan1");
     wanted.addresses.remove(0);
     wanted.mac = [2, 0, 0, 0, 1, 99];
-    links.see_to(&wanted).unwrap();
-    let addresses = place.ip("-o address show dev lan1");
+    links.configure(&wanted).unwrap();
+    let addresses = namespace.ip("-o address show dev lan1");
     assert!(!addresses.contains("10.1.0.1") && addresses.contains("10.9.0.1"), "{addresses}");
-    assert!(place.ip("-o link show dev lan1").contains("02:00:00:00:01:63"));
-    assert_eq!(index(), before, "it is the same interface");
+    assert!(namespace.ip("-o link show dev lan1").contains("02:00:00:00:01:63"));
+    assert_eq!(index(), before, "the interface was recreated");
 
-    // Its outer end belongs to something else.
-    place.ip("link set lan1 name other");
-    links.see_to(&wanted).unwrap();
+    // Its inner end has another name now.
+    namespace.ip("link set lan1 name other");
+    links.configure(&wanted).unwrap();
     assert_ne!(index(), before);
     links.remove(&wanted.host_end).unwrap();
     links.remove(&wanted.host_end).unwrap();
     assert_eq!(links.ends().unwrap(), [""; 0]);
 }
 
-/// The tables of an engine that hears what a kernel tells.
+/// Applies a RIB's updates to an engine's tables.
 fn tables(rib: &mut Rib, tables: &mut Tables) {
     rib.updates().iter().for_each(|update| tables.apply(update));
 }
@@ -112,9 +112,9 @@ fn next_hop(tables: &Tables, address: [u8; 4]) -> NextHop {
     tables.next_hop(found[0]).clone()
 }
 
-/// Hears what the kernel tells until there is something to see, and looks at everything where that is needed.
+/// Reads events until `is_there` holds, with dumps where needed.
 fn until(
-    place: &Place,
+    namespace: &TestNamespace,
     sockets: &mut NetlinkSockets,
     rib: &mut Rib,
     engine: &mut Tables,
@@ -122,16 +122,16 @@ fn until(
 ) -> Duration {
     let begin = Instant::now();
     while !what(engine) {
-        assert!(begin.elapsed() < Duration::from_secs(10), "in vain: {rib:?}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "timeout: {rib:?}");
         let mut is_unclear = false;
         let outcome = sockets.events.read(100, |flags, message| {
             if let Some(change) = change(flags, message) {
-                is_unclear |= rib.hear(change);
+                is_unclear |= rib.apply(change);
             }
         });
         if is_unclear || outcome.unwrap() == ReadOutcome::Lost {
-            let all = place.namespace().inside(|| everything(&mut Requests::open().unwrap()).unwrap());
-            rib.begin_anew(all.unwrap());
+            let all = namespace.namespace().inside(|| everything(&mut Requests::open().unwrap()).unwrap());
+            rib.resync(all.unwrap());
         }
         tables(rib, engine);
         std::thread::sleep(Duration::from_millis(1));
@@ -140,87 +140,88 @@ fn until(
 }
 
 #[test]
-fn what_the_kernel_tells_becomes_routes_of_the_engine() {
-    let Some(place) = Place::new("k") else { return };
-    let mut links = Links::new("test", place.namespace()).unwrap();
-    links.see_to(&interface(2, 1)).unwrap();
-    let (mut sockets, mut engine) = (place.sockets(), Tables::new());
+fn kernel_routes_become_engine_routes() {
+    let Some(namespace) = TestNamespace::new("k") else { return };
+    let mut links = Links::new("test", namespace.namespace()).unwrap();
+    links.configure(&interface(2, 1)).unwrap();
+    let (mut sockets, mut engine) = (namespace.sockets(), Tables::new());
     let mut rib = Rib::new(vec!["lan1".to_owned(), "lan2".to_owned()]);
-    rib.begin_anew(everything(&mut sockets.requests).unwrap());
+    rib.resync(everything(&mut sockets.requests).unwrap());
     tables(&mut rib, &mut engine);
     assert_eq!(next_hop(&engine, [10, 1, 0, 7]), NextHop::Punt);
 
     let via = |interface, last| NextHop::Via(Hop { interface, mac: MacAddr([2, 0, 0, 0, 2, last]) });
-    let mut then = |what: &dyn Fn(&Tables) -> bool| until(&place, &mut sockets, &mut rib, &mut engine, what);
-    place.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
+    let mut then =
+        |what: &dyn Fn(&Tables) -> bool| until(&namespace, &mut sockets, &mut rib, &mut engine, what);
+    namespace.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     then(&|engine| next_hop(engine, [10, 1, 0, 7]) == via(0, 7));
-    place.ip("route add 20.0.0.0/8 via 10.1.0.7");
+    namespace.ip("route add 20.0.0.0/8 via 10.1.0.7");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7));
-    place.ip("route add blackhole 20.1.0.0/16");
+    namespace.ip("route add blackhole 20.1.0.0/16");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == NextHop::Blackhole);
-    place.ip("route del blackhole 20.1.0.0/16");
+    namespace.ip("route del blackhole 20.1.0.0/16");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7));
-    place.ip("neighbour change 10.1.0.7 lladdr 02:00:00:00:02:08 dev lan1");
+    namespace.ip("neighbour change 10.1.0.7 lladdr 02:00:00:00:02:08 dev lan1");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 8));
 
     // IPv6.
-    place.ip("neighbour add 2001:db8:1::7 lladdr 02:00:00:00:02:07 dev lan1");
-    place.ip("route add 2001:db8:99::/48 via 2001:db8:1::7");
+    namespace.ip("neighbour add 2001:db8:1::7 lladdr 02:00:00:00:02:07 dev lan1");
+    namespace.ip("route add 2001:db8:99::/48 via 2001:db8:1::7");
     let v6 = |engine: &Tables| {
         let mut found = [NextHopId::PUNT];
         engine.lookup_v6(&["2001:db8:99::1".parse::<std::net::Ipv6Addr>().unwrap().to_bits()], &mut found);
         engine.next_hop(found[0]).clone()
     };
     then(&|engine| v6(engine) == via(0, 7));
-    place.ip("route del 2001:db8:99::/48");
+    namespace.ip("route del 2001:db8:99::/48");
     then(&|engine| v6(engine) == NextHop::Punt);
 
-    // Of a second interface, and by two gateways at once.
-    links.see_to(&interface(2, 2)).unwrap();
-    place.ip("neighbour add 10.2.0.9 lladdr 02:00:00:00:02:09 dev lan2");
+    // A second interface, and a route by two gateways.
+    links.configure(&interface(2, 2)).unwrap();
+    namespace.ip("neighbour add 10.2.0.9 lladdr 02:00:00:00:02:09 dev lan2");
     then(&|engine| next_hop(engine, [10, 2, 0, 9]) == via(1, 9));
-    place.ip("route replace 20.0.0.0/8 nexthop via 10.1.0.7 weight 1 nexthop via 10.2.0.9 weight 2");
+    namespace.ip("route replace 20.0.0.0/8 nexthop via 10.1.0.7 weight 1 nexthop via 10.2.0.9 weight 2");
     then(&|engine| matches!(next_hop(engine, [20, 1, 2, 3]), NextHop::Ecmp(hops) if hops.len() == 3));
-    // The kernel says of no IPv4 route that it went with its interface.
-    place.ip("link set lan2 down");
+    // The kernel sends no event for IPv4 routes that go with their interface.
+    namespace.ip("link set lan2 down");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 8));
-    place.ip("link set lan1 down");
+    namespace.ip("link set lan1 down");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == NextHop::Punt);
-    place.ip("link set lan1 up");
-    place.ip("neighbour replace 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
-    place.ip("route add 20.0.0.0/8 via 10.1.0.7");
+    namespace.ip("link set lan1 up");
+    namespace.ip("neighbour replace 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
+    namespace.ip("route add 20.0.0.0/8 via 10.1.0.7");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7));
-    // What a route alone does not decide.
-    place.ip("rule add fwmark 1 table 100");
+    // Policy routing and metrics that only the kernel handles.
+    namespace.ip("rule add fwmark 1 table 100");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == NextHop::Punt);
-    place.ip("rule del fwmark 1 table 100");
+    namespace.ip("rule del fwmark 1 table 100");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7));
-    place.ip("route replace 20.0.0.0/8 via 10.1.0.7 mtu 1000");
+    namespace.ip("route replace 20.0.0.0/8 via 10.1.0.7 mtu 1000");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == NextHop::Punt);
 
-    // By a next hop object, as routing daemons have them.
-    place.ip("nexthop add id 5 via 10.1.0.7 dev lan1");
-    place.ip("route add 30.0.0.0/8 nhid 5");
+    // A next hop object, as routing daemons use.
+    namespace.ip("nexthop add id 5 via 10.1.0.7 dev lan1");
+    namespace.ip("route add 30.0.0.0/8 nhid 5");
     then(&|engine| next_hop(engine, [30, 1, 2, 3]) == via(0, 7));
 }
 
 #[test]
-fn more_routes_than_the_kernel_can_tell_are_heard_of_all_the_same() {
-    let Some(place) = Place::new("m") else { return };
-    let mut links = Links::new("test", place.namespace()).unwrap();
-    links.see_to(&interface(3, 1)).unwrap();
-    let (mut sockets, mut engine) = (place.sockets(), Tables::new());
+fn lost_events_are_made_up_by_a_dump() {
+    let Some(namespace) = TestNamespace::new("m") else { return };
+    let mut links = Links::new("test", namespace.namespace()).unwrap();
+    links.configure(&interface(3, 1)).unwrap();
+    let (mut sockets, mut engine) = (namespace.sockets(), Tables::new());
     rustix::net::sockopt::set_socket_recv_buffer_size(&sockets.events, 4096).unwrap();
     let mut rib = Rib::new(vec!["lan1".to_owned()]);
-    place.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
+    namespace.ip("neighbour add 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     let file = std::env::temp_dir().join(format!("netvm-routes-{}", std::process::id()));
     let lines: String =
         (0..2000).map(|n| format!("route add 20.{}.{}.0/24 via 10.1.0.7\n", n / 256, n % 256)).collect();
     std::fs::write(&file, lines).unwrap();
-    place.ip(&format!("-batch {}", file.display()));
+    namespace.ip(&format!("-batch {}", file.display()));
     std::fs::remove_file(&file).unwrap();
     let last = |engine: &Tables| next_hop(engine, [20, 7, 207, 1]) != NextHop::Punt;
-    until(&place, &mut sockets, &mut rib, &mut engine, last);
+    until(&namespace, &mut sockets, &mut rib, &mut engine, last);
     assert_eq!(rib.counts().routes_v4, 2001);
     assert_eq!(rib.counts().next_hops, 1);
 }

@@ -1,4 +1,4 @@
-//! How long to wait before an NF is started again.
+//! The pause before a process is restarted.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(100);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(10);
-/// An NF that ran so long was well: the next pause is the first again.
-const WELL: Duration = Duration::from_secs(10);
+/// After a run of this length, the next pause is the first again.
+const RESET_AFTER: Duration = Duration::from_secs(10);
 
-/// Pauses that double.
+/// Exponential back-off.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -22,9 +22,9 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after an NF that ran for `ran`.
+    /// The pause after a run of `ran`.
     pub fn after(&mut self, ran: Duration) -> Duration {
-        if ran >= WELL {
+        if ran >= RESET_AFTER {
             self.next = FIRST;
         }
         let pause = self.next;
@@ -38,11 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_to_ten_seconds_and_start_over_after_a_good_run() {
+    fn pauses_double_to_ten_seconds_and_reset_after_a_long_run() {
         let mut backoff = Backoff::default();
         let millis: Vec<u128> = (0..9).map(|_| backoff.after(Duration::ZERO).as_millis()).collect();
         assert_eq!(millis, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
-        assert_eq!(backoff.after(WELL), FIRST);
+        assert_eq!(backoff.after(RESET_AFTER), FIRST);
         assert_eq!(backoff.after(Duration::from_secs(9)), 2 * FIRST);
     }
 }

@@ -1,25 +1,25 @@
-//! Where NFs may run.
+//! The CPU affinity of NFs.
 
-/// The cores that an NF may use.
+/// A set of cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreSet(Vec<u32>);
 
-/// A core that an NF cannot have.
+/// An NF's configuration names a core outside netvmd's affinity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`cores` names core {core}, which netvmd may not use (it may use {allowed:?}): correct `cores`, or the CPU affinity of netvmd"
+    "`cores` names core {core}, but netvmd may use only {allowed:?}: correct `cores`, or the CPU affinity of netvmd"
 )]
 pub struct CoresError {
     /// The core.
     pub core: u32,
-    /// What netvmd may use.
+    /// The cores that netvmd may use.
     pub allowed: Vec<u32>,
 }
 
 /// The cores that this process may use.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn allowed() -> std::io::Result<Vec<u32>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU)
@@ -29,10 +29,10 @@ pub fn allowed() -> std::io::Result<Vec<u32>> {
 }
 
 impl CoreSet {
-    /// The cores configured; else those that no worker has; else, where workers have them all, all.
+    /// The configured cores; else the cores without a worker; else all.
     ///
     /// # Errors
-    /// [`CoresError`] when one configured is none of `allowed`.
+    /// [`CoresError`] if a configured core is not in `allowed`.
     pub fn choose(configured: &[u32], workers: &[u32], allowed: &[u32]) -> Result<Self, CoresError> {
         if let Some(core) = configured.iter().find(|core| !allowed.contains(core)) {
             return Err(CoresError { core: *core, allowed: allowed.to_vec() });
@@ -45,12 +45,12 @@ impl CoreSet {
     }
 
     pub(crate) fn to_kernel(&self) -> libc::cpu_set_t {
-        // SAFETY: an array of integers, for which zeros are valid: the empty set.
+        // SAFETY: an array of integers, for which zeros are valid and mean the empty set.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         for core in &self.0 {
             let core = *core as usize;
             if core < libc::CPU_SETSIZE as usize {
-                // SAFETY: within the set.
+                // SAFETY: the index is within the set.
                 unsafe { libc::CPU_SET(core, &mut set) };
             }
         }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nfs_stay_off_the_workers_cores_while_there_are_others() {
+    fn nfs_avoid_the_workers_cores_if_possible() {
         let choose =
             |configured: &[u32], workers: &[u32]| CoreSet::choose(configured, workers, &[0, 1, 2, 5]);
         assert_eq!(choose(&[], &[0]).unwrap(), CoreSet(vec![1, 2, 5]));

@@ -1,8 +1,10 @@
-//! A Landlock domain for each NF. A process in a domain cannot trace one outside of it, which covers /proc/PID/mem and
-//! descriptors of others; from Landlock's sixth version on it cannot send signals out of it either. So NFs that share a
-//! user, but not a trust group, cannot reach each other's packets by way of the kernel.
+//! A Landlock domain for each NF. A process cannot trace processes outside its domain, nor reach their /proc/PID/mem
+//! and
+//! descriptors; from Landlock ABI 6 on it cannot signal them either. So NFs that share a user but not a trust group
+//! cannot
+//! reach each other's packets through the kernel.
 //!
-//! Of the file system the domain forbids making devices, which no NF needs; a ruleset has to forbid something.
+//! A ruleset must forbid some file access: this one forbids creating devices, which no NF needs.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,7 +15,7 @@ const VERSION: libc::c_uint = 1;
 const MAKE_DEVICES: u64 = 1 << 6 | 1 << 11;
 /// `LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET` and `LANDLOCK_SCOPE_SIGNAL`.
 const SCOPES: u64 = 1 << 0 | 1 << 1;
-/// The version that knows scopes.
+/// The first ABI version with scopes.
 const WITH_SCOPES: libc::c_long = 6;
 
 /// `struct landlock_ruleset_attr` of `linux/landlock.h`.
@@ -24,14 +26,14 @@ struct Attributes {
     scoped: u64,
 }
 
-/// The rules of a domain; each process that enters gets a domain of its own.
+/// A ruleset. Each process that enters it gets a new domain.
 #[derive(Debug)]
 pub(super) struct Domain(OwnedFd);
 
 impl Domain {
-    /// Prepares the rules; `None` where the kernel has no Landlock.
+    /// Creates the ruleset; `None` if the kernel has no Landlock.
     pub(super) fn new() -> Option<Self> {
-        // SAFETY: with no attributes and this flag it returns the version, and reads nothing.
+        // SAFETY: without attributes and with this flag the call returns the version and reads no memory.
         let version = unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<Attributes>(), 0usize, VERSION)
         };
@@ -40,20 +42,20 @@ impl Domain {
         }
         let scoped = if version >= WITH_SCOPES { SCOPES } else { 0 };
         let attributes = Attributes { handled_access_fs: MAKE_DEVICES, handled_access_net: 0, scoped };
-        // Older kernels know a shorter structure, and take a longer one whose end is zero.
-        // SAFETY: reads as many bytes as the structure has.
+        // Older kernels have a shorter structure and accept a longer one that ends in zeros.
+        // SAFETY: the call reads as many bytes as the structure has.
         let fd = unsafe {
             let (at, size) = (&raw const attributes, size_of::<Attributes>());
             libc::syscall(libc::SYS_landlock_create_ruleset, at, size, 0 as libc::c_uint)
         };
         let fd = libc::c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: a new descriptor, close-on-exec, that nobody else has.
+        // SAFETY: a new close-on-exec descriptor that nothing else owns.
         Some(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Enters a new domain, for good. Async-signal-safe.
+    /// Enters a new domain, irrevocably. Async-signal-safe.
     pub(super) fn enter(&self) -> io::Result<()> {
-        // SAFETY: takes numbers only.
+        // SAFETY: the call takes integers only.
         let entered =
             unsafe { libc::syscall(libc::SYS_landlock_restrict_self, self.0.as_raw_fd(), 0 as libc::c_uint) };
         if entered < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_keeps_a_process_from_reading_anothers_memory() {
+    fn a_process_in_a_domain_cannot_read_anothers_memory() {
         let Some(domain) = Domain::new() else {
             println!("SKIP: this kernel has no Landlock");
             return;
@@ -74,7 +76,7 @@ mod tests {
         let memory = format!("/proc/{}/mem", other.id());
         let read = move || {
             let before = std::fs::File::open(&memory).is_ok();
-            // SAFETY: takes numbers only; holds for this thread alone.
+            // SAFETY: the call takes integers only and affects this thread alone.
             assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
             domain.enter().unwrap();
             (before, std::fs::File::open(&memory).is_ok())

@@ -1,5 +1,5 @@
-//! NFs that netvmd starts: as many processes of each as the configuration says, each in its sandbox, each started again
-//! when it ends.
+//! Supervises the NFs that netvmd starts: the configured number of processes of each, in sandboxes, restarted when they
+//! end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,6 @@ use std::time::Duration;
 use netvm_config::model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
 use tokio::time::timeout;
 
-mod account;
 pub(crate) mod backoff;
 pub(crate) mod cores;
 mod landlock;
@@ -21,25 +20,25 @@ pub(crate) mod sandbox;
 mod seccomp;
 pub(crate) mod spawn;
 
-pub use account::{Account, AccountError};
 pub use cores::allowed as allowed_cores;
-pub use replica::{News, Phase, Status};
+pub use replica::{Phase, Startup, Status};
 pub use sandbox::Confinement;
 pub use seccomp::FilterError;
 pub use spawn::RecipeError;
 
+use crate::account::Account;
 use crate::engine_thread::EngineHandle;
 use cores::CoreSet;
 use program::Program;
 use replica::Replica;
 use spawn::{Recipe, RecipeProblem};
 
-/// How long an NF may take to attach before it is taken for one that does not.
-pub const COMING_UP: Duration = Duration::from_secs(7);
-/// How long all NFs together may take to end.
+/// Limit for a started NF to attach.
+pub const START_TIMEOUT: Duration = Duration::from_secs(7);
+/// Limit for all NFs to end.
 const SHUTDOWN: Duration = Duration::from_secs(6);
 
-/// What the managed NFs of a host need, checked and found.
+/// The managed NFs of a configuration, with programs, users and cores looked up.
 #[derive(Debug)]
 pub struct Prepared(Vec<PreparedNf>);
 
@@ -51,7 +50,7 @@ struct PreparedNf {
     may_surge: bool,
 }
 
-/// What, when it differs, makes a running process the wrong one.
+/// The settings whose change requires a new process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     group: GroupId,
@@ -62,7 +61,7 @@ struct Identity {
 struct Role {
     identity: Identity,
     recipe: Arc<Recipe>,
-    /// Whether there may be one process more than there should be, while one takes another's place.
+    /// Whether a replacement may start before the old process ends.
     may_surge: bool,
     replicas: Vec<Replica>,
 }
@@ -72,25 +71,25 @@ struct Role {
 pub struct Supervisor {
     engine: EngineHandle,
     confinement: Arc<Confinement>,
-    /// Cores that this process may use.
+    /// The cores that netvmd may use.
     cores: Vec<u32>,
-    /// Whether NFs can be given users of their own.
+    /// Whether netvmd can start NFs as other users.
     is_root: bool,
     roles: Mutex<BTreeMap<String, Role>>,
 }
 
 impl Supervisor {
-    /// A supervisor with nothing to supervise.
+    /// A supervisor without NFs.
     #[must_use]
     pub fn new(engine: EngineHandle, confinement: Arc<Confinement>, cores: Vec<u32>) -> Self {
         let is_root = rustix::process::geteuid().is_root();
         Self { engine, confinement, cores, is_root, roles: Mutex::default() }
     }
 
-    /// Finds programs, users and cores of all NFs that netvmd is to start. Starts nothing.
+    /// Looks up programs, users and cores of all managed NFs. Starts nothing.
     ///
     /// # Errors
-    /// [`RecipeError`] names the first NF that cannot be started, and why.
+    /// [`RecipeError`] names the first NF that cannot be started, and the reason.
     pub fn prepare(&self, host: &Host) -> Result<Prepared, RecipeError> {
         let workers = if host.engine.cores.is_empty() {
             self.cores.iter().take(1).copied().collect()
@@ -125,14 +124,14 @@ impl Supervisor {
             (*replicas, *standby) = (0, 0);
         }
         let identity = Identity { group: nf.group, start };
-        // With a standby the third process would be one, too, and not take over from the first.
+        // With a standby, the additional process would also be a standby and not take over.
         let may_surge =
             *standby == 0 && threads_of(host, nf.group) + usize::from(*threads) <= MAX_GROUP_THREADS;
         let count = replicas.saturating_add(*standby);
         Ok(PreparedNf { identity, recipe: Arc::new(recipe), count, may_surge })
     }
 
-    /// What is known of every process, by role and replica.
+    /// The state of every process, by role and slot.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         let replicas =
@@ -140,13 +139,13 @@ impl Supervisor {
         self.lock().values().flat_map(replicas).collect()
     }
 
-    /// How many processes netvmd cares for in a role.
+    /// The number of processes of a role.
     #[must_use]
     pub fn count(&self, role: &str) -> usize {
         self.lock().get(role).map_or(0, |role| role.replicas.len())
     }
 
-    /// Starts the processes of a role anew, one after another, as after a change of the configuration.
+    /// Restarts the processes of a role one after another, as after a change of the configuration.
     pub async fn restart(&self, role: &str) {
         for n in 0..self.count(role) {
             let renewal = {
@@ -155,37 +154,37 @@ impl Supervisor {
             };
             let Some(mut renewal) = renewal else { return };
             let came_up =
-                timeout(COMING_UP, renewal.news.outcome()).await.is_ok_and(|outcome| outcome.is_ok());
+                timeout(START_TIMEOUT, renewal.startup.outcome()).await.is_ok_and(|outcome| outcome.is_ok());
             if !came_up {
-                tracing::warn!("nf {role}: a new process does not come up");
+                tracing::warn!("nf {role}: the new process failed to start");
             }
             self.settle(renewal, came_up);
         }
     }
 
-    /// Ends all processes, in order, and returns when they have gone.
+    /// Stops all processes in order and returns when they have ended.
     pub async fn shut_down(&self) {
         let roles = std::mem::take(&mut *self.lock());
         let replicas: Vec<Replica> = roles.into_values().flat_map(|role| role.replicas).collect();
         replicas.iter().for_each(Replica::stop);
         let all = async {
             for replica in replicas {
-                // Its task ended some other way: there is nothing to wait for.
+                // An error: the task has ended already.
                 let _ = replica.task.await;
             }
         };
         if timeout(SHUTDOWN, all).await.is_err() {
-            tracing::warn!("some NFs have not ended in time: killed");
+            tracing::warn!("some NFs did not end in time; killed them");
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Role>> {
-        // What a panic left half done is still a list of replicas.
+        // After a panic, the map is still consistent.
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Threads of all processes that netvmd starts in a trust group.
+/// The threads of all managed NFs in a trust group.
 fn threads_of(host: &Host, group: GroupId) -> usize {
     let threads = |nf: &NfConfig| match nf.start {
         NfStart::Managed { replicas, standby, threads, .. } => {

@@ -1,47 +1,47 @@
-//! What an NF writes to its standard output and error goes to the log: line by line, cut where too long, and not faster
-//! than a person could ever read, so that an NF cannot fill the disk.
+//! Copies an NF's standard output and error to the log. Limits the lines' length and rate, so that an NF cannot fill
+//! the disk.
 
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes of a line that are kept.
+/// Longest logged line in bytes.
 const LONGEST_LINE: usize = 1024;
-/// Characters of the line that is remembered.
-const WORDS: usize = 200;
-/// Lines that an NF may write in a period.
+/// Longest reported error line in characters.
+const LONGEST_ERROR: usize = 200;
+/// Most logged lines in a period.
 const LINES: u32 = 200;
-/// That period.
+/// The period.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Reads until the end and gives each line to `log`. Returns the line that says best why the NF ended, if it wrote any.
+/// Passes each line to `log` until the stream ends. Returns the line that best explains the NF's end, if any.
 pub(super) async fn follow(mut stream: impl AsyncRead + Unpin, mut log: impl FnMut(&str)) -> Option<String> {
     let mut lines = Lines::default();
-    let mut words = LastWords::default();
+    let mut error_line = ErrorLine::default();
     let mut bytes = [0; 4096];
     let mut log = |line: &str| {
-        words.hear(line);
+        error_line.consider(line);
         log(line);
     };
     while let Ok(read @ 1..) = stream.read(&mut bytes).await {
         lines.take(&bytes[..read], Instant::now(), &mut log);
     }
     lines.end(&mut log);
-    words.0
+    error_line.0
 }
 
-/// The last line that speaks of an error, else the last line.
+/// The last line that mentions an error, else the last line.
 #[derive(Debug, Default)]
-struct LastWords(Option<String>);
+struct ErrorLine(Option<String>);
 
-impl LastWords {
-    fn hear(&mut self, line: &str) {
+impl ErrorLine {
+    fn consider(&mut self, line: &str) {
         let is_error = |line: &str| {
             let line = line.to_ascii_lowercase();
             line.contains("error") || line.contains("panicked")
         };
         if is_error(line) || self.0.as_deref().is_none_or(|known| !is_error(known)) {
-            self.0 = Some(line.chars().take(WORDS).collect());
+            self.0 = Some(line.chars().take(LONGEST_ERROR).collect());
         }
     }
 }
@@ -86,7 +86,7 @@ impl Lines {
 
     fn report_suppressed(&mut self, log: &mut impl FnMut(&str)) {
         if self.suppressed > 0 {
-            log(&format!("({} more lines in a second, not shown)", self.suppressed));
+            log(&format!("({} more lines within a second suppressed)", self.suppressed));
             self.suppressed = 0;
         }
     }
@@ -99,7 +99,7 @@ impl Lines {
     }
 }
 
-/// Control characters could change the terminal that the log is read on.
+/// Replaces control characters, which could affect the reader's terminal.
 fn printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
@@ -126,19 +126,19 @@ mod tests {
         assert_eq!(seen[..3], ["first", "second", "\u{fffd}[2Jclear"]);
         assert_eq!(seen[3].len(), LONGEST_LINE);
         assert_eq!(seen[4..200], vec!["again"; 196]);
-        assert_eq!(seen[200..], ["(804 more lines in a second, not shown)", "later", "unfinished"]);
+        assert_eq!(seen[200..], ["(804 more lines within a second suppressed)", "later", "unfinished"]);
     }
 
     #[test]
-    fn the_line_that_says_why_is_remembered() {
-        let words = |text: &str| {
-            let mut words = LastWords::default();
-            text.lines().for_each(|line| words.hear(line));
-            words.0
+    fn the_error_line_is_found() {
+        let found = |text: &str| {
+            let mut error_line = ErrorLine::default();
+            text.lines().for_each(|line| error_line.consider(line));
+            error_line.0
         };
-        assert_eq!(words(""), None);
-        assert_eq!(words("started\nloading\n").as_deref(), Some("loading"));
+        assert_eq!(found(""), None);
+        assert_eq!(found("started\nloading\n").as_deref(), Some("loading"));
         let clap = "loading\nerror: --rules is missing\nUsage: nf --rules <FILE>\n";
-        assert_eq!(words(clap).as_deref(), Some("error: --rules is missing"));
+        assert_eq!(found(clap).as_deref(), Some("error: --rules is missing"));
     }
 }

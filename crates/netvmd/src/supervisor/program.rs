@@ -1,4 +1,4 @@
-//! From the first word of an NF's `command` to a program that can be started.
+//! Finds the program that the first word of an NF's `command` names.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -7,28 +7,28 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::account::Account;
+use crate::account::Account;
 
-/// Why a program cannot be started.
+/// A program cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// A path that depends on where netvmd was started.
-    #[error("`{0}` is a relative path, and NFs start in /: give the absolute path, or a bare name")]
+    /// The path is relative.
+    #[error("`{0}` is a relative path, but NFs start in /: give an absolute path or a bare name")]
     Relative(String),
-    /// Not there.
-    #[error("there is no program `{name}` (looked at {looked}): install it, or give its absolute path")]
+    /// The program does not exist.
+    #[error("no program `{name}` (searched {looked}): install it, or give its absolute path")]
     Missing {
-        /// What the configuration says.
+        /// The name in the configuration.
         name: String,
-        /// Where it was looked for.
+        /// The places searched.
         looked: String,
     },
-    /// There, but no program.
-    #[error("{path} cannot be executed by user number {uid}: chmod a+x it, or name another user")]
+    /// The user may not execute it.
+    #[error("uid {uid} cannot execute {path}: chmod a+x it, or name another user")]
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// Who was to execute it.
+        /// The user.
         uid: u32,
     },
     /// It cannot be opened.
@@ -36,25 +36,26 @@ pub enum ProgramError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A program that can be started.
+/// An executable program.
 #[derive(Debug)]
 pub struct Program {
     path: PathBuf,
-    /// The file itself, when the user may execute it but not reach it, as below somebody's home.
+    /// The open file, if the user may execute it but not search its folder, such as one below another user's home.
     file: Option<File>,
 }
 
 impl Program {
-    /// Finds the program that `name` stands for: an absolute path as it is; a bare name beside netvmd's own executable,
-    /// then in `PATH`. `account`: who will execute it; `None` for this process's own user.
+    /// Finds a program: an absolute path as it is, a bare name beside netvmd's executable, then in `PATH`. `account`:
+    /// the user
+    /// that will execute it; `None` for netvmd's user.
     ///
     /// # Errors
-    /// [`ProgramError`] says what is missing and where it was looked for.
+    /// [`ProgramError`].
     pub fn find(name: &str, account: Option<Account>) -> Result<Self, ProgramError> {
         let path = locate(name)?;
         let unreadable = |source| ProgramError::Unreadable { path: path.clone(), source };
@@ -75,13 +76,13 @@ impl Program {
         Ok(Self { path, file })
     }
 
-    /// The path, for people.
+    /// The path, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What to execute in a process that was forked from this one.
+    /// The path to execute in a child of this process.
     #[must_use]
     pub fn to_execute(&self) -> PathBuf {
         match &self.file {
@@ -95,7 +96,7 @@ fn locate(name: &str) -> Result<PathBuf, ProgramError> {
     let given = Path::new(name);
     let missing = |looked: String| ProgramError::Missing { name: name.to_owned(), looked };
     if given.is_absolute() {
-        return if given.exists() { Ok(given.to_owned()) } else { Err(missing("that path".to_owned())) };
+        return if given.exists() { Ok(given.to_owned()) } else { Err(missing("this path".to_owned())) };
     }
     if name.is_empty() || name.contains('/') {
         return Err(ProgramError::Relative(name.to_owned()));
@@ -108,7 +109,7 @@ fn locate(name: &str) -> Result<PathBuf, ProgramError> {
     found.ok_or_else(|| missing(looked()))
 }
 
-/// Whether a user may execute a file or pass through a folder, by its mode.
+/// Whether a file's mode lets a user execute the file or search the folder.
 fn may_execute(metadata: &Metadata, account: Account) -> bool {
     match account {
         Account { uid: 0, .. } if !metadata.is_dir() => metadata.mode() & 0o111 != 0,
@@ -116,7 +117,7 @@ fn may_execute(metadata: &Metadata, account: Account) -> bool {
     }
 }
 
-/// Whether a user has all of these rights (4 to read, 2 to write, 1 to pass through a folder) by a file's mode.
+/// Whether a file's mode grants a user all of these rights (4 read, 2 write, 1 execute or search).
 pub(crate) fn may_use(metadata: &Metadata, account: Account, rights: u32) -> bool {
     let shift = match account {
         Account { uid: 0, .. } => return true,
@@ -144,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_named() {
+    fn errors_name_the_program() {
         for (name, word) in [
-            ("/nonexistent/nf", "there is no program `/nonexistent/nf`"),
-            ("no-such-nf", "looked at /"),
+            ("/nonexistent/nf", "no program `/nonexistent/nf`"),
+            ("no-such-nf", "searched /"),
             ("./nf", "relative path"),
             ("", "relative path"),
             ("/etc/passwd", "cannot be executed"),
@@ -159,9 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_a_closed_folder_is_executed_by_its_descriptor() {
+    fn a_program_in_a_private_folder_is_executed_by_its_descriptor() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIP: only root can open a file for a user who may not reach it");
+            println!("SKIP: only root can open a file in another user's private folder");
             return;
         }
         let folder = std::env::temp_dir().join(format!("netvmd-program-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! From the processes that run to those that should.
+//! Changes the running processes to the configured ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,39 +6,38 @@ use std::sync::Arc;
 use netvm_config::model::{NfStart, RoleId};
 use netvm_engine::{InstanceId, InstanceState};
 
-use super::replica::{News, Phase, Replica};
+use super::replica::{Phase, Replica, Startup};
 use super::{Prepared, PreparedNf, Role, Supervisor};
 use crate::engine_thread::{EngineGone, EngineHandle};
 
-/// A replica that is being renewed.
+/// The replacement of a replica's process.
 #[derive(Debug)]
 pub struct Renewal {
     role: String,
-    /// How the new process fares.
-    pub news: News,
-    /// What runs beside it until it is up; `None` when it had to go first.
+    /// The start of the new process.
+    pub startup: Startup,
+    /// The old process, which runs until the new one is up; `None` if it had to stop first.
     old: Option<Replica>,
 }
 
 impl Supervisor {
-    /// Starts, restarts and stops processes until they are those of `prepared`. Returns where to see how those that are
-    /// new fare.
-    pub fn reconcile(&self, prepared: Prepared) -> Vec<News> {
+    /// Starts, restarts and stops processes to match `prepared`. Returns the starts to wait for.
+    pub fn reconcile(&self, prepared: Prepared) -> Vec<Startup> {
         self.reconcile_sparing(prepared, &BTreeSet::new())
     }
 
-    /// As [`Supervisor::reconcile`], while traffic passes: of replicas too many, those that stand by go first.
+    /// As [`Supervisor::reconcile`], under traffic: stops surplus standbys first.
     ///
     /// # Errors
-    /// [`EngineGone`]; nothing has changed then.
-    pub async fn reconcile_live(&self, prepared: Prepared) -> Result<Vec<News>, EngineGone> {
+    /// [`EngineGone`]; nothing has changed.
+    pub async fn reconcile_live(&self, prepared: Prepared) -> Result<Vec<Startup>, EngineGone> {
         let standbys = self.in_state(InstanceState::Standby).await?;
         Ok(self.reconcile_sparing(prepared, &standbys))
     }
 
-    fn reconcile_sparing(&self, prepared: Prepared, standbys: &BTreeSet<InstanceId>) -> Vec<News> {
+    fn reconcile_sparing(&self, prepared: Prepared, standbys: &BTreeSet<InstanceId>) -> Vec<Startup> {
         let mut roles = self.lock();
-        let mut news = Vec::new();
+        let mut startups = Vec::new();
         let mut wanted = BTreeMap::new();
         for nf in prepared.0 {
             let name = nf.recipe.role.clone();
@@ -49,27 +48,28 @@ impl Supervisor {
                 replicas: Vec::new(),
             });
             role.remove_surplus(usize::from(nf.count), standbys);
-            role.change(&nf, &mut news);
-            role.fill_up(usize::from(nf.count), self, &mut news);
+            role.change(&nf, &mut startups);
+            role.fill_up(usize::from(nf.count), self, &mut startups);
             wanted.insert(name, role);
         }
         for role in roles.values() {
             role.replicas.iter().for_each(Replica::stop);
         }
         *roles = wanted;
-        news
+        startups
     }
 
-    /// Renews one replica of each role whose processes are not what they should be since the last
-    /// [`Supervisor::reconcile`]: one after another, so that the others carry its traffic meanwhile. Where the group has
-    /// room for one more, the new process comes up beside the old one. To be called, and [`Supervisor::settle`] with what
-    /// it returns, until nothing is returned.
+    /// Replaces one outdated process of each role, so that the role's other processes carry its traffic in the
+    /// meantime. If the
+    /// trust group has room, the new process starts before the old one stops. Pass each result to
+    /// [`Supervisor::settle`], and
+    /// call this again until it returns nothing.
     pub fn renew_next(&self) -> Vec<Renewal> {
         let mut roles = self.lock();
         roles.iter_mut().filter_map(|(name, role)| role.renew_next(name, self)).collect()
     }
 
-    /// Ends the old process of a replica when the new one is to stay, else the new one.
+    /// Stops a replica's old process if the new one stays, else the new one.
     pub fn settle(&self, renewal: Renewal, stays: bool) {
         let Some(old) = renewal.old else { return };
         if stays {
@@ -85,12 +85,13 @@ impl Supervisor {
         }
     }
 
-    /// Has replicas that take packets and replicas that stand by change places where there are too many of one and too
-    /// few of the other: those too many start anew, and find then what they are to be.
+    /// Restarts surplus active replicas of roles that lack standbys, and surplus standbys of roles that lack active
+    /// ones; a
+    /// process gets its part when it attaches.
     ///
     /// # Errors
     /// [`EngineGone`].
-    pub async fn rebalance(&self) -> Result<Vec<News>, EngineGone> {
+    pub async fn rebalance(&self) -> Result<Vec<Startup>, EngineGone> {
         let too_many = surplus(&self.engine).await?;
         let roles = self.lock();
         let replicas = roles.values().flat_map(|role| &role.replicas);
@@ -116,15 +117,15 @@ impl Role {
         self.replicas.sort_by_key(Replica::slot);
     }
 
-    /// An NF of another trust group has to change at once: the engine has dismissed it. Others wait for their turn.
-    fn change(&mut self, nf: &PreparedNf, news: &mut Vec<News>) {
+    /// Restarts an NF at once if its trust group changed, as the engine has dismissed it. Others wait for their turn.
+    fn change(&mut self, nf: &PreparedNf, startups: &mut Vec<Startup>) {
         let leaves_group = self.identity.group != nf.identity.group;
         self.recipe = Arc::clone(&nf.recipe);
         self.identity = nf.identity.clone();
         self.may_surge = nf.may_surge;
         if leaves_group {
             let all = self.replicas.iter_mut();
-            news.extend(all.map(|replica| replica.renew(&nf.identity, &nf.recipe)));
+            startups.extend(all.map(|replica| replica.renew(&nf.identity, &nf.recipe)));
         }
     }
 
@@ -133,19 +134,19 @@ impl Role {
         self.renew(outdated, name, supervisor)
     }
 
-    /// Starts another process for replica `n`; `None` when there is no such replica.
+    /// Starts a new process for replica `n`, if that exists.
     pub(super) fn renew(&mut self, n: usize, name: &str, supervisor: &Supervisor) -> Option<Renewal> {
         let old = self.replicas.get_mut(n)?;
         let role = name.to_owned();
         if !self.may_surge {
-            let news = old.renew(&self.identity, &self.recipe);
-            return Some(Renewal { role, news, old: None });
+            let startup = old.renew(&self.identity, &self.recipe);
+            return Some(Renewal { role, startup, old: None });
         }
         let (slot, restarts) = (old.slot(), old.status.borrow().restarts);
         let new = self.start(slot, restarts + 1, supervisor);
-        let news = new.news();
+        let startup = new.startup();
         let old = std::mem::replace(self.replicas.get_mut(n)?, new);
-        Some(Renewal { role, news, old: Some(old) })
+        Some(Renewal { role, startup, old: Some(old) })
     }
 
     fn start(&self, slot: u16, restarts: u64, supervisor: &Supervisor) -> Replica {
@@ -154,12 +155,12 @@ impl Role {
         Replica::start(engine, confinement, identity, recipe, slot, restarts)
     }
 
-    fn fill_up(&mut self, count: usize, supervisor: &Supervisor, news: &mut Vec<News>) {
+    fn fill_up(&mut self, count: usize, supervisor: &Supervisor, startups: &mut Vec<Startup>) {
         while self.replicas.len() < count {
             let taken: BTreeSet<u16> = self.replicas.iter().map(Replica::slot).collect();
             let Some(slot) = (0..=u16::MAX).find(|slot| !taken.contains(slot)) else { return };
             let replica = self.start(slot, 0, supervisor);
-            news.push(replica.news());
+            startups.push(replica.startup());
             self.replicas.push(replica);
         }
         self.replicas.sort_by_key(Replica::slot);
@@ -171,7 +172,7 @@ impl Replica {
         self.status.borrow().slot
     }
 
-    /// Its number in the engine, while it is attached.
+    /// Its instance id in the engine, while it is attached.
     fn instance(&self) -> Option<InstanceId> {
         match self.status.borrow().phase {
             Phase::Attached(id) => Some(id),
@@ -180,7 +181,7 @@ impl Replica {
     }
 }
 
-/// Instances of managed NFs that take packets and should stand by, or the other way round.
+/// Managed instances that are active and should be standbys, or the reverse.
 async fn surplus(engine: &EngineHandle) -> Result<BTreeSet<InstanceId>, EngineGone> {
     let find = |engine: &mut netvm_engine::Engine| {
         let instances = engine.instances();

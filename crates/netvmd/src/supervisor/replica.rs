@@ -1,10 +1,10 @@
-//! One process that should run: started, heard, watched, and started again.
+//! A replica: starts a process of an NF, waits for it to attach, watches it, and restarts it when it ends.
 //!
 //! ```text
 //!          ┌────────── back-off ◀─────────┐
 //!          ▼                              │ ended, or never attached
 //!  spawn ─▶ starting ── Ready ─▶ attached ┤
-//!                                         │ told to stop: dismissed, has time to send on what it holds
+//!                                         │ stop requested: dismissed, forwards the packets that it holds
 //!                                         ▼
 //!                                      stopped
 //! ```
@@ -24,70 +24,70 @@ use super::backoff::Backoff;
 use super::process::Process;
 use super::sandbox::Confinement;
 use super::spawn::Recipe;
+use crate::attach::{Policy, Session};
 use crate::engine_thread::EngineHandle;
-use crate::session::{Policy, Session};
 
-/// How long an NF may take to end once dismissed: the engine's own grace, and some.
+/// Limit for a dismissed NF to end: the engine's grace period plus a margin.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Where a process is in its life.
+/// The phase of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Started, or about to be; not attached yet.
+    /// Starting; not attached yet.
     Starting,
-    /// Attached and ready.
+    /// Attached.
     Attached(InstanceId),
-    /// Ended; started again after a pause.
+    /// Ended; restarts after a pause.
     Backoff,
-    /// To end for good.
+    /// Stopping; no restart follows.
     Stopping,
-    /// Ended for good.
+    /// Stopped; no restart follows.
     Stopped,
 }
 
-/// What is known of a replica.
+/// The state of a replica.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Its role.
     pub role: String,
-    /// Which replica of the role, from 0.
+    /// Its number within the role, from 0.
     pub slot: u16,
-    /// Its process, while there is one.
+    /// Its process, if it runs.
     pub pid: Option<u32>,
-    /// Moves each time that it is told to start anew.
+    /// Increases with each requested restart.
     generation: u64,
-    /// Where it is in its life.
+    /// The phase.
     pub phase: Phase,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u64,
-    /// How often it ended, or could not start, without having been told to.
+    /// Number of unrequested ends and failed starts.
     pub failures: u64,
-    /// Whether it has ended, or could not start, since it was last told to start anew.
+    /// Whether it has failed since the last requested start.
     has_failed: bool,
-    /// How it ended last.
+    /// The last exit reason.
     pub last_exit: Option<String>,
-    /// Since when it is attached.
+    /// When it attached.
     pub attached_at: Option<Instant>,
 }
 
-/// A process that has just been told to start, or to start anew.
+/// A requested start or restart, to wait for.
 #[derive(Debug)]
-pub struct News {
+pub struct Startup {
     status: watch::Receiver<Status>,
     generation: u64,
 }
 
-impl News {
+impl Startup {
     /// Its role.
     #[must_use]
     pub fn role(&self) -> String {
         self.status.borrow().role.clone()
     }
 
-    /// Returns when it has attached.
+    /// Waits until the process has attached.
     ///
     /// # Errors
-    /// Its first failure, in words.
+    /// A description of its first failure.
     pub async fn outcome(&mut self) -> Result<(), String> {
         let generation = self.generation;
         let decided = |status: &Status| {
@@ -99,25 +99,25 @@ impl News {
             Ok(status) if status.generation == generation && status.has_failed => {
                 Err(status.last_exit.clone().unwrap_or_default())
             }
-            // Attached; or told otherwise meanwhile, which is somebody else's to wait for.
+            // Attached, or superseded by a later request.
             _ => Ok(()),
         }
     }
 }
 
-/// What a replica is to be.
+/// The desired state of a replica.
 #[derive(Clone, Debug)]
 pub(super) struct DesiredState {
-    /// What to start; `None`: nothing any more.
+    /// The process to run; `None`: stop.
     pub(super) recipe: Option<Arc<Recipe>>,
-    /// Moves when the process that runs is to end and be started anew.
+    /// Increases to request a restart.
     pub(super) generation: u64,
 }
 
-/// A replica and the task that cares for it.
+/// Handle of a replica and its task.
 #[derive(Debug)]
 pub(super) struct Replica {
-    /// What it was last told to be.
+    /// The settings of the last requested process.
     pub(super) identity: Identity,
     pub(super) desired: watch::Sender<DesiredState>,
     pub(super) status: watch::Receiver<Status>,
@@ -148,10 +148,10 @@ impl Replica {
         let (desired, desired_states) = watch::channel(DesiredState { recipe: Some(recipe), generation: 0 });
         let controller =
             Controller { engine, confinement, desired_states, status, backoff: Backoff::default() };
-        Self { identity, desired, status: status_view, task: tokio::spawn(controller.keep()) }
+        Self { identity, desired, status: status_view, task: tokio::spawn(controller.supervise()) }
     }
 
-    /// Ends the process and lets nothing follow.
+    /// Stops the process for good.
     pub(super) fn stop(&self) {
         self.desired.send_modify(|desired| {
             desired.recipe = None;
@@ -159,33 +159,33 @@ impl Replica {
         });
     }
 
-    /// Ends the process and starts another at once.
-    pub(super) fn restart(&self) -> News {
+    /// Restarts the process without a pause.
+    pub(super) fn restart(&self) -> Startup {
         self.desired.send_modify(|desired| desired.generation += 1);
-        self.news()
+        self.startup()
     }
 
-    /// As [`Replica::restart`], by another recipe.
-    pub(super) fn renew(&mut self, identity: &Identity, recipe: &Arc<Recipe>) -> News {
+    /// As [`Replica::restart`], with another recipe.
+    pub(super) fn renew(&mut self, identity: &Identity, recipe: &Arc<Recipe>) -> Startup {
         self.identity = identity.clone();
         self.desired.send_modify(|desired| {
             desired.recipe = Some(Arc::clone(recipe));
             desired.generation += 1;
         });
-        self.news()
+        self.startup()
     }
 
-    /// How its start goes.
-    pub(super) fn news(&self) -> News {
-        News { status: self.status.clone(), generation: self.desired.borrow().generation }
+    /// The last requested start, to wait for.
+    pub(super) fn startup(&self) -> Startup {
+        Startup { status: self.status.clone(), generation: self.desired.borrow().generation }
     }
 }
 
-/// How one run of a process ended.
+/// The end of a run.
 enum End {
-    /// It was told to.
-    Wished,
-    /// By itself; or it never came up.
+    /// Requested.
+    Requested,
+    /// Unrequested, or the start failed.
     Failed(String),
 }
 
@@ -198,7 +198,7 @@ struct Controller {
 }
 
 impl Controller {
-    async fn keep(mut self) {
+    async fn supervise(mut self) {
         loop {
             let DesiredState { recipe: Some(recipe), generation } =
                 self.desired_states.borrow_and_update().clone()
@@ -227,7 +227,7 @@ impl Controller {
     async fn pause(&mut self, recipe: &Recipe, how: String, ran: Duration) {
         let pause = self.backoff.after(ran);
         let slot = self.status.borrow().slot;
-        tracing::warn!("nf {}/{slot}: {how}; starting it again in {} ms", recipe.role, pause.as_millis());
+        tracing::warn!("nf {}/{slot}: {how}; restarting in {} ms", recipe.role, pause.as_millis());
         self.status.send_modify(|status| {
             status.phase = Phase::Backoff;
             status.failures += 1;
@@ -236,7 +236,7 @@ impl Controller {
         });
         tokio::select! {
             () = sleep(pause) => {}
-            // Whatever is wished now, waiting is not it.
+            // Any new desired state ends the pause.
             _ = self.desired_states.changed() => {}
         }
     }
@@ -258,17 +258,17 @@ impl Controller {
             session = Session::establish(&self.engine, started.socket, policy(recipe)) => session,
             _ = self.desired_states.changed() => {
                 process.kill().await;
-                return End::Wished;
+                return End::Requested;
             }
         };
         let session = match session {
             Ok(session) => session,
             Err(error) => {
-                // One that has ended by itself says more by how.
+                // If it ended, its exit reason says more.
                 let ended = timeout(Duration::from_millis(50), process.child.wait()).await;
                 let how = match ended {
                     Ok(Ok(status)) => {
-                        format!("ended before it was ready: {}", process.obituary(status).await)
+                        format!("ended before it attached: {}", process.exit_reason(status).await)
                     }
                     _ => error.to_string(),
                 };
@@ -294,14 +294,14 @@ impl Controller {
     async fn watch(&mut self, session: &Session, mut process: Process) -> End {
         tokio::select! {
             () = session.closed() => {
-                // A process that is being killed has closed it, too: give it the time to be gone.
+                // The socket also closes when the process is killed: wait for its end.
                 match timeout(Duration::from_millis(500), process.child.wait()).await {
-                    // One that the engine dismissed goes before word comes what is to follow.
-                    Ok(Ok(status)) if status.success() && self.is_told_soon().await => End::Wished,
-                    Ok(Ok(status)) => End::Failed(process.obituary(status).await),
+                    // If the engine dismissed it, it may end before the new desired state arrives.
+                    Ok(Ok(status)) if status.success() && self.is_change_imminent().await => End::Requested,
+                    Ok(Ok(status)) => End::Failed(process.exit_reason(status).await),
                     _ => {
                         process.kill().await;
-                        End::Failed("closed its attach socket and lived on: killed".to_owned())
+                        End::Failed("closed its attach socket without ending; killed".to_owned())
                     }
                 }
             }
@@ -310,28 +310,28 @@ impl Controller {
                 session.dismiss();
                 if timeout(SHUTDOWN_TIMEOUT, process.child.wait()).await.is_err() {
                     let status = self.status.borrow().clone();
-                    tracing::warn!("nf {}/{}: did not end when told to: killed", status.role, status.slot);
+                    tracing::warn!("nf {}/{}: did not end in time; killed", status.role, status.slot);
                     process.kill().await;
                 }
-                End::Wished
+                End::Requested
             }
         }
     }
 }
 
 impl Controller {
-    async fn is_told_soon(&mut self) -> bool {
+    async fn is_change_imminent(&mut self) -> bool {
         timeout(Duration::from_millis(100), self.desired_states.changed()).await.is_ok()
     }
 }
 
-/// Who is let in by the socket that netvmd opened for a process of `recipe`.
+/// The attach policy for a process of `recipe`.
 fn policy(recipe: &Arc<Recipe>) -> Policy {
     let recipe = Arc::clone(recipe);
     Box::new(move |engine: &Engine, hello: &Hello| {
         if hello.role != recipe.role {
             return Err(format!(
-                "netvmd started this NF as `{}`, it says that it is `{}`: take the role from {}",
+                "netvmd started this NF as role `{}`, but it claims role `{}`: use the role in {}",
                 recipe.role,
                 hello.role,
                 netvm_attach::ROLE_VARIABLE
@@ -339,7 +339,7 @@ fn policy(recipe: &Arc<Recipe>) -> Policy {
         }
         if hello.threads > recipe.threads {
             return Err(format!(
-                "it has {} threads, the configuration gives it {}: set `threads = {}` for nf {}",
+                "it has {} threads, but the configuration allows {}: set `threads = {}` for nf {}",
                 hello.threads, recipe.threads, hello.threads, recipe.role
             ));
         }
@@ -347,7 +347,7 @@ fn policy(recipe: &Arc<Recipe>) -> Policy {
     })
 }
 
-/// Whether a further instance of a role is to wait: as many as there should be take packets, or are about to.
+/// Whether a new instance becomes a standby: enough instances are active already or about to be.
 fn is_standby(engine: &Engine, role: &str) -> bool {
     let Some(nf) = engine.host().nf_named(role) else { return false };
     let NfStart::Managed { replicas, standby, .. } = &nf.start else { return false };

@@ -1,33 +1,34 @@
-//! What an NF, or a QEMU, may not: entered between fork and exec, in an order in which each step is still allowed.
+//! The sandbox of an NF or a QEMU, entered between fork and exec, in an order in which each step is still permitted.
 //!
 //! ```text
 //!  descriptors   all but stdio and the attach socket close at exec
-//!  cores         where it may run; cannot be changed from within
+//!  cores         CPU affinity; cannot be changed from within
 //!  limits        no core dumps (they hold packets), few open files
-//!  user          groups, gid, uid; the bounding set and all capabilities are emptied
-//!  parent        SIGKILL when netvmd dies; not for guests that live on. After the user, whose change would clear it
-//!  privileges    no setuid program gives any back
-//!  Landlock      a domain of its own: no tracing, no signals to others, where the kernel has it
-//!  seccomp       last, as it forbids what came before; QEMU has a filter of its own
+//!  user          groups, gid, uid; empties the bounding set and all capabilities
+//!  parent        SIGKILL when netvmd dies, except for guests that live on; after the user, whose change would clear it
+//!  privileges    no_new_privs: setuid programs give none back
+//!  Landlock      a new domain, if the kernel has it: no tracing of others, no signals to them
+//!  seccomp       last, as it forbids the steps before; QEMU installs its own filter
 //! ```
 //!
-//! Everything is prepared before the fork: in the child of a process with several threads only async-signal-safe calls
-//! are allowed, and nothing may allocate.
+//! Everything is prepared before the fork: the child of a multi-threaded process may only make async-signal-safe calls
+//! and
+//! must not allocate.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use super::account::Account;
 use super::landlock::Domain;
 use super::seccomp::{FilterError, Filters};
+use crate::account::Account;
 
-/// Open files that an NF may have: what netlib needs, and room for its own.
+/// Limit of an NF's open files: enough for netlib and the NF.
 const OPEN_FILES: libc::rlim_t = 1024;
-/// Capability numbers that the kernel may know.
+/// Upper bound of capability numbers.
 const CAPABILITIES: libc::c_ulong = 64;
 
-/// A step into the sandbox, for messages.
+/// A step of entering the sandbox, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Step {
@@ -59,7 +60,7 @@ impl Step {
     }
 }
 
-/// What the sandboxes of all NFs share.
+/// The parts that all NFs' sandboxes share.
 #[derive(Debug)]
 pub struct Confinement {
     filters: Filters,
@@ -67,43 +68,43 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Prepares the filters, and Landlock where the kernel has it.
+    /// Compiles the filters and creates the Landlock ruleset, if the kernel has Landlock.
     ///
     /// # Errors
-    /// [`FilterError`] on an architecture that the compiler of filters does not know.
+    /// [`FilterError`] on an architecture that the filter compiler does not support.
     pub fn prepare() -> Result<Self, FilterError> {
         Ok(Self { filters: Filters::compile()?, domain: Domain::new() })
     }
 
-    /// Whether NFs of one user are kept from each other by Landlock.
+    /// Whether Landlock isolates NFs of the same user from each other.
     #[must_use]
     pub const fn has_landlock(&self) -> bool {
         self.domain.is_some()
     }
 }
 
-/// A sandbox that is ready to be entered.
+/// A prepared sandbox.
 pub(crate) struct Sandbox {
-    /// The descriptors, besides stdio, that the process keeps.
+    /// The descriptors that the process inherits besides stdio.
     pub(crate) keep: Vec<RawFd>,
-    /// Where to write the byte of the step that failed.
+    /// Pipe for the byte of the step that failed.
     pub(crate) failed_step: OwnedFd,
     pub(crate) cores: libc::cpu_set_t,
-    /// `None`: netvmd is not root, the process has the same user.
+    /// The user; `None`: netvmd's, as netvmd is not root.
     pub(crate) account: Option<Account>,
-    /// Groups that its user has besides.
+    /// Supplementary groups.
     pub(crate) groups: Vec<libc::gid_t>,
-    /// netvmd's own process, with which it ends; `None`: it lives on.
+    /// netvmd's process, whose death kills this one; `None`: it lives on.
     pub(crate) parent: Option<libc::pid_t>,
     pub(crate) confinement: Arc<Confinement>,
-    /// Whether system calls are those of an NF; else the program filters its own.
+    /// Whether to install the NF filter; if not, the program installs its own.
     pub(crate) is_nf: bool,
 }
 
 impl Sandbox {
-    /// Enters the sandbox, for good.
+    /// Enters the sandbox, irrevocably.
     ///
-    /// Async-signal-safe: makes system calls, and touches no memory but its own.
+    /// Async-signal-safe: only system calls and its own memory.
     pub(super) fn enter(&self) -> io::Result<()> {
         self.step(Step::Descriptors, || keep_only(&self.keep))?;
         self.step(Step::Cores, || self.choose_cores())?;
@@ -116,7 +117,7 @@ impl Sandbox {
         if let Some(parent) = self.parent {
             self.step(Step::Parent, || die_with(parent))?;
         }
-        // SAFETY: takes numbers only.
+        // SAFETY: the call takes integers only.
         self.step(Step::Privileges, || check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;
         if let Some(domain) = &self.confinement.domain {
             self.step(Step::Landlock, || domain.enter())?;
@@ -130,13 +131,13 @@ impl Sandbox {
     fn step(&self, step: Step, action: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         action().inspect_err(|_| {
             let byte = step as u8;
-            // SAFETY: one byte of ours; that it may fail only costs the message its detail.
+            // SAFETY: the byte lives until the call returns. If it fails, the message only lacks the step.
             unsafe { libc::write(self.failed_step.as_raw_fd(), (&raw const byte).cast(), 1) };
         })
     }
 
     fn choose_cores(&self) -> io::Result<()> {
-        // SAFETY: reads a set of that size.
+        // SAFETY: the call reads a set of that size.
         check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.cores) })
     }
 }
@@ -146,19 +147,19 @@ fn check(result: libc::c_int) -> io::Result<()> {
 }
 
 fn keep_only(fds: &[RawFd]) -> io::Result<()> {
-    // By the kernel, as libraries may have opened descriptors that do not close by themselves.
-    // SAFETY: takes numbers only; changes a flag of descriptors.
+    // Covers descriptors that libraries opened without close-on-exec.
+    // SAFETY: the call takes integers only and sets a flag of descriptors.
     let closed =
         unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if closed < 0 {
         return Err(io::Error::last_os_error());
     }
     for fd in fds {
-        // SAFETY: takes numbers only; the descriptor was open in the parent and is, therefore, here.
+        // SAFETY: the call takes integers only; the descriptor, open in the parent, is open here.
         check(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
     }
-    // What it makes is nobody else's to read.
-    // SAFETY: takes a number, never fails.
+    // Files that it creates are private.
+    // SAFETY: the call takes an integer and cannot fail.
     unsafe { libc::umask(0o077) };
     Ok(())
 }
@@ -166,24 +167,24 @@ fn keep_only(fds: &[RawFd]) -> io::Result<()> {
 fn limit() -> io::Result<()> {
     let set = |resource, most: libc::rlim_t| {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-        // SAFETY: reads a limit of ours.
+        // SAFETY: the call reads a local limit.
         check(unsafe { libc::setrlimit(resource, &raw const limit) })
     };
     set(libc::RLIMIT_CORE, 0)?;
     let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes a limit of ours.
+    // SAFETY: the call writes a local limit.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut files) })?;
     set(libc::RLIMIT_NOFILE, OPEN_FILES.min(files.rlim_max))
 }
 
 fn empty_bounding_set() -> io::Result<()> {
     for capability in 0..CAPABILITIES {
-        // SAFETY: takes numbers only.
+        // SAFETY: the call takes integers only.
         let dropped = check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) });
         match dropped {
-            // The kernel knows no more.
+            // No more capabilities exist.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
-            // Not netvmd's to give, as in a container: the NF cannot have it either.
+            // netvmd lacks CAP_SETPCAP, as in a container, so it has no capabilities to give.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => break,
             other => other?,
         }
@@ -192,10 +193,10 @@ fn empty_bounding_set() -> io::Result<()> {
 }
 
 fn become_user(account: Account, groups: &[libc::gid_t]) -> io::Result<()> {
-    // The system calls themselves: the C library's functions would have other threads follow, and there are none here.
-    // SAFETY: reads as many numbers as there are.
+    // Raw system calls, as the C library's functions would synchronise with threads that do not exist here.
+    // SAFETY: the call reads `groups.len()` group ids.
     raw(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
-    // SAFETY: take numbers only.
+    // SAFETY: the call takes integers only.
     raw(unsafe { libc::syscall(libc::SYS_setresgid, account.gid, account.gid, account.gid) })?;
     // SAFETY: as above.
     raw(unsafe { libc::syscall(libc::SYS_setresuid, account.uid, account.uid, account.uid) })
@@ -206,20 +207,20 @@ fn raw(result: libc::c_long) -> io::Result<()> {
 }
 
 fn drop_capabilities() -> io::Result<()> {
-    // SAFETY: takes numbers only. An old kernel without ambient capabilities has none to clear.
+    // SAFETY: the call takes integers only. It fails only on old kernels without ambient capabilities.
     unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
     // _LINUX_CAPABILITY_VERSION_3, this thread; two words of three empty sets each.
     let header: [u32; 2] = [0x2008_0522, 0];
     let sets = [0u32; 6];
-    // SAFETY: the kernel reads 8 and 24 bytes, which is what these are.
+    // SAFETY: the kernel reads 8 and 24 bytes, the sizes of these arrays.
     raw(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) })
 }
 
 fn die_with(parent: libc::pid_t) -> io::Result<()> {
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes integers only.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-    // It may have died before: then this process has another parent already.
-    // SAFETY: takes nothing, never fails.
+    // If netvmd died before the prctl, this process has another parent already.
+    // SAFETY: the call takes no arguments and cannot fail.
     if unsafe { libc::getppid() } != parent {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }

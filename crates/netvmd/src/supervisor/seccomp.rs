@@ -1,12 +1,13 @@
-//! The system calls of an NF: memory, waiting, its own descriptors and threads, reading and writing files that its user
-//! may. No sockets, no other processes, nothing that reaches into the kernel's darker corners: those answer EPERM.
+//! The system call filter of NFs. Allowed: memory, waiting, own descriptors and threads, files that the user may
+//! access.
+//! Everything else, such as sockets, other processes and rarely used kernel interfaces, fails with EPERM.
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
 
-/// System calls that are allowed whatever their arguments.
+/// System calls allowed with any arguments.
 const ALLOWED: &[libc::c_long] = &[
     // Memory.
     libc::SYS_brk,
@@ -22,7 +23,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_msync,
     libc::SYS_munlock,
     libc::SYS_munmap,
-    // Threads and their waiting; new ones are below.
+    // Threads and futexes; `clone` is below.
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_futex,
@@ -102,7 +103,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_unlinkat,
-    // Who and where it is.
+    // Identity.
     libc::SYS_getegid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
@@ -113,11 +114,11 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getuid,
     libc::SYS_sysinfo,
     libc::SYS_uname,
-    // Its own start, and one more where the first program is a launcher. The sandbox stays.
+    // Its own exec, and another if the program is a launcher. The sandbox persists.
     libc::SYS_execve,
 ];
 
-/// System calls that only older architectures have, in the place of newer ones.
+/// Old variants of allowed system calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[libc::c_long] = &[
     libc::SYS_access,
@@ -141,12 +142,11 @@ const ALLOWED_HERE: &[libc::c_long] = &[
     libc::SYS_time,
     libc::SYS_unlink,
 ];
-/// System calls that only older architectures have, in the place of newer ones.
+/// Old variants of allowed system calls that only older architectures have.
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[libc::c_long] = &[];
 
-/// `prctl` operations: names and checkpoints of the process's own, and hiding itself from others. Not the signal that
-/// comes with netvmd's death, which must stay.
+/// Allowed `prctl` operations: names and dumpability of the process. Not PR_SET_PDEATHSIG, which must stay set.
 const PRCTLS: &[u64] = &[
     libc::PR_SET_NAME as u64,
     libc::PR_GET_NAME as u64,
@@ -158,15 +158,15 @@ const PRCTLS: &[u64] = &[
     0x5356_4d41,
 ];
 
-/// `ioctl` requests: whether something is a terminal, how much there is to read, blocking or not.
+/// Allowed `ioctl` requests: terminal test, readable bytes, blocking mode, close-on-exec.
 const IOCTLS: &[u64] = &[libc::TCGETS, libc::FIONREAD, libc::FIONBIO, libc::FIOCLEX];
 
-/// Why there are no filters.
+/// The filters cannot be compiled.
 #[derive(Debug, thiserror::Error)]
-#[error("the system call filter of NFs cannot be made: {0}")]
+#[error("cannot compile the system call filter of NFs: {0}")]
 pub struct FilterError(#[from] BackendError);
 
-/// Filters in the order in which they are to be installed.
+/// The filters in the order of their installation.
 #[derive(Debug)]
 pub struct Filters([BpfProgram; 2]);
 
@@ -174,16 +174,16 @@ impl Filters {
     /// Compiles the filters for this machine.
     ///
     /// # Errors
-    /// [`FilterError`] on an architecture that the compiler does not know.
+    /// [`FilterError`] on an architecture that the compiler does not support.
     pub fn compile() -> Result<Self, FilterError> {
         let arch: TargetArch = std::env::consts::ARCH.try_into()?;
         Ok(Self([refuse_clone3(arch)?, allow_list(arch)?]))
     }
 
-    /// Installs the filters in the calling thread, for good. Async-signal-safe.
+    /// Installs the filters in the calling thread, irrevocably. Async-signal-safe.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel's error.
     pub(super) fn install(&self) -> std::io::Result<()> {
         for filter in &self.0 {
             match seccompiler::apply_filter(filter) {
@@ -198,7 +198,7 @@ impl Filters {
     }
 }
 
-/// `clone3` has its flags in memory, where a filter cannot see them. ENOSYS makes C libraries use `clone`.
+/// `clone3` takes its flags in memory, which a filter cannot read. ENOSYS makes C libraries fall back to `clone`.
 fn refuse_clone3(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
     let enosys = SeccompAction::Errno(libc::ENOSYS as u32);
@@ -221,11 +221,11 @@ fn allow_list(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     };
     let some = [
         (libc::SYS_clone, threads),
-        // The filter above decides.
+        // The other filter decides.
         (libc::SYS_clone3, Vec::new()),
         (libc::SYS_prctl, one_of(0, PRCTLS)?),
         (libc::SYS_ioctl, one_of(1, IOCTLS)?),
-        // Its own limits, nobody else's.
+        // Only its own limits.
         (libc::SYS_prlimit64, one_of(0, &[0])?),
     ];
     let rules = always.chain(some).collect();
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// Runs `body` under the filters, on a thread of its own.
+    /// Runs `body` under the filters on a new thread.
     fn filtered<T: Send + 'static>(body: fn() -> T) -> T {
         let filters = Filters::compile().unwrap();
         let sandboxed = move || {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_nf_needs_is_allowed() {
+    fn system_calls_of_nfs_are_allowed() {
         filtered(|| {
             let text = std::fs::read_to_string("/proc/self/status").unwrap();
             assert!(text.contains("Seccomp:"));
@@ -265,10 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn sockets_processes_and_the_kernel_are_out_of_reach() {
+    fn sockets_and_other_processes_are_refused() {
         type Call = fn() -> libc::c_long;
         let calls: [(&str, Call); 12] = [
-            // SAFETY: takes numbers only; refused before the kernel does anything.
+            // SAFETY: the call takes integers only, and the filter refuses it.
             ("socket", || unsafe { libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, 0) }),
             // SAFETY: as above.
             ("unix socket", || unsafe {
@@ -288,11 +288,11 @@ mod tests {
             ("process_vm_readv", || unsafe { libc::syscall(libc::SYS_process_vm_readv, 1, 0, 0, 0, 0, 0) }),
             // SAFETY: as above.
             ("kill", || unsafe { libc::syscall(libc::SYS_kill, 1, 0) }),
-            // SAFETY: as above; 0 are the limits of this process, 1 those of another.
+            // SAFETY: as above; pid 1 is another process.
             ("prlimit", || unsafe { libc::syscall(libc::SYS_prlimit64, 1, 0, 0, 0) }),
             // SAFETY: as above.
             ("pdeathsig", || unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) }),
-            // SAFETY: as above; without CLONE_THREAD it would be a fork.
+            // SAFETY: as above; without CLONE_THREAD, clone is a fork.
             ("fork", || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }),
         ];
         for (name, call) in calls {

@@ -1,7 +1,8 @@
-//! Starting the process of an NF.
+//! Starts the process of an NF.
 //!
-//! The kernel ties a process to the *thread* that forked it (PDEATHSIG): processes are therefore started on the daemon's
-//! main thread only, which lives as long as the daemon.
+//! PDEATHSIG ties a process to the *thread* that forked it, so only the daemon's main thread starts processes: it lives
+//! as
+//! long as the daemon.
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -11,85 +12,85 @@ use std::sync::Arc;
 
 use tokio::process::{Child, Command};
 
-use super::account::{Account, AccountError};
 use super::cores::{CoreSet, CoresError};
 use super::program::{Program, ProgramError};
 use super::sandbox::{Confinement, Sandbox, Step};
+use crate::account::{Account, AccountError};
 
-/// The program's share of the environment that netvmd itself was started with.
+/// The environment variables that a process inherits from netvmd.
 pub(crate) const INHERITED: [&str; 2] = ["PATH", "LANG"];
 
-/// Why an NF cannot be started as it is configured.
+/// An NF cannot be started as configured.
 #[derive(Debug, thiserror::Error)]
 #[error("nf {role}: {problem}")]
 pub struct RecipeError {
     /// Its role.
     pub role: String,
-    /// What is wrong, and what helps.
+    /// The reason and the remedy.
     pub problem: RecipeProblem,
 }
 
-/// What keeps an NF from being started.
+/// The reason why an NF cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipeProblem {
-    /// The program.
+    /// Its program.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The user.
+    /// Its user.
     #[error(transparent)]
     Account(#[from] AccountError),
-    /// The cores.
+    /// Its cores.
     #[error(transparent)]
     Cores(#[from] CoresError),
-    /// No command at all.
+    /// The command is empty.
     #[error("`command` is empty: give the program and its arguments")]
     NoCommand,
 }
 
-/// Why a process could not be started.
+/// A process cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No socket or pipe.
-    #[error("no descriptors for it: {0} (raise the limit of open files)")]
+    /// A socket or pipe cannot be created.
+    #[error("cannot create a socket or pipe: {0} (raise the limit of open files)")]
     Descriptors(io::Error),
-    /// It could not be made, or the program not executed.
-    #[error("{program} cannot be executed: {source}")]
+    /// Fork or exec failed.
+    #[error("cannot execute {program}: {source}")]
     Execute {
         /// The program.
         program: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A step into the sandbox failed; nothing of the program ran.
-    #[error("its sandbox cannot be entered ({step}): {source}")]
+    /// A step of entering the sandbox failed; the program did not run.
+    #[error("cannot enter the sandbox ({step}): {source}")]
     Sandbox {
-        /// What was being done.
+        /// The step.
         step: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Everything that it takes to start an NF, checked.
+/// Everything needed to start an NF, checked.
 #[derive(Debug)]
 pub struct Recipe {
     /// Its role.
     pub role: String,
     /// The program.
     pub program: Program,
-    /// Its name and arguments, as configured.
+    /// Name and arguments, as configured.
     pub command: Vec<String>,
-    /// Who it runs as; `None`: this process's own user.
+    /// The user; `None`: netvmd's.
     pub account: Option<Account>,
-    /// Variables beyond those that netvmd sets.
+    /// Configured environment variables.
     pub environment: Vec<(String, String)>,
-    /// How many threads it has.
+    /// Number of threads.
     pub threads: u16,
-    /// Where it may run.
+    /// CPU affinity.
     pub cores: CoreSet,
 }
 
-/// A process that has been started, and this side of its attach socket.
+/// A started process and netvmd's end of its attach socket.
 #[derive(Debug)]
 pub struct Started {
     /// The process; standard output and error are pipes.
@@ -98,11 +99,11 @@ pub struct Started {
     pub socket: OwnedFd,
 }
 
-/// Starts a command in a sandbox, which is told where to write the byte of a step that fails. To be called on the
-/// daemon's main thread, see above.
+/// Starts a command in a sandbox. `sandbox` gets the pipe for the byte of a failed step. Call on the daemon's main
+/// thread.
 ///
 /// # Errors
-/// [`SpawnError`]; no process is left then.
+/// [`SpawnError`]; no process remains.
 pub(crate) fn start(
     mut command: Command,
     program: &Path,
@@ -110,10 +111,10 @@ pub(crate) fn start(
 ) -> Result<Child, SpawnError> {
     let (mut failed_step, report) = io::pipe().map_err(SpawnError::Descriptors)?;
     let sandbox = sandbox(report.into());
-    // SAFETY: only async-signal-safe calls are made, and no memory is allocated or freed: see `Sandbox::enter`.
+    // SAFETY: `Sandbox::enter` makes only async-signal-safe calls and neither allocates nor frees.
     unsafe { command.pre_exec(move || sandbox.enter()) };
     let outcome = command.spawn();
-    // The last end for writing in this process goes with it: reading then ends.
+    // Closes this process's last write end, so that the read below ends.
     drop(command);
     outcome.map_err(|source| {
         let mut step = [0];
@@ -126,10 +127,10 @@ pub(crate) fn start(
 }
 
 impl Recipe {
-    /// Starts a process. To be called on the daemon's main thread, see above.
+    /// Starts the process. Call on the daemon's main thread.
     ///
     /// # Errors
-    /// [`SpawnError`]; no process is left then.
+    /// [`SpawnError`]; no process remains.
     pub fn spawn(&self, confinement: &Arc<Confinement>) -> Result<Started, SpawnError> {
         let (socket, theirs) = netvm_attach::pair().map_err(SpawnError::Descriptors)?;
         let command = self.command(theirs.as_raw_fd());
@@ -158,7 +159,7 @@ impl Recipe {
         command.env(netvm_attach::ROLE_VARIABLE, &self.role);
         command.env(netvm_attach::FD_VARIABLE, attach_fd.to_string());
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: Ctrl-C at the terminal is for netvmd, which then stops NFs in order.
+        // A new process group, so that Ctrl-C reaches only netvmd, which then stops NFs in order.
         command.process_group(0).kill_on_drop(true);
         command
     }

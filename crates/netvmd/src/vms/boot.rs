@@ -1,5 +1,6 @@
-//! Whether a VM boots: its NF attaches, or a driver answers at one of its ports, within the time that it has. One that does
-//! not is left as it is, for people to look at, and says so.
+//! Watches a VM boot: its NF must attach, or a driver come up at one of its ports, within `boot_timeout`. A late VM
+//! keeps
+//! running, and its status reports the problem.
 
 use std::time::Duration;
 
@@ -9,76 +10,76 @@ use super::console::Console;
 use super::recipe::VmRecipe;
 use crate::engine_thread::EngineHandle;
 
-/// How often to look whether one has come up after all.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of checks of a late VM.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A VM that boots.
+/// A VM's boot.
 #[derive(Debug)]
 pub(super) struct Boot {
-    /// When to look next; `None`: it has booted, or nobody can tell.
+    /// The next check; `None`: it has booted, or its boot cannot be observed.
     due: Option<Instant>,
     limit: Duration,
     is_late: bool,
-    /// What it says; `None`: on a console that is not netvmd's.
+    /// Its console; `None` if netvmd does not own it.
     console: Option<Console>,
 }
 
-/// What there is to say of a VM that boots.
+/// Progress of a boot.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum BootNews {
-    /// It has had its time.
+pub(super) enum BootEvent {
+    /// The timeout has passed; why.
     Late(String),
-    /// It has come up after all.
+    /// It has booted after the timeout.
     Up,
 }
 
 impl Boot {
-    /// Begins now.
+    /// A boot that begins now.
     pub(super) fn begin(limit: Duration, console: Option<Console>) -> Self {
         Self { due: Some(Instant::now() + limit), limit, is_late: false, console }
     }
 
-    /// Of one that has booted long since.
+    /// A finished boot.
     pub(super) const fn over() -> Self {
         Self { due: None, limit: Duration::ZERO, is_late: false, console: None }
     }
 
-    /// Returns when it is time to look.
+    /// Waits for the next check.
     pub(super) async fn due(&self) {
         at(self.due).await;
     }
 
-    /// It is up; whether that is news to those who were report that it is late.
+    /// Ends the boot; true if it had been reported late.
     pub(super) const fn finish(&mut self) -> bool {
         self.due = None;
         std::mem::replace(&mut self.is_late, false)
     }
 
-    /// Looks whether it is up. An NF says so itself.
-    pub(super) async fn look(&mut self, engine: &EngineHandle, recipe: &VmRecipe) -> Option<BootNews> {
+    /// Checks an ordinary guest's ports. An NF reports by attaching.
+    pub(super) async fn check(&mut self, engine: &EngineHandle, recipe: &VmRecipe) -> Option<BootEvent> {
         if recipe.nf.is_none() && has_driver(engine, recipe).await {
-            return self.finish().then_some(BootNews::Up);
+            return self.finish().then_some(BootEvent::Up);
         }
-        self.due = Some(Instant::now() + LOOK);
+        self.due = Some(Instant::now() + CHECK_INTERVAL);
         if std::mem::replace(&mut self.is_late, true) {
             return None;
         }
         let (seconds, name) = (self.limit.as_secs(), &recipe.machine.name);
         let what = match &recipe.nf {
-            Some(nf) => format!("its NF {} has not attached within {seconds} s", nf.role),
-            None => format!("no driver of its has come to its ports within {seconds} s"),
+            Some(nf) => format!("its NF {} did not attach within {seconds} s", nf.role),
+            None => format!("no driver came up at its ports within {seconds} s"),
         };
-        let (said, remedy) = match &self.console {
-            Some(console) => (console.said(), format!("look with `netvm vm console {name}`")),
+        let (output, remedy) = match &self.console {
+            Some(console) => (console.last_output(), format!("see `netvm vm console {name}`")),
             None => ("its console is where it was started".to_owned(), "look there".to_owned()),
         };
-        Some(BootNews::Late(format!(
-            "{what}; {said}; {remedy}, correct its image, or raise `boot_timeout` if it is only slow"
+        Some(BootEvent::Late(format!(
+            "{what}; {output}; {remedy}, correct its image, or raise `boot_timeout` if it is slow"
         )))
     }
 }
 
-/// Returns when it is that time; never without one.
+/// Waits until `due`; for ever without one.
 pub(super) async fn at(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,

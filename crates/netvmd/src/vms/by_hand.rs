@@ -1,14 +1,15 @@
-//! A VM that others start, by hand or by libvirt: netvmd listens on its sockets, and knows it by its connections.
+//! A VM that a user or libvirt starts: netvmd listens on its sockets and follows it by its connections.
 //!
 //! ```text
-//!            ┌──────────────────────◀ it has gone: its buffers are taken back ◀────────────────────┐
+//!            ┌────────────────────────◀ QEMU has ended: buffers reclaimed ◀────────────────────────┐
 //!            ▼                                                                                   │
-//!  NF:    awaited ── control.sock: let in, gets its memory ─▶ running ── says that it is ready ──┤
+//!  NF:    awaited ── control.sock: admitted, gets its memory ─▶ running ── ready message ────────┤
 //!  guest: awaited ── qmp.sock: QEMU answers ────────────────▶ running ───────────────────────────┘
 //! ```
 //!
-//! QEMU connects to `qmp.sock` again after netvmd was away. A guest is then taken over; an NF has the memory of a netvmd that
-//! is no more, and is report to end.
+//! After a restart of netvmd, QEMU connects to `qmp.sock` again. netvmd takes over a guest; it tells the QEMU of an NF
+//! to quit,
+//! because that has the memory of the previous netvmd.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -30,34 +31,34 @@ use super::report::QemuReport;
 use super::status::VmPhase;
 use crate::engine_thread::{EngineGone, EngineHandle};
 
-/// How soon to try again what has failed.
-const AGAIN: Duration = Duration::from_secs(2);
-/// How long a QEMU whose control channel is here may take until it asks for its memory.
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_secs(2);
+/// Limit for a QEMU with a control channel to ask for its memory.
 const UNKNOWN_PEER_GRACE: Duration = Duration::from_secs(5);
-/// How soon to listen again when no connection can be taken, as without descriptors.
+/// Pause after a failed accept, such as for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a VM cannot be awaited.
+/// netvmd cannot listen for a VM.
 #[derive(Debug, thiserror::Error)]
 enum ListenersError {
     #[error(transparent)]
     Gone(#[from] EngineGone),
     #[error(transparent)]
     Folder(#[from] FolderError),
-    #[error("there is no role {0} any more")]
+    #[error("role {0} was removed")]
     Role(String),
 }
 
-/// Why a QEMU does not get an NF's memory.
+/// A QEMU does not get an NF's memory.
 #[derive(Debug, thiserror::Error)]
 enum SlotError {
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    #[error("it has gone already: {0}")]
+    #[error("it ended already: {0}")]
     Left(std::io::Error),
 }
 
-/// The devices of a VM that is to be this NF, with their sockets in that folder; `None` when there is no such role any more.
+/// The devices of a VM for this NF, with their sockets in `folder`; `None` if the role was removed.
 pub(super) async fn devices(
     engine: &EngineHandle,
     folder: &Folder,
@@ -73,18 +74,18 @@ pub(super) async fn devices(
     }))
 }
 
-/// A QEMU that is here.
+/// A connected QEMU.
 struct Session {
     monitor: Monitor,
-    /// An NF's.
+    /// For an NF.
     slot: Option<Slot>,
     report: QemuReport,
     boot: Boot,
-    /// When a QEMU with no slot has had time to ask for one.
+    /// Deadline for a QEMU without a slot to ask for one.
     unknown_peer: Option<tokio::time::Instant>,
 }
 
-/// An NF's place in the engine, and the connections of the QEMU that has it.
+/// An NF's instance in the engine, and the connections of the QEMU that runs it.
 struct Slot {
     instance: Instance<ServedMemory>,
     pid: u32,
@@ -102,14 +103,14 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         for stream in self.others.iter().map(|(_, stream)| stream).chain([&self.control]) {
-            // Other holders of the connection, such as the wake-up thread, see its end. It may have ended already.
+            // Ends the connection for all holders, such as the notifier thread. It may have ended already.
             let _ = rustix::net::shutdown(stream, Shutdown::Both);
         }
     }
 }
 
 impl Controller {
-    /// Cares for a VM that others start, until something else is wished than at that generation.
+    /// Serves an externally started VM until its desired state has another generation.
     pub(super) async fn receive(&mut self, recipe: &VmRecipe, generation: u64) {
         loop {
             match self.listeners(recipe).await {
@@ -119,10 +120,10 @@ impl Controller {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!("{}: cannot be awaited: {error}", self.label());
+                    tracing::warn!("{}: cannot listen for it: {error}", self.label());
                     self.status.send_modify(|status| status.last_exit = Some(error.to_string()));
                     tokio::select! {
-                        () = sleep(AGAIN) => {}
+                        () = sleep(RETRY) => {}
                         () = another(&mut self.desired_states, generation) => return,
                     }
                 }
@@ -141,7 +142,7 @@ impl Controller {
         Ok(Listeners::open(&self.folder, devices.as_ref(), recipe.account)?)
     }
 
-    /// Awaits one QEMU, and cares for it to its end; whether something else is wished now.
+    /// Waits for a QEMU and serves it to its end; true if the desired state changed.
     async fn host(&mut self, listeners: &Listeners, recipe: &VmRecipe, generation: u64) -> bool {
         let is_nf = recipe.nf.is_some();
         let mut session = Session {
@@ -154,38 +155,38 @@ impl Controller {
         self.expect(generation, is_nf);
         let how = loop {
             tokio::select! {
-                // What QEMU has said comes before its end.
+                // Handles QEMU's events before its end.
                 biased;
                 () = another(&mut self.desired_states, generation) => {
                     self.shut_down_session(&mut session).await;
-                    self.forget("report to end");
+                    self.forget("stopped on request");
                     return true;
                 }
                 event = session.monitor.next() => match event {
-                    MonitorEvent::Opened => self.meet(&mut session, recipe).await,
+                    MonitorEvent::Opened => self.qmp_ready(&mut session, recipe).await,
                     MonitorEvent::Event(event) => self.handle_event(&event, &mut session.report),
                     MonitorEvent::Closed if is_nf => session.unknown_peer = None,
-                    MonitorEvent::Closed => break session.report.words(),
+                    MonitorEvent::Closed => break session.report.reason(),
                 },
-                () = left(session.slot.as_ref()) => break session.report.words(),
+                () = left(session.slot.as_ref()) => break session.report.reason(),
                 event = ready_message(not_ready(session.slot.as_ref())) => {
                     let id = not_ready(session.slot.as_ref()).map(|instance| instance.id);
                     if let Some(slot) = &mut session.slot {
                         slot.is_ready = true;
                     }
                     self.booted(&mut session.boot);
-                    if let Some(reason) = self.take_in(id, event) {
+                    if let Some(reason) = self.handle_ready_message(id, event) {
                         break reason;
                     }
                 }
                 (socket, stream) = listeners.next(session.slot.is_some()) => match stream {
                     Ok(stream) => self.answer(socket, stream, &mut session, recipe).await,
                     Err(error) => {
-                        tracing::warn!("{}: a connection cannot be taken: {error}", self.label());
+                        tracing::warn!("{}: cannot accept a connection: {error}", self.label());
                         sleep(PAUSE).await;
                     }
                 },
-                () = session.boot.due() => self.look(&mut session.boot, recipe).await,
+                () = session.boot.due() => self.check(&mut session.boot, recipe).await,
                 () = at(session.unknown_peer) => self.dismiss_unknown_peer(&mut session).await,
             }
         };
@@ -193,7 +194,7 @@ impl Controller {
         false
     }
 
-    /// Nothing is here.
+    /// No QEMU is connected.
     fn expect(&mut self, generation: u64, is_nf: bool) {
         let late = self.before.filter(|_| is_nf);
         self.status.send_modify(|status| {
@@ -201,15 +202,15 @@ impl Controller {
             status.generation = generation;
             status.has_failed = false;
             status.trouble = late.map(|pid| {
-                format!("process {pid} has the memory of a netvmd that is no more, and passes nothing: end it where it was started, and start it anew")
+                format!("process {pid} has the memory of a previous netvmd and forwards nothing: stop it where it was started, and start it again")
             });
         });
     }
 
-    /// What was here has gone.
+    /// The QEMU has ended.
     fn forget(&mut self, how: &str) {
         if self.status.borrow().pid.is_some() {
-            tracing::info!("{}: has gone: {how}", self.label());
+            tracing::info!("{}: ended: {how}", self.label());
         }
         self.before = None;
         self.status.send_modify(|status| {
@@ -222,7 +223,7 @@ impl Controller {
         });
     }
 
-    /// Somebody has connected.
+    /// Handles a new connection.
     async fn answer(
         &mut self,
         socket: VmSocket,
@@ -233,7 +234,7 @@ impl Controller {
         let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok()).unwrap_or(0);
         match (socket, &mut session.slot) {
             (VmSocket::Qmp, _) => {
-                // Another QEMU than the one that runs asks again and again, and is event when that has gone.
+                // Another QEMU keeps reconnecting and is served once the running one has ended.
                 if session.monitor.pid().is_none() {
                     session.monitor.handshake(pid, stream);
                 }
@@ -242,29 +243,29 @@ impl Controller {
                 let Some(nf) = &recipe.nf else { return };
                 match self.slot(&stream, nf).await {
                     Ok(instance) => {
-                        tracing::info!("{}: process {pid} has its memory", self.label());
+                        tracing::info!("{}: process {pid} got its memory", self.label());
                         let others = Vec::new();
                         session.slot = Some(Slot { instance, pid, is_ready: false, control: stream, others });
                         session.boot = Boot::begin(self.desired_states.borrow().boot_timeout, None);
                         self.arrived(pid, false);
                     }
                     Err(error) => {
-                        tracing::warn!("{}: process {pid} does not get its memory: {error}", self.label());
+                        tracing::warn!("{}: process {pid} gets no memory: {error}", self.label());
                         self.status.send_modify(|status| status.last_exit = Some(error.to_string()));
-                        // It may have gone by itself.
+                        // It may have ended.
                         let _ = ServedMemory::refuse(stream.as_fd());
                     }
                 }
             }
             (VmSocket::Nf(socket), Some(slot)) if !slot.has(socket) => {
-                // One that has gone is seen at its control memory's connection.
+                // The connection of the control memory shows its end.
                 if slot.instance.memory.answer(socket, stream.as_fd()).is_ok() {
                     slot.others.push((socket, stream));
                 }
             }
             (VmSocket::Nf(_), _) => {
                 let owner = self.status.borrow().pid.unwrap_or_default();
-                tracing::warn!("{}: process {pid} is sent away: it runs as process {owner}", self.label());
+                tracing::warn!("{}: refused process {pid}: the VM runs as process {owner}", self.label());
                 let _ = ServedMemory::refuse(stream.as_fd());
             }
         }
@@ -276,15 +277,15 @@ impl Controller {
         Ok(instance)
     }
 
-    /// QEMU answers.
-    async fn meet(&mut self, session: &mut Session, recipe: &VmRecipe) {
+    /// QEMU answers on its control channel.
+    async fn qmp_ready(&mut self, session: &mut Session, recipe: &VmRecipe) {
         let Some((pid, qmp)) = session.monitor.pid().zip(session.monitor.open()) else { return };
         if recipe.nf.is_some() {
             session.unknown_peer = Some(tokio::time::Instant::now() + UNKNOWN_PEER_GRACE);
             return;
         }
         let is_adopted = self.before == Some(pid);
-        let was = if is_adopted { "was running already" } else { "was started by others" };
+        let was = if is_adopted { "took over the running VM" } else { "started externally" };
         tracing::info!("{}: {was} (process {pid}, QEMU {})", self.label(), qmp.version());
         session.boot = if is_adopted {
             Boot::over()
@@ -308,11 +309,14 @@ impl Controller {
         let Some(started) = started(pid) else { return };
         let record = Record { pid, started, arguments: Vec::new(), is_foreign: true };
         if let Err(error) = self.folder.write(&record) {
-            tracing::warn!("{}: the next netvmd will not know it: {error}", self.label());
+            tracing::warn!(
+                "{}: cannot write its record; the next netvmd cannot take it over: {error}",
+                self.label()
+            );
         }
     }
 
-    /// A QEMU has its control channel here, and no memory of this netvmd.
+    /// Ends a QEMU that has a control channel but no memory of this netvmd.
     async fn dismiss_unknown_peer(&self, session: &mut Session) {
         session.unknown_peer = None;
         let Some(pid) =
@@ -321,17 +325,17 @@ impl Controller {
             return;
         };
         tracing::warn!(
-            "{}: process {pid} has the memory of a netvmd that is no more: report to end",
+            "{}: process {pid} has the memory of a previous netvmd: telling it to quit",
             self.label()
         );
         if let Some(qmp) = session.monitor.open() {
-            // One that does not listen is its starter's to end.
+            // If it does not react, its starter must stop it.
             let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
         }
         session.monitor = Monitor::Absent;
     }
 
-    /// It is not wished any more.
+    /// Shuts down a VM that should stop.
     async fn shut_down_session(&mut self, session: &mut Session) {
         if session.slot.is_none() && session.monitor.open().is_none() {
             return;
@@ -357,17 +361,17 @@ impl Controller {
             }
         }
         if let Some(qmp) = session.monitor.open() {
-            // It has ended already, or does not listen.
+            // It may have ended, or not react.
             let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
         }
         if timeout(SHUTDOWN_TIMEOUT, session.end()).await.is_err() {
-            tracing::warn!("{}: it does not end when report to: end it where it was started", self.label());
+            tracing::warn!("{}: QEMU did not quit: stop it where it was started", self.label());
         }
     }
 }
 
 impl Session {
-    /// Returns when QEMU has gone.
+    /// Waits for QEMU's end.
     async fn end(&mut self) {
         loop {
             if self.slot.is_none() && self.monitor.pid().is_none() {
@@ -375,26 +379,26 @@ impl Session {
             }
             tokio::select! {
                 () = left(self.slot.as_ref()) => return,
-                // Events are read, so that QEMU is not kept from writing them.
+                // Reads events, so that QEMU does not block on writing them.
                 _ = self.monitor.next() => {}
             }
         }
     }
 }
 
-/// The NF that has said nothing yet.
+/// The NF whose ready message is outstanding.
 fn not_ready(slot: Option<&Slot>) -> Option<&Instance<ServedMemory>> {
     slot.filter(|slot| !slot.is_ready).map(|slot| &slot.instance)
 }
 
-/// Returns when the QEMU of a slot has gone.
+/// Waits for the end of a slot's QEMU.
 async fn left(slot: Option<&Slot>) {
     let Some(slot) = slot else { return std::future::pending().await };
     loop {
         let ready = slot.control.readable().await;
         match ready.and_then(|()| slot.control.try_read(&mut [0; 64])) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            // It has nothing to say there: whatever comes is the end.
+            // QEMU sends nothing here: any event is its end.
             _ => return,
         }
     }

@@ -1,5 +1,6 @@
-//! What a guest says on its console, as far as it helps to know why it does not boot: the last lines, kept in memory. QEMU
-//! copies the console into a pipe, so that a guest can fill nothing.
+//! The last lines of a guest's console, which help to find why it does not boot. QEMU copies the console into a pipe;
+//! the
+//! lines stay in memory, so a guest cannot fill a disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-/// Lines that are kept.
+/// Number of lines.
 const LINES: usize = 4;
-/// Characters of a line that are kept.
+/// Longest line in characters.
 const LONGEST: usize = 120;
 
 /// The last lines of a console.
@@ -22,12 +23,12 @@ pub(super) struct Console(Arc<Mutex<Lines>>);
 struct Lines {
     whole: VecDeque<String>,
     line: String,
-    /// Within a sequence that would move a terminal's cursor or the like.
+    /// Inside a terminal escape sequence.
     is_escaped: bool,
 }
 
 impl Console {
-    /// A console, and the end of its pipe that QEMU is to write to.
+    /// A console, and the write end of its pipe for QEMU.
     pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = io::pipe()?;
         let mut ours = Receiver::from_owned_fd(ours.into())?;
@@ -35,7 +36,7 @@ impl Console {
         let lines = Arc::clone(&console.0);
         tokio::spawn(async move {
             let mut bytes = [0; 4096];
-            // To the end: QEMU would wait for a pipe that is full.
+            // Reads to the end: QEMU would block on a full pipe.
             while let Ok(read @ 1..) = ours.read(&mut bytes).await {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).handle_event(&bytes[..read]);
             }
@@ -43,15 +44,15 @@ impl Console {
         Ok((console, theirs.into()))
     }
 
-    /// What it said last, in words.
-    pub(super) fn said(&self) -> String {
+    /// A description of the last output.
+    pub(super) fn last_output(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = Some(lines.line.trim_end()).filter(|line| !line.is_empty());
         let all: Vec<_> = lines.whole.iter().map(String::as_str).chain(last).collect();
         if all.is_empty() {
-            return "its console said nothing (a Linux kernel does with `console=ttyS0`)".to_owned();
+            return "its console shows nothing (Linux needs `console=ttyS0`)".to_owned();
         }
-        format!("its console said last: {}", all.join(" | "))
+        format!("last console output: {}", all.join(" | "))
     }
 }
 
@@ -87,14 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_short_and_plain() {
+    fn the_last_lines_are_cut_and_cleaned() {
         let mut lines = Lines::default();
         lines.handle_event(b"one\r\ntwo\r\n\r\n\x1b[2J\x1b[31mthree\x1b[0m\xff\x07\r\nfour\r\nfive\r\n");
         lines.handle_event(&[b'x'; 5000]);
         assert_eq!(lines.whole, ["two", "three", "four", "five"]);
         assert_eq!(lines.line.len(), LONGEST);
         let console = Console(Arc::new(Mutex::new(lines)));
-        assert!(console.said().starts_with("its console said last: two | three | four | five | xxx"));
-        assert!(Console::default().said().contains("console=ttyS0"));
+        assert!(console.last_output().starts_with("last console output: two | three | four | five | xxx"));
+        assert!(Console::default().last_output().contains("console=ttyS0"));
     }
 }

@@ -1,10 +1,10 @@
-//! One VM: started, watched over QMP, shut down, and started again.
+//! Controls a VM: starts it, watches it over QMP, shuts it down and restarts it.
 //!
 //! ```text
 //!             ┌────────────── back-off ◀─────────────────┐
 //!             ▼                                          │ crashed, killed, panicked
 //!  launch ─▶ starting ── QMP answers ─▶ running ◀▶ paused ┤ shut itself down ─▶ stopped
-//!             ▲                                          │ report to stop: powered down, then unplugged
+//!             ▲                                          │ stop requested: powered down, then killed
 //!  adopted ───┘                                          ▼
 //!                                                     stopped
 //! ```
@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::boot::{Boot, BootNews};
+use super::boot::{Boot, BootEvent};
 use super::folder::Folder;
 use super::handle::DesiredState;
 use super::instance::Instance;
@@ -32,13 +32,13 @@ use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
 
-/// How long QEMU may take until it answers: it waits for the sockets of its ports before that.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a guest may take to shut down once its power button was pressed.
+/// Limit for QEMU's first answer; it first waits for the sockets of its ports.
+const QMP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Limit for a guest to shut down after its power button.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
-/// How long an NF and its guest may take to end once dismissed.
+/// Limit for a dismissed NF and its guest to end.
 pub(super) const NF_GRACE: Duration = Duration::from_secs(5);
-/// How long QEMU may take to end once report to, or once its control socket is closed.
+/// Limit for QEMU to end after `quit`, or after its control socket closed.
 pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct Controller {
@@ -48,13 +48,13 @@ pub(super) struct Controller {
     pub(super) desired_states: watch::Receiver<DesiredState>,
     pub(super) status: watch::Sender<VmStatus>,
     pub(super) backoff: Backoff,
-    /// The process that an earlier netvmd knew as this VM, and that others had started; while it has not gone.
+    /// An externally started process of this VM from an earlier netvmd's record, until it ends.
     pub(super) before: Option<u32>,
 }
 
 impl Controller {
-    /// Cares for a VM, beginning with what an earlier netvmd has left running, until nobody can desired any more.
-    pub(super) async fn keep(mut self, mut adopted: Option<Machine>) {
+    /// Controls a VM, beginning with the process that an earlier netvmd left, until its handle is dropped.
+    pub(super) async fn supervise(mut self, mut adopted: Option<Machine>) {
         loop {
             let desired = self.desired_states.borrow_and_update().clone();
             let (is_up, generation) = (desired.is_up && desired.recipe.is_some(), desired.generation);
@@ -82,7 +82,7 @@ impl Controller {
             let end = match (adopted.take(), &desired.recipe) {
                 (Some(machine), _) => self.run(machine, None, Boot::over(), &desired).await,
                 (None, Some(recipe)) => self.start(recipe, &desired).await,
-                (None, None) => End::Wished,
+                (None, None) => End::Requested,
             };
             self.folder.clear();
             self.status.send_modify(|status| {
@@ -106,7 +106,7 @@ impl Controller {
             None => None,
         };
         match launch(recipe, instance.as_ref(), &self.folder, &self.confinement, &self.label()) {
-            // Its place is given back when the process has gone, not before.
+            // Dropping the instance reclaims its buffers: only after the process has ended.
             Ok((machine, console)) => {
                 let boot = Boot::begin(desired.boot_timeout, Some(console));
                 self.run(machine, instance.as_ref(), boot, desired).await
@@ -115,11 +115,11 @@ impl Controller {
         }
     }
 
-    /// Does what an end calls for, and returns when the VM is to start, or to be report anything.
+    /// Handles the end of a run; returns when the VM should start or its desired state changes.
     async fn settle(&mut self, end: End, ran: Duration) -> Result<(), watch::error::RecvError> {
         let restart = self.desired_states.borrow().restart;
         let (how, is_failure) = match end {
-            End::Wished => return Ok(()),
+            End::Requested => return Ok(()),
             End::ShutDown => (SHUT_DOWN.to_owned(), false),
             End::Failed(how) => (how, true),
         };
@@ -130,19 +130,19 @@ impl Controller {
         });
         let starts_again = restart == Restart::Always || restart == Restart::OnFailure && is_failure;
         if !starts_again {
-            tracing::info!("{label}: {how}; it is not started again by itself");
+            tracing::info!("{label}: {how}; not restarted");
             self.status.send_modify(|status| status.phase = VmPhase::Stopped);
             return self.desired_states.changed().await;
         }
         let pause = self.backoff.after(ran);
-        tracing::warn!("{label}: {how}; starting it again in {} ms", pause.as_millis());
+        tracing::warn!("{label}: {how}; restarting in {} ms", pause.as_millis());
         self.status.send_modify(|status| {
             status.phase = VmPhase::Backoff;
             status.restarts += 1;
         });
         tokio::select! {
             () = sleep(pause) => Ok(()),
-            // Whatever is wished now, waiting is not it.
+            // Any new desired state ends the pause.
             changed = self.desired_states.changed() => changed,
         }
     }
@@ -160,19 +160,19 @@ impl Controller {
         let path = self.folder.qmp();
         let connected = tokio::select! {
             biased;
-            connected = timeout(PATIENCE, Qmp::connect(&path)) => connected,
-            how = machine.ended() => return End::Failed(format!("ended before it was up: {how}")),
-            // A guest that was there is asked first, as soon as QEMU answers.
+            connected = timeout(QMP_TIMEOUT, Qmp::connect(&path)) => connected,
+            how = machine.ended() => return End::Failed(format!("ended before QMP answered: {how}")),
+            // A running guest gets the chance to shut down once QEMU answers.
             () = another(&mut self.desired_states, desired.generation), if !is_adopted => {
                 machine.kill().await;
-                return End::Wished;
+                return End::Requested;
             }
         };
         let mut qmp = match connected {
             Ok(Ok(qmp)) => qmp,
             Ok(Err(error)) => {
                 let how = match timeout(SHUTDOWN_TIMEOUT, machine.ended()).await {
-                    Ok(how) => format!("ended before it was up: {how}"),
+                    Ok(how) => format!("ended before QMP answered: {how}"),
                     Err(_) => error.to_string(),
                 };
                 machine.kill().await;
@@ -180,9 +180,9 @@ impl Controller {
             }
             Err(_) => {
                 machine.kill().await;
-                let seconds = PATIENCE.as_secs();
+                let seconds = QMP_TIMEOUT.as_secs();
                 return End::Failed(format!(
-                    "QEMU does not answer within {seconds} s: see `netvm port` for the ports it waits for"
+                    "QEMU did not answer within {seconds} s: see `netvm port` for the ports it waits for"
                 ));
             }
         };
@@ -201,7 +201,8 @@ impl Controller {
         let is_running = qmp.is_running().await?;
         let version = qmp.version();
         let pid = machine.pid().unwrap_or_default();
-        let was = if matches!(machine, Machine::Adopted { .. }) { "was running already" } else { "started" };
+        let was =
+            if matches!(machine, Machine::Adopted { .. }) { "took over the running VM" } else { "started" };
         tracing::info!("{}: {was} (process {pid}, QEMU {version})", self.label());
         self.status.send_modify(|status| {
             status.phase = if is_running { VmPhase::Running } else { VmPhase::Paused };
@@ -213,7 +214,7 @@ impl Controller {
         if !cores.is_empty() {
             let threads = qmp.vcpu_threads().await?;
             if let Err(error) = pin(pid, &threads, cores) {
-                tracing::warn!("{}: its processors stay where they are: {error}", self.label());
+                tracing::warn!("{}: cannot pin its processors: {error}", self.label());
             }
         }
         Ok(())
@@ -231,7 +232,7 @@ impl Controller {
         let mut not_ready = instance;
         loop {
             tokio::select! {
-                // What QEMU has said comes before its end.
+                // Handles QEMU's events before its end.
                 biased;
                 event = qmp.event() => match event {
                     Ok(event) => self.handle_event(&event, &mut report),
@@ -240,7 +241,7 @@ impl Controller {
                             Ok(how) => report.end(how),
                             Err(_) => {
                                 machine.kill().await;
-                                End::Failed("QEMU closed its control socket and lived on: killed".to_owned())
+                                End::Failed("QEMU closed its control socket without ending; killed".to_owned())
                             }
                         };
                     }
@@ -248,25 +249,25 @@ impl Controller {
                 ready_message = ready_message(not_ready) => {
                     not_ready = None;
                     self.booted(&mut boot);
-                    if let Some(reason) = self.take_in(instance.map(|instance| instance.id), ready_message) {
+                    if let Some(reason) = self.handle_ready_message(instance.map(|instance| instance.id), ready_message) {
                         self.shut_down(&mut qmp, &mut machine, None).await;
                         return End::Failed(reason);
                     }
                 }
                 () = boot.due() => match &desired.recipe {
-                    Some(recipe) => self.look(&mut boot, recipe).await,
+                    Some(recipe) => self.check(&mut boot, recipe).await,
                     None => boot = Boot::over(),
                 },
                 () = another(&mut self.desired_states, desired.generation) => {
                     self.shut_down(&mut qmp, &mut machine, instance).await;
-                    return End::Wished;
+                    return End::Requested;
                 }
             }
         }
     }
 
-    /// What an NF says of itself when it has booted: why it cannot attach, if so.
-    pub(super) fn take_in(
+    /// Handles the ready message of an NF; returns the reason if it cannot attach.
+    pub(super) fn handle_ready_message(
         &self,
         id: Option<InstanceId>,
         ready_message: Result<ReadyMessage, EngineGone>,
@@ -286,23 +287,23 @@ impl Controller {
         }
     }
 
-    /// It has booted.
+    /// Records a finished boot.
     pub(super) fn booted(&self, boot: &mut Boot) {
         if boot.finish() {
-            tracing::info!("{}: has come up after all", self.label());
+            tracing::info!("{}: booted, late", self.label());
             self.status.send_modify(|status| status.trouble = None);
         }
     }
 
-    /// It is time that it had booted.
-    pub(super) async fn look(&self, boot: &mut Boot, recipe: &VmRecipe) {
-        match boot.look(&self.engine, recipe).await {
-            Some(BootNews::Late(trouble)) => {
+    /// Checks a VM whose boot is late.
+    pub(super) async fn check(&self, boot: &mut Boot, recipe: &VmRecipe) {
+        match boot.check(&self.engine, recipe).await {
+            Some(BootEvent::Late(trouble)) => {
                 tracing::warn!("{}: {trouble}", self.label());
                 self.status.send_modify(|status| status.trouble = Some(trouble));
             }
-            Some(BootNews::Up) => {
-                tracing::info!("{}: has come up after all", self.label());
+            Some(BootEvent::Up) => {
+                tracing::info!("{}: booted, late", self.label());
                 self.status.send_modify(|status| status.trouble = None);
             }
             None => {}
@@ -325,7 +326,7 @@ impl Controller {
         }
     }
 
-    /// Presses the power button, or asks the NF to end, and pulls the plug when that does not help.
+    /// Presses the power button or dismisses the NF; kills QEMU if that does not help.
     async fn shut_down(
         &mut self,
         qmp: &mut Qmp,
@@ -337,7 +338,7 @@ impl Controller {
         let grace = if instance.is_some() { NF_GRACE } else { GRACE };
         let is_asked = match instance {
             _ if is_forced => false,
-            // It has time to send on what it holds, and its guest to end after it.
+            // The NF forwards the packets that it holds, then its guest ends.
             Some(instance) => {
                 instance.dismiss();
                 true
@@ -354,7 +355,7 @@ impl Controller {
                         tracing::warn!("{}: the guest did not shut down within {} s", self.label(), grace.as_secs());
                         break;
                     }
-                    // Events are read, so that QEMU is not kept from writing them.
+                    // Reads events, so that QEMU does not block on writing them.
                     event = qmp.event() => if event.is_err() { break },
                     changed = self.desired_states.changed() => {
                         if changed.is_err() || self.desired_states.borrow_and_update().is_forced {
@@ -364,10 +365,10 @@ impl Controller {
                 }
             }
         }
-        // It has ended already, or does not listen: then it is killed.
+        // It may have ended; if it does not react, it is killed below.
         let _ = timeout(SHUTDOWN_TIMEOUT, qmp.quit()).await;
         if timeout(SHUTDOWN_TIMEOUT, machine.ended()).await.is_err() {
-            tracing::warn!("{}: QEMU did not end when report to: killed", self.label());
+            tracing::warn!("{}: QEMU did not quit; killed", self.label());
             machine.kill().await;
         }
     }
@@ -382,14 +383,14 @@ pub(super) async fn ready_message<M: Send + 'static>(
 ) -> Result<ReadyMessage, EngineGone> {
     match instance {
         Some(instance) => instance.ready_message().await,
-        // No NF, or event already.
+        // No NF, or its message has arrived.
         None => std::future::pending().await,
     }
 }
 
-/// Returns when something else is wished than a run of that generation.
+/// Waits until the desired state has another generation.
 pub(super) async fn another(desired_states: &mut watch::Receiver<DesiredState>, generation: u64) {
-    // An error is the end of the daemon, which leaves guests as they are.
+    // An error: the daemon ends and leaves guests running.
     if desired_states.wait_for(|desired| desired.generation != generation).await.is_err() {
         std::future::pending::<()>().await;
     }

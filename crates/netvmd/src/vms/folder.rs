@@ -1,14 +1,16 @@
-//! A VM's folder in the run directory. It belongs to netvmd's user, not to QEMU's, which gets its sockets as descriptors:
-//! what is here can be relied on, whatever a guest has done.
+//! A VM's folder in the run directory. It belongs to netvmd's user; QEMU's user gets the sockets as descriptors. So
+//! netvmd can
+//! trust its contents even if a guest has taken over QEMU.
 //!
 //! ```text
 //!  vm/NAME/qmp.sock      QEMU's control channel
 //!          serial.sock   the guest's serial console
-//!          record.json   the process that listens on both, for the next netvmd
+//!          record.json   QEMU's process, for the next netvmd
 //! ```
 //!
-//! Of a VM that others start, netvmd listens there, and QEMU connects; those sockets belong to QEMU's user, and nobody else
-//! may connect:
+//! For an externally started VM, netvmd listens and QEMU connects. These sockets belong to QEMU's user, and only that
+//! user may
+//! connect:
 //!
 //! ```text
 //!  vm/NAME/qmp.sock      QEMU's control channel
@@ -23,40 +25,40 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::supervisor::Account;
+use crate::account::Account;
 
-/// The control channel's file.
+/// File name of the control channel.
 pub(super) const QMP: &str = "qmp.sock";
-/// Who may use the console: netvmd's user and group, as of the API.
+/// Mode of the console: netvmd's user and group, as for the API.
 const CONSOLE_MODE: u32 = 0o660;
-/// Who may use the control channel.
+/// Mode of the control channel.
 const CONTROL_MODE: u32 = 0o600;
 
-/// A folder could not be used.
+/// A folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}")]
 pub struct FolderError {
     /// The file or folder.
     pub path: PathBuf,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// A process that a netvmd has started, for the next.
+/// A QEMU process, recorded for the next netvmd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The process.
+    /// The process id.
     pub(super) pid: u32,
-    /// When it started, in the kernel's ticks: another process of that number started at another time.
+    /// Its start time in the kernel's ticks, which differs if the process id is reused.
     pub(super) started: u64,
-    /// How it was started; empty when others did.
+    /// Its arguments; empty if started externally.
     pub(super) arguments: Vec<String>,
-    /// Whether others have started it.
+    /// Whether it was started externally.
     #[serde(default)]
     pub(super) is_foreign: bool,
 }
 
-/// The folder of one VM.
+/// The folder of a VM.
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);
 
@@ -65,7 +67,7 @@ impl Folder {
         Self(run_dir.join("vm").join(vm))
     }
 
-    /// The VMs that have one.
+    /// The names of all VMs with a folder.
     pub(super) fn names(run_dir: &Path) -> Vec<String> {
         let Ok(entries) = fs::read_dir(run_dir.join("vm")) else { return Vec::new() };
         entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
@@ -87,13 +89,13 @@ impl Folder {
         self.0.join("record.json")
     }
 
-    /// Makes it, and listens on both sockets.
+    /// Creates it and listens on both sockets.
     pub(super) fn listen(&self) -> Result<(UnixListener, UnixListener), FolderError> {
         self.make()?;
         Ok((listen(&self.qmp(), CONTROL_MODE)?, listen(&self.serial(), CONSOLE_MODE)?))
     }
 
-    /// Makes it, and listens there on a socket to which nobody but this user may connect.
+    /// Creates it and listens on a socket for `user` only.
     pub(super) fn listen_for(&self, file: &str, user: Option<Account>) -> Result<UnixListener, FolderError> {
         self.make()?;
         let path = self.0.join(file);
@@ -116,23 +118,23 @@ impl Folder {
         text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
     }
 
-    /// What the last netvmd wrote, if its process still runs.
+    /// The record of the last netvmd, if the process still runs.
     pub(super) fn read(&self) -> Option<Record> {
         let record: Record = serde_json::from_slice(&fs::read(self.record()).ok()?).ok()?;
         (started(record.pid)? == record.started).then_some(record)
     }
 
-    /// Removes it with all that is in it.
+    /// Removes it with its contents.
     pub(super) fn clear(&self) {
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            // What cannot go now is replaced when it is in the way.
+            // A file that stays is replaced when needed.
             let _ = fs::remove_file(entry.path());
         }
         let _ = fs::remove_dir(&self.0);
     }
 }
 
-/// Listens on a path of a folder that is netvmd's alone, in the place of what a dead one left there.
+/// Listens on a path in a folder of netvmd's, replacing a stale socket.
 fn listen(path: &Path, mode: u32) -> Result<UnixListener, FolderError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(path)(error)),
@@ -147,11 +149,10 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
     move |source| FolderError { path: path.to_owned(), source }
 }
 
-/// When a process started, in ticks since boot (proc(5): field 22 of stat); `None` when there is none, or its end is not
-/// yet known to its parent.
+/// A process's start time in ticks since boot (proc(5): field 22 of stat); `None` if it does not exist or is a zombie.
 pub(super) fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything.
+    // The command name in parentheses may contain any characters.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let started = fields.nth(18)?.parse().ok()?;
@@ -163,11 +164,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_process_that_still_runs_is_found_again() {
+    fn a_record_is_valid_only_for_the_same_process() {
         let run_dir = std::env::temp_dir().join(format!("netvmd-vm-folder-{}", std::process::id()));
         let folder = Folder::of(&run_dir, "a");
         drop(folder.listen().unwrap());
-        // Sockets that nobody serves any more do not stand in the way.
+        // Stale sockets are replaced.
         drop(folder.listen().unwrap());
         assert_eq!(Folder::names(&run_dir), ["a"]);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -176,7 +177,7 @@ mod tests {
         folder.write(&record).unwrap();
         assert_eq!(folder.read(), Some(record.clone()));
         folder.write(&Record { started: started + 1, ..record.clone() }).unwrap();
-        assert_eq!(folder.read(), None, "another process has its number");
+        assert_eq!(folder.read(), None, "the process id was reused");
         folder.write(&record).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! A VM that is cared for: what is wished of it, and how it fares.
+//! Handle of a VM's controller: the desired state goes in, the status comes out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use netvm_config::model::Restart;
 use tokio::sync::watch;
 
 use super::recipe::VmRecipe;
-use super::status::{VmNews, VmPhase, VmStatus};
+use super::status::{VmPhase, VmStartup, VmStatus};
 
-/// What a VM is to be.
+/// The desired state of a VM.
 #[derive(Clone, Debug)]
 pub(super) struct DesiredState {
-    /// What to start; `None`: it is not configured any more.
+    /// How to start it; `None`: it was removed from the configuration.
     pub(super) recipe: Option<Arc<VmRecipe>>,
-    /// When to start it again.
+    /// The restart policy.
     pub(super) restart: Restart,
-    /// How long it has for booting.
+    /// Limit for booting.
     pub(super) boot_timeout: Duration,
-    /// Whether the configuration says that it is to run.
+    /// Whether the configuration starts it.
     pub(super) is_started: bool,
     /// Whether it should run.
     pub(super) is_up: bool,
-    /// Whether to do without asking the guest when it is to end.
+    /// Whether to stop it without asking the guest.
     pub(super) is_forced: bool,
-    /// Moves when what runs is to end, or what has ended is to start.
+    /// Increases to request a stop or start.
     pub(super) generation: u64,
 }
 
-/// A VM of the configuration, checked and found.
+/// A VM of the configuration, checked.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) recipe: Arc<VmRecipe>,
@@ -37,7 +37,7 @@ pub(super) struct Prepared {
     pub(super) is_up: bool,
 }
 
-/// A VM and the task that cares for it, which ends with this.
+/// A VM and the task that controls it, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct VmHandle {
     pub(super) desired: watch::Sender<DesiredState>,
@@ -59,8 +59,8 @@ impl Prepared {
 }
 
 impl VmHandle {
-    /// What it is to be from now on; news when it starts for that.
-    pub(super) fn change(&self, wanted: &Prepared) -> Option<VmNews> {
+    /// Sets the desired state; returns the startup if this starts the VM.
+    pub(super) fn change(&self, wanted: &Prepared) -> Option<VmStartup> {
         let mut starts = false;
         self.desired.send_modify(|desired| {
             let before = desired.recipe.replace(Arc::clone(&wanted.recipe));
@@ -69,7 +69,7 @@ impl VmHandle {
             let was_started = std::mem::replace(&mut desired.is_started, wanted.is_up);
             let is_to_start = wanted.is_up && !was_started;
             match before {
-                // It has come back.
+                // The configuration has it again.
                 None => {
                     desired.is_up = wanted.is_up;
                     desired.is_forced = false;
@@ -86,7 +86,7 @@ impl VmHandle {
                 Some(_) => {}
             }
         });
-        starts.then(|| self.news())
+        starts.then(|| self.startup())
     }
 
     pub(super) fn dismiss(&self) {
@@ -98,7 +98,7 @@ impl VmHandle {
         });
     }
 
-    pub(super) fn start(&self) -> VmNews {
+    pub(super) fn start(&self) -> VmStartup {
         let runs =
             matches!(self.status.borrow().phase, VmPhase::Running | VmPhase::Paused | VmPhase::Starting);
         self.desired.send_modify(|desired| {
@@ -106,20 +106,20 @@ impl VmHandle {
             desired.generation += u64::from(!(runs && desired.is_up));
             desired.is_up = true;
         });
-        self.news()
+        self.startup()
     }
 
-    pub(super) fn stop(&self, is_forced: bool) -> VmNews {
+    pub(super) fn stop(&self, is_forced: bool) -> VmStartup {
         self.desired.send_modify(|desired| {
             desired.is_forced = is_forced;
             desired.generation += 1;
             desired.is_up = false;
         });
-        self.news()
+        self.startup()
     }
 
-    pub(super) fn news(&self) -> VmNews {
-        VmNews { status: self.status.clone(), generation: self.desired.borrow().generation }
+    pub(super) fn startup(&self) -> VmStartup {
+        VmStartup { status: self.status.clone(), generation: self.desired.borrow().generation }
     }
 
     pub(super) fn recipe_of_running(&self) -> Option<Arc<VmRecipe>> {

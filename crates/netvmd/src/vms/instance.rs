@@ -1,4 +1,5 @@
-//! An NF in a VM, as the engine sees it: let in before the VM starts, event when it has booted, gone when the VM has.
+//! The engine's instance of an NF in a VM: admitted before the VM starts, ready when it has booted, removed after its
+//! end.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,15 +14,15 @@ use tokio::time::sleep;
 use super::recipe::NfRecipe;
 use crate::engine_thread::{EngineGone, EngineHandle};
 
-/// How often the engine looks whether a guest has said that it is ready.
-const LOOK: Duration = Duration::from_millis(10);
+/// Poll interval for a guest's ready message.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Why the engine has no place for an NF.
+/// The engine does not admit an NF.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InstanceError {
-    #[error("the engine does not let it in: {0}")]
+    #[error("the engine refused it: {0}")]
     Refused(#[from] AdmitError),
-    #[error("its memory cannot be handed to QEMU: {0} (raise the limit of open files)")]
+    #[error("cannot pass its memory to QEMU: {0} (raise the limit of open files)")]
     Memory(#[from] io::Error),
     #[error(transparent)]
     Table(#[from] MapError),
@@ -29,27 +30,27 @@ pub(super) enum InstanceError {
     Gone(#[from] EngineGone),
 }
 
-/// A place in the engine. Dropping it takes its buffers and its numbers back: to be done when the VM has gone.
+/// An instance in the engine. Dropping it reclaims its buffers and ids: drop it after the VM has ended.
 #[derive(Debug)]
 pub(super) struct Instance<M> {
     pub(super) id: InstanceId,
-    /// What QEMU is to have.
+    /// The memory for QEMU.
     pub(super) memory: M,
     engine: EngineHandle,
 }
 
-/// Makes of the engine's descriptors what QEMU is to have.
+/// Builds QEMU's memory from the engine's descriptors.
 type Make<M> = fn(&Fds<BorrowedFd<'_>>, Notify) -> io::Result<M>;
 
 impl Instance<GuestMemory> {
-    /// For a QEMU that netvmd starts.
+    /// Admits an NF whose QEMU netvmd starts.
     pub(super) async fn admit(engine: &EngineHandle, nf: &NfRecipe) -> Result<Self, InstanceError> {
         Self::let_in(engine, nf, |_, _| Ok(()), GuestMemory::new).await
     }
 }
 
 impl Instance<ServedMemory> {
-    /// For a QEMU that others start, which maps everything for writing.
+    /// Admits an NF whose QEMU is started externally and maps everything writable.
     pub(super) async fn admit_served(engine: &EngineHandle, nf: &NfRecipe) -> Result<Self, InstanceError> {
         Self::let_in(engine, nf, Engine::give_own_table, ServedMemory::new).await
     }
@@ -68,7 +69,7 @@ impl<M: Send + 'static> Instance<M> {
             let memory = table(engine, id).map_err(InstanceError::Table).and_then(|()| {
                 match engine.descriptors(id) {
                     Some(fds) => make(&fds, notify),
-                    // It was let in a moment ago.
+                    // It was admitted a moment ago.
                     None => Err(io::Error::from_raw_os_error(libc::ENOENT)),
                 }
                 .map_err(InstanceError::Memory)
@@ -85,27 +86,27 @@ impl<M: Send + 'static> Instance<M> {
         Ok(Self { id, memory, engine: engine.clone() })
     }
 
-    /// Waits until the guest says what it is.
+    /// Waits for the guest's ready message.
     pub(super) async fn ready_message(&self) -> Result<ReadyMessage, EngineGone> {
         let id = self.id;
         loop {
             if let Some(ready_message) = self.engine.call(move |engine| engine.hear_guest(id)).await? {
                 return Ok(ready_message);
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Asks it to send on what it has and to end.
+    /// Asks it to forward the packets that it holds and to end.
     pub(super) fn dismiss(&self) {
         let id = self.id;
-        self.engine.tell(move |engine| engine.dismiss(id));
+        self.engine.send(move |engine| engine.dismiss(id));
     }
 }
 
 impl<M> Drop for Instance<M> {
     fn drop(&mut self) {
         let id = self.id;
-        self.engine.tell(move |engine| engine.departed(id));
+        self.engine.send(move |engine| engine.departed(id));
     }
 }

@@ -1,4 +1,4 @@
-//! Starting a QEMU: sockets made for it, its sandbox, its first words.
+//! Starts QEMU: creates its sockets, sandboxes it, and opens its control channel.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,7 +20,7 @@ use crate::supervisor::process::Process;
 use crate::supervisor::sandbox::Sandbox;
 use crate::supervisor::spawn::{INHERITED, SpawnError, start};
 
-/// Why a VM did not start.
+/// A VM did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LaunchError {
     #[error(transparent)]
@@ -31,11 +31,11 @@ pub(super) enum LaunchError {
     Problem(#[from] VmProblem),
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    #[error("port {port} has no socket at {}: {source}; see `netvm port {port}`", path.display())]
+    #[error("port {port}: no socket at {}: {source}; see `netvm port {port}`", path.display())]
     Port { port: String, path: PathBuf, source: io::Error },
 }
 
-/// Starts QEMU, and listens to its console. To be called on the daemon's main thread.
+/// Starts QEMU and reads its console. Call on the daemon's main thread.
 pub(super) fn launch(
     recipe: &VmRecipe,
     instance: Option<&Instance<GuestMemory>>,
@@ -50,7 +50,7 @@ pub(super) fn launch(
     hand_over(recipe)?;
     let (qmp, serial) = folder.listen()?;
     for card in recipe.machine.cards.iter().filter(|card| !card.connects) {
-        // QEMU listens there, and could not remove what another user has left.
+        // QEMU listens here, but could not remove another user's stale socket.
         let _ = std::fs::remove_file(&card.socket);
     }
     let (console, log) = Console::new().map_err(SpawnError::Descriptors)?;
@@ -62,8 +62,9 @@ pub(super) fn launch(
     command.args(&arguments).env_clear();
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own, so that Ctrl-C at netvmd's terminal is not for it. An NF's memory goes with netvmd, and so does
-    // it; a guest lives on.
+    // A new process group, so that Ctrl-C at netvmd's terminal does not reach it. The QEMU of an NF ends with netvmd,
+    // which
+    // owns its memory; a guest lives on.
     command.process_group(0).kill_on_drop(instance.is_some());
     let mut keep = vec![qmp.as_raw_fd(), serial.as_raw_fd(), log.as_raw_fd()];
     keep.extend(instance.iter().flat_map(|instance| instance.memory.descriptors()).map(|fd| fd.as_raw_fd()));
@@ -85,7 +86,7 @@ pub(super) fn launch(
     Ok((Machine::Child(Process::new(child, label)), console))
 }
 
-/// Gives the sockets on which netvm listens to QEMU's user, who is else not let in, and makes the folders in which QEMU
+/// Gives QEMU's user the sockets on which netvm listens, so that it can connect, and creates the folders in which QEMU
 /// listens.
 pub(super) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
     let folders = recipe.machine.cards.iter().filter(|card| !card.connects);
@@ -110,10 +111,10 @@ pub(super) fn hand_over(recipe: &VmRecipe) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Places the threads of virtual processors: each on one core, in their order, and round again.
+/// Pins the threads of virtual processors to the cores in order, round-robin.
 pub(super) fn pin(pid: u32, threads: &[u32], cores: &[u32]) -> io::Result<()> {
     for (thread, core) in threads.iter().zip(cores.iter().cycle()) {
-        // QemuReport by QEMU, which may have been taken over by its guest: only its own threads are moved.
+        // A guest may have taken over QEMU, which reports these numbers: pin only QEMU's own threads.
         if !std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }

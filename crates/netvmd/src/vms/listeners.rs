@@ -1,4 +1,4 @@
-//! Where a QEMU that others start knocks: the sockets of its VM, on which netvmd listens.
+//! The sockets on which netvmd listens for an externally started QEMU.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,23 +8,23 @@ use netvm_vm::{NfDevices, NfSocket};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::folder::{Folder, FolderError, QMP};
-use crate::supervisor::Account;
+use crate::account::Account;
 
-/// A socket.
+/// A socket of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VmSocket {
-    /// Of the control channel.
+    /// The control channel.
     Qmp,
-    /// Of an NF's device.
+    /// A device of an NF.
     Nf(NfSocket),
 }
 
-/// The sockets of one VM.
+/// The sockets of a VM.
 #[derive(Debug)]
 pub(super) struct Listeners(Vec<(VmSocket, UnixListener)>);
 
 impl Listeners {
-    /// Listens for QEMUs of this user. An NF's devices come with `devices`.
+    /// Listens for QEMUs of `user`. `devices`: those of an NF.
     pub(super) fn open(
         folder: &Folder,
         devices: Option<&NfDevices>,
@@ -41,7 +41,7 @@ impl Listeners {
         listeners.map(listen).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns when somebody connects. Nobody is heard at the listeners of memory that is nobody's yet.
+    /// Accepts the next connection. Before an NF's slot is taken (`is_taken`), accepts only on the control sockets.
     pub(super) async fn next(&self, is_taken: bool) -> (VmSocket, io::Result<UnixStream>) {
         poll_fn(|context| {
             for (socket, listener) in &self.0 {

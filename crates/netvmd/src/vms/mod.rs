@@ -1,5 +1,6 @@
-//! Virtual machines that netvmd starts. Ordinary guests live on when netvmd ends, and the next netvmd takes them over as
-//! they run: it finds them by their folder in the run directory.
+//! Virtual machines. Ordinary guests keep running when netvmd ends; the next netvmd takes them over, by their folders
+//! in the
+//! run directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -27,9 +28,9 @@ mod report;
 mod status;
 
 pub use recipe::{VmRecipe, VmRecipeError};
-pub use status::{Attached, VmNews, VmPhase, VmStatus};
+pub use status::{Attached, VmPhase, VmStartup, VmStatus};
 
-use crate::attach_server::{External, Externals};
+use crate::attach::{External, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::supervisor::Confinement;
 use crate::supervisor::backoff::Backoff;
@@ -38,18 +39,18 @@ use folder::{Folder, Record};
 use handle::{DesiredState, Prepared, VmHandle};
 use process::Machine;
 
-/// The VMs of a host, checked and found.
+/// The VMs of a configuration, checked.
 #[derive(Debug)]
 pub struct PreparedVms(Vec<Prepared>);
 
-/// How to run a VM without netvmd.
+/// How to run a VM by hand.
 #[derive(Clone, Debug)]
 pub struct ByHand {
     /// QEMU's command line, quoted for a shell.
     pub shell: String,
-    /// Its words.
+    /// Its arguments.
     pub command: Vec<String>,
-    /// The domain for libvirt.
+    /// The libvirt domain.
     pub libvirt_xml: String,
 }
 
@@ -59,15 +60,15 @@ pub struct Machines {
     engine: EngineHandle,
     run_dir: PathBuf,
     confinement: Arc<Confinement>,
-    /// Cores that this process may use.
+    /// The cores that netvmd may use.
     cores: Vec<u32>,
-    /// Whether QEMU can be given another user.
+    /// Whether QEMU can run as another user.
     is_root: bool,
-    kept: Mutex<BTreeMap<String, VmHandle>>,
+    handles: Mutex<BTreeMap<String, VmHandle>>,
 }
 
 impl Machines {
-    /// No VMs yet. They have their folders in `run_dir`.
+    /// No VMs yet. `run_dir` holds their folders.
     #[must_use]
     pub fn new(
         engine: EngineHandle,
@@ -76,15 +77,15 @@ impl Machines {
         cores: Vec<u32>,
     ) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        // For those who run a VM elsewhere.
+        // Absolute, for users who start a VM from another folder.
         let run_dir = std::path::absolute(&run_dir).unwrap_or(run_dir);
-        Self { engine, run_dir, confinement, cores, is_root, kept: Mutex::default() }
+        Self { engine, run_dir, confinement, cores, is_root, handles: Mutex::default() }
     }
 
-    /// Finds programs, files, users, cores and memory of all VMs. Starts nothing.
+    /// Looks up programs, files, users, cores and memory of all VMs. Starts nothing.
     ///
     /// # Errors
-    /// [`VmRecipeError`] names the first VM that cannot be started, and why.
+    /// [`VmRecipeError`] names the first VM that cannot be started, and the reason.
     pub fn prepare(&self, host: &Host) -> Result<PreparedVms, VmRecipeError> {
         let workers = if host.engine.cores.is_empty() {
             self.cores.iter().take(1).copied().collect()
@@ -104,47 +105,46 @@ impl Machines {
         host.vms.iter().map(prepare).collect::<Result<_, _>>().map(PreparedVms)
     }
 
-    /// Starts, restarts and stops VMs until they are those of `prepared`. Returns where to see how those that are new
-    /// fare.
-    pub fn reconcile(&self, prepared: PreparedVms) -> Vec<VmNews> {
-        let mut kept = self.lock();
-        let mut news = Vec::new();
-        for (name, one) in kept.iter() {
+    /// Starts, restarts and stops VMs to match `prepared`. Returns the startups to wait for.
+    pub fn reconcile(&self, prepared: PreparedVms) -> Vec<VmStartup> {
+        let mut handles = self.lock();
+        let mut startups = Vec::new();
+        for (name, one) in handles.iter() {
             if !prepared.0.iter().any(|wanted| wanted.recipe.machine.name == *name) {
                 one.dismiss();
             }
         }
         for wanted in prepared.0 {
             let name = wanted.recipe.machine.name.clone();
-            news.extend(match kept.get(&name) {
+            startups.extend(match handles.get(&name) {
                 Some(one) => one.change(&wanted),
                 None => {
                     let desired = wanted.desired();
                     let is_up = desired.is_up;
-                    let (one, was_there) = self.keep(&name, desired);
-                    let news = (is_up && !was_there).then(|| one.news());
-                    kept.insert(name, one);
-                    news
+                    let (one, was_there) = self.control(&name, desired);
+                    let startup = (is_up && !was_there).then(|| one.startup());
+                    handles.insert(name, one);
+                    startup
                 }
             });
         }
-        for recipe in kept.values().filter_map(VmHandle::recipe_of_running) {
+        for recipe in handles.values().filter_map(VmHandle::recipe_of_running) {
             if let Err(error) = launch::hand_over(&recipe) {
                 tracing::warn!("vm {}: {error}", recipe.machine.name);
             }
         }
-        news
+        startups
     }
 
-    /// The VMs that run, or are to.
+    /// The VMs that run or should run.
     #[must_use]
     pub fn up(&self) -> BTreeSet<String> {
-        let kept = self.lock();
+        let handles = self.lock();
         let is_up = |one: &VmHandle| one.desired.borrow().is_up;
-        kept.iter().filter(|(_, one)| is_up(one)).map(|(name, _)| name.clone()).collect()
+        handles.iter().filter(|(_, one)| is_up(one)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Has no others run than those: what a change has started, and is undone.
+    /// Stops all VMs except `names`, to undo a failed change.
     pub fn keep_up_only(&self, names: &BTreeSet<String>) {
         for (_, one) in self.lock().iter().filter(|(name, _)| !names.contains(*name)) {
             if one.desired.borrow().is_up {
@@ -153,12 +153,12 @@ impl Machines {
         }
     }
 
-    /// Shuts down what an earlier netvmd has left running and the configuration does not know any more. To be called once,
-    /// after the first [`Machines::reconcile`].
-    pub fn dismiss_strangers(&self) {
-        let mut kept = self.lock();
+    /// Shuts down VMs of an earlier netvmd that the configuration no longer has. Call once, after the first
+    /// [`Machines::reconcile`].
+    pub fn stop_unconfigured(&self) {
+        let mut handles = self.lock();
         for name in Folder::names(&self.run_dir) {
-            if kept.contains_key(&name) {
+            if handles.contains_key(&name) {
                 continue;
             }
             let desired = DesiredState {
@@ -170,16 +170,16 @@ impl Machines {
                 is_forced: false,
                 generation: 0,
             };
-            let (one, was_there) = self.keep(&name, desired);
+            let (one, was_there) = self.control(&name, desired);
             if was_there {
-                tracing::warn!("vm {name}: is not configured any more: shut down");
+                tracing::warn!("vm {name}: no longer configured; shutting it down");
                 one.dismiss();
             }
-            kept.insert(name, one);
+            handles.insert(name, one);
         }
     }
 
-    fn keep(&self, name: &str, desired: DesiredState) -> (VmHandle, bool) {
+    fn control(&self, name: &str, desired: DesiredState) -> (VmHandle, bool) {
         let folder = Folder::of(&self.run_dir, name);
         let record = folder.read();
         let before = record.as_ref().filter(|record| record.is_foreign).map(|record| record.pid);
@@ -187,7 +187,7 @@ impl Machines {
         let adopted = record.as_ref().and_then(|record| match Machine::adopt(record) {
             Ok(machine) => Some(machine),
             Err(error) => {
-                tracing::warn!("vm {name}: process {} cannot be taken over: {error}", record.pid);
+                tracing::warn!("vm {name}: cannot take over process {}: {error}", record.pid);
                 None
             }
         });
@@ -201,9 +201,7 @@ impl Machines {
             _ => false,
         };
         if status.is_outdated {
-            tracing::warn!(
-                "vm {name}: runs as it was configured before; `netvm vm stop` and `start` make it new"
-            );
+            tracing::warn!("vm {name}: runs with its old configuration until `netvm vm stop` and `start`");
         }
         let desired = DesiredState { is_up: desired.is_up || was_there, ..desired };
         let (desired, desired_states) = watch::channel(desired);
@@ -212,40 +210,40 @@ impl Machines {
         let engine = self.engine.clone();
         let backoff = Backoff::default();
         let controller = Controller { engine, folder, confinement, desired_states, status, backoff, before };
-        tokio::spawn(controller.keep(adopted));
+        tokio::spawn(controller.supervise(adopted));
         (VmHandle { desired, status: view }, was_there)
     }
 
-    /// What is known of every VM that is configured.
+    /// The status of every configured VM.
     #[must_use]
     pub fn status(&self) -> Vec<VmStatus> {
-        let kept = self.lock();
-        let configured = kept.values().filter(|one| one.desired.borrow().recipe.is_some());
+        let handles = self.lock();
+        let configured = handles.values().filter(|one| one.desired.borrow().recipe.is_some());
         configured.map(|one| one.status.borrow().clone()).collect()
     }
 
-    /// Starts a VM that does not run; `None` when there is none of that name.
+    /// Starts a stopped VM; `None` if the name is unknown.
     #[must_use]
-    pub fn start(&self, name: &str) -> Option<VmNews> {
+    pub fn start(&self, name: &str) -> Option<VmStartup> {
         self.lock().get(name).filter(|one| one.desired.borrow().recipe.is_some()).map(VmHandle::start)
     }
 
-    /// Shuts a VM down, without asking the guest if `is_forced`; `None` when there is none of that name.
+    /// Shuts a VM down, without asking the guest if `is_forced`; `None` if the name is unknown.
     #[must_use]
-    pub fn stop(&self, name: &str, is_forced: bool) -> Option<VmNews> {
+    pub fn stop(&self, name: &str, is_forced: bool) -> Option<VmStartup> {
         self.lock()
             .get(name)
             .filter(|one| one.desired.borrow().recipe.is_some())
             .map(|one| one.stop(is_forced))
     }
 
-    /// What is to be started; `None` when there is no VM of that name.
+    /// How a VM is started; `None` if the name is unknown.
     #[must_use]
     pub fn recipe(&self, name: &str) -> Option<Arc<VmRecipe>> {
         self.lock().get(name)?.desired.borrow().recipe.clone()
     }
 
-    /// How others start a VM.
+    /// How to start a VM by hand.
     ///
     /// # Errors
     /// [`EngineGone`].
@@ -257,10 +255,10 @@ impl Machines {
         };
         let qmp = folder.qmp();
         let qmp = recipe.is_manual.then_some(qmp.as_path());
-        let mut words = recipe.machine.arguments(recipe.version, Sockets::Terminal { qmp });
-        words.extend(nf.iter().flat_map(NfDevices::arguments));
+        let mut arguments = recipe.machine.arguments(recipe.version, Sockets::Terminal { qmp });
+        arguments.extend(nf.iter().flat_map(NfDevices::arguments));
         let mut command = vec![recipe.qemu.display().to_string()];
-        command.extend(words.iter().map(|word| word.to_string_lossy().into_owned()));
+        command.extend(arguments.iter().map(|argument| argument.to_string_lossy().into_owned()));
         let libvirt_xml = recipe.machine.libvirt_xml(&Domain {
             emulator: &recipe.qemu,
             version: recipe.version,
@@ -271,7 +269,7 @@ impl Machines {
         Ok(ByHand { shell: shell_line(command.iter().map(String::as_str)), command, libvirt_xml })
     }
 
-    /// NFs that have attached from VMs, besides those that have by themselves.
+    /// Adds the NFs in VMs to `externals`.
     #[must_use]
     pub fn attached(&self, mut all: Externals) -> Externals {
         for status in self.status() {
@@ -284,8 +282,8 @@ impl Machines {
         all
     }
 
-    /// Ends NFs in VMs, and says which guests live on when netvmd ends.
-    pub async fn say_farewell(&self) {
+    /// Stops the NFs in VMs and logs which guests keep running.
+    pub async fn shut_down(&self) {
         let mut ending = Vec::new();
         for one in self.lock().values() {
             let is_nf = one.desired.borrow().recipe.as_ref().is_some_and(|recipe| recipe.nf.is_some());
@@ -293,35 +291,35 @@ impl Machines {
                 ending.push(one.stop(false));
             }
         }
-        for mut news in ending {
-            news.stopped().await;
+        for mut startup in ending {
+            startup.stopped().await;
         }
         let status = self.status();
         let names: Vec<&str> =
             status.iter().filter(|status| status.pid.is_some()).map(|status| status.name.as_str()).collect();
         if !names.is_empty() {
-            tracing::info!("VMs live on, for the next netvmd to take over: {}", names.join(", "));
+            tracing::info!("VMs keep running for the next netvmd: {}", names.join(", "));
         }
     }
 
-    /// The console's socket of a VM.
+    /// The socket of a VM's console.
     #[must_use]
     pub fn console(&self, name: &str) -> PathBuf {
         Folder::of(&self.run_dir, name).serial()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, VmHandle>> {
-        // What a panic left half done is still a list of VMs.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        // After a panic, the map is still consistent.
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a process was started otherwise than it would be now, but for the numbers of descriptors.
+/// Whether a process was started with other arguments than now, apart from descriptor numbers.
 fn is_outdated(record: &Record, recipe: &VmRecipe) -> bool {
     let sockets = Sockets::Inherited { qmp: 0, serial: 0, log: Some(0) };
     let now = recipe.machine.arguments(recipe.version, sockets);
-    let now = now.iter().map(|word| without_descriptors(&word.to_string_lossy())).collect::<Vec<_>>();
-    record.arguments.iter().map(|word| without_descriptors(word)).collect::<Vec<_>>() != now
+    let now = now.iter().map(|argument| without_descriptors(&argument.to_string_lossy())).collect::<Vec<_>>();
+    record.arguments.iter().map(|argument| without_descriptors(argument)).collect::<Vec<_>>() != now
 }
 
 fn without_descriptors(word: &str) -> String {

@@ -1,4 +1,4 @@
-//! The control channel of a QEMU that others have started, and that connects to it, again and again.
+//! The control channel of an externally started QEMU, which connects and reconnects to netvmd.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -8,36 +8,36 @@ use netvm_vm::{Event, Qmp, QmpError};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long QEMU may take until it speaks: it may have connected long before it has time for that.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for QEMU's greeting: QEMU may connect long before it serves QMP.
+const QMP_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Handshake = Pin<Box<dyn Future<Output = Result<Qmp, QmpError>> + Send>>;
 
 /// A control channel.
 pub(super) enum Monitor {
-    /// There is none.
+    /// Not connected.
     Absent,
-    /// QEMU has connected, and said nothing yet.
+    /// QEMU has connected; its greeting is outstanding.
     Handshake(u32, Handshake),
-    /// It answers.
+    /// QEMU answers.
     Open(u32, Qmp),
 }
 
-/// What became of a control channel.
+/// An event of a control channel.
 pub(super) enum MonitorEvent {
-    /// It answers now.
+    /// QEMU answers now.
     Opened,
-    /// QEMU tells something.
+    /// QEMU sent an event.
     Event(Event),
-    /// It has been closed, or is not QMP.
+    /// The channel was closed, or is not QMP.
     Closed,
 }
 
 impl Monitor {
-    /// Takes a connection from a process.
+    /// Takes a connection of process `pid`.
     pub(super) fn handshake(&mut self, pid: u32, stream: UnixStream) {
         let handshake = async {
-            match timeout(PATIENCE, Qmp::greet(stream)).await {
+            match timeout(QMP_TIMEOUT, Qmp::greet(stream)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(QmpError::Closed),
             }
@@ -45,7 +45,7 @@ impl Monitor {
         *self = Self::Handshake(pid, Box::pin(handshake));
     }
 
-    /// The process at its other end.
+    /// The peer's process.
     pub(super) const fn pid(&self) -> Option<u32> {
         match self {
             Self::Absent => None,
@@ -53,7 +53,7 @@ impl Monitor {
         }
     }
 
-    /// The channel, when it answers.
+    /// The open channel.
     pub(super) const fn open(&mut self) -> Option<&mut Qmp> {
         match self {
             Self::Open(_, qmp) => Some(qmp),
@@ -61,7 +61,7 @@ impl Monitor {
         }
     }
 
-    /// Waits until something is event. May be given up and called again: nothing is lost.
+    /// Waits for the next event. Cancel-safe.
     pub(super) async fn next(&mut self) -> MonitorEvent {
         let event = match self {
             Self::Absent => pending().await,

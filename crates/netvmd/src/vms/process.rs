@@ -1,4 +1,4 @@
-//! The process of a QEMU: a child of this netvmd, or one that an earlier netvmd has started.
+//! The process of a QEMU: a child of this netvmd, or adopted from an earlier one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,28 +6,28 @@ use std::os::fd::OwnedFd;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::folder::{Record, started};
-use crate::readiness::{Watched, watch};
+use crate::runtime::{Watched, watch};
 use crate::supervisor::process::Process;
 
-/// A QEMU.
+/// A QEMU process.
 pub(super) enum Machine {
-    /// Of ours.
+    /// A child.
     Child(Process),
-    /// Of another netvmd that is no more.
+    /// Started by an earlier netvmd.
     Adopted {
         pid: u32,
-        /// Readable when the process has ended.
+        /// A pidfd; readable when the process has ended.
         watched: Watched,
     },
 }
 
 impl Machine {
-    /// Takes over what an earlier netvmd has started.
+    /// Takes over a process of an earlier netvmd.
     pub(super) fn adopt(record: &Record) -> io::Result<Self> {
         let gone = || io::Error::from_raw_os_error(libc::ESRCH);
         let pid = i32::try_from(record.pid).ok().and_then(rustix::process::Pid::from_raw).ok_or_else(gone)?;
         let pidfd: OwnedFd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        // Its number may have gone to another since the record was read: from here on it cannot.
+        // The process id may have been reused since the record was read; the pidfd excludes that from here on.
         if started(record.pid) != Some(record.started) {
             return Err(gone());
         }
@@ -41,27 +41,27 @@ impl Machine {
         }
     }
 
-    /// Returns when it has ended: how, in words.
+    /// Waits for its end; returns the exit reason.
     pub(super) async fn ended(&mut self) -> String {
         match self {
             Self::Child(process) => match process.child.wait().await {
-                Ok(status) => process.obituary(status).await,
-                Err(error) => format!("cannot be waited for: {error}"),
+                Ok(status) => process.exit_reason(status).await,
+                Err(error) => format!("cannot wait for it: {error}"),
             },
             Self::Adopted { watched, .. } => {
-                // An error of readiness is one of the runtime, which is then ending.
+                // An error: the runtime is shutting down.
                 let _ = watched.readable().await;
                 "ended".to_owned()
             }
         }
     }
 
-    /// Ends it at once and waits until it has gone.
+    /// Kills it and waits for its end.
     pub(super) async fn kill(&mut self) {
         match self {
             Self::Child(process) => process.kill().await,
             Self::Adopted { watched, .. } => {
-                // It has ended already, then.
+                // It may have ended already.
                 let _ = pidfd_send_signal(watched.get_ref(), Signal::KILL);
                 let _ = watched.readable().await;
             }

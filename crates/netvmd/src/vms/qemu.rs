@@ -1,4 +1,4 @@
-//! QEMU's program, and whether it is new enough.
+//! Finds QEMU and checks its version.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use std::time::SystemTime;
 
 use netvm_vm::{OLDEST, Version};
 
-use crate::supervisor::Account;
+use crate::account::Account;
 use crate::supervisor::program::{Program, ProgramError};
 
-/// Why there is no QEMU to start VMs with.
+/// QEMU cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum QemuError {
-    /// It is not there.
-    #[error("there is no QEMU `{0}`: apt install qemu-system-x86, or name another program in `qemu`")]
+    /// It does not exist.
+    #[error("no QEMU `{0}`: install qemu-system-x86, or name another program in `qemu`")]
     Missing(String),
-    /// It is there, and cannot be used.
+    /// It cannot be executed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// It does not say which version it is.
-    #[error("{} is no QEMU: it does not say its version; correct `qemu`", .0.display())]
+    /// It does not print its version.
+    #[error("{} is not QEMU: `--version` does not print a version; correct `qemu`", .0.display())]
     NotQemu(PathBuf),
     /// It is too old.
-    #[error("{} is QEMU {version}, and netvm needs {OLDEST} or newer: upgrade qemu-system-x86, or name another program in `qemu`", path.display())]
+    #[error("{} is QEMU {version}, but netvm needs {OLDEST} or newer: upgrade qemu-system-x86, or name another program in `qemu`", path.display())]
     TooOld {
         /// The program.
         path: PathBuf,
@@ -33,16 +33,16 @@ pub enum QemuError {
     },
 }
 
-/// A program as it was when it was last changed.
+/// A program and its modification time.
 type Known = (PathBuf, Option<SystemTime>);
 
-/// Versions that were asked for already: asking takes tens of milliseconds.
+/// Cached versions: `--version` takes tens of milliseconds.
 static KNOWN: LazyLock<Mutex<HashMap<Known, Version>>> = LazyLock::new(Mutex::default);
 
 /// Finds QEMU for a user.
 ///
 /// # Errors
-/// [`QemuError`] says what to install.
+/// [`QemuError`] names the remedy.
 pub(super) fn find(name: &str, account: Option<Account>) -> Result<(PathBuf, Version), QemuError> {
     let program = match Program::find(name, account) {
         Err(ProgramError::Missing { name, .. }) => return Err(QemuError::Missing(name)),

@@ -1,4 +1,4 @@
-//! From a `[[vm]]` to a machine that can be started: programs, files, users, cores and memory, looked up beforehand.
+//! Turns a `[[vm]]` into everything needed to start it: looks up programs, files, users, cores and memory.
 
 use std::fs;
 use std::io;
@@ -12,103 +12,103 @@ use netvm_engine::Notify;
 use netvm_vm::{Accel, Boot, Card, Machine, Version};
 
 use super::qemu::{self, QemuError};
+use crate::account::{Account, AccountError};
 use crate::supervisor::cores::{CoreSet, CoresError};
 use crate::supervisor::program::may_use;
-use crate::supervisor::{Account, AccountError};
 
-/// Where KVM is.
+/// KVM's device.
 const KVM: &str = "/dev/kvm";
 
-/// Why a VM cannot be started as it is configured.
+/// A VM cannot be started as configured.
 #[derive(Debug, thiserror::Error)]
 #[error("vm {vm}: {problem}")]
 pub struct VmRecipeError {
     /// Its name.
     pub vm: String,
-    /// What is wrong, and what helps.
+    /// The reason and the remedy.
     pub problem: VmProblem,
 }
 
-/// What keeps a VM from being started.
+/// The reason why a VM cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum VmProblem {
-    /// QEMU.
+    /// Its QEMU.
     #[error(transparent)]
     Qemu(#[from] QemuError),
-    /// The user.
+    /// Its user.
     #[error(transparent)]
     Account(#[from] AccountError),
-    /// The cores.
+    /// Its cores.
     #[error(transparent)]
     Cores(#[from] CoresError),
-    /// A file.
-    #[error("{}: {source} (`{key}` names it)", path.display())]
+    /// A file cannot be used.
+    #[error("{}: {source} (named by `{key}`)", path.display())]
     File {
-        /// The key that names it.
+        /// The key that names the file.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A file that its user may not use.
-    #[error("{} is not {right} for user number {uid}, as whom QEMU runs: change its mode or owner (or a folder's above it), or name another `user`", path.display())]
+    /// QEMU's user may not access a file.
+    #[error("{} is not {right} for QEMU's user (uid {uid}): change the mode or owner of it or of a folder above it, or name another `user`", path.display())]
     Denied {
         /// The file.
         path: PathBuf,
-        /// What is wanted.
+        /// The missing right.
         right: &'static str,
-        /// Who wants it.
+        /// QEMU's user.
         uid: u32,
     },
-    /// A folder where its user cannot listen.
-    #[error("port {port}: QEMU is to listen at {}, and user number {uid} may not write in that folder, or not reach it: give the port a folder of the user's (one that is not there yet is made so), or `mode = \"server\"`", path.display())]
+    /// QEMU's user cannot create the socket of a port.
+    #[error("port {port}: QEMU listens at {}, but its user (uid {uid}) cannot create files in that folder: use a folder of that user (netvmd creates a missing one so), or set `mode = \"server\"`", path.display())]
     Folder {
         /// The port.
         port: String,
         /// Its socket.
         path: PathBuf,
-        /// As whom QEMU runs.
+        /// QEMU's user.
         uid: u32,
     },
-    /// KVM was asked for.
-    #[error("`accel = \"kvm\"`, but {reason}; or take `accel = \"kvm:tcg\"`")]
+    /// KVM is required but unusable.
+    #[error("`accel = \"kvm\"`, but {reason}; or set `accel = \"kvm:tcg\"`")]
     NoKvm {
-        /// What is in the way, and what helps.
+        /// The reason and the remedy.
         reason: &'static str,
     },
-    /// More memory than there is.
-    #[error("it is to have {wanted} MiB of memory, and this machine has {there}: lower its `memory`")]
+    /// It needs more memory than the machine has.
+    #[error("it needs {wanted} MiB of memory, but this machine has {there}: lower its `memory`")]
     Memory {
-        /// MiB that it is to have.
+        /// Configured MiB.
         wanted: u32,
-        /// MiB that there are.
+        /// The machine's MiB.
         there: u64,
     },
-    /// A node that this machine does not have.
-    #[error("there is no NUMA node {0} on this machine: leave `node` out, or see `lscpu`")]
+    /// The NUMA node does not exist.
+    #[error("no NUMA node {0} on this machine: omit `node`, or see `lscpu`")]
     Node(u32),
 }
 
-/// What an NF in a VM is let in as.
+/// The NF in a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfRecipe {
     /// Its role.
     pub role: String,
-    /// Its trust group: whose memory it sees.
+    /// Its trust group.
     pub group: GroupId,
     /// Its threads.
     pub threads: u16,
-    /// How it wakes others.
+    /// How it signals others.
     pub notify: Notify,
 }
 
-/// Everything that it takes to start a VM, checked.
+/// Everything needed to start a VM, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmRecipe {
-    /// The network function that it is; `None`: it is an ordinary guest.
+    /// The NF that it runs; `None`: an ordinary guest.
     pub nf: Option<NfRecipe>,
-    /// Whether others start it.
+    /// Whether it is started externally.
     pub is_manual: bool,
     /// The machine.
     pub machine: Machine,
@@ -116,18 +116,18 @@ pub struct VmRecipe {
     pub qemu: PathBuf,
     /// Its version.
     pub version: Version,
-    /// Who it runs as; `None`: this process's own user.
+    /// QEMU's user; `None`: netvmd's.
     pub account: Option<Account>,
-    /// Groups that the user has besides: that of KVM.
+    /// Supplementary groups: KVM's.
     pub groups: Vec<u32>,
-    /// Where its threads may run.
+    /// CPU affinity of its threads.
     pub cores: CoreSet,
-    /// Where its processors run, one after another; empty: on any of `cores`.
+    /// Cores of its virtual processors, in order; empty: any of `cores`.
     pub pinned: Vec<u32>,
 }
 
 impl VmRecipe {
-    /// Finds everything that a VM needs. `workers` are the cores of workers, `allowed` those that netvmd may use.
+    /// Looks up everything that a VM needs. `workers`: the workers' cores; `allowed`: the cores that netvmd may use.
     pub(super) fn find(
         host: &Host,
         vm: &VmConfig,
@@ -152,7 +152,7 @@ impl VmRecipe {
         let account = if is_root { Some(Account::find(&vm.user)?) } else { None };
         let (qemu, version) = qemu::find(&vm.qemu, account)?;
         let boot = boot(vm, account)?;
-        // Its processors are placed one by one; what else QEMU has may go wherever NFs may.
+        // Only virtual processors are pinned; QEMU's other threads may use the NFs' cores.
         CoreSet::choose(&vm.cores, workers, allowed)?;
         if let Some(node) =
             vm.node.filter(|node| !Path::new(&format!("/sys/devices/system/node/node{node}")).exists())
@@ -191,7 +191,8 @@ fn card(host: &Host, at: &netvm_config::model::VmCard) -> Option<Card> {
     })
 }
 
-/// Sees that QEMU can make the socket of a port that connects to it. A folder that is not there yet will be the user's.
+/// Checks that QEMU can create the socket of a port that connects to it. netvmd creates a missing folder for QEMU's
+/// user.
 fn can_listen(card: &Card, account: Option<Account>) -> Result<(), VmProblem> {
     let (Some(account), Some(folder)) = (account, card.socket.parent()) else { return Ok(()) };
     let is_there = folder.exists();
@@ -221,7 +222,7 @@ fn boot(vm: &VmConfig, account: Option<Account>) -> Result<Boot, VmProblem> {
     })
 }
 
-/// Sees that a file is there, and that QEMU's user may read it, and write it if it is a disk.
+/// Checks that a file exists and that QEMU's user may read it, and write it if it is a disk.
 fn usable(key: &'static str, path: &Path, account: Option<Account>, is_disk: bool) -> Result<(), VmProblem> {
     let file = |source| VmProblem::File { key, path: path.to_owned(), source };
     let metadata = fs::metadata(path).map_err(file)?;
@@ -245,24 +246,24 @@ fn usable(key: &'static str, path: &Path, account: Option<Account>, is_disk: boo
     Ok(())
 }
 
-/// Who will run the instructions, and the groups that this takes.
+/// The accelerator, and the groups that it requires.
 fn accel(wanted: VmAccel, account: Option<Account>) -> Result<(Accel, Vec<u32>), VmProblem> {
     if wanted == VmAccel::Tcg {
         return Ok((Accel::Tcg, Vec::new()));
     }
     let usable = match (fs::metadata(KVM), account) {
         (Err(_), _) => Err(
-            "there is no /dev/kvm: switch virtualization on in the firmware, and load kvm_intel or kvm_amd",
+            "/dev/kvm does not exist: enable virtualization in the firmware, and load kvm_intel or kvm_amd",
         ),
         (Ok(device), Some(account)) if may_use(&device, account, 0o6) => Ok(Vec::new()),
         (Ok(device), Some(_)) if device.mode() & 0o060 == 0o060 => Ok(vec![device.gid()]),
-        (Ok(_), Some(_)) => Err("/dev/kvm is not for its group: chmod g+rw /dev/kvm"),
+        (Ok(_), Some(_)) => Err("the group of /dev/kvm has no access: chmod g+rw /dev/kvm"),
         (Ok(_), None) => fs::OpenOptions::new()
             .read(true)
             .write(true)
             .open(KVM)
             .map(|_| Vec::new())
-            .map_err(|_| "/dev/kvm cannot be opened by netvmd's user: add the user to its group"),
+            .map_err(|_| "netvmd's user cannot open /dev/kvm: add the user to its group"),
     };
     match (usable, wanted) {
         (Ok(groups), VmAccel::Kvm) => Ok((Accel::Kvm, groups)),
@@ -272,7 +273,7 @@ fn accel(wanted: VmAccel, account: Option<Account>) -> Result<(Accel, Vec<u32>),
     }
 }
 
-/// MiB that the kernel says under a name in /proc/meminfo.
+/// An entry of /proc/meminfo in MiB.
 pub(super) fn memory(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

@@ -1,22 +1,22 @@
-//! How a VM ended: what QEMU report before its end, and what its process says, put together.
+//! The end of a VM: combines QEMU's events and its process's exit reason.
 
 use netvm_vm::Event;
 use serde_json::Value;
 
-/// How a guest ended that was not report to.
-pub(super) const SHUT_DOWN: &str = "the guest has shut down";
+/// The reason of an unrequested shutdown.
+pub(super) const SHUT_DOWN: &str = "the guest shut down";
 
-/// How one run ended.
+/// The end of a run.
 pub(super) enum End {
-    /// It was report to.
-    Wished,
-    /// The guest has shut itself down.
+    /// Requested.
+    Requested,
+    /// The guest shut itself down.
     ShutDown,
-    /// Otherwise.
+    /// A failure.
     Failed(String),
 }
 
-/// What QEMU has report of its end.
+/// QEMU's events about its end.
 #[derive(Default)]
 pub(super) struct QemuReport {
     has_panicked: bool,
@@ -26,12 +26,12 @@ pub(super) struct QemuReport {
 }
 
 impl QemuReport {
-    /// Nothing yet, of an NF or of an ordinary guest.
+    /// No events yet.
     pub(super) fn of(is_nf: bool) -> Self {
         Self { is_nf, ..Self::default() }
     }
 
-    /// An event.
+    /// Records an event.
     pub(super) fn handle_event(&mut self, event: &Event) {
         let says = |key: &str, value: &str| event.data.get(key).and_then(Value::as_str) == Some(value);
         match event.name.as_str() {
@@ -46,25 +46,25 @@ impl QemuReport {
         }
     }
 
-    /// How a QEMU ended that others had started.
-    pub(super) fn words(&self) -> String {
+    /// The reason for the end of an externally started QEMU.
+    pub(super) fn reason(&self) -> String {
         match self.end("ended".to_owned()) {
-            End::Wished => "report to end".to_owned(),
+            End::Requested => "stopped on request".to_owned(),
             End::ShutDown => SHUT_DOWN.to_owned(),
             End::Failed(how) => how,
         }
     }
 
-    /// How a run ended, of which the process says this.
+    /// The end of a run, given the process's exit reason.
     pub(super) fn end(&self, how: String) -> End {
         if self.has_panicked {
             End::Failed("the guest panicked".to_owned())
         } else if self.has_shut_down && self.is_nf {
-            End::Failed("its NF has ended, or the guest has reset".to_owned())
+            End::Failed("its NF ended, or the guest reset".to_owned())
         } else if self.has_shut_down {
             End::ShutDown
         } else if self.by_host {
-            End::Failed("QEMU was report to end by somebody else".to_owned())
+            End::Failed("QEMU was told to quit by another client".to_owned())
         } else {
             End::Failed(how)
         }

@@ -1,68 +1,68 @@
-//! What is known of a VM.
+//! The status of a VM, for the API and for callers that wait for a start or stop.
 
 use std::time::Instant;
 
 use netvm_engine::InstanceId;
 use tokio::sync::watch;
 
-/// Where a VM is in its life.
+/// The phase of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmPhase {
-    /// QEMU was started, and does not answer yet.
+    /// QEMU was started but does not answer yet.
     Starting,
     /// It runs.
     Running,
-    /// Its processors stand still.
+    /// Its processors are paused.
     Paused,
-    /// It is to end.
+    /// It is shutting down.
     Stopping,
-    /// It has ended; started again after a pause.
+    /// It ended and restarts after a pause.
     Backoff,
-    /// It does not run.
+    /// It is stopped.
     Stopped,
-    /// Others start it, and have not.
+    /// It is to be started externally, and has not been.
     Awaited,
 }
 
-/// An NF in a VM that has attached.
+/// The attached NF of a VM.
 #[derive(Clone, Debug)]
 pub struct Attached {
-    /// Its number in the engine.
+    /// Its instance id in the engine.
     pub id: InstanceId,
     /// Its role.
     pub role: String,
-    /// Since when.
+    /// When it attached.
     pub at: Instant,
 }
 
-/// What is known of a VM.
+/// The status of a VM.
 #[derive(Clone, Debug)]
 pub struct VmStatus {
     /// Its name.
     pub name: String,
-    /// Where it is in its life.
+    /// The phase.
     pub phase: VmPhase,
-    /// QEMU's process, while there is one.
+    /// QEMU's process, if it runs.
     pub pid: Option<u32>,
-    /// How often it was started again by itself.
+    /// Number of automatic restarts.
     pub restarts: u64,
-    /// How often the guest has reset.
+    /// Number of guest resets.
     pub resets: u64,
-    /// How it ended last.
+    /// The last exit reason.
     pub last_exit: Option<String>,
-    /// Since when this netvmd knows that it runs.
+    /// Since when this netvmd has seen it running.
     pub since: Option<Instant>,
-    /// Whether an earlier netvmd has started what runs.
+    /// Whether an earlier netvmd started it.
     pub is_adopted: bool,
-    /// Whether what runs was started as it is configured.
+    /// Whether it runs with an old configuration.
     pub is_outdated: bool,
-    /// What is wrong with what runs, and what helps.
+    /// A problem and its remedy.
     pub trouble: Option<String>,
-    /// The network function that it is, once it has attached.
+    /// Its NF, once attached.
     pub instance: Option<Attached>,
-    /// Moves each time that it is report to start or to stop.
+    /// Increases with each requested start or stop.
     pub(super) generation: u64,
-    /// Whether it has ended, or could not start, since then.
+    /// Whether it has failed since then.
     pub(super) has_failed: bool,
 }
 
@@ -86,24 +86,24 @@ impl VmStatus {
     }
 }
 
-/// A VM that has just been report to start, or to stop.
+/// A requested start or stop of a VM, to wait for.
 #[derive(Debug)]
-pub struct VmNews {
+pub struct VmStartup {
     pub(super) status: watch::Receiver<VmStatus>,
     pub(super) generation: u64,
 }
 
-impl VmNews {
+impl VmStartup {
     /// Its name.
     #[must_use]
     pub fn vm(&self) -> String {
         self.status.borrow().name.clone()
     }
 
-    /// Returns when it runs.
+    /// Waits until it runs.
     ///
     /// # Errors
-    /// Its first failure, in words.
+    /// A description of its first failure.
     pub async fn started(&mut self) -> Result<(), String> {
         let generation = self.generation;
         let decided = |status: &VmStatus| {
@@ -117,19 +117,19 @@ impl VmNews {
             {
                 Err(status.last_exit.clone().unwrap_or_default())
             }
-            // It runs; or was report otherwise meanwhile, which is somebody else's to wait for.
+            // It runs, or a later request superseded this one.
             _ => Ok(()),
         }
     }
 
-    /// Returns when it does not run.
+    /// Waits until it is stopped.
     pub async fn stopped(&mut self) {
         let generation = self.generation;
         let decided = |status: &VmStatus| {
             let is_down = matches!(status.phase, VmPhase::Stopped | VmPhase::Awaited);
             status.generation >= generation && is_down
         };
-        // An error is the end of the daemon.
+        // An error: the daemon is shutting down.
         let _ = self.status.wait_for(decided).await;
     }
 }

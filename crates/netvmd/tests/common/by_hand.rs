@@ -1,4 +1,4 @@
-//! VMs that are started by what netvmd prints, as others start them.
+//! Starts VMs by the commands that netvmd prints, as a user would.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use netvm_api::{VmByHand, path};
 
 use super::Daemon;
 
-/// A program of QEMU's user, and its terminal; killed at the end.
+/// A program of QEMU's user and its terminal; killed on drop.
 pub struct ByHand {
     pub child: Child,
 }
@@ -24,7 +24,7 @@ impl ByHand {
         Self { child: command.spawn().unwrap() }
     }
 
-    /// Exactly what is printed for this VM.
+    /// Runs the command printed for this VM.
     pub fn shell(daemon: &Daemon, vm: &str) -> Self {
         Self::start("sh", &["-c", &format!("exec {}", daemon.by_hand(vm).shell)], Path::new("/"))
     }

@@ -1,4 +1,4 @@
-//! Guests that are booted for real, under QEMU's translator, and driven by a shell on their serial console.
+//! Real guests under QEMU's emulation, driven by a shell on their serial console.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,25 +15,25 @@ use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use super::{Daemon, Folder};
 
-/// How long a guest may take for anything, on a machine that has much else to do.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Limit for anything that a guest does, on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Guests that may run at a time: each takes a processor.
-const PLACES: usize = 2;
-/// How soon a console is listened to in vain.
+/// Most concurrent guests: each takes a processor.
+const MAX_GUESTS: usize = 2;
+/// Read timeout of a console.
 const SILENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static LEFT: Condvar = Condvar::new();
 
-/// Places that a test has for its guests.
-struct Places(usize);
+/// A test's reservation of guests.
+struct Reservation(usize);
 
-impl Places {
+impl Reservation {
     fn take(places: usize) -> Self {
-        // What a panic has left is still a number.
+        // After a panic, the number is still valid.
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        while *taken + places > PLACES {
+        while *taken + places > MAX_GUESTS {
             taken = LEFT.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
         *taken += places;
@@ -41,32 +41,33 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for Reservation {
     fn drop(&mut self) {
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
         LEFT.notify_all();
     }
 }
 
-/// A kernel and an initramfs with a shell, in a folder that everybody may read.
+/// A kernel and an initramfs with a shell, in a folder that every user can read.
 pub struct Image {
     pub folder: Arc<Folder>,
-    _places: Places,
+    _places: Reservation,
 }
 
-/// Says why a test is not made.
+/// Prints why a test is skipped.
 pub fn skip(why: &str) -> Option<Image> {
     println!("SKIP: {why}");
     None
 }
 
 impl Image {
-    /// For so many guests with a shell; `None`, and a word on standard output, when this machine cannot make or run them.
+    /// An image for `guests` guests with a shell; `None`, with the reason on standard output, if this machine cannot
+    /// run them.
     pub fn make(guests: usize) -> Option<Self> {
         Self::with_modules(guests, &["virtio_pci", "virtio_net", "pvpanic-mmio"], &[])
     }
 
-    /// The same on a disk, too, which the guest itself can write: `disk.img` in the folder, a raw one.
+    /// The same with a writable raw disk, `disk.img` in the folder.
     pub fn on_disk(guests: usize) -> Option<Self> {
         Self::with_modules(guests, &["virtio_pci", "virtio_net", "virtio_blk"], &["--disk"])
     }
@@ -76,10 +77,10 @@ impl Image {
         Self::with(guests, |_| modules.chain(further.iter().copied()).map(str::to_owned).collect())
     }
 
-    /// A guest that is this test binary as an NF.
+    /// A guest that runs this test binary as an NF.
     pub fn of_this_program() -> Option<Self> {
         Self::with(1, |folder| {
-            // Without what debuggers need, which would not fit the guest's memory.
+            // Without debug symbols, which would not fit into the guest's memory.
             let program = folder.join("nf");
             let own = std::env::current_exe().unwrap();
             let stripped = Command::new("strip").arg("-o").arg(&program).arg(own).status().unwrap();
@@ -89,18 +90,18 @@ impl Image {
         })
     }
 
-    /// An image that the script makes with these arguments.
+    /// An image made by the script with these arguments.
     fn with(guests: usize, arguments: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
-        let places = Places::take(guests);
+        let places = Reservation::take(guests);
         if !cfg!(target_arch = "x86_64") {
-            return skip("the guest image is one of x86-64");
+            return skip("the guest image is for x86-64");
         }
         if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_err() {
             return skip("qemu-system-x86_64 is not installed (./dev setup installs it)");
         }
         let folder = Arc::new(Folder::new());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
-        // The kernel stays in the build folder, for the next test.
+        // The build folder caches the kernel.
         let build = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("guest");
         let made_in = build.join(folder.0.file_name().unwrap());
         let made = Command::new(script).arg(&made_in).args(arguments(&folder.0)).output().unwrap();
@@ -112,14 +113,14 @@ impl Image {
             std::fs::copy(file.path(), folder.0.join(file.file_name())).unwrap();
         }
         std::fs::remove_dir_all(made_in).unwrap();
-        // Where QEMU's user can listen, too.
+        // QEMU's user can listen here, too.
         let sockets = folder.0.join("sockets");
         std::fs::create_dir(&sockets).unwrap();
         std::fs::set_permissions(sockets, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         Some(Self { folder, _places: places })
     }
 
-    /// A guest of that name behind a port of the same name, with further keys of each.
+    /// A guest and its port of the same name, with further keys for each.
     pub fn guest(&self, name: &str, port: &str, vm: &str) -> String {
         let folder = self.folder.0.display();
         format!(
@@ -147,7 +148,7 @@ impl Image {
 /// A shell in a guest.
 pub struct Shell {
     line: File,
-    heard: String,
+    output: String,
     commands: u32,
 }
 
@@ -160,7 +161,7 @@ impl Shell {
     /// The same for a console that is a pseudo-terminal.
     pub fn on_terminal(path: &Path) -> Self {
         let line = File::options().read(true).write(true).open(path).unwrap();
-        // It would say everything back to the guest.
+        // Without raw mode it would echo the guest's output back.
         let mut attributes = tcgetattr(&line).unwrap();
         attributes.make_raw();
         tcsetattr(&line, OptionalActions::Now, &attributes).unwrap();
@@ -168,14 +169,14 @@ impl Shell {
     }
 
     fn over(line: File) -> Self {
-        let mut shell = Self { line, heard: String::new(), commands: 0 };
+        let mut shell = Self { line, output: String::new(), commands: 0 };
         shell.until_ready();
         shell
     }
 
-    /// Asks until something answers: what is typed before the shell reads is lost.
+    /// Repeats a command until the shell answers: input before that is lost.
     fn until_ready(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             self.commands += 1;
             let n = self.commands;
@@ -183,11 +184,11 @@ impl Shell {
             let until = Instant::now() + Duration::from_millis(500);
             while Instant::now() < until {
                 self.listen();
-                if self.heard.contains(&format!("up-{n}-now")) {
+                if self.output.contains(&format!("up-{n}-now")) {
                     return;
                 }
             }
-            assert!(Instant::now() < deadline, "the guest does not answer:\n{}", self.heard);
+            assert!(Instant::now() < deadline, "the guest did not answer:\n{}", self.output);
         }
     }
 
@@ -198,32 +199,32 @@ impl Shell {
         }
         let mut bytes = [0; 4096];
         match self.line.read(&mut bytes) {
-            Ok(read) if read > 0 => self.heard.push_str(&String::from_utf8_lossy(&bytes[..read])),
-            ended => panic!("the console has ended ({ended:?}):\n{}", self.heard),
+            Ok(read) if read > 0 => self.output.push_str(&String::from_utf8_lossy(&bytes[..read])),
+            ended => panic!("the console has ended ({ended:?}):\n{}", self.output),
         }
     }
 
-    /// Types a command, and does not wait for it.
+    /// Types a command without waiting for it.
     pub fn type_in(&mut self, command: &str) {
         self.line.write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
-    /// Runs a command: what it printed, and its exit status.
+    /// Runs a command; returns its output and exit status.
     pub fn run(&mut self, command: &str) -> (String, i32) {
         self.commands += 1;
         let n = self.commands;
-        let from = self.heard.len();
+        let from = self.output.len();
         self.type_in(&format!("{command}; echo end-$(({n}+0))-$?-"));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             self.listen();
-            let heard = &self.heard[from..];
-            if let Some((output, rest)) = heard.split_once(&format!("end-{n}-"))
+            let output = &self.output[from..];
+            if let Some((output, rest)) = output.split_once(&format!("end-{n}-"))
                 && let Some((status, _)) = rest.split_once('-')
             {
                 return (output.to_owned(), status.parse().unwrap());
             }
-            assert!(Instant::now() < deadline, "`{command}` does not end:\n{heard}");
+            assert!(Instant::now() < deadline, "`{command}` did not end:\n{output}");
         }
     }
 
@@ -234,16 +235,16 @@ impl Shell {
         output
     }
 
-    /// Runs a command until it succeeds; how long that took.
+    /// Repeats a command until it succeeds; returns the time taken.
     pub fn until(&mut self, command: &str) -> Duration {
         let start = Instant::now();
         while self.run(command).1 != 0 {
-            assert!(start.elapsed() < PATIENCE, "`{command}` in vain:\n{}", self.heard);
+            assert!(start.elapsed() < TIMEOUT, "`{command}` kept failing:\n{}", self.output);
         }
         start.elapsed()
     }
 
-    /// Gives the guest's card addresses that end in `n`.
+    /// Gives the guest's interface addresses that end in `n`.
     pub fn address(&mut self, n: u32) {
         self.must("echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad");
         self.must("ip link set eth0 up");
@@ -261,23 +262,23 @@ impl Daemon {
         self.vm(name).console
     }
 
-    /// Waits until a VM runs, and attaches to its console.
+    /// Waits until a VM runs and attaches to its console.
     pub fn shell(&self, name: &str) -> Shell {
         self.until_slowly(&format!("vm {name} runs"), |daemon| daemon.vm(name).state == VmState::Running);
         Shell::attach(&self.console(name))
     }
 
-    /// As [`Daemon::until`], for what a guest takes seconds for.
+    /// As [`Daemon::until`], with a limit for guests.
     pub fn until_slowly(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !condition(self) {
-            assert!(Instant::now() < deadline, "in vain: {what}\n{}", self.log());
+            assert!(Instant::now() < deadline, "timeout: {what}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 }
 
-/// Ends guests that a test has left, as they live longer than their netvmd.
+/// Kills the guests of a test, which outlive their netvmd.
 pub struct Reaper(pub Arc<Folder>);
 
 impl Drop for Reaper {

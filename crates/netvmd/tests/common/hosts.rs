@@ -1,4 +1,4 @@
-//! Hosts for tests: network namespaces, each joined by a veth pair to an interface that netvm takes as a port.
+//! Hosts for tests: network namespaces, each with a veth pair to an interface that is a netvm port.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Output};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::LinkNameSpaceType;
 
-/// A host; removed when dropped.
+/// A host; removed on drop.
 pub struct Host {
     name: String,
     addresses: Vec<String>,
 }
 
 impl Host {
-    /// A host with these addresses (with the lengths of their prefixes) whose default routes are by `gateways`.
+    /// A host with these addresses (with prefix lengths) and default routes by `gateways`.
     pub fn new(name: &str, addresses: &[&str], gateways: &[&str]) -> Self {
         let host = Self {
             name: format!("nt{}{name}", std::process::id()),
@@ -24,7 +24,7 @@ impl Host {
         run(&format!(
             "ip link add {port} numtxqueues 1 numrxqueues 1 type veth peer name eth0 netns {name} numtxqueues 1 numrxqueues 1"
         ));
-        // What a veth hands over otherwise is unfinished: without a checksum, longer than the MTU.
+        // With offloads, a veth passes unfinished packets: without checksum, longer than the MTU.
         run(&format!("ip netns exec {name} ethtool -K eth0 tx off tso off gso off txvlan off"));
         std::fs::write(format!("/proc/sys/net/ipv6/conf/{port}/disable_ipv6"), "1").unwrap();
         run(&format!("ip link set {port} up"));
@@ -40,12 +40,12 @@ impl Host {
         host
     }
 
-    /// The interface that is to be a port.
+    /// The interface for the port.
     pub fn port(&self) -> String {
         format!("{}p", self.name)
     }
 
-    /// Its first address.
+    /// The first address.
     pub fn address(&self) -> Ipv4Addr {
         self.addresses[0].split('/').next().unwrap().parse().unwrap()
     }
@@ -55,13 +55,13 @@ impl Host {
         run(&format!("ip -n {} {words}", self.name));
     }
 
-    /// Runs a program inside, to its end.
+    /// Runs a program inside to its end.
     pub fn output(&self, words: &str) -> Output {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).args(words.split(' ')).output().unwrap()
     }
 
-    /// Calls something on a thread inside.
+    /// Runs `work` on a thread inside.
     pub fn inside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -74,14 +74,14 @@ impl Host {
         })
     }
 
-    /// Whether an address answers echo requests: within some seconds, as ports take a moment to come up.
+    /// Whether an address answers pings within some seconds; ports take a moment to come up.
     pub fn pings(&self, address: &str) -> bool {
         let program = if address.contains(':') { "ping6" } else { "ping" };
         let once = format!("busybox {program} -c 1 -W 1 {address}");
         within(Duration::from_secs(20), || self.output(&once).status.success())
     }
 
-    /// Answers every UDP datagram to an address with what it holds, until this host goes.
+    /// Echoes UDP datagrams to an address until this host is dropped.
     pub fn echo(&self, address: Ipv4Addr, port: u16) {
         let (bound, is_bound) = std::sync::mpsc::channel();
         self.inside(move || {
@@ -89,7 +89,7 @@ impl Host {
             bound.send(()).unwrap();
             let mut datagram = [0; 2048];
             while let Ok((length, from)) = socket.recv_from(&mut datagram) {
-                // Who asked may be out of reach by now.
+                // The sender may be unreachable by now.
                 let _ = socket.send_to(&datagram[..length], from);
             }
         });
@@ -104,7 +104,7 @@ impl Drop for Host {
     }
 }
 
-/// A UDP socket that waits for answers no longer than `patience`.
+/// A UDP socket whose reads time out after `patience`.
 pub fn asking(address: IpAddr, port: u16, patience: Duration) -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     socket.set_read_timeout(Some(patience)).unwrap();
@@ -112,7 +112,7 @@ pub fn asking(address: IpAddr, port: u16, patience: Duration) -> UdpSocket {
     socket
 }
 
-/// Tries until it is so; says whether it got so in time.
+/// Polls a condition; false on timeout.
 pub fn within(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     while !is_so() {
@@ -124,10 +124,10 @@ pub fn within(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Whether hosts can be made here; says that the test is skipped otherwise.
+/// Whether hosts can be made here; if not, prints that the test is skipped.
 pub fn are_possible() -> bool {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP: only root makes network namespaces");
+        println!("SKIP: only root can create network namespaces");
         return false;
     }
     for tool in ["ip -V", "ethtool --version", "busybox true"] {
@@ -139,13 +139,13 @@ pub fn are_possible() -> bool {
     true
 }
 
-/// Whether a command of words succeeds.
+/// Whether a command succeeds.
 pub fn succeeds(command: &str) -> bool {
     let mut words = command.split(' ');
     Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
 }
 
-/// Runs a command of words.
+/// Runs a command.
 pub fn run(command: &str) {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();

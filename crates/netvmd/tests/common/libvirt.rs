@@ -1,4 +1,4 @@
-//! A libvirt of one's own for a test: `libvirtd` as QEMU's user, with all its files in a folder, and `virsh` to talk to it.
+//! A private libvirt: `libvirtd` as QEMU's user with all its files in a folder, and `virsh`.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::guest::Shell;
 use super::{Daemon, Folder};
 
-/// QEMU's user where the test is root's.
+/// QEMU's user if the test runs as root.
 const NOBODY: u32 = 65534;
-/// How long libvirtd may take until it answers: it asks every QEMU what it can do.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Limit for libvirtd to answer: it first probes every QEMU.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Libvirt {
     home: PathBuf,
@@ -20,7 +20,7 @@ pub struct Libvirt {
 }
 
 impl Libvirt {
-    /// Starts one; `None`, and a word on standard output, when this machine has none.
+    /// Starts it; `None`, with the reason on standard output, if it is not installed.
     pub fn start(folder: &Folder) -> Option<Self> {
         let missing = ["libvirtd", "virsh", "virt-xml-validate"].into_iter().find(|program| {
             let mut ask = Command::new(program);
@@ -34,7 +34,7 @@ impl Libvirt {
         let home = folder.0.join("libvirt");
         let configuration = home.join("config/libvirt");
         std::fs::create_dir_all(&configuration).unwrap();
-        // As virtlogd, which would keep logs, is not there.
+        // virtlogd, which would handle logs, does not run.
         std::fs::write(configuration.join("qemu.conf"), "stdio_handler = \"file\"\n").unwrap();
         if rustix::process::geteuid().is_root() {
             for path in [&home, &home.join("config"), &configuration] {
@@ -42,12 +42,12 @@ impl Libvirt {
             }
         }
         let log = std::fs::File::create(folder.0.join("libvirtd.log")).unwrap();
-        // Ends by itself when the test was killed, and nobody asks any more.
+        // Ends without clients, such as after the test was killed.
         let mut libvirtd = command(&home, "libvirtd");
         libvirtd.args(["--timeout", "120"]).stdin(Stdio::null());
         libvirtd.stdout(log.try_clone().unwrap()).stderr(log);
         let libvirt = Self { daemon: libvirtd.spawn().unwrap(), home };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let answer = libvirt.try_virsh(&["version"]);
             if answer.status.success() {
@@ -60,7 +60,7 @@ impl Libvirt {
                 );
                 return None;
             }
-            assert!(Instant::now() < deadline, "libvirtd does not answer: {said}");
+            assert!(Instant::now() < deadline, "libvirtd did not answer: {said}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -69,14 +69,14 @@ impl Libvirt {
         command(&self.home, "virsh").args(["-q", "-c", "qemu:///session"]).args(words).output().unwrap()
     }
 
-    /// What virsh says to a command that must succeed.
+    /// Output of a virsh command that must succeed.
     pub fn virsh(&self, words: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.try_virsh(words);
         assert!(status.success(), "virsh {words:?}: {}", String::from_utf8_lossy(&stderr));
         String::from_utf8_lossy(&stdout).trim().to_owned()
     }
 
-    /// Defines exactly what netvmd prints for this VM.
+    /// Defines the domain that netvmd prints for this VM.
     pub fn define(&self, daemon: &Daemon, vm: &str) {
         let file = daemon.folder.0.join(format!("{vm}.xml"));
         std::fs::write(&file, daemon.by_hand(vm).libvirt_xml).unwrap();
@@ -86,12 +86,12 @@ impl Libvirt {
         self.virsh(&["define", file]);
     }
 
-    /// Waits until libvirt knows that this VM has ended.
+    /// Waits until libvirt has noticed this VM's end.
     pub fn until_off(&self, daemon: &Daemon, vm: &str) {
-        daemon.until_slowly("libvirt knows of its end", |_| self.virsh(&["domstate", vm]) == "shut off");
+        daemon.until_slowly("libvirt has noticed its end", |_| self.virsh(&["domstate", vm]) == "shut off");
     }
 
-    /// The shell on the console of a VM that runs.
+    /// The shell on the console of a running VM.
     pub fn shell(&self, vm: &str) -> Shell {
         Shell::on_terminal(self.virsh(&["ttyconsole", vm]).as_ref())
     }
@@ -99,7 +99,7 @@ impl Libvirt {
 
 impl Drop for Libvirt {
     fn drop(&mut self) {
-        // What a test has left.
+        // Domains that the test left running.
         let names = self.try_virsh(&["list", "--name"]).stdout;
         for name in String::from_utf8_lossy(&names).split_whitespace() {
             self.try_virsh(&["destroy", name]);
@@ -109,12 +109,12 @@ impl Drop for Libvirt {
     }
 }
 
-/// Where programs are: daemons are not where everybody looks.
+/// PATH with the folders of daemons.
 fn search() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
-/// A program of QEMU's user, whose files are in that folder.
+/// A program of QEMU's user with its files in `home`.
 fn command(home: &std::path::Path, program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search()).env("HOME", home).env("LC_ALL", "C").current_dir("/");

@@ -1,4 +1,4 @@
-//! A daemon of one's own for each test: a folder, a configuration, an API to ask, a log to read.
+//! A private daemon for each test, with its folder, configuration, API and log.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,12 +22,12 @@ pub mod vm_nf;
 /// Environment variable that makes the test binary an NF.
 pub const PROGRAM: &str = "NFTEST_PROGRAM";
 
-/// How long a test waits for what takes milliseconds on a machine that has time.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit for things that take milliseconds on an idle machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
-/// The NF of most tests: everything to the next hop.
+/// The NF of most tests: forwards every packet to the next hop.
 pub struct Forward;
 
 impl NetworkFunction for Forward {
@@ -36,7 +36,7 @@ impl NetworkFunction for Forward {
     }
 }
 
-/// A folder that everybody may enter, removed at the end.
+/// A folder that every user can enter; removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -70,23 +70,23 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one and waits until it serves.
+    /// Starts it and waits until it serves its API.
     pub fn start(config: &str) -> Self {
         Self::start_in(Arc::new(Folder::new()), config)
     }
 
     pub fn start_in(folder: Arc<Folder>, config: &str) -> Self {
         let mut daemon = Self::launch(folder, config);
-        daemon.await_log("serves on");
+        daemon.await_log("serves its API on");
         daemon
     }
 
-    /// Starts one.
+    /// Starts it.
     pub fn launch(folder: Arc<Folder>, config: &str) -> Self {
         Self::launch_as(Command::new(env!("CARGO_BIN_EXE_netvmd")), folder, config)
     }
 
-    /// Starts one by a command of the caller's.
+    /// Starts it by the caller's command.
     pub fn launch_as(mut command: Command, folder: Arc<Folder>, config: &str) -> Self {
         std::fs::write(folder.config(), config).unwrap();
         command.arg("--config").arg(folder.config()).arg("--run-dir").arg(folder.run_dir());
@@ -110,7 +110,7 @@ impl Daemon {
     }
 
     pub fn await_log(&mut self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.log().contains(text) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none() && Instant::now() < deadline, "no `{text}` ({ended:?}):\n{}", self.log());
@@ -118,16 +118,16 @@ impl Daemon {
         }
     }
 
-    /// Waits until it ends by itself.
+    /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                // The rest of the log.
+                // Lets the rest of the log arrive.
                 std::thread::sleep(Duration::from_millis(20));
                 return status;
             }
-            assert!(Instant::now() < deadline, "netvmd does not end:\n{}", self.log());
+            assert!(Instant::now() < deadline, "netvmd did not end:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -155,7 +155,7 @@ impl Daemon {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// An answer that is an error, with its status.
+    /// The status and error of a request that must fail.
     pub fn post_failing(&self, path: &str, body: impl AsRef<[u8]>) -> (u16, ApiError) {
         let (status, body) = self.request("POST", path, body);
         assert!(status >= 400, "{status}: {body}");
@@ -182,9 +182,9 @@ impl Daemon {
 
     /// Waits until `condition` holds.
     pub fn until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !condition(self) {
-            assert!(Instant::now() < deadline, "in vain: {what}\n{}", self.log());
+            assert!(Instant::now() < deadline, "timeout: {what}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -194,7 +194,7 @@ impl Daemon {
         self.nf(role)
     }
 
-    /// Waits until packets get through a chain.
+    /// Waits until packets pass a chain.
     pub fn until_flowing(&self, chain: &str) {
         let before = self.left(chain);
         self.until(&format!("packets leave chain {chain}"), |daemon| daemon.left(chain) > before);
@@ -217,7 +217,7 @@ pub fn request(socket: &Path, method: &str, path: &str, body: &[u8]) -> (u16, St
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: netvm\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
     );
-    // At once: a server that answers the head alone, as of a name that there is not, closes before the body comes.
+    // In one write: a server that refuses the head, as for an unknown name, closes before it reads the body.
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -226,7 +226,7 @@ pub fn request(socket: &Path, method: &str, path: &str, body: &[u8]) -> (u16, St
     (status, body.to_owned())
 }
 
-/// The `command` of an NF that is this test binary, and the variable that tells it what to be.
+/// The `command` of an NF that runs this test binary, and the environment variable that selects its behaviour.
 pub fn program(name: &str) -> String {
     let own = std::env::current_exe().unwrap();
     format!(
@@ -236,11 +236,11 @@ pub fn program(name: &str) -> String {
     )
 }
 
-/// A small engine that leaves the machine to others when idle.
+/// A small engine that sleeps when idle.
 pub const ENGINE: &str =
     "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n\n[[group]]\nname = \"edge\"\nbuffers = 2048\n";
 
-/// A slow source, a chain of one NF, a sink.
+/// A slow source, a chain of one NF, and a sink.
 pub fn lane(name: &str, program: &str) -> String {
     format!(
         "\n[[port]]\nname = \"{name}-in\"\nkind = \"source\"\nsize = 60\nflows = 8\nrate = 5000\n\
@@ -251,7 +251,7 @@ pub fn lane(name: &str, program: &str) -> String {
     )
 }
 
-/// The process numbers of all processes that are this test binary as an NF of `daemon`.
+/// The process ids of `parent`'s children that run this test binary.
 pub fn processes_below(parent: u32) -> Vec<u32> {
     let is_child = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -269,7 +269,7 @@ pub fn status_field(pid: u32, field: &str) -> String {
     line.split_once(':').unwrap().1.trim().to_owned()
 }
 
-/// How long threads of a process were ready to run and had no CPU.
+/// How long a process's threads waited for a CPU.
 pub fn waited(pid: u32) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().filter_map(Result::ok);
     let waited = tasks.filter_map(|task| {
@@ -279,11 +279,11 @@ pub fn waited(pid: u32) -> Duration {
     Duration::from_nanos(waited.sum())
 }
 
-/// Whether this process is root; says that the test is skipped otherwise.
+/// Whether this process is root; if not, prints that the test is skipped.
 pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        println!("SKIP: only root can give NFs another user");
+        println!("SKIP: only root can start NFs as another user");
     }
     is_root
 }

@@ -1,4 +1,4 @@
-//! A lane whose NF is a VM, which is the test's own program.
+//! A lane whose NF runs in a VM, as this test binary.
 
 use super::guest::Image;
 use super::{Daemon, ENGINE, PROGRAM, lane};

@@ -50,7 +50,7 @@ impl Bench {
         counters[COUNTERS.iter().position(|counter| *counter == name).unwrap()]
     }
 
-    /// Puts other rules in place, as SIGHUP does.
+    /// Replaces the rules, as SIGHUP does.
     fn reload(&mut self, rules: &str) {
         *self.text.lock().unwrap() = rules.to_owned();
         let before = self.live.view().generation();
@@ -58,7 +58,7 @@ impl Bench {
         self.nf.tick();
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.live.view().generation() == before {
-            assert!(Instant::now() < deadline, "the rules are not read again");
+            assert!(Instant::now() < deadline, "the rules were not reloaded");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -84,7 +84,7 @@ fn the_first_rule_that_matches_counts() {
 }
 
 #[test]
-fn what_is_not_for_rules_has_its_own_options() {
+fn other_traffic_has_separate_options() {
     let arp = built(
         &netvm_wire::FrameBuilder::new(testing::ALICE, MacAddr::BROADCAST)
             .arp_request([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
@@ -122,7 +122,7 @@ fn only_with_state_does_return_traffic_pass() {
     let mut bench = Bench::new(rules, &[]);
     assert!(bench.passes(LAN, &there) && !bench.passes(WAN, &back));
     let mut bench = Bench::new(rules, &["--stateful"]);
-    assert!(!bench.passes(WAN, &back), "before there is a flow");
+    assert!(!bench.passes(WAN, &back), "before the flow exists");
     assert!(bench.passes(LAN, &there) && bench.passes(WAN, &back) && bench.passes(LAN, &there));
     assert!(!bench.passes(WAN, &forged));
     bench.nf.tick();
@@ -221,9 +221,9 @@ fn rule() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// With memories of few flows against going through all rules for each packet.
+    /// Compares small caches with a scan of all rules for each packet.
     #[test]
-    fn memory_changes_no_decision(
+    fn the_cache_changes_no_decision(
         rules in prop::collection::vec(rule(), 0..12),
         packets in prop::collection::vec((tuple(), any::<bool>()), 1..80),
     ) {

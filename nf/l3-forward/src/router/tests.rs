@@ -40,7 +40,7 @@ fn counters(nf: &Router) -> Vec<(&'static str, u64)> {
     COUNTERS.into_iter().zip(counters).filter(|(_, count)| *count > 0).collect()
 }
 
-/// The frame as the router must send it on.
+/// The frame as the router must forward it.
 fn routed(builder: FrameBuilder<'_>, ttl: u8) -> Vec<u8> {
     built(&builder.ttl(ttl))
 }
@@ -84,7 +84,7 @@ fn packets_leave_as_a_router_sends_them() {
 }
 
 #[test]
-fn what_is_not_routed_is_counted_by_reason() {
+fn drops_are_counted_by_reason() {
     let (mut simulator, mut nf) = with(&["--only-mine"]);
     let mine = |from: &str, to: &str| {
         let mut frame = testing::udp(from, to, b"x");
@@ -167,7 +167,7 @@ fn arp_requests_are_answered_for_any_address() {
     }
 }
 
-/// A solicitation as hosts send it, with as many bytes of options as given.
+/// A solicitation with these options.
 fn solicitation(asker: &str, target: std::net::Ipv6Addr, options: &[u8]) -> Vec<u8> {
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.octets());
@@ -182,7 +182,7 @@ fn solicitation(asker: &str, target: std::net::Ipv6Addr, options: &[u8]) -> Vec<
 #[test]
 fn neighbour_solicitations_are_answered_for_any_address() {
     let target: std::net::Ipv6Addr = "fd00::9".parse().unwrap();
-    // The option with the asker's address, none, and more than an answer has.
+    // The source address option, no option, and more options than an advertisement has.
     for options in [&[1, 1, 2, 0, 0, 0, 0, 0x0a][..], &[], &[14, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]]
     {
         let outcome = send(&solicitation("[fd00::1]:0", target, options));
@@ -203,7 +203,7 @@ fn neighbour_solicitations_are_answered_for_any_address() {
 }
 
 #[test]
-fn unsound_solicitations_are_not_answered() {
+fn invalid_solicitations_are_not_answered() {
     let target: std::net::Ipv6Addr = "fd00::9".parse().unwrap();
     let good = solicitation("[fd00::1]:0", target, &[]);
     let duplicate_detection = solicitation("[::]:0", target, &[]);
@@ -216,11 +216,11 @@ fn unsound_solicitations_are_not_answered() {
         assert_eq!((outcome.verdict, outcome.bytes), (Verdict::Drop, frame));
     }
     let (mut simulator, mut nf) = with(&[]);
-    assert_eq!(simulator.inject(&mut nf, LEFT, &good).verdict, Verdict::Drop, "not asked for");
+    assert_eq!(simulator.inject(&mut nf, LEFT, &good).verdict, Verdict::Drop, "not enabled");
 }
 
 #[test]
-fn new_routes_count_from_the_next_burst_on() {
+fn new_routes_apply_from_the_next_burst() {
     static TEXT: Mutex<&str> = Mutex::new(ROUTES);
     let mut simulator = Simulator::new(&["left", "right"], &[]).unwrap();
     let live =
@@ -256,7 +256,7 @@ proptest! {
         let outcomes = testing::survives(&mut simulator, &mut nf, &frames);
         for (outcome, frame) in outcomes.iter().zip(&frames) {
             if let Verdict::Port(_) = outcome.verdict {
-                // What it sends is well-formed, from its own address, and as sound as what came in.
+                // Output is well-formed, has the router's source address, and is as valid as the input.
                 let headers = netvm_wire::parse(&outcome.bytes).unwrap();
                 prop_assert_eq!(headers.key().source_mac, OWN);
                 let before = netvm_wire::parse(frame).map(|headers| verify(frame, &headers));

@@ -30,7 +30,7 @@ fn with(options: &[&str]) -> (Simulator, LoadBalancer) {
     (simulator, nf)
 }
 
-/// The n-th flow, and its answer.
+/// A packet of the n-th flow, and its reply.
 fn flow(n: u16) -> [Vec<u8>; 2] {
     let (client, server) = (format!("10.0.0.1:{}", 1000 + n), "10.0.1.1:80");
     [testing::tcp(&client, server, b"to"), testing::tcp(server, &client, b"from")]
@@ -63,7 +63,7 @@ fn flows_are_spread_by_weight_and_both_directions_stay_together() {
             assert_eq!((pair[0].verdict, pair[0].hash), (pair[1].verdict, pair[1].hash));
         }
         let web = to_web(&outcomes);
-        assert!((2700..3300).contains(&web), "{web} of 4000 where 3000 are due");
+        assert!((2700..3300).contains(&web), "{web} of 4000, expected 3000");
         assert_eq!(counter(&nf, "to-web"), web as u64);
         assert_eq!(counter(&nf, "to-api"), 4000 - web as u64);
         let mut replicas = [0; 3];
@@ -73,7 +73,7 @@ fn flows_are_spread_by_weight_and_both_directions_stay_together() {
 }
 
 #[test]
-fn least_takes_roles_in_turn_and_leaves_replicas_to_their_rings() {
+fn least_rotates_roles_and_leaves_replicas_to_their_rings() {
     let (mut simulator, mut nf) = with(&["--to", "web=2", "--to", "api", "--by", "least"]);
     let [frame, _] = flow(1);
     let outcomes = inject(&mut simulator, &mut nf, &vec![frame; 6]);
@@ -107,7 +107,7 @@ fn one_key_is_one_choice() {
 }
 
 #[test]
-fn packets_of_no_flow_go_their_own_way() {
+fn packets_without_a_flow_follow_their_option() {
     let arp = testing::every_kind().into_iter().rev().take(4).collect::<Vec<_>>();
     for (way, expected, no_port) in [
         ("next", Verdict::Next, 0),
@@ -126,7 +126,7 @@ fn packets_of_no_flow_go_their_own_way() {
 }
 
 #[test]
-fn packets_for_a_role_that_is_not_there_fall_back() {
+fn packets_for_a_missing_role_fall_back() {
     let frames: Vec<_> = (0..400).flat_map(flow).collect();
     for by in ["hash", "sticky", "least"] {
         for (fallback, expected) in [("drop", Verdict::Drop), ("next", Verdict::Next), ("others", WEB)] {
@@ -159,14 +159,14 @@ fn sticky_flows_stay_when_roles_come_and_hashed_ones_move() {
         let mut nf = balancer(&options, &few);
         let outcomes = inject(&mut few, &mut nf, &frames);
         assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Role(RoleId(1))));
-        // api comes, and web has another number now.
+        // api is added, and web has another id now.
         nf.changed(&all.context());
         let known = to_web(&inject(&mut all, &mut nf, &frames));
         assert_eq!(known == 200, stays, "{by}: {known}");
         let new: Vec<_> = (200..400).map(|n| flow(n)[0].clone()).collect();
         let new = to_web(&inject(&mut all, &mut nf, &new));
         assert!((50..150).contains(&new), "{by}: new flows are spread: {new}");
-        // web goes: its flows move, and those of api stay.
+        // web is removed: its flows move, and api's stay.
         let mut other = Simulator::new(&PORTS, &["api"]).unwrap();
         nf.changed(&other.context());
         let outcomes = inject(&mut other, &mut nf, &frames);
@@ -205,7 +205,7 @@ fn wrong_options_are_refused() {
     }
 }
 
-/// What says which flow a packet is of, by plain means.
+/// The flow of a packet, by a simple reference.
 fn plain_flow(frame: &[u8]) -> Option<(FiveTuple, bool)> {
     let headers = netvm_wire::parse(frame).ok()?;
     let tuple = headers.five_tuple()?.canonical();

@@ -236,8 +236,9 @@ fn plain(list: &[(String, usize, bool)], payload: &[u8]) -> Verdict {
             if ignore_case { place.eq_ignore_ascii_case(text.as_bytes()) } else { place == text.as_bytes() }
         })
     };
-    let mut deciding =
-        list.iter().filter_map(|(text, way, ignore)| is_in(text, *ignore).then_some(WAYS[*way].1?));
+    let mut deciding = list
+        .iter()
+        .filter_map(|(text, destination, ignore)| is_in(text, *ignore).then_some(WAYS[*destination].1?));
     deciding.next().unwrap_or(WAN)
 }
 
@@ -248,12 +249,12 @@ proptest! {
         list in prop::collection::btree_map("[abAB\"\\\\ #]{1,4}", (0..WAYS.len(), any::<bool>()), 0..10),
         payloads in prop::collection::vec("[abABx\"\\\\ #]{0,30}", 1..30),
     ) {
-        let mut list: Vec<_> = list.into_iter().map(|(text, (way, ignore))| (text, way, ignore)).collect();
+        let mut list: Vec<_> = list.into_iter().map(|(text, (destination, ignore))| (text, destination, ignore)).collect();
         let mut seen = std::collections::HashSet::new();
         list.retain(|(text, _, ignore)| seen.insert((if *ignore { text.to_lowercase() } else { text.clone() }, *ignore)));
-        let line = |(text, way, ignore): &(String, usize, bool)| {
+        let line = |(text, destination, ignore): &(String, usize, bool)| {
             let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace(' ', "\\x20");
-            format!("{} \"{text}\"{}\n", WAYS[*way].0, if *ignore { "i" } else { "" })
+            format!("{} \"{text}\"{}\n", WAYS[*destination].0, if *ignore { "i" } else { "" })
         };
         let text: String = list.iter().map(line).collect();
         let (mut simulator, mut nf) = with(&text, &["--default", "port:wan"]);

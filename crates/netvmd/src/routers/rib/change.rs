@@ -1,43 +1,43 @@
-//! What the kernel tells.
+//! Changes of a kernel's links, routes and neighbours, as [`Rib`](super::Rib) takes them.
 
 use netvm_wire::{IpNet, MacAddr};
 
 use super::{Gateway, Peer};
 
-/// What tells routes to the same prefix apart.
+/// The key of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteKey {
-    /// Where to.
+    /// The prefix.
     pub net: IpNet,
-    /// The lower one is preferred.
+    /// The lowest is preferred.
     pub metric: u32,
-    /// Only for packets of this type of service, if it is not 0.
+    /// If not 0, the route is only for packets with this type of service.
     pub tos: u8,
 }
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// What only the kernel does.
+pub enum RouteTarget {
+    /// One that only the kernel handles.
     Kernel,
-    /// Nowhere.
+    /// Drop.
     Blackhole,
-    /// To neighbours on an interface.
+    /// Neighbours on an interface.
     Connected(u32),
-    /// By gateways.
+    /// Gateways.
     Gateways(Vec<Gateway>),
 }
 
-/// A neighbour as the kernel has it.
+/// A resolved neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// Its MAC address.
     pub mac: MacAddr,
-    /// Nobody has outcome of it for a while.
+    /// The kernel has not confirmed it for a while.
     pub is_stale: bool,
 }
 
-/// An interface as the kernel has it.
+/// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Its name.
@@ -46,37 +46,37 @@ pub struct Link {
     pub is_up: bool,
 }
 
-/// Something that the kernel tells.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An interface is there.
+    /// An interface was added or changed.
     Link(u32, Link),
-    /// One has gone.
+    /// An interface was removed.
     LinkGone(u32),
-    /// A prefix is the kernel's own.
+    /// A prefix is local to the kernel.
     Local(IpNet),
-    /// It is no more.
+    /// A prefix is no longer local.
     LocalGone(IpNet),
-    /// There is a route.
+    /// A route was added.
     Route {
-        /// Which.
+        /// Its key.
         key: RouteKey,
-        /// Its way.
-        way: Way,
-        /// It takes the place of the one of this key.
+        /// Its target.
+        target: RouteTarget,
+        /// It replaces the route with this key.
         replaces: bool,
     },
-    /// There is this route no more.
+    /// A route was removed.
     RouteGone {
-        /// Which.
+        /// Its key.
         key: RouteKey,
-        /// The way that it had.
-        way: Way,
+        /// Its target.
+        target: RouteTarget,
     },
-    /// A neighbour is known, or (`None`) is not.
+    /// A neighbour is resolved, or (`None`) no longer.
     Neighbour(Peer, Option<Neighbour>),
-    /// Somebody's own rule of policy routing is there.
+    /// A custom policy routing rule exists.
     Rule,
-    /// Something has changed of which the kernel does not say all.
+    /// A change that the kernel does not describe in full.
     Unclear,
 }

@@ -1,50 +1,51 @@
-//! Gateways that routes share: each set of them is one next hop of the engine, so that a neighbour's change touches that
-//! one entry and none of the routes.
+//! Gateway sets that routes share. Each set is one next hop of the engine, so a neighbour's change updates one entry
+//! and no
+//! routes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use netvm_router::{Hop, MAX_NEXT_HOPS, NextHop, NextHopId};
 
-/// What is always next hop 0.
+/// Next hop 0: punt.
 pub const PUNT: NextHopId = NextHopId(0);
-/// What is always next hop 1 here.
+/// Next hop 1: drop.
 pub const BLACKHOLE: NextHopId = NextHopId(1);
 /// Most entries of a [`NextHop::Ecmp`].
 const WIDEST: usize = 16;
 
-/// A neighbour, by the kernel's number of its interface and its address.
+/// A neighbour: interface index and address.
 pub type Peer = (u32, IpAddr);
 
-/// One of the gateways of a route.
+/// A gateway of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gateway {
-    /// Who.
+    /// The neighbour.
     pub peer: Peer,
-    /// Its share of the flows, from 1.
+    /// Its weight, from 1.
     pub weight: u16,
 }
 
 #[derive(Debug)]
 struct Group {
     gateways: Box<[Gateway]>,
-    /// Routes by it.
+    /// Routes that use it.
     users: u32,
-    /// What the engine has been told.
-    told: NextHop,
+    /// The engine's entry.
+    sent: NextHop,
 }
 
-/// The sets of gateways in use.
+/// The gateway sets in use.
 #[derive(Debug)]
 pub struct Hops {
     groups: BTreeMap<u16, Group>,
     ids: HashMap<Box<[Gateway]>, NextHopId>,
-    /// Which sets a neighbour is in.
+    /// The sets that hold a neighbour.
     members: HashMap<Peer, BTreeSet<u16>>,
     free: Vec<u16>,
-    /// Free once the engine has been told of the routes that were by them.
+    /// Ids that become free once the engine has no route with them.
     released: Vec<(u16, NextHop)>,
-    /// Never used so far.
+    /// The lowest id never used.
     unused: u16,
     dirty: BTreeSet<u16>,
     blackhole_told: bool,
@@ -68,7 +69,7 @@ impl Default for Hops {
 }
 
 impl Hops {
-    /// The number of a set of gateways, for one more route. [`PUNT`] when there are no more numbers.
+    /// Adds a route to a gateway set and returns its id; [`PUNT`] if no id is free.
     pub fn take(&mut self, gateways: &[Gateway]) -> NextHopId {
         if let Some(&id) = self.ids.get(gateways) {
             if let Some(group) = self.groups.get_mut(&id.0) {
@@ -91,12 +92,12 @@ impl Hops {
             self.members.entry(gateway.peer).or_default().insert(id);
         }
         self.ids.insert(gateways.into(), NextHopId(id));
-        self.groups.insert(id, Group { gateways: gateways.into(), users: 1, told: NextHop::Punt });
+        self.groups.insert(id, Group { gateways: gateways.into(), users: 1, sent: NextHop::Punt });
         self.dirty.insert(id);
         NextHopId(id)
     }
 
-    /// One route less by it.
+    /// Removes a route from a set.
     pub fn release(&mut self, id: NextHopId) {
         let Some(group) = self.groups.get_mut(&id.0) else { return };
         group.users -= 1;
@@ -114,21 +115,22 @@ impl Hops {
             }
         }
         self.dirty.remove(&id.0);
-        self.released.push((id.0, group.told));
+        self.released.push((id.0, group.sent));
     }
 
-    /// A neighbour is not what it was.
+    /// Marks the sets of a changed neighbour.
     pub fn touch(&mut self, peer: Peer) {
         self.dirty.extend(self.members.get(&peer).into_iter().flatten());
     }
 
-    /// No neighbour may be what it was.
+    /// Marks all sets.
     pub fn touch_all(&mut self) {
         self.dirty.extend(self.groups.keys());
     }
 
-    /// What has changed since the last time. `resolve`: the neighbour's hop, `Ok(None)` when it is not known yet, `Err`
-    /// when only the kernel can reach it.
+    /// The changes since the last call. `resolve` returns a neighbour's hop, `Ok(None)` if it is unresolved, `Err` if
+    /// only the
+    /// kernel can reach it.
     pub fn changes(
         &mut self,
         resolve: impl Fn(Peer) -> Result<Option<Hop>, Unreachable>,
@@ -138,25 +140,25 @@ impl Hops {
             self.blackhole_told = true;
             changes.push((BLACKHOLE, NextHop::Blackhole));
         }
-        // A number that was released is still in the engine's routes until those of this round are told.
-        for (id, told) in self.released.drain(..) {
+        // The engine's routes hold a released id until it gets the routes of this round.
+        for (id, sent) in self.released.drain(..) {
             self.free.push(id);
-            if told != NextHop::Punt {
+            if sent != NextHop::Punt {
                 changes.push((NextHopId(id), NextHop::Punt));
             }
         }
         for id in std::mem::take(&mut self.dirty) {
             let Some(group) = self.groups.get_mut(&id) else { continue };
             let now = next_hop(&group.gateways, &resolve);
-            if now != group.told {
+            if now != group.sent {
                 changes.push((NextHopId(id), now.clone()));
-                group.told = now;
+                group.sent = now;
             }
         }
         changes
     }
 
-    /// The gateways that routes have.
+    /// All gateways.
     pub fn peers(&self) -> impl Iterator<Item = Peer> {
         self.members.keys().copied()
     }
@@ -171,13 +173,13 @@ impl Hops {
         self.groups.len()
     }
 
-    /// How often there was no number left.
+    /// How often no id was free.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 }
 
-/// A gateway by an interface that netvm has no part in.
+/// A gateway on an interface that is not netvm's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable;
 
@@ -186,9 +188,9 @@ fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, 
     for gateway in gateways {
         match resolve(gateway.peer) {
             Ok(Some(hop)) => known.push((hop, gateway.weight)),
-            // The others carry its flows until it is known. The neighbour table asks for it.
+            // The other gateways carry its flows until the kernel resolves it.
             Ok(None) => {}
-            // The kernel has to share the flows out then.
+            // The kernel has to distribute the flows.
             Err(Unreachable) => return NextHop::Punt,
         }
     }
@@ -197,27 +199,27 @@ fn next_hop(gateways: &[Gateway], resolve: impl Fn(Peer) -> Result<Option<Hop>, 
         [(hop, _)] => NextHop::Via(*hop),
         _ if known.len() > WIDEST => NextHop::Punt,
         _ => {
-            let places = places(&known.iter().map(|(_, weight)| *weight).collect::<Vec<_>>());
+            let entries = entries(&known.iter().map(|(_, weight)| *weight).collect::<Vec<_>>());
             let spread =
-                known.iter().zip(places).flat_map(|((hop, _), count)| std::iter::repeat_n(*hop, count));
+                known.iter().zip(entries).flat_map(|((hop, _), count)| std::iter::repeat_n(*hop, count));
             NextHop::Ecmp(spread.collect())
         }
     }
 }
 
-/// How many of at most [`WIDEST`] places each has by its weight, at least one.
-fn places(weights: &[u16]) -> Vec<usize> {
+/// Entries of each gateway by its weight: at least one each, at most [`WIDEST`] together.
+fn entries(weights: &[u16]) -> Vec<usize> {
     let total: usize = weights.iter().map(|weight| usize::from(*weight)).sum();
     if total <= WIDEST {
         return weights.iter().map(|weight| usize::from(*weight).max(1)).collect();
     }
-    let mut places: Vec<usize> =
+    let mut entries: Vec<usize> =
         weights.iter().map(|weight| (usize::from(*weight) * WIDEST / total).max(1)).collect();
-    while places.iter().sum::<usize>() > WIDEST {
-        let Some(most) = places.iter_mut().max() else { break };
+    while entries.iter().sum::<usize>() > WIDEST {
+        let Some(most) = entries.iter_mut().max() else { break };
         *most -= 1;
     }
-    places
+    entries
 }
 
 #[cfg(test)]
@@ -225,17 +227,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_fit_into_sixteen_places() {
-        assert_eq!(places(&[1, 1]), [1, 1]);
-        assert_eq!(places(&[3, 1]), [3, 1]);
-        assert_eq!(places(&[0, 1]), [1, 1]);
-        assert_eq!(places(&[30, 10]), [12, 4]);
-        assert_eq!(places(&[100, 1, 1]), [14, 1, 1]);
-        assert_eq!(places(&[256; 16]), [1; 16]);
+    fn weights_fit_into_sixteen_entries() {
+        assert_eq!(entries(&[1, 1]), [1, 1]);
+        assert_eq!(entries(&[3, 1]), [3, 1]);
+        assert_eq!(entries(&[0, 1]), [1, 1]);
+        assert_eq!(entries(&[30, 10]), [12, 4]);
+        assert_eq!(entries(&[100, 1, 1]), [14, 1, 1]);
+        assert_eq!(entries(&[256; 16]), [1; 16]);
     }
 
     #[test]
-    fn numbers_come_back_a_round_after_they_were_released() {
+    fn ids_are_free_a_round_after_their_release() {
         let gateway = |n: u8| Gateway { peer: (1, IpAddr::from([10, 0, 0, n])), weight: 1 };
         let mut hops = Hops::default();
         let unknown = |_| Ok(None);
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_than_the_engine_has() {
+    fn sets_beyond_the_engines_next_hops_are_punted() {
         let mut hops = Hops::default();
         let take = |hops: &mut Hops, n: usize| {
             hops.take(&[Gateway { peer: (1, IpAddr::from((n as u32).to_be_bytes())), weight: 1 }])

@@ -1,11 +1,11 @@
-//! What routes need of prefixes.
+//! Prefix arithmetic.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
 
-/// An address alone.
+/// The prefix of a single address.
 pub const fn host(address: IpAddr) -> IpNet {
     match address {
         IpAddr::V4(address) => IpNet::V4(Ipv4Net::host(address)),
@@ -13,13 +13,13 @@ pub const fn host(address: IpAddr) -> IpNet {
     }
 }
 
-/// The one address of a prefix that has one.
+/// The address of a host prefix.
 pub const fn as_host(net: IpNet) -> Option<IpAddr> {
     let most = if net.is_v4() { Ipv4Net::MAX_LENGTH } else { Ipv6Net::MAX_LENGTH };
     if net.length() == most { Some(net.network()) } else { None }
 }
 
-/// The prefix of that length that an address is in; a length beyond the family's is the family's.
+/// The prefix of an address; the length is capped at the family's.
 pub fn containing(address: IpAddr, length: u8) -> IpNet {
     let whole = host(address);
     let net = match address {
@@ -29,7 +29,7 @@ pub fn containing(address: IpAddr, length: u8) -> IpNet {
     net.unwrap_or(whole)
 }
 
-/// The addresses of a prefix.
+/// All addresses of a prefix.
 pub const fn range(net: IpNet) -> RangeInclusive<IpAddr> {
     match net {
         IpNet::V4(net) => IpAddr::V4(net.network())..=IpAddr::V4(net.last()),
@@ -37,7 +37,7 @@ pub const fn range(net: IpNet) -> RangeInclusive<IpAddr> {
     }
 }
 
-/// The prefixes that an address is in, longest first.
+/// The prefixes that hold an address, longest first.
 pub fn ancestry(address: IpAddr) -> impl Iterator<Item = IpNet> {
     (0..=host(address).length()).rev().map(move |length| containing(address, length))
 }
@@ -50,8 +50,9 @@ const fn v6(first: u16, last: u16, length: u8) -> (IpAddr, u8) {
     (IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, last)), length)
 }
 
-/// What is never forwarded as other unicast is (RFC 6890; RFC 1812 5.3.7; RFC 4291 2.5.6 and 2.7), whatever routes say:
-/// the kernel judges it.
+/// Prefixes that are punted whatever the routes: not forwarded as plain unicast (RFC 6890; RFC 1812 5.3.7; RFC 4291
+/// 2.5.6
+/// and 2.7).
 pub fn not_forwarded() -> impl Iterator<Item = IpNet> {
     let v4 = [v4(0, 0, 8), v4(127, 0, 8), v4(224, 0, 4), v4(240, 0, 4)];
     let v6 = [v6(0, 0, 128), v6(0, 1, 128), v6(0xfe80, 0, 10), v6(0xff00, 0, 8)];
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_of_an_address_from_its_own_to_all() {
+    fn ancestry_goes_from_the_host_to_the_default() {
         let all: Vec<String> = ancestry([192, 0, 2, 1].into()).map(|net| net.to_string()).collect();
         assert_eq!(
             (all.len(), &*all[0], &*all[8], &*all[32]),

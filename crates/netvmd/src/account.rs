@@ -1,18 +1,18 @@
-//! Users of the system: who an NF runs as, who may attach one.
+//! Unix users: lookup in the user database by name or number.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 
-/// Most bytes that an entry of the user database may have.
+/// Longest entry of the user database in bytes.
 const LONGEST_ENTRY: usize = 64 * 1024;
 
-/// Why a user cannot be used.
+/// A user cannot be looked up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccountError {
-    /// Nobody has that name.
-    #[error("there is no user `{0}` on this machine: make one (useradd --system {0}), or name another")]
+    /// No user has this name.
+    #[error("no user `{0}` on this machine: create it (useradd --system {0}), or name another")]
     Unknown(String),
-    /// The database could not be read.
+    /// The user database cannot be read.
     #[error("cannot look up user `{name}`: error {errno} of the user database")]
     Database {
         /// The user.
@@ -22,7 +22,7 @@ pub enum AccountError {
     },
 }
 
-/// A user, with the group that is the user's own.
+/// A user and its primary group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
     /// User number.
@@ -32,7 +32,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Finds a user by name or number. A number that no user has stands for itself, with a group of the same number.
+    /// Finds a user by name or number. A number without an entry is used as it is, with the same group number.
     ///
     /// # Errors
     /// [`AccountError`] names the user.
@@ -58,8 +58,9 @@ fn look_up(name: &str, key: Key<'_>) -> Result<Option<Account>, AccountError> {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found: *mut libc::passwd = std::ptr::null_mut();
         let (at, bytes, len) = (entry.as_mut_ptr(), space.as_mut_ptr(), space.len());
-        // SAFETY: the C string ends with NUL; `entry`, `found` and `len` bytes at `bytes` are ours to be written, and
-        // nothing of them is kept by the call.
+        // SAFETY: the C string ends with NUL; the call may write `entry`, `found` and `len` bytes at `bytes`, and keeps
+        // no
+        // pointer to them.
         let errno = unsafe {
             match key {
                 Key::Name(name) => libc::getpwnam_r(name.as_ptr(), at, bytes, len, &raw mut found),
@@ -69,11 +70,11 @@ fn look_up(name: &str, key: Key<'_>) -> Result<Option<Account>, AccountError> {
         match errno {
             0 if found.is_null() => return Ok(None),
             0 => {
-                // SAFETY: not null after success, so it points to `entry`, which the call has filled in.
+                // SAFETY: not null after success, so it points to `entry`, which the call has filled.
                 let entry = unsafe { &*found };
                 return Ok(Some(Account { uid: entry.pw_uid, gid: entry.pw_gid }));
             }
-            // "No such user" of some databases.
+            // Some databases report "no such user" so.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             libc::EINTR => {}
             libc::ERANGE if space.len() < LONGEST_ENTRY => space.resize(space.len() * 2, 0),

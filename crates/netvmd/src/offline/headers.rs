@@ -1,7 +1,8 @@
-//! Headers of a ClassBench trace: a line each, of source, destination, source port, destination port and protocol.
+//! Parses the headers of a ClassBench trace: on each line source, destination, source port, destination port and
+//! protocol.
 //!
-//! Numbers are decimal. Addresses are numbers up to 32 bits, which are IPv4, or in the usual notation of either version.
-//! Further columns are ignored (`trace_generator` writes two), as are empty lines and those that start with `#`.
+//! Numbers are decimal. An address is a 32-bit number (IPv4) or in IPv4 or IPv6 notation. Further columns
+//! (`trace_generator` writes two), empty lines and lines that start with `#` are ignored.
 
 use std::net::IpAddr;
 
@@ -9,17 +10,17 @@ use netvm_policy_import::Found;
 use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags};
 use thiserror::Error;
 
-/// Why a line is no header. Lines count from 1.
+/// A line is not a header. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HeaderError {
-    /// Something else is expected there.
+    /// An unexpected word.
     #[error("line {line}: expected {expected}, found {found}")]
     Word {
         /// Line.
         line: u64,
-        /// What should be there.
+        /// The expected field.
         expected: &'static str,
-        /// What is there.
+        /// The word found.
         found: Found,
     },
     /// Source and destination are of different versions.
@@ -30,7 +31,7 @@ pub enum HeaderError {
     },
 }
 
-/// Reads a line; `None` if it has no header.
+/// Parses a line; `None` if it is empty or a comment.
 pub(crate) fn read(line: u64, text: &[u8]) -> Result<Option<FlowKey>, HeaderError> {
     let mut words = Words { line, text };
     if matches!(words.peek(), None | Some(b'#')) {
@@ -110,7 +111,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Digits and nothing else, up to 32 bits.
+/// A decimal number of up to 32 bits.
 fn decimal(word: &[u8]) -> Option<u32> {
     if word.is_empty() || word.len() > 10 {
         return None;
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_numbers_or_text() {
+    fn addresses_are_numbers_or_in_ip_notation() {
         assert_eq!(tuple("167772161 4294967295 80 65535 6"), "10.0.0.1:80 > 255.255.255.255:65535 tcp");
         assert_eq!(tuple("\t10.0.0.1  0.0.0.0\t0 0 17 3 1\r\n"), "10.0.0.1:0 > 0.0.0.0:0 udp");
         assert_eq!(tuple("2001:db8::1 ::1 1 2 6 extra"), "[2001:db8::1]:1 > [::1]:2 tcp");
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_field() {
         let says = |text: &str| read(7, text.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             says("1 2 3"),

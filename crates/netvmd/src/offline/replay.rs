@@ -1,7 +1,10 @@
-//! A capture through a chain of real NF processes, to a capture: with no daemon, no configuration and no privileges.
+//! `netvmd replay`: sends a capture through a chain of NF processes into another capture, without daemon, configuration
+//! and
+//! privileges.
 //!
-//! The capture is read twice: first to find its longest frame, for which the buffers are made; then packet by packet, as
-//! fast as the chain takes them, none lost for want of room.
+//! Reads the capture twice: first for its longest frame, which sets the buffer size; then packet by packet, as fast as
+//! the
+//! chain takes them, so that no queue overflows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,30 +22,30 @@ use serde::Serialize;
 use crate::engine_thread::{EngineHandle, EngineThread, EngineThreadError};
 use crate::supervisor::{Confinement, FilterError, RecipeError, Supervisor, allowed_cores};
 
-/// Buffers of the replay's region; enough for every ring of a chain to be full.
+/// Number of buffers; enough to fill every ring of a chain.
 const BUFFERS: u32 = 8192;
 const HEADROOM: u16 = 256;
-/// The largest buffer, and the longest frame that fits behind its headroom.
+/// The largest buffer in bytes, headroom included.
 const LARGEST_BUFFER: u32 = 65_472;
-/// How long NFs that are all there have for learning of each other.
+/// Time for attached NFs to learn of each other.
 const SETTLE: Duration = Duration::from_millis(150);
-/// How often progress is looked at.
-const LOOK: Duration = Duration::from_millis(2);
-/// How long nothing may move before the replay is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Interval of progress checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The replay fails after this time without progress.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What to replay.
+/// A replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// The capture to read.
     pub input: PathBuf,
-    /// The capture to write; overwritten.
+    /// The capture to write; an existing file is overwritten.
     pub output: PathBuf,
-    /// NFs in their order: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and arguments.
+    /// NFs in order: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and arguments.
     pub chain: Vec<String>,
 }
 
-/// What became of it.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub struct ReplayReport {
     /// The capture that was read.
@@ -55,83 +58,83 @@ pub struct ReplayReport {
     pub packets_out: u64,
     /// Packets dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// What each NF of the chain counts.
+    /// The counters of each NF.
     pub chain: Vec<ReplayNf>,
 }
 
-/// One NF of the chain.
+/// An NF of the chain.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub struct ReplayNf {
-    /// Its name in the chain.
+    /// Its role.
     pub role: String,
-    /// Packets that it took.
+    /// Packets received.
     pub received: u64,
     /// Its own counters.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Why a replay was not done.
+/// A replay failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The capture cannot be read.
+    /// The capture cannot be opened.
     #[error(transparent)]
     Open(#[from] netvm_capture::OpenError),
-    /// The capture is broken at some place.
+    /// The capture is malformed.
     #[error(transparent)]
     Read(#[from] netvm_capture::ReadError),
-    /// A frame that no buffer holds.
-    #[error("{}: a frame of {length} bytes; frames of at most {} can be replayed", .path.display(), LARGEST_BUFFER - u32::from(HEADROOM))]
+    /// A frame is longer than any buffer.
+    #[error("{}: a frame of {length} bytes is too long; the limit is {}", .path.display(), LARGEST_BUFFER - u32::from(HEADROOM))]
     TooLong {
         /// The capture.
         path: PathBuf,
-        /// Bytes of its longest frame.
+        /// Its longest frame in bytes.
         length: usize,
     },
-    /// Reading and writing one file.
-    #[error("{}: is both input and output: name another file to write", .0.display())]
+    /// Input and output are the same file.
+    #[error("{} is both input and output: name another output file", .0.display())]
     SameFile(PathBuf),
-    /// No NF.
-    #[error("the chain is empty: give --chain one NF or more, such as --chain simple-forward")]
+    /// The chain is empty.
+    #[error("the chain is empty: name at least one NF, such as --chain simple-forward")]
     NoChain,
-    /// Too many.
-    #[error("a chain of {count} NFs: at most {} are possible", netvm_config::model::MAX_HOPS)]
+    /// The chain is too long.
+    #[error("a chain of {count} NFs is too long; the limit is {}", netvm_config::model::MAX_HOPS)]
     TooMany {
-        /// How many were given.
+        /// Its length.
         count: usize,
     },
-    /// An NF's program.
+    /// An NF cannot be started.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
-    /// The sandbox.
+    /// The sandbox cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] FilterError),
     /// The engine did not start.
     #[error(transparent)]
     Engine(#[from] EngineThreadError),
-    /// The engine ended.
+    /// The engine has ended.
     #[error(transparent)]
     Gone(#[from] crate::engine_thread::EngineGone),
-    /// Memory or ports.
+    /// The engine refused the configuration.
     #[error(transparent)]
     Apply(#[from] netvm_engine::ApplyError),
-    /// A core list could not be had.
-    #[error("the cores of this process: {0}")]
+    /// The CPU affinity cannot be read.
+    #[error("cannot read the CPU affinity: {0}")]
     Cores(std::io::Error),
-    /// An NF ended on the way.
-    #[error("NF {role} ended ({how}) after {packets} packets: the output is not complete")]
+    /// An NF ended during the replay.
+    #[error("NF {role} ended ({how}) after {packets} packets: the output is incomplete")]
     NfEnded {
         /// Its role.
         role: String,
-        /// How it ended.
+        /// Its exit reason.
         how: String,
         /// Packets written until then.
         packets: u64,
     },
-    /// The capture could not be read or written to its end.
+    /// A capture cannot be read or written to its end.
     #[error("{0}")]
     Capture(String),
-    /// Nothing moves any more.
-    #[error("nothing has moved for {} s: {packets} packets were read, {written} written, {out} are with NFs", PATIENCE.as_secs())]
+    /// No progress.
+    #[error("no progress for {} s: {packets} packets read, {written} written, {out} in NFs", STALL_TIMEOUT.as_secs())]
     Stalled {
         /// Packets read.
         packets: u64,
@@ -142,10 +145,10 @@ pub enum ReplayError {
     },
 }
 
-/// Replays a capture. To be called on the thread whose processes the NFs are to be.
+/// Replays a capture. NF processes die with the calling thread.
 ///
 /// # Errors
-/// [`ReplayError`]; what was written until then may be there.
+/// [`ReplayError`]; the output may exist, incomplete.
 pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
     let host = host_for(replay)?;
     let cores = allowed_cores().map_err(ReplayError::Cores)?;
@@ -160,7 +163,7 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
     let supervisor = Supervisor::new(engine.clone(), Arc::new(Confinement::prepare()?), cores);
     let outcome = run(&engine, &supervisor, replay, &host).await;
     supervisor.shut_down().await;
-    // Closing the ports completes the output.
+    // Closing the ports flushes the output.
     let closed = engine
         .call(|engine| engine.apply(&Host { engine: engine.host().engine.clone(), ..Host::default() }))
         .await;
@@ -182,32 +185,32 @@ async fn run(
 ) -> Result<ReplayReport, ReplayError> {
     let prepared = supervisor.prepare(host)?;
     let (wanted, all) = (host.clone(), host.nfs.len());
-    // The NFs first: packets that come while one of them still learns of the next would overtake each other.
+    // NFs first: packets that arrive while an NF still learns of the next would be reordered.
     let idle = Host { ports: Vec::new(), rules: Vec::new(), ..host.clone() };
     engine.call(move |engine| engine.apply(&idle)).await??;
     supervisor.reconcile(prepared);
     let mut waited = Duration::ZERO;
     while waited < SETTLE && supervisor.status().iter().all(|status| status.failures == 0) {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let active = |engine: &mut Engine| {
             engine.instances().iter().filter(|nf| nf.state == netvm_engine::InstanceState::Active).count()
         };
-        waited = if engine.call(active).await? == all { waited + LOOK } else { Duration::ZERO };
+        waited = if engine.call(active).await? == all { waited + POLL_INTERVAL } else { Duration::ZERO };
     }
     engine.call(move |engine| engine.apply(&wanted)).await??;
     let (mut last, mut still) = (Seen::default(), Duration::ZERO);
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let seen = engine.call(|engine| Seen::of(engine)).await?;
         if let Some(dead) = supervisor.status().into_iter().find(|status| status.failures > 0) {
-            let how = dead.last_exit.unwrap_or_else(|| "it could not be started".to_owned());
+            let how = dead.last_exit.unwrap_or_else(|| "it did not start".to_owned());
             return Err(ReplayError::NfEnded { role: dead.role, how, packets: seen.written });
         }
         if seen.done && seen.out == 0 && seen.read == seen.written + seen.dropped {
             break;
         }
-        still = if seen == last { still + LOOK } else { Duration::ZERO };
-        if still > PATIENCE {
+        still = if seen == last { still + POLL_INTERVAL } else { Duration::ZERO };
+        if still > STALL_TIMEOUT {
             return Err(ReplayError::Stalled { packets: seen.read, written: seen.written, out: seen.out });
         }
         last = seen;
@@ -216,7 +219,7 @@ async fn run(
     Ok(engine.call(move |engine| report(engine, input, output)).await?)
 }
 
-/// How far the replay has come.
+/// Progress of the replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     done: bool,
@@ -240,7 +243,7 @@ impl Seen {
     }
 }
 
-/// Drops by reason, each packet once: in the chain, at the port, or for a lie about its place, which is in no chain.
+/// Drops by reason, each packet once: in the chain, at the port, or for an invalid position in the chain.
 fn drops(engine: &Engine) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     let ports = engine.ports().into_iter().flat_map(|port| port.drops);
@@ -327,7 +330,7 @@ fn host_for(replay: &Replay) -> Result<Host, ReplayError> {
     })
 }
 
-/// The smallest buffer that holds the longest frame of a capture, with headroom before and behind it.
+/// The smallest buffer that holds the longest frame of a capture with headroom before and after.
 fn buffer_size(path: &Path) -> Result<u32, ReplayError> {
     let mut reader = CaptureReader::open(path)?;
     let mut longest = 0;
@@ -342,7 +345,7 @@ fn buffer_size(path: &Path) -> Result<u32, ReplayError> {
         .ok_or_else(|| ReplayError::TooLong { path: path.to_owned(), length: longest })
 }
 
-/// The NF that one word of the chain asks for. Each is a role of its own, so that one program can stand there twice.
+/// The NF that an element of the chain names. Each is a separate role, so that a program can occur twice.
 fn nf(id: u16, text: &str) -> NfConfig {
     let mut command: Vec<String> = text.split_whitespace().map(absolute).collect();
     if let Some(program) = command.first_mut()
@@ -372,7 +375,7 @@ fn nf(id: u16, text: &str) -> NfConfig {
     }
 }
 
-/// A word that names a file is made absolute: NFs start in the root directory.
+/// Makes an argument that names a file absolute: NFs start in the root directory.
 fn absolute(word: &str) -> String {
     let is_path = !word.starts_with('-') && Path::new(word).is_file();
     let path = is_path.then(|| std::path::absolute(word).ok()).flatten();

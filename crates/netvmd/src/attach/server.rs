@@ -1,4 +1,4 @@
-//! NFs that others start: they connect to the attach socket, and the kernel says who they are.
+//! The attach socket for external NFs, which netvmd does not start. The kernel provides their user and process.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,39 +16,38 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::session::{Policy, Session, SessionError};
+use crate::account::Account;
 use crate::engine_thread::EngineHandle;
-use crate::readiness::{Watched, watch};
-use crate::session::{Policy, Session, SessionError};
-use crate::supervisor::Account;
+use crate::runtime::{Watched, watch};
 
-/// Connections of one user that may be in their handshake at one time; further ones are closed, so that nobody keeps
-/// others from attaching.
-const GREETINGS: usize = 16;
+/// Most concurrent handshakes of a user; netvmd closes further connections, so that no user can block others.
+const MAX_HANDSHAKES: usize = 16;
 
-/// Why the attach socket cannot be served.
+/// The attach socket cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot serve NFs on {path}: {source} (give another path with --attach)")]
+#[error("cannot serve NFs on {path}: {source} (choose another path with --attach)")]
 pub struct ListenError {
     /// The socket.
     pub path: PathBuf,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// An NF that attached by itself.
+/// An external NF.
 #[derive(Clone, Debug)]
 pub struct External {
     /// Its role.
     pub role: String,
-    /// Which instance of the role, from 0.
+    /// Its number within the role, from 0.
     pub number: u32,
-    /// Its process, as the kernel knows it.
+    /// Its process, in netvmd's PID namespace.
     pub pid: Option<u32>,
-    /// Since when it is attached.
+    /// When it attached.
     pub attached_at: Instant,
 }
 
-/// The NFs that have attached by themselves, by their number in the engine.
+/// The external NFs by instance id.
 pub type Externals = BTreeMap<InstanceId, External>;
 
 /// The server of the attach socket.
@@ -56,11 +55,11 @@ pub type Externals = BTreeMap<InstanceId, External>;
 pub struct AttachServer {
     engine: EngineHandle,
     externals: Mutex<Externals>,
-    /// By user: connections that are in their handshake.
+    /// Handshakes in progress by user.
     handshakes: Mutex<BTreeMap<u32, usize>>,
 }
 
-/// Who connected.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     uid: u32,
@@ -68,8 +67,8 @@ struct Peer {
 }
 
 impl AttachServer {
-    /// Serves NFs on `path` until the runtime ends. The socket is open to everybody: who may attach as what is decided
-    /// by who they are.
+    /// Serves NFs on `path` until the runtime ends. Any user may connect; the peer's uid decides which roles it may
+    /// attach as.
     ///
     /// # Errors
     /// [`ListenError`] names the path.
@@ -83,7 +82,7 @@ impl AttachServer {
         Ok(server)
     }
 
-    /// The NFs that have attached by themselves.
+    /// The attached external NFs.
     #[must_use]
     pub fn externals(&self) -> Externals {
         self.lock().clone()
@@ -95,7 +94,7 @@ impl AttachServer {
                 Ok(socket) => self.serve(socket),
                 Err(error) => {
                     tracing::warn!("attach socket: {error}");
-                    // Such as no more descriptors: trying again at once would not help.
+                    // Such as EMFILE: trying again at once would not help.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -109,15 +108,12 @@ impl AttachServer {
                 Peer { uid: credentials.uid.as_raw(), pid }
             }
             Err(error) => {
-                tracing::warn!("attach socket: a peer's credentials: {error}");
+                tracing::warn!("attach socket: cannot read a peer's credentials: {error}");
                 return;
             }
         };
         let Some(handshake) = Handshake::begin(Arc::clone(self), peer.uid) else {
-            tracing::debug!(
-                "attach socket: user number {} has too many connections that say nothing",
-                peer.uid
-            );
+            tracing::debug!("attach socket: uid {} has too many unfinished handshakes", peer.uid);
             return;
         };
         let server = Arc::clone(self);
@@ -125,7 +121,7 @@ impl AttachServer {
             let session = server.handshake(socket, peer).await;
             drop(handshake);
             if let Some(session) = session {
-                server.keep(session, peer).await;
+                server.hold(session, peer).await;
             }
         });
     }
@@ -133,31 +129,31 @@ impl AttachServer {
     async fn handshake(&self, socket: OwnedFd, peer: Peer) -> Option<Session> {
         match Session::establish(&self.engine, socket, policy(peer.uid)).await {
             Ok(session) => Some(session),
-            // Looking whether netvmd answers is no event.
+            // A probe whether netvmd listens; not worth a log line.
             Err(SessionError::Attach(netvm_attach::AttachError::Closed)) => None,
             Err(error) => {
                 let pid = peer.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
-                tracing::warn!("an NF of user number {} (process {pid}) did not attach: {error}", peer.uid);
+                tracing::warn!("an NF of uid {} (process {pid}) did not attach: {error}", peer.uid);
                 None
             }
         }
     }
 
-    async fn keep(&self, session: Session, peer: Peer) {
+    async fn hold(&self, session: Session, peer: Peer) {
         let number = self.register(&session, peer);
         tracing::info!(
-            "nf {}/{number}: {} attached by itself as instance {}",
+            "nf {}/{number}: external NF {} attached as instance {}",
             session.role(),
             session.name(),
             session.id()
         );
         tokio::select! {
             () = session.closed() => {}
-            // A child of it may keep the socket.
+            // A child process may keep the socket open.
             () = ended(peer) => {}
         }
         self.lock().remove(&session.id());
-        tracing::info!("nf {}/{number}: has gone", session.role());
+        tracing::info!("nf {}/{number}: left", session.role());
     }
 
     fn register(&self, session: &Session, peer: Peer) -> u32 {
@@ -179,19 +175,19 @@ impl AttachServer {
     }
 }
 
-/// A connection in its handshake.
+/// A handshake in progress.
 struct Handshake {
     server: Arc<AttachServer>,
     uid: u32,
 }
 
 impl Handshake {
-    /// `None` when the user has too many already.
+    /// `None` if the user has too many handshakes.
     fn begin(server: Arc<AttachServer>, uid: u32) -> Option<Self> {
         {
             let mut handshakes = server.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
             let count = handshakes.entry(uid).or_default();
-            if *count >= GREETINGS {
+            if *count >= MAX_HANDSHAKES {
                 return None;
             }
             *count += 1;
@@ -218,14 +214,14 @@ async fn accept(listener: &Watched) -> io::Result<OwnedFd> {
         match accept_with(listener.get_ref(), SocketFlags::CLOEXEC) {
             Ok(socket) => return Ok(socket),
             Err(rustix::io::Errno::WOULDBLOCK) => ready.clear_ready(),
-            // The peer has gone already, or a signal came.
+            // The peer has closed, or a signal interrupted the call.
             Err(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Returns when the peer's process has ended; never, when that cannot be seen.
+/// Waits for the end of the peer's process; for ever if that cannot be observed.
 async fn ended(peer: Peer) {
     let pidfd = peer.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
     match pidfd.and_then(|pidfd| watch(pidfd).ok()) {
@@ -236,14 +232,14 @@ async fn ended(peer: Peer) {
     }
 }
 
-/// Who may attach as what. Root may attach as every role that attaches by itself.
+/// The attach policy for a user. Root may attach as every external role.
 fn policy(uid: u32) -> Policy {
     Box::new(move |engine: &Engine, hello: &Hello| {
-        // A role that there is not is the engine's to refuse: it knows which there are.
+        // The engine refuses unknown roles.
         let Some(nf) = engine.host().nf_named(&hello.role) else { return Ok(false) };
         let NfStart::External { users } = &nf.start else {
             return Err(format!(
-                "netvmd starts the NFs of role `{}` itself: take its `command` from the configuration, or attach as another role",
+                "netvmd starts the NFs of role `{}` itself: remove its `command` from the configuration, or attach as another role",
                 nf.role
             ));
         };
@@ -258,7 +254,7 @@ fn policy(uid: u32) -> Policy {
             format!("only root, {}", users.join(", "))
         };
         Err(format!(
-            "user number {uid} may not attach as `{}`, {who} may: add the user to its `attach_users`",
+            "uid {uid} may not attach as `{}`, {who} may: add the user to its `attach_users`",
             nf.role
         ))
     })

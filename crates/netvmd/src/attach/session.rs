@@ -1,4 +1,4 @@
-//! One NF that attaches, from its first word to its end.
+//! The session of an NF: handshake, admission to the engine, and end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,32 +12,32 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::engine_thread::{EngineGone, EngineHandle};
-use crate::readiness::{Watched, watch};
+use crate::runtime::{Watched, watch};
 
-/// How long an NF may take for each of its messages.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Limit for each message of an NF.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why an NF did not get in.
+/// An NF did not attach.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// It said nothing.
-    #[error("it did not say {what} within {} s: it may not use netlib, or hang at its start", PATIENCE.as_secs())]
+    /// A message is overdue.
+    #[error("no {what} within {} s: it may not use netlib, or hang at its start", MESSAGE_TIMEOUT.as_secs())]
     Silent {
-        /// What was due.
+        /// The message.
         what: &'static str,
     },
-    /// Its connection ended, or it does not speak the protocol.
+    /// The connection closed, or the peer violated the protocol.
     #[error("{}", of_the_nf(.0))]
     Attach(#[from] AttachError),
-    /// It may not, or cannot.
+    /// The policy or the engine refused it.
     #[error("refused: {0}")]
     Refused(String),
-    /// No engine.
+    /// The engine has ended.
     #[error(transparent)]
     Engine(#[from] EngineGone),
 }
 
-/// The words of the attach protocol are for NFs; these are for netvmd.
+/// Attach errors worded for netvmd's log; their own texts are for NFs.
 fn of_the_nf(error: &AttachError) -> String {
     match error {
         AttachError::Closed => "it closed its attach socket before it was ready".to_owned(),
@@ -51,12 +51,11 @@ impl From<io::Error> for SessionError {
     }
 }
 
-/// What is known of an NF before it is let in; says whether it waits as a standby, or why it may not come in. Called on
-/// the engine's thread.
+/// Decides on an NF's admission: `Ok(true)` as a standby, `Err` with the reason of a refusal. Runs on the engine's
+/// thread.
 pub type Policy = Box<dyn FnOnce(&Engine, &Hello) -> Result<bool, String> + Send>;
 
-/// An NF that has attached. Dropping it takes its place, its buffers and its numbers back: to be done when its process has
-/// gone.
+/// An attached NF. Dropping it reclaims its buffers and ids: drop it after the process has ended.
 #[derive(Debug)]
 pub struct Session {
     admitted: Admitted,
@@ -66,7 +65,7 @@ pub struct Session {
     threads: u16,
 }
 
-/// An NF's place in the engine.
+/// An NF's instance in the engine.
 #[derive(Debug)]
 struct Admitted {
     id: InstanceId,
@@ -76,15 +75,15 @@ struct Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let id = self.id;
-        self.engine.tell(move |engine| engine.departed(id));
+        self.engine.send(move |engine| engine.departed(id));
     }
 }
 
 impl Session {
-    /// Hears an NF, lets it in if `policy` does, and waits until it is ready.
+    /// Performs the handshake: admits the NF if `policy` permits, and waits for its ready message.
     ///
     /// # Errors
-    /// [`SessionError`]; the NF was told why, where it listens, and nothing of it is left in the engine.
+    /// [`SessionError`]; the NF gets the reason if it still listens, and the engine keeps nothing of it.
     pub async fn establish(
         engine: &EngineHandle,
         socket: OwnedFd,
@@ -93,8 +92,8 @@ impl Session {
         rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
         let socket = watch(socket)?;
         let mut hello: Hello = message(&socket, "Hello").await?;
-        // These go to the log.
-        (hello.role, hello.name) = (for_people(&hello.role), for_people(&hello.name));
+        // Names go to the log.
+        (hello.role, hello.name) = (printable(&hello.role), printable(&hello.name));
         let (role, name, threads) = (hello.role.clone(), hello.name.clone(), hello.threads);
         let admitted = admit(engine, Arc::clone(socket.get_ref()), hello, policy).await?;
         let _: Ready = message(&socket, "Ready").await?;
@@ -103,40 +102,39 @@ impl Session {
         Ok(Self { admitted, socket, role, name, threads })
     }
 
-    /// Its number in the engine.
+    /// Its instance id in the engine.
     #[must_use]
     pub const fn id(&self) -> InstanceId {
         self.admitted.id
     }
 
-    /// The role under which it answers.
+    /// Its role.
     #[must_use]
     pub fn role(&self) -> &str {
         &self.role
     }
 
-    /// The program's name for itself.
+    /// The program's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many threads it has.
+    /// Its number of threads.
     #[must_use]
     pub const fn threads(&self) -> u16 {
         self.threads
     }
 
-    /// Asks it to send on what it has and to end.
+    /// Asks it to forward the packets that it holds and to end.
     pub fn dismiss(&self) {
         let id = self.id();
-        self.admitted.engine.tell(move |engine| engine.dismiss(id));
+        self.admitted.engine.send(move |engine| engine.dismiss(id));
     }
 
-    /// Returns when the NF has closed its socket, by ending or otherwise. A ready NF has nothing more to say: one that
-    /// does is taken for one that has closed.
+    /// Waits until the NF closes its socket. A message after the handshake counts as closing.
     pub async fn closed(&self) {
-        // An error of readiness is one of the runtime, which is then ending.
+        // An error: the runtime is shutting down.
         while let Ok(mut ready) = self.socket.readable().await {
             match rustix::net::recv(self.socket.get_ref(), &mut [0; 1], RecvFlags::DONTWAIT) {
                 Err(rustix::io::Errno::WOULDBLOCK) => ready.clear_ready(),
@@ -147,8 +145,8 @@ impl Session {
     }
 }
 
-/// A name as it may be shown: of one line, without control characters, not too long.
-fn for_people(name: &str) -> String {
+/// A name safe for the log: one line, no control characters, not too long.
+fn printable(name: &str) -> String {
     name.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
@@ -160,12 +158,12 @@ async fn message<M: DeserializeOwned>(socket: &Watched, what: &'static str) -> R
                 Err(AttachError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
                 }
-                // An NF has no descriptors to pass; such are closed here.
+                // Closes descriptors that the NF passes: it should pass none.
                 outcome => return Ok::<M, SessionError>(outcome?.0),
             }
         }
     };
-    timeout(PATIENCE, receive).await.map_err(|_| SessionError::Silent { what })?
+    timeout(MESSAGE_TIMEOUT, receive).await.map_err(|_| SessionError::Silent { what })?
 }
 
 async fn admit(
@@ -200,7 +198,7 @@ async fn admit(
 }
 
 fn refuse(socket: &OwnedFd, reason: String) -> SessionError {
-    // The NF may have gone; it is refused all the same.
+    // The NF may have closed.
     let _ = netvm_attach::send(socket, &Answer::Refused { reason: reason.clone() }, &[]);
     SessionError::Refused(reason)
 }

@@ -1,12 +1,14 @@
-//! From a configuration to a running host: live, and as a whole or not at all.
+//! Applies a configuration to the running host: live, and completely or not at all.
 //!
-//! 1. The text is read and checked; every program, user and core that it names is looked up. Nothing has changed so far.
-//! 2. Groups and NFs that are new are added beside what runs, and the NFs started. Traffic goes as before.
-//! 3. When they have attached, ports, chains and rules change, and NFs that differ are renewed, one replica after
-//!    another. Namespaces of virtual routers come before their ports, and go after them. VMs come last, as they need their
+//! 1. Parse and check the text; look up every program, user and core that it names. Nothing has changed so far.
+//! 2. Add new groups and NFs beside the running ones, and start the NFs. Traffic is not affected.
+//! 3. Once they have attached, change ports, chains and rules, and replace outdated NF processes, one replica after
+//! another.
+//!    Create namespaces of virtual routers before their ports, and remove them after. Start VMs last, as they need
+//! their
 //!    ports.
 //!
-//! Whatever fails, the host of before is applied again: it differs from what runs only by what is new.
+//! If a step fails, apply the previous configuration again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,79 +21,81 @@ use tokio::time::{Instant, timeout_at};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineGone;
 use crate::routers::RouterError;
-use crate::supervisor::{COMING_UP, News, RecipeError};
-use crate::vms::{PreparedVms, VmNews, VmRecipeError};
+use crate::supervisor::{RecipeError, START_TIMEOUT, Startup};
+use crate::vms::{PreparedVms, VmRecipeError, VmStartup};
 
-/// How long a VM's QEMU may take to start before it is taken for one that does not.
-pub(crate) const VM_COMING_UP: std::time::Duration = std::time::Duration::from_secs(25);
+/// Limit for a VM's QEMU to start.
+pub(crate) const VM_START_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(25);
 
-/// Why a configuration was not applied. What ran before runs on.
+/// A configuration was not applied; the previous one is in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// It cannot be read, or is wrong.
+    /// It cannot be read or is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An NF in it cannot be started.
+    /// An NF cannot be started.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
-    /// A VM in it cannot be started.
+    /// A VM cannot be started.
     #[error(transparent)]
     Vm(#[from] VmRecipeError),
-    /// A virtual router could not be made.
+    /// A virtual router cannot be set up.
     #[error(transparent)]
     Router(#[from] RouterError),
-    /// Something that cannot be changed live.
-    #[error("{} (stop netvmd and start it with the new file)", .0.join("; "))]
+    /// A change needs a restart.
+    #[error("{} (restart netvmd with the new file)", .0.join("; "))]
     NeedsRestart(Vec<String>),
-    /// The engine could not do it.
+    /// The engine refused it.
     #[error(transparent)]
     Engine(#[from] netvm_engine::ApplyError),
-    /// An NF did not come up.
-    #[error("nf {role} did not come up: {reason}; the configuration of before is in force again")]
+    /// An NF did not start.
+    #[error("nf {role} did not start: {reason}; restored the previous configuration")]
     NfFailed {
         /// Its role.
         role: String,
-        /// What happened to it.
+        /// The reason.
         reason: String,
     },
-    /// A VM did not come up.
-    #[error("vm {vm} did not come up: {reason}; the configuration of before is in force again")]
+    /// A VM did not start.
+    #[error("vm {vm} did not start: {reason}; restored the previous configuration")]
     VmFailed {
         /// Its name.
         vm: String,
-        /// What happened to it.
+        /// The reason.
         reason: String,
     },
-    /// It failed, and so did the way back.
-    #[error("{error}; going back failed, too: {undo}; restart netvmd to be sure of what runs")]
+    /// The change failed, and undoing it failed too.
+    #[error(
+        "{error}; restoring the previous configuration failed, too: {undo}; restart netvmd to get a consistent state"
+    )]
     NotUndone {
-        /// Why it failed.
+        /// The error of the change.
         error: Box<ApplyError>,
-        /// Why the configuration of before is not in force again.
+        /// The error of the undo.
         undo: Box<ApplyError>,
     },
-    /// Another apply is being made.
-    #[error("another configuration is being applied: try again when that is done")]
+    /// Another apply is in progress.
+    #[error("another configuration is being applied: try again later")]
     Busy,
-    /// No engine.
+    /// The engine has ended.
     #[error(transparent)]
     Gone(#[from] EngineGone),
 }
 
-/// Whether an apply that fails halfway is undone.
+/// Whether to undo an apply that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// There is nothing to go back to: NFs that do not come up are tried again.
+    /// No: no previous configuration exists, and failed NFs are restarted.
     First,
-    /// It is.
+    /// Yes.
     Change,
 }
 
 impl Daemon {
-    /// What applying a configuration would do.
+    /// The changes that applying a configuration would make.
     ///
     /// # Errors
-    /// [`ApplyError`] as far as can be told beforehand.
+    /// [`ApplyError`], as far as checks without a change can find it.
     pub async fn plan(&self, name: &str, text: &str) -> Result<PlanReply, ApplyError> {
         let Loaded { mut host, warnings } = netvm_config::parse(name, text)?;
         let running = self.running().await?;
@@ -105,7 +109,7 @@ impl Daemon {
     /// Applies a configuration.
     ///
     /// # Errors
-    /// [`ApplyError`]; everything is then as it was.
+    /// [`ApplyError`]; the previous configuration is in force.
     pub async fn apply(&self, name: &str, text: &str) -> Result<ApplyReply, ApplyError> {
         let started = Instant::now();
         let Loaded { mut host, warnings } = netvm_config::parse(name, text)?;
@@ -126,7 +130,7 @@ impl Daemon {
         })
     }
 
-    /// Applies the file that netvmd was started with again.
+    /// Applies the configuration file again.
     ///
     /// # Errors
     /// As for [`Daemon::apply`].
@@ -136,7 +140,7 @@ impl Daemon {
         self.apply(&path.display().to_string(), &text).await
     }
 
-    /// Makes an engine that has just been started be what the first configuration says.
+    /// Applies the first configuration to a new engine.
     ///
     /// # Errors
     /// As for [`Daemon::apply`].
@@ -159,12 +163,12 @@ impl Daemon {
             self.routers.settle(host).await;
             self.supervisor.reconcile(prepared);
             self.machines.reconcile(machines);
-            self.machines.dismiss_strangers();
+            self.machines.stop_unconfigured();
             return Ok(());
         }
         let up = self.machines.up();
         if let Err(error) = self.change_in_steps(running, host, prepared, machines).await {
-            let error = match self.go_back(running, &up).await {
+            let error = match self.restore(running, &up).await {
                 Ok(()) => error,
                 Err(undo) => ApplyError::NotUndone { error: Box::new(error), undo: Box::new(undo) },
             };
@@ -184,29 +188,29 @@ impl Daemon {
         if let Some(staged) = staged(running, host) {
             let beside = self.supervisor.prepare(&staged)?;
             self.engine_apply(&staged).await?;
-            come_up(self.supervisor.reconcile_live(beside).await?).await?;
+            wait_all_attached(self.supervisor.reconcile_live(beside).await?).await?;
         }
-        // Their interfaces are ports of the engine.
+        // The engine opens ports on their interfaces.
         self.routers.make(host).await?;
         self.engine_apply(host).await?;
         self.routers.settle(host).await;
-        come_up(self.supervisor.reconcile_live(prepared).await?).await?;
+        wait_all_attached(self.supervisor.reconcile_live(prepared).await?).await?;
         self.dismiss_replaced(host);
         self.renew_all().await?;
-        come_up(self.supervisor.rebalance().await?).await?;
-        start_up(self.machines.reconcile(machines)).await
+        wait_all_attached(self.supervisor.rebalance().await?).await?;
+        wait_vms_started(self.machines.reconcile(machines)).await
     }
 
-    /// Asks NFs to leave that attached by themselves as roles that netvmd now starts.
+    /// Dismisses external NFs of roles that netvmd now starts itself.
     fn dismiss_replaced(&self, host: &Host) {
         let is_managed =
             |role: &str| host.nf_named(role).is_some_and(|nf| matches!(nf.start, NfStart::Managed { .. }));
         let externals = self.attach.externals().into_iter();
         let replaced: Vec<_> = externals.filter(|(_, nf)| is_managed(&nf.role)).map(|(id, _)| id).collect();
-        self.engine.tell(move |engine| replaced.into_iter().for_each(|id| engine.dismiss(id)));
+        self.engine.send(move |engine| replaced.into_iter().for_each(|id| engine.dismiss(id)));
     }
 
-    /// Renews what is not what it should be, until one fails.
+    /// Replaces outdated processes until one fails.
     async fn renew_all(&self) -> Result<(), ApplyError> {
         loop {
             let renewals = self.supervisor.renew_next();
@@ -215,7 +219,7 @@ impl Daemon {
             }
             let mut outcome = Ok(());
             for mut renewal in renewals {
-                let came_up = comes_up(&mut renewal.news, Instant::now() + COMING_UP).await;
+                let came_up = wait_attached(&mut renewal.startup, Instant::now() + START_TIMEOUT).await;
                 self.supervisor.settle(renewal, came_up.is_ok());
                 outcome = outcome.and(came_up);
             }
@@ -223,20 +227,20 @@ impl Daemon {
         }
     }
 
-    async fn go_back(&self, running: &Host, up: &BTreeSet<String>) -> Result<(), ApplyError> {
+    async fn restore(&self, running: &Host, up: &BTreeSet<String>) -> Result<(), ApplyError> {
         self.routers.make(running).await?;
         self.engine_apply(running).await?;
         self.routers.settle(running).await;
         self.supervisor.reconcile_live(self.supervisor.prepare(running)?).await?;
-        // Those that were not renewed yet are what they should be already; the others change back, come what may.
+        // Processes not replaced yet are right already; the others change back, whatever happens.
         loop {
             let renewals = self.supervisor.renew_next();
             if renewals.is_empty() {
                 break;
             }
             for mut renewal in renewals {
-                // Why one does not come up is in the log; it is tried again.
-                let _ = comes_up(&mut renewal.news, Instant::now() + COMING_UP).await;
+                // The log has the reason of a failure; the process is restarted.
+                let _ = wait_attached(&mut renewal.startup, Instant::now() + START_TIMEOUT).await;
                 self.supervisor.settle(renewal, true);
             }
         }
@@ -247,13 +251,14 @@ impl Daemon {
     }
 }
 
-/// What runs, with the groups and NFs of `host` that are new; `None` when there are none, or not both fit at one time.
+/// The running configuration plus the new groups and NFs of `host`; `None` if there are none, or if both do not fit
+/// together.
 fn staged(running: &Host, host: &Host) -> Option<Host> {
     let mut staged = running.clone();
     let new_group = |id| running.group(id).is_none();
     staged.groups.extend(host.groups.iter().filter(|group| new_group(group.id)).cloned());
     for group in &mut staged.groups {
-        // Its ports may not be there yet, and it gets no traffic before they are.
+        // Its ports may not exist yet; it gets no traffic before.
         if new_group(group.id) {
             group.may_send_to = Some(Vec::new());
         }
@@ -269,33 +274,33 @@ fn staged(running: &Host, host: &Host) -> Option<Host> {
 }
 
 /// Waits until each process has attached.
-async fn come_up(news: Vec<News>) -> Result<(), ApplyError> {
-    let deadline = Instant::now() + COMING_UP;
-    for mut one in news {
-        comes_up(&mut one, deadline).await?;
+async fn wait_all_attached(startups: Vec<Startup>) -> Result<(), ApplyError> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    for mut one in startups {
+        wait_attached(&mut one, deadline).await?;
     }
     Ok(())
 }
 
 /// Waits until each VM runs.
-async fn start_up(news: Vec<VmNews>) -> Result<(), ApplyError> {
-    let deadline = Instant::now() + VM_COMING_UP;
-    for mut one in news {
+async fn wait_vms_started(startups: Vec<VmStartup>) -> Result<(), ApplyError> {
+    let deadline = Instant::now() + VM_START_TIMEOUT;
+    for mut one in startups {
         let reason = match timeout_at(deadline, one.started()).await {
             Ok(Ok(())) => continue,
             Ok(Err(reason)) => reason,
-            Err(_) => format!("not within {} s", VM_COMING_UP.as_secs()),
+            Err(_) => format!("timeout after {} s", VM_START_TIMEOUT.as_secs()),
         };
         return Err(ApplyError::VmFailed { vm: one.vm(), reason });
     }
     Ok(())
 }
 
-async fn comes_up(news: &mut News, deadline: Instant) -> Result<(), ApplyError> {
-    let reason = match timeout_at(deadline, news.outcome()).await {
+async fn wait_attached(startup: &mut Startup, deadline: Instant) -> Result<(), ApplyError> {
+    let reason = match timeout_at(deadline, startup.outcome()).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(reason)) => reason,
-        Err(_) => format!("not within {} s", COMING_UP.as_secs()),
+        Err(_) => format!("timeout after {} s", START_TIMEOUT.as_secs()),
     };
-    Err(ApplyError::NfFailed { role: news.role(), reason })
+    Err(ApplyError::NfFailed { role: startup.role(), reason })
 }

@@ -12,58 +12,58 @@ use netvm_classifier::{BURST, BuildError, Classifier, Limits, NONE};
 
 use super::headers::{self, HeaderError};
 
-/// What was done.
+/// Totals of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Rules of the filter set.
     pub rules: usize,
     /// Headers.
     pub headers: u64,
-    /// Those for which there is a rule.
+    /// Headers that match a rule.
     pub matched: u64,
-    /// Whether rules were tried one after the other, as they were too many for the EAL's memory.
+    /// Whether rules were scanned linearly because a classifier exceeds the EAL's memory.
     pub scanned: bool,
 }
 
-/// Headers could not be evaluated.
+/// Headers cannot be evaluated.
 #[derive(Debug, Error)]
 pub enum EvalError {
     /// The rules cannot be read.
     #[error("cannot read the rules: {0}")]
     ReadRules(#[source] io::Error),
-    /// The rules are no filter set.
+    /// The rules are not a filter set.
     #[error("the rules, {0}")]
     Rules(#[source] ClassBenchError),
-    /// A rule is for too many protocols.
+    /// A rule expands to too many cubes.
     #[error("the rules, line {line}: {why}")]
     Sets {
         /// Its line.
         line: u32,
-        /// How many.
+        /// Their number.
         why: TooManyCubes,
     },
     /// The rules cannot be compiled.
-    #[error("the rules cannot be compiled: {0}")]
+    #[error("cannot compile the rules: {0}")]
     Build(#[source] BuildError),
     /// The headers cannot be read.
     #[error("cannot read the headers: {0}")]
     ReadHeaders(#[source] io::Error),
-    /// A line is no header.
+    /// A line is not a header.
     #[error("the headers, {0}")]
     Header(#[source] HeaderError),
-    /// The numbers cannot be written.
-    #[error("cannot write the numbers of rules: {0}")]
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
     Write(#[source] io::Error),
 }
 
-/// Writes a line for each header: the number of the first rule that matches, from 0, or `-`. Rules are of five fields:
-/// flags are ignored, as headers have none.
+/// Writes for each header the number of the first matching rule, from 0, or `-`. Ignores the rules' flags, as headers
+/// have
+/// none.
 ///
-/// The rules are compiled within the limits. Where they do not fit they are tried one after the other, which gives the
-/// same numbers 1,000 times as slowly.
+/// If a compiled classifier exceeds the limits, scans the rules linearly: the same results, 1,000 times slower.
 ///
 /// # Errors
-/// [`EvalError`]; what was read before a wrong header has been written.
+/// [`EvalError`]; results for the headers before a wrong one are written.
 pub fn eval(
     eal: Eal,
     limits: &Limits,
@@ -111,7 +111,7 @@ pub fn eval(
     answers.finish()
 }
 
-/// Classifies a burst at a time and writes some bursts at a time.
+/// Classifies bursts of headers and buffers the output.
 struct Answers<W> {
     summary: Summary,
     keys: Vec<FlowKey>,

@@ -1,20 +1,22 @@
-//! `netvmd policy-eval`: a filter set and headers, without a daemon.
+//! Commands that need no daemon: `netvmd replay` and `netvmd policy-eval`.
 
+mod eval;
 mod headers;
-mod run;
+mod replay;
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
+pub use eval::{EvalError, Summary, eval};
 pub use headers::HeaderError;
 use netvm_classifier::Limits;
-pub use run::{EvalError, Summary, eval};
+pub use replay::{Replay, ReplayError, ReplayNf, ReplayReport, replay};
 
-/// MiB of the EAL's memory: for classifiers of filter sets of tens of thousands of rules.
+/// EAL memory in MiB; enough for filter sets of tens of thousands of rules.
 const MEMORY: u32 = 1536;
 
-/// Why headers were not evaluated.
+/// Headers cannot be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyEvalError {
     /// A file cannot be read.
@@ -22,25 +24,25 @@ pub enum PolicyEvalError {
     Open {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// DPDK does not start.
     #[error(transparent)]
     Eal(#[from] dpdk::EalError),
-    /// What the files say.
+    /// A file is malformed.
     #[error("{}, {}: {source}", rules.display(), headers.display())]
     Eval {
         /// The filter set.
         rules: PathBuf,
         /// The headers.
         headers: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: Box<EvalError>,
     },
 }
 
-/// Writes the number of the first rule of a ClassBench filter set that matches, from 0, or `-`, a line for each header.
+/// Prints for each header, on a line, the number of the first matching rule of a ClassBench filter set, from 0, or `-`.
 ///
 /// # Errors
 /// [`PolicyEvalError`] names file and line.

@@ -1,0 +1,7 @@
+//! How NFs attach: the handshake of one NF (`session`), and the attach socket for NFs that netvmd does not start (`server`).
+
+mod server;
+mod session;
+
+pub use server::{AttachServer, External, Externals, ListenError};
+pub use session::{Policy, Session};

@@ -1,0 +1,85 @@
+//! The running daemon's state, and the changes that its API and signals make to it.
+
+mod apply;
+mod rules;
+mod stats;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Instant;
+
+use netvm_config::model::Host;
+use tokio::sync::Notify;
+
+pub(crate) use apply::{ApplyError, VM_START_TIMEOUT};
+pub(crate) use rules::{Changed, RuleError};
+pub(crate) use stats::{Load, Reclaims};
+
+use crate::attach::{AttachServer, Externals};
+use crate::engine_thread::{EngineGone, EngineHandle};
+use crate::routers::Routers;
+use crate::supervisor::Supervisor;
+use crate::vms::Machines;
+
+/// Paths that netvmd uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// Folder of the lock and, by default, of the sockets.
+    pub run_dir: PathBuf,
+    /// The API's socket; `None`: `api.sock` in the run directory.
+    pub socket: Option<PathBuf>,
+    /// The attach socket; `None`: `attach.sock` in the run directory.
+    pub attach: Option<PathBuf>,
+}
+
+/// The running daemon's parts.
+#[derive(Debug)]
+pub struct Daemon {
+    pub(crate) options: Options,
+    pub(crate) engine: EngineHandle,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) machines: Machines,
+    pub(crate) routers: Routers,
+    pub(crate) attach: Arc<AttachServer>,
+    /// Held while a configuration is applied.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Coordinates changes of single rules.
+    pub(crate) rules: RuleChanges,
+    pub(crate) reclaims: Reclaims,
+    pub(crate) load: Load,
+    pub(crate) started: Instant,
+    pub(crate) end: Notify,
+}
+
+impl Daemon {
+    /// The configuration that the engine runs.
+    pub(crate) async fn running(&self) -> Result<Arc<Host>, EngineGone> {
+        self.engine.call(|engine| engine.shared_host()).await
+    }
+
+    /// NFs that netvmd does not start as processes: external ones and those in VMs.
+    pub(crate) fn externals(&self) -> Externals {
+        self.machines.attached(self.attach.externals())
+    }
+
+    /// Requests an orderly shutdown.
+    pub(crate) fn end(&self) {
+        self.end.notify_one();
+    }
+}
+
+/// Events between changes of single rules and the background compiler.
+#[derive(Debug, Default)]
+pub(crate) struct RuleChanges {
+    /// Rules have changed since the last compilation.
+    pub(super) changed: Notify,
+    /// Compile at once: the overlay is filling up.
+    pub(super) urgent: Notify,
+    /// A compilation has ended, successful or not.
+    pub(super) compiled: Notify,
+    /// Id of the last added rule.
+    pub(super) last_id: AtomicU32,
+}

@@ -1,0 +1,83 @@
+//! netvmd as a system service: log lines on standard error, signals, and sd_notify(3) messages to the service manager.
+
+use std::io::{self, IsTerminal, stderr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::filter::LevelFilter;
+
+/// Starts logging. Each line begins with the UTC time, except under systemd, whose journal adds it.
+pub fn start_logging(level: LevelFilter) {
+    let lines = tracing_subscriber::fmt()
+        .compact()
+        .with_target(false)
+        .with_ansi(stderr().is_terminal())
+        .with_max_level(level)
+        .with_writer(stderr);
+    // Fails if a logger exists already; that one stays.
+    let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
+        lines.without_time().try_init()
+    } else {
+        lines.try_init()
+    };
+}
+
+/// A request by signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Shut down (SIGTERM, SIGINT).
+    End,
+    /// Apply the configuration file again (SIGHUP).
+    Reload,
+}
+
+/// The signals that netvmd handles.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers; these signals no longer end the process.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next request.
+    pub async fn next(&mut self) -> Request {
+        tokio::select! {
+            _ = self.terminate.recv() => Request::End,
+            _ = self.interrupt.recv() => Request::End,
+            _ = self.hang_up.recv() => Request::Reload,
+        }
+    }
+}
+
+/// State: netvmd serves requests.
+pub const READY: &str = "READY=1";
+/// State: netvmd shuts down.
+pub const STOPPING: &str = "STOPPING=1";
+
+/// Sends a state to the service manager, if `NOTIFY_SOCKET` names one.
+pub fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().split_first() {
+        Some((b'@', name)) => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(&path),
+    };
+    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
+        tracing::warn!("cannot send {state} to the service manager: {error}");
+    }
+}
