@@ -1,5 +1,5 @@
-//! Compiles the DPDK program that netvm is compared with, and the traffic for both sides of a comparison: into this
-//! program, and as a plug-in of DPDK for others. libdpdk itself is found, and linked, by dpdk-sys.
+//! Compiles the DPDK peers and the traffic generator, into this program and as a DPDK plug-in for other programs.
+//! dpdk-sys finds and links libdpdk.
 
 use std::env;
 use std::error::Error;
@@ -38,7 +38,7 @@ fn build() -> Result<(), Box<dyn Error>> {
     let output = Command::new(tool).args(["--cflags", "libdpdk"]).output()?;
     if !output.status.success() {
         return Err(
-            "pkg-config knows no libdpdk (Debian and Ubuntu: apt install libdpdk-dev pkg-config)".into()
+            "pkg-config does not find libdpdk (Debian and Ubuntu: apt install libdpdk-dev pkg-config)".into(),
         );
     }
     let flags = String::from_utf8(output.stdout)?;
@@ -54,11 +54,11 @@ fn build() -> Result<(), Box<dyn Error>> {
 
 fn compiler(flags: &str) -> cc::Build {
     let mut build = cc::Build::new();
-    // What it is compared with is optimised in debug builds too.
+    // Optimise the peers in debug builds, too.
     build.std("gnu11").opt_level(3).pic(true);
     build.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
     for flag in flags.split_whitespace() {
-        // As system headers: DPDK's own warn under -Wextra.
+        // As system headers, because DPDK's headers warn under -Wextra.
         match flag.strip_prefix("-I") {
             Some(path) => build.flag("-isystem").flag(path),
             None => build.flag(flag),
@@ -67,13 +67,13 @@ fn compiler(flags: &str) -> cc::Build {
     build
 }
 
-/// `traffic.so`, which the program carries with it. Whatever loads it has DPDK's libraries already.
+/// `traffic.so`, embedded in the program. Programs that load it have DPDK's libraries already.
 fn plugin(flags: &str) -> Result<(), Box<dyn Error>> {
     let path = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("traffic.so");
     let mut command = compiler(flags).define("NETVM_BENCH_PLUGIN", None).try_get_compiler()?.to_command();
     command.args(["-shared", TRAFFIC, BULK, "-o"]).arg(path);
     if !command.status()?.success() {
-        return Err(format!("{TRAFFIC} cannot be made into a shared object: its messages are above").into());
+        return Err(format!("cannot build a shared object of {TRAFFIC}: see the messages above").into());
     }
     Ok(())
 }

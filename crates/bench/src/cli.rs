@@ -8,168 +8,159 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::compare::CompareArgs;
 use crate::error::BenchError;
 use crate::harness::Plan;
-use crate::machine::allowed_cores;
+use crate::machine::{Cores, allowed_cores};
 use crate::nf::NfSpec;
 use crate::peers::fib::FibSpec;
 use crate::peers::guests::Rings;
 use crate::peers::ring::RingSpec;
 
-/// netvm's benchmarks.
+/// Run netvm's benchmarks
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "netvm-bench", version, about)]
 pub struct Cli {
-    /// What to measure.
+    /// The benchmark
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Bench,
 }
 
-/// What to measure.
+/// The benchmarks.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
-pub enum Command {
-    /// One engine core and one NF process on another core, against DPDK's rings and testpmd
+pub enum Bench {
+    /// One engine core and an NF process on another core, against DPDK's rings and testpmd
     Hop(BenchArgs),
     /// Chains of 1, 2, 4 and 8 NFs of one trust group
     Chain(BenchArgs),
-    /// A chain within one trust group against one whose packets are copied into another group
+    /// A chain within a trust group, against a chain that copies packets to another group
     Copy(BenchArgs),
-    /// A chain with a slow NF, offered up to ten times what it can carry
+    /// A chain with a slow NF, at up to ten times its capacity
     Overload(BenchArgs),
-    /// Processor time without traffic, and the delay of the first packet after that
+    /// CPU time without traffic, and the delay of the first packet afterwards
     Idle(BenchArgs),
-    /// How fast the buffers of a killed NF are back
+    /// Time to reclaim the buffers of a killed NF
     Reclaim(BenchArgs),
-    /// Forwarding by policy on one core, against Open vSwitch with DPDK on the same flows
+    /// Forwarding by policy on one core, against Open vSwitch with DPDK
     Policy(PolicyArgs),
-    /// Longest-prefix match over the Internet's routes, against DPDK's rte_fib
+    /// Longest-prefix match in a full Internet table, against DPDK's rte_fib
     Route(RouteArgs),
-    /// An NF in a VM against the same program as a process
+    /// An NF in a VM, against the same program as a process
     Vm(VmArgs),
-    /// L2 switching between two guests on vhost-user, against Open vSwitch with DPDK and against the copies alone
+    /// L2 switching between two vhost-user guests, against Open vSwitch with DPDK and against the copies alone
     Vhost(VhostArgs),
-    /// One benchmark of this build and of another build, in turns
+    /// A benchmark of this build and of another build in alternation
     Compare(CompareArgs),
-    /// Is an NF of a benchmark
+    /// Run as an NF of a benchmark
     #[command(hide = true)]
     Nf(NfSpec),
-    /// Is the DPDK program that netvm is compared with
+    /// Run as the rte_ring peer
     #[command(hide = true)]
     RingPeer(RingSpec),
-    /// Is the routing table that netvm's is compared with
+    /// Run as the rte_fib peer
     #[command(hide = true)]
     FibPeer(FibSpec),
 }
 
-/// How a benchmark is run and shown.
+/// Options of all benchmarks.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct BenchArgs {
-    /// Print one JSON object in place of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Three short runs, for a first look
+    /// Make three short runs, for a first impression
     #[arg(long)]
     pub quick: bool,
     /// Runs of each case [default: 5; with --quick: 3]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub runs: Option<u16>,
-    /// Seconds over which each figure is taken [default: 2; with --quick: 0.3]
+    /// Seconds of each measurement [default: 2; with --quick: 0.3]
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<Duration>,
-    /// The cores to use: the engine's, the NFs' [default: the first two that this process may use]
+    /// The engine's core and the NFs' core [default: the first two of this process's affinity]
     #[arg(long, value_delimiter = ',')]
     pub cores: Vec<u32>,
-    /// Leave out comparisons with programs that are not part of netvm
+    /// Skip comparisons with other programs
     #[arg(long)]
     pub skip_peers: bool,
 }
 
-/// How `policy` is run.
+/// Options of `policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct PolicyArgs {
-    /// As every benchmark.
+    /// Common options.
     #[command(flatten)]
     pub bench: BenchArgs,
     /// Numbers of flows
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)),
           default_value = "1,1000,10000,100000,1000000")]
     pub flows: Vec<u64>,
-    /// Only these cases, such as `normal-100000,new-flows` [default: all]
+    /// Run only these cases, such as `normal-100000,new-flows` [default: all]
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Filter set in ClassBench's format, of drop rules that nothing matches [default: acl/acl1_1k.rules of the shared
-    /// data beside this source tree]
+    /// ClassBench filter set, used as drop rules that no packet matches [default: acl/acl1_1k.rules of the shared data
+    /// beside this source tree]
     #[arg(long)]
     pub acl: Option<PathBuf>,
 }
 
-/// What of `route` is run.
+/// The parts of `route`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoutePart {
-    /// Look-ups alone.
+    /// Lookups alone
     Tables,
-    /// Packets through an engine's router.
+    /// Packets through an engine's router
     Engine,
 }
 
-/// How `route` is run.
+/// Options of `route`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct RouteArgs {
-    /// As every benchmark.
+    /// Common options.
     #[command(flatten)]
     pub bench: BenchArgs,
-    /// The full table: a prefix a line, of both families; unpacked with gzip when the name ends in .gz [default:
+    /// The full table: one prefix on each line, of both families; gzip-compressed if the name ends in .gz [default:
     /// routes/prefixes.txt.gz of the shared data beside this source tree]
     #[arg(long)]
     pub routes: Option<PathBuf>,
-    /// Only look-ups, or only packets through an engine [default: both]
+    /// Run only lookups, or only packets through an engine [default: both]
     #[arg(long, value_enum)]
     pub only: Option<RoutePart>,
-    /// Numbers of destinations of the packets
+    /// Numbers of destinations
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20),
           default_value = "1,1000,100000")]
     pub destinations: Vec<u32>,
 }
 
-/// How `vm` is run.
+/// Options of `vm`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct VmArgs {
-    /// As every benchmark.
+    /// Common options.
     #[command(flatten)]
     pub bench: BenchArgs,
-    /// Who runs the guest's instructions: QEMU's translator, or the processor
+    /// QEMU's accelerator: emulation or KVM
     #[arg(long, value_parser = ["tcg", "kvm"], default_value = "tcg")]
     pub accel: String,
 }
 
-/// How `vhost` is run.
+/// Options of `vhost`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct VhostArgs {
-    /// As every benchmark.
+    /// Common options.
     #[command(flatten)]
     pub bench: BenchArgs,
     /// Numbers of flows
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)),
           default_value = "1,10000,100000")]
     pub flows: Vec<u64>,
-    /// Lengths of frames in bytes, FCS included
+    /// Frame sizes in bytes, FCS included
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
           default_value = "64,1500")]
     pub sizes: Vec<u16>,
-    /// How the guests lay out their rings
+    /// Layout of the guests' rings
     #[arg(long, value_enum, default_value = "packed")]
     pub rings: Rings,
 }
 
-/// The two cores of a benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cores {
-    /// The engine's.
-    pub engine: u32,
-    /// The NFs'.
-    pub nf: u32,
-}
-
 impl BenchArgs {
-    /// How long and how often.
+    /// The plan of the measurements.
     pub fn plan(&self) -> Plan {
         let (runs, seconds) = if self.quick { (3, 0.3) } else { (5, 2.0) };
         let window = self.seconds.unwrap_or(Duration::from_secs_f64(seconds));
@@ -177,10 +168,10 @@ impl BenchArgs {
         Plan { runs: self.runs.map_or(runs, usize::from), warm_up, window }
     }
 
-    /// Which cores.
+    /// The cores.
     ///
     /// # Errors
-    /// [`BenchError::Cores`] when there are not two.
+    /// [`BenchError::Cores`] without two cores.
     pub fn cores(&self) -> Result<Cores, BenchError> {
         let allowed = allowed_cores();
         let list = if self.cores.is_empty() { &allowed } else { &self.cores };
@@ -196,7 +187,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     if (0.05..=3600.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
-        Err("from 0.05 to 3600 seconds are possible".to_owned())
+        Err("must be from 0.05 to 3600 seconds".to_owned())
     }
 }
 
@@ -207,7 +198,7 @@ mod tests {
     fn args(line: &str) -> Result<BenchArgs, clap::Error> {
         let words = ["netvm-bench", "hop"].into_iter().chain(line.split_whitespace());
         Cli::try_parse_from(words).map(|cli| match cli.command {
-            Command::Hop(args) => args,
+            Bench::Hop(args) => args,
             other => panic!("{other:?}"),
         })
     }
@@ -221,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn wrong_options_are_refused() {
         assert!(args("--runs 0").is_err());
         assert!(args("--seconds 0").is_err() && args("--seconds soon").is_err());
         assert!(args("--cores 1,1").unwrap().cores().is_err());

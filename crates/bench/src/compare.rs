@@ -1,7 +1,7 @@
-//! One benchmark of this build and of another build, in turns: `netvm-bench compare PROGRAM NAME`.
+//! Compares a benchmark of this build and of another build in alternation: `netvm-bench compare PROGRAM NAME`.
 //!
-//! Each round runs `NAME --json --runs 1` once with either program and gives one ratio for each case that both report. A ratio
-//! above 1 means that this build is better: more packets, or fewer cycles.
+//! Each round runs `NAME --json --runs 1` once with either program and gives one ratio for each case that both report.
+//! A ratio above 1 means that this build is better: more packets, or fewer cycles.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,17 +12,17 @@ use crate::error::BenchError;
 use crate::report::{Report, Row, Unit};
 use crate::stats::Summary;
 
-/// How `compare` is run.
+/// Options of `compare`.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct CompareArgs {
     /// `netvm-bench` of the other build
     pub program: PathBuf,
     /// The benchmark
     pub name: String,
-    /// Print one JSON object in place of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Rounds; each runs either program once
+    /// Rounds; each runs both programs once
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
     /// Fail if the median ratio of a case is lower than this
@@ -45,7 +45,7 @@ struct Ratios {
 /// [`BenchError::Build`] if a program fails or prints something else; [`BenchError::Slower`] if a median is below
 /// [`CompareArgs::least`].
 pub fn measure(args: &CompareArgs) -> Result<Vec<Row>, BenchError> {
-    let this = std::env::current_exe().map_err(BenchError::system("the path of this program"))?;
+    let this = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
     let mut all: Vec<Ratios> = Vec::new();
     for round in 0..args.rounds {
         // The order alternates, so that neither build always runs on the warmer machine.
@@ -77,7 +77,7 @@ pub fn measure(args: &CompareArgs) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Refuses rows whose median is below what is asked for.
+/// Refuses rows whose median is below [`CompareArgs::least`].
 ///
 /// # Errors
 /// [`BenchError::Slower`], which names the worst case.

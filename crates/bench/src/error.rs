@@ -1,20 +1,18 @@
-//! Why a benchmark has no result.
+//! Errors of benchmarks.
 
 use std::io;
 use std::path::PathBuf;
 
 use netvm_engine::{AdmitError, ApplyError, StartError, UnknownRouter};
 use netvm_policy_import::classbench::ClassBenchError;
+use netvm_wire::NetError;
 
-use crate::peers::ovs::NoFlow;
-use crate::routes::RoutesError;
-
-/// Why a benchmark ended without a result.
+/// A benchmark has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// Fewer cores than the benchmark needs.
+    /// Too few cores.
     #[error(
-        "this benchmark needs {wanted} cores, this process may use {have}: widen its CPU affinity (taskset), or give --cores"
+        "this benchmark needs {wanted} cores, but this process may use {have}: widen its CPU affinity (taskset), or give --cores"
     )]
     Cores {
         /// Needed.
@@ -25,35 +23,35 @@ pub enum BenchError {
     /// The engine did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The engine did not take the configuration.
+    /// The engine refused the configuration.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// An NF was not let in.
+    /// The engine refused an NF.
     #[error(transparent)]
     Admit(#[from] AdmitError),
-    /// An NF and the engine did not come together.
+    /// An NF did not attach.
     #[error("NF {role} did not attach: {source}")]
     Attach {
         /// Its role.
         role: String,
-        /// What went wrong.
+        /// The error.
         source: netvm_attach::AttachError,
     },
-    /// An NF ended by itself.
-    #[error("NF {role} ended in the middle of the benchmark ({status}); its message is above")]
+    /// An NF ended.
+    #[error("NF {role} ended during the benchmark ({status}); see its message above")]
     NfEnded {
         /// Its role.
         role: String,
-        /// How.
+        /// Its exit status.
         status: String,
     },
-    /// A VM did not become an NF.
-    #[error("the guest: {problem}")]
+    /// A guest failed.
+    #[error("guest: {problem}")]
     Guest {
-        /// What it, or who makes it, said.
+        /// The problem.
         problem: String,
     },
-    /// The machine did not stay as it was for long enough to compare two cases.
+    /// The machine changed too often for a comparison.
     #[error(
         "{case}: the distance between the two cores was another one in each run that could be compared: the host moves \
          virtual processors; ask for more --runs of fewer --seconds, or have them pinned"
@@ -62,16 +60,16 @@ pub enum BenchError {
         /// The comparison.
         case: String,
     },
-    /// Nothing came through.
-    #[error("{what}: no packet came through in {seconds:.1} s; a benchmark of nothing has no result")]
+    /// No packet passed.
+    #[error("{what}: no packet passed in {seconds:.1} s")]
     Nothing {
         /// What was measured.
         what: String,
-        /// For how long.
+        /// The duration.
         seconds: f64,
     },
-    /// An honest NF was caught at what none does, or the engine dropped packets for what an NF said.
-    #[error("{what}: {count} x {kind}, which no NF of a benchmark does: netvm has a defect")]
+    /// A violation by an honest NF, or drops that it cannot cause.
+    #[error("{what}: {count} x {kind}, which no NF of a benchmark causes: this is a bug in netvm")]
     Unsound {
         /// What was measured.
         what: String,
@@ -80,59 +78,59 @@ pub enum BenchError {
         /// How often.
         count: u64,
     },
-    /// What it is to be compared with is not installed.
-    #[error(
-        "{program} is not installed: apt install {package}, or leave the comparison out with --skip-peers"
-    )]
+    /// A peer is not installed.
+    #[error("{program} is not installed: apt install {package}, or skip the comparison with --skip-peers")]
     MissingPeer {
         /// The program.
         program: &'static str,
         /// The package that has it.
         package: &'static str,
     },
-    /// What it is to be compared with did not do its work.
+    /// A peer failed.
     #[error("{peer}: {problem}")]
     Peer {
         /// Its name.
         peer: &'static str,
-        /// What it said.
+        /// The problem.
         problem: String,
     },
     /// The filter set cannot be used.
     #[error("{path}: {source}")]
     Rules {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: RulesError,
     },
     /// The routing table cannot be used.
     #[error("{path}: {source}")]
     Routes {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: RoutesError,
     },
-    /// The engine did not take the routes.
+    /// The engine refused the routes.
     #[error(transparent)]
     Router(#[from] UnknownRouter),
-    /// The engine is slow with the routes.
-    #[error("the workers have not got {routes} routes after {seconds} s: is something else on their core?")]
+    /// The engine took too long for the routes.
+    #[error(
+        "the workers did not adopt {routes} routes within {seconds} s: does another process use their core?"
+    )]
     NoRoutes {
-        /// How many there are.
+        /// Their number.
         routes: usize,
-        /// How long was waited.
+        /// The limit.
         seconds: f64,
     },
-    /// Packets did not go by the routes.
+    /// Packets did not follow the routes.
     #[error(
-        "{what}: {punted} packets went to the kernel and {dropped} nowhere, and all had a route: netvm has a defect"
+        "{what}: {punted} packets were punted and {dropped} dropped, although all had a route: this is a bug in netvm"
     )]
     Astray {
         /// What was measured.
         what: String,
-        /// Given to the kernel.
+        /// Punted to the kernel.
         punted: u64,
         /// Dropped.
         dropped: u64,
@@ -142,45 +140,74 @@ pub enum BenchError {
     Build {
         /// The build's program.
         program: PathBuf,
-        /// What happened.
+        /// The problem.
         problem: String,
     },
     /// This build is slower than another one.
-    #[error("{case}: {ratio:.3} of the other build, and at least {least} is asked for")]
+    #[error("{case}: {ratio:.3} of the other build; the limit is {least}")]
     Slower {
         /// The worst case.
         case: String,
         /// This build divided by the other.
         ratio: f64,
-        /// What is asked for.
+        /// The limit.
         least: f64,
     },
-    /// The system did not give something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was asked for.
+        /// The step that failed.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// What is wrong with a filter set.
+/// A filter set cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
     /// It cannot be read.
     #[error("{0}; give the path of a ClassBench filter set with --acl")]
     Read(#[from] io::Error),
-    /// It is not in the format.
+    /// It is malformed.
     #[error(transparent)]
     Syntax(#[from] ClassBenchError),
-    /// Open vSwitch has no flows for it.
+    /// It cannot be expressed as OpenFlow flows.
     #[error(transparent)]
     NoFlow(#[from] NoFlow),
 }
 
+/// A routing table cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum RoutesError {
+    /// It cannot be read.
+    #[error("{0}; give the path of a list of prefixes with --routes")]
+    Read(#[from] std::io::Error),
+    /// It cannot be decompressed.
+    #[error("gzip cannot decompress it")]
+    Unpack,
+    /// A line is not a prefix.
+    #[error("line {line}: {source}")]
+    Prefix {
+        /// The line, from 1.
+        line: usize,
+        /// The error.
+        source: NetError,
+    },
+}
+
+/// A rule that cannot be translated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "rule {rule} matches more than IPv4 addresses, protocol and ports, which this comparison does not support"
+)]
+pub struct NoFlow {
+    /// Its index, from 0.
+    pub rule: usize,
+}
+
 impl BenchError {
-    /// Names what the system did not give.
+    /// For `map_err`: adds the failed step.
     pub fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| Self::System { what, source: source.into() }

@@ -1,4 +1,4 @@
-//! VMs of benchmarks: the image, and QEMU.
+//! VMs of benchmarks: makes the image and starts QEMU.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -14,11 +14,11 @@ use rustix::io::FdFlags;
 
 use crate::error::BenchError;
 
-/// How long a guest may take to boot, on a machine without KVM.
+/// Limit for a guest to boot without KVM.
 pub const BOOT: Duration = Duration::from_secs(60);
 const QEMU: &str = "qemu-system-x86_64";
 
-/// A guest that can be started, as often as wanted.
+/// A guest that can be started repeatedly.
 #[derive(Debug)]
 pub struct Guest {
     folder: tempfile::TempDir,
@@ -28,17 +28,17 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Makes the image of a guest that is an NF: it runs `program` with these arguments, on `core`.
+    /// Makes the image of a guest that runs the NF `program`, on `core`.
     ///
     /// # Errors
-    /// [`BenchError::MissingPeer`] without QEMU, [`BenchError::Guest`] when the image cannot be made.
+    /// [`BenchError::MissingPeer`] without QEMU, [`BenchError::Guest`] if the image cannot be made.
     pub fn nf(program: &Path, arguments: &[&str], accel: Accel, core: u32) -> Result<Self, BenchError> {
         let words =
             [&[program.as_os_str()], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
         Self::make(program, &words, accel, core)
     }
 
-    /// Makes the image of an ordinary guest, which has `program` forward the packets of its network card.
+    /// Makes the image of an ordinary guest in which `program` forwards the packets of its interface.
     ///
     /// # Errors
     /// As for [`Guest::nf`].
@@ -50,7 +50,7 @@ impl Guest {
         Self::make(program, &[&options[..], &[&file], &script].concat(), accel, core)
     }
 
-    /// `words` are those that the script takes after the folder.
+    /// `words`: the script's arguments after the folder.
     fn make(program: &Path, words: &[&OsStr], accel: Accel, core: u32) -> Result<Self, BenchError> {
         let qemu = BenchError::MissingPeer { program: QEMU, package: "qemu-system-x86" };
         let said = Command::new(QEMU).arg("--version").output();
@@ -58,13 +58,14 @@ impl Guest {
         else {
             return Err(qemu);
         };
-        let folder = tempfile::tempdir().map_err(BenchError::system("a folder for the guest's image"))?;
+        let folder = tempfile::tempdir()
+            .map_err(BenchError::system("cannot create a folder for the guest's image"))?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/guest-image.sh");
-        // Beside the program, where the kernel package is kept from one run to the next.
+        // Beside the program, where the kernel package is cached.
         let image = program.with_file_name("guest").join("bench");
         let mut command = Command::new(script);
         command.arg(&image).args(words);
-        let made = command.output().map_err(BenchError::system("making the guest's image"))?;
+        let made = command.output().map_err(BenchError::system("cannot make the guest's image"))?;
         if !made.status.success() {
             let problem = String::from_utf8_lossy(&made.stderr).trim().to_owned();
             return Err(BenchError::Guest { problem });
@@ -72,34 +73,35 @@ impl Guest {
         for file in ["kernel", "initrd"] {
             let copied = std::fs::rename(image.join(file), folder.path().join(file))
                 .or_else(|_| std::fs::copy(image.join(file), folder.path().join(file)).map(drop));
-            copied.map_err(BenchError::system("the guest's image"))?;
+            copied.map_err(BenchError::system("cannot copy the guest's image"))?;
         }
         Ok(Self { folder, version, accel, core })
     }
 
-    /// Starts it with the memory of an NF that was let in.
+    /// Starts it with the memory of an admitted NF.
     ///
     /// # Errors
-    /// [`BenchError::System`] in the kernel's words.
+    /// [`BenchError::System`].
     pub fn start(&self, fds: &Fds<BorrowedFd<'_>>) -> Result<Child, BenchError> {
-        let memory = GuestMemory::new(fds, Notify::Poll).map_err(BenchError::system("the guest's memory"))?;
+        let memory = GuestMemory::new(fds, Notify::Poll)
+            .map_err(BenchError::system("cannot prepare the guest's memory"))?;
         for fd in memory.descriptors() {
-            // Nothing else is started until this process's copies are closed, so that no other child gets them.
+            // No other child may start before this process closes its copies.
             rustix::io::fcntl_setfd(fd.as_fd(), FdFlags::empty())
-                .map_err(BenchError::system("the guest's memory"))?;
+                .map_err(BenchError::system("cannot prepare the guest's memory"))?;
         }
         self.launch(memory.arguments(), Vec::new())
     }
 
-    /// Starts it with a network card.
+    /// Starts it with a network interface.
     ///
     /// # Errors
-    /// [`BenchError::System`] in the kernel's words.
+    /// [`BenchError::System`].
     pub fn start_with(&self, card: Card) -> Result<Running, BenchError> {
         self.launch(Vec::new(), vec![card]).map(Running)
     }
 
-    /// Where the socket of its network card can be.
+    /// A path for the socket of its network interface.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("card")
@@ -121,7 +123,7 @@ impl Guest {
             boot,
             cards,
         };
-        // Nobody talks to them; QEMU wants both.
+        // Unused, but QEMU needs both.
         let listen = |name: &str| -> std::io::Result<UnixListener> {
             let path = at(name);
             let _ = std::fs::remove_file(&path);
@@ -130,27 +132,27 @@ impl Guest {
             Ok(listener)
         };
         let sockets = listen("qmp").and_then(|qmp| Ok((qmp, listen("serial")?)));
-        let (qmp, serial) = sockets.map_err(BenchError::system("the guest's sockets"))?;
+        let (qmp, serial) = sockets.map_err(BenchError::system("cannot create the guest's sockets"))?;
         let sockets = Sockets::Inherited { qmp: qmp.as_raw_fd(), serial: serial.as_raw_fd(), log: None };
         let mut command = pinned(self.core, Path::new(QEMU));
         command.args(machine.arguments(self.version, sockets)).args(arguments).stdin(Stdio::null());
-        command.spawn().map_err(BenchError::system(format!("starting {QEMU}")))
+        command.spawn().map_err(BenchError::system(format!("cannot start {QEMU}")))
     }
 }
 
-/// A VM that runs; it ends with this.
+/// A running VM; killed on drop.
 #[derive(Debug)]
 pub struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already is no error.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A command for a program that is bound to a core, with all its threads.
+/// A command that runs a program with all its threads on one core.
 pub fn pinned(core: u32, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", &core.to_string()]).arg(program);

@@ -1,4 +1,4 @@
-//! How figures are taken: A B C A B C ..., so that whatever else the machine does meets all cases alike.
+//! Takes figures in rotation, A B C A B C ..., so that disturbances affect all cases alike.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use crate::error::BenchError;
 use crate::report::{Row, Unit};
 use crate::stats::Summary;
 
-/// How long and how often.
+/// Number and duration of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Figures of each case.
+    /// Figures per case.
     pub runs: usize,
-    /// Time before each figure is taken, for caches, rings and the processor's clock to settle.
+    /// Time before each measurement for caches, rings and the processor's clock to settle.
     pub warm_up: Duration,
-    /// Time over which each figure is taken.
+    /// Duration of each measurement.
     pub window: Duration,
 }
 
 impl Plan {
-    /// Whether a window is over after `elapsed` by the clock, in which the thread that is measured had its core for `had`:
-    /// where something else runs there, half of the planned time is waited for, but not for ever.
+    /// Whether a window is over after `elapsed` of wall-clock time and `had` of the measured thread's CPU time. If
+    /// another process uses the core, waits for half of the planned CPU time, up to a limit.
     pub fn is_over(&self, elapsed: Duration, had: Duration) -> bool {
         elapsed >= self.window * 10 || elapsed >= self.window && had >= self.window / 2
     }
 }
 
-/// One figure of one run.
+/// A figure of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The case that it belongs to.
+    /// Its case.
     pub case: String,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
     /// The number.
     pub value: f64,
@@ -43,29 +43,28 @@ impl Figure {
     }
 }
 
-/// The figures of one measurement.
+/// The figures of a measurement.
 pub type Measured = Result<Vec<Figure>, BenchError>;
 
-/// Something that can be set up, measured and taken down as often as wanted; one measurement may give figures of
-/// several cases.
+/// Something that can be set up, measured and torn down repeatedly; a measurement may give figures of several cases.
 pub struct Subject<'a> {
     name: String,
     measure: Box<dyn FnMut(&Plan) -> Measured + 'a>,
 }
 
 impl<'a> Subject<'a> {
-    /// A subject, and how it is measured.
+    /// A subject with its measurement.
     pub fn new(name: impl Into<String>, measure: impl FnMut(&Plan) -> Measured + 'a) -> Self {
         Self { name: name.into(), measure: Box::new(measure) }
     }
 }
 
-/// A case that is the ratio of two others.
+/// The ratio of two cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// What is divided.
+    /// The dividend.
     pub ours: String,
-    /// By what.
+    /// The divisor.
     pub other: String,
 }
 
@@ -76,34 +75,34 @@ impl Comparison {
     }
 }
 
-/// Something about the machine that changes by itself, and must be alike for figures that are compared.
+/// A property of the machine that changes by itself and must be similar for comparable figures.
 pub struct Condition<'a> {
     /// The case under which it is reported.
     pub case: &'static str,
-    /// What its figures count.
+    /// Its unit.
     pub unit: Unit,
     /// Measures it.
     pub measure: Box<dyn FnMut() -> Result<f64, BenchError> + 'a>,
 }
 
-/// Figures are compared if the condition before and after each of them differed by less than this factor.
+/// Figures are comparable if the condition around them differs by less than this factor.
 const ALIKE: f64 = 2.0;
-/// Rounds in which comparisons are sought that can be made, as a multiple of the runs that are wanted.
+/// Most rounds, as a multiple of the planned runs, to find comparable figures.
 const MOST_ROUNDS: usize = 3;
 
-/// Figures of one case, each with the number of the measurement that gave it.
+/// Figures of a case with the numbers of their measurements.
 struct Series {
     case: String,
     unit: Unit,
     figures: Vec<(usize, f64)>,
 }
 
-/// What has been measured so far.
+/// The measurements so far.
 #[derive(Default)]
 struct Record {
     series: Vec<Series>,
     measurements: usize,
-    /// The condition, if there is one: before the first measurement, and after each.
+    /// The condition, if any, before the first measurement and after each.
     looks: Vec<f64>,
 }
 
@@ -119,7 +118,7 @@ impl Record {
         self.measurements += 1;
     }
 
-    /// The ratios of the runs in which both figures were taken under like conditions; `None` if a case was not measured.
+    /// The ratios of runs whose figures are comparable; `None` if a case was not measured.
     fn ratios(&self, comparison: &Comparison) -> Option<Vec<f64>> {
         let find = |case: &str| self.series.iter().find(|series| series.case == case);
         let (ours, other) = (find(&comparison.ours)?, find(&comparison.other)?);
@@ -139,11 +138,11 @@ fn are_alike(conditions: impl Iterator<Item = f64>) -> bool {
     most < least * ALIKE
 }
 
-/// Measures every subject in turn, `plan.runs` times over, and summarises; comparisons are computed from the figures of
-/// the same run. Those with a case that was not measured (a peer that was left out) are left out.
+/// Measures all subjects in rotation, `plan.runs` times, and summarises. Comparisons use figures of the same run; those
+/// with a skipped peer are omitted.
 ///
 /// # Errors
-/// The first that a subject has: a benchmark with a hole in it would be read as if it had none.
+/// The first error of a subject, as partial results would mislead.
 pub fn alternate(
     plan: &Plan,
     subjects: &mut [Subject<'_>],
@@ -152,12 +151,12 @@ pub fn alternate(
     alternate_under(None, plan, subjects, comparisons)
 }
 
-/// As [`alternate`]; with a condition, compares only what was measured while that was alike, and goes on until there are
-/// `plan.runs` ratios of each comparison, but not for more than three times as many rounds. A comparison that could not be
-/// made in any of them is left out, and a line on standard error says so.
+/// As [`alternate`]; with a condition, compares only figures under similar conditions and continues until each
+/// comparison has `plan.runs` ratios, for at most three times as many rounds. A comparison without any ratio is
+/// omitted, with a line on standard error.
 ///
 /// # Errors
-/// As [`alternate`]; and [`BenchError::Unsteady`] if no comparison could be made.
+/// As [`alternate`]; [`BenchError::Unsteady`] if no comparison has a ratio.
 pub fn alternate_under(
     mut condition: Option<Condition<'_>>,
     plan: &Plan,
@@ -202,7 +201,7 @@ pub fn alternate_under(
     if compared.is_empty() && !unsteady.is_empty() {
         return Err(unsteady.remove(0));
     }
-    unsteady.iter().for_each(|left_out| eprintln!("left out: {left_out}"));
+    unsteady.iter().for_each(|left_out| eprintln!("omitted: {left_out}"));
     rows.extend(compared);
     Ok(rows)
 }
@@ -220,7 +219,7 @@ mod tests {
     const PLAN: Plan = Plan { runs: 3, warm_up: Duration::ZERO, window: Duration::ZERO };
 
     #[test]
-    fn a_window_waits_for_a_thread_that_is_kept_from_its_core() {
+    fn a_window_extends_for_a_preempted_thread() {
         let plan = Plan { window: Duration::from_secs(1), ..PLAN };
         let over = |elapsed, had| plan.is_over(Duration::from_millis(elapsed), Duration::from_millis(had));
         assert!(over(1000, 1000) && over(1000, 500) && over(10_000, 0));
@@ -258,7 +257,7 @@ mod tests {
         assert_eq!(rows[3].unit, Unit::Ratio);
     }
 
-    /// Figures of 1, 2, 3 ... against figures of 1 by each of these peers, with this condition before, between and after them.
+    /// Figures of 1, 2, 3 ... against figures of 1 of each peer, with these conditions before, between and after them.
     fn under(conditions: &[f64], peers: &[&str]) -> Result<Vec<Row>, BenchError> {
         let (mut next, mut figure) = (conditions.iter(), 0.0);
         let mut subjects = vec![Subject::new("ours", |_| {
@@ -275,19 +274,19 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_measured_under_like_conditions_is_compared() {
+    fn only_figures_under_similar_conditions_are_compared() {
         let conditions = [1.0, 1.5, 1.9, /* run 2 */ 2.1, 1.0, /* run 3 */ 1.0, 4.0];
         let rows = under(&conditions, &["peer"]).unwrap();
         let [ours, _, weather, ratio] = rows.as_slice() else { panic!("{rows:?}") };
         assert_eq!((ours.summary.runs, weather.summary.runs, weather.summary.max), (6, 13, 4.0));
-        // Run 1, and 5 and 6 in place of 2 and 3; what was before run 4 was not like it.
+        // Run 1, and 5 and 6 instead of 2 and 3; the condition changed before run 4.
         assert_eq!((ratio.summary.min, ratio.summary.median, ratio.summary.max), (1.0, 5.0, 6.0));
         assert_eq!(ratio.summary.runs, PLAN.runs);
     }
 
     #[test]
-    fn a_comparison_that_could_not_be_made_is_left_out_and_nothing_else() {
-        // Of three cases in each run the last alone meets another condition.
+    fn only_an_impossible_comparison_is_omitted() {
+        // The condition differs for the last of three cases in each run.
         let late: Vec<f64> = (0..100).map(|n| if n > 0 && n % 3 == 0 { 10.0 } else { 1.0 }).collect();
         let rows = under(&late, &["first", "second"]).unwrap();
         let cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn if_no_comparison_could_be_made_that_is_an_error() {
+    fn without_any_comparison_there_is_an_error() {
         let restless: Vec<f64> = (0..100).map(|n| f64::from(n % 2) * 9.0 + 1.0).collect();
         let result = under(&restless, &["peer", "other"]);
         assert!(matches!(result, Err(BenchError::Unsteady { case }) if case == "ours/peer"));

@@ -1,4 +1,4 @@
-//! Hosts for benchmarks, put together in code.
+//! Builds configurations for benchmarks.
 
 use netvm_config::model::{
     Action, Actions, Balance, Chain, ChainId, EngineConfig, Group, GroupId, Host, Idle, Match, NfConfig,
@@ -8,14 +8,14 @@ use netvm_config::model::{
 
 use crate::machine::huge_pages_are_worthwhile;
 
-/// Builds a host; ids are the places in its lists.
+/// Builder of a host; ids are indexes in its lists.
 #[derive(Debug)]
 pub struct Layout {
     host: Host,
 }
 
 impl Layout {
-    /// One worker, on `core`.
+    /// A host with one worker on `core`.
     pub fn new(core: u32, idle: Idle) -> Self {
         let engine = EngineConfig {
             cores: vec![core],
@@ -42,7 +42,7 @@ impl Layout {
         id
     }
 
-    /// An NF that the benchmark starts itself.
+    /// An external NF, which the benchmark starts.
     pub fn nf(&mut self, role: &str, group: GroupId) -> RoleId {
         let id = RoleId(self.host.nfs.len() as u16);
         let start = NfStart::External { users: Vec::new() };
@@ -57,7 +57,7 @@ impl Layout {
         id
     }
 
-    /// Everything that comes in by `from` passes `hops` and leaves by `output`.
+    /// A chain for all packets from `from`.
     pub fn chain(&mut self, name: &str, from: PortId, hops: &[RoleId], output: Output) -> ChainId {
         let id = ChainId(self.host.chains.len() as u16);
         let (name, hops) = (name.to_owned(), hops.to_vec());
@@ -66,7 +66,7 @@ impl Layout {
         id
     }
 
-    /// What becomes of everything that comes in by `from`.
+    /// A rule for all packets from `from`.
     pub fn rule(&mut self, from: PortId, terminal: Action) {
         self.host.rules.push(Rule::from(RuleParts {
             id: RuleId(self.host.rules.len() as u32),
@@ -82,12 +82,12 @@ impl Layout {
     }
 }
 
-/// A source that waits for room, so that the engine spends nothing on packets that it would have to drop.
+/// A source that waits for room, so that the engine spends no work on drops.
 pub fn lossless(size: u16) -> PortKind {
     PortKind::Source(SourceConfig { size, lossless: true, ..SourceConfig::default() })
 }
 
-/// A source that sends whether there is room or not, at a rate of packets per second.
+/// A source that sends `rate` packets per second, whether or not there is room.
 pub fn paced(size: u16, rate: u64) -> PortKind {
     PortKind::Source(SourceConfig { size, rate: Some(rate), ..SourceConfig::default() })
 }

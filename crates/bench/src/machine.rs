@@ -1,4 +1,4 @@
-//! The machine that a benchmark runs on: what the report says of it, and which cores there are.
+//! The machine that runs a benchmark: its description for the report, and its cores.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,19 @@ use std::process::Command;
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Free huge pages that make it worth using them: the memory of DPDK and of the largest benchmark.
+/// Huge pages are used only if this much is free: the memory of DPDK and the largest benchmark.
 const WORTHWHILE_HUGE_BYTES: u64 = 1 << 30;
 
-/// What a report says of the machine.
+/// The two cores of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores {
+    /// The engine's.
+    pub engine: u32,
+    /// The NFs'.
+    pub nf: u32,
+}
+
+/// The machine's description in a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the processor.
@@ -19,7 +28,7 @@ pub struct Machine {
     pub kernel: String,
     /// Release of DPDK.
     pub dpdk: String,
-    /// Commit of the source tree, with `-dirty` when something in it was changed.
+    /// Commit of the source tree, with `-dirty` for uncommitted changes.
     pub revision: String,
     /// Cores that this process may use.
     pub cores: usize,
@@ -28,7 +37,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub fn inspect() -> Self {
         Self {
             cpu: cpu_model(&read("/proc/cpuinfo")).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
@@ -41,16 +50,16 @@ impl Machine {
     }
 }
 
-/// The cores that this process may use, in their order.
+/// The cores that this process may use, in ascending order.
 pub fn allowed_cores() -> Vec<u32> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).map(|core| core as u32).collect()
 }
 
-/// Binds the calling thread to a core.
+/// Pins the calling thread to a core.
 ///
 /// # Errors
-/// The kernel's: there is no such core, or this process may not use it.
+/// The core does not exist, or this process may not use it.
 pub fn pin(core: u32) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     if (core as usize) < CpuSet::MAX_CPU {
@@ -59,7 +68,7 @@ pub fn pin(core: u32) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Whether everything that is measured shall use huge pages: all or nothing, so that no side has an advantage.
+/// Whether all sides use huge pages: all or none, so that no side has an advantage.
 pub fn huge_pages_are_worthwhile() -> bool {
     let meminfo = read("/proc/meminfo");
     let free = field(&meminfo, "HugePages_Free:").unwrap_or(0);

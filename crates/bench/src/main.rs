@@ -1,6 +1,7 @@
-//! netvm's benchmarks. `netvm-bench NAME [--json] [--quick]`; see `docs/reference/benchmarks.md` for what each measures.
+//! netvm's benchmarks. `netvm-bench NAME [--json] [--quick]`; see `docs/reference/benchmarks.md` for what each
+//! measures.
 //!
-//! The engine runs in this process; NFs and the programs that netvm is compared with are processes of their own.
+//! The engine runs in this process; NFs and peers are separate processes.
 
 mod cases;
 mod cli;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{BenchArgs, Cli, Command};
+use cli::{Bench, BenchArgs, Cli};
 use compare::CompareArgs;
 use error::BenchError;
 use machine::Machine;
@@ -34,20 +35,20 @@ use report::{Report, Row};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Hop(args) => bench("hop", &args, cases::hop::measure),
-        Command::Chain(args) => bench("chain", &args, cases::chain::measure),
-        Command::Copy(args) => bench("copy", &args, cases::copy::measure),
-        Command::Overload(args) => bench("overload", &args, cases::overload::measure),
-        Command::Idle(args) => bench("idle", &args, cases::idle::measure),
-        Command::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
-        Command::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
-        Command::Route(args) => bench("route", &args.bench, |_| cases::route::measure(&args)),
-        Command::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
-        Command::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),
-        Command::Compare(args) => compare(&args),
-        Command::Nf(spec) => nf::run(&spec),
-        Command::RingPeer(spec) => peers::ring::run(&spec),
-        Command::FibPeer(spec) => peers::fib::run(&spec),
+        Bench::Hop(args) => bench("hop", &args, cases::hop::measure),
+        Bench::Chain(args) => bench("chain", &args, cases::chain::measure),
+        Bench::Copy(args) => bench("copy", &args, cases::copy::measure),
+        Bench::Overload(args) => bench("overload", &args, cases::overload::measure),
+        Bench::Idle(args) => bench("idle", &args, cases::idle::measure),
+        Bench::Reclaim(args) => bench("reclaim", &args, cases::reclaim::measure),
+        Bench::Policy(args) => bench("policy", &args.bench, |_| cases::policy::measure(&args)),
+        Bench::Route(args) => bench("route", &args.bench, |_| cases::route::measure(&args)),
+        Bench::Vm(args) => bench("vm", &args.bench, |_| cases::vm::measure(&args)),
+        Bench::Vhost(args) => bench("vhost", &args.bench, |_| cases::vhost::measure(&args)),
+        Bench::Compare(args) => compare(&args),
+        Bench::Nf(spec) => nf::run(&spec),
+        Bench::RingPeer(spec) => peers::ring::run(&spec),
+        Bench::FibPeer(spec) => peers::fib::run(&spec),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

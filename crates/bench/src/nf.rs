@@ -1,43 +1,47 @@
-//! The NFs of the benchmarks: this program again, as a process of its own.
+//! The NFs of the benchmarks: this program in a separate process.
 
 use std::hint::black_box;
+use std::os::fd::OwnedFd;
+use std::process::Child;
 
 use clap::{Args, ValueEnum};
 use netlib::{BURST, Burst, Endpoint, NetworkFunction, Options, Packet, Verdict, Waiting, clock};
 
+use netvm_engine::InstanceId;
+
 use crate::error::BenchError;
 use crate::machine::pin;
 
-/// The counter in which a timed NF shows its median, in hundredths of cycles per packet.
+/// The counter of a timed NF's median, in hundredths of cycles per packet.
 pub const BURST_CYCLES: &str = "burst-cycles";
 
-/// What an NF does with packets.
+/// The behaviour of an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Hands every burst on and looks at nothing.
+    /// Forwards bursts without reading packets.
     Forward,
-    /// The same, and times itself; see [`BURST_CYCLES`].
+    /// The same, and measures itself; see [`BURST_CYCLES`].
     Timed,
-    /// Works on every packet for a while before it hands it on.
+    /// Computes for a while on every packet before it forwards it.
     Slow,
 }
 
-/// How an NF is started.
+/// An NF to start.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct NfSpec {
-    /// What it does.
+    /// Its behaviour.
     #[arg(long)]
     pub kind: Kind,
-    /// The role under which it answers.
+    /// Its role.
     #[arg(long)]
     pub role: String,
-    /// The core that it is bound to.
+    /// Its core.
     #[arg(long)]
     pub core: u32,
-    /// Spin in place of sleeping when there is nothing to do.
+    /// Busy-poll instead of sleeping.
     #[arg(long)]
     pub poll: bool,
-    /// Work per packet of a slow NF, in multiplications that wait for each other.
+    /// Work per packet of a slow NF, in dependent multiplications.
     #[arg(long, default_value_t = 0)]
     pub work: u32,
 }
@@ -48,7 +52,7 @@ impl NfSpec {
         Self { kind, role: role.to_owned(), core, poll: false, work: 0 }
     }
 
-    /// The arguments that make this program such an NF.
+    /// The command-line arguments for this NF.
     pub fn arguments(&self) -> Vec<String> {
         let kind = match self.kind {
             Kind::Forward => "forward",
@@ -62,12 +66,12 @@ impl NfSpec {
     }
 }
 
-/// Is an NF until the engine ends or says so.
+/// Runs as an NF until the engine ends or dismisses it.
 ///
 /// # Errors
-/// When it cannot be bound to its core, or cannot attach.
+/// It cannot be pinned to its core, or cannot attach.
 pub fn run(spec: &NfSpec) -> Result<(), BenchError> {
-    pin(spec.core).map_err(BenchError::system(format!("binding to core {}", spec.core)))?;
+    pin(spec.core).map_err(BenchError::system(format!("cannot pin to core {}", spec.core)))?;
     let waiting = if spec.poll { Waiting::Poll } else { Waiting::Adaptive };
     let options = Options { role: spec.role.clone(), waiting, ..Options::new("netvm-bench") };
     let outcome = match spec.kind {
@@ -81,6 +85,44 @@ pub fn run(spec: &NfSpec) -> Result<(), BenchError> {
     outcome.map_err(|error| BenchError::System { what: format!("NF {}", spec.role), source: source(error) })
 }
 
+/// An NF process. Killed on drop.
+pub struct NfProcess {
+    pub(crate) child: Child,
+    /// Its instance id.
+    pub instance: InstanceId,
+    /// Its role.
+    pub role: String,
+    /// Closing it tells the NF that the engine has ended; a VM has none and is killed.
+    pub(crate) _socket: Option<OwnedFd>,
+}
+
+impl NfProcess {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it and waits for its end.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn kill(&mut self) -> Result<(), BenchError> {
+        self.child
+            .kill()
+            .and_then(|()| self.child.wait())
+            .map_err(BenchError::system("cannot kill an NF"))
+            .map(drop)
+    }
+}
+
+impl Drop for NfProcess {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 struct Forward;
 
 impl NetworkFunction for Forward {
@@ -88,7 +130,7 @@ impl NetworkFunction for Forward {
         Verdict::Next
     }
 
-    /// A burst that is left alone goes to the next hop.
+    /// An untouched burst goes to the next hop.
     fn burst(&mut self, _burst: &mut Burst<'_>) {}
 }
 
@@ -97,7 +139,7 @@ struct Slow {
 }
 
 impl NetworkFunction for Slow {
-    /// Work by count and not by the clock: time in which another process has the core is no work.
+    /// Counts operations instead of time, so that preemption does not count as work.
     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
         let mut product = packet.data().first().copied().map_or(1, u64::from) | 1;
         for _ in 0..self.work {
@@ -108,12 +150,11 @@ impl NetworkFunction for Slow {
     }
 }
 
-/// Full bursts after which the median is shown and counting begins anew.
+/// Full bursts between two publications of the median.
 const SHOWN_EVERY: u32 = 16_384;
 
-/// Hands bursts on, and takes the cycles from before a burst is taken out of its ring until after it is in the next one:
-/// what a hop costs, since every hop is one ring that one NF takes from and another one puts into. Medians over full
-/// bursts leave out those in which the core was taken away.
+/// Forwards bursts and measures the cycles from before the dequeue to after the enqueue: the cost of a hop, as a hop is
+/// one ring between two NFs. The median over full bursts excludes preempted ones.
 fn forward_timed(endpoint: &mut Endpoint) {
     let mut histogram = Histogram::default();
     loop {
@@ -133,7 +174,7 @@ fn forward_timed(endpoint: &mut Endpoint) {
     }
 }
 
-/// Cycles of bursts, in steps of eight.
+/// Histogram of cycles per burst, in steps of eight.
 struct Histogram {
     count: u32,
     steps: [u32; 2048],
@@ -167,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_leaves_out_what_is_rare() {
+    fn the_median_ignores_outliers() {
         let mut histogram = Histogram::default();
         for cycles in [1000; 60].into_iter().chain([1600; 40]).chain([900_000; 10]) {
             histogram.add(cycles);
@@ -176,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn arguments_make_the_same_nf() {
+    fn arguments_round_trip() {
         use clap::Parser;
         let spec = NfSpec { poll: true, work: 7, ..NfSpec::adaptive(Kind::Slow, "a", 3) };
         let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
         let parsed = crate::cli::Cli::parse_from(arguments);
-        assert!(matches!(parsed.command, crate::cli::Command::Nf(parsed) if parsed == spec));
+        assert!(matches!(parsed.command, crate::cli::Bench::Nf(parsed) if parsed == spec));
     }
 }

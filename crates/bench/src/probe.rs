@@ -1,5 +1,4 @@
-//! A pair of virtual interfaces in a network namespace of this process's own, and single packets that are timed there and
-//! back.
+//! Measures the round trip of single packets over a veth pair in a private network namespace.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -17,21 +16,21 @@ use crate::error::BenchError;
 pub const ENGINE_END: &str = "nvbench0";
 /// The probe's end.
 pub const PROBE_END: &str = "nvbench1";
-/// A type for local experiments (IEEE 802, 88-B5): nothing else on these interfaces answers it.
+/// An EtherType for local experiments (IEEE 802, 88-B5).
 const ETHERTYPE: u16 = 0x88b5;
-/// How long a packet may take before it counts as lost.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// After this time a packet counts as lost.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Moves this thread, and threads that it starts later, into a new network namespace with the pair in it. The namespace
-/// goes with the process.
+/// Moves this thread, and threads that it starts later, into a new network namespace with the pair. The namespace ends
+/// with the process.
 ///
 /// # Errors
-/// When this process may not do so, or `ip` is not installed.
+/// This process lacks the privilege, or `ip` is not installed.
 pub fn enter_private_network() -> Result<(), BenchError> {
-    let what = "making a network namespace (run as root)";
-    // SAFETY: of the process's state only this thread's network namespace changes; no descriptor table is unshared.
+    let what = "cannot create a network namespace (run as root)";
+    // SAFETY: only this thread's network namespace changes; no descriptor table is unshared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(BenchError::system(what))?;
-    // Neighbour discovery would be traffic. A kernel without IPv6 has no such file.
+    // Prevents neighbour discovery traffic. A kernel without IPv6 lacks the file.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     ip(&["link", "add", ENGINE_END, "type", "veth", "peer", "name", PROBE_END])?;
     ip(&["link", "set", ENGINE_END, "up"])?;
@@ -51,7 +50,7 @@ fn ip(arguments: &[&str]) -> Result<(), BenchError> {
     }
 }
 
-/// Sends packets and waits for each to come back.
+/// Sends packets and waits for their return.
 #[derive(Debug)]
 pub struct Probe {
     socket: OwnedFd,
@@ -59,19 +58,19 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// On [`PROBE_END`].
+    /// Opens a socket on [`PROBE_END`].
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open() -> Result<Self, BenchError> {
-        let what = format!("opening a packet socket on {PROBE_END}");
+        let what = format!("cannot open a packet socket on {PROBE_END}");
         Ok(Self { socket: packet_socket().map_err(BenchError::system(what))?, sent: 0 })
     }
 
-    /// Sends one packet; returns the time until it is back, in microseconds, this thread's own wake-up included.
+    /// Sends a packet; returns its round-trip time in microseconds, this thread's wake-up included.
     ///
     /// # Errors
-    /// [`BenchError::Nothing`] when it does not come back.
+    /// [`BenchError::Nothing`] if it does not return.
     pub fn round_trip(&mut self) -> Result<f64, BenchError> {
         self.sent += 1;
         let mut frame = [0; 60];
@@ -81,18 +80,18 @@ impl Probe {
         frame[14..22].copy_from_slice(&self.sent.to_be_bytes());
         let start = Instant::now();
         rustix::net::send(&self.socket, &frame, SendFlags::empty())
-            .map_err(BenchError::system("sending a packet"))?;
+            .map_err(BenchError::system("cannot send a packet"))?;
         let mut back = [0; 128];
         loop {
             match rustix::net::recv(&self.socket, &mut back, RecvFlags::empty()) {
                 Ok(_) if back[14..22] == frame[14..22] => return Ok(start.elapsed().as_secs_f64() * 1e6),
-                // One that was late.
+                // A late packet.
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
                     let what = format!("packet {} over {PROBE_END}", self.sent);
                     return Err(BenchError::Nothing { what, seconds: start.elapsed().as_secs_f64() });
                 }
-                Err(error) => return Err(BenchError::system("receiving a packet")(error)),
+                Err(error) => return Err(BenchError::system("cannot receive a packet")(error)),
             }
         }
     }
@@ -103,18 +102,18 @@ fn packet_socket() -> io::Result<OwnedFd> {
     let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, protocol)?;
     let index = rustix::net::netdevice::name_to_index(&socket, PROBE_END)?;
     bind(&socket, index)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
     Ok(socket)
 }
 
 fn bind(socket: &OwnedFd, interface: u32) -> io::Result<()> {
-    // SAFETY: a sockaddr_ll holds numbers only, for which all zeroes is a value.
+    // SAFETY: all zeros are a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = ETHERTYPE.to_be();
     address.sll_ifindex = interface as i32;
     let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the address is as long as is said and lives until the call returns.
+    // SAFETY: the address has the given length and outlives the call.
     match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! What a benchmark prints: one JSON object, or the same as a table.
+//! Output of a benchmark: one JSON object or a table.
 
 use std::fmt::Write;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Machine;
 use crate::stats::Summary;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Million packets per second.
     #[serde(rename = "Mpps")]
     Mpps,
-    /// Cycles of the processor's time-stamp counter per packet.
+    /// Cycles of the time-stamp counter per packet.
     #[serde(rename = "cycles/packet")]
     CyclesPerPacket,
-    /// Cycles of the same counter.
+    /// Cycles of the time-stamp counter.
     #[serde(rename = "cycles")]
     Cycles,
-    /// Ours divided by another's.
+    /// A ratio.
     #[serde(rename = "ratio")]
     Ratio,
     /// Microseconds.
     #[serde(rename = "us")]
     Micros,
-    /// Hundredths.
+    /// Percent.
     #[serde(rename = "percent")]
     Percent,
-    /// Billion bits of frames, without FCS, per second.
+    /// Billion bits per second of frames without FCS.
     #[serde(rename = "Gbit/s")]
     GigabitsPerSecond,
-    /// A number of things.
+    /// A count.
     #[serde(rename = "count")]
     Count,
-    /// Million times a second.
+    /// Millions per second.
     #[serde(rename = "M/s")]
     MillionPerSecond,
     /// Bytes.
@@ -62,7 +62,7 @@ impl Unit {
         }
     }
 
-    /// Whether a higher figure is better; `None` for a unit that says neither.
+    /// Whether higher is better; `None` if the unit does not tell.
     pub const fn is_better_when_high(self) -> Option<bool> {
         match self {
             Self::Mpps | Self::GigabitsPerSecond | Self::MillionPerSecond => Some(true),
@@ -72,26 +72,26 @@ impl Unit {
     }
 }
 
-/// The summary of one case.
+/// The summary of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its name; of a comparison `OURS/OTHER`.
+    /// Its name; `OURS/OTHER` for a comparison.
     pub case: String,
-    /// What its figures count.
+    /// Its unit.
     pub unit: Unit,
     /// Over all runs.
     #[serde(flatten)]
     pub summary: Summary,
 }
 
-/// A benchmark's outcome.
+/// The result of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The benchmark's name.
     pub bench: String,
-    /// Where it ran.
+    /// The machine.
     pub host: Machine,
-    /// In the order in which the cases were measured, comparisons last.
+    /// The cases in the order of measurement, then comparisons.
     pub results: Vec<Row>,
 }
 
@@ -99,12 +99,12 @@ impl Report {
     /// One JSON object, on one line.
     ///
     /// # Errors
-    /// Never in practice: numbers and text always have a JSON form.
+    /// None in practice: numbers and text can always be written as JSON.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
 
-    /// The same for people.
+    /// A table.
     pub fn to_table(&self) -> String {
         let m = &self.host;
         let mut text = format!(

@@ -1,4 +1,4 @@
-//! A running engine with NF processes: the bench plays netvmd's part.
+//! A running engine with NF processes; the benchmark acts as netvmd.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -7,71 +7,33 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::{AttachError, FD_VARIABLE, Hello, Ready};
 use netvm_config::model::Host;
-use netvm_engine::{Engine, InstanceId, Notify, ReadyMessage};
+use netvm_engine::{Engine, Notify, ReadyMessage};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::error::BenchError;
 use crate::guest::{BOOT, Guest};
 use crate::harness::Plan;
-use crate::nf::NfSpec;
+use crate::nf::{NfProcess, NfSpec};
 use crate::window::{Sample, Window};
 
-/// How long an NF may take to attach or to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the manager is served.
+/// Limit for an NF to attach or to end.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Service interval of the manager.
 const TICK: Duration = Duration::from_millis(5);
-
-/// An NF process. Killed when dropped.
-pub struct NfProcess {
-    child: Child,
-    /// The engine's number for it.
-    pub instance: InstanceId,
-    /// Its role.
-    pub role: String,
-    /// Its end tells the NF that the engine is gone; a VM has none, and is killed.
-    _socket: Option<OwnedFd>,
-}
-
-impl NfProcess {
-    /// Its process number.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Kills it at once, and waits until it is gone.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn kill(&mut self) -> Result<(), BenchError> {
-        self.child
-            .kill()
-            .and_then(|()| self.child.wait())
-            .map_err(BenchError::system("killing an NF"))
-            .map(drop)
-    }
-}
-
-impl Drop for NfProcess {
-    fn drop(&mut self) {
-        // One that has ended already is no error.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// An engine and its NFs.
 pub struct Rig {
-    // Before the NFs, so that they see it go; then they are killed.
+    // Dropped before the NFs, which see its end and are then killed.
     engine: Engine,
     nfs: Vec<NfProcess>,
 }
 
 impl Rig {
-    /// Starts an engine that is `host`, and its NFs; all of them take packets when this returns.
+    /// Starts an engine with configuration `host`, and the NFs; all receive packets when this returns.
     ///
     /// # Errors
-    /// [`BenchError`] says which part did not start.
+    /// [`BenchError`] names the part that did not start.
     pub fn start(host: &Host, nfs: &[NfSpec]) -> Result<Self, BenchError> {
         let mut engine = Engine::start(&host.engine, false)?;
         engine.apply(host)?;
@@ -105,7 +67,7 @@ impl Rig {
     /// Starts a VM as an NF of `role`, and waits until its guest has booted and is ready.
     ///
     /// # Errors
-    /// [`BenchError::Guest`] in its words.
+    /// [`BenchError::Guest`].
     pub fn launch_guest(&mut self, role: &str, guest: &Guest) -> Result<(), BenchError> {
         let fail = |problem: String| BenchError::Guest { problem };
         let instance = self.engine.admit_guest(role, 1, false, Notify::Poll)?;
@@ -129,21 +91,21 @@ impl Rig {
         &mut self.engine
     }
 
-    /// Takes an NF out of the rig.
+    /// Removes an NF from the rig.
     pub fn remove(&mut self, index: usize) -> NfProcess {
         self.nfs.remove(index)
     }
 
-    /// Lets the engine run for a while, with everything a manager does.
+    /// Runs the engine for `time`, serving its manager.
     ///
     /// # Errors
-    /// When an NF ends meanwhile.
+    /// An NF ends.
     pub fn run(&mut self, time: Duration) -> Result<(), BenchError> {
         let end = Instant::now() + time;
         loop {
             self.engine.service();
             for nf in &mut self.nfs {
-                let ended = nf.child.try_wait().map_err(BenchError::system("waiting for an NF"))?;
+                let ended = nf.child.try_wait().map_err(BenchError::system("cannot wait for an NF"))?;
                 if let Some(status) = ended {
                     return Err(BenchError::NfEnded { role: nf.role.clone(), status: status.to_string() });
                 }
@@ -156,15 +118,15 @@ impl Rig {
         }
     }
 
-    /// All counters as of now.
+    /// All current counters.
     pub fn sample(&self) -> Sample {
         Sample::take(&self.engine, &self.nfs)
     }
 
-    /// Warms up, then watches until the worker had its core for long enough ([`Plan::is_over`]); checks nothing.
+    /// Warms up, then measures until the worker had enough CPU time ([`Plan::is_over`]); checks nothing.
     ///
     /// # Errors
-    /// When an NF ends.
+    /// An NF ends.
     pub fn watch(&mut self, plan: &Plan) -> Result<Window, BenchError> {
         self.run(plan.warm_up)?;
         let (start, began) = (self.sample(), Instant::now());
@@ -177,10 +139,10 @@ impl Rig {
         }
     }
 
-    /// Warms up, then watches for `window`.
+    /// Warms up, then measures for `window`.
     ///
     /// # Errors
-    /// When an NF ends, or anything was counted that no honest NF causes.
+    /// An NF ends, or a counter shows what no honest NF causes.
     pub fn measure(&mut self, what: &str, warm_up: Duration, window: Duration) -> Result<Window, BenchError> {
         self.run(warm_up)?;
         let start = self.sample();
@@ -193,7 +155,7 @@ impl Rig {
 }
 
 fn launch(engine: &mut Engine, spec: &NfSpec) -> Result<NfProcess, BenchError> {
-    let starting = |source| BenchError::System { what: format!("starting NF {}", spec.role), source };
+    let starting = |source| BenchError::System { what: format!("cannot start NF {}", spec.role), source };
     let mut command = Command::new(std::env::current_exe().map_err(starting)?);
     command.args(spec.arguments());
     attach(engine, &spec.role, command)
@@ -202,7 +164,8 @@ fn launch(engine: &mut Engine, spec: &NfSpec) -> Result<NfProcess, BenchError> {
 fn attach(engine: &mut Engine, role: &str, command: Command) -> Result<NfProcess, BenchError> {
     let role = role.to_owned();
     let attach = |source: AttachError| BenchError::Attach { role: role.clone(), source };
-    let (mut child, socket) = spawn(command).map_err(BenchError::system(format!("starting NF {role}")))?;
+    let (mut child, socket) =
+        spawn(command).map_err(BenchError::system(format!("cannot start NF {role}")))?;
     let mut handshake = || {
         let (hello, _) = netvm_attach::receive::<Hello>(&socket).map_err(attach)?;
         let instance = engine.admit(&hello, false)?;
@@ -223,11 +186,11 @@ fn attach(engine: &mut Engine, role: &str, command: Command) -> Result<NfProcess
     }
 }
 
-/// Starts the process, with one end of a new connection left open for it.
+/// Starts a process that inherits one end of a new socket pair.
 fn spawn(mut command: Command) -> io::Result<(Child, OwnedFd)> {
     let (socket, theirs) = netvm_attach::pair()?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-    // Nothing else is started until this process's copy is closed, so that no other child gets it.
+    set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
+    // No other child may start before this process closes its copy.
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
     command.env(FD_VARIABLE, theirs.as_raw_fd().to_string());
     Ok((command.spawn()?, socket))

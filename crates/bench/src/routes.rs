@@ -1,4 +1,4 @@
-//! Routing tables and addresses to look up in them, the same for every side of a comparison.
+//! Routing tables and addresses to look up, the same for all sides of a comparison.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -7,18 +7,18 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use netvm_router::{NextHopId, Tables, Update};
-use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, NetError};
+use netvm_wire::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
-use crate::error::BenchError;
+use crate::error::{BenchError, RoutesError};
 
-/// Where the shared data are, beside the source tree.
+/// The shared data beside the source tree.
 const FULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/routes/prefixes.txt.gz");
-/// Next hops that routes lead to, by chance: those of neighbouring prefixes differ.
+/// Number of next hops, assigned to routes at random.
 const NEXT_HOPS: u64 = 64;
-/// Routes of the small table.
+/// Number of routes in the small table.
 const FEW: u16 = 16;
-/// Addresses that are looked up in turn.
+/// Number of addresses to look up.
 const ADDRESSES: usize = 1 << 20;
 
 /// An address family.
@@ -33,51 +33,32 @@ pub enum IpFamily {
 /// A table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Size {
-    /// The Internet's.
+    /// A full Internet table.
     Full,
-    /// Of 16 routes.
+    /// 16 routes.
     Few,
 }
 
-/// Which addresses are looked up.
+/// The pattern of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pattern {
-    /// In routes: each as likely as another, a random address in it.
+    /// A random address of a uniformly chosen route.
     Routes,
-    /// Anywhere in IPv4's space.
+    /// Anywhere in IPv4.
     Anywhere,
 }
 
-/// Why there is no routing table.
-#[derive(Debug, thiserror::Error)]
-pub enum RoutesError {
-    /// It cannot be read.
-    #[error("{0}; give the path of a list of prefixes with --routes")]
-    Read(#[from] std::io::Error),
-    /// It cannot be unpacked.
-    #[error("gzip cannot unpack it")]
-    Unpack,
-    /// Something in it is no prefix.
-    #[error("line {line}: {source}")]
-    Prefix {
-        /// From 1.
-        line: usize,
-        /// What is wrong.
-        source: NetError,
-    },
-}
-
-/// Routes of one family, each to a next hop.
+/// Routes of a family with their next hops.
 pub struct RouteTable {
     /// The routes.
     pub routes: Vec<(IpNet, NextHopId)>,
 }
 
 impl RouteTable {
-    /// The routes of a family.
+    /// Loads the routes of a family.
     ///
     /// # Errors
-    /// [`BenchError::Routes`] when there is no full table.
+    /// [`BenchError::Routes`] without a full table.
     pub fn load(family: IpFamily, size: Size, path: Option<&Path>) -> Result<Self, BenchError> {
         let path = path.unwrap_or(Path::new(FULL));
         let nets = match size {
@@ -92,7 +73,7 @@ impl RouteTable {
         Ok(Self { routes: routes.collect() })
     }
 
-    /// As an update of netvm's tables.
+    /// The update for netvm's tables.
     pub fn update(&self) -> Update {
         let routes = self.routes.iter().map(|(net, id)| (*net, Some(*id)));
         Update { routes: routes.collect(), ..Update::default() }
@@ -119,7 +100,7 @@ impl RouteTable {
     }
 }
 
-/// Destinations, in network order: each in a route that is as likely as another, and none that a router may not forward to.
+/// Destinations in network order, each in a uniformly chosen route, without those that a router must not forward to.
 pub fn destinations(table: &RouteTable, count: usize) -> Vec<u32> {
     let Addresses::V4(addresses) = table.addresses(IpFamily::V4, Pattern::Routes) else { return Vec::new() };
     let may_be_forwarded = |address: &u32| {
@@ -130,7 +111,7 @@ pub fn destinations(table: &RouteTable, count: usize) -> Vec<u32> {
     addresses.into_iter().filter(may_be_forwarded).map(u32::to_be).take(count).collect()
 }
 
-/// Addresses as each side gets them: numbers of IPv4, as a parser leaves them; of IPv6 as on the wire.
+/// Addresses as a parser provides them: IPv4 as numbers, IPv6 as on the wire.
 pub enum Addresses {
     /// In host order.
     V4(Vec<u32>),
@@ -139,10 +120,10 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// Addresses of a burst: what netvm's engine looks up at a time.
+    /// Burst size, as in netvm's engine.
     pub const BURST: usize = 64;
 
-    /// Where each leads by netvm's tables.
+    /// The next hops by netvm's tables.
     pub fn look_up(&self, tables: &Tables) -> Vec<NextHopId> {
         let mut found = vec![NextHopId::PUNT; ADDRESSES];
         let bursts = found.chunks_mut(Self::BURST);
@@ -157,7 +138,7 @@ impl Addresses {
         found
     }
 
-    /// Looks up all, a burst at a time.
+    /// Looks up all addresses in bursts.
     #[inline(never)]
     pub fn pass(&self, tables: &Tables) {
         let mut found = [NextHopId::PUNT; Self::BURST];
@@ -177,7 +158,7 @@ impl Addresses {
         }
     }
 
-    /// How many there are.
+    /// Number of addresses.
     pub fn len(&self) -> usize {
         match self {
             Self::V4(list) => list.len(),
@@ -215,7 +196,7 @@ fn few() -> Vec<IpNet> {
     v4.map(IpNet::V4).chain(v6.map(IpNet::V6)).collect()
 }
 
-/// Numbers that look random, the same each time: Marsaglia's xorshift64.
+/// Pseudo-random numbers with a fixed seed: Marsaglia's xorshift64.
 struct Random(u64);
 
 impl Random {
@@ -249,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_prefixes_are_read() {
+    fn lists_of_prefixes_are_parsed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "10.0.0.0/8\n\n2001:db8::/32\n").unwrap();
         let table = RouteTable::load(IpFamily::V6, Size::Full, Some(file.path())).unwrap();

@@ -1,22 +1,22 @@
-//! From one figure per run to what is printed.
+//! Summary statistics over runs.
 
 use serde::{Deserialize, Serialize};
 
-/// Median and spread of one case's figures.
+/// Median and spread of a case's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// The median; of an even number, the mean of the middle two.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
-    /// How many there are.
+    /// The number of figures.
     pub runs: usize,
 }
 
 impl Summary {
-    /// Of these figures, in any order; `None` without any.
+    /// Summarises figures in any order; `None` without figures.
     pub fn of(figures: &[f64]) -> Option<Self> {
         let mut sorted = figures.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -31,12 +31,12 @@ impl Summary {
     }
 }
 
-/// The middle one of unsorted figures; 0 without any.
+/// The median of unsorted figures; 0 without figures.
 pub fn median(figures: &[f64]) -> f64 {
     Summary::of(figures).map_or(0.0, |summary| summary.median)
 }
 
-/// To four decimals: more would claim what no run can tell.
+/// Rounds to four decimals, the most that a run can resolve.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }

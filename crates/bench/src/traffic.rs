@@ -1,19 +1,20 @@
-//! The traffic of comparisons, the same for all sides: `peer/traffic.c` says what it is and how it gets into a port.
+//! The traffic of comparisons, the same for all sides: see `peer/traffic.c` for its contents and how a port receives
+//! it.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::error::BenchError;
 
-/// The shared object by which other programs on DPDK get this traffic (`-d`).
+/// The plug-in with which other DPDK programs get this traffic (`-d`).
 pub const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/traffic.so"));
 
-/// Which flows.
+/// The flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many, which come round in order; `None`: no flow ever comes again.
+    /// Their number, repeated in order; `None`: no flow repeats.
     pub flows: Option<u64>,
-    /// Each flow has a source MAC address of its own.
+    /// Each flow has a different source MAC address.
     pub new_macs: bool,
 }
 
@@ -31,15 +32,15 @@ unsafe extern "C" {
 }
 
 impl Traffic {
-    /// So many flows, all of one source MAC address.
+    /// `flows` flows with one source MAC address.
     pub const fn of(flows: u64) -> Self {
         Self { flows: Some(flows), new_macs: false }
     }
 
-    /// What the null port of this process's engine receives, until the result is dropped.
+    /// Makes this process's null port receive the traffic until the result is dropped.
     ///
     /// # Errors
-    /// DPDK's; there is no null port, or one has the traffic already.
+    /// DPDK's error: no null port exists, or it has the traffic already.
     pub fn attach(self) -> Result<Attached, BenchError> {
         attach(&Options {
             flows: self.flows.unwrap_or(0),
@@ -48,16 +49,16 @@ impl Traffic {
         })
     }
 
-    /// As [`Traffic::attach`], with a flow to each of these addresses, in network order, from 10.0.0.0/8.
+    /// As [`Traffic::attach`], with a flow from 10.0.0.0/8 to each of these addresses (in network order).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Traffic::attach`].
     pub fn attach_to(destinations: &'static [u32]) -> Result<Attached, BenchError> {
         let flows = destinations.len() as u64;
         attach(&Options { flows, new_macs: 0, destinations: destinations.as_ptr() })
     }
 
-    /// Tells a program that loads the plug-in what to do, and which file to make when it is done.
+    /// Configures a program that loads the plug-in by its environment; it creates `ready` when the traffic is attached.
     pub fn describe(self, command: &mut Command, ready: &Path) {
         command.env("NETVM_BENCH_FLOWS", self.flows.unwrap_or(0).to_string());
         command.env("NETVM_BENCH_READY", ready);
@@ -67,39 +68,38 @@ impl Traffic {
     }
 }
 
-/// The addresses, if there are any, are there for ever, and as many as the flows.
+/// The addresses, if any, must live for ever and be as many as the flows.
 fn attach(options: &Options) -> Result<Attached, BenchError> {
-    // SAFETY: the structure is that of the header and is copied before the call returns; of its addresses, both callers see to
-    // what is said above. The call keeps to DPDK's rules for receive callbacks, which may be added while another thread
-    // receives.
+    // SAFETY: the structure matches the header and is copied during the call; both callers meet the requirement for the
+    // addresses. DPDK permits adding receive callbacks while another thread receives.
     let port = unsafe { netvm_bench_traffic_attach(std::ptr::from_ref(options)) };
     match port {
         0.. => Ok(Attached(())),
         error => Err(BenchError::System {
-            what: "putting traffic into DPDK's null port".to_owned(),
+            what: "cannot attach traffic to DPDK's null port".to_owned(),
             source: std::io::Error::from_raw_os_error(-error),
         }),
     }
 }
 
-/// A port has the traffic. To be dropped before the port is.
+/// Attached traffic. Drop before the port.
 #[derive(Debug)]
 pub struct Attached(());
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // SAFETY: takes nothing; the callback's code stays where it is, so that a burst under way ends well.
+        // SAFETY: no arguments; the callback's code stays loaded, so a running burst completes.
         unsafe { netvm_bench_traffic_detach() };
     }
 }
 
-/// The frame of a flow, and four bytes behind it.
+/// The frame of a flow, followed by four bytes.
 #[cfg(test)]
 pub fn frame(flow: u64, new_macs: bool) -> [u8; 64] {
     frame_to(flow, new_macs, None)
 }
 
-/// The same to a destination.
+/// The same with a destination.
 #[cfg(test)]
 fn frame_to(flow: u64, new_macs: bool, destination: Option<u32>) -> [u8; 64] {
     unsafe extern "C" {
@@ -107,7 +107,7 @@ fn frame_to(flow: u64, new_macs: bool, destination: Option<u32>) -> [u8; 64] {
     }
     let mut frame = [0xff; 64];
     let destination = destination.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: 64 bytes are written, as the header says, and there is a destination or none.
+    // SAFETY: the call writes 64 bytes, as the header says; the destination is valid or null.
     unsafe { netvm_bench_traffic_frame(&raw mut frame, flow, new_macs.into(), destination) };
     frame
 }
@@ -119,7 +119,7 @@ mod tests {
     use super::{frame, frame_to};
 
     #[test]
-    fn frames_are_sound() {
+    fn frames_are_well_formed() {
         let to = u32::from_ne_bytes([192, 0, 2, 9]);
         for flow in (0..2000).chain([u64::MAX]) {
             let routed = frame_to(flow, false, Some(to));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_flows_are_alike_and_macs_are_new_only_when_asked_for() {
+    fn flows_differ_and_macs_only_on_request() {
         let flows: HashSet<_> = (0..50_000).map(|flow| frame(flow, false)).collect();
         assert_eq!(flows.len(), 50_000);
         let macs: HashSet<_> = (0..50_000).map(|flow| frame(flow, true)[6..12].to_vec()).collect();

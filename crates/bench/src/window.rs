@@ -1,4 +1,4 @@
-//! Counters of an engine and its NFs at two moments, and what happened in between.
+//! Counters of an engine and its NFs at two moments, and their differences.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use netvm_region::{StandardCounter, clock};
 
 use crate::error::BenchError;
 use crate::harness::Figure;
+use crate::nf::NfProcess;
 use crate::report::Unit;
-use crate::rig::NfProcess;
 
-/// Drops that are no NF's doing and that a benchmark may well provoke.
+/// Drops that a benchmark may provoke without a fault of an NF.
 const HARMLESS: [DropReason; 4] =
     [DropReason::ChainFull, DropReason::DownstreamFull, DropReason::NoBuffer, DropReason::NfDown];
 
-/// Waiting for a core up to here is the kernel's own housekeeping.
+/// Waiting for a core up to this percentage is kernel housekeeping.
 const DISTURBED_PERCENT: f64 = 2.0;
 
-/// Everything that is counted, at one moment.
+/// All counters at a moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
@@ -30,16 +30,16 @@ pub struct Sample {
     copies: u64,
     /// Cycles and packets of each stage.
     stages: [(u64, u64); Stage::ALL.len()],
-    /// By [`DropReason`], of ports, chains and NFs together; a packet that an NF's word caused to be dropped counts twice.
+    /// By [`DropReason`], over ports, chains and NFs; drops caused by an NF's verdict count twice.
     drops: [u64; DropReason::COUNT],
     violations: u64,
     nfs: Vec<NfSample>,
     own: CpuTime,
-    /// The workers among them.
+    /// Of the workers.
     workers: CpuTime,
 }
 
-/// What an NF counts.
+/// An NF's counters.
 #[derive(Clone, Debug, Default)]
 struct NfSample {
     standard: [u64; StandardCounter::COUNT],
@@ -47,17 +47,17 @@ struct NfSample {
     cpu: CpuTime,
 }
 
-/// What the scheduler says of a process, all its threads together, in nanoseconds.
+/// Scheduler statistics of a process, over all threads, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// With a core.
+    /// Running.
     pub running: u64,
-    /// Ready to run, while something else had the core.
+    /// Runnable, but waiting for a core.
     pub waiting: u64,
 }
 
 impl Sample {
-    /// Reads everything; stalls nobody.
+    /// Reads all counters without stalling any thread.
     pub fn take(engine: &Engine, nfs: &[NfProcess]) -> Self {
         let mut sample = Self {
             at: Instant::now(),
@@ -112,7 +112,7 @@ impl Sample {
     }
 }
 
-/// What happened between two samples.
+/// The difference of two samples.
 #[derive(Clone, Debug)]
 pub struct Window {
     start: Sample,
@@ -134,42 +134,42 @@ impl Window {
         self.end.at.duration_since(self.start.at).as_secs_f64()
     }
 
-    /// Packets that left by any port.
+    /// Packets sent on all ports.
     pub fn sent(&self) -> u64 {
         self.diff(|sample| sample.tx)
     }
 
-    /// Packets that came in by any port.
+    /// Packets received on all ports.
     pub fn received(&self) -> u64 {
         self.diff(|sample| sample.rx)
     }
 
-    /// Million packets that left per second.
+    /// Million packets sent per second.
     pub fn mpps(&self) -> f64 {
         self.sent() as f64 / self.seconds() / 1e6
     }
 
-    /// For how long the worker had its core.
+    /// The worker's CPU time.
     pub fn had_core(&self) -> Duration {
         match self.diff(|sample| sample.workers.running) {
-            // The kernel keeps no account.
+            // The kernel has no scheduler statistics.
             0 => self.end.at.duration_since(self.start.at),
             nanos => Duration::from_nanos(nanos),
         }
     }
 
-    /// Million of so many packets per second in which the worker had its core. A worker that polls always wants it, so that
-    /// this is the rate as it would be if nothing else ran there.
+    /// Millions of `packets` per second of the worker's CPU time: for a polling worker, the rate of an undisturbed
+    /// core.
     pub fn per_core(&self, packets: u64) -> f64 {
         packets as f64 / self.had_core().as_secs_f64() / 1e6
     }
 
-    /// Billion bits that left per second.
+    /// Billion bits sent per second.
     pub fn gigabits(&self) -> f64 {
         self.diff(|sample| sample.tx_bytes) as f64 * 8.0 / self.seconds() / 1e9
     }
 
-    /// Packets that were copied from one region to another.
+    /// Packets copied between regions.
     pub fn copies(&self) -> u64 {
         self.diff(|sample| sample.copies)
     }
@@ -184,12 +184,12 @@ impl Window {
         DropReason::ALL.into_iter().map(|reason| self.dropped(reason)).sum()
     }
 
-    /// Cycles that the workers spent in turns with packets.
+    /// Cycles of the workers' turns with packets.
     pub fn busy_cycles(&self) -> u64 {
         self.diff(|sample| sample.busy_cycles)
     }
 
-    /// Cycles that the workers spent in turns with packets, per packet that left.
+    /// The same per packet sent.
     pub fn engine_cycles_per_packet(&self) -> f64 {
         ratio(self.busy_cycles(), self.sent())
     }
@@ -210,7 +210,7 @@ impl Window {
         self.diff(|sample| sample.nfs.get(nf).map_or(0, |of_nf| of_nf.standard[counter as usize]))
     }
 
-    /// What NFs show now in their own counter `index`.
+    /// Current values of the NFs' counter `index`.
     pub fn own_counters(&self, index: usize) -> Vec<u64> {
         self.end.nfs.iter().filter_map(|nf| nf.own.get(index).copied()).collect()
     }
@@ -222,28 +222,27 @@ impl Window {
         nanos as f64 * 1e-9 * rate
     }
 
-    /// CPU time of this process, its engine, and all NFs together, in percent of one core.
+    /// CPU time of this process, engine included, and all NFs, in percent of a core.
     pub fn cpu_percent(&self) -> f64 {
         let of_nfs = |sample: &Sample| sample.nfs.iter().map(|nf| nf.cpu.running).sum::<u64>();
         let nanos = self.diff(|sample| sample.own.running + of_nfs(sample));
         nanos as f64 * 1e-9 / self.seconds() * 100.0
     }
 
-    /// Says so on standard error when the engine had to wait for its core: something else runs there, and figures are too
-    /// low.
+    /// Warns on standard error if the engine waited for its core because other processes used it.
     pub fn warn_if_disturbed(&self, what: &str) {
         let percent = self.diff(|sample| sample.own.waiting) as f64 * 1e-9 / self.seconds() * 100.0;
         if percent > DISTURBED_PERCENT {
             eprintln!(
-                "{what}: something else used the engine's core {percent:.0} % of the time: expect too low figures"
+                "{what}: other processes used the engine's core {percent:.0} % of the time: the figures are too low"
             );
         }
     }
 
-    /// Whether nothing was counted that an honest NF cannot cause.
+    /// Checks that no counter shows what an honest NF cannot cause.
     ///
     /// # Errors
-    /// [`BenchError::Unsound`] names what was.
+    /// [`BenchError::Unsound`] names the counter.
     pub fn check_sound(&self, what: &str) -> Result<(), BenchError> {
         let unsound =
             |kind: &str, count| BenchError::Unsound { what: what.to_owned(), kind: kind.to_owned(), count };
@@ -260,10 +259,10 @@ impl Window {
         Ok(())
     }
 
-    /// Whether packets left.
+    /// Checks that packets were sent.
     ///
     /// # Errors
-    /// [`BenchError::Nothing`] when none did.
+    /// [`BenchError::Nothing`] if none were.
     pub fn check_forwarded(&self, what: &str) -> Result<(), BenchError> {
         match self.sent() {
             0 => Err(BenchError::Nothing { what: what.to_owned(), seconds: self.seconds() }),
@@ -277,12 +276,12 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 impl CpuTime {
-    /// Of a process; nothing for one that is gone, or where the kernel keeps no such account.
+    /// Of a process; zero if it has ended or the kernel has no scheduler statistics.
     fn of(pid: u32) -> Self {
         Self::of_threads(pid, "")
     }
 
-    /// Of those threads of a process whose names begin with `prefix`.
+    /// Of the threads of a process whose names begin with `prefix`.
     pub fn of_threads(pid: u32, prefix: &str) -> Self {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Self::default() };
         let named = |task: &fs::DirEntry| {
@@ -296,7 +295,7 @@ impl CpuTime {
         })
     }
 
-    /// What came on top of `earlier`.
+    /// The difference to `earlier`.
     pub const fn since(self, earlier: Self) -> Self {
         Self {
             running: self.running.saturating_sub(earlier.running),
@@ -322,13 +321,13 @@ mod tests {
             while start.elapsed().as_millis() < 50 {
                 std::hint::spin_loop();
             }
-            // While the thread lives, as the kernel forgets a thread's time with it.
+            // While the thread lives, as its statistics end with it.
             let own = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
             let own: u64 = own.split_whitespace().next().unwrap().parse().unwrap();
             (own, CpuTime::of(std::process::id()))
         };
         let (own, all) = std::thread::spawn(spin).join().unwrap();
-        // Other tests may have the core half of the time, and have threads of their own, which come and go.
+        // Other tests may use the core half of the time, and start and end threads.
         assert!(own > 5_000_000 && all.running >= own, "{own} {all:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! One short benchmark from end to end: real engine, real NF process, and the form that is promised to programs.
+//! Short benchmarks end to end: real engine, real NF process, documented JSON.
 
 use std::process::{Command, Output};
 
@@ -30,7 +30,7 @@ fn hop_prints_one_json_object() {
     let figure = |key: &str| hop[key].as_f64().unwrap();
     assert!(figure("min") > 0.0 && figure("min") <= figure("median") && figure("median") <= figure("max"));
     assert!(results.iter().any(|row| row["case"] == "hop engine NF to engine"), "{results:?}");
-    // What was left out is said, not passed over.
+    // Skipped peers are reported.
     assert!(progress.contains("--skip-peers"), "{progress}");
 }
 
@@ -46,7 +46,7 @@ fn routes_are_looked_up_beside_dpdk() {
         let [high, low] = n.to_be_bytes();
         format!("10.{high}.{low}.0/{}\n2001:db8:{n:x}::/{}\n", 24 + n % 9, 48 + n % 81)
     });
-    // Default routes show between them.
+    // Default routes apply to the rest.
     let text: String = routes.chain(["0.0.0.0/0\n::/0\n".to_owned()]).collect();
     std::fs::write(list.path(), text).unwrap();
     let path = list.path().display();
@@ -64,7 +64,7 @@ fn routes_are_looked_up_beside_dpdk() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_said_and_has_no_result() {
+fn a_failed_benchmark_has_an_error_and_no_result() {
     let output = bench("hop --json --quick --cores 0,0").unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
     let text = String::from_utf8_lossy(&output.stderr);

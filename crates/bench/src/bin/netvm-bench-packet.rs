@@ -1,5 +1,5 @@
-//! What `bench vm` runs in an ordinary guest: takes packets from an interface with an AF_PACKET socket and sends them out
-//! of it again, up to 32 for each system call. `netvm-bench-packet INTERFACE`
+//! The program of the ordinary guest in `bench vm`: receives packets on an interface by AF_PACKET and sends them back,
+//! up to 32 for each system call. `netvm-bench-packet INTERFACE`
 
 use std::ffi::CString;
 use std::io;
@@ -29,14 +29,14 @@ fn main() -> io::Result<()> {
             part.iov_len = LONGEST;
         }
         let (fd, wait) = (socket.as_raw_fd(), libc::MSG_WAITFORONE);
-        // SAFETY: every message has one part, which is a frame's memory; all of them live as long as this loop.
+        // SAFETY: every message has one part, a frame's memory; all outlive this loop.
         let count = check(unsafe {
             libc::recvmmsg(fd, messages.as_mut_ptr(), BURST as u32, wait, std::ptr::null_mut())
         })?;
         for (part, message) in parts.iter_mut().zip(&messages[..count]) {
             part.iov_len = (message.msg_len as usize).min(LONGEST);
         }
-        // SAFETY: as above. What the interface does not take is lost, as with any switch.
+        // SAFETY: as above. Packets that the interface refuses are lost, as in any switch.
         unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count as u32, 0) };
     }
 }
@@ -45,15 +45,15 @@ fn check(result: libc::c_int) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// A socket that sees what comes in by an interface, and sends past the queueing disciplines.
+/// A socket that receives packets of an interface, and sends without queueing disciplines.
 fn bind_to(name: &str) -> io::Result<OwnedFd> {
     let protocol = (libc::ETH_P_ALL as u16).to_be();
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes integers only.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol.into()) })?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let text = CString::new(name)?;
-    // SAFETY: a string that ends with a zero.
+    // SAFETY: the string ends with NUL.
     let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
     if index == 0 {
         return Err(io::Error::last_os_error());
@@ -62,14 +62,14 @@ fn bind_to(name: &str) -> io::Result<OwnedFd> {
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     (address.sll_family, address.sll_protocol, address.sll_ifindex) =
         (libc::AF_PACKET as u16, protocol, index as i32);
-    // SAFETY: the address lives during the call, and its size is its own.
+    // SAFETY: the address outlives the call, and the size is right.
     check(unsafe {
         let size = size_of::<libc::sockaddr_ll>() as u32;
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size)
     })?;
     for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
         let on: libc::c_int = 1;
-        // SAFETY: the value lives during the call, and its size is its own.
+        // SAFETY: the value outlives the call, and the size is right.
         check(unsafe {
             let (value, size) = ((&raw const on).cast(), size_of::<libc::c_int>() as u32);
             libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, size)

@@ -1,36 +1,40 @@
-//! `chain`: 1, 2, 4 and 8 NFs of one trust group, one after the other.
+//! `chain`: chains of 1, 2, 4 and 8 NFs of one trust group.
 //!
-//! The engine has core A, all NFs share core B and wait adaptively. The source waits for room, so that the engine has
-//! nothing to drop. Each chain is measured twice:
+//! The engine runs on core A; all NFs share core B and wait adaptively. The source waits for room, so the engine drops
+//! nothing. Each chain is measured twice:
 //!
-//! - `chain-N`: flat out. The engine is the bottleneck of one NF, and idles most of the time with eight on one core.
-//! - `engine-cycles-chain-N`: at one pace for all, three quarters of what the longest chain passes flat out, in bursts of
-//!   64. It is the sum of the engine's stages, each in cycles per packet: what it does for a packet from port to NF and from
-//!   NF to port. The window is cut into slices, the middle one counts, so that a moment in which something else has the core
-//!   does not.
+//! - `chain-N`: at full rate. With one NF the engine is the bottleneck; with eight on one core it idles most of the
+//!   time.
+//! - `engine-cycles-chain-N`: at the same rate for all chains, three quarters of the longest chain's full rate, in
+//!   bursts of 64. The sum of the engine's stages in cycles per packet: its work from port to NF and from NF to port.
+//!   The median
+//! of the
+//!   window's slices excludes slices in which another process had the core.
 //!
-//! The pace is the same because a packet costs an engine that idles in between more than one that never rests, whatever the
-//! chain: the same sum flat out is shown as `engine-flat-out-cycles-chain-N`. `engine-busy-cycles-chain-N` is all time of
-//! turns with packets, flat out, per packet that left.
+//! The rate is the same because a packet costs more in an engine that idles in between, whatever the chain; the sum at
+//! full rate is `engine-flat-out-cycles-chain-N`. `engine-busy-cycles-chain-N` is the time of all turns with packets,
+//! at full rate, per packet sent.
 //!
-//! What a further hop costs the two NFs at its ends is one ring: one NF puts a burst in, the next one takes it out. Every
-//! NF of a chain takes out of one ring and puts into one, so the cost of an NF's burst is that of a hop. It is stated
-//! twice, both for the longest chain:
+//! A hop costs its two NFs one ring: one NF enqueues a burst, the next dequeues it. Every NF of a chain dequeues from
+//! one ring and enqueues to one, so an NF's cost per burst is the cost of a hop. It is measured twice for the longest
+//! chain:
 //!
-//! - `hop-cycles-per-nf-pair`: each NF takes the cycles from before a burst is taken until after it is handed on, and
-//!   shows the median over full bursts of 32; the middle one of the NFs counts. As all of them share one core, means
-//!   would include the time in which others had it; the median does not.
-//! - `hop-cpu-per-nf-pair`: all CPU time of the NF processes (the scheduler's account) per packet and NF. An upper
-//!   bound: it includes looking into empty rings, going to sleep, waking others, and switching between processes.
+//! - `hop-cycles-per-nf-pair`: each NF measures the cycles from before the dequeue to after the enqueue and reports the
+//!   median over full bursts of 32; the figure is the median of the NFs. As all share a core, means would include other
+//! processes'
+//!   time.
+//! - `hop-cpu-per-nf-pair`: CPU time of the NF processes (from the scheduler) per packet and NF. An upper bound: it
+//!   includes polling empty rings, sleeping, signalling and context switches.
 
 use std::cell::Cell;
 
 use netvm_config::model::{Idle, Output, PortKind, SourceConfig};
 
-use crate::cli::{BenchArgs, Cores};
+use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
 use crate::layout::{Layout, lossless};
+use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
@@ -39,32 +43,32 @@ use crate::window::{Sample, Window};
 
 const LENGTHS: [usize; 4] = [1, 2, 4, 8];
 const LONGEST: usize = 8;
-/// Of a window at one pace.
+/// Slices of a window at fixed rate.
 const SLICES: u32 = 10;
-/// Bytes of a frame.
+/// Frame size in bytes, without FCS.
 const FRAME: u16 = 60;
 /// Enough for nine full rings and the engine's caches.
 const BUFFERS: u32 = 8192;
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
-    // Packets per second, by the longest chain of the run.
-    let pace = Cell::new(0);
+    // Packets per second; set by the longest chain of the run.
+    let rate = Cell::new(0);
     let mut subjects = Vec::new();
     for length in LENGTHS {
-        let pace = &pace;
+        let rate = &rate;
         subjects
-            .push(Subject::new(format!("chain-{length}"), move |plan| flat_out(length, cores, pace, plan)));
+            .push(Subject::new(format!("chain-{length}"), move |plan| flat_out(length, cores, rate, plan)));
     }
-    // The shortest beside the longest: they are compared.
+    // Longest first, as it sets the rate.
     for length in LENGTHS.into_iter().rev() {
-        let pace = &pace;
+        let rate = &rate;
         subjects
-            .push(Subject::new(engine_case(length), move |plan| at_pace(length, cores, pace.get(), plan)));
+            .push(Subject::new(engine_case(length), move |plan| at_rate(length, cores, rate.get(), plan)));
     }
     let flat = |case: fn(usize) -> String| Comparison::new(case(LONGEST), case(1));
     alternate(&args.plan(), &mut subjects, &[flat(engine_case), flat(flat_out_case)])
@@ -89,7 +93,7 @@ fn start(length: usize, cores: Cores, source: PortKind) -> Result<Rig, BenchErro
     Rig::start(&layout.build(), &specs)
 }
 
-fn flat_out(length: usize, cores: Cores, pace: &Cell<u64>, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+fn flat_out(length: usize, cores: Cores, rate: &Cell<u64>, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let what = format!("chain-{length}");
     let mut rig = start(length, cores, lossless(FRAME))?;
     let window = rig.measure(&what, plan.warm_up, plan.window)?;
@@ -100,7 +104,7 @@ fn flat_out(length: usize, cores: Cores, pace: &Cell<u64>, plan: &Plan) -> Resul
     figures.push(cycles(flat_out_case(length), sum_of_stages(&window)));
     figures.push(cycles(format!("engine-busy-cycles-chain-{length}"), window.engine_cycles_per_packet()));
     if length == LONGEST {
-        pace.set((window.mpps() * 0.75e6) as u64);
+        rate.set((window.mpps() * 0.75e6) as u64);
         let medians: Vec<f64> =
             window.own_counters(0).into_iter().map(|hundredths| hundredths as f64 / 100.0).collect();
         figures.push(cycles("hop-cycles-per-nf-pair".to_owned(), median(&medians)));
@@ -110,10 +114,10 @@ fn flat_out(length: usize, cores: Cores, pace: &Cell<u64>, plan: &Plan) -> Resul
     Ok(figures)
 }
 
-fn at_pace(length: usize, cores: Cores, pace: u64, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
-    let what = format!("chain-{length} at pace");
+fn at_rate(length: usize, cores: Cores, rate: u64, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let what = format!("chain-{length} at fixed rate");
     let source =
-        SourceConfig { size: FRAME, rate: Some(pace), burst: 64, lossless: true, ..SourceConfig::default() };
+        SourceConfig { size: FRAME, rate: Some(rate), burst: 64, lossless: true, ..SourceConfig::default() };
     let mut rig = start(length, cores, PortKind::Source(source))?;
     rig.run(plan.warm_up)?;
     let mut samples = vec![rig.sample()];

@@ -1,31 +1,32 @@
-//! `copy`: a chain of two NFs of one trust group against the same chain with the second NF in another group, so that the
-//! engine copies every packet; frames of 64 to 9,000 bytes.
+//! `copy`: a chain of two NFs in one trust group, against the same chain with the second NF in another group, for which
+//! the engine copies every packet; frames of 64 to 9,000 bytes.
 //!
-//! `cross-group-S copied in vain`: packets that were copied and then found the second NF's ring full.
+//! `cross-group-S wasted copies`: packets that were copied and then dropped because the second NF's ring was full.
 //!
-//! The frames are counted without FCS: 60 bytes stand for the shortest frame of 64.
+//! Sizes in the code are without FCS: 60 bytes is the shortest frame, of 64.
 
 use netvm_config::model::{Idle, Output};
 use netvm_engine::DropReason;
 
-use crate::cli::{BenchArgs, Cores};
+use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
 use crate::layout::{Layout, lossless};
+use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 use crate::window::Window;
 
-/// Frames with FCS, in bytes.
+/// Frame sizes with FCS, in bytes.
 const SIZES: [u16; 4] = [64, 512, 1500, 9000];
 const FCS: u16 = 4;
 const BUFFERS: u32 = 4096;
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     let mut subjects = Vec::new();
@@ -62,12 +63,12 @@ fn two(size: u16, crossing: bool, cores: Cores, plan: &Plan) -> Result<Vec<Figur
     let mut figures = vec![Figure::new(name.as_str(), Unit::Mpps, window.mpps()), gigabits];
     if crossing {
         let lost = window.dropped(DropReason::DownstreamFull) as f64 / window.copies().max(1) as f64 * 100.0;
-        figures.push(Figure::new(format!("{name} copied in vain"), Unit::Percent, lost));
+        figures.push(Figure::new(format!("{name} wasted copies"), Unit::Percent, lost));
     }
     Ok(figures)
 }
 
-/// A case that is to copy must do so with every packet, the other with none; some may be on their way.
+/// Checks that one case copies every packet and the other none, apart from packets in flight.
 fn check_copies(what: &str, crossing: bool, window: &Window) -> Result<(), BenchError> {
     let (copies, sent) = (window.copies(), window.sent());
     let (kind, count) = match crossing {

@@ -1,49 +1,52 @@
-//! `hop`: what it costs to carry packets to an NF process on another core and back, all checks on.
+//! `hop`: the cost of a round trip of packets to an NF process on another core, with all checks.
 //!
 //! ```text
 //!  core A   null port -> engine -> ring          ring -> engine, checks -> null port
-//!  core B                           NF, which hands every burst on
+//!  core B                           NF, which forwards every burst
 //! ```
 //!
 //! Peers, on the same two cores in the same run:
 //!
-//! - `rte-ring`: DPDK's own ring of mbuf pointers between two threads, with an ordinary pool, and nothing checked. The
-//!   second thread writes its verdict into the mbuf, and the first acts on it, as openNetVM does; packets that do not fit
-//!   into the ring are freed, likewise. `rte-ring-extbuf`: the same with a pool like netvm's.
-//! - `rte-ring-64`: in bursts of up to 64 packets, as netvm's engine takes them, in place of 32 as openNetVM does.
-//! - `rte-ring-wait`: core A looks for room before it receives, which saves the work on packets that would be dropped.
-//! - `rte-ring-blind…`: the second thread looks at no mbuf. It is no NF then (it cannot tell where a packet is, nor say
-//!   what is to become of it, which netvm's descriptors carry), and shows what rings of pointers alone cost.
-//! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports, on one core and without any second thread.
+//! - `rte-ring`: DPDK's ring of mbuf pointers between two threads, with an ordinary pool and no checks. The second
+//!   thread writes its verdict into the mbuf and the first acts on it, as in openNetVM; both free packets that do not
+//!   fit into
+//! the
+//!   ring. `rte-ring-extbuf`: the same with a pool like netvm's.
+//! - `rte-ring-64`: in bursts of up to 64 packets, as netvm's engine, instead of 32 as in openNetVM.
+//! - `rte-ring-wait`: core A checks for room before it receives, which saves work on packets that would be dropped.
+//! - `rte-ring-blind…`: the second thread does not read the mbufs. It is not an NF then, as it can neither find a
+//!   packet nor give a verdict (which netvm's descriptors carry); it shows the cost of pointer rings alone.
+//! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports on one core, without a second thread.
 
 use netvm_config::model::{Idle, Output, PortKind};
 use netvm_region::StandardCounter;
 
-use crate::cli::{BenchArgs, Cores};
+use crate::cli::BenchArgs;
 use crate::distance;
 use crate::error::BenchError;
 use crate::harness::{Comparison, Figure, Plan, Subject, alternate_under};
 use crate::layout::Layout;
+use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
 use crate::peers::{ring, testpmd};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 
-/// Buffers, and mbufs of the peers: few, so that all pools stay in the processor's caches alike.
+/// Buffers, and mbufs of the peers: few, so that all pools stay in the caches.
 const BUFFERS: u32 = 4096;
-/// Bytes of a packet, as DPDK's null device counts them.
+/// Packet size in bytes, as DPDK's null device counts.
 const PACKET: u16 = 64;
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     let mut subjects = vec![Subject::new("hop", move |plan| hop(cores, plan))];
     let mut comparisons = Vec::new();
     if args.skip_peers {
-        eprintln!("comparisons left out, as --skip-peers says");
+        eprintln!("skipping peers (--skip-peers)");
     } else {
         testpmd::find()?;
         let (extbuf, wait, blind) = (true, true, true);

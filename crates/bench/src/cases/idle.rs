@@ -1,36 +1,37 @@
-//! `idle`: what an engine and three NFs cost while nothing happens, and what the first packet after that pays.
+//! `idle`: CPU time of an engine and three NFs without traffic, and the delay of the first packet afterwards.
 //!
 //! ```text
 //!  probe ── veth ── engine ── NF ── NF ── NF ── engine ── veth ── probe
 //! ```
 //!
-//! Everything waits adaptively: after a while without packets the worker sleeps until its port has something, and the NFs
-//! until they are woken. The processor time is that of the engine's whole process, its manager included, and of the NFs.
-//! Then single packets follow, each long enough after the one before that everything sleeps again; what is stated is the
-//! whole round trip, the probe's own sending and waking included. For comparison, `next-packet` is the round trip of a
-//! packet that is sent as soon as the one before is back, and `first-packet-delay` the difference: what sleeping cost.
+//! All wait adaptively: after a time without packets the worker sleeps until its port has some, and the NFs until they
+//! are signalled. The CPU time covers the engine's whole process, manager included, and the NFs. Then single packets
+//! follow, far enough apart that everything sleeps again; the figure is the whole round trip, the probe's sending and
+//! wake-up included. `next-packet` is the round trip of a packet sent as soon as the previous one is back, and
+//! `first-packet-delay` the difference, the cost of sleeping.
 
 use std::time::Duration;
 
 use netvm_config::model::{Idle, Output, PortKind};
 
-use crate::cli::{BenchArgs, Cores};
+use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::harness::{Figure, Plan, Subject, alternate};
 use crate::layout::Layout;
+use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
 use crate::probe::{ENGINE_END, Probe, enter_private_network};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 use crate::stats::median;
 
-/// Between two single packets: many times what anything spins before it sleeps.
+/// Interval between single packets: many times any spin time before a sleep.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     enter_private_network()?;

@@ -1,4 +1,4 @@
-//! The benchmarks, one file each.
+//! The benchmarks, a file each.
 
 pub mod chain;
 pub mod copy;

@@ -1,17 +1,18 @@
-//! `overload`: a chain of two NFs whose second one is slow is offered from half of what it can carry to ten times that.
+//! `overload`: a chain of two NFs whose second is slow, at loads from half to ten times its capacity.
 //!
-//! First, once: how fast the chain is when no NF is slow, how much work per packet slows it to a tenth, and what the slow
-//! chain can carry when the source waits for room. Then, in each run, every load in turn. What is delivered must not fall
-//! when the load grows (no receive livelock), and what is too much must be dropped at the chain's entry, before any NF has
-//! spent work on it.
+//! Measures once: the chain's rate without a slow NF, the work per packet that slows it to a tenth, and the slow
+//! chain's capacity (with a source that waits for room). Then, in each run, every load in turn. The delivered rate must
+//! not fall as the load grows (no receive livelock), and excess packets must be dropped at the chain's entry, before
+//! any NF works on them.
 
 use netvm_config::model::{Idle, Output, PortKind};
 use netvm_engine::DropReason;
 
-use crate::cli::{BenchArgs, Cores};
+use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::harness::{Figure, Plan, Subject, alternate};
 use crate::layout::{Layout, lossless, paced};
+use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
@@ -20,17 +21,17 @@ use crate::window::Window;
 
 const BUFFERS: u32 = 8192;
 const FRAME: u16 = 60;
-/// Offered loads, in multiples of what the slow chain can carry.
+/// Offered loads in multiples of the slow chain's capacity.
 const LOADS: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 5.0, 10.0];
-/// How many times slower the slow NF makes the chain.
+/// Factor by which the slow NF slows the chain.
 const SLOWED: f64 = 10.0;
-/// Work with which the cost of a unit of it is measured.
+/// Work per packet used to calibrate the cost of a unit.
 const PROBE_WORK: u32 = 400;
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     let plan = args.plan();
@@ -49,8 +50,8 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Work per packet for a rate, from the rates without work and with [`PROBE_WORK`] (times per packet add up, as both NFs
-/// share a core).
+/// The work per packet for a rate, from the rates without work and with [`PROBE_WORK`]. Times per packet add up, as
+/// both NFs share a core.
 fn work_for(fast: f64, probe: f64, wanted: f64) -> u32 {
     let per_unit = (1.0 / probe - 1.0 / fast).max(1e-9) / f64::from(PROBE_WORK);
     ((1.0 / wanted - 1.0 / fast) / per_unit) as u32
@@ -96,7 +97,8 @@ mod tests {
 
     #[test]
     fn work_is_in_proportion_to_time() {
-        // 0.1 us a packet without work, 0.5 us with the probe's: 0.001 us a unit; a tenth of the rate is 1 us a packet.
+        // 0.1 us a packet without work, 0.5 us with the probe work: 0.001 us a unit; a tenth of the rate is 1 us a
+        // packet.
         assert_eq!(work_for(10.0, 2.0, 1.0), 900);
     }
 }

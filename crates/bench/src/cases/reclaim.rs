@@ -1,18 +1,18 @@
-//! `reclaim`: an NF is killed (SIGKILL) while packets flow: how fast its buffers are back.
+//! `reclaim`: the time to reclaim the buffers of an NF killed (SIGKILL) under traffic.
 //!
-//! `first-sweep` is the time from the moment at which its end was noticed until the buffers that it held then were back;
-//! `all-back` until nothing of it was left, also what others had handed to it meanwhile. Afterwards as many buffers must be
-//! out as the living NFs hold.
+//! `first-sweep`: from the detection of its end until the buffers that it held were free. `all-back`: until those that
+//! others had sent to it in the meantime were free, too. Afterwards only the buffers of living NFs may be out.
 
 use std::time::{Duration, Instant};
 
 use netvm_config::model::{Idle, Output};
 use netvm_engine::Notice;
 
-use crate::cli::{BenchArgs, Cores};
+use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::harness::{Figure, Plan, Subject, alternate};
 use crate::layout::{Layout, lossless};
+use crate::machine::Cores;
 use crate::nf::{Kind, NfSpec};
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
@@ -20,13 +20,13 @@ use crate::stats::median;
 
 const BUFFERS: u32 = 8192;
 const KILLS: usize = 10;
-/// How long buffers may take to be back before the benchmark gives up.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Limit for the reclaim.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure, or a buffer is lost.
+/// [`BenchError`] if any case has no figure or a buffer is lost.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
     let mut subjects = [Subject::new("reclaim", move |plan| kills(cores, plan))];
@@ -65,10 +65,10 @@ fn kills(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
-/// Serves the engine until it says that everything is back.
+/// Serves the engine until it reports the reclaim.
 fn reclaimed(rig: &mut Rig) -> Result<Notice, BenchError> {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         rig.engine().service();
         let found = rig.engine().notices().find(|notice| matches!(notice, Notice::Reclaimed { .. }));
         if let Some(notice) = found {
@@ -76,6 +76,6 @@ fn reclaimed(rig: &mut Rig) -> Result<Notice, BenchError> {
         }
         std::thread::sleep(Duration::from_micros(50));
     }
-    let kind = "NF whose buffers are not back".to_owned();
+    let kind = "NF whose buffers were not reclaimed".to_owned();
     Err(BenchError::Unsound { what: "reclaim".to_owned(), kind, count: 1 })
 }

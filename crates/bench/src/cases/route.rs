@@ -1,14 +1,14 @@
-//! `route`: longest-prefix match in netvm's tables, beside DPDK's `rte_fib` and `rte_fib6` with the same routes.
+//! `route`: longest-prefix match in netvm's tables and in DPDK's `rte_fib` and `rte_fib6` with the same routes.
 //!
-//! One core looks up bursts of 64 addresses, of a list of 2^20, over and over:
+//! One core looks up bursts of 64 addresses of a list of 2^20:
 //!
-//! - `…-v4-full`, `…-v6-full`: the Internet's routes, each as likely as another, a random address in it;
-//! - `…-v4-anywhere`: in the same table, addresses anywhere in IPv4's space, of which many have no route or a short one;
+//! - `…-v4-full`, `…-v6-full`: a full Internet table; a random address of a uniformly chosen route;
+//! - `…-v4-anywhere`: the same table; addresses anywhere in IPv4, many without a route or with a short one;
 //! - `…-v4-few`, `…-v6-few`: 16 routes.
 //!
-//! `fib-…` is what `rte_fib` chooses by itself when it may use 512-bit vectors, `fib-scalar-…` its scalar look-up.
-//! Its tables are in pages of 4 KiB, netvm's in huge ones where the kernel gives these on request. Before anything is
-//! measured, both must lead all addresses the same way. Then come packets through an engine (`engine`).
+//! `fib-…` is `rte_fib`'s default lookup with 512-bit vectors allowed, `fib-scalar-…` its scalar lookup. Its tables use
+//! 4 KiB pages, netvm's huge pages if the kernel provides them. Before the measurement, both must give the same result
+//! for all addresses. Then packets pass an engine (`engine`).
 
 mod engine;
 
@@ -33,10 +33,10 @@ const TABLES: [(IpFamily, Size); 4] = [
     (IpFamily::V6, Size::Few),
 ];
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     if args.only != Some(RoutePart::Engine) {
@@ -53,7 +53,7 @@ fn tables(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     let mut subjects = Vec::new();
     let mut comparisons = Vec::new();
     if args.bench.skip_peers {
-        eprintln!("comparisons left out, as --skip-peers says");
+        eprintln!("skipping peers (--skip-peers)");
     }
     for (family, size) in TABLES {
         let routes = args.routes.clone();
@@ -95,9 +95,9 @@ fn case_name(family: IpFamily, size: Size, pattern: Pattern) -> &'static str {
 
 fn ours(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf>, plan: &Plan) -> Measured {
     let plan = *plan;
-    // A thread of its own, as it binds itself to the core.
+    // A separate thread, as it pins itself to the core.
     let thread = std::thread::spawn(move || {
-        pin(core).map_err(BenchError::system(format!("using core {core}")))?;
+        pin(core).map_err(BenchError::system(format!("cannot pin a thread to core {core}")))?;
         let table = RouteTable::load(family, size, routes.as_deref())?;
         let update = table.update();
         let start = thread_time();
@@ -119,7 +119,7 @@ fn ours(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf>, plan: 
     thread.join().unwrap_or(Err(BenchError::Nothing { what: "look-ups".to_owned(), seconds: 0.0 }))
 }
 
-/// Look-ups a second, of seconds in which the thread had its core.
+/// Lookups per second of the thread's CPU time.
 fn rate(tables: &Tables, addresses: &Addresses, window: Duration) -> f64 {
     let start = thread_time();
     let mut lookups = 0;

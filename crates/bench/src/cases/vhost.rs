@@ -1,19 +1,20 @@
-//! `vhost`: L2 switching with learning between two guests on vhost-user, on one core: netvm, Open vSwitch with DPDK, and
-//! the least that there is to do, `dpdk-testpmd` that forwards between two `net_vhost` ports whatever comes (`floor`). The
-//! guests are the same for all (`peers/guests.rs`), and so are the sockets' names.
+//! `vhost`: L2 switching with learning between two vhost-user guests on one core: netvm, Open vSwitch with DPDK, and as
+//! the minimum `dpdk-testpmd`, which forwards between two `net_vhost` ports (`floor`). The guests (`peers/guests.rs`)
+//! and the names of the sockets are the same for all.
 //!
-//! Cases are `netvm-normal-FLOWS`, `ovs-normal-FLOWS`, `floor-FLOWS`, with `-1500B` behind them for longer frames than those
-//! of 64 bytes (FCS included). Rates are of packets that left to the second guest, per second in which the thread that
-//! switches had its core; it polls.
+//! Cases are `netvm-normal-FLOWS`, `ovs-normal-FLOWS` and `floor-FLOWS`, with the suffix `-1500B` for frames longer
+//! than 64 bytes (FCS included). Rates are packets sent to the second guest per second of CPU time of the switching
+//! thread, which polls.
 
 use std::path::{Path, PathBuf};
 
 use netvm_config::model::{Forward, Host, Idle, PortKind, VhostDma, VhostMode};
 
-use crate::cli::{Cores, VhostArgs};
+use crate::cli::VhostArgs;
 use crate::error::BenchError;
 use crate::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::layout::Layout;
+use crate::machine::Cores;
 use crate::peers::guests::{Guests, Load, floor, sockets};
 use crate::peers::ovs::{self, Ends, NORMAL, Setup};
 use crate::peers::testpmd;
@@ -22,23 +23,23 @@ use crate::rig::Rig;
 use crate::sandbox;
 use crate::traffic::Traffic;
 
-/// Enough for what is on its way, and few, so that they stay in the processor's caches.
+/// Enough for all packets in flight, and few, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
 const FCS: u16 = 4;
-/// Frames of this size have no suffix.
+/// The frame size without a suffix in the case's name.
 const SHORTEST: u16 = 64;
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
     testpmd::find()?;
     if !args.bench.skip_peers {
         ovs::find()?;
     }
-    // The guests' sockets and files are there, too.
+    // Also holds the guests' sockets and files.
     let sandbox = sandbox::enter()?;
     let sandbox = sandbox.as_path();
     let mut subjects: Vec<Subject<'_>> = Vec::new();
@@ -75,9 +76,10 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
 /// A new folder in memory.
 fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
     let folder = sandbox.join(name);
-    // What is left of one before.
+    // Left by an earlier case.
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir(&folder).map_err(BenchError::system(format!("making {}", folder.display())))?;
+    std::fs::create_dir(&folder)
+        .map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
     Ok(folder)
 }
 

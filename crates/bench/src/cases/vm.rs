@@ -1,18 +1,18 @@
-//! `vm`: what it costs the engine to carry packets to an NF in a VM, beside the same program as a process.
+//! `vm`: the engine's cost for packets to an NF in a VM, against the same program as a process.
 //!
 //! ```text
 //!  core A   source -> engine -> ring             ring -> engine, checks -> sink
 //!  core B                         process NF, or QEMU and the NF in its guest
 //! ```
 //!
-//! The rings, the memory and the program are the same. The source waits for room, so that the engine spends nothing on
-//! packets that it would have to drop.
+//! The rings, the memory and the program are the same. The source waits for room, so the engine spends no work on
+//! drops.
 //!
-//! While the engine waits for a slow NF, it looks for packets more often than it finds some, and has nothing else to do
-//! while they come from the other core. So a VM without KVM is compared with a process as slow as that, too.
+//! While the engine waits for a slow NF, it polls more often than it finds packets, and stalls while they arrive from
+//! the other core. So a VM without KVM is also compared with an equally slow process.
 //!
-//! `vhost`: an ordinary guest on a vhost-user port, in which a program with an AF_PACKET socket sends back what comes. Some
-//! packets go round between engine and guest, so that the guest is never without any and few are dropped.
+//! `vhost`: an ordinary guest on a vhost-user port, in which a program with an AF_PACKET socket sends packets back. A
+//! fixed number of packets circulates, so that the guest always has some and few are dropped.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -22,28 +22,29 @@ use netvm_config::model::{Action, Idle, Output, PortKind, VhostDma, VhostMode};
 use netvm_region::clock;
 use netvm_vm::{Accel, Card};
 
-use crate::cli::{Cores, VmArgs};
+use crate::cli::VmArgs;
 use crate::error::BenchError;
 use crate::guest::{BOOT, Guest, pinned};
 use crate::harness::{Comparison, Figure, Plan, Subject, alternate};
 use crate::layout::{Layout, lossless, paced};
+use crate::machine::Cores;
 use crate::report::{Row, Unit};
 use crate::rig::Rig;
 
-/// Buffers: few, so that the memory stays in the processor's caches.
+/// Few, so that the memory stays in the caches.
 const BUFFERS: u32 = 4096;
-/// Bytes of a frame without FCS.
+/// Frame size in bytes, without FCS.
 const FRAME: u16 = 60;
 const ROLE: &str = "forward";
 const PROGRAM: &str = "netvm-simple-forward";
-/// What the ordinary guest runs.
+/// The ordinary guest's program.
 const FORWARDER: &str = "netvm-bench-packet";
 const TICK: Duration = Duration::from_millis(20);
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
     let program = beside(PROGRAM)?;
@@ -57,26 +58,26 @@ pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
             rig.launch_program(ROLE, command)
         })
     };
-    // Cycles that a packet takes in the VM.
-    let pace = Cell::new(0.0);
+    // Cycles per packet in the VM.
+    let vm_cycles = Cell::new(0.0);
     let mut subjects = [
         Subject::new("process", |plan| process("process", plan, 0.0)),
         Subject::new("vm", |plan| {
             let figures = run("vm", cores, plan, |rig| rig.launch_guest(ROLE, &guest))?;
-            pace.set(cycles_per_packet(&figures));
+            vm_cycles.set(cycles_per_packet(&figures));
             Ok(figures)
         }),
         Subject::new("slow-process", |plan| {
-            let mut delay = pace.get() / 2.0;
+            let mut delay = vm_cycles.get() / 2.0;
             let mut figures = process("slow-process", plan, delay)?;
-            // Twice, as a packet costs less beside the delay the longer that is.
+            // Twice, as a packet's cost besides the delay shrinks with a longer delay.
             for _ in 0..2 {
-                delay = (delay + pace.get() - cycles_per_packet(&figures)).max(0.0);
+                delay = (delay + vm_cycles.get() - cycles_per_packet(&figures)).max(0.0);
                 figures = process("slow-process", plan, delay)?;
             }
             Ok(figures)
         }),
-        Subject::new("vhost", |plan| around(cores, plan, &ordinary)),
+        Subject::new("vhost", |plan| circulate(cores, plan, &ordinary)),
     ];
     let comparisons = [
         Comparison::new("vm", "process"),
@@ -88,8 +89,8 @@ pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     alternate(&args.bench.plan(), &mut subjects, &comparisons)
 }
 
-/// What comes from the guest goes back to it; a source makes up for what is lost.
-fn around(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, BenchError> {
+/// Returns packets from the guest to it; a source replaces lost ones.
+fn circulate(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, BenchError> {
     let mut layout = Layout::new(cores.engine, Idle::Poll);
     let source = layout.port("source", paced(FRAME, 5000), 1500);
     let path = guest.socket();
@@ -111,7 +112,7 @@ fn around(cores: Cores, plan: &Plan, guest: &Guest) -> Result<Vec<Figure>, Bench
     let booting = Instant::now();
     while from_guest(&mut rig) == 0 {
         if booting.elapsed() > BOOT {
-            let problem = format!("the ordinary guest sent nothing within {} s", BOOT.as_secs());
+            let problem = format!("the ordinary guest sent no packet within {} s", BOOT.as_secs());
             return Err(BenchError::Guest { problem });
         }
         rig.run(TICK)?;
@@ -159,20 +160,20 @@ fn run(
     Ok(figures)
 }
 
-/// Of the core that the NF has.
+/// Cycles per packet of the NF's core.
 fn cycles_per_packet(figures: &[Figure]) -> f64 {
     let rate = figures.first().map_or(0.0, |figure| figure.value * 1e6);
     clock::cycles_per_second() as f64 / rate.max(1.0)
 }
 
-/// A program that was built with this one.
+/// A program in this program's folder.
 fn beside(name: &str) -> Result<PathBuf, BenchError> {
-    let own = std::env::current_exe().map_err(BenchError::system("this program's place"))?;
+    let own = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
     let path = own.with_file_name(name);
     if path.exists() {
         return Ok(path);
     }
     let packages = "-p netvm-nf-simple-forward -p netvm-bench";
-    let problem = format!("{} is not there: cargo build --release {packages}", path.display());
+    let problem = format!("{} does not exist: cargo build --release {packages}", path.display());
     Err(BenchError::Guest { problem })
 }

@@ -1,4 +1,4 @@
-//! DPDK's `rte_fib` and `rte_fib6`: a child process, since DPDK starts once per process (`peer/fib.c`).
+//! DPDK's `rte_fib` and `rte_fib6` in a child process, as DPDK starts once per process (`peer/fib.c`).
 
 use std::ffi::c_void;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::routes::{Addresses, IpFamily, Pattern, RouteTable, Size};
 
 const NAME: &str = "rte_fib";
 
-/// What is measured.
+/// The measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct FibSpec {
-    /// The core that looks up.
+    /// The core of the lookups.
     #[arg(long)]
     core: u32,
     #[arg(long, value_enum)]
@@ -34,28 +34,28 @@ pub struct FibSpec {
     window_millis: u32,
 }
 
-/// How `rte_fib` looks up.
+/// The lookup of `rte_fib`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lookup {
     /// An address at a time.
     Scalar,
-    /// What it chooses by itself, 512-bit vectors being allowed.
+    /// Its default, with 512-bit vectors allowed.
     Default,
 }
 
-/// What it measured.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Bytes of the table, with what changes are made by.
+    /// Memory of the FIB and its RIB in bytes.
     pub memory: u64,
-    /// Seconds of the processor for making it.
+    /// CPU seconds to build it.
     pub load_seconds: f64,
-    /// Look-ups a second.
+    /// Lookups per second.
     pub rates: Vec<(Lookup, Pattern, f64)>,
 }
 
 impl FibSpec {
-    /// For this core and these times.
+    /// A measurement on `core`.
     pub fn new(core: u32, family: IpFamily, size: Size, routes: Option<PathBuf>, plan: &Plan) -> Self {
         let [warm_up_millis, window_millis] = [plan.warm_up, plan.window].map(|time| time.as_millis() as u32);
         Self { core, family, size, routes, warm_up_millis, window_millis }
@@ -81,7 +81,7 @@ impl FibSpec {
 /// Runs the comparison in a child process.
 ///
 /// # Errors
-/// [`BenchError::Peer`] with what it said.
+/// [`BenchError::Peer`] with its message.
 pub fn measure(spec: &FibSpec) -> Result<Outcome, BenchError> {
     run_itself(NAME, spec.arguments())
 }
@@ -113,18 +113,18 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// The table, which there is one of in a process.
+/// The table; one per process.
 struct Fib {
     memory: u64,
     load_seconds: f64,
 }
 
 impl Fib {
-    /// Called once, before anything else of DPDK.
+    /// Call once, before anything else of DPDK.
     fn start(family: IpFamily, routes: &[Route]) -> Result<Self, BenchError> {
         let ipv6 = u32::from(family == IpFamily::V6);
         let mut fib = Self { memory: 0, load_seconds: 0.0 };
-        // SAFETY: the routes are as many as is said, and all pointers hold until the call returns.
+        // SAFETY: the count of routes is right, and all pointers are valid during the call.
         let error = unsafe {
             netvm_bench_fib_start(
                 ipv6,
@@ -143,19 +143,19 @@ impl Fib {
             Lookup::Scalar => 0,
             Lookup::Default => 1,
         };
-        // SAFETY: there is a table, as there is a `Fib`.
+        // SAFETY: a `Fib` exists, so the table exists.
         checked(unsafe { netvm_bench_fib_select(lookup) })
     }
 
     fn once(&self, addresses: &Addresses) -> Result<Vec<u64>, BenchError> {
         let mut found = vec![0; addresses.len()];
         let count = addresses.len() as u32;
-        // SAFETY: there is a table of the family of the addresses; both lists are as long as is said.
+        // SAFETY: the table has the addresses' family, and both lists have the given length.
         checked(unsafe { netvm_bench_fib_once(start(addresses), count, found.as_mut_ptr()) })?;
         Ok(found)
     }
 
-    /// Look-ups a second.
+    /// Lookups per second.
     fn measure(&self, addresses: &Addresses, millis: u32) -> Result<f64, BenchError> {
         let (mut lookups, mut seconds) = (0, 0.0);
         let count = addresses.len() as u32;
@@ -182,12 +182,12 @@ fn checked(error: i32) -> Result<(), BenchError> {
     Err(BenchError::Peer { peer: NAME, problem })
 }
 
-/// Is the comparison; prints what it measured. Before that, both tables must lead every address the same way.
+/// Runs as the peer and prints the result. First checks that both tables agree on every address.
 ///
 /// # Errors
-/// DPDK's, and where the tables differ.
+/// DPDK fails, or the tables differ.
 pub fn run(spec: &FibSpec) -> Result<(), BenchError> {
-    pin(spec.core).map_err(BenchError::system(format!("using core {}", spec.core)))?;
+    pin(spec.core).map_err(BenchError::system(format!("cannot pin to core {}", spec.core)))?;
     let table = RouteTable::load(spec.family, spec.size, spec.routes.as_deref())?;
     let routes: Vec<Route> = table.routes.iter().map(|(net, id)| route(*net, *id)).collect();
     let fib = Fib::start(spec.family, &routes)?;
@@ -203,7 +203,7 @@ pub fn run(spec: &FibSpec) -> Result<(), BenchError> {
             let differ =
                 ours.iter().zip(theirs).filter(|(ours, theirs)| u64::from(ours.0) != *theirs).count();
             if differ > 0 {
-                let problem = format!("leads {differ} of {} addresses elsewhere than netvm", ours.len());
+                let problem = format!("differs from netvm for {differ} of {} addresses", ours.len());
                 return Err(BenchError::Peer { peer: NAME, problem });
             }
             fib.measure(&addresses, spec.warm_up_millis)?;
@@ -215,7 +215,7 @@ pub fn run(spec: &FibSpec) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Which addresses are looked up in a table.
+/// The address patterns of a table.
 pub const fn patterns(family: IpFamily, size: Size) -> &'static [Pattern] {
     match (family, size) {
         (IpFamily::V4, Size::Full) => &[Pattern::Routes, Pattern::Anywhere],
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_make_the_same_comparison() {
+    fn arguments_round_trip() {
         let plan = Plan {
             runs: 1,
             warm_up: std::time::Duration::from_millis(100),
@@ -251,7 +251,7 @@ mod tests {
             let spec = FibSpec::new(3, family, size, routes, &plan);
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
             let parsed = crate::cli::Cli::parse_from(arguments);
-            assert!(matches!(parsed.command, crate::cli::Command::FibPeer(parsed) if parsed == spec));
+            assert!(matches!(parsed.command, crate::cli::Bench::FibPeer(parsed) if parsed == spec));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Guests without a guest: `dpdk-testpmd` with two virtio-user ports, as two guests would have them, and `dpdk-testpmd` with
-//! two `net_vhost` ports as the least that a switch between them can do.
+//! Simulated guests: `dpdk-testpmd` with two virtio-user ports, as two guests would have; and `dpdk-testpmd` with two
+//! `net_vhost` ports, as the minimum work of a switch between them.
 //!
 //! ```text
 //!   net_null + traffic -> virtio-user A -> switch -> virtio-user B -> net_null
 //! ```
 //!
-//! One thread generates and swallows: on two cores, the switch has one to itself. It takes its mbufs in bulk
-//! (`peer/bulk.c`), so that the guests are not what is measured. Guest B says one burst first, by which a
-//! switch learns where the traffic's destination is.
+//! One thread generates and drops packets, so that on two cores the switch has one to itself. It allocates mbufs in
+//! bulk (`peer/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a burst, from which a switch
+//! learns the traffic's destination.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,36 +20,36 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::cli::Cores;
 use crate::error::BenchError;
 use crate::harness::Plan;
+use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
 use crate::traffic::{PLUGIN, Traffic};
 use crate::window::CpuTime;
 
 const NAME: &str = "dpdk-testpmd";
-/// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What it has before each line that one may type.
+/// Limit for every wait.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// testpmd's prompt.
 const PROMPT: &str = "testpmd> ";
-/// What its threads that forward are called, by releases of DPDK.
+/// Names of the forwarding threads in different DPDK releases.
 const THREADS: [&str; 3] = ["lcore-worker", "rte-worker", "dpdk-worker"];
-/// The second guest among testpmd's ports.
+/// Number of the second guest's port.
 const SECOND: usize = 2;
 /// Descriptors of each ring.
 const DESCRIPTORS: u32 = 1024;
-/// Descriptors that a guest takes back at once when it sends. Its driver takes 32 if nothing is said: from then on that the
-/// ring has been full it sends half of each burst, and drops the other half, which was made for nothing.
+/// Descriptors that a guest frees at once when it sends. With the driver's default of 32, once the ring was full it
+/// sends half of each burst and drops the other half.
 const FREED: u32 = DESCRIPTORS / 4;
-/// Packets that any testpmd here takes at once, the one that is the floor, too.
+/// Burst size of every testpmd here, `floor` included.
 const BURST: u32 = 64;
 
-/// How guests lay out their rings.
+/// Layout of the guests' rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Rings {
-    /// Packed (VIRTIO 1.1), descriptors used in order, one buffer a packet: what costs both sides least
+    /// Packed (VIRTIO 1.1), in order, one buffer per packet: the cheapest for both sides
     Packed,
-    /// Split (VIRTIO 1.0), mergeable buffers: what most drivers have
+    /// Split (VIRTIO 1.0) with mergeable buffers: the most common
     Split,
 }
 
@@ -62,10 +62,10 @@ impl Rings {
     }
 }
 
-/// The traffic of two guests.
+/// The guests' traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Bytes of a frame, without FCS.
+    /// Frame size in bytes, without FCS.
     pub bytes: u16,
     /// Its flows.
     pub traffic: Traffic,
@@ -73,13 +73,13 @@ pub struct Load {
     pub rings: Rings,
 }
 
-/// Where the guests' sockets are in a folder.
+/// Paths of the guests' sockets in a folder.
 #[must_use]
 pub fn sockets(folder: &Path) -> [PathBuf; 2] {
     ["p0", "p1"].map(|name| folder.join(name))
 }
 
-/// A testpmd at its prompt. Killed when dropped, or when this process goes.
+/// A testpmd at its prompt. Killed on drop, or when this process ends.
 #[derive(Debug)]
 struct Testpmd {
     child: Child,
@@ -88,7 +88,7 @@ struct Testpmd {
 }
 
 impl Testpmd {
-    /// `name`: of the file for its output. `cores`: of its prompt, and of the thread that forwards.
+    /// `name`: of its output file. `cores`: of its prompt and of its forwarding thread.
     fn start(
         folder: &Path,
         name: &str,
@@ -96,11 +96,11 @@ impl Testpmd {
         devices: &[String],
         prepare: impl FnOnce(&mut Command),
     ) -> Result<Self, BenchError> {
-        let system = || BenchError::system(format!("starting {NAME}"));
+        let system = || BenchError::system(format!("cannot start {NAME}"));
         let output = folder.join(format!("{name}.out"));
         let file = File::create(&output).map_err(system())?;
         let errors = file.try_clone().map_err(system())?;
-        // Line by line, though it writes to a file.
+        // Line buffering, although it writes to a file.
         let mut command = Command::new("stdbuf");
         command.args(["-oL", NAME]);
         command.arg(format!("--lcores=0@{},1@{}", cores.0, cores.1));
@@ -123,7 +123,7 @@ impl Testpmd {
         command.args([format!("--rxd={DESCRIPTORS}"), format!("--txd={DESCRIPTORS}")]);
         command.arg(format!("--txfreet={FREED}"));
         command.stdin(Stdio::piped()).stdout(file).stderr(errors);
-        // SAFETY: between fork and exec only one system call is made; nothing is allocated and no lock is taken.
+        // SAFETY: between fork and exec it makes one system call, without allocation or locks.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
         }
@@ -141,7 +141,7 @@ impl Testpmd {
     }
 
     fn say(&mut self, line: &str) -> Result<(), BenchError> {
-        self.prompt.write_all(line.as_bytes()).map_err(BenchError::system(format!("asking {NAME}")))
+        self.prompt.write_all(line.as_bytes()).map_err(BenchError::system(format!("cannot write to {NAME}")))
     }
 
     fn wait_for(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> Result<(), BenchError> {
@@ -152,11 +152,11 @@ impl Testpmd {
                 return Ok(());
             }
             let ended = self.child.try_wait().ok().flatten();
-            if ended.is_some() || start.elapsed() > PATIENCE {
+            if ended.is_some() || start.elapsed() > TIMEOUT {
                 let last = text.trim().lines().last().unwrap_or("nothing").to_owned();
                 return Err(BenchError::Peer {
                     peer: NAME,
-                    problem: format!("no {what}; its last words: {last}"),
+                    problem: format!("no {what}; last output: {last}"),
                 });
             }
             sleep(Duration::from_millis(5));
@@ -172,7 +172,7 @@ impl Testpmd {
         Ok(read(&self.text()).unwrap_or(0))
     }
 
-    /// Packets that a port has sent so far, what the thread that forwards has had of its core, and when.
+    /// Packets sent by a port so far, CPU time of the forwarding thread, and the time of the reading.
     fn sent(&mut self, port: usize) -> Result<(u64, CpuTime, Instant), BenchError> {
         let sent = self.count(port, "TX-packets:")?;
         Ok((sent, self.cpu(), Instant::now()))
@@ -186,32 +186,33 @@ impl Testpmd {
 
 impl Drop for Testpmd {
     fn drop(&mut self) {
-        // One that has ended already is no error.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The number behind a name in a port's statistics, once they are all there.
+/// A number in a port's statistics, once they are complete.
 fn counter(text: &str, name: &str) -> Option<u64> {
     let (before, _) = text.split_once("Tx-pps:")?;
     before.split_once(name)?.1.split_whitespace().next()?.parse().ok()
 }
 
-/// Two guests that are at work.
+/// Two running guests.
 #[derive(Debug)]
 pub struct Guests {
     testpmd: Testpmd,
 }
 
 impl Guests {
-    /// Starts them on a core; the sockets are there and are served. `folder`: for files of theirs.
+    /// Starts them on a core; the sockets must be served already. `folder`: for their files.
     ///
     /// # Errors
-    /// [`BenchError::Peer`] with its last words.
+    /// [`BenchError::Peer`] with its last output.
     pub fn start(folder: &Path, load: Load, core: u32) -> Result<Self, BenchError> {
         let plugin = folder.join("guests-traffic.so");
-        fs::write(&plugin, PLUGIN).map_err(BenchError::system(format!("writing {}", plugin.display())))?;
+        fs::write(&plugin, PLUGIN)
+            .map_err(BenchError::system(format!("cannot write {}", plugin.display())))?;
         let ready = folder.join("guests-ready");
         let _ = fs::remove_file(&ready);
         let [a, b] = sockets(folder);
@@ -243,7 +244,7 @@ impl Guests {
 }
 
 impl Guests {
-    /// Packets that the second has got so far.
+    /// Packets received by the second guest so far.
     ///
     /// # Errors
     /// As for [`Guests::start`].
@@ -252,10 +253,10 @@ impl Guests {
     }
 }
 
-/// Forwards between the guests with `net_vhost`; million packets per second in which it had its core.
+/// Forwards between the guests by `net_vhost`; returns million packets per second of CPU time.
 ///
 /// # Errors
-/// [`BenchError`] when it does not do so.
+/// [`BenchError`] if it fails.
 pub fn floor(folder: &Path, load: Load, cores: Cores, plan: &Plan) -> Result<f64, BenchError> {
     let paths = sockets(folder);
     let devices: Vec<String> = (0..)
@@ -272,7 +273,7 @@ pub fn floor(folder: &Path, load: Load, cores: Cores, plan: &Plan) -> Result<f64
         let (last, now, at) = switch.sent(1)?;
         let elapsed = at.duration_since(start);
         let had = match now.since(cpu).running {
-            // The kernel keeps no account.
+            // The kernel has no scheduler statistics.
             0 => elapsed,
             nanos => Duration::from_nanos(nanos),
         };
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_read_once_it_is_whole() {
+    fn a_counter_is_read_once_complete() {
         let whole = "  RX-packets: 5\n  TX-packets: 12345      TX-errors: 0\n\n  Throughput (since last show)\n  \
                      Rx-pps:  1\n  Tx-pps:  7\n";
         assert_eq!(counter(whole, "TX-packets:"), Some(12345));

@@ -1,4 +1,4 @@
-//! What netvm is compared with, each a process of its own.
+//! The peers that netvm is compared with, in separate processes.
 
 use std::process::{Command, Stdio};
 
@@ -12,18 +12,18 @@ pub mod ovs;
 pub mod ring;
 pub mod testpmd;
 
-/// Runs this program as a comparison that links DPDK by itself, which starts once per process; what it measured.
+/// Runs this program as a peer in a child process, as DPDK starts once per process; returns its result.
 ///
 /// # Errors
-/// [`BenchError::Peer`] with what it said.
+/// [`BenchError::Peer`] with its message.
 fn run_itself<T: DeserializeOwned>(peer: &'static str, arguments: Vec<String>) -> Result<T, BenchError> {
     let failed = |problem: String| BenchError::Peer { peer, problem };
-    let program = std::env::current_exe().map_err(BenchError::system("finding this program"))?;
+    let program = std::env::current_exe().map_err(BenchError::system("cannot find this program"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().map_err(BenchError::system("starting the comparison"))?;
+    let output = command.output().map_err(BenchError::system("cannot start the peer"))?;
     if !output.status.success() {
-        return Err(failed(format!("ended with {}; its message is above", output.status)));
+        return Err(failed(format!("ended with {}; see its message above", output.status)));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(format!("said no figures: {error}")))
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(format!("malformed result: {error}")))
 }

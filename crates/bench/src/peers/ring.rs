@@ -1,45 +1,45 @@
-//! DPDK's `rte_ring` between two threads: a program in C (`peer/ring.c`) that runs as a child process, since DPDK starts
-//! once per process.
+//! DPDK's `rte_ring` between two threads: a C program (`peer/ring.c`) in a child process, as DPDK starts once per
+//! process.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::run_itself;
-use crate::cli::Cores;
 use crate::error::BenchError;
 use crate::harness::Plan;
+use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
 
 const NAME: &str = "rte_ring";
 
-/// What the comparison does.
+/// The measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 pub struct RingSpec {
     /// The core that receives and sends.
     #[arg(long)]
     core_a: u32,
-    /// The core that packets are carried to.
+    /// The core of the second thread.
     #[arg(long)]
     core_b: u32,
-    /// Bytes of a packet.
+    /// Packet size in bytes.
     #[arg(long)]
     packet_bytes: u32,
     /// Mbufs of the pool.
     #[arg(long)]
     buffers: u32,
-    /// Packet data apart from the mbuf headers, as in netvm's own pools.
+    /// Packet data separate from the mbuf headers, as in netvm's pools.
     #[arg(long)]
     extbuf: bool,
-    /// Look for room in the ring before receiving, in place of freeing what does not fit.
+    /// Check for room in the ring before receiving, instead of freeing packets that do not fit.
     #[arg(long)]
     wait: bool,
-    /// The second thread looks at no packet and says nothing of it: rings alone.
+    /// The second thread neither reads packets nor gives verdicts: rings alone.
     #[arg(long)]
     blind: bool,
-    /// Packets of a burst, at most 64.
+    /// Burst size, at most 64.
     #[arg(long)]
     burst: u32,
-    /// DPDK's memory in huge pages.
+    /// Use huge pages.
     #[arg(long)]
     huge_pages: bool,
     #[arg(long)]
@@ -48,8 +48,7 @@ pub struct RingSpec {
     window_millis: u32,
 }
 
-/// Which kind of pool, what is done when the ring is full, whether there are verdicts, and how long bursts are; see
-/// [`RingSpec`].
+/// Kind of pool, handling of a full ring, verdicts and burst size; see [`RingSpec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as the options")]
 pub struct Variant {
@@ -60,13 +59,13 @@ pub struct Variant {
 }
 
 impl Default for Variant {
-    /// As openNetVM does it.
+    /// As openNetVM.
     fn default() -> Self {
         Self { extbuf: false, wait: false, blind: false, burst: 32 }
     }
 }
 
-/// What it measured.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Outcome {
     packets: u64,
@@ -74,7 +73,7 @@ struct Outcome {
 }
 
 impl RingSpec {
-    /// For these cores and times, 64-byte packets.
+    /// A measurement with 64-byte packets.
     pub fn new(variant: Variant, cores: Cores, buffers: u32, plan: &Plan) -> Self {
         Self {
             core_a: cores.engine,
@@ -114,10 +113,10 @@ impl RingSpec {
     }
 }
 
-/// Runs the comparison in a child process; million packets per second.
+/// Runs the peer in a child process; returns million packets per second.
 ///
 /// # Errors
-/// [`BenchError::Peer`] with what it said.
+/// [`BenchError::Peer`] with its message.
 pub fn measure(spec: &RingSpec) -> Result<f64, BenchError> {
     let outcome: Outcome = run_itself(NAME, spec.arguments())?;
     if outcome.packets == 0 {
@@ -153,10 +152,10 @@ unsafe extern "C" {
     fn netvm_bench_ring(options: *const Options, counts: *mut Counts) -> i32;
 }
 
-/// Is the comparison; prints what it measured.
+/// Runs as the peer and prints the result.
 ///
 /// # Errors
-/// DPDK's.
+/// DPDK's error.
 pub fn run(spec: &RingSpec) -> Result<(), BenchError> {
     let options = Options {
         core_a: spec.core_a,
@@ -172,8 +171,8 @@ pub fn run(spec: &RingSpec) -> Result<(), BenchError> {
         window_millis: spec.window_millis,
     };
     let mut counts = Counts { packets: 0, seconds: 0.0 };
-    // SAFETY: both structures are those of the header and live until the call returns; the process calls it once, before
-    // anything else of DPDK, as this sub-command does nothing else.
+    // SAFETY: both structures match the header and outlive the call; this subcommand makes the call once, before
+    // anything else of DPDK.
     let error = unsafe { netvm_bench_ring(&raw const options, &raw mut counts) };
     if error != 0 {
         let problem = std::io::Error::from_raw_os_error(-error).to_string();
@@ -191,7 +190,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn arguments_make_the_same_comparison() {
+    fn arguments_round_trip() {
         let plan = Plan { runs: 1, warm_up: Duration::from_millis(100), window: Duration::from_millis(300) };
         for variant in [
             Variant { extbuf: true, ..Variant::default() },
@@ -200,7 +199,7 @@ mod tests {
             let spec = RingSpec::new(variant, Cores { engine: 2, nf: 5 }, 4096, &plan);
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
             let parsed = crate::cli::Cli::parse_from(arguments);
-            assert!(matches!(parsed.command, crate::cli::Command::RingPeer(parsed) if parsed == spec));
+            assert!(matches!(parsed.command, crate::cli::Bench::RingPeer(parsed) if parsed == spec));
         }
     }
 }

@@ -1,19 +1,19 @@
-//! DPDK's own `testpmd`, driven through its command prompt; the rate is what it states itself.
+//! DPDK's `testpmd`, driven through its prompt; it reports the rate itself.
 
 use std::io::{ErrorKind, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::cli::Cores;
 use crate::error::BenchError;
 use crate::harness::Plan;
+use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
 
 const NAME: &str = "dpdk-testpmd";
-/// How long it may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What it takes to start and to open its port.
+/// Limit for its end.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for its start.
 const STARTING: Duration = Duration::from_millis(1500);
 
 /// Whether it is installed.
@@ -31,15 +31,15 @@ pub fn find() -> Result<(), BenchError> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(BenchError::MissingPeer { program: NAME, package: "dpdk-dev" })
         }
-        // What else may be wrong with it shows when it is used.
+        // Other errors show when it is used.
         _ => Ok(()),
     }
 }
 
-/// Forwards between a null port and itself with swapped MAC addresses, on one core; million packets per second.
+/// Forwards from a null port to itself with swapped MAC addresses on one core; returns million packets per second.
 ///
 /// # Errors
-/// [`BenchError::Peer`] when it does not do so.
+/// [`BenchError::Peer`] if it fails.
 pub fn measure(cores: Cores, buffers: u32, plan: &Plan) -> Result<f64, BenchError> {
     let mut command = Command::new(NAME);
     command
@@ -55,11 +55,11 @@ pub fn measure(cores: Cores, buffers: u32, plan: &Plan) -> Result<f64, BenchErro
     let text = String::from_utf8_lossy(&output.stdout);
     match rate(&text) {
         Some(rate) if rate > 0 => Ok(rate as f64 / 1e6),
-        _ => Err(BenchError::Peer { peer: NAME, problem: format!("stated no rate, but: {}", tail(&text)) }),
+        _ => Err(BenchError::Peer { peer: NAME, problem: format!("no rate in its output: {}", tail(&text)) }),
     }
 }
 
-/// It wants two cores: one for its prompt, which sleeps, and one that forwards.
+/// It needs two cores: one for its prompt, which sleeps, and one for forwarding.
 fn arguments(cores: Cores, buffers: u32) -> Vec<String> {
     let fixed: &[&str] = if huge_pages_are_worthwhile() {
         &["--in-memory"]
@@ -83,9 +83,9 @@ fn arguments(cores: Cores, buffers: u32) -> Vec<String> {
     list
 }
 
-/// Two looks at its statistics: the second states the rate since the first.
+/// Reads its statistics twice: the second reading shows the rate since the first.
 fn converse(child: &mut Child, plan: &Plan) -> std::io::Result<()> {
-    // Taken out, so that the prompt sees the end of its input when this returns.
+    // Dropped at return, which ends the prompt's input.
     let Some(mut prompt) = child.stdin.take() else { return Ok(()) };
     let mut say = |line: &str, then: Duration| {
         prompt.write_all(line.as_bytes())?;
@@ -100,11 +100,11 @@ fn converse(child: &mut Child, plan: &Plan) -> std::io::Result<()> {
     say("quit\n", Duration::ZERO)
 }
 
-/// Waits for its end, or makes it. What it prints fits into a pipe.
+/// Waits for its end, or kills it. Its output fits into a pipe.
 fn wait(child: &mut Child) -> std::io::Result<()> {
     let start = Instant::now();
     while child.try_wait()?.is_none() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return child.kill();
         }
         sleep(Duration::from_millis(10));
@@ -112,7 +112,7 @@ fn wait(child: &mut Child) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The last rate that it states.
+/// The last rate in its output.
 fn rate(text: &str) -> Option<u64> {
     let line = text.lines().rev().find_map(|line| line.trim().strip_prefix("Tx-pps:"))?;
     line.split_whitespace().next()?.parse().ok()

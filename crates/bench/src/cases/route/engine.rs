@@ -1,13 +1,13 @@
-//! Packets through an engine's router, and through a rule that says a port.
+//! Packets through an engine's router, and through a rule that names a port.
 //!
 //! ```text
-//!   net_null + traffic -> worker: router with the Internet's routes, or a rule -> a port that swallows
+//!   net_null + traffic -> worker: router with a full table, or a rule -> a null port
 //! ```
 //!
-//! - `router-N`: N destinations in turn, of the routes as in `netvm-v4-full`; 64 neighbours behind one interface.
-//! - `forward-N`: the same packets, out by a rule.
+//! - `router-N`: N destinations in turn, as in `netvm-v4-full`; 64 neighbours on one interface.
+//! - `forward-N`: the same packets, forwarded by a rule.
 //!
-//! Frames of 64 bytes, FCS included. Rates are per second in which the worker had its core.
+//! Frames of 64 bytes, FCS included. Rates are per second of the worker's CPU time.
 
 use std::time::Duration;
 
@@ -27,24 +27,24 @@ use crate::rig::Rig;
 use crate::routes::{IpFamily, RouteTable, Size, destinations};
 use crate::traffic::Traffic;
 
-/// Few, so that they stay in the processor's caches.
+/// Few, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
 /// Without FCS.
 const FRAME: u16 = 60;
-/// Where the traffic's frames go to (`peer/traffic.c`).
+/// Destination MAC address of the traffic (`peer/traffic.c`).
 const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-/// The interface that all routes lead out of, and its MAC address.
+/// The egress interface of all routes, and its MAC address.
 const OUT: u16 = 1;
 const OUT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 1]);
-/// How often is looked whether the workers have the table.
+/// Poll interval for the workers' adoption of the table.
 const TICK: Duration = Duration::from_millis(50);
-/// How long that may take.
-const PATIENCE: u32 = 600;
+/// Limit in ticks.
+const MAX_TICKS: u32 = 600;
 
-/// Measures.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// [`BenchError`] when any case has no figure.
+/// [`BenchError`] if any case has no figure.
 pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     let core = args.bench.cores()?.engine;
     let table = RouteTable::load(IpFamily::V4, Size::Full, args.routes.as_deref())?;
@@ -52,7 +52,7 @@ pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     let mut subjects = Vec::new();
     let mut comparisons = Vec::new();
     for count in &args.destinations {
-        // For ever, as traffic's destinations have to be.
+        // The traffic's destinations must live for ever.
         let destinations: &'static [u32] = destinations(&table, *count as usize).leak();
         for (name, update) in [("router", Some(update)), ("forward", None)] {
             let name = format!("{name}-{count}");
@@ -64,7 +64,7 @@ pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
     alternate(&args.bench.plan(), &mut subjects, &comparisons)
 }
 
-/// The routes, and each next hop that they name as a neighbour of its own.
+/// The routes, with a neighbour for each next hop.
 fn with_neighbours(mut update: Update) -> Update {
     let mut ids: Vec<_> = update.routes.iter().filter_map(|(_, id)| *id).collect();
     ids.sort_unstable();
@@ -75,12 +75,12 @@ fn with_neighbours(mut update: Update) -> Update {
     update
 }
 
-/// What comes in goes to a router, or by a rule.
+/// A host that forwards by a router or by a rule.
 fn host(core: u32, is_routed: bool) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("route", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
-    // They say one packet, which has no way on; what goes out is counted and freed.
+    // Sends one packet, which is dropped; packets sent to it are counted and freed.
     let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };
     let [output, ..] = ["out", "in-kernel", "out-kernel"]
         .map(|name| layout.port(name, PortKind::Source(once.clone()), 1500));
@@ -141,15 +141,15 @@ fn run(
     Ok(figures)
 }
 
-/// Tells the router, and waits until the workers know.
+/// Updates the router and waits until the workers have the table.
 fn load(rig: &mut Rig, update: &Update) -> Result<(), BenchError> {
     rig.engine().update_router(RouterId(0), update.clone())?;
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_TICKS {
         if rig.engine().routers().iter().all(|router| router.routes.0 == update.routes.len()) {
             return Ok(());
         }
         rig.run(TICK)?;
     }
-    let seconds = TICK.as_secs_f64() * f64::from(PATIENCE);
+    let seconds = TICK.as_secs_f64() * f64::from(MAX_TICKS);
     Err(BenchError::NoRoutes { routes: update.routes.len(), seconds })
 }

@@ -1,5 +1,4 @@
-//! What `ovs-appctl` does: one JSON-RPC call over a daemon's control socket, without starting a program in the middle of a
-//! measurement.
+//! JSON-RPC calls on a daemon's control socket, like `ovs-appctl` but without starting a program during a measurement.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -9,26 +8,26 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Adding a thousand rules and then answering takes a second or two when both cores are busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit of a call; adding a thousand rules takes some seconds on busy cores.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a daemon answers.
+/// A daemon's reply.
 #[derive(Debug, Deserialize)]
 struct Reply {
     result: Option<String>,
     error: Option<String>,
 }
 
-/// Calls `method` of the daemon at `socket`; its answer as text.
+/// Calls `method` of the daemon at `socket`; returns its reply as text.
 ///
 /// # Errors
-/// The kernel's; the daemon's own, as [`io::ErrorKind::Other`] with its text.
+/// The kernel's error, or the daemon's as [`io::ErrorKind::Other`].
 pub fn call(socket: &Path, method: &str, parameters: &[&str]) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let request = json!({ "id": 0, "method": method, "params": parameters });
     stream.write_all(request.to_string().as_bytes())?;
-    // The daemon does not close the connection: one JSON value is the answer.
+    // The daemon keeps the connection open: the reply is one JSON value.
     let mut replies = serde_json::Deserializer::from_reader(stream).into_iter::<Reply>();
     match replies.next() {
         Some(Ok(Reply { result: Some(text), .. })) => Ok(text),
@@ -47,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// A daemon that gives one answer; what it was asked, and what came back.
+    /// Calls a daemon that sends `reply`; returns the request and the result.
     fn answered(reply: &'static str) -> (serde_json::Value, io::Result<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ctl");
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_refuses_is_said() {
+    fn the_daemons_error_is_returned() {
         let (_, answer) = answered(r#"{"error":"no such bridge","id":0,"result":null}"#);
         assert!(answer.unwrap_err().to_string().contains("no such bridge"));
     }

@@ -1,9 +1,9 @@
-//! Open vSwitch with its DPDK datapath, as Debian and Ubuntu have it, run by this process from first to last: a database, a
-//! switch with one PMD thread on the engine's core, everything else of it on the other core, and a bridge of two null
-//! devices. The first has the [`Traffic`], the second swallows it.
+//! Open vSwitch with its DPDK datapath, as packaged by Debian and Ubuntu: a database, a switch with one PMD thread on
+//! the engine's core and all other threads on the other core, and a bridge of two null devices. The first has the
+//! [`Traffic`], the second drops it.
 //!
-//! Everything is in the sandbox (`crate::sandbox`): its files are in memory, and the interfaces that it makes in a network
-//! namespace of their own. The daemons are killed when this process or the [`Ovs`] goes.
+//! Everything is in the sandbox (`crate::sandbox`): files in memory, interfaces in a network namespace. The daemons are
+//! killed when this process ends or the [`Ovs`] is dropped.
 
 mod control;
 mod openflow;
@@ -17,15 +17,15 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::cli::Cores;
 use crate::error::BenchError;
 use crate::harness::Plan;
+use crate::machine::Cores;
 use crate::machine::huge_pages_are_worthwhile;
 use crate::peers::guests::{Guests, Load, sockets};
 use crate::traffic::{PLUGIN, Traffic};
 use crate::window::CpuTime;
 
-pub use openflow::{NoFlow, drops};
+pub use openflow::drops;
 use ports::Forwarded;
 use process::{Daemon, feed, run, tool, wait_for};
 
@@ -34,54 +34,53 @@ const PACKAGE: &str = "openvswitch-switch-dpdk";
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const BRIDGE: &str = "br0";
-/// Where packets come in and go out, as ports of the bridge.
+/// The bridge's input and output ports.
 const IN: &str = "p0";
 const OUT: &str = "p1";
-/// MiB for mbufs: what its default of 262,144 needs.
+/// MiB for its default of 262,144 mbufs.
 const MEMORY_MIB: u32 = 1024;
-/// The same for guests, as it makes a pool for each of them.
+/// The same for guests, as it makes a pool for each.
 const GUESTS_MEMORY_MIB: u32 = 2560;
-/// How long it may take to start, and to take its ports.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take until its rate no longer changes: caches are filled, flows are in the datapath.
+/// Limit for its start and for adding its ports.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Limit for its rate to become stable, as caches and datapath fill.
 const SETTLING: Duration = Duration::from_secs(10);
-/// Two rates in a row that differ by less than this have settled.
+/// The rate is stable if two consecutive readings differ by less than this.
 const SETTLED: f64 = 0.03;
-/// Waiting for a core up to here is the kernel's own housekeeping, in hundredths.
+/// Waiting for a core up to this percentage is kernel housekeeping.
 const DISTURBED_PERCENT: f64 = 2.0;
 
-/// What the switch is to do, besides what it always does.
+/// The configuration of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup<'a> {
-    /// Its flows, in the form of `ovs-ofctl`.
+    /// Its flows, for `ovs-ofctl`.
     pub flows: &'a [String],
-    /// The signature match cache, which is off unless asked for and behind the exact match cache (experimental, as its
-    /// manual says).
+    /// Enable the signature match cache, which follows the exact match cache (off by default; experimental).
     pub signature_cache: bool,
-    /// Where packets come from and go to.
+    /// The ends of the traffic.
     pub ends: Ends,
 }
 
-/// What is at both ports of the switch.
+/// The kind of both ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// Null devices, of which the first has this traffic.
+    /// Null devices; the first has this traffic.
     Null(Traffic),
-    /// Guests on vhost-user.
+    /// vhost-user guests.
     Guests(Load),
 }
 
-/// The flow that sends all packets from the one port out of the other.
+/// A flow that forwards from one port to the other.
 pub const PORT_TO_PORT: &str = "in_port=1,actions=output:2";
-/// The flow that has all packets switched by their MAC addresses, at priority 1.
+/// A flow for L2 switching, at priority 1.
 pub const NORMAL: &str = "priority=1,actions=normal";
 
-/// What one window of time showed.
+/// The result of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Million packets that left per second in which the PMD thread had its core; it polls, so that it always wants it.
+    /// Million packets sent per second of the PMD thread's CPU time; it polls.
     pub mpps: f64,
-    /// Packets that came in and did not leave, in hundredths.
+    /// Packets received but not sent, in percent.
     pub dropped_percent: f64,
 }
 
@@ -89,10 +88,10 @@ pub struct Outcome {
 #[derive(Debug)]
 struct Ovs {
     folder: PathBuf,
-    // Before the switch, which they are connected to.
+    // Dropped before the switch.
     guests: Option<RefCell<Guests>>,
     switch: Daemon,
-    // After the switch, as it ends last.
+    // Dropped last.
     _database: Daemon,
 }
 
@@ -110,10 +109,10 @@ pub fn find() -> Result<(), BenchError> {
     }
 }
 
-/// Starts it below `sandbox`, lets it settle, measures, ends it.
+/// Starts it below `sandbox`, waits until it is stable, measures, and stops it.
 ///
 /// # Errors
-/// [`BenchError::Peer`] with what it said.
+/// [`BenchError::Peer`] with its message.
 pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> Result<Outcome, BenchError> {
     let ovs = Ovs::start(sandbox, setup, cores)?;
     ovs.settle(plan)?;
@@ -128,7 +127,9 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
     let seconds = end.at.duration_since(start.at).as_secs_f64();
     let percent = end.cpu.since(start.cpu).waiting as f64 * 1e-9 / seconds * 100.0;
     if percent > DISTURBED_PERCENT {
-        eprintln!("{NAME}: something else used its core {percent:.0} % of the time: expect too low figures");
+        eprintln!(
+            "{NAME}: other processes used its core {percent:.0} % of the time: the figures are too low"
+        );
     }
     end.since(&start).ok_or(BenchError::Nothing { what: NAME.to_owned(), seconds })
 }
@@ -136,11 +137,12 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
 impl Ovs {
     fn start(sandbox: &Path, setup: Setup<'_>, cores: Cores) -> Result<Self, BenchError> {
         let folder = sandbox.join("ovs");
-        // What is left of one that did not start.
+        // Left by a failed start.
         let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).map_err(BenchError::system(format!("making {}", folder.display())))?;
+        fs::create_dir(&folder).map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
         let plugin = folder.join("traffic.so");
-        fs::write(&plugin, PLUGIN).map_err(BenchError::system(format!("writing {}", plugin.display())))?;
+        fs::write(&plugin, PLUGIN)
+            .map_err(BenchError::system(format!("cannot write {}", plugin.display())))?;
         run(tool("ovsdb-tool").arg("create").arg(folder.join("conf.db")).arg(SCHEMA))?;
         let mut database = tool("ovsdb-server");
         database.arg(folder.join("conf.db")).arg(format!("--remote=punix:{}/db.sock", folder.display()));
@@ -162,7 +164,7 @@ impl Ovs {
         Ok(ovs)
     }
 
-    /// Bridge, ports, flows, and the address behind the second port.
+    /// Sets up the bridge, ports, flows and the MAC address on the second port.
     fn connect(&self, setup: Setup<'_>) -> Result<(), BenchError> {
         let bridge = format!(
             "add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev fail-mode=secure \
@@ -185,42 +187,42 @@ impl Ovs {
         let mut command = tool("ovs-ofctl");
         command.args(["add-flows", BRIDGE, "-"]).env("OVS_RUNDIR", &self.folder);
         feed(&mut command, &setup.flows.join("\n"))?;
-        // Learnt, so that nothing is flooded: the second port never says anything.
+        // The second port never sends, so without this entry every packet would be flooded.
         self.ask("fdb/add", &[BRIDGE, OUT, "0", "02:00:00:00:00:01"]).map(drop)
     }
 
     fn configured(&self, words: &str) -> Result<(), BenchError> {
         run(vsctl(&self.folder)
-            .arg(format!("--timeout={}", PATIENCE.as_secs()))
+            .arg(format!("--timeout={}", TIMEOUT.as_secs()))
             .args(words.split_whitespace()))
     }
 
     fn ask(&self, method: &str, parameters: &[&str]) -> Result<String, BenchError> {
         control::call(&self.folder.join("switch.ctl"), method, parameters)
-            .map_err(BenchError::system(format!("asking {NAME}")))
+            .map_err(BenchError::system(format!("cannot call {NAME}")))
     }
 
     fn forwarded(&self) -> Result<Forwarded, BenchError> {
         if let Some(guests) = &self.guests {
-            // Its ports for guests have no counters.
+            // Its vhost ports have no counters.
             let sent = guests.borrow_mut().received()?;
             let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
             return Ok(Forwarded::of_guest(sent, (Instant::now(), cpu)));
         }
         let before = Instant::now();
         let text = self.ask("dpctl/show", &["-s"])?;
-        // The counters are of some time in between.
+        // The time of the counters is in between.
         let at = before + before.elapsed() / 2;
         let cpu = CpuTime::of_threads(self.switch.0.id(), "pmd-");
         Forwarded::parse(&text, (at, cpu), IN, OUT)
             .ok_or_else(|| BenchError::Peer { peer: NAME, problem: format!("no counters in: {text}") })
     }
 
-    /// Waits until packets come through: it makes a pool of mbufs when it has taken in a guest.
+    /// Waits until packets pass: it allocates a pool of mbufs after a guest connects.
     fn await_traffic(&self) -> Result<(), BenchError> {
         let (start, first) = (Instant::now(), self.forwarded()?);
         while self.forwarded()?.since(&first).is_none_or(|outcome| outcome.mpps < 0.01) {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 let seconds = start.elapsed().as_secs_f64();
                 return Err(BenchError::Nothing { what: NAME.to_owned(), seconds });
             }
@@ -229,7 +231,7 @@ impl Ovs {
         Ok(())
     }
 
-    /// Runs until the rate no longer changes, or [`SETTLING`] is over.
+    /// Runs until the rate is stable, or for [`SETTLING`].
     fn settle(&self, plan: &Plan) -> Result<(), BenchError> {
         let start = Instant::now();
         sleep(plan.warm_up);
@@ -246,7 +248,7 @@ impl Ovs {
         Ok(())
     }
 
-    /// Adds what the switch itself wrote of an error.
+    /// Adds the switch's log to an error.
     fn explain(&self, error: BenchError) -> BenchError {
         let log = fs::read_to_string(self.folder.join("switch.log")).unwrap_or_default();
         let said = log.lines().rev().find(|line| line.contains("|EMER|") || line.contains("|ERR|"));
@@ -264,13 +266,13 @@ fn vsctl(folder: &Path) -> Command {
     command
 }
 
-/// What the switch reads when it starts.
+/// Writes the switch's start configuration.
 fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchError> {
     run(vsctl(folder).args(["--no-wait", "init"]))?;
     let memory = if huge_pages_are_worthwhile() {
         "--in-memory".to_owned()
     } else {
-        // Without the second, it asks for --in-memory, which excludes the first.
+        // Without the second option, it adds --in-memory, which excludes the first.
         let mib = match setup.ends {
             Ends::Guests(_) => GUESTS_MEMORY_MIB,
             Ends::Null(_) => MEMORY_MIB,
@@ -288,7 +290,7 @@ fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchE
     ]))
 }
 
-/// One core, as a hexadecimal mask of any length.
+/// A core as a hexadecimal mask.
 fn mask(core: u32) -> String {
     format!("0x{:x}{}", 1 << (core % 4), "0".repeat(core as usize / 4))
 }

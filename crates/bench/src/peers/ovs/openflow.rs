@@ -1,7 +1,7 @@
-//! Rules as OpenFlow flows, in the text form of `ovs-ofctl add-flows`.
+//! Translates rules to OpenFlow flows for `ovs-ofctl add-flows`.
 //!
-//! OpenFlow has masks where rules have ranges of ports: a range becomes the fewest masks that make it up, so that one rule
-//! may become several flows. Fields of five-tuple rules over IPv4 only, as filter sets of ClassBench have.
+//! OpenFlow has masks where rules have port ranges: a range becomes the fewest masks that cover it, so a rule may
+//! become several flows. Supports only the IPv4 five-tuple, as in ClassBench filter sets.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -9,24 +9,16 @@ use std::fmt::Write;
 use netvm_config::model::Match;
 use netvm_wire::{EtherType, IpNet, IpProto, PortRange};
 
-/// The protocols in whose headers OpenFlow looks for ports.
+use crate::error::NoFlow;
+
+/// The protocols with ports in OpenFlow.
 const WITH_PORTS: [IpProto; 3] = [IpProto::TCP, IpProto::UDP, IpProto::SCTP];
 
-/// A field that none of these flows can match by.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "rule {rule} matches by more than addresses, protocol and ports of IPv4, which this comparison has no flows for"
-)]
-pub struct NoFlow {
-    /// Its place, from 0.
-    pub rule: usize,
-}
-
-/// Flows that drop what any of `rules` matches, the first with the highest priority, each above `lowest`. A flow that an
-/// earlier rule has made already is left out.
+/// Flows that drop the packets of `rules`, the first with the highest priority, all above `lowest`. Omits duplicate
+/// flows.
 ///
 /// # Errors
-/// The first rule that has no such form.
+/// The first rule that cannot be translated.
 pub fn drops(rules: &[Match], lowest: usize) -> Result<Vec<String>, NoFlow> {
     let mut seen = HashSet::new();
     let mut flows = Vec::new();
@@ -41,7 +33,7 @@ pub fn drops(rules: &[Match], lowest: usize) -> Result<Vec<String>, NoFlow> {
     Ok(flows)
 }
 
-/// Each combination of the rule's sets; `None` if there is a field besides.
+/// All combinations of the rule's sets; `None` if the rule has another field.
 fn expand(rule: &Match) -> Option<Vec<String>> {
     let Match { source, destination, protocol, source_ports, destination_ports, ether_type, .. } = rule;
     let five = Match {
@@ -103,12 +95,12 @@ fn masked(field: &str, value: u16, mask: u16) -> String {
     if mask == 0 { String::new() } else { format!(",{field}={value:#x}/{mask:#x}") }
 }
 
-/// The fewest values with masks that make up a range.
+/// The fewest (value, mask) pairs that cover a range exactly.
 fn masks(range: PortRange) -> Vec<(u16, u16)> {
     let (mut at, last) = (u32::from(range.first()), u32::from(range.last()));
     let mut list = Vec::new();
     while at <= last {
-        // The largest aligned block that starts here and does not go beyond the end.
+        // The largest aligned block that starts here and fits.
         let size = (0..=16).rev().map(|bits| 1 << bits).find(|size| at % size == 0 && at + size - 1 <= last);
         let size = size.unwrap_or(1);
         list.push((at as u16, !(size - 1) as u16));
@@ -130,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_make_up_the_range_and_nothing_else() {
+    fn masks_cover_the_range_exactly() {
         for (first, last) in [(0, 65535), (1300, 1349), (1, 65534), (7, 7), (0, 1023), (65535, 65535)] {
             let masks = masks(range(first, last));
             for port in 0..=u16::MAX {
@@ -161,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_of_protocols_that_have_some() {
+    fn only_protocols_with_ports_have_port_matches() {
         let of = |protocol: Vec<IpProto>| Match { protocol, source_ports: vec![range(9, 9)], ..ipv4() };
         assert_eq!(drops(&[of(vec![])], 0).unwrap().len(), 3);
         assert_eq!(
@@ -171,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_flow_is_named() {
+    fn an_unsupported_rule_is_named() {
         let dscp = Match { dscp: vec![netvm_config::model::Span::single(7)], ..ipv4() };
         assert_eq!(drops(&[ipv4(), dscp], 0), Err(NoFlow { rule: 1 }));
         assert_eq!(drops(&[Match::default()], 0), Err(NoFlow { rule: 0 }));

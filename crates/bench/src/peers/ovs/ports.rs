@@ -1,25 +1,25 @@
-//! What `dpctl/show -s` says of the ports.
+//! Parses the port counters of `dpctl/show -s`.
 
 use std::time::{Duration, Instant};
 
 use super::Outcome;
 use crate::window::CpuTime;
 
-/// Packets at one moment.
+/// Packet counters at a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forwarded {
-    /// When.
+    /// The time.
     pub at: Instant,
-    /// What the threads that forward have had of their core.
+    /// CPU time of the forwarding threads.
     pub cpu: CpuTime,
-    /// Came in.
+    /// Packets received.
     received: u64,
-    /// Left.
+    /// Packets sent.
     sent: u64,
 }
 
 impl Forwarded {
-    /// From the text, which has a few lines for each port, indented further than its name:
+    /// Parses the text, which has indented lines after each port's name:
     ///
     /// ```text
     ///   port 2: p0 (dpdk: configured_rx_queues=1, ...)
@@ -39,21 +39,21 @@ impl Forwarded {
         Some(Self { at, cpu, received: count(input, "RX packets:")?, sent: count(output, "TX packets:")? })
     }
 
-    /// By what a guest has got.
+    /// Counters from the packets that a guest received.
     pub const fn of_guest(sent: u64, (at, cpu): (Instant, CpuTime)) -> Self {
         Self { at, cpu, received: sent, sent }
     }
 
-    /// For how long the threads that forward had their core since `earlier`.
+    /// CPU time of the forwarding threads since `earlier`.
     pub fn had_core(&self, earlier: &Self) -> Duration {
         match self.cpu.since(earlier.cpu).running {
-            // The kernel keeps no account.
+            // The kernel has no scheduler statistics.
             0 => self.at.duration_since(earlier.at),
             nanos => Duration::from_nanos(nanos),
         }
     }
 
-    /// What happened since `earlier`; `None` if nothing came through.
+    /// The result since `earlier`; `None` if no packet passed.
     pub fn since(&self, earlier: &Self) -> Option<Outcome> {
         let seconds = self.had_core(earlier).as_secs_f64();
         let sent = self.sent.saturating_sub(earlier.sent);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_of_the_ports_in_question() {
+    fn counters_of_the_right_ports_are_parsed() {
         let at = Instant::now();
         let cpu = |running| CpuTime { running, waiting: 0 };
         let start = Forwarded::parse(&shown(1_000_000, 500_000), (at, cpu(0)), "p0", "p1").unwrap();
@@ -85,7 +85,7 @@ mod tests {
         let later = |running| (at + Duration::from_secs(2), cpu(running));
         let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later(0), "p0", "p1").unwrap();
         assert_eq!(end.since(&start), Some(Outcome { mpps: 3.0, dropped_percent: 25.0 }));
-        // With half of its core taken away it would have done twice as much.
+        // With half of the CPU time, the rate doubles.
         let end = Forwarded::parse(&shown(9_000_000, 6_500_000), later(1_000_000_000), "p0", "p1").unwrap();
         assert_eq!(end.since(&start), Some(Outcome { mpps: 6.0, dropped_percent: 25.0 }));
         assert_eq!(end.since(&end), None);

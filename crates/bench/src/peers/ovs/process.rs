@@ -1,4 +1,4 @@
-//! Open vSwitch's programs: tools, and daemons that end with the process that started them.
+//! Open vSwitch's tools and daemons; the daemons end with this process.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,49 +10,49 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::{NAME, PATIENCE};
+use super::{NAME, TIMEOUT};
 use crate::error::BenchError;
 use crate::machine::pin;
 
-/// A daemon. Killed when dropped, or when this process goes.
+/// A daemon. Killed on drop, or when this process ends.
 #[derive(Debug)]
 pub struct Daemon(pub Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // One that has ended already is no error.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Daemon {
-    /// Starts `command` on `core`, with log, control socket and everything else of it in `folder`, named `name`.
+    /// Starts `command` on `core`, with its log, control socket and other files in `folder`, named `name`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn spawn(command: &mut Command, folder: &Path, name: &str, core: u32) -> Result<Self, BenchError> {
-        let what = || format!("starting the {name} of {NAME}");
+        let what = || format!("cannot start the {name} of {NAME}");
         let output = File::create(folder.join(format!("{name}.out"))).map_err(BenchError::system(what()))?;
         let errors = output.try_clone().map_err(BenchError::system(what()))?;
         let file = |suffix: &str| folder.join(format!("{name}.{suffix}")).display().to_string();
         command.arg(format!("--log-file={}", file("log"))).arg(format!("--unixctl={}", file("ctl")));
         command.arg(format!("--pidfile={}", file("pid"))).arg("--verbose=console:off");
         command.env("OVS_RUNDIR", folder).env("OVS_DBDIR", folder).env("OVS_SYSCONFDIR", folder);
-        // Where DPDK keeps what it shares with others.
+        // The folder of DPDK's shared files.
         command.env("RUNTIME_DIRECTORY", folder);
         command.current_dir(folder).stdin(Stdio::null()).stdout(output).stderr(errors);
         let prepare = move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
             pin(core)
         };
-        // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+        // SAFETY: between fork and exec it makes two system calls, without allocation or locks.
         unsafe { command.pre_exec(prepare) };
         command.spawn().map(Self).map_err(BenchError::system(what()))
     }
 }
 
-/// A program of Open vSwitch, wherever the system keeps it.
+/// A program of Open vSwitch, with the folders of daemons in PATH.
 pub fn tool(name: &str) -> Command {
     let mut command = Command::new(name);
     command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
@@ -62,20 +62,20 @@ pub fn tool(name: &str) -> Command {
 /// Runs a tool to its end.
 ///
 /// # Errors
-/// [`BenchError::Peer`] with what it wrote.
+/// [`BenchError::Peer`] with its output.
 pub fn run(command: &mut Command) -> Result<(), BenchError> {
     feed(command, "")
 }
 
-/// Runs a tool to its end, with `input` on its standard input.
+/// Runs a tool to its end with `input` on standard input.
 ///
 /// # Errors
 /// As for [`run`].
 pub fn feed(command: &mut Command, input: &str) -> Result<(), BenchError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Output { status, stderr, .. } =
-        converse(command, input).map_err(BenchError::system(format!("running {name}")))?;
-    // Some report on standard error what the switch made of it, and succeed nevertheless.
+        converse(command, input).map_err(BenchError::system(format!("cannot run {name}")))?;
+    // Some print the switch's error on standard error but succeed.
     let said = String::from_utf8_lossy(&stderr);
     if status.success() && !said.contains("rror") {
         return Ok(());
@@ -87,7 +87,7 @@ fn converse(command: &mut Command, input: &str) -> io::Result<Output> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         match pipe.write_all(input.as_bytes()) {
-            // It says itself why it did not read on.
+            // The tool prints why it stopped reading.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
             _ => {}
         }
@@ -95,15 +95,15 @@ fn converse(command: &mut Command, input: &str) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-/// Waits until a daemon has made a file.
+/// Waits until a daemon has created a file.
 ///
 /// # Errors
-/// [`BenchError::Peer`] when it does not.
+/// [`BenchError::Peer`] after a timeout.
 pub fn wait_for(path: &Path) -> Result<(), BenchError> {
     let start = Instant::now();
     while !path.exists() {
-        if start.elapsed() > PATIENCE {
-            let problem = format!("made no {} in {} s", path.display(), PATIENCE.as_secs());
+        if start.elapsed() > TIMEOUT {
+            let problem = format!("did not create {} within {} s", path.display(), TIMEOUT.as_secs());
             return Err(BenchError::Peer { peer: NAME, problem });
         }
         sleep(Duration::from_millis(5));
