@@ -270,8 +270,7 @@ pub fn nf<'a>(stats: &'a Stats, role: &str) -> Option<&'a NfInfo> {
 }
 
 /// The routes of l3-forward: each subnet has one host. Its MAC address belongs to no interface, so no kernel on the
-/// path
-/// accepts these packets as its own.
+/// path accepts these packets as its own.
 fn routes() -> String {
     Side::BOTH.map(|side| format!("{} {} {}\n", side.subnet(), side.mac(), side.name())).concat()
 }

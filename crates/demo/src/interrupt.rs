@@ -1,6 +1,5 @@
 //! Signals that stop the demo. Every step and wait checks for them, so the demo always ends by the normal path, which
-//! removes
-//! everything that it created.
+//! removes everything that it created.
 
 use std::io;
 use std::sync::Arc;

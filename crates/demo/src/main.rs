@@ -1,10 +1,8 @@
 //! The demo, for any Linux machine: two network namespaces joined by netvmd with a chain of three NF processes.
 //!
 //! `stage` sets everything up and removes it, `show` is the sequence of steps, `traffic` and `crash` the steps,
-//! `report` and
-//! `tables` the results. Everything created has a guard that removes it, and signals only set a flag (`interrupt`), so
-//! the
-//! demo has one exit path. See `docs/tutorials/demo.md`.
+//! `report` and `tables` the results. Everything created has a guard that removes it, and signals only set a flag
+//! (`interrupt`), so the demo has one exit path. See `docs/tutorials/demo.md`.
 #![forbid(unsafe_code)]
 
 mod cleanup;

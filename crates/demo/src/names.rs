@@ -1,6 +1,5 @@
 //! Names of everything that the demo creates. Every name holds the demo's process id, so that concurrent demos do not
-//! conflict
-//! and the remains of a killed demo can be recognised.
+//! conflict and the remains of a killed demo can be recognised.
 
 use std::path::{Path, PathBuf};
 

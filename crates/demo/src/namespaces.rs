@@ -1,6 +1,5 @@
 //! Two hosts: network namespaces, each with a veth pair to an interface in the root namespace, which has no address and
-//! is a
-//! netvm port.
+//! is a netvm port.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,8 +11,7 @@ use crate::process::run;
 /// The interface in each namespace.
 pub const INSIDE: &str = "eth0";
 /// Offloads to switch off inside. With them, a veth passes unfinished packets: without checksum, longer than the MTU,
-/// or
-/// with the VLAN tag in metadata.
+/// or with the VLAN tag in metadata.
 const OFFLOADS: &str = "tx off tso off gso off txvlan off";
 
 /// The hosts; removed on drop.

@@ -1,8 +1,6 @@
 //! Programs that the demo runs. None outlives it: each has a process group, which is killed when its [`Process`] is
-//! dropped,
-//! and the kernel signals it if the demo is killed (`setpriv --pdeathsig`, which applies to the thread that starts it:
-//! the
-//! main thread).
+//! dropped, and the kernel signals it if the demo is killed (`setpriv --pdeathsig`, which applies to the thread that
+//! starts it: the main thread).
 
 use std::ffi::OsStr;
 use std::fs::File;

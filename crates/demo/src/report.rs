@@ -172,8 +172,7 @@ fn after_a_crash(crash: &Crash) -> [Check; 2] {
 }
 
 /// Buffers that are neither free nor in an NF count as the engine's, also lost ones. The engine holds most when its
-/// ports
-/// have just been filled, as at the start.
+/// ports have just been filled, as at the start.
 fn no_leak(summary: &Summary) -> Check {
     let engine = |stats: &Stats| {
         let regions = stats.groups.iter().flat_map(|group| &group.regions);

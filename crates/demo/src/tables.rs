@@ -93,8 +93,7 @@ pub fn buffers(before: &Stats, after: &Stats) -> String {
 }
 
 /// Cost of each stage (NetVM, NSDI 2014, Table 1): the engine's stages, then the NFs, netlib included. `clock_hz`:
-/// frequency
-/// of the cycle counter.
+/// frequency of the cycle counter.
 pub fn stages(stats: &Stats, clock_hz: u64) -> String {
     let mut table = table(&["stage", "packets timed", "cycles a packet", "ns a packet"]);
     let mut add = |stage: &str, packets: u64, cycles: f64, ns: f64| {

@@ -59,8 +59,7 @@ fn look_up(name: &str, key: Key<'_>) -> Result<Option<Account>, AccountError> {
         let mut found: *mut libc::passwd = std::ptr::null_mut();
         let (at, bytes, len) = (entry.as_mut_ptr(), space.as_mut_ptr(), space.len());
         // SAFETY: the C string ends with NUL; the call may write `entry`, `found` and `len` bytes at `bytes`, and keeps
-        // no
-        // pointer to them.
+        // no pointer to them.
         let errno = unsafe {
             match key {
                 Key::Name(name) => libc::getpwnam_r(name.as_ptr(), at, bytes, len, &raw mut found),

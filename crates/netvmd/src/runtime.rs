@@ -47,8 +47,7 @@ pub type Watched = AsyncFd<Arc<OwnedFd>>;
 /// The kernel cannot watch it.
 pub fn watch(fd: OwnedFd) -> io::Result<Watched> {
     // SAFETY: an OwnedFd names the same open descriptor for its whole life, and the Arc keeps it alive and unchanged
-    // while
-    // it is registered.
+    // while it is registered.
     let watched = unsafe { AsyncFd::register(Arc::new(fd)) };
     watched.map_err(Into::into)
 }

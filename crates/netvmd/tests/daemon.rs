@@ -194,7 +194,7 @@ fn misbehaving_nfs_are_killed_and_restarted() {
             |nf: &NfInfo| nf.restarts >= 2 && nf.last_exit.as_ref().is_some_and(|how| how.contains(word));
         daemon.until(&format!("{role}: {word}"), |daemon| failed_twice(&daemon.nf(role)));
     }
-    daemon.await_log("| answer: netvmd refused this NF: netvmd started this NF as `impostor-nf`");
+    daemon.await_log("| answer: netvmd refused this NF: netvmd started this NF as role `impostor-nf`");
     let problems = daemon.get::<Status>(path::STATUS).problems;
     assert!(problems.iter().any(|problem| problem.contains("chain crash drops its traffic")), "{problems:?}");
 }

@@ -1,6 +1,5 @@
 //! Code common to the sample NFs: options, configuration files with live reload, a bounded LRU table, and program start
-//! and
-//! exit.
+//! and exit.
 #![forbid(unsafe_code)]
 
 mod args;

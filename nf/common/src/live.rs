@@ -1,10 +1,8 @@
 //! Configuration that is replaced under traffic.
 //!
 //! SIGHUP sets a flag. The first packet thread that sees it in a tick starts a thread to read the file, so no packet
-//! waits.
-//! Once a burst, packet threads compare a generation number to find a new value. After an error, the old value stays
-//! and the
-//! error is printed.
+//! waits. Once a burst, packet threads compare a generation number to find a new value. After an error, the old value
+//! stays and the error is printed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,8 +81,7 @@ impl<T: Send + Sync + 'static> Live<T> {
 }
 
 /// Keeps the old value until no packet thread uses it, so that none has to free it. Gives up after some seconds: a
-/// thread
-/// that still holds it has had no packets.
+/// thread that still holds it has had no packets.
 fn outlive_readers<T>(old: &Arc<T>) {
     for _ in 0..100 {
         if Arc::strong_count(old) == 1 {

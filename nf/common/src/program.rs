@@ -33,8 +33,7 @@ pub enum Failure {
 }
 
 /// Attaches and runs the function until the engine or a signal stops it. SIGTERM and SIGINT stop the NF in order, a
-/// second
-/// one at once; SIGHUP sets `reload`.
+/// second one at once; SIGHUP sets `reload`.
 ///
 /// # Errors
 /// As for [`netlib::run`]; [`Failure::Io`] if signals cannot be handled.

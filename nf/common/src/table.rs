@@ -1,10 +1,8 @@
 //! A bounded table with least-recently-used eviction.
 //!
 //! All slots are allocated at the start. A hash with a random key selects a chain of slots, so that traffic cannot aim
-//! at one
-//! chain; a doubly linked list orders the slots by last use. Lookup, insertion, eviction and expiry take constant time
-//! on
-//! average and do not allocate. Time is any monotonic number; NFs use cycles.
+//! at one chain; a doubly linked list orders the slots by last use. Lookup, insertion, eviction and expiry take
+//! constant time on average and do not allocate. Time is any monotonic number; NFs use cycles.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -145,8 +143,7 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
     }
 
     /// Visits a large table in parts: the entries of `count` slots from slot `from` on, unordered, and the next slot,
-    /// `None` at
-    /// the end. An entry that stays in the table occurs once.
+    /// `None` at the end. An entry that stays in the table occurs once.
     pub fn part(&self, from: usize, count: usize) -> (impl Iterator<Item = (&K, &V)>, Option<usize>) {
         let end = from.saturating_add(count).min(self.slots.len());
         let slots = self.slots.get(from..end).unwrap_or_default();
@@ -228,8 +225,7 @@ impl<K: Copy + Eq + Hash, V> LruTable<K, V> {
 const PARTS: usize = 16;
 
 /// An [`LruTable`] that threads share, in parts with a lock each, held during a lookup. Clones share the table. Each
-/// part has
-/// its own order of use and evictions.
+/// part has its own order of use and evictions.
 #[derive(Debug)]
 pub struct SharedTable<K, V> {
     parts: Arc<[Mutex<LruTable<K, V>>]>,

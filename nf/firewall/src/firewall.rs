@@ -152,8 +152,7 @@ impl Firewall {
 }
 
 /// Whether the packet is ARP or IPv6 neighbour discovery (router and neighbour solicitations and advertisements, whose
-/// hop
-/// limit is 255: RFC 4861).
+/// hop limit is 255: RFC 4861).
 #[inline]
 fn is_neighbour_discovery(frame: &[u8], headers: &Headers) -> bool {
     let key = headers.key();

@@ -1,6 +1,5 @@
 //! A packet filter: the first matching rule on 5-tuple and ingress port decides (the firewall of NetVM, section 5.1 of
-//! its
-//! paper); optionally stateful.
+//! its paper); optionally stateful.
 #![forbid(unsafe_code)]
 
 mod firewall;
@@ -27,7 +26,8 @@ pub struct Args {
     /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// File of rules, one on each line: allow|deny PROTOCOL from NET [port R] to NET [port R] [in PORT]; reloaded on SIGHUP
+    /// File of rules, one on each line: allow|deny PROTOCOL from NET [port R] to NET [port R] [in PORT]; reloaded on
+    /// SIGHUP
     #[arg(long, value_name = "FILE")]
     pub rules: PathBuf,
     /// Action for packets that no rule matches

@@ -75,8 +75,7 @@ impl Rule {
     /// Whether the rule matches; `in_port`: the packet arrived on the rule's port.
     ///
     /// A later fragment has no ports. A rule with ports allows it by addresses and protocol alone, and does not deny
-    /// it: without
-    /// the first fragment, to which the rule applies in full, no host can reassemble the packet (RFC 1858).
+    /// it: without the first fragment, to which the rule applies in full, no host can reassemble the packet (RFC 1858).
     #[inline]
     #[must_use]
     pub fn matches(&self, subject: &Subject, ingress_matches: bool) -> bool {

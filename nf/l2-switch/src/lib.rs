@@ -1,9 +1,8 @@
 //! A learning Ethernet switch.
 //!
 //! It learns the port of each station (source address) per VLAN and sends frames to known stations by their port. A
-//! packet
-//! has one verdict, so a frame cannot leave by several ports: frames that a switch would flood go to one port, see
-//! [`Args::flood_port`].
+//! packet has one verdict, so a frame cannot leave by several ports: frames that a switch would flood go to one port,
+//! see [`Args::flood_port`].
 #![forbid(unsafe_code)]
 
 mod frame;

@@ -1,8 +1,7 @@
 //! A router with static routes.
 //!
 //! Like the L3 forwarder of NetVM (section 5.1 of its paper), it caches routes in a hash table by 5-tuple, so that only
-//! the
-//! first packet of a flow needs a longest-prefix match, see [`Routes`].
+//! the first packet of a flow needs a longest-prefix match, see [`Routes`].
 #![forbid(unsafe_code)]
 
 mod neighbour;

@@ -1,10 +1,8 @@
 //! Answers ARP requests and neighbour solicitations.
 //!
 //! The router answers for every address (proxy ARP, RFC 1027; proxy neighbour discovery, RFC 4861 section 7.2.8), so
-//! that
-//! hosts on its links need no static neighbours. It does not answer probes for free addresses (RFC 5227, duplicate
-//! address
-//! detection).
+//! that hosts on its links need no static neighbours. It does not answer probes for free addresses (RFC 5227, duplicate
+//! address detection).
 
 use netlib::Packet;
 use netvm_wire::checksum::transport_checksum;

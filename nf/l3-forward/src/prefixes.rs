@@ -1,8 +1,7 @@
 //! Longest prefix match.
 //!
 //! A hash table for each prefix length, probed from the longest to the shortest. A lookup costs a probe per length
-//! (some 20
-//! for a full IPv4 table), which is acceptable behind a flow cache, and simple.
+//! (some 20 for a full IPv4 table), which is acceptable behind a flow cache, and simple.
 
 use netvm_nf_common::FastMap;
 use netvm_wire::{Address, IpNet};

@@ -1,8 +1,7 @@
 //! Targets of flows, for `--by sticky`.
 //!
 //! All threads of the NF share the table, as a flow's packets may reach any thread. It has parts with a lock each, held
-//! during
-//! a lookup.
+//! during a lookup.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,9 +1,8 @@
 //! A load balancer: spreads flows over roles and sets the hash that selects a role's replica.
 //!
 //! This NF selects the role, by weight ([`By`]). The engine and netlib select the replica, by the role's `balance`: by
-//! eight
-//! bits of hash in the packet's descriptor, or by the occupancy of the replicas' rings (NetVM, section 5.5: steering by
-//! load).
+//! eight bits of hash in the packet's descriptor, or by the occupancy of the replicas' rings (NetVM, section 5.5:
+//! steering by load).
 #![forbid(unsafe_code)]
 
 mod balancer;

@@ -1,13 +1,10 @@
 //! Shares of traffic by weight: by hash, or in rotation.
 //!
 //! Hashes map to slots. Each slot belongs to the target with the highest score, by weighted rendezvous hashing: a
-//! target of
-//! weight w draws a number u in (0, 1) for each slot, its score is w / -ln u, and on average it wins its share of the
-//! weights. A removed target's slots go to the others, and an added one takes slots from each; no other slot changes
-//! its
-//! owner, so no flow moves needlessly. Slots are computed when targets change and looked up per packet. The owners of
-//! slots
-//! are predictable; the slot of a flow is not, as its hash has a random key.
+//! target of weight w draws a number u in (0, 1) for each slot, its score is w / -ln u, and on average it wins its
+//! share of the weights. A removed target's slots go to the others, and an added one takes slots from each; no other
+//! slot changes its owner, so no flow moves needlessly. Slots are computed when targets change and looked up per
+//! packet. The owners of slots are predictable; the slot of a flow is not, as its hash has a random key.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -62,8 +59,7 @@ fn winner(slot: usize, targets: &[(u8, &Target)]) -> Option<u8> {
 }
 
 /// Smooth weighted round robin: in each turn all targets gain their weight, and the target with the highest total is
-/// next
-/// and pays the sum of the weights.
+/// next and pays the sum of the weights.
 fn round(targets: &[(u8, &Target)]) -> Vec<u8> {
     let total: i32 = targets.iter().map(|(_, target)| i32::from(target.weight)).sum();
     let mut credit = vec![0; targets.len()];

@@ -111,8 +111,7 @@ impl Reporter {
     }
 
     /// Starts the writer for `threads` packet threads. Writes an empty report before it returns, to find an unwritable
-    /// path at
-    /// once.
+    /// path at once.
     ///
     /// # Errors
     /// [`Failure::Io`] if the report cannot be written or the thread cannot be started.

@@ -6,8 +6,7 @@ use netvm_wire::{FlowHasher, FlowKey, TcpFlags};
 const FLOWS: usize = 1 << 16;
 
 /// Counts by flow, as the engine defines flows. Bounded: a flow that takes another's slot resets that one's count.
-/// Flows are
-/// identified by a 64-bit hash with a random key.
+/// Flows are identified by a 64-bit hash with a random key.
 #[derive(Debug)]
 pub(crate) struct CleanFlows {
     hasher: FlowHasher,

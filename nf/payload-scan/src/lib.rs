@@ -1,10 +1,8 @@
 //! Steers packets by their content: deep packet inspection as in NetVM (section 5.5 of its paper).
 //!
 //! Searches for all patterns of a file at once (Aho and Corasick, 1975). The first pattern of the file that is in a
-//! packet
-//! decides the packet's destination. Each packet is scanned by itself; the engine can apply the verdict to the rest of
-//! its
-//! flow (`--drop-flow`, `--skip-after`).
+//! packet decides the packet's destination. Each packet is scanned by itself; the engine can apply the verdict to the
+//! rest of its flow (`--drop-flow`, `--skip-after`).
 #![forbid(unsafe_code)]
 
 mod action;
@@ -51,8 +49,7 @@ pub struct Args {
     #[arg(long)]
     pub whole_frame: bool,
     /// After a pattern drops a packet, also drop the rest of its flow; without `flow_verdicts` in the NF's
-    /// configuration, drops
-    /// only the packet
+    /// configuration, drops only the packet
     #[arg(long)]
     pub drop_flow: bool,
     /// Let a flow bypass this NF after this many packets without a deciding pattern; needs --default next and

@@ -1,9 +1,8 @@
 //! The set of patterns, and the search for them.
 //!
 //! One automaton finds the case-sensitive patterns, another the others; most files need only one. The search first
-//! looks for
-//! any match, for which the automaton may skip ahead and which most packets do not have. From there on it looks for all
-//! matches, overlapping ones included, as an overlapped pattern may be the deciding one.
+//! looks for any match, for which the automaton may skip ahead and which most packets do not have. From there on it
+//! looks for all matches, overlapping ones included, as an overlapped pattern may be the deciding one.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! How NFs attach: the handshake of one NF (`session`), and the attach socket for NFs that netvmd does not start (`server`).
+//! How NFs attach: the handshake of one NF (`session`), and the attach socket for NFs that netvmd does not start
+//! (`server`).
 
 mod server;
 mod session;

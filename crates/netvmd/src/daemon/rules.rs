@@ -2,8 +2,7 @@
 //!
 //! A change is compiled as an overlay on the compiled rules, in a few milliseconds at most, and is in force when
 //! acknowledged. A background thread then compiles all rules; changes made in the meantime move to an overlay on the
-//! new
-//! rules. An overlay holds a thousand changes: a change that finds it full waits for the compilation.
+//! new rules. An overlay holds a thousand changes: a change that finds it full waits for the compilation.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -140,8 +139,7 @@ impl Daemon {
     }
 
     /// Applies the rules that `change` makes of the running ones. Returns the new configuration, the second value of
-    /// `change`,
-    /// and how long the change waited for a compilation, if it did.
+    /// `change`, and how long the change waited for a compilation, if it did.
     async fn change_rules<T>(
         &self,
         change: impl Fn(&Host) -> Result<(Host, T), RuleError>,

@@ -57,8 +57,7 @@ pub enum EvalError {
 }
 
 /// Writes for each header the number of the first matching rule, from 0, or `-`. Ignores the rules' flags, as headers
-/// have
-/// none.
+/// have none.
 ///
 /// If a compiled classifier exceeds the limits, scans the rules linearly: the same results, 1,000 times slower.
 ///

@@ -1,10 +1,8 @@
 //! `netvmd replay`: sends a capture through a chain of NF processes into another capture, without daemon, configuration
-//! and
-//! privileges.
+//! and privileges.
 //!
 //! Reads the capture twice: first for its longest frame, which sets the buffer size; then packet by packet, as fast as
-//! the
-//! chain takes them, so that no queue overflows.
+//! the chain takes them, so that no queue overflows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

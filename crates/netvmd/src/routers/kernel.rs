@@ -108,8 +108,7 @@ fn link(message: &LinkMessage) -> Option<Change> {
 }
 
 /// The change of a route in table `local`, `main` or `default`. `make`: called for `main`, without a target if all
-/// gateways
-/// are dead.
+/// gateways are dead.
 fn route(
     message: &RouteMessage,
     make: impl FnOnce(RouteKey, Option<RouteTarget>) -> Change,

@@ -256,8 +256,7 @@ fn disable_ipv6(host_end: &str) {
 }
 
 /// Disables duplicate address detection (RFC 4862 5.4: `DupAddrDetectTransmits` may be 0): the interface comes up
-/// before its
-/// port, so no neighbour would receive the probe.
+/// before its port, so no neighbour would receive the probe.
 fn skip_duplicate_detection(interface: &str) {
     // A kernel without IPv6 has no such file.
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_dad"), "0");

@@ -1,8 +1,8 @@
 //! Virtual routers: the kernel of a network namespace is the control plane, and its routes go to the engine's FIB.
 //!
 //! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them after the engine
-//! has
-//! closed these. It takes over namespaces of a killed netvmd as they are: routes, neighbours, and the daemons inside.
+//! has closed these. It takes over namespaces of a killed netvmd as they are: routes, neighbours, and the daemons
+//! inside.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -158,8 +158,7 @@ impl Routers {
     }
 
     /// Removes all routers except those of an earlier netvmd that this one never served. Call after the engine has
-    /// closed its
-    /// ports.
+    /// closed its ports.
     pub fn remove(&self) {
         let mut made = lock(&self.made);
         for (name, made) in std::mem::take(&mut *made) {

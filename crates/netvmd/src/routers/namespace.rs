@@ -134,8 +134,7 @@ fn make(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?;
     let made = on_a_thread(|| -> io::Result<()> {
         // SAFETY: only unsharing file descriptors is unsafe, which NEWNET does not. This thread ends at once, so no
-        // other
-        // code runs in the new namespace.
+        // other code runs in the new namespace.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
         Ok(rustix::mount::mount_bind("/proc/thread-self/ns/net", path)?)
     })

@@ -22,8 +22,7 @@ struct Value {
 }
 
 /// Makes the kernel compute checksums, segment to the MTU and insert VLAN tags before it sends by an interface of the
-/// calling
-/// thread's namespace. With offloads, AF_XDP at the other end of a veth receives unfinished packets.
+/// calling thread's namespace. With offloads, AF_XDP at the other end of a veth receives unfinished packets.
 ///
 /// # Errors
 /// The kernel's error.
@@ -57,8 +56,7 @@ fn ethtool(socket: &impl AsFd, interface: &str, command: u32, data: u32) -> io::
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
     // SAFETY: the request and the value it points to outlive the call, and the value has the type that these commands
-    // read
-    // and write.
+    // read and write.
     let outcome = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(value.data) }
 }

@@ -1,8 +1,7 @@
 //! The routing information base of a router: kernel changes come in, updates of the engine's FIB go out. No I/O.
 //!
 //! The engine forwards a packet only if it can do so exactly as the kernel would; it punts all others, also those for
-//! routes
-//! that this module does not understand. For each prefix, in this order:
+//! routes that this module does not understand. For each prefix, in this order:
 //! 1. prefixes of the kernel's `local` table are punted, whatever is more specific in `main`;
 //! 2. the route of `main` with the lowest metric decides: its gateways, or punt for a connected one, so that the kernel
 //!    resolves the neighbour;
@@ -337,8 +336,7 @@ impl Rib {
     }
 
     /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, as
-    /// it does
-    /// not see the packets.
+    /// it does not see the packets.
     pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {
         self.hops.peers().filter(|(index, address)| {
             let is_ours = |link: &Link| link.is_up && self.interfaces.contains(&link.name);

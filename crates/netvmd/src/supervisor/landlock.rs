@@ -1,8 +1,6 @@
 //! A Landlock domain for each NF. A process cannot trace processes outside its domain, nor reach their /proc/PID/mem
-//! and
-//! descriptors; from Landlock ABI 6 on it cannot signal them either. So NFs that share a user but not a trust group
-//! cannot
-//! reach each other's packets through the kernel.
+//! and descriptors; from Landlock ABI 6 on it cannot signal them either. So NFs that share a user but not a trust group
+//! cannot reach each other's packets through the kernel.
 //!
 //! A ruleset must forbid some file access: this one forbids creating devices, which no NF needs.
 

@@ -51,8 +51,7 @@ pub struct Program {
 
 impl Program {
     /// Finds a program: an absolute path as it is, a bare name beside netvmd's executable, then in `PATH`. `account`:
-    /// the user
-    /// that will execute it; `None` for netvmd's user.
+    /// the user that will execute it; `None` for netvmd's user.
     ///
     /// # Errors
     /// [`ProgramError`].
@@ -151,8 +150,8 @@ mod tests {
             ("no-such-nf", "searched /"),
             ("./nf", "relative path"),
             ("", "relative path"),
-            ("/etc/passwd", "cannot be executed"),
-            ("/etc", "cannot be executed"),
+            ("/etc/passwd", "cannot execute"),
+            ("/etc", "cannot execute"),
         ] {
             let error = Program::find(name, SOMEBODY).unwrap_err().to_string();
             assert!(error.contains(word), "{name}: {error}");

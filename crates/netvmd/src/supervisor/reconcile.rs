@@ -60,10 +60,8 @@ impl Supervisor {
     }
 
     /// Replaces one outdated process of each role, so that the role's other processes carry its traffic in the
-    /// meantime. If the
-    /// trust group has room, the new process starts before the old one stops. Pass each result to
-    /// [`Supervisor::settle`], and
-    /// call this again until it returns nothing.
+    /// meantime. If the trust group has room, the new process starts before the old one stops. Pass each result to
+    /// [`Supervisor::settle`], and call this again until it returns nothing.
     pub fn renew_next(&self) -> Vec<Renewal> {
         let mut roles = self.lock();
         roles.iter_mut().filter_map(|(name, role)| role.renew_next(name, self)).collect()
@@ -86,8 +84,7 @@ impl Supervisor {
     }
 
     /// Restarts surplus active replicas of roles that lack standbys, and surplus standbys of roles that lack active
-    /// ones; a
-    /// process gets its part when it attaches.
+    /// ones; a process gets its part when it attaches.
     ///
     /// # Errors
     /// [`EngineGone`].

@@ -12,8 +12,7 @@
 //! ```
 //!
 //! Everything is prepared before the fork: the child of a multi-threaded process may only make async-signal-safe calls
-//! and
-//! must not allocate.
+//! and must not allocate.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -1,8 +1,7 @@
 //! Starts the process of an NF.
 //!
 //! PDEATHSIG ties a process to the *thread* that forked it, so only the daemon's main thread starts processes: it lives
-//! as
-//! long as the daemon.
+//! as long as the daemon.
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

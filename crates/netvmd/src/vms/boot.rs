@@ -1,6 +1,5 @@
 //! Watches a VM boot: its NF must attach, or a driver come up at one of its ports, within `boot_timeout`. A late VM
-//! keeps
-//! running, and its status reports the problem.
+//! keeps running, and its status reports the problem.
 
 use std::time::Duration;
 

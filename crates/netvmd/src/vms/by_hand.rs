@@ -8,8 +8,7 @@
 //! ```
 //!
 //! After a restart of netvmd, QEMU connects to `qmp.sock` again. netvmd takes over a guest; it tells the QEMU of an NF
-//! to quit,
-//! because that has the memory of the previous netvmd.
+//! to quit, because that has the memory of the previous netvmd.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

@@ -1,6 +1,5 @@
 //! The last lines of a guest's console, which help to find why it does not boot. QEMU copies the console into a pipe;
-//! the
-//! lines stay in memory, so a guest cannot fill a disk.
+//! the lines stay in memory, so a guest cannot fill a disk.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,6 +1,5 @@
 //! A VM's folder in the run directory. It belongs to netvmd's user; QEMU's user gets the sockets as descriptors. So
-//! netvmd can
-//! trust its contents even if a guest has taken over QEMU.
+//! netvmd can trust its contents even if a guest has taken over QEMU.
 //!
 //! ```text
 //!  vm/NAME/qmp.sock      QEMU's control channel
@@ -9,8 +8,7 @@
 //! ```
 //!
 //! For an externally started VM, netvmd listens and QEMU connects. These sockets belong to QEMU's user, and only that
-//! user may
-//! connect:
+//! user may connect:
 //!
 //! ```text
 //!  vm/NAME/qmp.sock      QEMU's control channel

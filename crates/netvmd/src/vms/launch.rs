@@ -63,8 +63,7 @@ pub(super) fn launch(
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A new process group, so that Ctrl-C at netvmd's terminal does not reach it. The QEMU of an NF ends with netvmd,
-    // which
-    // owns its memory; a guest lives on.
+    // which owns its memory; a guest lives on.
     command.process_group(0).kill_on_drop(instance.is_some());
     let mut keep = vec![qmp.as_raw_fd(), serial.as_raw_fd(), log.as_raw_fd()];
     keep.extend(instance.iter().flat_map(|instance| instance.memory.descriptors()).map(|fd| fd.as_raw_fd()));

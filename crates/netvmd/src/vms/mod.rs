@@ -1,6 +1,5 @@
 //! Virtual machines. Ordinary guests keep running when netvmd ends; the next netvmd takes them over, by their folders
-//! in the
-//! run directory.
+//! in the run directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -196,7 +196,7 @@ fn wrong_options_are_refused() {
     assert!(refused(&["--to", "lb", "--role", "lb"]).contains("own role"));
     let many: Vec<_> = (0..=crate::MAX_TARGETS).map(|n| format!("--to=r{n}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
-    assert!(refused(&many).contains(&format!("counters for, {}", crate::MAX_TARGETS)));
+    assert!(refused(&many).contains(&format!("limit them to {}", crate::MAX_TARGETS)));
     args(&many[1..]).check().unwrap();
     for options in
         [&[][..], &["--to", "web=0"], &["--to", "web", "--other", "up"], &["--to", "web", "--by", "luck"]]

@@ -1,6 +1,5 @@
 //! Gateway sets that routes share. Each set is one next hop of the engine, so a neighbour's change updates one entry
-//! and no
-//! routes.
+//! and no routes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -129,8 +128,7 @@ impl Hops {
     }
 
     /// The changes since the last call. `resolve` returns a neighbour's hop, `Ok(None)` if it is unresolved, `Err` if
-    /// only the
-    /// kernel can reach it.
+    /// only the kernel can reach it.
     pub fn changes(
         &mut self,
         resolve: impl Fn(Peer) -> Result<Option<Hop>, Unreachable>,
