@@ -3,43 +3,43 @@
 use netvm_config::{Finding, Plan};
 use serde::{Deserialize, Serialize};
 
-/// What is being run.
+/// The running configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConfigReply {
-    /// As a TOML file with every key, defaults included.
+    /// As a TOML file with all keys, defaults included.
     pub toml: String,
     /// The same as JSON, keys as in the TOML form.
     pub config: serde_json::Value,
 }
 
-/// What an apply would do.
+/// The plan for a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanReply {
     /// The changes.
     pub plan: Plan,
-    /// What is doubtful in the new configuration.
+    /// Warnings about the new configuration.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// What an apply did.
+/// The changes that were applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApplyReply {
-    /// The changes that were made.
+    /// The changes.
     pub plan: Plan,
-    /// What is doubtful in the new configuration.
+    /// Warnings about the new configuration.
     pub warnings: Vec<Diagnostic>,
     /// How long it took, in milliseconds.
     pub took_ms: f64,
 }
 
-/// The answer of a request that only does something.
+/// The answer to a request that returns no data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// What was done, in one sentence.
+    /// What netvmd did, in one sentence.
     pub message: String,
 }
 
-/// Whether a diagnostic keeps the configuration from being used.
+/// Whether a diagnostic prevents the use of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -52,9 +52,9 @@ pub enum Severity {
 /// A finding in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
-    /// Whether it keeps the configuration from being used.
+    /// Whether it prevents the use of the configuration.
     pub severity: Severity,
-    /// What kind of finding, such as `config::unknown_key`.
+    /// The kind of finding, such as `config::unknown_key`.
     pub code: String,
     /// The file.
     pub file: String,
@@ -62,11 +62,11 @@ pub struct Diagnostic {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// What was found.
+    /// The message.
     pub message: String,
     /// What would help.
     pub help: Option<String>,
-    /// All of it drawn for a terminal, without colours.
+    /// The finding as drawn for a terminal, without colours.
     pub rendered: String,
 }
 
@@ -87,18 +87,18 @@ impl From<&Finding> for Diagnostic {
     }
 }
 
-/// Why a request was not done. The running configuration is as it was.
+/// Why a request failed. The running configuration is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiError {
-    /// What is wrong, and what would help.
+    /// The error and its remedy.
     pub message: String,
-    /// What is wrong in the configuration, where that is the reason.
+    /// The errors in the configuration, if those are the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl ApiError {
-    /// An error in words.
+    /// An error without diagnostics.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), diagnostics: Vec::new() }

@@ -20,30 +20,30 @@ use crate::{
     Stats, Status, StopVm, TraceReply, TraceRequest, VmByHand, VmInfo, path,
 };
 
-/// Longest answer that is read.
+/// Longest answer to read.
 const MAX_ANSWER: usize = 64 << 20;
-/// How long an answer may take that only reads or ends something.
+/// Time limit of requests that only read.
 const SHORT: Duration = Duration::from_secs(10);
-/// How long a change may take: it starts NFs and waits for them.
+/// Time limit of changes, which start NFs and wait for them.
 const LONG: Duration = Duration::from_secs(120);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
-    #[error("no netvmd answers on {}: {source}. Is it running? Start it with `netvmd --config FILE`; if it has another socket, name it with --socket or {SOCKET_VARIABLE}", path.display())]
+    /// No netvmd listens on the socket.
+    #[error("no netvmd answers on {}: {source}. Is it running? Start it with `netvmd --config FILE`; for another socket, use --socket or {SOCKET_VARIABLE}", path.display())]
     NotRunning {
         /// The socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// This user may not connect.
-    #[error("this user may not use {}: {source}. Run as root, or as a user that the socket's owner and mode let in (see `ls -l {}`)", path.display(), path.display())]
+    #[error("this user may not use {}: {source}. Run as root, or as a user whom the socket's owner and mode admit (see `ls -l {}`)", path.display(), path.display())]
     Denied {
         /// The socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Another failure to connect.
@@ -51,7 +51,7 @@ pub enum ClientError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// No answer in time.
@@ -59,45 +59,45 @@ pub enum ClientError {
         "netvmd did not answer `{request}` within {seconds} s. It may be busy starting NFs: see its log, and try again"
     )]
     Timeout {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// How long was waited.
+        /// The time limit.
         seconds: u64,
     },
     /// The connection broke.
     #[error("netvmd closed the connection during `{request}`: {source}. See its log")]
     Broken {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// What HTTP says.
+        /// The error of HTTP.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The answer is not one of this API.
+    /// The answer does not belong to this API.
     #[error("the answer to `{request}` is not netvmd's: {what}. Is {} its socket, and is it of the version of this program ({})?", path.display(), env!("CARGO_PKG_VERSION"))]
     Protocol {
-        /// What was asked.
+        /// The request.
         request: String,
         /// The socket.
         path: PathBuf,
-        /// What is odd.
+        /// What is wrong with it.
         what: String,
     },
-    /// What was to be asked has no JSON form.
+    /// The request has no JSON form.
     #[error("the request cannot be written as JSON: {0}")]
     Request(#[source] serde_json::Error),
-    /// netvmd says no.
+    /// netvmd refused the request.
     #[error("{error}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it says.
+        /// Its reason.
         error: ApiError,
     },
 }
 
-/// What goes with a request.
+/// The body of a request.
 enum Body<'a> {
-    /// A configuration, and the name of its file.
+    /// A configuration with the name of its file.
     Toml {
         file: &'a str,
         text: &'a str,
@@ -120,7 +120,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the netvmd at `socket`; `None`: the one that the environment names, else the default one.
+    /// A client of the netvmd at `socket`; `None`: at the socket in the environment, else at the default one.
     #[must_use]
     pub fn new(socket: Option<&Path>) -> Self {
         let named = || std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -128,7 +128,7 @@ impl Client {
         Self { socket, short: SHORT, long: LONG }
     }
 
-    /// The same with other limits for answers: `short` for what only reads, `long` for what changes something.
+    /// The same with other time limits: `short` for requests that only read, `long` for changes.
     #[must_use]
     pub fn with_timeouts(mut self, short: Duration, long: Duration) -> Self {
         (self.short, self.long) = (short, long);
@@ -141,63 +141,7 @@ impl Client {
         &self.socket
     }
 
-    /// What netvmd is and on what it runs.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn status(&self) -> Result<Status, ClientError> {
-        self.get(path::STATUS).await
-    }
-
-    /// Every port.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn ports(&self) -> Result<Vec<PortInfo>, ClientError> {
-        self.get(path::PORTS).await
-    }
-
-    /// Every instance of every NF.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn nfs(&self) -> Result<Vec<NfInfo>, ClientError> {
-        self.get(path::NFS).await
-    }
-
-    /// Every chain.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn chains(&self) -> Result<Vec<ChainInfo>, ClientError> {
-        self.get(path::CHAINS).await
-    }
-
-    /// Every trust group.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn groups(&self) -> Result<Vec<GroupInfo>, ClientError> {
-        self.get(path::GROUPS).await
-    }
-
-    /// Everything that is counted.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn stats(&self) -> Result<Stats, ClientError> {
-        self.get(path::STATS).await
-    }
-
-    /// The configuration that is being run.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn config(&self) -> Result<ConfigReply, ClientError> {
-        self.get(path::CONFIG).await
-    }
-
-    /// What applying `toml` would change. `file` is its name, for diagnostics.
+    /// The plan for applying `toml`. `file` is its name, for diagnostics.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
@@ -205,7 +149,7 @@ impl Client {
         self.request(Method::POST, path::PLAN, Some(Body::Toml { file, text: toml }), self.short).await
     }
 
-    /// Applies `toml`. When it fails, the running configuration is as it was.
+    /// Applies `toml`. After an error, the running configuration is unchanged.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with diagnostics when the configuration is wrong.
@@ -222,28 +166,12 @@ impl Client {
         self.request(Method::POST, &path, None, self.long).await
     }
 
-    /// Every virtual machine.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn vms(&self) -> Result<Vec<VmInfo>, ClientError> {
-        self.get(path::VMS).await
-    }
-
     /// How to run a virtual machine without netvmd.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when there is none of that name.
+    /// [`ClientError::Refused`] if there is none of that name.
     pub async fn vm_by_hand(&self, vm: &str) -> Result<VmByHand, ClientError> {
         self.get(&path::VM_BY_HAND.replace("{vm}", &encode(vm, ""))).await
-    }
-
-    /// `GET /v1/routers`.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn routers(&self) -> Result<Vec<RouterInfo>, ClientError> {
-        self.get(path::ROUTERS).await
     }
 
     /// `GET /v1/routers/{router}/routes`: at most so many routes.
@@ -255,33 +183,25 @@ impl Client {
         self.get(&format!("{path}?most={most}")).await
     }
 
-    /// Starts a virtual machine; it runs when this returns.
+    /// Starts a virtual machine, and waits until it runs.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when there is none of that name, or it does not come up.
+    /// [`ClientError::Refused`] when there is none of that name, or it does not start.
     pub async fn start_vm(&self, vm: &str) -> Result<Done, ClientError> {
         let path = path::VM_START.replace("{vm}", &encode(vm, ""));
         self.request(Method::POST, &path, None, self.long).await
     }
 
-    /// Shuts a virtual machine down; it does not run when this returns.
+    /// Shuts a virtual machine down, and waits until it has ended.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when there is none of that name.
+    /// [`ClientError::Refused`] if there is none of that name.
     pub async fn stop_vm(&self, vm: &str, how: StopVm) -> Result<Done, ClientError> {
         let path = path::VM_STOP.replace("{vm}", &encode(vm, ""));
         self.request(Method::POST, &path, Some(Body::json(&how)?), self.long).await
     }
 
-    /// The policy in force, and how often its rules matched.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn policy(&self) -> Result<PolicyInfo, ClientError> {
-        self.get(path::POLICY).await
-    }
-
-    /// Adds a rule; it acts when this returns.
+    /// Adds a rule, and waits until it is in force.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with diagnostics when the rule is wrong.
@@ -289,7 +209,7 @@ impl Client {
         self.request(Method::POST, path::RULES, Some(Body::json(rule)?), self.long).await
     }
 
-    /// Takes a rule away, by its name or number.
+    /// Removes a rule, by name or number.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when there is no such rule.
@@ -298,7 +218,7 @@ impl Client {
         self.request(Method::DELETE, &path, None, self.long).await
     }
 
-    /// What would become of a packet.
+    /// Traces what would happen to a packet.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when there is no such port, or the frame cannot be read.
@@ -306,23 +226,7 @@ impl Client {
         self.request(Method::POST, path::TRACE, Some(Body::json(packet)?), self.short).await
     }
 
-    /// Flows that workers know.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn flows(&self) -> Result<Flows, ClientError> {
-        self.get(path::FLOWS).await
-    }
-
-    /// MAC addresses that L2 switching knows.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn addresses(&self) -> Result<Vec<AddressInfo>, ClientError> {
-        self.get(path::ADDRESSES).await
-    }
-
-    /// Ends netvmd.
+    /// Stops netvmd.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -346,11 +250,11 @@ impl Client {
         let answer = tokio::time::timeout(limit, self.exchange(&name, method, path, body));
         let (status, bytes) = answer.await.map_err(|_| timeout())??;
         if status.is_success() {
-            return serde_json::from_slice(&bytes).map_err(|error| self.odd(&name, error.to_string()));
+            return serde_json::from_slice(&bytes).map_err(|error| self.unexpected(&name, error.to_string()));
         }
         match serde_json::from_slice(&bytes) {
             Ok(error) => Err(ClientError::Refused { status: status.as_u16(), error }),
-            Err(_) => Err(self.odd(&name, format!("HTTP status {status}"))),
+            Err(_) => Err(self.unexpected(&name, format!("HTTP status {status}"))),
         }
     }
 
@@ -380,7 +284,8 @@ impl Client {
                     Bytes::from(json)
                 }
             };
-            let request = request.body(Full::new(text)).map_err(|error| self.odd(name, error.to_string()))?;
+            let request =
+                request.body(Full::new(text)).map_err(|error| self.unexpected(name, error.to_string()))?;
             let response = sender.send_request(request).await.map_err(broken)?;
             let status = response.status();
             let bytes = Limited::new(response.into_body(), MAX_ANSWER)
@@ -389,7 +294,7 @@ impl Client {
                 .map_err(|source| ClientError::Broken { request: name.to_owned(), source })?;
             Ok((status, bytes.to_bytes()))
         };
-        // The connection must be driven while the exchange waits. It ends by itself when the exchange has ended.
+        // The connection must be polled while the exchange waits. It ends after the exchange.
         tokio::pin!(exchange);
         tokio::pin!(connection);
         tokio::select! {
@@ -409,7 +314,47 @@ impl Client {
         }
     }
 
-    fn odd(&self, request: &str, what: String) -> ClientError {
+    fn unexpected(&self, request: &str, what: String) -> ClientError {
         ClientError::Protocol { request: request.to_owned(), path: self.socket.clone(), what }
     }
+}
+
+macro_rules! reads {
+    ($($(#[$doc:meta])* $name:ident -> $reply:ty: $path:ident;)*) => {
+        impl Client {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// [`ClientError`].
+            pub async fn $name(&self) -> Result<$reply, ClientError> {
+                self.get(path::$path).await
+            })*
+        }
+    };
+}
+reads! {
+    /// The state of netvmd, and what it runs on.
+    status -> Status: STATUS;
+    /// All ports.
+    ports -> Vec<PortInfo>: PORTS;
+    /// All instances of all NFs.
+    nfs -> Vec<NfInfo>: NFS;
+    /// All chains.
+    chains -> Vec<ChainInfo>: CHAINS;
+    /// All trust groups.
+    groups -> Vec<GroupInfo>: GROUPS;
+    /// All counters.
+    stats -> Stats: STATS;
+    /// The running configuration.
+    config -> ConfigReply: CONFIG;
+    /// All virtual machines.
+    vms -> Vec<VmInfo>: VMS;
+    /// All virtual routers.
+    routers -> Vec<RouterInfo>: ROUTERS;
+    /// The rules in force, and how often each matched.
+    policy -> PolicyInfo: POLICY;
+    /// The flows in the flow caches.
+    flows -> Flows: FLOWS;
+    /// The MAC addresses that L2 switching has learned.
+    addresses -> Vec<AddressInfo>: ADDRESSES;
 }

@@ -1,8 +1,7 @@
-//! The HTTP/JSON API of netvmd, as both sides know it.
+//! The HTTP/JSON API of netvmd: paths and types for both sides, and a client.
 //!
-//! netvmd serves HTTP/1.1 on a Unix socket ([`DEFAULT_SOCKET`]); who may connect is what the socket's owner and mode
-//! say. Bodies are JSON unless the table says otherwise; times are seconds, sizes are bytes, counts start at 0 when
-//! netvmd starts and only go up.
+//! netvmd serves HTTP/1.1 on a Unix socket ([`DEFAULT_SOCKET`]), whose owner and mode control access. Bodies are JSON
+//! unless the table says otherwise. Times are in seconds, sizes in bytes. Counters start at 0 with netvmd and never go down.
 //!
 //! | request | answer |
 //! |---|---|
@@ -11,28 +10,28 @@
 //! | `GET /v1/nfs` | [`NfInfo`] of every instance of every NF |
 //! | `GET /v1/vms` | [`VmInfo`] of every virtual machine |
 //! | `GET /v1/vms/{vm}/by-hand` | [`VmByHand`]: how to run it without netvmd |
-//! | `POST /v1/vms/{vm}/start` | [`Done`], once it runs |
-//! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], once it does not |
+//! | `POST /v1/vms/{vm}/start` | [`Done`], when it runs |
+//! | `POST /v1/vms/{vm}/stop`, body [`StopVm`] | [`Done`], when it has ended |
 //! | `GET /v1/routers` | [`RouterInfo`] of every virtual router |
 //! | `GET /v1/routers/{router}/routes?most=N` | [`RouterRoutes`]: its routes as the engine has them, at most [`MOST_ROUTES`] |
 //! | `GET /v1/chains` | [`ChainInfo`] of every chain |
 //! | `GET /v1/groups` | [`GroupInfo`] of every trust group |
 //! | `GET /v1/stats` | [`Stats`]: all of these with drops and stages, read in one pass |
-//! | `GET /v1/config` | [`ConfigReply`]: what is being run |
-//! | `POST /v1/plan`, body TOML | [`PlanReply`]: what [`/v1/apply`](path::APPLY) would do |
-//! | `POST /v1/apply`, body TOML | [`ApplyReply`], once it is done |
+//! | `GET /v1/config` | [`ConfigReply`]: the running configuration |
+//! | `POST /v1/plan`, body TOML | [`PlanReply`]: what [`/v1/apply`](path::APPLY) would change |
+//! | `POST /v1/apply`, body TOML | [`ApplyReply`], after the change |
 //! | `GET /v1/policy` | [`PolicyInfo`]: the rules and how often each matched |
-//! | `POST /v1/policy/rules`, body [`AddRule`] | [`Done`]; the rule acts when the answer comes |
+//! | `POST /v1/policy/rules`, body [`AddRule`] | [`Done`], when the rule is in force |
 //! | `DELETE /v1/policy/rules/{rule}` | [`Done`]; by name or number |
 //! | `POST /v1/policy/trace`, body [`TraceRequest`] | [`TraceReply`]; nothing is sent |
 //! | `GET /v1/flows` | [`Flows`], at most [`MOST_FLOWS`] |
-//! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching knows |
+//! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/nfs/{role}/restart` | [`Done`]; every instance of the role |
 //! | `POST /v1/stop` | [`Done`]; netvmd ends after it |
 //!
-//! Every error has [`ApiError`] as its body, and a status that says whose it is: 404 no such path, role or method, 409
-//! the change needs a restart of netvmd or another change is being made, 422 the configuration has errors (see
-//! [`ApiError::diagnostics`]), 500 netvmd failed (nothing has changed then), 503 netvmd is starting or stopping.
+//! The body of every error is an [`ApiError`]. Its status: 404 no such path, role or method; 409 the change needs a restart
+//! of netvmd, or another change is in progress; 422 the configuration has errors (see [`ApiError::diagnostics`]); 500 netvmd
+//! failed, and nothing has changed; 503 netvmd is starting or stopping.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -56,14 +55,14 @@ pub use policy::{
 pub use router::{RouteAction, RouteHop, RouteInfo, RouterInfo, RouterInterfaceInfo, RouterRoutes};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use traffic::{
-    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfState, PortInfo, Reasons, RegionInfo, RoleInfo,
-    StageInfo, Stats, ThreadInfo,
+    ChainInfo, ChainState, Drops, GroupInfo, NfInfo, NfPackets, NfState, PortInfo, Reasons, RegionInfo,
+    RoleInfo, StageInfo, Stats, ThreadInfo,
 };
 pub use vm::{StopVm, VmByHand, VmInfo, VmState};
 
-/// Where netvmd's API socket is by default.
+/// The default path of netvmd's API socket.
 pub const DEFAULT_SOCKET: &str = "/run/netvm/api.sock";
-/// Environment variable that names another path for it.
+/// Environment variable with another path.
 pub const SOCKET_VARIABLE: &str = "NETVM_API";
 
 /// The paths of the API.
@@ -116,10 +115,10 @@ pub mod path {
     pub const STOP: &str = "/v1/stop";
 }
 
-/// Flows that are listed at most.
+/// Most flows in an answer.
 pub const MOST_FLOWS: usize = 10_000;
 
-/// Routes that are listed at most.
+/// Most routes in an answer.
 pub const MOST_ROUTES: usize = 10_000;
 
 /// Header of a request with a TOML body: the name of the file, percent-encoded ([`file_name`] reads it), for diagnostics.

@@ -1,4 +1,4 @@
-//! Rules, what they decided, and what would become of a packet.
+//! Rules and their counters, traces of packets, flows, MAC addresses.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 pub struct PolicyInfo {
     /// The rules, in order.
     pub rules: Vec<RuleInfo>,
-    /// Bytes that compiled rules take.
+    /// Bytes of the compiled rules.
     pub memory: u64,
 }
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleInfo {
-    /// Its number, which it keeps while it is there.
+    /// Its number, which never changes.
     pub id: u32,
     /// Its name; empty when it has none.
     pub name: String,
-    /// What it says, in one line.
+    /// The rule, in one line.
     pub text: String,
     /// Packets that matched it.
     pub packets: u64,
@@ -26,126 +26,126 @@ pub struct RuleInfo {
     pub bytes: u64,
 }
 
-/// Where a new rule goes.
+/// The position of a new rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Position {
     /// Before all others.
     #[default]
     First,
-    /// Behind all others.
+    /// After all others.
     Last,
     /// Before the rule of this name or number.
     Before(String),
-    /// Behind the rule of this name or number.
+    /// After the rule of this name or number.
     After(String),
 }
 
-/// A rule to be added.
+/// A rule to add.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddRule {
     /// The lines of a `[[rule]]`, as in the configuration.
     pub toml: String,
-    /// Where it goes.
+    /// Its position.
     pub position: Position,
 }
 
-/// A packet to be traced.
+/// A packet to trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRequest {
-    /// The port that it comes in by, by name.
+    /// The name of its ingress port.
     pub port: String,
-    /// The frame without FCS, in hexadecimal; its beginning suffices, if `length` says how long it is.
+    /// The frame without FCS, in hexadecimal; the headers suffice if `length` is given.
     pub frame: String,
-    /// Bytes of the frame; `None`: those of `frame`.
+    /// Bytes of the frame; `None`: the length of `frame`.
     pub length: Option<usize>,
 }
 
-/// What would become of a packet.
+/// What would happen to a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceReply {
     /// The steps, in order, each in one line.
     pub steps: Vec<String>,
-    /// The rule that decides; `None` when none does.
+    /// The rule that decides, if one does.
     pub rule: Option<RuleInfo>,
 }
 
-/// Flows that workers know.
+/// The flows in the flow caches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flows {
     /// The flows, those with most packets first.
     pub flows: Vec<FlowInfo>,
-    /// How each worker's cache does.
+    /// The flow cache of each worker.
     pub caches: Vec<CacheInfo>,
 }
 
 /// One flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowInfo {
-    /// The worker that knows it.
+    /// The worker whose cache has it.
     pub worker: u8,
-    /// The port that its packets come in by.
+    /// The ingress port.
     pub port: String,
     /// Its addresses, ports and protocol, or its MAC addresses and EtherType.
     pub flow: String,
     /// The rule that decides; `None`: the port's default.
     pub rule: Option<String>,
-    /// Packets since it is known.
+    /// Packets since it is in the cache.
     pub packets: u64,
     /// Bytes of these.
     pub bytes: u64,
     /// Seconds since the last packet.
     pub idle_s: f64,
-    /// Seconds since it is known.
+    /// Seconds since it is in the cache.
     pub age_s: f64,
-    /// What NFs have said of the whole flow, as far as it holds.
+    /// The NFs' verdicts on the whole flow that are in force.
     #[serde(default)]
     pub verdicts: Vec<FlowVerdictInfo>,
 }
 
-/// What an NF has said of a whole flow.
+/// An NF's verdict on a whole flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowVerdictInfo {
     /// The NF's role.
     pub role: String,
-    /// What is done with the rest of the flow.
+    /// What happens to the rest of the flow.
     pub verdict: FlowVerdict,
-    /// Seconds for which it holds if no packet comes.
+    /// Seconds until it expires if no packet comes.
     pub left_s: f64,
 }
 
-/// What is done with the rest of a flow.
+/// What happens to the rest of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowVerdict {
-    /// It is dropped at the chain's entry.
+    /// The engine drops it at the chain's entry.
     Drop,
-    /// It passes the NF by.
+    /// It bypasses the NF.
     Skip,
 }
 
-/// How one worker's flow cache does.
+/// One worker's flow cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheInfo {
     /// The worker.
     pub worker: u8,
-    /// Flows that it has room for.
+    /// Most flows that it holds.
     pub capacity: u64,
-    /// Packets whose flow was known.
+    /// Packets whose flow was in the cache.
     pub hits: u64,
-    /// Packets whose flow was not.
+    /// Packets whose flow was not in the cache.
     pub misses: u64,
-    /// Flows that made room for others.
+    /// Flows that were evicted.
     pub evicted: u64,
 }
 
-/// A MAC address that L2 switching knows.
+/// A MAC address that L2 switching has learned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressInfo {
-    /// Its VLAN; 0 where ports are not aware of any.
+    /// Its VLAN; 0 if ports ignore VLANs.
     pub vlan: u16,
     /// The address.
     pub mac: String,
-    /// The port behind which it is.
+    /// The port that it was learned from.
     pub port: String,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct RouterInfo {
     /// Its name.
     pub name: String,
-    /// Its network namespace, the one for `ip netns exec`.
+    /// Its network namespace, for `ip netns exec`.
     pub namespace: String,
     /// Its interfaces, in the order of the configuration.
     pub interfaces: Vec<RouterInterfaceInfo>,
@@ -15,19 +15,19 @@ pub struct RouterInfo {
     pub routes_v4: u64,
     /// IPv6 routes.
     pub routes_v6: u64,
-    /// Neighbours whose MAC address its kernel knows.
+    /// Neighbours with a known MAC address.
     pub neighbours: u64,
-    /// Neighbours, and sets of gateways, that the engine forwards to.
+    /// Next hops of the engine: neighbours, and sets of gateways.
     pub next_hops: u64,
     /// Packets that the engine forwarded.
     pub forwarded: u64,
-    /// Packets that its kernel was given.
+    /// Packets punted to its kernel.
     pub punted: u64,
-    /// Packets that its kernel sent.
+    /// Packets from its kernel.
     pub from_kernel: u64,
-    /// Bytes of its table in the engine; two of them are there.
+    /// Bytes of its table in the engine, which has two of them.
     pub table_bytes: u64,
-    /// Whether its kernel forwards everything, as somebody gave it rules of policy routing (`ip rule`).
+    /// Whether its kernel forwards everything, as the namespace has policy routing (`ip rule`).
     pub has_rules: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct RouterInfo {
 pub struct RouterInterfaceInfo {
     /// Its name in the namespace.
     pub name: String,
-    /// The port that its packets come in and go out by.
+    /// The port of its packets.
     pub port: String,
     /// Their outer VLAN tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,13 +45,13 @@ pub struct RouterInterfaceInfo {
     pub mac: String,
     /// The addresses that the configuration gives it, with the lengths of their prefixes.
     pub addresses: Vec<String>,
-    /// The port to the kernel of the namespace.
+    /// Its punt port.
     pub punt_port: String,
-    /// Packets that the kernel was given.
+    /// Packets punted to the kernel.
     pub punted: u64,
-    /// Packets that the kernel sent.
+    /// Packets from the kernel.
     pub from_kernel: u64,
-    /// Packets that no kernel was given, as there were more than `punt_rate`: of all interfaces on its port.
+    /// Packets that were not punted because of `punt_rate`, of all interfaces on its port.
     pub over_quota: u64,
 }
 
@@ -62,43 +62,43 @@ pub struct RouterRoutes {
     pub router: RouterInfo,
     /// Routes as the engine has them, by prefix.
     pub routes: Vec<RouteInfo>,
-    /// How many more there are.
+    /// How many routes are not listed.
     pub more: u64,
 }
 
 /// A route as the engine has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteInfo {
-    /// Where to.
+    /// The destination.
     pub prefix: String,
-    /// What becomes of packets.
+    /// What happens to packets.
     pub action: RouteAction,
-    /// Those that they go to; empty unless they are forwarded.
+    /// The next hops; empty unless packets are forwarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<RouteHop>,
 }
 
-/// What becomes of packets by a route.
+/// What a route does with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteAction {
-    /// The engine forwards them, as soon as it knows where to; until then the kernel does.
+    /// The engine forwards them; the kernel does until the next hop is resolved.
     Forward,
-    /// The kernel gets them.
+    /// They are punted to the kernel.
     Punt,
     /// They are dropped.
     Blackhole,
 }
 
-/// Somebody that packets go to.
+/// A next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteHop {
-    /// The interface; absent for one that has just gone.
+    /// The interface; absent if it has just been removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// The gateway's or neighbour's address.
     pub address: String,
-    /// Its MAC address, once it is known.
+    /// Its MAC address, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Its share of the flows.

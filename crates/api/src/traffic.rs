@@ -1,6 +1,7 @@
-//! Ports, NFs, chains, groups, and what they count.
+//! Ports, NFs, chains and groups, with their counters.
 
 use std::collections::BTreeMap;
+use std::iter::Sum;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,15 +14,15 @@ pub struct PortInfo {
     pub name: String,
     /// Its kind, as in the configuration.
     pub kind: String,
-    /// The driver, and the mode it works in: such as `af_xdp native, zero-copy`, `net_af_packet`.
+    /// The driver and its mode, such as `af_xdp native, zero-copy` or `net_af_packet`.
     pub driver_mode: String,
     /// Whether the link is up.
     pub link: bool,
     /// Receive and transmit queues.
     pub queues: u16,
-    /// Longest frame in bytes without FCS, minus 14.
+    /// Longest frame in bytes without FCS and without the Ethernet header.
     pub mtu: u16,
-    /// The trust group in whose memory its packets land; `None`: memory of the engine's own.
+    /// The trust group whose memory receives its packets; `None`: the engine's own memory.
     pub group: Option<String>,
     /// Packets received.
     pub rx_packets: u64,
@@ -31,41 +32,41 @@ pub struct PortInfo {
     pub tx_packets: u64,
     /// Bytes of these.
     pub tx_bytes: u64,
-    /// Packets that the device or the kernel dropped for want of room before the engine saw them, as far as it tells; of a
-    /// source with a rate, those that were due and not made in time. Since the port was opened.
+    /// Packets that the device or the kernel dropped for lack of buffers, if it reports them; of a source with a rate,
+    /// packets that were due and not sent in time. Since the port was opened.
     pub rx_dropped: u64,
     /// Packets that could not be sent.
     pub tx_dropped: u64,
 }
 
-/// Where an NF instance is in its life.
+/// The state of an NF instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NfState {
-    /// Started or attaching, not ready yet.
+    /// Started or attaching, but not ready.
     Starting,
-    /// Takes packets.
+    /// Receives packets.
     Running,
-    /// Ready to take a dead one's place.
+    /// Ready to replace one that dies.
     Standby,
-    /// Ended; netvmd waits before it starts it again.
+    /// Ended; netvmd will restart it after a pause.
     Backoff,
     /// Stopped, or stopping.
     Stopped,
-    /// Not started by netvmd, and nobody has attached as it.
+    /// Not started by netvmd, and not attached.
     External,
 }
 
-/// One instance of an NF: a process that runs, or that should.
+/// One instance of an NF: a process that runs, or that should run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NfInfo {
     /// Its role.
     pub role: String,
-    /// Which instance of that role, from 0; a restarted process keeps the number.
+    /// Its number in that role, from 0; a restarted process keeps it.
     pub instance: u32,
-    /// Its process number; `None` while there is no process, or when it is not known.
+    /// Its PID; `None` if there is no process, or if the PID is unknown.
     pub pid: Option<u32>,
-    /// Where it is in its life.
+    /// Its state.
     pub state: NfState,
     /// Whether netvmd starts it.
     pub managed: bool,
@@ -73,16 +74,52 @@ pub struct NfInfo {
     pub group: String,
     /// Its threads.
     pub threads: Vec<ThreadInfo>,
-    /// How often it was started again.
+    /// How often netvmd restarted it.
     pub restarts: u64,
     /// How it ended last, such as `killed by signal 9` or `exit status 1`.
     pub last_exit: Option<String>,
     /// Seconds since it attached.
     pub uptime_s: Option<f64>,
-    /// The NF's own counters by name, all threads together.
+    /// The NF's own counters by name, over all threads.
     pub counters: BTreeMap<String, u64>,
-    /// What no honest NF does, by name.
+    /// Protocol violations by name.
     pub violations: BTreeMap<String, u64>,
+}
+
+/// What NF threads did with packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NfPackets {
+    /// Packets received.
+    pub received: u64,
+    /// Packets passed to the next hop.
+    pub next: u64,
+    /// Packets dropped.
+    pub dropped: u64,
+    /// Packets sent out of a port.
+    pub to_port: u64,
+    /// Packets sent to a role.
+    pub to_role: u64,
+    /// Of these, packets that went through the engine, as the direct ring was full.
+    pub detoured: u64,
+    /// Packets with an accepted verdict on the rest of their flow (drop, or skip me).
+    pub flows_decided: u64,
+    /// Packets whose per-flow verdict the engine refused: not permitted, or the flow was no longer known.
+    pub flows_refused: u64,
+}
+
+impl Sum for NfPackets {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |sum, part| Self {
+            received: sum.received + part.received,
+            next: sum.next + part.next,
+            dropped: sum.dropped + part.dropped,
+            to_port: sum.to_port + part.to_port,
+            to_role: sum.to_role + part.to_role,
+            detoured: sum.detoured + part.detoured,
+            flows_decided: sum.flows_decided + part.flows_decided,
+            flows_refused: sum.flows_refused + part.flows_refused,
+        })
+    }
 }
 
 /// One thread of an NF.
@@ -90,68 +127,42 @@ pub struct NfInfo {
 pub struct ThreadInfo {
     /// Its NF thread number in the trust group.
     pub nf_thread: u8,
-    /// Packets it took.
-    pub received: u64,
-    /// Packets it passed to the next hop.
-    pub next: u64,
-    /// Packets it dropped.
-    pub dropped: u64,
-    /// Packets it sent out of a port.
-    pub port: u64,
-    /// Packets it sent to a role.
-    pub role: u64,
-    /// Of all these, packets that found the ring after them full and went by the engine.
-    pub detoured: u64,
-    /// Packets with which it decided about the rest of their flows (drop, or skip me).
-    pub flows_decided: u64,
-    /// Packets for which the engine refused its verdict: it may not decide, or the engine no longer knew the flow.
-    pub flows_refused: u64,
-    /// Cycles per packet, the NF's own code and netlib's.
+    /// What it did with packets.
+    #[serde(flatten)]
+    pub packets: NfPackets,
+    /// Cycles per packet, of the NF's own code and netlib.
     pub cycles_per_packet: f64,
     /// Cycles per packet of the NF's own code alone.
     pub nf_cycles_per_packet: f64,
-    /// Bursts it took.
+    /// Bursts received.
     pub bursts: u64,
     /// How often it slept.
     pub sleeps: u64,
 }
 
-/// What all instances of a role have counted since netvmd started, those that are gone included: it never goes back.
+/// A role, over all its instances since netvmd started, those that have gone included: no count ever goes down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleInfo {
     /// The role.
     pub role: String,
-    /// Packets they took.
-    pub received: u64,
-    /// Packets they passed to the next hop.
-    pub next: u64,
-    /// Packets they dropped.
-    pub dropped: u64,
-    /// Packets they sent out of a port.
-    pub port: u64,
-    /// Packets they sent to a role.
-    pub to_role: u64,
-    /// Of all these, packets that found the ring after them full and went by the engine.
-    pub detoured: u64,
-    /// Packets with which they decided about the rest of their flows.
-    pub flows_decided: u64,
-    /// Packets whose per-flow verdict the engine refused.
-    pub flows_refused: u64,
-    /// Their own counters by name.
+    /// What its threads did with packets.
+    #[serde(flatten)]
+    pub packets: NfPackets,
+    /// The NF's own counters by name.
     pub counters: BTreeMap<String, u64>,
-    /// What no honest NF does, by name.
+    /// Protocol violations by name.
     pub violations: BTreeMap<String, u64>,
 }
 
-/// Whether a chain's traffic goes its whole way.
+/// The state of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChainState {
     /// Every hop has an NF.
     Up,
-    /// A hop without an NF is left out.
+    /// Packets skip a hop that has no NF.
     Bypassed,
-    /// A hop has no NF: dropped at the entry.
+    /// A hop has no NF: packets are dropped at the entry.
     Down,
 }
 
@@ -162,17 +173,17 @@ pub struct ChainInfo {
     pub id: u16,
     /// Its name.
     pub name: String,
-    /// The roles it passes.
+    /// The roles of its hops.
     pub hops: Vec<String>,
-    /// Where its packets go in the end: a port, `ingress`, or nowhere.
+    /// Where its packets go after the last hop: a port, `ingress`, or nowhere.
     pub output: Option<String>,
-    /// Whether its traffic goes its whole way.
+    /// Its state.
     pub state: ChainState,
-    /// Packets that entered.
+    /// Packets that entered it.
     pub entered: u64,
     /// Packets that left by a port.
     pub left: u64,
-    /// Packets dropped at the entry, before any NF had them.
+    /// Packets dropped at the entry, before any NF.
     pub dropped_at_entry: u64,
     /// Packets dropped later.
     pub dropped_inside: u64,
@@ -187,11 +198,11 @@ pub struct GroupInfo {
     pub name: String,
     /// Its memory, one region for each NUMA node.
     pub regions: Vec<RegionInfo>,
-    /// NF instances that have attached.
+    /// Attached NF instances.
     pub instances: u32,
-    /// Buffers taken back from NFs that died or left, since netvmd started.
+    /// Buffers reclaimed from NFs that died or left, since netvmd started.
     pub reclaimed_total: u64,
-    /// The longest that taking them back took, in milliseconds.
+    /// The longest time that it took to reclaim them, in milliseconds.
     pub longest_reclaim_ms: f64,
 }
 
@@ -200,7 +211,7 @@ pub struct GroupInfo {
 pub struct RegionInfo {
     /// The node.
     pub node: u32,
-    /// What it is made of, such as `2 MiB pages`.
+    /// Its pages, such as `2 MiB pages`.
     pub pages: String,
     /// Size of the whole region in bytes.
     pub bytes: u64,
@@ -219,10 +230,10 @@ pub struct RegionInfo {
 /// Counts by reason.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// Dropped packets by where and why. Reasons that never occurred are left out.
+/// Dropped packets by place and reason. Reasons that never occurred are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops {
-    /// By port: dropped before they entered a chain, or when they were to go out.
+    /// By port: dropped before they entered a chain, or when they should have left.
     pub ports: BTreeMap<String, Reasons>,
     /// By chain.
     pub chains: BTreeMap<String, Reasons>,
@@ -242,7 +253,7 @@ impl Drops {
     }
 }
 
-/// What one stage of the packet path costs (NetVM, NSDI 2014, Table 1).
+/// The cost of one stage of the packet path (NetVM, NSDI 2014, Table 1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageInfo {
     /// The stage, such as `engine to NF`.
@@ -255,10 +266,10 @@ pub struct StageInfo {
     pub ns_per_packet: f64,
 }
 
-/// Everything that is counted, read in one pass.
+/// All counters, read in one pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// Seconds since netvmd started: the difference of two of these is the time between them.
+    /// Seconds since netvmd started; two readings tell the time between them.
     pub uptime_s: f64,
     /// Ports.
     pub ports: Vec<PortInfo>,

@@ -5,23 +5,23 @@ use std::path::PathBuf;
 use netvm_config::model::VmAccel;
 use serde::{Deserialize, Serialize};
 
-/// Where a virtual machine is in its life.
+/// The state of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VmState {
-    /// Its QEMU was started, and does not answer yet.
+    /// QEMU has been started, but does not answer yet.
     Starting,
     /// It runs.
     Running,
-    /// Its processors stand still.
+    /// Its virtual processors are stopped.
     Paused,
-    /// It is to end.
+    /// It is shutting down.
     Stopping,
-    /// It has ended, and is started again after a pause.
+    /// It has ended; netvmd will restart it after a pause.
     Backoff,
     /// It does not run.
     Stopped,
-    /// Others start it, and have not.
+    /// It must be started by hand, and has not been.
     Awaited,
 }
 
@@ -30,9 +30,9 @@ pub enum VmState {
 pub struct VmInfo {
     /// Its name.
     pub name: String,
-    /// Where it is in its life.
+    /// Its state.
     pub state: VmState,
-    /// The role of a network function; absent for an ordinary guest.
+    /// Its role as an NF; absent for an ordinary guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// The ports of an ordinary guest, in its order.
@@ -45,24 +45,24 @@ pub struct VmInfo {
     pub memory: u32,
     /// Virtual processors.
     pub cpus: u16,
-    /// Who runs its instructions.
+    /// What runs its instructions.
     pub accel: VmAccel,
-    /// QEMU's process.
+    /// The PID of QEMU.
     pub pid: Option<u32>,
-    /// Seconds since this netvmd has started it, or taken it over.
+    /// Seconds since this netvmd started or adopted it.
     pub uptime_s: Option<f64>,
-    /// How often it was started again by itself.
+    /// How often netvmd restarted it.
     pub restarts: u64,
-    /// How often its guest has reset, as far as this netvmd knows.
+    /// How often its guest has reset, since this netvmd watches it.
     pub resets: u64,
     /// How it ended last.
     pub last_exit: Option<String>,
-    /// What is wrong with what runs, and what helps.
+    /// What is wrong with it, and the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Whether an earlier netvmd has started it.
+    /// Whether an earlier netvmd started it.
     pub adopted: bool,
-    /// Whether it runs otherwise than it is configured now.
+    /// Whether it runs with an older configuration.
     pub outdated: bool,
     /// The Unix socket of its serial console.
     pub console: PathBuf,

@@ -12,8 +12,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use netvm_api::{
     ApiError, ApplyReply, ChainInfo, ChainState, Client, ClientError, ConfigReply, Diagnostic, Done, Drops,
-    FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfState, PlanReply, PortInfo, RegionInfo, RoleInfo,
-    Severity, StageInfo, Stats, Status, ThreadInfo, WorkerInfo, file_name, path,
+    FILE_HEADER, GroupInfo, HugePages, Idle, NfInfo, NfPackets, NfState, PlanReply, PortInfo, RegionInfo,
+    RoleInfo, Severity, StageInfo, Stats, Status, ThreadInfo, WorkerInfo, file_name, path,
 };
 use serde::Serialize;
 use tokio::net::UnixListener;
@@ -97,14 +97,16 @@ fn stats() -> Stats {
     };
     let thread = ThreadInfo {
         nf_thread: 3,
-        received: 10,
-        next: 5,
-        dropped: 2,
-        port: 2,
-        role: 1,
-        detoured: 0,
-        flows_decided: 12_345,
-        flows_refused: 678,
+        packets: NfPackets {
+            received: 10,
+            next: 5,
+            dropped: 2,
+            to_port: 2,
+            to_role: 1,
+            detoured: 0,
+            flows_decided: 12_345,
+            flows_refused: 678,
+        },
         cycles_per_packet: 33.5,
         nf_cycles_per_packet: 20.0,
         bursts: 2,
@@ -168,7 +170,11 @@ fn stats() -> Stats {
         uptime_s: 2.0,
         ports: vec![port],
         nfs: vec![nf],
-        roles: vec![RoleInfo { role: "firewall".to_owned(), received: 20, ..RoleInfo::default() }],
+        roles: vec![RoleInfo {
+            role: "firewall".to_owned(),
+            packets: NfPackets { received: 20, ..NfPackets::default() },
+            ..RoleInfo::default()
+        }],
         chains: vec![chain],
         groups: vec![group],
         workers: vec![worker()],

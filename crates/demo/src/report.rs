@@ -119,18 +119,19 @@ fn every_hop(stats: &Stats) -> Check {
     let Some(&[firewall, monitor, forward]) = chain.as_deref() else {
         return Check::new(promise, false, "an NF is missing".to_owned());
     };
-    let received = |nf| total(nf, |thread| thread.received);
-    let next = |nf| total(nf, |thread| thread.next);
+    let received = |nf| total(nf, |thread| thread.packets.received);
+    let next = |nf| total(nf, |thread| thread.packets.next);
     let entered: u64 = stats.chains.iter().map(|chain| chain.entered).sum();
     let left: u64 = stats.chains.iter().map(|chain| chain.left).sum();
     let steps = [
         (entered, received(firewall)),
         (next(firewall), received(monitor)),
         (next(monitor), received(forward)),
-        (total(forward, |thread| thread.port), left),
+        (total(forward, |thread| thread.packets.to_port), left),
     ];
     let lost: u64 = steps.iter().map(|(given, got)| given.saturating_sub(*got)).sum();
-    let denied: u64 = [firewall, monitor, forward].map(|nf| total(nf, |thread| thread.dropped)).iter().sum();
+    let denied: u64 =
+        [firewall, monitor, forward].map(|nf| total(nf, |thread| thread.packets.dropped)).iter().sum();
     let inside: u64 = stats.chains.iter().map(|chain| chain.dropped_inside).sum();
     let none_appears = steps.iter().all(|(given, got)| given >= got);
     let took = chain.iter().flatten().map(|nf| format!("{} {}", nf.role, count(received(nf))));

@@ -40,10 +40,10 @@ pub fn hops(stats: &Stats) -> String {
         table.add_row([
             nf.role.clone(),
             nf.pid.map_or_else(|| "none".to_owned(), |pid| pid.to_string()),
-            count(total(nf, |thread| thread.received)),
-            count(total(nf, |thread| thread.next)),
-            count(total(nf, |thread| thread.port)),
-            count(total(nf, |thread| thread.dropped)),
+            count(total(nf, |thread| thread.packets.received)),
+            count(total(nf, |thread| thread.packets.next)),
+            count(total(nf, |thread| thread.packets.to_port)),
+            count(total(nf, |thread| thread.packets.dropped)),
         ]);
     }
     for port in ports {
@@ -104,9 +104,9 @@ pub fn stages(stats: &Stats, clock_hz: u64) -> String {
         add(&stage.stage, stage.packets, stage.cycles_per_packet, stage.ns_per_packet);
     }
     for nf in CHAIN.into_iter().filter_map(|role| nf(stats, role)) {
-        let packets = total(nf, |thread| thread.received);
+        let packets = total(nf, |thread| thread.packets.received);
         let cycles: f64 =
-            nf.threads.iter().map(|thread| thread.cycles_per_packet * thread.received as f64).sum();
+            nf.threads.iter().map(|thread| thread.cycles_per_packet * thread.packets.received as f64).sum();
         let cycles = cycles / packets.max(1) as f64;
         add(&format!("in {}", nf.role), packets, cycles, cycles * 1e9 / clock_hz.max(1) as f64);
     }

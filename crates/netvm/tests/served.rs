@@ -14,8 +14,8 @@ use axum::{Json, Router};
 use common::{Server, file, folder, program, run};
 use netvm_api::{
     ApiError, ApplyReply, ChainInfo, ChainState, ConfigReply, Done, Drops, GroupInfo, HugePages, Idle,
-    NfInfo, NfState, PlanReply, PortInfo, RegionInfo, RoleInfo, StageInfo, Stats, Status, ThreadInfo,
-    WorkerInfo, path,
+    NfInfo, NfPackets, NfState, PlanReply, PortInfo, RegionInfo, RoleInfo, StageInfo, Stats, Status,
+    ThreadInfo, WorkerInfo, path,
 };
 use serde_json::Value;
 
@@ -74,14 +74,16 @@ fn stats(seconds: u64) -> Stats {
     };
     let thread = |cycles| ThreadInfo {
         nf_thread: 1,
-        received: packets / 2,
-        next: packets / 2,
-        dropped: 0,
-        port: 0,
-        role: 0,
-        detoured: 0,
-        flows_decided: 12_345,
-        flows_refused: 678,
+        packets: NfPackets {
+            received: packets / 2,
+            next: packets / 2,
+            dropped: 0,
+            to_port: 0,
+            to_role: 0,
+            detoured: 0,
+            flows_decided: 12_345,
+            flows_refused: 678,
+        },
         cycles_per_packet: cycles,
         nf_cycles_per_packet: 20.0,
         bursts: 1,
@@ -141,8 +143,7 @@ fn stats(seconds: u64) -> Stats {
         ports: vec![port(0, "client", true), port(4, "server", false)],
         roles: vec![RoleInfo {
             role: nf.role.clone(),
-            received: 123_456_789,
-            flows_decided: 24_690,
+            packets: NfPackets { received: 123_456_789, flows_decided: 24_690, ..NfPackets::default() },
             ..RoleInfo::default()
         }],
         nfs: vec![nf],

@@ -69,7 +69,7 @@ fn packets_flow_and_the_daemon_shuts_down_in_order() {
     assert_eq!((status.ports, status.nfs, status.chains, status.pid), (2, 1, 1, daemon.child.id()));
     assert!(status.dpdk.starts_with("DPDK") && status.problems.is_empty(), "{status:?}");
     let stats = daemon.stats();
-    assert!(stats.nfs[0].threads[0].received > 0 && stats.ports[1].tx_packets > 0, "{stats:?}");
+    assert!(stats.nfs[0].threads[0].packets.received > 0 && stats.ports[1].tx_packets > 0, "{stats:?}");
     assert_eq!(daemon.get::<Vec<ChainInfo>>(path::CHAINS)[0].hops, ["a-nf"]);
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());

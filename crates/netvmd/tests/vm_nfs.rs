@@ -34,7 +34,7 @@ fn an_nf_in_a_vm_starts_and_restarts() {
     until_flowing(&daemon);
     let (vm, nf) = (daemon.vm("box"), daemon.nf("a-nf"));
     assert_eq!((nf.state, nf.pid, vm.role.as_deref()), (NfState::Running, vm.pid, Some("a-nf")));
-    assert!(nf.threads[0].received > 0, "{nf:?}");
+    assert!(nf.threads[0].packets.received > 0, "{nf:?}");
 
     // Killed: netvmd reclaims its buffers and restarts it.
     let pid = rustix::process::Pid::from_raw(vm.pid.unwrap() as i32).unwrap();

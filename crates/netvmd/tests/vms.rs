@@ -146,12 +146,12 @@ fn guests_talk_through_the_switch_and_through_a_firewall() {
     transfer(&mut a, &mut b, "10.9.0.2", &from_a);
     transfer(&mut b, &mut a, "fd00:9::1", &from_b);
     assert!(
-        daemon.nf("firewall").threads[0].received > 50_000_000 / 65_536,
+        daemon.nf("firewall").threads[0].packets.received > 50_000_000 / 65_536,
         "the traffic passed the firewall"
     );
     b.must("(nc -l -p 23 >/dev/null) & sleep 1");
     assert_ne!(a.run("echo x | nc -w 3 10.9.0.2 23").1, 0, "telnet passed the firewall");
-    assert!(daemon.nf("firewall").threads[0].dropped > 0);
+    assert!(daemon.nf("firewall").threads[0].packets.dropped > 0);
     no_buffer_is_lost(&daemon);
     for name in ["a", "b"] {
         let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", name), "{\"force\": true}");

@@ -172,10 +172,10 @@ fn draw_nfs(nfs: &[NfInfo], output: &Output) -> String {
     ]);
     for nf in nfs {
         let (word, tone) = state_word(nf.state);
-        let received: u64 = nf.threads.iter().map(|thread| thread.received).sum();
-        let dropped: u64 = nf.threads.iter().map(|thread| thread.dropped).sum();
+        let received: u64 = nf.threads.iter().map(|thread| thread.packets.received).sum();
+        let dropped: u64 = nf.threads.iter().map(|thread| thread.packets.dropped).sum();
         let cycles: f64 =
-            nf.threads.iter().map(|thread| thread.cycles_per_packet * thread.received as f64).sum();
+            nf.threads.iter().map(|thread| thread.cycles_per_packet * thread.packets.received as f64).sum();
         table.add_row(vec![
             Cell::new(&nf.role),
             Cell::new(nf.instance),
@@ -219,14 +219,14 @@ fn draw_details(nf: &NfInfo, output: &Output) -> String {
     for thread in &nf.threads {
         table.add_row([
             thread.nf_thread.to_string(),
-            count(thread.received),
-            count(thread.next),
-            count(thread.port),
-            count(thread.role),
-            count(thread.dropped),
-            count(thread.detoured),
-            count(thread.flows_decided),
-            count(thread.flows_refused),
+            count(thread.packets.received),
+            count(thread.packets.next),
+            count(thread.packets.to_port),
+            count(thread.packets.to_role),
+            count(thread.packets.dropped),
+            count(thread.packets.detoured),
+            count(thread.packets.flows_decided),
+            count(thread.packets.flows_refused),
             format!("{:.0}", thread.cycles_per_packet),
             format!("{:.0}", thread.nf_cycles_per_packet),
             count(thread.bursts),

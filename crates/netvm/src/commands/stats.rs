@@ -1,6 +1,6 @@
 //! `netvm stats`: totals once, or totals and rates at an interval.
 
-use netvm_api::{Client, Drops, Stats};
+use netvm_api::{Client, Drops, NfInfo, NfPackets, Stats};
 
 use crate::cli::StatsArgs;
 use crate::error::CliError;
@@ -138,61 +138,36 @@ fn nfs(now: &Stats, before: Option<&Stats>, output: &Output) -> String {
     let mut all =
         vec!["NF", ">#", ">RECEIVED", ">RECEIVED/S", ">NEXT", ">PORT", ">ROLE", ">DROPPED", ">DETOURED"];
     // Few NFs give per-flow verdicts.
-    let has_verdicts = now.roles.iter().any(|role| role.flows_decided + role.flows_refused > 0);
+    let has_verdicts =
+        now.roles.iter().any(|role| role.packets.flows_decided + role.packets.flows_refused > 0);
     if has_verdicts {
         all.extend([">FLOWS DECIDED", ">REFUSED"]);
     }
     let mut table = output.table(&columns(&all, before));
-    for nf in &now.nfs {
-        let total = |nf: &netvm_api::NfInfo, of: fn(&netvm_api::ThreadInfo) -> u64| {
-            nf.threads.iter().map(of).sum::<u64>()
-        };
-        let old = before.and_then(|before| {
-            before
-                .nfs
-                .iter()
-                .find(|old| old.role == nf.role && old.instance == nf.instance && old.pid == nf.pid)
-        });
-        let received = total(nf, |thread| thread.received);
-        let mut row = vec![nf.role.clone(), nf.instance.to_string(), count(received)];
+    let mut add = |role: &str, number: String, packets: NfPackets, old: Option<NfPackets>| {
+        let mut row = vec![role.to_owned(), number, count(packets.received)];
         if before.is_some() {
-            row.push(speed(
-                received,
-                old.map(|old| total(old, |thread| thread.received)),
-                seconds(now, before),
-            ));
+            row.push(speed(packets.received, old.map(|old| old.received), seconds(now, before)));
         }
-        let rest: [fn(&netvm_api::ThreadInfo) -> u64; 5] = [
-            |thread| thread.next,
-            |thread| thread.port,
-            |thread| thread.role,
-            |thread| thread.dropped,
-            |thread| thread.detoured,
-        ];
-        row.extend(rest.map(|of| count(total(nf, of))));
+        let NfPackets { next, to_port, to_role, dropped, detoured, .. } = packets;
+        row.extend([next, to_port, to_role, dropped, detoured].map(count));
         if has_verdicts {
-            let verdicts: [fn(&netvm_api::ThreadInfo) -> u64; 2] =
-                [|thread| thread.flows_decided, |thread| thread.flows_refused];
-            row.extend(verdicts.map(|of| count(total(nf, of))));
+            row.extend([packets.flows_decided, packets.flows_refused].map(count));
         }
         table.add_row(row);
+    };
+    let total = |nf: &NfInfo| nf.threads.iter().map(|thread| thread.packets).sum::<NfPackets>();
+    for nf in &now.nfs {
+        let is_same = |old: &&NfInfo| (&old.role, old.instance, old.pid) == (&nf.role, nf.instance, nf.pid);
+        let old = before.and_then(|before| before.nfs.iter().find(is_same));
+        add(&nf.role, nf.instance.to_string(), total(nf), old.map(total));
     }
     for role in &now.roles {
-        let instances = now.nfs.iter().filter(|nf| nf.role == role.role);
-        let present: u64 = instances.flat_map(|nf| &nf.threads).map(|thread| thread.received).sum();
+        let present: NfPackets = now.nfs.iter().filter(|nf| nf.role == role.role).map(total).sum();
         // The role's total includes instances that have gone.
-        if role.received != present {
-            let mut row = vec![role.role.clone(), "all".to_owned(), count(role.received)];
-            if let Some(before) = before {
-                let old = before.roles.iter().find(|old| old.role == role.role);
-                row.push(speed(role.received, old.map(|old| old.received), seconds(now, Some(before))));
-            }
-            let rest = [role.next, role.port, role.to_role, role.dropped, role.detoured];
-            row.extend(rest.map(count));
-            if has_verdicts {
-                row.extend([role.flows_decided, role.flows_refused].map(count));
-            }
-            table.add_row(row);
+        if role.packets.received != present.received {
+            let old = before.and_then(|before| before.roles.iter().find(|old| old.role == role.role));
+            add(&role.role, "all".to_owned(), role.packets, old.map(|old| old.packets));
         }
     }
     lines(&table)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use netvm_api::{NfInfo, NfState, RoleInfo, ThreadInfo};
+use netvm_api::{NfInfo, NfPackets, NfState, RoleInfo, ThreadInfo};
 use netvm_config::model::{Host, NfConfig, NfStart};
 use netvm_engine::{InstanceState, InstanceView, RoleTotals, ThreadView, Violation};
 use netvm_region::StandardCounter;
@@ -96,14 +96,7 @@ pub(super) fn role(name: &str, totals: &RoleTotals) -> RoleInfo {
     let violations = Violation::ALL.into_iter().zip(totals.violations).filter(|(_, count)| *count > 0);
     RoleInfo {
         role: name.to_owned(),
-        received: value(StandardCounter::Received),
-        next: value(StandardCounter::Next),
-        dropped: value(StandardCounter::Dropped),
-        port: value(StandardCounter::Port),
-        to_role: value(StandardCounter::Role),
-        detoured: value(StandardCounter::Detoured),
-        flows_decided: totals.flows_decided,
-        flows_refused: totals.flows_refused,
+        packets: packets(value, (totals.flows_decided, totals.flows_refused)),
         counters: totals.own.clone(),
         violations: violations.map(|(violation, count)| (violation.name().to_owned(), count)).collect(),
     }
@@ -132,18 +125,24 @@ fn thread(view: &ThreadView) -> ThreadInfo {
     let per_packet = |counter| if received == 0 { 0.0 } else { value(counter) as f64 / received as f64 };
     ThreadInfo {
         nf_thread: view.nf_thread.0,
-        received,
-        next: value(StandardCounter::Next),
-        dropped: value(StandardCounter::Dropped),
-        port: value(StandardCounter::Port),
-        role: value(StandardCounter::Role),
-        detoured: value(StandardCounter::Detoured),
-        flows_decided: view.flows_decided,
-        flows_refused: view.flows_refused,
+        packets: packets(value, (view.flows_decided, view.flows_refused)),
         cycles_per_packet: per_packet(StandardCounter::Cycles),
         nf_cycles_per_packet: per_packet(StandardCounter::NfCycles),
         bursts: value(StandardCounter::Bursts),
         sleeps: value(StandardCounter::Sleeps),
+    }
+}
+
+fn packets(value: impl Fn(StandardCounter) -> u64, (flows_decided, flows_refused): (u64, u64)) -> NfPackets {
+    NfPackets {
+        received: value(StandardCounter::Received),
+        next: value(StandardCounter::Next),
+        dropped: value(StandardCounter::Dropped),
+        to_port: value(StandardCounter::Port),
+        to_role: value(StandardCounter::Role),
+        detoured: value(StandardCounter::Detoured),
+        flows_decided,
+        flows_refused,
     }
 }
 
