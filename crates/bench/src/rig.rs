@@ -77,7 +77,7 @@ impl Rig {
         let start = Instant::now();
         while start.elapsed() < BOOT {
             self.run(TICK)?;
-            match self.engine.hear_guest(instance) {
+            match self.engine.guest_ready(instance) {
                 Some(ReadyMessage::Ready { .. }) => return Ok(()),
                 Some(ReadyMessage::Failed { reason }) => return Err(fail(reason)),
                 None => {}

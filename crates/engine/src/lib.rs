@@ -16,7 +16,6 @@ mod policy;
 mod port;
 mod router;
 mod snapshot;
-mod topology;
 mod worker;
 
 pub use counters::{

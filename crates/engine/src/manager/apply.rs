@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use netvm_config::model::{EngineConfig, Group, Host, PortConfig};
 
-use super::group::{GroupState, create_memory};
+use super::nfs::group::GroupState;
+use super::nfs::instance::Instance;
 use super::ports::{self, OpenError, PortState};
 use super::{Engine, GroupError, Notice};
-use crate::ids::{GroupId, InstanceId, MemoryId, PortId, WorkerId};
+use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
 use crate::memory::Memory;
 use crate::policy::{Policy, PolicyError};
 use crate::port::PortQueue;
@@ -79,12 +80,12 @@ impl Engine {
             self.announce_memories(&group.memories, Some(group.id()));
         }
         let ids: Vec<GroupId> = new_groups.iter().map(GroupState::id).collect();
-        self.groups.extend(new_groups.into_iter().map(|group| (group.id(), group)));
+        self.nfs.groups.extend(new_groups.into_iter().map(|group| (group.id(), group)));
         let opened = match self.change_ports(host, &policy) {
             Ok(opened) => opened,
             Err(error) => {
                 for id in ids {
-                    self.retiring.extend(self.groups.remove(&id));
+                    self.nfs.retiring.extend(self.nfs.groups.remove(&id));
                 }
                 return Err(error);
             }
@@ -95,14 +96,14 @@ impl Engine {
         self.forget_shortened();
         self.follow_sticky();
         let gone: Vec<GroupId> =
-            self.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
+            self.nfs.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
         self.dismiss_unwanted(host);
         self.adopt(policy);
         self.rebuild_in_order();
         // After the snapshot that knows what to do with their packets.
         self.install_all(opened);
         for id in gone {
-            self.retiring.extend(self.groups.remove(&id));
+            self.nfs.retiring.extend(self.nfs.groups.remove(&id));
         }
         Ok(())
     }
@@ -114,7 +115,7 @@ impl Engine {
             return needs_restart("the [engine] section".to_owned());
         }
         for group in &host.groups {
-            let Some(old) = self.groups.get(&group.id) else { continue };
+            let Some(old) = self.nfs.groups.get(&group.id) else { continue };
             let memory = |g: &Group| (g.buffers, g.buffer_size, g.headroom);
             if memory(&old.config) != memory(group) {
                 return needs_restart(format!(
@@ -122,7 +123,7 @@ impl Engine {
                     group.name
                 ));
             }
-            if !self.instances.values().all(|i| i.group != group.id) && old.config.name != group.name {
+            if !self.nfs.instances.values().all(|i| i.group != group.id) && old.config.name != group.name {
                 return needs_restart(format!("the name of group {}", group.name));
             }
         }
@@ -131,19 +132,20 @@ impl Engine {
 
     fn make_groups(&mut self, host: &Host) -> Result<Vec<GroupState>, ApplyError> {
         let mut made = Vec::new();
-        for config in host.groups.iter().filter(|config| !self.groups.contains_key(&config.id)) {
-            let (workers, next) = (&self.workers, &mut self.next_memory);
-            made.push(GroupState::create(config.clone(), &self.plan, workers, next)?);
+        for config in host.groups.iter().filter(|config| !self.nfs.groups.contains_key(&config.id)) {
+            let memories = self.memory.create(config)?;
+            made.push(GroupState::create(config.clone(), memories, &self.workers)?);
         }
         Ok(made)
     }
 
     fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
-        for (worker, region) in self.workers.iter_mut().zip(&self.worker_regions) {
-            for (n, memory) in memories.iter().enumerate() {
-                let home = group.filter(|_| n == usize::from(*region));
-                worker.send(Command::AddMemory { memory: Arc::clone(memory), home });
-            }
+        let regions = self.workers.regions().to_vec();
+        for (n, memory) in memories.iter().enumerate() {
+            self.workers.send_all(|worker| {
+                let home = group.filter(|_| n == usize::from(regions[worker.index()]));
+                Command::AddMemory { memory: Arc::clone(memory), home }
+            });
         }
     }
 
@@ -152,7 +154,7 @@ impl Engine {
         let landing = |config: &PortConfig| host.landing_by(&policy.leading, config);
         let old: Vec<PortConfig> = self.ports.values().map(|port| port.config.clone()).collect();
         let same = |a: &PortConfig, b: &PortConfig, engine: &Self| {
-            a.is_same_device(b) && engine.host.landing_by(&engine.policy.leading, a) == landing(b)
+            a.is_same_device(b) && engine.host.landing_by(&engine.rules.policy.leading, a) == landing(b)
         };
         let closed: Vec<PortConfig> =
             old.iter().filter(|a| host.port(a.id).is_none_or(|b| !same(a, b, self))).cloned().collect();
@@ -188,8 +190,8 @@ impl Engine {
         let memories = self.memories_for(host, host.landing_group(config))?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let (state, queues) =
-            ports::open(self.plan.eal, config, &memories, ports::rings(host, config, buffers))?;
-        let all = self.groups.values().flat_map(|group| &group.memories).chain(&self.own);
+            ports::open(self.memory.eal, config, &memories, ports::rings(host, config, buffers))?;
+        let all = self.nfs.groups.values().flat_map(|group| &group.memories).chain(&self.memory.own);
         for memory in all {
             memory.forget_stamps(config.id);
             state.reach(memory)?;
@@ -199,27 +201,14 @@ impl Engine {
 
     /// For each worker, the memory in which packets of a port land.
     fn memories_for(&mut self, host: &Host, group: Option<GroupId>) -> Result<Vec<Arc<Memory>>, ApplyError> {
-        let group = group.filter(|group| self.groups.contains_key(group));
-        if group.is_none() && self.own.is_empty() {
-            let config = Group {
-                id: GroupId(u16::MAX),
-                name: "engine".to_owned(),
-                buffers: ports::own_buffers(host),
-                buffer_size: 2048,
-                headroom: 256,
-                may_send_to: None,
-            };
-            for number in 0..self.plan.nodes.len() as u16 {
-                let id = MemoryId(self.next_memory);
-                self.next_memory += 1;
-                self.own.push(Arc::new(create_memory(&config, id, &self.plan, number)?));
-            }
-            let own = self.own.clone();
-            self.announce_memories(&own, None);
+        if let Some(state) = group.and_then(|group| self.nfs.groups.get(&group)) {
+            return Ok(self.workers.local(&state.memories));
         }
-        let memories =
-            group.and_then(|group| self.groups.get(&group)).map_or(&self.own, |group| &group.memories);
-        Ok(self.worker_regions.iter().map(|region| Arc::clone(&memories[usize::from(*region)])).collect())
+        if let Some(created) = self.memory.create_own(ports::own_buffers(host))? {
+            let created = created.to_vec();
+            self.announce_memories(&created, None);
+        }
+        Ok(self.workers.local(&self.memory.own))
     }
 
     /// All ports can send before packets come in by any of them.
@@ -230,7 +219,7 @@ impl Engine {
         }
         for port in ports {
             for worker in self.ports.get(&port).map_or_else(Vec::new, |state| state.workers.clone()) {
-                self.workers[worker.index()].send(Command::StartPort(port));
+                self.workers.send(worker, Command::StartPort(port));
             }
         }
     }
@@ -239,14 +228,14 @@ impl Engine {
         let id = state.id();
         let senders = state.workers.clone();
         for (worker, queue) in queues {
-            self.workers[worker.index()].send(Command::AddPort(Box::new(queue)));
+            self.workers.send(worker, Command::AddPort(Box::new(queue)));
         }
-        for (n, worker) in self.workers.iter_mut().enumerate() {
-            let owner = (!senders.contains(&worker.id))
-                .then(|| senders.get(n % senders.len().max(1)).copied())
+        self.workers.send_all(|worker| {
+            let owner = (!senders.contains(&worker))
+                .then(|| senders.get(worker.index() % senders.len().max(1)).copied())
                 .flatten();
-            worker.send(Command::SetOwner(id, owner));
-        }
+            Command::SetOwner(id, owner)
+        });
         self.ports.insert(id, state);
     }
 
@@ -255,11 +244,9 @@ impl Engine {
         let Some(state) = self.ports.get_mut(&id) else { return Ok(()) };
         state.closing = state.workers.clone();
         let name = state.config.name.clone();
-        for worker in &mut self.workers {
-            worker.send(Command::SetOwner(id, None));
-        }
+        self.workers.send_all(|_| Command::SetOwner(id, None));
         for worker in self.ports[&id].workers.clone() {
-            self.workers[worker.index()].send(Command::RemovePort(id));
+            self.workers.send(worker, Command::RemovePort(id));
         }
         let start = Instant::now();
         while self.ports.get(&id).is_some_and(|state| !state.closing.is_empty()) {
@@ -271,12 +258,12 @@ impl Engine {
         }
         let progress = self.ports.remove(&id).and_then(|state| state.progress);
         if let Some(fault) = progress.and_then(|progress| progress.fault.lock().ok()?.take()) {
-            self.notices.push_back(Notice::PortFault { port: id, fault });
+            self.notices.push(Notice::PortFault { port: id, fault });
         }
         Ok(())
     }
 
-    pub(super) fn port_retired(&mut self, id: PortId, worker: WorkerId) {
+    pub(crate) fn port_retired(&mut self, id: PortId, worker: WorkerId) {
         if let Some(state) = self.ports.get_mut(&id) {
             state.closing.retain(|other| *other != worker);
         }
@@ -284,8 +271,9 @@ impl Engine {
 
     fn dismiss_unwanted(&mut self, host: &Host) {
         let wanted =
-            |instance: &super::Instance| host.nf(instance.role).is_some_and(|nf| nf.group == instance.group);
-        let gone: Vec<InstanceId> = self.instances.values().filter(|i| !wanted(i)).map(|i| i.id).collect();
+            |instance: &Instance| host.nf(instance.role).is_some_and(|nf| nf.group == instance.group);
+        let gone: Vec<InstanceId> =
+            self.nfs.instances.values().filter(|i| !wanted(i)).map(|i| i.id).collect();
         for id in gone {
             self.dismiss(id);
         }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 /// The thread that frees.
 #[derive(Debug)]
-pub(super) struct Reaper {
+pub(crate) struct Reaper {
     /// `None` once it is to end.
     inbox: Option<Sender<Box<dyn Any + Send>>>,
     thread: Option<JoinHandle<()>>,
@@ -16,7 +16,7 @@ pub(super) struct Reaper {
 
 impl Reaper {
     /// Starts the thread.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let (inbox, things) = mpsc::channel::<Box<dyn Any + Send>>();
         let main = move || things.into_iter().for_each(drop);
         let thread = std::thread::Builder::new().name("netvm-reaper".to_owned()).spawn(main)?;
@@ -24,7 +24,7 @@ impl Reaper {
     }
 
     /// Drops it there.
-    pub(super) fn free(&self, thing: impl Any + Send) {
+    pub(crate) fn free(&self, thing: impl Any + Send) {
         if let Some(inbox) = &self.inbox {
             // If the thread is gone, it is dropped here.
             let _ = inbox.send(Box::new(thing));

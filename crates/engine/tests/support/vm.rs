@@ -151,7 +151,7 @@ impl Rig {
         let start = std::time::Instant::now();
         while start.elapsed() < BOOT {
             self.until(Duration::from_millis(10), |_| false);
-            if let Some(ready_message) = self.engine.hear_guest(vm.id) {
+            if let Some(ready_message) = self.engine.guest_ready(vm.id) {
                 println!("{}: {ready_message:?} after {:?}", vm.id, start.elapsed());
                 return ready_message;
             }

@@ -135,7 +135,7 @@ fn no_eventfd(name: &str, (fd, _end): &(OwnedFd, OwnedFd)) {
         let mut rogue = connect(&path, ring, fd);
         let silence = longest_silence(&mut rig, |_| rogue.is_alone());
         assert!(silence < Duration::from_secs(1), "{silence:?}");
-        let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("no eventfd"));
+        let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("not an eventfd"));
         assert!(rig.until(SOON, |engine| !is_up(engine, ROGUE) && says(engine)), "{}", rig.story());
         // It comes in as soon as it has a better one.
         let _rogue = connect(&path, ring, &new_eventfd().unwrap());

@@ -106,7 +106,7 @@ fn shrink(rig: &mut Rig, path: &Path) {
             rogue.shrink(0);
         }
         assert!(rig.until(SOON, |engine| fault(engine).is_some()), "visit {visit}: {}", rig.story());
-        assert!(fault(&rig.engine).unwrap().contains("took back memory"), "{}", rig.story());
+        assert!(fault(&rig.engine).unwrap().contains("truncated memory"), "{}", rig.story());
         assert!(!is_up(&rig.engine, ROGUE));
         assert!(goes_on(rig), "{}", rig.story());
         drop(rogue);

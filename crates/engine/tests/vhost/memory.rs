@@ -46,7 +46,7 @@ fn memory_that_a_process_serves_is_refused() {
 
 #[test]
 fn so_is_an_eventfd_that_is_such_a_file() {
-    unserved("served-kick", |rogue, file| rogue.send(SET_VRING_KICK, &[0], Some(file)), "no eventfd");
+    unserved("served-kick", |rogue, file| rogue.send(SET_VRING_KICK, &[0], Some(file)), "not an eventfd");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn so_is_one_that_nobody_asked_for() {
     unserved(
         "served-else",
         |rogue, file| rogue.send(SET_FEATURES, &[VERSION_1], Some(file)),
-        "no guest does",
+        "violate the protocol",
     );
 }
 

@@ -48,7 +48,8 @@ fn the_port_says_so_once_until_another_guest_comes() {
                 rogue.begin(SPLIT);
                 rogue.run(0);
                 assert!(rogue.is_hung_up_on(), "{}", rig.story());
-                let says = |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("hung up on"));
+                let says =
+                    |engine: &Engine| fault(engine).is_some_and(|fault| fault.contains("disconnected"));
                 assert!(rig.until(SOON, says), "{}", rig.story());
             }
             let guest = Rogue::connect(path, SPLIT);

@@ -90,7 +90,7 @@ impl<M: Send + 'static> Instance<M> {
     pub(super) async fn ready_message(&self) -> Result<ReadyMessage, EngineGone> {
         let id = self.id;
         loop {
-            if let Some(ready_message) = self.engine.call(move |engine| engine.hear_guest(id)).await? {
+            if let Some(ready_message) = self.engine.call(move |engine| engine.guest_ready(id)).await? {
                 return Ok(ready_message);
             }
             sleep(POLL_INTERVAL).await;

@@ -13,7 +13,7 @@ use netvm_router::{Tables, Update, Versions};
 const RETRY: Duration = Duration::from_millis(2);
 
 /// The thread that does it.
-pub(super) struct Builder {
+pub(crate) struct Builder {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -68,7 +68,7 @@ impl Shared {
 }
 
 impl Builder {
-    pub(super) fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let of_thread = Arc::clone(&shared);
         let thread =
@@ -77,7 +77,7 @@ impl Builder {
     }
 
     /// Adds to what is to be changed.
-    pub(super) fn change(&self, ticket: u64, update: Update) {
+    pub(crate) fn change(&self, ticket: u64, update: Update) {
         match self.shared.lock().orders.entry(ticket).or_insert_with(|| Order::Change(Update::default())) {
             Order::Change(known) => known.merge(update),
             // Tickets are not used twice.
@@ -87,7 +87,7 @@ impl Builder {
     }
 
     /// Gives up a router's tables.
-    pub(super) fn forget(&self, ticket: u64) {
+    pub(crate) fn forget(&self, ticket: u64) {
         let mut state = self.shared.lock();
         state.made.remove(&ticket);
         state.orders.insert(ticket, Order::Forget);
@@ -95,13 +95,13 @@ impl Builder {
     }
 
     /// Whether there are tables to be made or taken.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let state = self.shared.lock();
         state.is_working || !state.orders.is_empty() || !state.made.is_empty()
     }
 
     /// The tables that are ready since the last call.
-    pub(super) fn take(&self) -> BTreeMap<u64, Arc<Tables>> {
+    pub(crate) fn take(&self) -> BTreeMap<u64, Arc<Tables>> {
         mem::take(&mut self.shared.lock().made)
     }
 }

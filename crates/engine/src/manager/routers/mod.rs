@@ -40,7 +40,7 @@ pub struct RouterView {
 }
 
 /// All of them.
-pub(super) struct Routers {
+pub(crate) struct Routers {
     states: BTreeMap<RouterId, State>,
     /// By number, for snapshots.
     paths: Vec<Option<Arc<RouterPath>>>,
@@ -59,10 +59,10 @@ struct State {
 }
 
 /// What kernels get of interfaces at most, by punt port.
-pub(super) type Quotas = BTreeMap<PortId, (Rate, Arc<Meter>)>;
+pub(crate) type Quotas = BTreeMap<PortId, (Rate, Arc<Meter>)>;
 
 impl Routers {
-    pub(super) fn start() -> std::io::Result<Self> {
+    pub(crate) fn start() -> std::io::Result<Self> {
         Ok(Self {
             states: BTreeMap::new(),
             paths: Vec::new(),
@@ -73,12 +73,12 @@ impl Routers {
     }
 
     /// For snapshots, by number.
-    pub(super) fn paths(&self) -> &[Option<Arc<RouterPath>>] {
+    pub(crate) fn paths(&self) -> &[Option<Arc<RouterPath>>] {
         &self.paths
     }
 
     /// The token buckets for a host: those that there are, where their rates stay.
-    pub(super) fn quotas(&self, host: &Host) -> Result<Quotas, PolicerError> {
+    pub(crate) fn quotas(&self, host: &Host) -> Result<Quotas, PolicerError> {
         let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
         let quota = |interface: &RouterInterface| {
             let (port, rate) = (interface.punt, interface.punt_limit());
@@ -96,7 +96,7 @@ impl Routers {
     }
 
     /// Makes them those of a host. A router whose interfaces have other places than before begins with an empty table.
-    pub(super) fn follow(&mut self, host: &Host, quotas: Quotas) {
+    pub(crate) fn follow(&mut self, host: &Host, quotas: Quotas) {
         let same =
             |id: &RouterId, state: &State| host.router(*id).is_some_and(|now| places(now) == state.places);
         let gone: Vec<RouterId> =
@@ -116,7 +116,7 @@ impl Routers {
     }
 
     /// Whether tables are on their way to workers.
-    pub(super) fn is_settling(&self) -> bool {
+    pub(crate) fn is_settling(&self) -> bool {
         self.builder.is_busy()
     }
 
@@ -208,9 +208,9 @@ impl Engine {
     }
 
     /// Gives workers the tables that are ready.
-    pub(super) fn serve_routers(&mut self) {
+    pub(crate) fn serve_routers(&mut self) {
         if self.routers.take_made(&self.host) {
-            self.order_snapshots();
+            self.send_snapshots();
         }
     }
 }

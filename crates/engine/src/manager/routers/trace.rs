@@ -26,7 +26,7 @@ impl Engine {
         };
         let key = FlowKey::of_frame(headers, length);
         if let Some(interface) = router.punted_by(from) {
-            return self.policy.trace_out(from, interface.port, key, steps);
+            return self.rules.policy.trace_out(from, interface.port, key, steps);
         }
         let (mut head, frame_length) = (Head::of(headers), length);
         let (header, length, next_hop) = match head.classify(router, router.on(from), length as u32) {
@@ -52,7 +52,7 @@ impl Engine {
             steps.push(Step::Punted);
             let punt = router.interface(head.interface()).map(|interface| interface.punt);
             return match punt {
-                Some(punt) => self.policy.trace_out(from, punt, key, steps),
+                Some(punt) => self.rules.policy.trace_out(from, punt, key, steps),
                 None => steps.push(lost),
             };
         };
@@ -65,6 +65,6 @@ impl Engine {
             }
             None => key,
         };
-        self.policy.trace_out(from, out.port, key, steps);
+        self.rules.policy.trace_out(from, out.port, key, steps);
     }
 }

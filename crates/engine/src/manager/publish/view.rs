@@ -1,4 +1,4 @@
-//! From what should be and who is there: the snapshot of each worker and the table of each group.
+//! Builds the snapshot of each worker and the next-hop table of each group, from the configuration and the attached NFs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,25 +6,28 @@ use std::sync::Arc;
 use netvm_config::model::{self, Chain, Host, OnFailure, Output};
 use netvm_region::{Balance, Destination, MAX_HOPS, Name, RingRef, Sticky, Table};
 
-use super::group::GroupState;
-use super::instance::{Instance, InstanceState};
+use super::Chains;
+use super::policy::Rules;
 use crate::drop_reason::DropReason;
-use crate::ids::put;
-use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId};
+use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId, put};
+use crate::manager::nfs::Nfs;
+use crate::manager::nfs::group::GroupState;
+use crate::manager::nfs::instance::{Instance, InstanceState};
+use crate::manager::routers::Routers;
 use crate::policy::{DecisionCounters, HitCounts, Policy};
 use crate::router::RouterPath;
 use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target};
 
 /// The NF threads that take packets of one role.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RoleMembers {
-    pub(super) nf_threads: Vec<NfThreadId>,
+struct RoleMembers {
+    nf_threads: Vec<NfThreadId>,
     /// For each of them, for each worker.
-    pub(super) links: Vec<Vec<LinkId>>,
+    links: Vec<Vec<LinkId>>,
 }
 
-/// Everybody who takes packets, by role.
-pub(super) fn members<'a>(instances: impl Iterator<Item = &'a Instance>) -> BTreeMap<RoleId, RoleMembers> {
+/// The active NF threads of each role.
+fn members<'a>(instances: impl Iterator<Item = &'a Instance>) -> BTreeMap<RoleId, RoleMembers> {
     let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
     for instance in instances.filter(|instance| instance.state == InstanceState::Active) {
         let role = roles.entry(instance.role).or_default();
@@ -42,25 +45,44 @@ const fn balance_of(balance: model::Balance) -> Balance {
     }
 }
 
-/// What is the same for all workers.
-pub(super) struct View<'a> {
-    pub(super) host: &'a Host,
-    pub(super) roles: &'a BTreeMap<RoleId, RoleMembers>,
+/// What snapshots and tables are made from.
+pub(crate) struct View<'a> {
+    host: &'a Host,
+    roles: BTreeMap<RoleId, RoleMembers>,
     /// The memory that holds each group's backpressure words.
-    pub(super) watched: &'a BTreeMap<GroupId, MemoryId>,
-    pub(super) policy: &'a Arc<Policy>,
-    pub(super) counts: &'a HitCounts,
-    /// Chains without some hops.
-    pub(super) shortened: &'a [Shortened],
-    /// For each role that flows stick to, each worker's table.
-    pub(super) sticky: &'a BTreeMap<RoleId, Vec<Arc<Sticky>>>,
-    /// By number.
-    pub(super) routers: &'a [Option<Arc<RouterPath>>],
+    watched: BTreeMap<GroupId, MemoryId>,
+    policy: &'a Arc<Policy>,
+    counts: &'a HitCounts,
+    /// Chains with bypassed hops.
+    shortened: Vec<Shortened>,
+    /// For each sticky role, each worker's table of flows.
+    sticky: &'a BTreeMap<RoleId, Vec<Arc<Sticky>>>,
+    /// By [`RouterId`](model::RouterId).
+    routers: &'a [Option<Arc<RouterPath>>],
 }
 
-impl View<'_> {
-    /// The snapshot of one worker, which is the `worker`th.
-    pub(super) fn snapshot(&self, worker: usize) -> Snapshot {
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        (host, routers): (&'a Host, &'a Routers),
+        rules: &'a Rules,
+        chains: &'a Chains,
+        nfs: &Nfs,
+    ) -> Self {
+        let memory = |group: &GroupState| Some((group.id(), group.memories.first()?.id));
+        Self {
+            host,
+            roles: members(nfs.instances.values()),
+            watched: nfs.groups.values().filter_map(memory).collect(),
+            policy: &rules.policy,
+            counts: &rules.counts,
+            shortened: chains.shortened.iter().map(|short| short.chain).collect(),
+            sticky: &chains.sticky,
+            routers: routers.paths(),
+        }
+    }
+
+    /// The snapshot of the worker with this index.
+    pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
         let (policy, hits) = (Arc::clone(self.policy), self.hits(worker));
         let routers = self.routers.into();
         let mut snapshot = Snapshot { policy, hits, routers, ..Snapshot::default() };
@@ -200,7 +222,7 @@ impl View<'_> {
     }
 
     /// Writes a group's table: destinations, names, and a ring for every pair of NF threads that follow each other.
-    pub(super) fn fill_table(&self, group: &mut GroupState) {
+    pub(crate) fn fill_table(&self, group: &mut GroupState) {
         let id = group.id();
         let mut table = Table::new_boxed();
         for nf in &self.host.nfs {

@@ -1,4 +1,4 @@
-//! An NF that has attached: one process or VM with its control memory, its NF threads and its links to every worker.
+//! An attached NF: a process or VM with its control memory, NF threads and links to every worker.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,69 +9,69 @@ use netvm_region::{
     Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, MapError, Notify, ReadyMessage, TableCopy,
 };
 
-use super::group::GroupState;
-use super::view::LinkSums;
-use super::{AdmitError, Engine};
+use super::AdmitError;
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId};
 use crate::inflight::ThreadInFlight;
 use crate::link::{Link, MAX_LINKS};
+use crate::manager::Engine;
+use crate::manager::workers::{LinkSums, Pending};
 use crate::worker::Command;
 
-/// Where an NF is in its life.
+/// Lifecycle of an attached NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceState {
-    /// Let in, not ready.
+    /// Admitted, not ready.
     Attaching,
-    /// Takes packets.
+    /// Gets packets.
     Active,
-    /// Ready to take a dead one's place.
+    /// Ready to replace an NF that dies.
     Standby,
-    /// Gets no new packets, sends on what it has.
+    /// Gets no new packets; returns those that it has.
     Leaving,
 }
 
-/// The devices of a VM that is an NF.
+/// Devices that a VM needs to be an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestShape {
-    /// Regions of its trust group: a device each, beside those of its control memory and its next-hop table.
+    /// Regions of its trust group; each is a device, in addition to the control memory and the next-hop table.
     pub regions: usize,
-    /// Whom it can wake: workers and NF threads, an interrupt vector of the control memory's device each.
+    /// Interrupt vectors of the control memory's device: one per worker and NF thread that it can wake.
     pub vectors: usize,
 }
 
-/// An NF as the manager keeps it.
-pub(super) struct Instance {
-    pub(super) id: InstanceId,
-    pub(super) role: RoleId,
-    /// The role's name: numbers of roles are used again.
-    pub(super) name: String,
-    pub(super) group: GroupId,
-    pub(super) state: InstanceState,
-    pub(super) standby: bool,
-    /// In a VM, which says in its control memory that it is ready; and how it wakes others.
-    pub(super) guest: Option<Notify>,
-    pub(super) control: Arc<Control>,
+/// An attached NF.
+pub(crate) struct Instance {
+    pub(crate) id: InstanceId,
+    pub(crate) role: RoleId,
+    /// The role's name; role ids are reused.
+    pub(crate) name: String,
+    pub(crate) group: GroupId,
+    pub(crate) state: InstanceState,
+    pub(crate) standby: bool,
+    /// How it wakes others, if it runs in a VM. Such an NF reports in its control memory that it is ready.
+    pub(crate) guest: Option<Notify>,
+    pub(crate) control: Arc<Control>,
     /// Its own copy of the group's table, if it has one.
-    pub(super) table: Option<Arc<TableCopy>>,
-    pub(super) nf_threads: Vec<NfThreadId>,
-    /// For each thread, for each worker.
-    pub(super) links: Vec<Vec<LinkId>>,
-    /// For each thread, what its links had counted for those who had them before.
-    pub(super) before: Vec<LinkSums>,
-    pub(super) counters: Vec<String>,
-    pub(super) since: Instant,
-    /// Workers that have not answered since everybody knew that it leaves; `None` until they were asked.
-    pub(super) settling: Option<Vec<u64>>,
+    pub(crate) table: Option<Arc<TableCopy>>,
+    pub(crate) nf_threads: Vec<NfThreadId>,
+    /// By thread and worker.
+    pub(crate) links: Vec<Vec<LinkId>>,
+    /// By thread, the counters of its links before it got them; links are reused.
+    pub(crate) before: Vec<LinkSums>,
+    pub(crate) counters: Vec<String>,
+    pub(crate) since: Instant,
+    /// The barrier after all NFs of the group know that it leaves; `None` before.
+    pub(crate) settling: Option<Pending>,
 }
 
 impl Instance {
-    /// The NF threads, a bit each.
-    pub(super) fn mask(&self) -> u64 {
+    /// Bit mask of its NF threads.
+    pub(crate) fn mask(&self) -> u64 {
         self.nf_threads.iter().fold(0, |mask, nf_thread| mask | 1 << nf_thread.0)
     }
 
-    /// Whether every thread works by the table of `epoch` or a later one.
-    pub(super) fn has_seen(&self, epoch: u64) -> bool {
+    /// Whether every thread uses the table of `epoch` or a later one.
+    pub(crate) fn has_seen(&self, epoch: u64) -> bool {
         let seen =
             |thread| self.control.thread(thread).epoch.load(std::sync::atomic::Ordering::Acquire) >= epoch;
         (0..self.nf_threads.len() as u16).all(seen)
@@ -79,20 +79,19 @@ impl Instance {
 }
 
 impl Engine {
-    /// Lets an NF in: reserves NF threads and links, makes its control memory. The caller passes it what
-    /// [`Engine::descriptors`] says, and calls [`Engine::activate`] when it is ready.
+    /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of
+    /// [`Engine::descriptors`], and calls [`Engine::activate`] when it is ready.
     ///
-    /// `standby`: it waits to take a dead one's place.
+    /// `standby`: it waits to replace an NF that dies.
     ///
     /// # Errors
-    /// [`AdmitError`] in words for the NF's author; nothing is changed then.
+    /// [`AdmitError`], in words for the NF's author. Nothing has changed then.
     pub fn admit(&mut self, hello: &Hello, standby: bool) -> Result<InstanceId, AdmitError> {
-        self.let_in(hello, standby, None)
+        self.admit_any(hello, standby, None)
     }
 
-    /// As [`Engine::admit`], for an NF in a VM: before the VM is started, which sees as PCI devices the memories of
-    /// [`Engine::descriptors`], and wakes others as `notify` says. Afterwards [`Engine::hear_guest`] is to be asked. When the VM has gone, by whatever way,
-    /// [`Engine::departed`] takes everything back.
+    /// As [`Engine::admit`], for an NF in a VM, before the VM starts. The VM sees the memories of [`Engine::descriptors`] as PCI devices and wakes
+    /// others as `notify` says. Then call [`Engine::guest_ready`] until it answers, and [`Engine::departed`] when the VM has ended.
     ///
     /// # Errors
     /// As for [`Engine::admit`].
@@ -105,32 +104,31 @@ impl Engine {
     ) -> Result<InstanceId, AdmitError> {
         let (role, name) = (role.to_owned(), String::new());
         let hello = Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new() };
-        self.let_in(&hello, standby, Some(notify))
+        self.admit_any(&hello, standby, Some(notify))
     }
 
-    /// Gives an NF that was let in a next-hop table of its own, for a VM whose devices map all that they are passed for
-    /// writing: what it writes there reaches nobody else.
+    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. What the VM writes there
+    /// affects only itself.
     ///
     /// # Errors
-    /// [`MapError`] when there is no memory for it.
+    /// [`MapError`] if memory runs out.
     pub fn give_own_table(&mut self, id: InstanceId) -> Result<(), MapError> {
-        let Some(instance) = self.instances.get_mut(&id) else { return Ok(()) };
-        let Some(group) = self.groups.get_mut(&instance.group) else { return Ok(()) };
+        let Some(instance) = self.nfs.instances.get_mut(&id) else { return Ok(()) };
+        let Some(group) = self.nfs.groups.get_mut(&instance.group) else { return Ok(()) };
         instance.table = Some(group.publisher.copy(&instance.name)?);
         Ok(())
     }
 
-    /// What devices a VM needs that is to be an NF of this role; `None` when there is no such role.
+    /// The devices that a VM needs to be an NF of this role; `None` for an unknown role.
     #[must_use]
     pub fn guest_shape(&self, role: &str) -> Option<GuestShape> {
-        let group = self.groups.get(&self.host.nf_named(role)?.group)?;
+        let group = self.nfs.groups.get(&self.host.nf_named(role)?.group)?;
         Some(GuestShape { regions: group.memories.len(), vectors: group.calls.len() + group.wakes.len() })
     }
 
-    /// What an NF in a VM says of itself, if it has: heard once, and packets may come when it is ready. To be asked every
-    /// few milliseconds until it says something; what it says is its own word only.
-    pub fn hear_guest(&mut self, id: InstanceId) -> Option<ReadyMessage> {
-        let instance = self.instances.get_mut(&id)?;
+    /// The ready message of an NF in a VM, once; activates the NF. Poll it every few milliseconds. The message is not trusted.
+    pub fn guest_ready(&mut self, id: InstanceId) -> Option<ReadyMessage> {
+        let instance = self.nfs.instances.get_mut(&id)?;
         if instance.guest.is_none() || instance.state != InstanceState::Attaching {
             return None;
         }
@@ -142,7 +140,7 @@ impl Engine {
         Some(ready_message)
     }
 
-    fn let_in(
+    fn admit_any(
         &mut self,
         hello: &Hello,
         standby: bool,
@@ -161,13 +159,13 @@ impl Engine {
                 known: self.host.nfs.iter().map(|nf| nf.role.clone()).collect(),
             })?;
         let (role, group_id) = (nf.id, nf.group);
-        let free_links: Vec<LinkId> = self.free_links().take(threads * self.workers.len()).collect();
+        let free_links: Vec<LinkId> = self.nfs.free_links().take(threads * self.workers.len()).collect();
         if free_links.len() < threads * self.workers.len() {
             return Err(AdmitError::Full { what: "links between NF threads and workers", most: MAX_LINKS });
         }
-        let worker_regions = self.worker_regions.clone();
+        let worker_regions = self.workers.regions().to_vec();
         let ring_capacity = self.host.engine.ring_size;
-        let Some(group) = self.groups.get_mut(&group_id) else {
+        let Some(group) = self.nfs.groups.get_mut(&group_id) else {
             return Err(AdmitError::UnknownRole { role: hello.role.clone(), known: Vec::new() });
         };
         let nf_threads: Vec<NfThreadId> = (0..threads).map_while(|_| group.take_nf_thread()).collect();
@@ -192,10 +190,10 @@ impl Engine {
         if guest == Some(Notify::Poll) {
             group.silence(mask);
         }
-        let id = InstanceId(self.next_instance);
-        self.next_instance += 1;
+        self.nfs.last_instance += 1;
+        let id = InstanceId(self.nfs.last_instance);
         let links: Vec<_> = free_links.chunks(self.workers.len()).map(<[LinkId]>::to_vec).collect();
-        let before = self.sums_of(&links);
+        let before = links.iter().map(|links| self.workers.link_sums(links)).collect();
         let instance = Instance {
             id,
             role,
@@ -213,15 +211,15 @@ impl Engine {
             since: Instant::now(),
             settling: None,
         };
-        self.instances.insert(id, instance);
+        self.nfs.instances.insert(id, instance);
         Ok(id)
     }
 
-    /// What an NF that was let in is to be passed; `None` when there is no such NF.
+    /// The descriptors to pass to an admitted NF; `None` for an unknown one.
     #[must_use]
     pub fn descriptors(&self, id: InstanceId) -> Option<Fds<BorrowedFd<'_>>> {
-        let instance = self.instances.get(&id)?;
-        let group = self.groups.get(&instance.group)?;
+        let instance = self.nfs.instances.get(&id)?;
+        let group = self.nfs.groups.get(&instance.group)?;
         Some(Fds {
             control: instance.control.as_fd(),
             table: instance.table.as_ref().map_or(group.publisher.as_fd(), |table| table.as_fd()),
@@ -231,51 +229,32 @@ impl Engine {
         })
     }
 
-    /// The NF has mapped everything: packets may come (or, of a standby, it may be called).
+    /// The NF is ready: it gets packets, or waits as a standby.
     pub fn activate(&mut self, id: InstanceId) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
         let (group, role, control) = (instance.group, instance.role, Arc::clone(&instance.control));
         let (nf_threads, links) = (instance.nf_threads.clone(), instance.links.clone());
         let silent = instance.guest == Some(Notify::Poll);
-        let Some(group) = self.groups.get(&group) else { return };
+        let Some(group) = self.nfs.groups.get(&group) else { return };
+        let memories = self.workers.local(&group.memories);
         for (thread, (nf_thread, links)) in (0u16..).zip(nf_threads.iter().zip(&links)) {
-            for (worker, link) in self.workers.iter_mut().zip(links) {
-                let who = (role, thread, *nf_thread);
-                let made = make_link(group, &control, who, worker.id, *link, &self.worker_regions);
-                let memory = &group.memories[usize::from(self.worker_regions[worker.id.index()])];
-                let in_flight = ThreadInFlight::new(*link, *nf_thread, Arc::clone(&memory.in_flight));
-                worker.send(Command::AddLink(Box::new(made.silent(silent)), in_flight));
+            for ((worker, link), memory) in (0u8..).zip(links).zip(&memories) {
+                let worker = WorkerId(worker);
+                // SAFETY: the engine's only ends of these rings: each instance is activated once, each link goes to one worker,
+                // and the link keeps the control memory mapped.
+                let (to_nf, from_nf) = unsafe {
+                    let ring_to = control.ring_to_nf(thread, worker.0.into());
+                    let ring_from = control.ring_from_nf(thread, worker.0.into());
+                    (ring_to.producer(), ring_from.consumer())
+                };
+                let wake = Arc::clone(&group.wakes[nf_thread.index()]);
+                let (id, control) = (*link, Arc::clone(&control));
+                let link = Link::new(id, group.id(), role, memory.id, to_nf, from_nf, wake, control);
+                let in_flight = ThreadInFlight::new(id, *nf_thread, Arc::clone(&memory.in_flight));
+                self.workers.send(worker, Command::AddLink(Box::new(link.silent(silent)), in_flight));
             }
         }
         self.rebuild_in_order();
     }
-
-    fn free_links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        let mut used = [false; MAX_LINKS];
-        let live = self.instances.values().flat_map(|instance| instance.links.iter());
-        for link in live.chain(self.teardowns.iter().flat_map(super::teardown::Teardown::links)).flatten() {
-            used[link.index()] = true;
-        }
-        (0..MAX_LINKS).filter(move |link| !used[*link]).map(|link| LinkId(link as u16))
-    }
-}
-
-fn make_link(
-    group: &GroupState,
-    control: &Arc<Control>,
-    (role, thread, nf_thread): (RoleId, u16, NfThreadId),
-    worker: WorkerId,
-    id: LinkId,
-    worker_regions: &[u8],
-) -> Link {
-    let memory = &group.memories[usize::from(worker_regions[worker.index()])];
-    let number = u16::from(worker.0);
-    // SAFETY: the engine's only ends of these rings: each instance is activated once, each link goes to one worker, and
-    // the link keeps the control memory mapped.
-    let (to_nf, from_nf) = unsafe {
-        (control.ring_to_nf(thread, number).producer(), control.ring_from_nf(thread, number).consumer())
-    };
-    let wake = Arc::clone(&group.wakes[nf_thread.index()]);
-    Link::new(id, group.id(), role, memory.id, to_nf, from_nf, wake, Arc::clone(control))
 }

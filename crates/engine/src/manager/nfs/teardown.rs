@@ -1,31 +1,31 @@
-//! An NF that dies or leaves: its traffic goes elsewhere, its buffers come back, its numbers become free.
+//! Teardown of an NF that dies or leaves: redirects its traffic, reclaims its buffers, frees its numbers.
 //!
 //! ```text
 //!  dies ────────────────────────────────┐
 //!                                       ▼
-//!  leaves: no new packets, sends on ──▶ gone: tables and snapshots without it; links drained; first sweep
-//!          what it has, is told to stop            │  all NF threads of the group work by the new table
+//!  leaves: no new packets, returns ───▶ gone: tables and snapshots without it; links drained; first sweep
+//!          what it has, gets `Stop`                │  all NF threads of the group use the new table
 //!                                                  ▼
-//!                                       last sweep: what others still handed to it meanwhile
+//!                                       last sweep: what other NFs handed to it meanwhile
 //!                                                  │
 //!                                                  ▼
 //!                                       numbers and rings are free
 //! ```
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_config::model::NfStart;
 
 use super::instance::{Instance, InstanceState};
-use super::{Engine, Notice};
-use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId};
-use crate::inflight::sweep::{SweepRequest, Swept, What};
+use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId};
+use crate::inflight::sweep::{Swept, What};
+use crate::manager::workers::Pending;
+use crate::manager::{Engine, Notice};
 use crate::worker::Command;
 
-/// How long an NF that leaves has for sending on what it holds.
+/// How long a leaving NF may take to return its packets.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long after the decision the workers certainly work by the new snapshot.
+/// After this time all workers use the new snapshot.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,40 +35,40 @@ enum Phase {
     LastSweep,
 }
 
-/// An NF that is gone, until nothing of it is left.
-pub(super) struct Teardown {
-    /// It keeps the memory of the links' rings until the links are retired.
+/// A teardown in progress.
+pub(crate) struct Teardown {
+    /// Keeps the rings of its links mapped until the links are retired.
     instance: Instance,
     mask: u64,
-    /// The table without it.
+    /// Epoch of the table without it.
     epoch: u64,
     phase: Phase,
-    /// Sweeps that are under way.
-    tickets: Vec<u64>,
+    /// The sweeps in progress.
+    sweeps: Pending,
     buffers: u64,
     since: Instant,
     first_sweep: Duration,
 }
 
 impl Teardown {
-    pub(super) const fn group(&self) -> GroupId {
+    pub(crate) const fn group(&self) -> GroupId {
         self.instance.group
     }
 
-    pub(super) const fn instance(&self) -> &Instance {
+    pub(crate) const fn instance(&self) -> &Instance {
         &self.instance
     }
 
-    pub(super) fn links(&self) -> impl Iterator<Item = &Vec<LinkId>> {
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Vec<LinkId>> {
         self.instance.links.iter()
     }
 }
 
 impl Engine {
-    /// Asks an NF to leave: it gets no new packets, sends on what it has, and is told to stop. Its connection closes then.
-    /// A standby takes its place at once.
+    /// Asks an NF to leave: it gets no new packets, returns what it has, and then gets the stop command and closes its connection. A standby
+    /// replaces it at once.
     pub fn dismiss(&mut self, id: InstanceId) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
         let role = instance.role;
         match instance.state {
             InstanceState::Attaching | InstanceState::Standby => {
@@ -85,13 +85,13 @@ impl Engine {
         }
     }
 
-    /// The NF's process is gone (its connection is closed): its traffic goes where its chains say, its buffers come back.
+    /// The NF's process has ended (its connection is closed): redirects its traffic as its chains say and reclaims its buffers.
     pub fn departed(&mut self, id: InstanceId) {
         let since = Instant::now();
-        let Some(instance) = self.instances.remove(&id) else { return };
+        let Some(instance) = self.nfs.instances.remove(&id) else { return };
         let mask = instance.mask();
         let stranded = self.stranded(&instance);
-        if let Some(group) = self.groups.get_mut(&instance.group) {
+        if let Some(group) = self.nfs.groups.get_mut(&instance.group) {
             group.mark_gone(mask);
         }
         self.restart_audit(instance.group);
@@ -99,28 +99,28 @@ impl Engine {
             self.promote_standby(instance.role);
         }
         self.rebuild();
-        let epoch = self.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
+        let epoch = self.nfs.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
         for links in &instance.links {
-            for (worker, link) in self.workers.iter_mut().zip(links) {
-                worker.send(Command::RemoveLink(*link));
+            for (worker, link) in (0u8..).zip(links) {
+                self.workers.send(WorkerId(worker), Command::RemoveLink(*link));
             }
         }
-        let tickets = self.order_sweep(instance.group, mask, &stranded);
-        self.teardowns.push(Teardown {
+        let sweeps = self.sweep(instance.group, mask, &stranded);
+        self.nfs.teardowns.push(Teardown {
             instance,
             mask,
             epoch,
             phase: Phase::FirstSweep,
-            tickets,
+            sweeps,
             buffers: 0,
             since,
             first_sweep: Duration::ZERO,
         });
     }
 
-    /// What the dead NF wrote to others' rings and did not publish.
+    /// Buffers that the dead NF wrote to other NFs' rings without publishing them.
     fn stranded(&self, instance: &Instance) -> Vec<(u32, NfThreadId)> {
-        let Some(group) = self.groups.get(&instance.group) else { return Vec::new() };
+        let Some(group) = self.nfs.groups.get(&instance.group) else { return Vec::new() };
         let rings = instance.nf_threads.iter().flat_map(|from| group.rings_from(*from));
         let rings = rings.filter_map(|(to, ring)| {
             Some((to, group.memories.get(usize::from(ring.region))?.region().ring(ring.index)?))
@@ -132,48 +132,39 @@ impl Engine {
         stranded
     }
 
-    /// A standby of the role takes the place of one that took packets, unless as many as should be still do (one is on its
-    /// way to being a standby), or there is to be none.
+    /// Activates a standby of the role if fewer NFs than `replicas` are active.
     fn promote_standby(&mut self, role: RoleId) {
         let Some(nf) = self.host.nf(role) else { return };
         let is =
             |other: &Instance, state| other.role == role && other.group == nf.group && other.state == state;
         if let NfStart::Managed { replicas, .. } = nf.start {
-            let active = self.instances.values().filter(|other| is(other, InstanceState::Active)).count();
+            let active = self.nfs.instances.values().filter(|other| is(other, InstanceState::Active)).count();
             if active >= usize::from(replicas) {
                 return;
             }
         }
         let waiting = |other: &&mut Instance| is(other, InstanceState::Standby);
-        if let Some(standby) = self.instances.values_mut().find(waiting) {
+        if let Some(standby) = self.nfs.instances.values_mut().find(waiting) {
             standby.state = InstanceState::Active;
             standby.standby = false;
-            self.notices.push_back(Notice::StandbyTookOver { instance: standby.id, role: standby.role });
+            self.notices.push(Notice::StandbyTookOver { instance: standby.id, role: standby.role });
         }
     }
 
-    fn order_sweep(&mut self, group: GroupId, nf_threads: u64, stranded: &[(u32, NfThreadId)]) -> Vec<u64> {
-        let Some(group) = self.groups.get(&group) else { return Vec::new() };
-        let mut tickets = Vec::new();
-        for (worker, region) in self.workers.iter_mut().zip(&self.worker_regions) {
-            let ticket = self.next_ticket;
-            self.next_ticket += 1;
-            let table = Arc::clone(&group.memories[usize::from(*region)].in_flight);
-            let what = What::Gone { nf_threads, stranded: stranded.to_vec() };
-            worker.send(Command::Sweep(SweepRequest { ticket, table, what }));
-            tickets.push(ticket);
-        }
-        tickets
+    fn sweep(&mut self, group: GroupId, nf_threads: u64, stranded: &[(u32, NfThreadId)]) -> Pending {
+        let Some(group) = self.nfs.groups.get(&group) else { return Pending::default() };
+        self.workers.sweep(&group.memories, |_| What::Gone { nf_threads, stranded: stranded.to_vec() })
     }
 
     /// A sweep is done.
-    pub(super) fn swept(&mut self, done: Swept) {
+    pub(crate) fn swept(&mut self, done: Swept) {
         if self.audit_swept(done) {
             return;
         }
-        let teardown = self.teardowns.iter_mut().find(|teardown| teardown.tickets.contains(&done.ticket));
-        if let Some(teardown) = teardown {
-            teardown.tickets.retain(|ticket| *ticket != done.ticket);
+        let mut teardowns = self.nfs.teardowns.iter_mut();
+        if let Some(teardown) =
+            teardowns.find_map(|teardown| teardown.sweeps.answer(done.ticket).then_some(teardown))
+        {
             teardown.buffers += done.buffers;
             if teardown.phase == Phase::FirstSweep {
                 teardown.first_sweep = teardown.first_sweep.max(done.at.duration_since(teardown.since));
@@ -181,25 +172,25 @@ impl Engine {
         }
     }
 
-    /// Moves teardowns on, and NFs that are leaving.
-    pub(super) fn serve_teardowns(&mut self) {
-        self.stop_those_that_have_left();
+    /// Advances teardowns and leaving NFs.
+    pub(crate) fn serve_teardowns(&mut self) {
+        self.stop_drained_nfs();
         let mut done = Vec::new();
-        for index in 0..self.teardowns.len() {
-            if self.teardowns[index].tickets.is_empty() && self.advance(index) {
+        for index in 0..self.nfs.teardowns.len() {
+            if self.nfs.teardowns[index].sweeps.is_empty() && self.advance(index) {
                 done.push(index);
             }
         }
         for index in done.into_iter().rev() {
-            let teardown = self.teardowns.remove(index);
+            let teardown = self.nfs.teardowns.remove(index);
             let group_id = teardown.group();
             self.remember(group_id, &teardown.instance);
-            if let Some(group) = self.groups.get_mut(&group_id) {
+            if let Some(group) = self.nfs.groups.get_mut(&group_id) {
                 group.release_nf_threads(teardown.mask);
             }
-            self.reclaimed += teardown.buffers;
+            self.nfs.reclaimed += teardown.buffers;
             self.want_audit(group_id);
-            self.notices.push_back(Notice::Reclaimed {
+            self.notices.push(Notice::Reclaimed {
                 instance: teardown.instance.id,
                 role: teardown.instance.role,
                 buffers: teardown.buffers,
@@ -209,26 +200,27 @@ impl Engine {
         }
     }
 
-    /// The sweep of this phase is done: whether nothing is left to do.
+    /// The sweep of this phase is done: enters the next. Returns whether the teardown is complete.
     fn advance(&mut self, index: usize) -> bool {
         let (group, epoch, mask) = {
-            let teardown = &self.teardowns[index];
+            let teardown = &self.nfs.teardowns[index];
             (teardown.group(), teardown.epoch, teardown.mask)
         };
-        match self.teardowns[index].phase {
+        match self.nfs.teardowns[index].phase {
             Phase::FirstSweep => {
-                self.teardowns[index].phase = Phase::AwaitingOthers;
+                self.nfs.teardowns[index].phase = Phase::AwaitingOthers;
                 false
             }
             Phase::AwaitingOthers => {
                 let others = self
+                    .nfs
                     .instances
                     .values()
                     .filter(|other| other.group == group && other.state != InstanceState::Attaching);
                 if others.into_iter().all(|other| other.has_seen(epoch)) {
-                    let tickets = self.order_sweep(group, mask, &[]);
-                    let teardown = &mut self.teardowns[index];
-                    teardown.tickets = tickets;
+                    let sweeps = self.sweep(group, mask, &[]);
+                    let teardown = &mut self.nfs.teardowns[index];
+                    teardown.sweeps = sweeps;
                     teardown.phase = Phase::LastSweep;
                 }
                 false
@@ -237,32 +229,32 @@ impl Engine {
         }
     }
 
-    /// Tells NFs to stop that have sent on everything, or have had their time.
-    fn stop_those_that_have_left(&mut self) {
-        let leaving = self.instances.values().filter(|instance| instance.state == InstanceState::Leaving);
+    /// Stops leaving NFs that have returned everything or run out of time.
+    fn stop_drained_nfs(&mut self) {
+        let leaving = self.nfs.instances.values().filter(|instance| instance.state == InstanceState::Leaving);
         for (id, age) in leaving.map(|instance| (instance.id, instance.since.elapsed())).collect::<Vec<_>>() {
-            if age <= GRACE && (age <= SETTLE || !self.holds_nothing(id)) {
+            if age <= GRACE && (age <= SETTLE || !self.is_drained(id)) {
                 continue;
             }
-            if let Some(instance) = self.instances.get(&id) {
+            if let Some(instance) = self.nfs.instances.get(&id) {
                 instance.control.tell_stop();
             }
             self.wake_nf_threads(id);
         }
     }
 
-    /// Whether an NF to which nobody hands packets any more has none. The in-flight table tells once workers have spilled to it what they
-    /// handed out before all others knew.
-    fn holds_nothing(&mut self, id: InstanceId) -> bool {
-        let Some(instance) = self.instances.get(&id) else { return true };
-        let Some(group) = self.groups.get(&instance.group) else { return true };
+    /// Whether a leaving NF has no packets. The in-flight table is complete once workers have spilled their queues to it, after all other NFs know
+    /// that it leaves.
+    fn is_drained(&mut self, id: InstanceId) -> bool {
+        let Some(instance) = self.nfs.instances.get(&id) else { return true };
+        let Some(group) = self.nfs.groups.get(&instance.group) else { return true };
         let Some(unanswered) = &instance.settling else {
             let epoch = group.publisher.epoch();
-            let mut others = self.instances.values().filter(|other| other.group == instance.group);
+            let mut others = self.nfs.instances.values().filter(|other| other.group == instance.group);
             if others.all(|other| other.has_seen(epoch)) {
-                let tickets = self.order_barriers();
-                if let Some(instance) = self.instances.get_mut(&id) {
-                    instance.settling = Some(tickets);
+                let barrier = self.workers.barrier();
+                if let Some(instance) = self.nfs.instances.get_mut(&id) {
+                    instance.settling = Some(barrier);
                 }
             }
             return false;
@@ -274,10 +266,10 @@ impl Engine {
     }
 
     fn wake_nf_threads(&mut self, id: InstanceId) {
-        let Some(instance) = self.instances.get(&id) else { return };
-        let Some(group) = self.groups.get_mut(&instance.group) else { return };
+        let Some(instance) = self.nfs.instances.get(&id) else { return };
+        let Some(group) = self.nfs.groups.get_mut(&instance.group) else { return };
         for nf_thread in &instance.nf_threads {
-            group.wake(&self.signaller, *nf_thread);
+            group.wake(&self.nfs.signaller, *nf_thread);
         }
     }
 }

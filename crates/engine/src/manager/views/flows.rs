@@ -6,8 +6,9 @@ use netvm_policy::RuleId;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, MacAddr};
 
-use super::Engine;
 use crate::ids::{PortId, RoleId, WorkerId};
+use crate::manager::Engine;
+use crate::manager::publish::policy::now;
 use crate::policy::{Policy, Step};
 use crate::worker::{Command, FlowCounts, FlowPage};
 
@@ -57,7 +58,7 @@ pub struct Address {
 }
 
 /// Who reads flows, and what has come so far.
-pub(super) struct FlowReader {
+pub(crate) struct FlowReader {
     ticket: u64,
     /// Workers that have more.
     left: usize,
@@ -78,25 +79,21 @@ impl Engine {
         most: usize,
         done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static,
     ) {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+        let ticket = self.workers.new_ticket();
         self.readers.push(FlowReader {
             ticket,
             left: self.workers.len(),
             most,
             flows: Vec::new(),
             counts: vec![FlowCounts::default(); self.workers.len()],
-            policy: Arc::clone(&self.policy),
+            policy: Arc::clone(&self.rules.policy),
             done: Some(Box::new(done)),
         });
-        for worker in &mut self.workers {
-            let page = FlowPage::new(worker.id, ticket);
-            worker.send(Command::ReadFlows(Box::new(page)));
-        }
+        self.workers.send_all(|worker| Command::ReadFlows(Box::new(FlowPage::new(worker, ticket))));
     }
 
     /// A part has come: the next one is asked for.
-    pub(super) fn flows_read(&mut self, mut page: FlowPage) {
+    pub(crate) fn flows_read(&mut self, mut page: FlowPage) {
         let Some(n) = self.readers.iter().position(|reader| reader.ticket == page.ticket) else { return };
         let reader = &mut self.readers[n];
         let seconds = |ticks: u32| f64::from(ticks) / f64::from(TICKS_PER_SECOND);
@@ -129,9 +126,7 @@ impl Engine {
             *counts = page.counts;
         }
         if page.cursor.is_some() && reader.flows.len() < reader.most {
-            if let Some(worker) = self.workers.get_mut(page.worker.index()) {
-                worker.send(Command::ReadFlows(Box::new(page)));
-            }
+            self.workers.send(page.worker, Command::ReadFlows(Box::new(page)));
             return;
         }
         reader.left -= 1;
@@ -147,7 +142,7 @@ impl Engine {
     /// not sent.
     #[must_use]
     pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
-        let mut steps = self.policy.trace(from, headers, length, super::policies::now());
+        let mut steps = self.rules.policy.trace(from, headers, length, now());
         if let Some(Step::Router(router)) = steps.last() {
             self.trace_routed(*router, from, headers, length, &mut steps);
         }
@@ -157,8 +152,8 @@ impl Engine {
     /// The addresses that L2 switching knows.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
-        let Some(switching) = &self.policy.switching else { return Vec::new() };
-        let entries = switching.fdb.entries(super::policies::now());
+        let Some(switching) = &self.rules.policy.switching else { return Vec::new() };
+        let entries = switching.fdb.entries(now());
         entries.map(|entry| Address { vlan: entry.vlan, mac: entry.mac, port: PortId(entry.port) }).collect()
     }
 }

@@ -1,14 +1,15 @@
-//! What all NFs of a role have counted: those that are gone, too, so that the sums never go back.
+//! Totals of each role over all its NFs, including those that ended, so that totals never decrease.
 
 use std::collections::BTreeMap;
 
 use netvm_region::StandardCounter;
 
-use super::Engine;
-use super::instance::Instance;
-use super::view::{InstanceView, LinkSums};
+use super::InstanceView;
 use crate::drop_reason::{DropReason, Violation};
-use crate::ids::{GroupId, LinkId};
+use crate::ids::GroupId;
+use crate::manager::Engine;
+use crate::manager::nfs::instance::Instance;
+use crate::manager::nfs::teardown::Teardown;
 
 /// Sums over all instances of a role since the engine started, or since the role came into the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,19 +69,25 @@ impl RoleTotals {
     }
 }
 
+/// Totals of NFs that ended, by group and role.
+#[derive(Default)]
+pub(crate) struct Totals {
+    past: BTreeMap<GroupId, BTreeMap<String, RoleTotals>>,
+}
+
 impl Engine {
-    /// The sums of every role, by name.
+    /// The totals of every role, by name.
     #[must_use]
     pub fn role_totals(&self) -> BTreeMap<String, RoleTotals> {
         let mut totals: BTreeMap<String, RoleTotals> =
             self.host.nfs.iter().map(|nf| (nf.role.clone(), RoleTotals::default())).collect();
-        for (name, past) in self.groups.values().flat_map(|group| &group.past) {
+        for (name, past) in self.nfs.groups.keys().filter_map(|group| self.totals.past.get(group)).flatten() {
             if let Some(role) = totals.get_mut(name) {
                 role.merge(past);
             }
         }
-        let leaving = self.teardowns.iter().map(super::Teardown::instance);
-        for instance in self.instances.values().chain(leaving) {
+        let leaving = self.nfs.teardowns.iter().map(Teardown::instance);
+        for instance in self.nfs.instances.values().chain(leaving) {
             if let Some(role) = totals.get_mut(&instance.name) {
                 role.add(&self.instance_view(instance));
             }
@@ -88,18 +95,15 @@ impl Engine {
         totals
     }
 
-    /// Keeps what an instance has counted of which nothing is left.
-    pub(super) fn remember(&mut self, group: GroupId, instance: &Instance) {
+    /// Adds an instance that ended to the totals.
+    pub(crate) fn remember(&mut self, group: GroupId, instance: &Instance) {
         let view = self.instance_view(instance);
-        let host = &self.host;
-        if let Some(group) = self.groups.get_mut(&group) {
-            group.past.retain(|name, _| host.nf_named(name).is_some());
-            group.past.entry(instance.name.clone()).or_default().add(&view);
+        let (host, groups) = (&self.host, &self.nfs.groups);
+        self.totals.past.retain(|group, _| groups.contains_key(group));
+        if groups.contains_key(&group) {
+            let past = self.totals.past.entry(group).or_default();
+            past.retain(|name, _| host.nf_named(name).is_some());
+            past.entry(instance.name.clone()).or_default().add(&view);
         }
-    }
-
-    /// What workers have counted of the links of each thread so far. Links are used again by other NFs.
-    pub(super) fn sums_of(&self, links: &[Vec<LinkId>]) -> Vec<LinkSums> {
-        links.iter().map(|links| self.link_sums(links)).collect()
     }
 }

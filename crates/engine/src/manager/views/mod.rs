@@ -1,4 +1,7 @@
-//! What can be seen of a running engine. Reading stalls nobody.
+//! Statistics of a running engine. Reading them stalls no worker.
+
+pub(crate) mod flows;
+pub(crate) mod totals;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,12 +9,13 @@ use std::time::Duration;
 
 use netvm_region::{PageKind, StandardCounter};
 
-use super::Engine;
-use super::group::GroupState;
-use super::instance::InstanceState;
 use crate::counters::{Drops, Stage, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
-use crate::ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
+use crate::ids::{ChainId, GroupId, InstanceId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
+use crate::manager::Engine;
+use crate::manager::nfs::group::GroupState;
+use crate::manager::nfs::instance::{Instance, InstanceState};
+use crate::manager::ports::PortState;
 use crate::memory::Memory;
 
 /// Drops by reason, without the reasons that never happened.
@@ -83,17 +87,6 @@ pub struct ThreadView {
     pub flows_refused: u64,
     /// Buffers that are with it, by the owner table.
     pub buffers: u32,
-}
-
-/// What workers count of the links of one NF thread.
-#[derive(Clone, Debug)]
-pub(super) struct LinkSums {
-    delivered: u64,
-    returned: u64,
-    drops: [u64; DropReason::COUNT],
-    violations: [u64; Violation::COUNT],
-    /// Decided, refused.
-    flows: [u64; 2],
 }
 
 /// An NF that has attached.
@@ -174,8 +167,8 @@ impl Engine {
         self.workers.iter().map(view)
     }
 
-    pub(super) fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
-        self.workers.iter().map(|worker| of(&worker.counters)).sum()
+    pub(crate) fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
+        self.workers.sum(of)
     }
 
     fn drops(&self, of: impl Fn(&WorkerCounters) -> &Drops) -> DropCounts {
@@ -192,22 +185,22 @@ impl Engine {
     /// Buffers taken back from NFs that are gone, since the start.
     #[must_use]
     pub const fn reclaimed(&self) -> u64 {
-        self.reclaimed
+        self.nfs.reclaimed
     }
 
     /// Whether the teardown of an NF or the table of a router is still being worked on.
     #[must_use]
     pub fn is_settling(&self) -> bool {
-        !self.teardowns.is_empty()
-            || !self.audits.is_empty()
-            || self.instances.values().any(|i| i.state == InstanceState::Leaving)
+        !self.nfs.teardowns.is_empty()
+            || !self.nfs.audits.is_empty()
+            || self.nfs.instances.values().any(|i| i.state == InstanceState::Leaving)
             || self.routers.is_settling()
     }
 
     /// The ports, by number.
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
-        let view = |state: &super::ports::PortState| {
+        let view = |state: &PortState| {
             let index = state.id().index();
             PortView {
                 id: state.id(),
@@ -242,25 +235,10 @@ impl Engine {
     /// The NFs that have attached, by number.
     #[must_use]
     pub fn instances(&self) -> Vec<InstanceView> {
-        self.instances.values().map(|instance| self.instance_view(instance)).collect()
+        self.nfs.instances.values().map(|instance| self.instance_view(instance)).collect()
     }
 
-    /// What workers have counted of these links, which are those of one thread.
-    pub(super) fn link_sums(&self, links: &[LinkId]) -> LinkSums {
-        let sum = |of: &dyn Fn(&crate::counters::LinkCounters) -> u64| -> u64 {
-            let each = self.workers.iter().zip(links);
-            each.map(|(worker, link)| of(&worker.counters.links[link.index()])).sum()
-        };
-        LinkSums {
-            delivered: sum(&|l| l.delivered.get()),
-            returned: sum(&|l| l.returned.get()),
-            drops: DropReason::ALL.map(|reason| sum(&|l| l.drops.get(reason))),
-            violations: Violation::ALL.map(|violation| sum(&|l| l.violations[violation as usize].get())),
-            flows: [sum(&|l| l.flows_decided.get()), sum(&|l| l.flows_refused.get())],
-        }
-    }
-
-    pub(super) fn instance_view(&self, instance: &super::Instance) -> InstanceView {
+    pub(crate) fn instance_view(&self, instance: &Instance) -> InstanceView {
         let mut own: Vec<(String, u64)> = instance.counters.iter().map(|name| (name.clone(), 0)).collect();
         let mut threads = Vec::new();
         let threads_of = instance.nf_threads.iter().zip(&instance.links).zip(&instance.before);
@@ -269,10 +247,10 @@ impl Engine {
             for ((_, total), value) in own.iter_mut().zip(&block.own) {
                 *total = total.wrapping_add(value.load(Ordering::Relaxed));
             }
-            let now = self.link_sums(links);
+            let now = self.workers.link_sums(links);
             let drops = DropReason::ALL.into_iter().zip(now.drops).zip(before.drops);
             let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
-            let memories = self.groups.get(&instance.group).map(|group| group.memories.as_slice());
+            let memories = self.nfs.groups.get(&instance.group).map(|group| group.memories.as_slice());
             let with = |memory: &Arc<Memory>| memory.in_flight.buffers_with(*nf_thread);
             threads.push(ThreadView {
                 nf_thread: *nf_thread,
@@ -287,8 +265,8 @@ impl Engine {
                     .map(|((v, now), before)| (v, now - before))
                     .filter(|v| v.1 > 0)
                     .collect(),
-                flows_decided: now.flows[0] - before.flows[0],
-                flows_refused: now.flows[1] - before.flows[1],
+                flows_decided: now.flows_decided - before.flows_decided,
+                flows_refused: now.flows_refused - before.flows_refused,
                 buffers: memories.into_iter().flatten().map(with).sum(),
             });
         }
@@ -315,12 +293,12 @@ impl Engine {
                 out: memory.in_flight.buffers_out(),
                 free: memory.pool.available(),
             };
-            list.iter().zip(&self.plan.nodes).map(view).collect()
+            list.iter().zip(&self.memory.nodes).map(view).collect()
         };
         let view =
             |group: &GroupState| GroupView { id: Some(group.id()), memories: memories(&group.memories) };
-        let groups = self.groups.values().map(view);
-        let own = Some(GroupView { id: None, memories: memories(&self.own) })
+        let groups = self.nfs.groups.values().map(view);
+        let own = Some(GroupView { id: None, memories: memories(&self.memory.own) })
             .filter(|own| !own.memories.is_empty());
         groups.chain(own).collect()
     }

@@ -1,25 +1,24 @@
-//! Chains without some inner hops, for flows of which the NFs there have said: skip me. Made when a worker first wants one,
-//! with a number of its own that tables and descriptors carry; counted as the chain that it comes from.
+//! Chains with bypassed inner hops, for flows that the NFs there skip. The manager creates one when a worker first needs it. It has an id of its
+//! own in tables and descriptors; statistics count it as the configured chain.
 
 use std::sync::atomic::Ordering;
 
 use netvm_config::model::MAX_CHAINS;
 
-use super::Engine;
 use crate::drop_reason::DropReason;
 use crate::ids::ChainId;
+use crate::manager::Engine;
 use crate::snapshot::Shortened;
 
-/// How many there can be: their numbers are the upper ones. Flows that want another pass by hops at the beginning of their
-/// chain only.
+/// Limit; they use the highest chain ids. Beyond it, flows bypass only hops at the beginning of their chain.
 const MOST: usize = 64;
 
-/// What was counted of a chain's number.
+/// Counter sums of a chain id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct ChainSums {
-    pub(super) entered: u64,
-    pub(super) left: u64,
-    pub(super) drops: [u64; DropReason::COUNT],
+pub(crate) struct ChainSums {
+    pub(crate) entered: u64,
+    pub(crate) left: u64,
+    pub(crate) drops: [u64; DropReason::COUNT],
 }
 
 impl ChainSums {
@@ -33,57 +32,60 @@ impl ChainSums {
     }
 }
 
-/// A chain without some hops, and what its number had counted before.
+/// A chain with bypassed hops, and the counters of its id before it was created.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ShortChain {
-    pub(super) chain: Shortened,
+pub(crate) struct ShortChain {
+    pub(crate) chain: Shortened,
     before: ChainSums,
 }
 
 impl Engine {
-    /// Makes the chains that workers want.
-    pub(super) fn serve_shortened(&mut self) {
+    /// Creates the chains that workers requested.
+    pub(crate) fn serve_shortened(&mut self) {
         let mut made = false;
-        for worker in 0..self.workers.len() {
-            let wanted = self.workers[worker].counters.wanted_chain.swap(0, Ordering::Relaxed);
-            if wanted != 0 {
-                made |= self.shorten(ChainId((wanted >> 16) as u16), wanted as u16);
-            }
+        let wanted: Vec<u64> = self
+            .workers
+            .iter()
+            .map(|worker| worker.counters.wanted_chain.swap(0, Ordering::Relaxed))
+            .collect();
+        for wanted in wanted.into_iter().filter(|wanted| *wanted != 0) {
+            made |= self.shorten(ChainId((wanted >> 16) as u16), wanted as u16);
         }
         if made {
             self.rebuild_in_order();
         }
     }
 
-    /// Whether there is a new chain, which is `of` without some hops.
+    /// Creates the variant of chain `of` without some hops. Returns whether it is new.
     fn shorten(&mut self, of: ChainId, without: u16) -> bool {
         let is_known = |short: &ShortChain| (short.chain.of, short.chain.without) == (of, without);
         let Some(chain) = self.host.chain(of) else { return false };
         let all = 1u32.checked_shl(chain.hops.len() as u32).map_or(u32::MAX, |bit| bit - 1);
-        if without == 0 || u32::from(without) & !all != 0 || self.shortened.iter().any(is_known) {
+        if without == 0 || u32::from(without) & !all != 0 || self.chains.shortened.iter().any(is_known) {
             return false;
         }
         let is_free = |id: &ChainId| {
-            self.host.chain(*id).is_none() && self.shortened.iter().all(|short| short.chain.id != *id)
+            self.host.chain(*id).is_none() && self.chains.shortened.iter().all(|short| short.chain.id != *id)
         };
         let numbers = (MAX_CHAINS - MOST..MAX_CHAINS).map(|number| ChainId(number as u16));
         let Some(id) = numbers.rev().find(is_free) else { return false };
         let before = self.sums_of_chain(id);
-        self.shortened.push(ShortChain { chain: Shortened { id, of, without }, before });
+        self.chains.shortened.push(ShortChain { chain: Shortened { id, of, without }, before });
         true
     }
 
-    /// Forgets those of chains that are gone, and those whose number a chain of the configuration has now.
-    pub(super) fn forget_shortened(&mut self) {
+    /// Removes variants of removed chains, and variants whose id a configured chain has taken.
+    pub(crate) fn forget_shortened(&mut self) {
         let host = &self.host;
-        self.shortened
+        self.chains
+            .shortened
             .retain(|short| host.chain(short.chain.of).is_some() && host.chain(short.chain.id).is_none());
     }
 
-    /// What workers have counted of a chain, whatever hops it was without.
-    pub(super) fn counted_of_chain(&self, id: ChainId) -> ChainSums {
+    /// Counter sums of a chain with all its variants.
+    pub(crate) fn counted_of_chain(&self, id: ChainId) -> ChainSums {
         let mut sums = self.sums_of_chain(id);
-        for short in self.shortened.iter().filter(|short| short.chain.of == id) {
+        for short in self.chains.shortened.iter().filter(|short| short.chain.of == id) {
             sums.add(&self.sums_of_chain(short.chain.id), &short.before);
         }
         sums
@@ -91,7 +93,7 @@ impl Engine {
 
     fn sums_of_chain(&self, id: ChainId) -> ChainSums {
         let mut sums = ChainSums::default();
-        for worker in &self.workers {
+        for worker in self.workers.iter() {
             let Some(counters) = worker.counters.chains.get(id.index()) else { continue };
             sums.entered += counters.entered.get();
             sums.left += counters.left.get();

@@ -1,15 +1,14 @@
-//! Opening ports: from what the configuration says to queues for workers.
+//! Opens a port: from its configuration to device queues for workers.
 
 use std::sync::Arc;
 
-use dpdk::{
-    Copier, Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue, VhostRefusal,
-};
+use dpdk::{Copier, Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
 
-use crate::ids::{MemoryId, PortId, WorkerId};
+use super::{OpenError, OpenProblem, PortMode, PortState};
+use crate::ids::WorkerId;
 use crate::memory::Memory;
 use crate::port::capture::{Capture, Progress};
 use crate::port::ethdev::EthDevice;
@@ -20,191 +19,13 @@ use crate::port::vhost::VhostDevice;
 use crate::port::xsk::XskDevice;
 use crate::port::{Device, PortQueue};
 
-/// Why a port could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("port {name}: {problem}")]
-pub struct OpenError {
-    /// The port.
-    pub name: String,
-    /// What is wrong, and what helps.
-    pub problem: OpenProblem,
-}
-
-/// What is wrong with a port.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenProblem {
-    /// DPDK's device.
-    #[error(transparent)]
-    Eth(#[from] dpdk::PortError),
-    /// A PCI address that is none.
-    #[error(transparent)]
-    Pci(#[from] dpdk::PciAddressError),
-    /// The interface.
-    #[error(transparent)]
-    Interface(#[from] netvm_xsk::OpenError),
-    /// One of its queues.
-    #[error(transparent)]
-    Queue(#[from] netvm_xsk::QueueError),
-    /// No descriptor for its counters.
-    #[error("{0} (raise the limit of open files)")]
-    Counter(std::io::Error),
-    /// The socket of a guest.
-    #[error(transparent)]
-    Vhost(#[from] dpdk::VhostError),
-    /// The DMA engine that is to copy to a guest.
-    #[error(transparent)]
-    Copier(#[from] dpdk::CopierError),
-    /// The group's memory does not suit AF_XDP.
-    #[error(transparent)]
-    Umem(#[from] netvm_xsk::UmemError),
-    /// The capture to read.
-    #[error(transparent)]
-    Read(#[from] netvm_capture::OpenError),
-    /// The capture to write.
-    #[error(transparent)]
-    Write(#[from] netvm_capture::CreateError),
-    /// Longer than what a buffer holds.
-    #[error(
-        "frames of {wanted} bytes do not fit the group's buffers, which hold {room}: raise `buffer_size` or lower the size"
-    )]
-    TooLong {
-        /// Bytes of a frame.
-        wanted: u32,
-        /// Bytes that a buffer holds.
-        room: u32,
-    },
-    /// More queues than the kind of port has.
-    #[error("{wanted} queues, but a port of this kind has one: set `queues = 1`")]
-    OneQueue {
-        /// What was asked for.
-        wanted: u16,
-    },
-}
-
-/// What a port shows besides its counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PortMode {
-    /// How it is driven: `net_null`, `AF_XDP native zero-copy`.
-    pub driver: String,
-    /// What was tried first and did not work.
-    pub fallback: Option<String>,
-}
-
-/// A port as the manager keeps it.
-pub(super) struct PortState {
-    pub(super) config: PortConfig,
-    pub(super) mode: PortMode,
-    memories: Vec<MemoryId>,
-    /// Workers that have queues of it.
-    pub(super) workers: Vec<WorkerId>,
-    /// Workers that have not given their queue back yet, once it is being closed.
-    pub(super) closing: Vec<WorkerId>,
-    pub(super) progress: Option<Arc<Progress>>,
-    eth: Option<dpdk::Port>,
-    vhost: Option<VhostPort>,
-    /// Faults of its guests that were told of: memory taken back, messages refused.
-    told: [u32; 2],
-    missed: Vec<Missed>,
-}
-
-impl PortState {
-    pub(super) fn memories(&self) -> impl Iterator<Item = MemoryId> + '_ {
-        self.memories.iter().copied()
-    }
-
-    /// Whether its link is up, where that can be told.
-    pub(super) fn link(&self) -> Option<bool> {
-        match &self.config.kind {
-            PortKind::AfXdp { interface, .. }
-            | PortKind::AfPacket { interface }
-            | PortKind::Tap { interface } => {
-                let state = std::fs::read_to_string(format!("/sys/class/net/{interface}/carrier")).ok()?;
-                Some(state.trim() == "1")
-            }
-            PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
-            PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
-            PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
-        }
-    }
-
-    /// What ended it early.
-    pub(super) fn fault(&self) -> Option<String> {
-        let guest = self.vhost.as_ref().map(VhostPort::status).unwrap_or_default();
-        if guest.truncated {
-            return Some(SHRUNK.to_owned());
-        }
-        if let Some(why) = guest.refused {
-            return Some(refused(&why));
-        }
-        if let Some(name) = self.copier().filter(|copier| copier.stuck).map(|copier| copier.name) {
-            return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
-        }
-        self.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone())
-    }
-
-    /// The DMA engine that copies to its guest.
-    pub(super) fn copier(&self) -> Option<dpdk::CopierStatus> {
-        self.vhost.as_ref()?.copier()
-    }
-
-    /// What a guest has done since the last call.
-    pub(super) fn new_fault(&mut self) -> Option<String> {
-        let port = self.vhost.as_ref()?;
-        let (refused_guests, why) = port.refusals();
-        let now = [port.shrinks(), refused_guests];
-        let [shrinks, refusals] = std::mem::replace(&mut self.told, now);
-        if shrinks != now[0] {
-            return Some(SHRUNK.to_owned());
-        }
-        why.filter(|_| refusals != now[1]).map(|why| refused(&why))
-    }
-
-    /// Packets that its device dropped before a worker saw them, since it was opened.
-    pub(super) fn missed(&self) -> u64 {
-        self.missed.iter().map(Missed::get).sum()
-    }
-
-    pub(super) const fn id(&self) -> PortId {
-        self.config.id
-    }
-
-    /// Lets a NIC reach packets of a memory; other devices reach all.
-    pub(super) fn reach(&self, memory: &Memory) -> Result<(), OpenError> {
-        let Some(port) = self.eth.as_ref().filter(|_| matches!(self.config.kind, PortKind::Pci { .. }))
-        else {
-            return Ok(());
-        };
-        let fail =
-            |problem: dpdk::PortError| OpenError { name: self.config.name.clone(), problem: problem.into() };
-        port.add_pool(&memory.pool).map_err(fail)
-    }
-}
-
-const SHRUNK: &str = "the guest took back memory that it shares; it is cut off until it connects again";
-
-/// Why a guest was hung up on, and what to do about it.
-fn refused(why: &VhostRefusal) -> String {
-    let what = match why {
-        VhostRefusal::Said => "it said on the socket what no guest does".to_owned(),
-        VhostRefusal::NoEventfd => "it tells of packets, or is told, by what is no eventfd".to_owned(),
-        VhostRefusal::NoMemory { file_system } => {
-            let file_system = file_system.as_deref().unwrap_or("a file system that is not mounted here");
-            format!(
-                "it shares a file on {file_system} as its memory, whose pages netvm would wait for: give it a memfd, or a \
-                 file on hugetlbfs or tmpfs (QEMU: -object memory-backend-memfd,share=on)"
-            )
-        }
-    };
-    format!("the guest was hung up on: {what} (see docs/how-to/vhost-user-guests.md, Trust)")
-}
-
 /// Entries of the rings of a port to a router's kernel, which gets thousands of packets a second and not millions.
 const PUNT_RING: u32 = 256;
 /// Entries of a ring at least.
 const LEAST_RING: u32 = 64;
 
 /// Rings of an AF_XDP port of a host. Where it shares the engine's own memory, those of all such ports may hold half of it.
-pub(super) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes {
+pub(crate) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes {
     let full = RingSizes::default().fill;
     let most = if host.punted_by(config.id).is_some() { PUNT_RING } else { full };
     let entries = match own_sockets(host) {
@@ -218,7 +39,7 @@ pub(super) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes
 }
 
 /// Buffers of the engine's own memory for a host: twice what the rings of its ports hold when they are full, within reason.
-pub(super) fn own_buffers(host: &Host) -> u32 {
+pub(crate) fn own_buffers(host: &Host) -> u32 {
     (own_sockets(host) * 2 * RingSizes::default().fill).next_power_of_two().clamp(8192, 65_536)
 }
 
@@ -234,7 +55,7 @@ fn own_sockets(host: &Host) -> u32 {
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;
 
 /// Opens a port whose packets land, for each worker, in `memories[worker]`; `rings`: of an AF_XDP port.
-pub(super) fn open(
+pub(crate) fn open(
     eal: dpdk::Eal,
     config: &PortConfig,
     memories: &[Arc<Memory>],
@@ -264,7 +85,7 @@ pub(super) fn open(
         progress: opened.progress,
         eth: opened.eth,
         vhost: opened.vhost,
-        told: [0; 2],
+        reported: [0; 2],
         missed: opened.missed,
     };
     let queue = |(worker, devices): (WorkerId, _)| {

@@ -1,0 +1,95 @@
+//! Packet memories: one region for each trust group and NUMA node, and the engine's own for ports without a group.
+
+use std::sync::Arc;
+
+use netvm_config::model::Group;
+use netvm_region::{Pages, Region, RegionError, RegionSpec};
+
+use crate::ids::{GroupId, MemoryId};
+use crate::memory::{Memory, pool_over};
+
+/// Direct rings per region.
+pub(crate) const RINGS: u16 = 256;
+
+/// Why a trust group's memory could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// Its regions or its table.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The mbufs over a region.
+    #[error("group {name}: {source}")]
+    Pool {
+        /// The group.
+        name: String,
+        /// What DPDK said.
+        source: Box<dpdk::PoolError>,
+    },
+    /// No more file descriptors.
+    #[error("group {name}: {source} (raise the limit of open files)")]
+    Descriptors {
+        /// The group.
+        name: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Creates memories, and keeps the engine's own.
+pub(crate) struct Memories {
+    pub(crate) eal: dpdk::Eal,
+    pages: Pages,
+    ring_size: u32,
+    /// The NUMA node of each region of a group.
+    pub(crate) nodes: Vec<u32>,
+    /// Memory for ports without a group, by region; created when first needed.
+    pub(crate) own: Vec<Arc<Memory>>,
+    next: u16,
+}
+
+impl Memories {
+    pub(crate) fn new(eal: dpdk::Eal, pages: Pages, ring_size: u32, nodes: Vec<u32>) -> Self {
+        Self { eal, pages, ring_size, nodes, own: Vec::new(), next: 0 }
+    }
+
+    /// Creates the regions of a group, one for each node, with mbufs over them.
+    pub(crate) fn create(&mut self, group: &Group) -> Result<Vec<Arc<Memory>>, GroupError> {
+        (0..self.nodes.len() as u16).map(|number| self.create_one(group, number)).collect()
+    }
+
+    /// Creates the engine's own memory, unless it exists. Returns it if it is new.
+    pub(crate) fn create_own(&mut self, buffers: u32) -> Result<Option<&[Arc<Memory>]>, GroupError> {
+        if !self.own.is_empty() {
+            return Ok(None);
+        }
+        let config = Group {
+            id: GroupId(u16::MAX),
+            name: "engine".to_owned(),
+            buffers,
+            buffer_size: 2048,
+            headroom: 256,
+            may_send_to: None,
+        };
+        self.own = self.create(&config)?;
+        Ok(Some(&self.own))
+    }
+
+    fn create_one(&mut self, group: &Group, number: u16) -> Result<Arc<Memory>, GroupError> {
+        let id = MemoryId(self.next);
+        self.next += 1;
+        let node = self.nodes[usize::from(number)];
+        let spec = RegionSpec {
+            buffers: group.buffers,
+            stride: group.buffer_size,
+            headroom: group.headroom,
+            rings: RINGS,
+            ring_capacity: self.ring_size,
+        };
+        let region = Region::create(&format!("{}-{node}", group.name), spec, self.pages, Some(node))?;
+        region.label(u32::from(group.id.0), number);
+        let region = Arc::new(region);
+        let pool = pool_over(self.eal, &region, id, node)
+            .map_err(|source| GroupError::Pool { name: group.name.clone(), source: Box::new(source) })?;
+        Ok(Arc::new(Memory::new(id, region, pool)))
+    }
+}

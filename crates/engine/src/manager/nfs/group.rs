@@ -1,0 +1,157 @@
+//! A trust group: memories, next-hop table, NF threads, and the direct rings between them.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvm_config::model::Group;
+use netvm_notify::{RateLimit, Signaller, new_eventfd};
+use netvm_region::{MAX_STATIONS, RegionError, RingRef, Table, TablePublisher};
+
+use crate::call::Call;
+use crate::ids::{GroupId, NfThreadId};
+use crate::manager::memory::{GroupError, RINGS};
+use crate::manager::workers::Workers;
+use crate::memory::Memory;
+
+/// A trust group.
+pub(crate) struct GroupState {
+    pub(crate) config: Group,
+    /// One per NUMA node.
+    pub(crate) memories: Vec<Arc<Memory>>,
+    pub(crate) publisher: TablePublisher,
+    pub(crate) table: Box<Table>,
+    /// By NF thread: the eventfd that wakes it.
+    pub(crate) wakes: Vec<Arc<OwnedFd>>,
+    /// Limits the manager's wake-ups.
+    rate_limit: RateLimit,
+    /// By worker: the eventfd by which this group's NFs wake it. An NF can stall every process that writes to a shared eventfd, so each group has
+    /// its own.
+    pub(crate) calls: Vec<Call>,
+    /// Bit mask of NF threads in use or not yet free again.
+    taken: u64,
+    /// Bit mask of NF threads whose process ended and whose number is not free yet.
+    gone: u64,
+    /// Bit mask of NF threads that never signal.
+    silent: u64,
+    rings: BTreeMap<(u8, u8), RingRef>,
+    /// Free rings by region.
+    free_rings: Vec<Vec<u16>>,
+}
+
+impl GroupState {
+    /// A group with these memories, and the eventfds by which its NFs and the workers wake each other.
+    pub(crate) fn create(
+        config: Group,
+        memories: Vec<Arc<Memory>>,
+        workers: &Workers,
+    ) -> Result<Self, GroupError> {
+        let wakes = (0..MAX_STATIONS).map(|_| new_eventfd().map(Arc::new)).collect::<Result<_, _>>();
+        let calls = workers.iter().map(|worker| Call::new(&worker.waiter)).collect::<Result<_, _>>();
+        let (wakes, calls) = wakes
+            .and_then(|wakes| Ok((wakes, calls?)))
+            .map_err(|error| GroupError::Descriptors { name: config.name.clone(), source: error.into() })?;
+        let publisher = TablePublisher::create(&config.name).map_err(RegionError::Map)?;
+        let free_rings = memories.iter().map(|_| (0..RINGS).rev().collect()).collect();
+        Ok(Self {
+            config,
+            memories,
+            publisher,
+            table: Table::new_boxed(),
+            wakes,
+            rate_limit: RateLimit::new(),
+            calls,
+            taken: 1,
+            gone: 0,
+            silent: 0,
+            rings: BTreeMap::new(),
+            free_rings,
+        })
+    }
+
+    /// Reserves a free NF thread.
+    pub(crate) fn take_nf_thread(&mut self) -> Option<NfThreadId> {
+        let free = (!self.taken).trailing_zeros();
+        if free as usize >= MAX_STATIONS {
+            return None;
+        }
+        self.taken |= 1 << free;
+        Some(NfThreadId(free as u8))
+    }
+
+    /// Marks NF threads (bit mask) that never signal.
+    pub(crate) const fn silence(&mut self, nf_threads: u64) {
+        self.silent |= nf_threads;
+    }
+
+    /// Bit mask of the NF threads that never signal.
+    pub(crate) const fn silent(&self) -> u64 {
+        self.silent
+    }
+
+    /// Frees NF threads (bit mask) and the rings to and from them. No process may use them any more.
+    pub(crate) fn release_nf_threads(&mut self, nf_threads: u64) {
+        self.taken &= !(nf_threads & !1);
+        self.gone &= !nf_threads;
+        self.silent &= !nf_threads;
+        let gone = |nf_thread: u8| nf_threads >> nf_thread & 1 == 1;
+        let free_rings = &mut self.free_rings;
+        self.rings.retain(|(from, to), ring| {
+            let keep = !gone(*from) && !gone(*to);
+            if !keep && let Some(free) = free_rings.get_mut(usize::from(ring.region)) {
+                free.push(ring.index);
+            }
+            keep
+        });
+    }
+
+    /// The ring between two NF threads, created if there is none; `None` if no ring is free. Packets then go through the engine.
+    pub(crate) fn ring_between(&mut self, from: NfThreadId, to: NfThreadId) -> Option<RingRef> {
+        if let Some(ring) = self.rings.get(&(from.0, to.0)) {
+            return Some(*ring);
+        }
+        let region = (0..self.memories.len()).find(|region| !self.free_rings[*region].is_empty())?;
+        let index = self.free_rings[region].pop()?;
+        self.memories[region].region().ring(index)?.initialise();
+        let ring = RingRef::new(region as u8, index);
+        self.rings.insert((from.0, to.0), ring);
+        Some(ring)
+    }
+
+    /// The rings that an NF thread writes to.
+    pub(crate) fn rings_from(&self, from: NfThreadId) -> impl Iterator<Item = (NfThreadId, RingRef)> + '_ {
+        let range = (from.0, 0)..=(from.0, u8::MAX);
+        self.rings.range(range).map(|((_, to), ring)| (NfThreadId(*to), *ring))
+    }
+
+    /// Whether an NF thread's process has ended.
+    pub(crate) const fn is_gone(&self, nf_thread: NfThreadId) -> bool {
+        self.gone >> nf_thread.0 & 1 == 1
+    }
+
+    /// Records that the processes of these NF threads ended, and clears their backpressure bits.
+    pub(crate) fn mark_gone(&mut self, nf_threads: u64) {
+        self.gone |= nf_threads;
+        let Some(memory) = self.memories.first() else { return };
+        for chain in 0..netvm_region::MAX_CHAINS as u16 {
+            let word = memory.region().backpressure(chain);
+            word.fetch_and(!nf_threads, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Wakes every sleeping NF thread.
+    pub(crate) fn wake_all(&mut self, signaller: &Signaller) {
+        for wake in &self.wakes {
+            self.rate_limit.signal(signaller, wake);
+        }
+    }
+
+    /// Wakes a thread if it sleeps, unless the rate limit forbids it; NFs also wake up on their own soon.
+    pub(crate) fn wake(&mut self, signaller: &Signaller, nf_thread: NfThreadId) {
+        self.rate_limit.signal(signaller, &self.wakes[nf_thread.index()]);
+    }
+
+    pub(crate) const fn id(&self) -> GroupId {
+        self.config.id
+    }
+}

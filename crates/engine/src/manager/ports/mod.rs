@@ -1,0 +1,194 @@
+//! Open ports: their state, faults and link.
+
+mod open;
+
+use std::sync::Arc;
+
+use dpdk::{VhostPort, VhostRefusal};
+use netvm_config::model::{PortConfig, PortKind};
+
+use crate::ids::{MemoryId, PortId, WorkerId};
+use crate::memory::Memory;
+use crate::port::capture::Progress;
+use crate::port::missed::Missed;
+
+pub(crate) use open::{open, own_buffers, rings};
+
+/// Why a port could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("port {name}: {problem}")]
+pub struct OpenError {
+    /// The port.
+    pub name: String,
+    /// What is wrong, and what helps.
+    pub problem: OpenProblem,
+}
+
+/// What is wrong with a port.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenProblem {
+    /// DPDK's device.
+    #[error(transparent)]
+    Eth(#[from] dpdk::PortError),
+    /// A PCI address that is none.
+    #[error(transparent)]
+    Pci(#[from] dpdk::PciAddressError),
+    /// The interface.
+    #[error(transparent)]
+    Interface(#[from] netvm_xsk::OpenError),
+    /// One of its queues.
+    #[error(transparent)]
+    Queue(#[from] netvm_xsk::QueueError),
+    /// No descriptor for its counters.
+    #[error("{0} (raise the limit of open files)")]
+    Counter(std::io::Error),
+    /// The socket of a guest.
+    #[error(transparent)]
+    Vhost(#[from] dpdk::VhostError),
+    /// The DMA engine that is to copy to a guest.
+    #[error(transparent)]
+    Copier(#[from] dpdk::CopierError),
+    /// The group's memory does not suit AF_XDP.
+    #[error(transparent)]
+    Umem(#[from] netvm_xsk::UmemError),
+    /// The capture to read.
+    #[error(transparent)]
+    Read(#[from] netvm_capture::OpenError),
+    /// The capture to write.
+    #[error(transparent)]
+    Write(#[from] netvm_capture::CreateError),
+    /// Longer than what a buffer holds.
+    #[error(
+        "frames of {wanted} bytes do not fit the group's buffers, which hold {room}: raise `buffer_size` or lower the size"
+    )]
+    TooLong {
+        /// Bytes of a frame.
+        wanted: u32,
+        /// Bytes that a buffer holds.
+        room: u32,
+    },
+    /// More queues than the kind of port has.
+    #[error("{wanted} queues, but a port of this kind has one: set `queues = 1`")]
+    OneQueue {
+        /// What was asked for.
+        wanted: u16,
+    },
+}
+
+/// What a port shows besides its counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortMode {
+    /// How it is driven: `net_null`, `AF_XDP native zero-copy`.
+    pub driver: String,
+    /// What was tried first and did not work.
+    pub fallback: Option<String>,
+}
+
+/// An open port.
+pub(crate) struct PortState {
+    pub(crate) config: PortConfig,
+    pub(crate) mode: PortMode,
+    memories: Vec<MemoryId>,
+    /// Workers that have queues of it.
+    pub(crate) workers: Vec<WorkerId>,
+    /// Workers that have not given their queue back yet, once it is being closed.
+    pub(crate) closing: Vec<WorkerId>,
+    pub(crate) progress: Option<Arc<Progress>>,
+    eth: Option<dpdk::Port>,
+    vhost: Option<VhostPort>,
+    /// Guest faults that were reported: truncated memory, refused messages.
+    reported: [u32; 2],
+    missed: Vec<Missed>,
+}
+
+impl PortState {
+    pub(crate) fn memories(&self) -> impl Iterator<Item = MemoryId> + '_ {
+        self.memories.iter().copied()
+    }
+
+    /// Whether its link is up, if the device reports it.
+    pub(crate) fn link(&self) -> Option<bool> {
+        match &self.config.kind {
+            PortKind::AfXdp { interface, .. }
+            | PortKind::AfPacket { interface }
+            | PortKind::Tap { interface } => {
+                let state = std::fs::read_to_string(format!("/sys/class/net/{interface}/carrier")).ok()?;
+                Some(state.trim() == "1")
+            }
+            PortKind::VhostUser { .. } => Some(self.vhost.as_ref()?.status().connected),
+            PortKind::Pci { .. } => Some(self.eth.as_ref()?.link().ok()?.up),
+            PortKind::Pcap { .. } | PortKind::Null { .. } | PortKind::Source(_) | PortKind::Sink => None,
+        }
+    }
+
+    /// The fault that ended it early.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let guest = self.vhost.as_ref().map(VhostPort::status).unwrap_or_default();
+        if guest.truncated {
+            return Some(SHRUNK.to_owned());
+        }
+        if let Some(why) = guest.refused {
+            return Some(refused(&why));
+        }
+        if let Some(name) = self.copier().filter(|copier| copier.stuck).map(|copier| copier.name) {
+            return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
+        }
+        self.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone())
+    }
+
+    /// The DMA engine that copies to its guest.
+    pub(crate) fn copier(&self) -> Option<dpdk::CopierStatus> {
+        self.vhost.as_ref()?.copier()
+    }
+
+    /// A fault of its guest since the last call.
+    pub(crate) fn new_fault(&mut self) -> Option<String> {
+        let port = self.vhost.as_ref()?;
+        let (refused_guests, why) = port.refusals();
+        let now = [port.shrinks(), refused_guests];
+        let [shrinks, refusals] = std::mem::replace(&mut self.reported, now);
+        if shrinks != now[0] {
+            return Some(SHRUNK.to_owned());
+        }
+        why.filter(|_| refusals != now[1]).map(|why| refused(&why))
+    }
+
+    /// Packets that its device dropped before a worker saw them, since it was opened.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.iter().map(Missed::get).sum()
+    }
+
+    pub(crate) const fn id(&self) -> PortId {
+        self.config.id
+    }
+
+    /// Lets a NIC reach packets of a memory; other devices reach all.
+    pub(crate) fn reach(&self, memory: &Memory) -> Result<(), OpenError> {
+        let Some(port) = self.eth.as_ref().filter(|_| matches!(self.config.kind, PortKind::Pci { .. }))
+        else {
+            return Ok(());
+        };
+        let fail =
+            |problem: dpdk::PortError| OpenError { name: self.config.name.clone(), problem: problem.into() };
+        port.add_pool(&memory.pool).map_err(fail)
+    }
+}
+
+const SHRUNK: &str =
+    "the guest truncated memory that it shares; it stays disconnected until it connects again";
+
+/// Why a guest was disconnected, and the remedy.
+fn refused(why: &VhostRefusal) -> String {
+    let what = match why {
+        VhostRefusal::Said => "it sent messages on its socket that violate the protocol".to_owned(),
+        VhostRefusal::NoEventfd => "its kick or call descriptor is not an eventfd".to_owned(),
+        VhostRefusal::NoMemory { file_system } => {
+            let file_system = file_system.as_deref().unwrap_or("a file system that is not mounted here");
+            format!(
+                "it shares a file on {file_system} as memory, whose page faults could block netvm: use a memfd, or a \
+                 file on hugetlbfs or tmpfs (QEMU: -object memory-backend-memfd,share=on)"
+            )
+        }
+    };
+    format!("the guest was disconnected: {what} (see docs/how-to/vhost-user-guests.md, Trust)")
+}

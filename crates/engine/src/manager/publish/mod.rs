@@ -1,0 +1,92 @@
+//! Publishes what changed: next-hop tables to trust groups, snapshots to workers.
+
+pub(crate) mod policy;
+pub(crate) mod shortened;
+pub(crate) mod view;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvm_config::model::{Balance, NfConfig};
+use netvm_region::Sticky;
+use netvm_switch::TICKS_PER_SECOND;
+
+use super::Engine;
+use super::nfs::instance::{Instance, InstanceState};
+use crate::ids::{GroupId, RoleId};
+use crate::worker::Command;
+use shortened::ShortChain;
+use view::View;
+
+/// How long to wait for NFs to confirm a new table.
+const CONFIRMATION: Duration = Duration::from_millis(50);
+/// Buckets of flows per sticky role and worker, as a power of two: 256 KiB.
+const STICKY_ORDER: u32 = 16;
+/// Ticks without packets after which a flow may get another replica: longer than a packet waits in a full ring of a slow NF.
+const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
+
+/// State of chains beyond the configuration.
+#[derive(Default)]
+pub(crate) struct Chains {
+    /// Variants with bypassed hops.
+    pub(crate) shortened: Vec<ShortChain>,
+    /// For each sticky role, each worker's table of flows.
+    pub(crate) sticky: BTreeMap<RoleId, Vec<Arc<Sticky>>>,
+}
+
+impl Engine {
+    /// Publishes new tables and snapshots without waiting for NFs.
+    pub(crate) fn rebuild(&mut self) {
+        self.publish_tables();
+        self.send_snapshots();
+    }
+
+    /// [`Engine::rebuild`] that waits until NFs have confirmed the new tables before workers get new snapshots. An NF that does not know its
+    /// next hop yet sends packets through the engine, where packets that it sends directly later would overtake them. Waits at most
+    /// [`CONFIRMATION`] for an NF that does not answer.
+    pub(crate) fn rebuild_in_order(&mut self) {
+        let published = self.publish_tables();
+        let deadline = Instant::now() + CONFIRMATION;
+        let knows = |instance: &Instance| {
+            published.iter().all(|(group, epoch)| *group != instance.group || instance.has_seen(*epoch))
+        };
+        let takes_packets = |instance: &&Instance| instance.state == InstanceState::Active;
+        while !self.nfs.instances.values().filter(takes_packets).all(knows) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.send_snapshots();
+    }
+
+    /// Publishes the tables that changed; returns their groups and epochs.
+    fn publish_tables(&mut self) -> Vec<(GroupId, u64)> {
+        let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
+        let mut published = Vec::new();
+        for (id, group) in &mut self.nfs.groups {
+            let before = group.table.clone();
+            view.fill_table(group);
+            if *group.table != *before || group.publisher.epoch() == 0 {
+                published.push((*id, group.publisher.publish(&group.table)));
+                group.wake_all(&self.nfs.signaller);
+            }
+        }
+        published
+    }
+
+    pub(crate) fn send_snapshots(&mut self) {
+        let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
+        self.workers.send_all(|worker| Command::Snapshot(Arc::new(view.snapshot(worker.index()))));
+    }
+
+    /// Creates flow tables for roles that became sticky, and removes those of other roles.
+    pub(crate) fn follow_sticky(&mut self) {
+        let host = &self.host;
+        let is_sticky = |nf: &&NfConfig| nf.balance == Balance::Sticky;
+        self.chains.sticky.retain(|role, _| host.nf(*role).as_ref().is_some_and(is_sticky));
+        for nf in host.nfs.iter().filter(is_sticky) {
+            let table = || Arc::new(Sticky::new(STICKY_ORDER, STICKY_IDLE));
+            let tables = self.workers.iter().map(|_| table());
+            self.chains.sticky.entry(nf.id).or_insert_with(|| tables.collect());
+        }
+    }
+}

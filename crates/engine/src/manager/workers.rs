@@ -1,0 +1,189 @@
+//! The manager's end of the workers: commands go in, events come out.
+//!
+//! A worker handles its commands between two turns, in the order in which they were sent. A command that is answered carries a ticket, which
+//! comes back with the answer; [`Pending`] holds the tickets without an answer yet.
+
+use std::sync::Arc;
+
+use netvm_config::model::EngineConfig;
+use netvm_notify::{EpollWaiter, Signaller, new_eventfd};
+
+use super::cores::{Cores, StartError};
+use crate::counters::{LinkCounters, WorkerCounters};
+use crate::drop_reason::{DropReason, Violation};
+use crate::ids::{LinkId, WorkerId};
+use crate::inflight::sweep::{SweepRequest, What};
+use crate::memory::Memory;
+use crate::worker::handoff::Handoff;
+use crate::worker::{Command, Event, Flows, Setup, WorkerHandle};
+
+/// Tickets of commands that workers have not answered yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pending(Vec<u64>);
+
+impl Pending {
+    /// Whether every worker has answered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Removes an answered ticket. Returns whether it was one of these.
+    pub(crate) fn answer(&mut self, ticket: u64) -> bool {
+        let before = self.0.len();
+        self.0.retain(|other| *other != ticket);
+        self.0.len() < before
+    }
+}
+
+/// Sums of the counters of one NF thread's links over all workers.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkSums {
+    pub(crate) delivered: u64,
+    pub(crate) returned: u64,
+    pub(crate) drops: [u64; DropReason::COUNT],
+    pub(crate) violations: [u64; Violation::COUNT],
+    pub(crate) flows_decided: u64,
+    pub(crate) flows_refused: u64,
+}
+
+/// All workers.
+pub(crate) struct Workers {
+    handles: Vec<WorkerHandle>,
+    /// By worker: which region of a trust group is on its NUMA node.
+    regions: Vec<u8>,
+    last_ticket: u64,
+}
+
+impl Workers {
+    pub(crate) fn start(eal: dpdk::Eal, cores: &Cores, config: &EngineConfig) -> Result<Self, StartError> {
+        let mut handles = Vec::new();
+        for ((n, core), handoff) in (0u8..).zip(&cores.cores).zip(Handoff::mesh(cores.cores.len())) {
+            let setup = Setup {
+                id: WorkerId(n),
+                core: *core,
+                idle: config.idle,
+                handoff,
+                wake: Arc::new(new_eventfd().map_err(std::io::Error::from)?),
+                waiter: EpollWaiter::new().map_err(std::io::Error::from)?,
+                signaller: Signaller::new(),
+                flows: Flows::new(&config.flow_cache)?,
+            };
+            handles.push(WorkerHandle::start(eal, setup)?);
+        }
+        Ok(Self { handles, regions: cores.regions.clone(), last_ticket: 0 })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WorkerHandle> {
+        self.handles.iter()
+    }
+
+    /// By worker: which region of a trust group is on its NUMA node.
+    pub(crate) fn regions(&self) -> &[u8] {
+        &self.regions
+    }
+
+    /// By worker: the one of a group's `memories` on its NUMA node.
+    pub(crate) fn local(&self, memories: &[Arc<Memory>]) -> Vec<Arc<Memory>> {
+        self.regions.iter().map(|region| Arc::clone(&memories[usize::from(*region)])).collect()
+    }
+
+    pub(crate) fn new_ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+
+    pub(crate) fn send(&mut self, worker: WorkerId, command: Command) {
+        if let Some(handle) = self.handles.get_mut(worker.index()) {
+            handle.send(command);
+        }
+    }
+
+    pub(crate) fn send_all(&mut self, mut command: impl FnMut(WorkerId) -> Command) {
+        for handle in &mut self.handles {
+            handle.send(command(handle.id));
+        }
+    }
+
+    /// The next event of any worker.
+    pub(crate) fn next_event(&mut self) -> Option<(WorkerId, Event)> {
+        self.handles.iter_mut().find_map(|handle| Some((handle.id, handle.event()?)))
+    }
+
+    /// Asks every worker to answer once it has handled all commands sent before.
+    pub(crate) fn barrier(&mut self) -> Pending {
+        self.ask_all(|_, ticket| Command::Barrier(ticket))
+    }
+
+    /// Asks every worker to sweep the one of a group's `memories` on its NUMA node. `what` gets the index of that memory.
+    pub(crate) fn sweep(&mut self, memories: &[Arc<Memory>], what: impl Fn(usize) -> What) -> Pending {
+        self.ask_all(|region, ticket| {
+            let table = Arc::clone(&memories[region].in_flight);
+            Command::Sweep(SweepRequest { ticket, table, what: what(region) })
+        })
+    }
+
+    /// Sends every worker a command that it answers, made from its region's index and a ticket.
+    fn ask_all(&mut self, command: impl Fn(usize, u64) -> Command) -> Pending {
+        let mut pending = Pending::default();
+        for n in 0..self.handles.len() {
+            let ticket = self.new_ticket();
+            self.handles[n].send(command(usize::from(self.regions[n]), ticket));
+            pending.0.push(ticket);
+        }
+        pending
+    }
+
+    /// A sum over all workers' counters.
+    pub(crate) fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
+        self.handles.iter().map(|worker| of(&worker.counters)).sum()
+    }
+
+    /// Sums over the links of one NF thread, one link per worker.
+    pub(crate) fn link_sums(&self, links: &[LinkId]) -> LinkSums {
+        let sum = |of: &dyn Fn(&LinkCounters) -> u64| -> u64 {
+            let each = self.handles.iter().zip(links);
+            each.map(|(worker, link)| of(&worker.counters.links[link.index()])).sum()
+        };
+        LinkSums {
+            delivered: sum(&|link| link.delivered.get()),
+            returned: sum(&|link| link.returned.get()),
+            drops: DropReason::ALL.map(|reason| sum(&|link| link.drops.get(reason))),
+            violations: Violation::ALL
+                .map(|violation| sum(&|link| link.violations[violation as usize].get())),
+            flows_decided: sum(&|link| link.flows_decided.get()),
+            flows_refused: sum(&|link| link.flows_refused.get()),
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // All at once: the kernel takes 30 ms to close each worker's signaller.
+        self.send_all(|_| Command::Stop);
+        for worker in &mut self.handles {
+            worker.join();
+        }
+        // Queues and links are dropped before the memory that they point into.
+        while self.next_event().is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pending;
+
+    #[test]
+    fn a_ticket_is_answered_once() {
+        let mut pending = Pending(vec![3, 4]);
+        assert!(!pending.answer(5));
+        assert!(pending.answer(3));
+        assert!(!pending.answer(3));
+        assert!(!pending.is_empty());
+        assert!(pending.answer(4));
+        assert!(pending.is_empty());
+    }
+}
