@@ -53,9 +53,9 @@ fn main() -> ExitCode {
     for part in [
         "acl.c",
         "acl.h",
-        "copier.c",
-        "copier.h",
-        "lane.h",
+        "dma_channel.c",
+        "dma_channel.h",
+        "mbuf_free.h",
         "offload.c",
         "offload.h",
         "shim.c",
@@ -102,7 +102,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         .file("src/offload.c")
         .file("src/vhost.c")
         .file("src/vring.c")
-        .file("src/copier.c")
+        .file("src/dma_channel.c")
         .std("gnu11")
         .opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
@@ -131,7 +131,7 @@ fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
         .header("src/offload.h")
         .header("src/vhost.h")
         .header("src/vring.h")
-        .header("src/copier.h")
+        .header("src/dma_channel.h")
         .clang_args(flags)
         .clang_arg("-DALLOW_EXPERIMENTAL_API")
         .rust_edition(bindgen::RustEdition::Edition2024)

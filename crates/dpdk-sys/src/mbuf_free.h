@@ -3,11 +3,11 @@
  *
  * All mbufs of a pool may have been counted as back while the thread that put the last one still runs inside the
  * mempool's code. Freeing the pool then would pull the memory from under it. So a thread that gives mbufs back says so, in a
- * lane that its lcore id selects: `entered` runs ahead of `left` while it does. Threads without an lcore id share one
- * lane and pay for an atomic addition.
+ * section that its lcore id selects: `entered` runs ahead of `left` while it does. Threads without an lcore id share one
+ * section and pay for an atomic addition.
  */
-#ifndef NETVM_DPDK_LANE_H
-#define NETVM_DPDK_LANE_H
+#ifndef NETVM_DPDK_MBUF_FREE_H
+#define NETVM_DPDK_MBUF_FREE_H
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,42 +16,42 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 
-struct lane {
+struct free_section {
 	_Alignas(2 * RTE_CACHE_LINE_SIZE) _Atomic uint32_t entered;
 	_Atomic uint32_t left;
 };
 
-#define SHARED_LANE RTE_MAX_LCORE
-#define LANES (RTE_MAX_LCORE + 1)
+#define SHARED_SECTION RTE_MAX_LCORE
+#define FREE_SECTIONS (RTE_MAX_LCORE + 1)
 
-extern struct lane netvm_lanes[LANES];
+extern struct free_section netvm_free_sections[FREE_SECTIONS];
 
-static inline struct lane *
-give_begin(void)
+static inline struct free_section *
+free_begin(void)
 {
 	unsigned int id = rte_lcore_id();
-	struct lane *lane;
+	struct free_section *section;
 
 	if (likely(id < RTE_MAX_LCORE)) {
-		lane = &netvm_lanes[id];
-		atomic_store_explicit(&lane->entered,
-			atomic_load_explicit(&lane->entered, memory_order_relaxed) + 1, memory_order_relaxed);
+		section = &netvm_free_sections[id];
+		atomic_store_explicit(&section->entered,
+			atomic_load_explicit(&section->entered, memory_order_relaxed) + 1, memory_order_relaxed);
 	} else {
-		lane = &netvm_lanes[SHARED_LANE];
-		atomic_fetch_add_explicit(&lane->entered, 1, memory_order_relaxed);
+		section = &netvm_free_sections[SHARED_SECTION];
+		atomic_fetch_add_explicit(&section->entered, 1, memory_order_relaxed);
 	}
 	atomic_thread_fence(memory_order_release);
-	return lane;
+	return section;
 }
 
 static inline void
-give_end(struct lane *lane)
+free_end(struct free_section *section)
 {
-	if (likely(lane != &netvm_lanes[SHARED_LANE]))
-		atomic_store_explicit(&lane->left,
-			atomic_load_explicit(&lane->left, memory_order_relaxed) + 1, memory_order_release);
+	if (likely(section != &netvm_free_sections[SHARED_SECTION]))
+		atomic_store_explicit(&section->left,
+			atomic_load_explicit(&section->left, memory_order_relaxed) + 1, memory_order_release);
 	else
-		atomic_fetch_add_explicit(&lane->left, 1, memory_order_release);
+		atomic_fetch_add_explicit(&section->left, 1, memory_order_release);
 }
 
 /*
@@ -66,18 +66,18 @@ is_simple(const struct rte_mbuf *mbuf, const struct rte_mempool *pool)
 
 /* Gives mbufs back; `simple`: all of them are, and of the first one's pool. */
 static inline void
-give(struct rte_mbuf **mbufs, uint32_t count, int simple)
+free_mbufs(struct rte_mbuf **mbufs, uint32_t count, int simple)
 {
-	struct lane *lane;
+	struct free_section *section;
 
 	if (count == 0)
 		return;
-	lane = give_begin();
+	section = free_begin();
 	if (likely(simple))
 		rte_mempool_put_bulk(mbufs[0]->pool, (void **)mbufs, count);
 	else
 		rte_pktmbuf_free_bulk(mbufs, count);
-	give_end(lane);
+	free_end(section);
 }
 
 #endif

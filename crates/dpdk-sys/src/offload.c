@@ -8,7 +8,7 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#include "lane.h"
+#include "mbuf_free.h"
 
 int
 netvm_offload_checksum(struct rte_mbuf *mbuf)
@@ -71,9 +71,9 @@ struct rte_mbuf *
 netvm_mbuf_copy(const struct rte_mbuf *mbuf, struct rte_mempool *pool)
 {
 	/* It frees what it has taken when that is not enough. */
-	struct lane *lane = give_begin();
+	struct free_section *section = free_begin();
 	struct rte_mbuf *copy = rte_pktmbuf_copy(mbuf, pool, 0, UINT32_MAX);
 
-	give_end(lane);
+	free_end(section);
 	return copy;
 }

@@ -1,7 +1,7 @@
 /* See shim.h. */
 #include "shim.h"
 
-#include "lane.h"
+#include "mbuf_free.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include <rte_log.h>
 #include <rte_mbuf_pool_ops.h>
 
-struct lane netvm_lanes[LANES];
+struct free_section netvm_free_sections[FREE_SECTIONS];
 
 /* Waits until everybody who is giving mbufs back now has finished; not for those who begin later. */
 static int
@@ -24,15 +24,15 @@ await_givers(void)
 	unsigned int i, tries = 0;
 
 	atomic_thread_fence(memory_order_acquire);
-	for (i = 0; i < LANES; i++) {
-		uint32_t entered = atomic_load_explicit(&netvm_lanes[i].entered, memory_order_relaxed);
+	for (i = 0; i < FREE_SECTIONS; i++) {
+		uint32_t entered = atomic_load_explicit(&netvm_free_sections[i].entered, memory_order_relaxed);
 
 		for (;;) {
-			uint32_t left = atomic_load_explicit(&netvm_lanes[i].left, memory_order_acquire);
+			uint32_t left = atomic_load_explicit(&netvm_free_sections[i].left, memory_order_acquire);
 
-			if (i == SHARED_LANE) {
+			if (i == SHARED_SECTION) {
 				/* Several may be inside: it takes a moment when none is. `entered` is read after. */
-				entered = atomic_load_explicit(&netvm_lanes[i].entered, memory_order_relaxed);
+				entered = atomic_load_explicit(&netvm_free_sections[i].entered, memory_order_relaxed);
 				if (left == entered)
 					break;
 			} else if ((int32_t)(left - entered) >= 0) {
@@ -320,20 +320,20 @@ netvm_mbuf_free(struct rte_mbuf **mbufs, uint32_t count)
 
 	for (i = 0; i < count; i++)
 		simple &= is_simple(mbufs[i], mbufs[0]->pool);
-	give(mbufs, count, simple);
+	free_mbufs(mbufs, count, simple);
 }
 
 void
 netvm_pool_flush(struct rte_mempool *pool)
 {
 	struct rte_mempool_cache *cache = rte_mempool_default_cache(pool, rte_lcore_id());
-	struct lane *lane;
+	struct free_section *section;
 
 	if (cache == NULL || cache->len == 0)
 		return;
-	lane = give_begin();
+	section = free_begin();
 	rte_mempool_cache_flush(cache, pool);
-	give_end(lane);
+	free_end(section);
 }
 
 /* Ports */
@@ -467,10 +467,10 @@ netvm_port_dma_unmap(uint16_t port, void *address, uint64_t iova, size_t bytes)
 int
 netvm_port_stop(uint16_t port)
 {
-	struct lane *lane = give_begin();
+	struct free_section *section = free_begin();
 	int error = rte_eth_dev_stop(port);
 
-	give_end(lane);
+	free_end(section);
 	return error;
 }
 
@@ -478,7 +478,7 @@ int
 netvm_port_close(uint16_t port)
 {
 	struct rte_device *device = port_device(port);
-	struct lane *lane = give_begin();
+	struct free_section *section = free_begin();
 	int error = rte_eth_dev_close(port);
 	int then;
 
@@ -487,7 +487,7 @@ netvm_port_close(uint16_t port)
 		if (error == 0)
 			error = then;
 	}
-	give_end(lane);
+	free_end(section);
 	return error;
 }
 
@@ -500,10 +500,10 @@ netvm_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t 
 uint16_t
 netvm_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
 {
-	struct lane *lane = give_begin();
+	struct free_section *section = free_begin();
 	uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, count);
 
-	give_end(lane);
+	free_end(section);
 	return sent;
 }
 

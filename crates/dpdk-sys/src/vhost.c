@@ -13,7 +13,7 @@
 #include <rte_mbuf.h>
 #include <rte_vhost.h>
 
-#include "lane.h"
+#include "mbuf_free.h"
 #include "vring.h"
 
 #define BIT(feature) (1ULL << (feature))
@@ -101,7 +101,7 @@ static void
 told(int device)
 {
 	(void)device;
-	netvm_vring_tell();
+	netvm_vring_want_call();
 }
 
 static int
@@ -115,7 +115,7 @@ serve(const struct netvm_vhost_spec *spec)
 	/* Without segmentation a packet that needs a second mbuf is one that is too long. */
 	if (!spec->segmentation)
 		flags |= RTE_VHOST_USER_LINEARBUF_SUPPORT;
-	if (spec->copier)
+	if (spec->dma)
 		flags |= RTE_VHOST_USER_ASYNC_COPY;
 	errno = 0;
 	error = rte_vhost_driver_register(spec->path, flags);
@@ -160,10 +160,10 @@ netvm_vhost_open(const struct netvm_vhost_spec *spec)
 int
 netvm_vhost_close(const char *path)
 {
-	struct lane *lane = give_begin();
+	struct free_section *section = free_begin();
 	int error = rte_vhost_driver_unregister(path);
 
-	give_end(lane);
+	free_end(section);
 	return error == 0 ? 0 : -ENOENT;
 }
 
@@ -218,10 +218,10 @@ netvm_vhost_kick(int device, uint16_t vring)
 uint16_t
 netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count)
 {
-	struct lane *lane = give_begin();
+	struct free_section *section = free_begin();
 	uint16_t received = rte_vhost_dequeue_burst(device, vring, pool, mbufs, count);
 
-	give_end(lane);
+	free_end(section);
 	return received;
 }
 
@@ -238,6 +238,6 @@ netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t c
 		simple &= is_simple(mbufs[i], mbufs[0]->pool);
 	}
 	*bytes += sum;
-	give(mbufs, sent, simple);
+	free_mbufs(mbufs, sent, simple);
 	return sent;
 }

@@ -33,7 +33,7 @@ enum netvm_vhost_accepts {
 	/** The same over IPv6. */
 	NETVM_VHOST_TSO6 = 4,
 	/** Not the guest's: a DMA engine may copy to it. */
-	NETVM_VHOST_COPIER = 8,
+	NETVM_VHOST_DMA = 8,
 };
 
 /** What becomes of a message. */
@@ -80,7 +80,7 @@ struct netvm_vhost_spec {
 	/** Offer to take TCP segments that are longer than a packet. */
 	uint8_t segmentation;
 	/** Copies may be handed to a DMA engine. */
-	uint8_t copier;
+	uint8_t dma;
 };
 
 /** Begins to serve a socket. 0 or a negative errno. */

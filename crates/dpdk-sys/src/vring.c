@@ -26,21 +26,21 @@
 /* Packets whose buffers are looked at before the first is copied. */
 #define AHEAD 32
 /* Looks at a lock that another worker has, for a burst. */
-#define LOOKS 1000
+#define LOCK_TRIES 1000
 
 /* What is known of a receive ring besides what the library knows. */
-struct lane {
+struct rx_ring_state {
 	_Alignas(RTE_CACHE_LINE_SIZE) rte_spinlock_t lock;
-	/* The position of which the guest was last told, if it is known. */
-	uint16_t told;
-	bool is_told;
+	/* The position of which the guest was last last_call, if it is known. */
+	uint16_t last_call;
+	bool has_called;
 };
 
-static __thread int to_be_told;
+static __thread int call_wanted;
 
 /* Where guests' memory is, by device. */
 static struct rte_vhost_memory *memories[NETVM_VHOST_MAX_DEVICES];
-static struct lane lanes[NETVM_VHOST_MAX_DEVICES][NETVM_VHOST_MAX_PAIRS];
+static struct rx_ring_state rx_rings[NETVM_VHOST_MAX_DEVICES][NETVM_VHOST_MAX_PAIRS];
 
 static bool
 is_known(int device)
@@ -58,7 +58,7 @@ netvm_vring_forget(int device)
 	free(memories[device]);
 	memories[device] = NULL;
 	for (pair = 0; pair < NETVM_VHOST_MAX_PAIRS; pair++)
-		lanes[device][pair].is_told = false;
+		rx_rings[device][pair].has_called = false;
 }
 
 void
@@ -308,47 +308,47 @@ fill(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool pack
 }
 
 void
-netvm_vring_tell(void)
+netvm_vring_want_call(void)
 {
-	to_be_told = 1;
+	call_wanted = 1;
 }
 
 int
-netvm_vring_takes_told(void)
+netvm_vring_take_call(void)
 {
-	int told = to_be_told;
+	int last_call = call_wanted;
 
-	to_be_told = 0;
-	return told;
+	call_wanted = 0;
+	return last_call;
 }
 
-/* Lets the guest see what has been given back, and finds out whether it wants to be told. */
+/* Lets the guest see what has been given back, and finds out whether it wants to be last_call. */
 static void
-publish(struct ring *ring, struct lane *lane, bool packed)
+publish(struct ring *ring, struct rx_ring_state *state, bool packed)
 {
-	uint16_t before = lane->told;
-	bool is_told = lane->is_told, wanted;
+	uint16_t before = state->last_call;
+	bool has_called = state->has_called, wanted;
 
 	if (packed)
 		__atomic_store_n(&ring->first->flags, ring->first_flags, __ATOMIC_RELEASE);
 	else
 		__atomic_store_n(&ring->at.used->idx, ring->used, __ATOMIC_RELEASE);
-	lane->told = ring->used;
-	lane->is_told = true;
+	state->last_call = ring->used;
+	state->has_called = true;
 	/* It sees them, or what it wants is seen here. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	wanted = packed ? wants_to_be_told_packed(ring, before, is_told) : wants_to_be_told_split(ring, before, is_told);
+	wanted = packed ? wants_call_packed(ring, before, has_called) : wants_call_split(ring, before, has_called);
 	if (wanted && ring->at.callfd >= 0)
-		netvm_vring_tell();
+		netvm_vring_want_call();
 }
 
 static bool
-take(struct lane *lane)
+take(struct rx_ring_state *state)
 {
-	int looks;
+	int tries;
 
-	for (looks = 0; !rte_spinlock_trylock(&lane->lock); looks++) {
-		if (looks == LOOKS)
+	for (tries = 0; !rte_spinlock_trylock(&state->lock); tries++) {
+		if (tries == LOCK_TRIES)
 			return false;
 		rte_pause();
 	}
@@ -356,7 +356,7 @@ take(struct lane *lane)
 }
 
 static uint16_t
-fill_taken(int device, uint16_t vring, struct lane *lane, struct rte_mbuf *const *mbufs, uint16_t count)
+fill_taken(int device, uint16_t vring, struct rx_ring_state *state, struct rte_mbuf *const *mbufs, uint16_t count)
 {
 	struct ring ring = { .first = NULL };
 	bool packed;
@@ -378,7 +378,7 @@ fill_taken(int device, uint16_t vring, struct lane *lane, struct rte_mbuf *const
 	}
 	if (done == 0)
 		return 0;
-	publish(&ring, lane, packed);
+	publish(&ring, state, packed);
 	rte_vhost_set_vring_base(device, vring, packed ? ring.avail | ring.avail_wrap << 15 : ring.avail,
 		packed ? ring.used | ring.used_wrap << 15 : ring.used);
 	return done;
@@ -387,16 +387,16 @@ fill_taken(int device, uint16_t vring, struct lane *lane, struct rte_mbuf *const
 uint16_t
 netvm_vring_fill(int device, uint16_t vring, struct rte_mbuf *const *mbufs, uint16_t count)
 {
-	struct lane *lane;
+	struct rx_ring_state *state;
 	uint16_t done;
 
 	if (!is_known(device) || vring / 2 >= NETVM_VHOST_MAX_PAIRS)
 		return 0;
-	lane = &lanes[device][vring / 2];
-	if (!take(lane))
+	state = &rx_rings[device][vring / 2];
+	if (!take(state))
 		return 0;
-	done = fill_taken(device, vring, lane, mbufs, count);
-	rte_spinlock_unlock(&lane->lock);
+	done = fill_taken(device, vring, state, mbufs, count);
+	rte_spinlock_unlock(&state->lock);
 	return done;
 }
 

@@ -29,13 +29,13 @@ void netvm_vring_forget(int device);
 uint16_t netvm_vring_fill(int device, uint16_t vring, struct rte_mbuf *const *mbufs, uint16_t count);
 
 /**
- * The guest of a ring wants to be told of what this thread has just done there: by netvm_vring_fill, or by a call of the
- * library. Nobody has told it.
+ * The guest of a ring wants to be last_call of what this thread has just done there: by netvm_vring_fill, or by a call of the
+ * library. Nobody has last_call it.
  */
-void netvm_vring_tell(void);
+void netvm_vring_want_call(void);
 
 /** Whether that was so since the last call of this, by this thread. */
-int netvm_vring_takes_told(void);
+int netvm_vring_take_call(void);
 
 /** Whether a guest is to tell of what it puts into a ring, of either kind. */
 void netvm_vring_notify(int device, uint16_t vring, int enable);

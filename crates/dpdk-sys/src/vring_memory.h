@@ -129,7 +129,7 @@ entry(const struct ring *ring, uint64_t table, uint32_t number)
 	return bytes == sizeof(struct vring_desc) && at % __alignof__(uint64_t) == 0 ? (const void *)(uintptr_t)at : NULL;
 }
 
-/* Whether `now` has reached a position that the guest wants to be told of, since `before` (section 2.7.10.1). */
+/* Whether `now` has reached a position that the guest wants to be last_call of, since `before` (section 2.7.10.1). */
 static inline bool
 has_passed(uint16_t wanted, uint16_t now, uint16_t before)
 {

@@ -112,13 +112,13 @@ give_back_packed(struct ring *ring, const struct buffer *buffer)
 }
 
 static inline bool
-wants_to_be_told_packed(const struct ring *ring, uint16_t before, bool is_told)
+wants_call_packed(const struct ring *ring, uint16_t before, bool has_called)
 {
 	uint16_t flags = READ(ring->at.driver_event->flags), wanted;
 
 	if (flags != VRING_PACKED_EVENT_FLAG_DESC || !(ring->features & BIT(VIRTIO_RING_F_EVENT_IDX)))
 		return flags != VRING_PACKED_EVENT_FLAG_DISABLE;
-	if (!is_told)
+	if (!has_called)
 		return true;
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	wanted = READ(ring->at.driver_event->off_wrap);

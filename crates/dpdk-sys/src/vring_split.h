@@ -11,7 +11,7 @@ is_sound_split(const struct ring *ring)
 {
 	const struct rte_vhost_memory *memory = ring->memory;
 	uint64_t size = ring->at.size;
-	/* Behind the lists: what is wanted to be told of. */
+	/* Behind the lists: what is wanted to be last_call of. */
 	uint64_t event = ring->features & BIT(VIRTIO_RING_F_EVENT_IDX) ? sizeof(uint16_t) : 0;
 
 	return (size & (size - 1)) == 0 &&
@@ -87,10 +87,10 @@ give_back_split(struct ring *ring, const struct buffer *buffer)
 }
 
 static inline bool
-wants_to_be_told_split(const struct ring *ring, uint16_t before, bool is_told)
+wants_call_split(const struct ring *ring, uint16_t before, bool has_called)
 {
 	if (ring->features & BIT(VIRTIO_RING_F_EVENT_IDX))
-		return !is_told || has_passed(READ(ring->at.avail->ring[ring->at.size]), ring->used, before);
+		return !has_called || has_passed(READ(ring->at.avail->ring[ring->at.size]), ring->used, before);
 	return !(READ(ring->at.avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
 }
 

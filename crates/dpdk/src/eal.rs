@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::{fs, io, ptr, thread};
 
 use crate::inherit::Opened;
-use crate::log::{Control, c_string, quoted, reason, set_level};
+use crate::log::{Control, LogLevel, c_string, quoted, reason, set_level};
 
 /// What the EAL's memory is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,34 +27,6 @@ pub enum HugePages {
     Auto,
     /// Ordinary pages.
     Off,
-}
-
-/// What of DPDK's log goes to standard error. What a failing call logs is part of its error in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// What went wrong while packets move. What was logged during a call that then succeeds is left out.
-    #[default]
-    Error,
-    /// What may be wrong.
-    Warning,
-    /// What is unusual.
-    Notice,
-    /// What was done.
-    Info,
-    /// Everything.
-    Debug,
-}
-
-impl LogLevel {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Notice => "notice",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        }
-    }
 }
 
 /// How the EAL is started.

@@ -12,7 +12,7 @@
 //! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
 //! | `vhost` | [`VhostPort`] serves a vhost-user socket; [`VhostQueue`] moves batches from and to the guest |
 //! | [`vhost_user`] | numbers of its messages |
-//! | `copier` | [`Copier`]: a DMA engine that copies to a port's guest |
+//! | `dma` | [`DmaChannel`]: a DMA engine that copies to a port's guest |
 //! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
 //! | `cycles` | [`cycles()`], the time stamp counter |
 //!
@@ -28,10 +28,10 @@ mod arrival;
 mod batch;
 mod buffers;
 mod builder;
-mod copier;
 mod cycles;
 mod device;
-mod dma;
+mod dma_channel;
+mod dma_mapping;
 mod eal;
 mod ids;
 mod inherit;
@@ -42,6 +42,7 @@ mod memory;
 mod offload;
 mod pool;
 mod port;
+mod port_error;
 mod queue;
 mod ring;
 mod vhost;
@@ -50,21 +51,23 @@ pub mod vhost_user;
 pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
 pub use batch::{Batch, Drain};
 pub use buffers::{BufferIndex, BufferLayout, HEADROOM};
-pub use builder::{PortBuilder, PortError, Started};
-pub use copier::{Copier, CopierError, CopierStats};
+pub use builder::{PortBuilder, Started};
 pub use cycles::{cycles, tsc_hz};
 pub use device::{Device, PciAddress, PciAddressError};
-pub use dma::DmaError;
-pub use eal::{Eal, EalError, EalOptions, HugePages, LogLevel, ThreadError, ThreadGuard, version};
+pub use dma_channel::{DmaChannel, DmaChannelError, DmaChannelStats};
+pub use dma_mapping::DmaError;
+pub use eal::{Eal, EalError, EalOptions, HugePages, ThreadError, ThreadGuard, version};
 pub use ids::{NumaNode, PortNumber, QueueId};
+pub use log::LogLevel;
 pub use mbuf::{BoundsError, Mbuf, MbufPtr, RawMbuf};
 pub use memory::{HeapMemory, PacketMemory};
 pub use offload::Oversized;
 pub use pool::{Pool, PoolError, PoolOptions, Store};
 pub use port::{Link, Port, PortInfo, PortStats};
+pub use port_error::PortError;
 pub use queue::{RxQueue, TxQueue};
 pub use ring::{RingConsumer, RingError, RingProducer, ring};
 pub use vhost::{
-    Accepts, CopierStatus, Refusal as VhostRefusal, VhostError, VhostMode, VhostOptions, VhostPort,
+    Accepts, DmaChannelStatus, Refusal as VhostRefusal, VhostError, VhostMode, VhostOptions, VhostPort,
     VhostQueue, VhostStatus,
 };

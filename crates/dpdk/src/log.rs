@@ -5,7 +5,33 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::eal::LogLevel;
+/// What of DPDK's log goes to standard error. What a failing call logs is part of its error in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// What went wrong while packets move. What was logged during a call that then succeeds is left out.
+    #[default]
+    Error,
+    /// What may be wrong.
+    Warning,
+    /// What is unusual.
+    Notice,
+    /// What was done.
+    Info,
+    /// Everything.
+    Debug,
+}
+
+impl LogLevel {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Notice => "notice",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
 
 /// Held through every call that creates, changes or removes something in DPDK: most of these are not thread-safe, and
 /// the log is caught for one caller at a time.

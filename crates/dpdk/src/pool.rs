@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dpdk_sys as sys;
 
 use crate::buffers::{BufferIndex, BufferLayout, HEADROOM};
-use crate::dma::{Dma, DmaError, DmaPort};
+use crate::dma_mapping::{Dma, DmaError, DmaPort};
 use crate::log::{Control, c_string, quoted, reason};
 use crate::{Batch, Eal, Mbuf, MbufPtr, NumaNode, PacketMemory};
 

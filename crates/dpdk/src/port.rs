@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk_sys as sys;
 
-use crate::builder::PortError;
-use crate::dma::DmaPort;
+use crate::dma_mapping::DmaPort;
 use crate::inherit::Opened;
 use crate::log::Control;
+use crate::port_error::PortError;
 use crate::{NumaNode, Pool, PortNumber};
 
 /// What a port tells of itself.

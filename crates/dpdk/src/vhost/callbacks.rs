@@ -6,13 +6,11 @@ use std::sync::atomic::Ordering;
 
 use dpdk_sys as sys;
 
-use super::gate::quiesce;
-use super::guests::{self, Guests, MAX_PAIRS, lock};
-use super::{VhostMode, calls, in_flight_dma, truncated};
-use crate::vhost_user::{
-    NET_SET_MTU, RESET_OWNER, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_VRING_ADDR,
-    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
-};
+use super::guests::{self, Guests, MAX_PAIRS};
+use super::lock;
+use super::rcu::synchronize;
+use super::{VhostMode, calls, in_flight_dma, protocol, truncated};
+use crate::vhost_user::{RESET_OWNER, SET_MEM_TABLE, SET_VRING_CALL};
 
 pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
     met: Some(met),
@@ -60,7 +58,7 @@ extern "C" fn arrived(number: c_int) -> c_int {
         }
         device.accepts = accepts;
         device.copied =
-            guests.in_flight_dma.as_ref().map_or(0, |in_flight_dma| in_flight_dma.begin(number, false));
+            guests.in_flight_dma.as_ref().map_or(0, |in_flight_dma| in_flight_dma.attach(number, false));
         devices.push(device);
     });
     lock(&guests.refused).holds = false;
@@ -74,9 +72,9 @@ extern "C" fn left(device: c_int) {
             devices[place].ready = false;
             devices[place].copied = 0;
         });
-        quiesce(&guests.gates);
+        synchronize(&guests.rcu_slots);
         if let Some(in_flight_dma) = &guests.in_flight_dma {
-            in_flight_dma.end(device, false);
+            in_flight_dma.detach(device, false);
         }
     }
 }
@@ -101,26 +99,6 @@ fn forget(device: c_int) {
     unsafe { sys::netvm_vring_forget(device) };
 }
 
-/// Those messages that go through relays for which the library holds the locks of all vrings: the same from DPDK 22.11 to 25.11.
-/// They change memory or rings, and relays keep everybody out before they pass them on ([`Guests::keep_out`]).
-pub(super) const fn is_locked(request: u32) -> bool {
-    matches!(
-        request,
-        SET_FEATURES
-            | SET_OWNER
-            | SET_MEM_TABLE
-            | SET_VRING_NUM
-            | SET_VRING_ADDR
-            | SET_VRING_BASE
-            | SET_VRING_KICK
-            | SET_VRING_CALL
-            | SET_VRING_ERR
-            | SET_PROTOCOL_FEATURES
-            | SET_VRING_ENABLE
-            | NET_SET_MTU
-    )
-}
-
 extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     let is_memory = request == SET_MEM_TABLE;
     let pending_calls = of(device).and_then(|guests| {
@@ -135,7 +113,7 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
         return sys::NETVM_VHOST_PASS_OVER;
     }
     truncated::message(device);
-    if in_flight_dma::ends(request) {
+    if in_flight_dma::needs_detach(request) {
         end_flights(device);
     }
     if is_memory {
@@ -148,12 +126,12 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     sys::NETVM_VHOST_HANDLE
 }
 
-/// Takes a device's rings from the copier before they change. Nobody is inside.
+/// Takes a device's rings from the DMA channel before they change. Nobody is inside.
 fn end_flights(device: c_int) {
     let Some(guests) = of(device) else { return };
     let Some(in_flight_dma) = &guests.in_flight_dma else { return };
     guests.change(device, |devices, place| devices[place].copied = 0);
-    in_flight_dma.end(device, true);
+    in_flight_dma.detach(device, true);
 }
 
 /// The message has been handled.
@@ -163,9 +141,9 @@ fn resume(device: c_int, request: u32) {
         let known = &mut devices[place];
         known.messages = known.messages.saturating_sub(1);
         if let Some(in_flight_dma) =
-            guests.in_flight_dma.as_ref().filter(|_| known.ready && in_flight_dma::ends(request))
+            guests.in_flight_dma.as_ref().filter(|_| known.ready && in_flight_dma::needs_detach(request))
         {
-            known.copied = in_flight_dma.begin(device, true);
+            known.copied = in_flight_dma.attach(device, true);
         }
     });
 }
@@ -176,7 +154,7 @@ extern "C" fn handled(device: c_int, request: u32) {
         // SAFETY: nobody is inside, and the library has just mapped the memory.
         unsafe { sys::netvm_vring_learn(device) };
     }
-    if is_locked(request) {
+    if protocol::locks_vrings(request) {
         resume(device, request);
     }
     truncated::handled();

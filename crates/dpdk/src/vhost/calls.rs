@@ -1,19 +1,18 @@
-//! What guests are told of packets by.
+//! The eventfds by which guests are notified (call descriptors).
 //!
-//! A peer that shares an eventfd can make its writers wait, and make each write expensive (`netvm_notify`). So the
-//! library does not get those of guests, but one of netvm's in place of each, which nobody reads:
+//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So the library does not get the
+//! guests' eventfds, but one of netvm's that no one reads in place of each:
 //!
 //! ```text
 //!   guest ── SET_VRING_CALL, eventfd ──▶ relay ── SET_VRING_CALL, another ──▶ library
 //!                                          │                                    │ before it handles the message
 //!                                          └── in the order of messages ──▶ list by device and vring
 //!
-//!   owner of a queue: burst; does the guest want to be told of it? ──▶ the kernel signals the eventfd in the list
+//!   owner of a queue: burst; does the guest want a call? ──▶ the kernel signals the eventfd in the list
 //! ```
 //!
-//! The library, or netvm's own code for rings (`vring.h`), says after a burst that the guest wants to be told. A descriptor
-//! in the list keeps its number for as long as its device is there, so that owners, who are inside of their gate, never
-//! use one that is just being closed.
+//! The library, or netvm's own ring code (`vring.h`), reports after a burst that the guest wants a call. A descriptor in the list keeps its
+//! number while its device exists, so owners in a read section never use one that is being closed.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -23,29 +22,29 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use dpdk_sys as sys;
 use netvm_notify::{RateLimit, Signaller, Wake};
 
-use super::guests::lock;
+use super::lock;
 
 const DEVICES: usize = sys::NETVM_VHOST_MAX_DEVICES as usize;
 const VRINGS: usize = 2 * sys::NETVM_VHOST_MAX_PAIRS as usize;
 
-/// By device and vring: the descriptor, plus one; 0: none.
+/// By device and vring: the descriptor plus one; 0 means none.
 static LIST: [[AtomicI32; VRINGS]; DEVICES] = [const { [const { AtomicI32::new(0) }; VRINGS] }; DEVICES];
 
 fn place(device: i32, vring: usize) -> Option<&'static AtomicI32> {
     LIST.get(usize::try_from(device).ok()?)?.get(vring)
 }
 
-/// The eventfds of messages that the library has not handled yet, with their vrings.
+/// Call descriptors in messages that the library has not handled yet, with their vrings.
 #[derive(Debug, Default)]
 pub(super) struct PendingCalls(Mutex<VecDeque<(usize, OwnedFd)>>);
 
 impl PendingCalls {
-    /// The guest is to be told of a vring by this, from the next message on that the library handles.
+    /// The call descriptor of a vring, valid from the message on that the library handles next.
     pub(super) fn add(&self, vring: usize, fd: OwnedFd) {
         lock(&self.0).push_back((vring, fd));
     }
 
-    /// The library is about to handle that message.
+    /// The library is about to handle the message.
     pub(super) fn install(&self, device: i32) {
         if let Some((vring, fd)) = lock(&self.0).pop_front()
             && let Some(place) = place(device, vring)
@@ -59,74 +58,74 @@ impl PendingCalls {
     }
 }
 
-/// The device has gone, and nobody uses it any more.
+/// Closes the descriptors of a device that is gone and that no thread uses any more.
 pub(super) fn forget(device: i32) {
     for place in (0..VRINGS).filter_map(|vring| place(device, vring)) {
         let known = place.swap(0, Ordering::Relaxed);
         if known != 0 {
-            // SAFETY: a descriptor that only this list had.
+            // SAFETY: only this list owned the descriptor.
             drop(unsafe { OwnedFd::from_raw_fd(known - 1) });
         }
     }
 }
 
-/// What a vring's guest is told by.
+/// The call descriptor of a vring.
 fn of<'a>(device: i32, vring: u16) -> Option<BorrowedFd<'a>> {
     let known = place(device, vring.into())?.load(Ordering::Acquire);
-    // SAFETY: open until the device has gone, which is for longer than the caller uses it.
+    // SAFETY: open until the device is gone, which is longer than the caller uses it.
     (known != 0).then(|| unsafe { BorrowedFd::borrow_raw(known - 1) })
 }
 
-/// Tells a guest of a vring, by a thread that may take its time; while the device is there.
-pub(super) fn tell(signaller: &Signaller, device: i32, vring: u16) {
+/// Signals a vring's call descriptor without a rate limit, while the device exists.
+pub(super) fn signal(signaller: &Signaller, device: i32, vring: u16) {
     if let Some(call) = of(device, vring) {
         signaller.signal(&call);
     }
 }
 
-/// Tells guests for one queue, and no more often than it has the time for.
+/// Sends the calls of one queue, within a rate limit.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct CallSignaller {
     signaller: Signaller,
     rate_limit: RateLimit,
-    /// Who has not been told yet, by pair: of its receive ring, and of its transmit ring.
-    owed: [u64; 2],
+    /// Pairs with a pending call: for the receive ring, and for the transmit ring.
+    pending: [u64; 2],
 }
 
-impl Caller {
+impl CallSignaller {
     pub(super) fn new() -> Self {
-        Self { signaller: Signaller::new(), rate_limit: RateLimit::new(), owed: [0; 2] }
+        Self { signaller: Signaller::new(), rate_limit: RateLimit::new(), pending: [0; 2] }
     }
 
-    /// After each burst, inside of the gate: the guest is told if it wants to be.
+    /// Call this after each burst, in the read section: sends a call if the guest wants one.
     #[inline(always)]
     pub(super) fn after_burst(&mut self, device: i32, vring: u16) {
         // SAFETY: takes no pointer.
-        if unsafe { sys::netvm_vring_takes_told() } != 0 {
-            self.tell(device, vring);
+        if unsafe { sys::netvm_vring_take_call() } != 0 {
+            self.signal(device, vring);
         }
     }
 
     #[cold]
-    fn tell(&mut self, device: i32, vring: u16) {
+    fn signal(&mut self, device: i32, vring: u16) {
         let Some(call) = of(device, vring) else { return };
         let wake = self.rate_limit.signal(&self.signaller, &call);
-        let owed = &mut self.owed[usize::from(vring % 2)];
+        let pending = &mut self.pending[usize::from(vring % 2)];
         let pair = 1u64.checked_shl((vring / 2).into()).unwrap_or(0);
-        if matches!(wake, Wake::Later | Wake::Omitted) { *owed |= pair } else { *owed &= !pair }
+        if matches!(wake, Wake::Later | Wake::Omitted) { *pending |= pair } else { *pending &= !pair }
     }
 
     #[inline(always)]
-    pub(super) const fn owes(&self) -> bool {
-        self.owed[0] | self.owed[1] != 0
+    pub(super) const fn has_pending(&self) -> bool {
+        self.pending[0] | self.pending[1] != 0
     }
 
-    /// Tells those who have not been told yet, if there is time for it. Inside of the gate.
+    /// Sends pending calls as far as the rate limit allows. In a read section.
     #[cold]
-    pub(super) fn pay(&mut self, device: i32) {
-        for (kind, pairs) in (0..).zip(self.owed) {
+    pub(super) fn send_pending(&mut self, device: i32) {
+        for (kind, pairs) in (0..).zip(self.pending) {
             for pair in (0..64).filter(|pair| pairs >> pair & 1 == 1) {
-                self.tell(device, 2 * pair + kind);
+                self.signal(device, 2 * pair + kind);
             }
         }
     }
@@ -145,31 +144,31 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_told_by_what_it_said_last() {
-        // The library never has as many.
+    fn calls_use_the_last_descriptor_of_the_guest() {
+        // The library never has that many devices.
         let device = DEVICES as i32 - 1;
         let (pending_calls, fds) = (PendingCalls::default(), [(); 3].map(|()| new_eventfd().unwrap()));
-        let mut caller = Caller::new();
+        let mut calls = CallSignaller::new();
         for (fd, vring) in fds.iter().zip([3, 3, 4]) {
             pending_calls.add(vring, fd.try_clone().unwrap());
         }
         assert!(of(device, 3).is_none());
         let numbers = [0, 1].map(|n| {
             pending_calls.install(device);
-            caller.tell(device, 3);
+            calls.signal(device, 3);
             assert_eq!(count(&fds[n]), 1);
             of(device, 3).unwrap().as_raw_fd()
         });
         pending_calls.install(device);
-        caller.tell(device, 4);
+        calls.signal(device, 4);
         assert_eq!(count(&fds[2]), 1);
         assert_eq!(numbers[0], numbers[1]);
-        // More than there are messages, and vrings that no device has.
+        // More than there are messages, and vrings out of range.
         pending_calls.install(device);
         pending_calls.add(VRINGS, new_eventfd().unwrap());
         pending_calls.install(device);
         forget(device);
         assert!(of(device, 3).is_none() && of(device, 4).is_none());
-        assert!(!caller.owes());
+        assert!(!calls.has_pending());
     }
 }

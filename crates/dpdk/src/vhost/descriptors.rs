@@ -32,14 +32,14 @@ pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(),
         _ => 0,
     };
     if fds.len() != wanted {
-        return Err(Refusal::Said);
+        return Err(Refusal::Protocol);
     }
     if request != SET_MEM_TABLE {
-        return if fds.iter().all(is_eventfd) { Ok(()) } else { Err(Refusal::NoEventfd) };
+        return if fds.iter().all(is_eventfd) { Ok(()) } else { Err(Refusal::NotAnEventfd) };
     }
     fds.iter()
         .find(|fd| !is_memory_file(fd))
-        .map_or(Ok(()), |fd| Err(Refusal::NoMemory { file_system: file_system(fd) }))
+        .map_or(Ok(()), |fd| Err(Refusal::ServedMemory { file_system: file_system(fd) }))
 }
 
 /// Whether its pages are the kernel's to bring.
@@ -92,14 +92,14 @@ mod tests {
     fn memory_is_memory() {
         assert_eq!(memory(&[memfd(), memfd(), file_in("/dev/shm".as_ref())]), Ok(()));
         let nothing = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        assert_eq!(memory(&[nothing]), Err(Refusal::NoMemory { file_system: None }));
+        assert_eq!(memory(&[nothing]), Err(Refusal::ServedMemory { file_system: None }));
         let on_disk = file_in(env!("CARGO_MANIFEST_DIR").as_ref());
         let kind = file_system(&on_disk).unwrap();
         if kind == "tmpfs" {
             println!("SKIP: the sources are in memory");
             return;
         }
-        assert_eq!(memory(&[memfd(), on_disk]), Err(Refusal::NoMemory { file_system: Some(kind) }));
+        assert_eq!(memory(&[memfd(), on_disk]), Err(Refusal::ServedMemory { file_system: Some(kind) }));
     }
 
     #[test]
@@ -109,12 +109,12 @@ mod tests {
         for request in [SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR] {
             assert_eq!(check(request, &with, &[event()]), Ok(()));
             assert_eq!(check(request, &without, &[]), Ok(()));
-            assert_eq!(check(request, &with, &[]), Err(Refusal::Said));
-            assert_eq!(check(request, &without, &[event()]), Err(Refusal::Said));
-            assert_eq!(check(request, &with, &[memfd()]), Err(Refusal::NoEventfd));
+            assert_eq!(check(request, &with, &[]), Err(Refusal::Protocol));
+            assert_eq!(check(request, &without, &[event()]), Err(Refusal::Protocol));
+            assert_eq!(check(request, &with, &[memfd()]), Err(Refusal::NotAnEventfd));
         }
-        assert_eq!(check(SET_MEM_TABLE, &[2, 0, 0, 0, 0, 0, 0, 0], &[memfd()]), Err(Refusal::Said));
+        assert_eq!(check(SET_MEM_TABLE, &[2, 0, 0, 0, 0, 0, 0, 0], &[memfd()]), Err(Refusal::Protocol));
         assert_eq!(check(SET_FEATURES, &with, &[]), Ok(()));
-        assert_eq!(check(SET_FEATURES, &with, &[event()]), Err(Refusal::Said));
+        assert_eq!(check(SET_FEATURES, &with, &[event()]), Err(Refusal::Protocol));
     }
 }

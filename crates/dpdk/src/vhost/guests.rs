@@ -1,9 +1,9 @@
-//! What is known of the guests of each socket.
+//! The guests of each socket: their devices, kicks, relays and refusals.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dpdk_sys as sys;
 use netvm_notify::EpollWaiter;
@@ -11,17 +11,17 @@ use rustix::io::Errno;
 
 use super::calls::PendingCalls;
 use super::connection::Taken;
-use super::gate::{Gate, Pass, quiesce};
 use super::in_flight_dma::InFlightDma;
+use super::rcu::{ActiveDevice, RcuSlot, synchronize};
 use super::relay::Relay;
-use super::{Accepts, Refusal, VhostMode, VhostStatus, connection};
-use crate::Copier;
+use super::{Accepts, Refusal, VhostMode, VhostStatus, connection, lock};
+use crate::DmaChannel;
 
 pub(super) const MAX_PAIRS: u16 = sys::NETVM_VHOST_MAX_PAIRS as u16;
-/// Connections that a socket has at most, with those whose guests keep their relays.
+/// Connections per socket, including old ones whose relay still runs.
 const MOST_RELAYS: usize = 16;
 
-/// The sockets that are served.
+/// The sockets being served.
 static SERVED: Mutex<Vec<Arc<Guests>>> = Mutex::new(Vec::new());
 
 /// A connection: a guest's device.
@@ -30,14 +30,14 @@ pub(super) struct Device {
     number: i32,
     /// Its driver is ready.
     pub(super) ready: bool,
-    /// It has taken back memory that it shares.
+    /// It truncated memory that it shares.
     pub(super) truncated: bool,
-    /// Messages about its memory or rings that have been said, and not handled yet.
+    /// Messages about its memory or rings that the library has not handled yet.
     pub(super) messages: u32,
     pub(super) accepts: u8,
-    /// Queue pairs to which the copier may copy, a bit each.
+    /// Bit mask of the queue pairs to which the DMA channel may copy.
     pub(super) copied: u64,
-    /// Queue pairs whose receive ring, or transmit ring, is switched on, a bit each.
+    /// Bit masks of the queue pairs whose receive ring, and transmit ring, is enabled.
     pub(super) receiving: u64,
     pub(super) sending: u64,
 }
@@ -61,75 +61,79 @@ impl Device {
     }
 }
 
-/// How a guest tells of packets that it sends by a queue.
+/// The kick descriptors of one queue.
 #[derive(Debug)]
 pub(super) struct Kicks {
     pub(super) waiter: EpollWaiter,
-    /// What it hears.
-    heard: Mutex<Vec<OwnedFd>>,
-    are_heard: AtomicBool,
+    /// The watched descriptors.
+    watched: Mutex<Vec<OwnedFd>>,
+    all_watched: AtomicBool,
 }
 
 impl Kicks {
     fn new() -> Result<Self, Errno> {
-        Ok(Self { waiter: EpollWaiter::new()?, heard: Mutex::default(), are_heard: AtomicBool::new(false) })
+        Ok(Self {
+            waiter: EpollWaiter::new()?,
+            watched: Mutex::default(),
+            all_watched: AtomicBool::new(false),
+        })
     }
 
-    /// Whether the guest can tell of all packets.
-    pub(super) fn are_heard(&self) -> bool {
-        self.are_heard.load(Ordering::Acquire)
+    /// Whether the guest can kick for all packets.
+    pub(super) fn all_watched(&self) -> bool {
+        self.all_watched.load(Ordering::Acquire)
     }
 
-    /// Hears these from now on, in place of others.
+    /// Watches these descriptors instead of the previous ones.
     fn set(&self, kicks: Vec<OwnedFd>) {
-        let mut heard = lock(&self.heard);
-        self.are_heard.store(false, Ordering::Release);
+        let mut heard = lock(&self.watched);
+        self.all_watched.store(false, Ordering::Release);
         heard.drain(..).for_each(|kick| self.waiter.remove(&kick));
-        let are_heard = !kicks.is_empty() && kicks.iter().all(|kick| self.waiter.add(kick).is_ok());
+        let all_watched = !kicks.is_empty() && kicks.iter().all(|kick| self.waiter.add(kick).is_ok());
         *heard = kicks;
-        self.are_heard.store(are_heard, Ordering::Release);
+        self.all_watched.store(all_watched, Ordering::Release);
     }
 }
 
-/// What a port knows of its guest.
+/// The guests of one socket; one of them is active.
 #[derive(Debug)]
 pub(crate) struct Guests {
     pub(super) path: CString,
     pub(super) mode: VhostMode,
-    pub(super) gates: Box<[Gate]>,
-    /// By queue: how the guest tells of packets that it sends.
+    pub(super) rcu_slots: Box<[RcuSlot]>,
+    /// By queue.
     pub(super) kicks: Box<[Kicks]>,
-    /// Connections, the newest last. It is the newest that is ready which has the port.
+    /// Connections, the newest last. The newest ready one is active.
     devices: Mutex<Vec<Device>>,
     epoch: AtomicU16,
-    /// What the copier has under way.
+    /// The port's DMA channel.
     pub(super) in_flight_dma: Option<InFlightDma>,
     /// How often a guest has truncated its memory.
     pub(super) shrinks: AtomicU32,
-    /// Devices whose connection is not the library's any more, with what their guests are to be told by.
+    /// Devices behind a relay, with their guests' call descriptors.
     pub(super) relayed: Mutex<Vec<(i32, Arc<PendingCalls>)>>,
-    /// How many threads stand between guests and the library.
+    /// Running relay threads.
     relays: AtomicUsize,
     pub(super) refused: Mutex<Refused>,
 }
 
-/// What guests were hung up on for.
+/// Why guests were disconnected.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// How often, not counting those that followed on another.
+    /// Disconnects, not counting repeated ones.
     pub(super) count: u32,
     pub(super) last: Option<Refusal>,
-    /// None has become ready since.
+    /// No guest has become ready since.
     pub(super) holds: bool,
 }
 
 impl Guests {
-    /// `None` if the socket is served already; an error if there are no more descriptors.
+    /// `None` if the socket is already served; an error if descriptors run out.
     pub(super) fn register(
         path: CString,
         mode: VhostMode,
         queues: u16,
-        copier: Option<Copier>,
+        dma: Option<DmaChannel>,
     ) -> Result<Option<Arc<Self>>, Errno> {
         let kicks = (0..queues).map(|_| Kicks::new()).collect::<Result<_, _>>()?;
         let mut served = lock(&SERVED);
@@ -139,11 +143,11 @@ impl Guests {
         let guests = Arc::new(Self {
             path,
             mode,
-            gates: (0..queues).map(|_| Gate::default()).collect(),
+            rcu_slots: (0..queues).map(|_| RcuSlot::default()).collect(),
             kicks,
             devices: Mutex::default(),
             epoch: AtomicU16::new(0),
-            in_flight_dma: copier.map(InFlightDma::new),
+            in_flight_dma: dma.map(InFlightDma::new),
             shrinks: AtomicU32::new(0),
             relayed: Mutex::default(),
             relays: AtomicUsize::new(0),
@@ -176,59 +180,58 @@ impl Guests {
         }
     }
 
-    /// Changes what is known of a device, and opens the gates to what is there then.
+    /// Changes the state of a device, and publishes the device that is active then.
     pub(super) fn change(&self, number: i32, change: impl FnOnce(&mut Vec<Device>, usize)) {
         let mut devices = lock(&self.devices);
-        let place = place_of(&mut devices, number);
+        let place = index_of(&mut devices, number);
         change(&mut devices, place);
         let current = current(&devices);
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
         if let Some(device) = current.filter(|device| device.messages > 0) {
-            self.gates.iter().for_each(|gate| gate.pause(device.accepts));
+            self.rcu_slots.iter().for_each(|rcu_slot| rcu_slot.pause(device.accepts));
             return;
         }
-        for ((n, gate), kicks) in (0u16..).zip(&self.gates).zip(&self.kicks) {
-            let pairs = current.map_or(0, |device| device.sending & share(n, self.gates.len()));
+        for ((n, rcu_slot), kicks) in (0u16..).zip(&self.rcu_slots).zip(&self.kicks) {
+            let pairs = current.map_or(0, |device| device.sending & share(n, self.rcu_slots.len()));
             kicks.set(current.map_or_else(Vec::new, |device| kicks_of(device.number, pairs)));
             let open = current.map(|device| {
                 let send_pair = send_pair(device.receiving, n);
-                let copier = (device.copied >> send_pair & 1) as u8 * sys::NETVM_VHOST_COPIER as u8;
-                Pass { device: device.number, epoch, send_pair, accepts: device.accepts | copier }
+                let dma = (device.copied >> send_pair & 1) as u8 * sys::NETVM_VHOST_DMA as u8;
+                ActiveDevice { device: device.number, epoch, send_pair, accepts: device.accepts | dma }
             });
-            gate.set(open, pairs);
+            rcu_slot.set(open, pairs);
         }
     }
 
-    /// Keeps everybody out of a device before the library is told about its memory or rings, until it has handled that and all
-    /// that is said meanwhile. For the device's relay, which is known by this list.
+    /// Withdraws a device before the library gets a message about its memory or rings, until the library has handled that message and all
+    /// that follow meanwhile. Only the device's relay calls this; `pending_calls` identifies it.
     ///
-    /// Once the library has the message, it has locked the rings: who waits inside for such a lock, as one does to hand packets to
-    /// a copier, would never leave, and looks like one who has lost its core. Nor may it get the lock afterwards: should the library
-    /// fail to replace memory, it takes the old away, leaves the rings as they were, and gives back their locks before it tells
-    /// that the device is gone (DPDK 22.11 to 25.11).
+    /// The library locks the rings while it handles the message. An owner that waits in a read section for such a lock (to start DMA copies, for
+    /// example) would never leave it. Nor may it get the lock afterwards: if the library fails to replace memory, it unmaps the old
+    /// memory, leaves the rings as they were and releases their locks before it reports that the device is gone (DPDK 22.11 to 25.11).
     ///
-    /// Nothing is asked of the library, which handles other messages at the same time.
-    fn keep_out(&self, number: i32, pending_calls: &Arc<PendingCalls>) {
+    /// This does not call the library, which may be handling other messages.
+    fn pause_device(&self, number: i32, pending_calls: &Arc<PendingCalls>) {
         let relayed = lock(&self.relayed);
         if !relayed.iter().any(|(other, its)| *other == number && Arc::ptr_eq(its, pending_calls)) {
-            // It has gone, and another may have its number.
+            // The device is gone, and another may have its number.
             return;
         }
         let mut devices = lock(&self.devices);
-        let place = place_of(&mut devices, number);
+        let place = index_of(&mut devices, number);
         devices[place].messages += 1;
         if let Some(device) = current(&devices).filter(|device| device.number == number) {
-            self.gates.iter().for_each(|gate| gate.pause(device.accepts));
+            self.rcu_slots.iter().for_each(|rcu_slot| rcu_slot.pause(device.accepts));
         }
         drop((devices, relayed));
-        quiesce(&self.gates);
+        synchronize(&self.rcu_slots);
     }
 
-    /// Takes a new device's connection from the library; whether that could be done. If not, it is hung up on.
+    /// Puts a relay into a new device's connection. Returns whether that worked; if not, the connection is closed.
     pub(super) fn relay(self: &Arc<Self>, number: i32) -> bool {
         let connection = connection::take(&self.path, self.mode);
         let has_room = self.relays.fetch_add(1, Ordering::Relaxed) < MOST_RELAYS;
-        // The relay finds itself in the list.
+        // The relay must find itself in the list.
         let mut relayed = lock(&self.relayed);
         let begun =
             connection.filter(|_| has_room).and_then(|connection| self.begin_relay(number, connection));
@@ -248,7 +251,7 @@ impl Guests {
     ) -> Option<Arc<PendingCalls>> {
         let (guests, pending_calls) = (Arc::clone(self), Arc::clone(&relay.pending_calls));
         let run = move || {
-            relay.run(|pending_calls| guests.keep_out(number, pending_calls), |why| guests.refuse(why));
+            relay.run(|pending_calls| guests.pause_device(number, pending_calls), |why| guests.refuse(why));
             drop(taken);
             guests.relays.fetch_sub(1, Ordering::Relaxed);
         };
@@ -262,7 +265,7 @@ impl Guests {
         (refused.last, refused.holds) = (Some(why), true);
     }
 
-    /// Closes the gates if the device has them. Nothing is asked of the library, which handles messages at the same time.
+    /// Withdraws the device if it is active. This does not call the library, which may be handling messages.
     fn cut_off(&self, number: i32) {
         let mut devices = lock(&self.devices);
         let current = current(&devices).map(|device| device.number);
@@ -273,66 +276,62 @@ impl Guests {
         device.truncated = true;
         self.shrinks.fetch_add(1, Ordering::Relaxed);
         if current == Some(number) {
-            self.close_gates();
+            self.withdraw();
         }
     }
 
-    fn close_gates(&self) {
-        for (gate, kicks) in self.gates.iter().zip(&self.kicks) {
+    fn withdraw(&self) {
+        for (rcu_slot, kicks) in self.rcu_slots.iter().zip(&self.kicks) {
             kicks.set(Vec::new());
-            gate.set(None, 0);
+            rcu_slot.set(None, 0);
         }
     }
 }
 
-/// The device that has the port.
+/// The active device.
 fn current(devices: &[Device]) -> Option<&Device> {
     devices.iter().rev().find(|device| device.usable())
 }
 
-/// Where a device is in the list, from now on if it was not.
-fn place_of(devices: &mut Vec<Device>, number: i32) -> usize {
+/// Index of a device in the list; adds it if needed.
+fn index_of(devices: &mut Vec<Device>, number: i32) -> usize {
     devices.iter().position(|device| device.number == number).unwrap_or_else(|| {
         devices.push(Device::new(number));
         devices.len() - 1
     })
 }
 
-/// The queue pairs that fall to a queue of so many.
+/// Bit mask of the queue pairs that a queue serves.
 fn share(queue: u16, queues: usize) -> u64 {
     (queue..MAX_PAIRS).step_by(queues.max(1)).fold(0, |pairs, pair| pairs | 1 << pair)
 }
 
-/// The queue pair that a queue sends by: its own, or another that is on. If none is, the library refuses the first.
+/// The queue pair that a queue sends to: its own, or another enabled one. If none is enabled, the library refuses the first.
 fn send_pair(receiving: u64, queue: u16) -> u16 {
     let wanted = queue.checked_rem(receiving.count_ones() as u16).unwrap_or(0);
     (0..MAX_PAIRS).filter(|pair| receiving >> pair & 1 == 1).nth(wanted.into()).unwrap_or(0)
 }
 
-/// Duplicates of the descriptors by which a device's guest tells of packets, of all pairs or none.
+/// Duplicates of a device's kick descriptors, of all pairs or none.
 fn kicks_of(device: i32, pairs: u64) -> Vec<OwnedFd> {
     let of = |pair: u16| {
-        // SAFETY: the device is there, as the library calls for it.
+        // SAFETY: the device exists: the library is calling for it.
         let fd = unsafe { sys::netvm_vhost_kick(device, 2 * pair + 1) };
         // SAFETY: takes no pointer; a number without a descriptor gives an error.
         let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor.
         (own >= 0).then(|| unsafe { OwnedFd::from_raw_fd(own) })
     };
     let all = (0..MAX_PAIRS).filter(|pair| pairs >> pair & 1 == 1).map(of);
     all.collect::<Option<_>>().unwrap_or_default()
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The guests of a socket.
+/// The guests of the socket with this path.
 pub(super) fn by_path(path: &CStr) -> Option<Arc<Guests>> {
     lock(&SERVED).iter().find(|guests| guests.path.as_c_str() == path).cloned()
 }
 
-/// Closes the gates of a guest that has taken back memory which it shares, until it connects again.
+/// Withdraws a device whose guest truncated shared memory, until the guest connects again.
 pub(super) fn close(device: i32) {
     for guests in lock(&SERVED).iter() {
         guests.cut_off(device);
@@ -349,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_falls_to_one_queue() {
+    fn every_pair_is_served_by_one_queue() {
         for queues in [1, 3, 64] {
             let shares: Vec<u64> = (0..queues).map(|n| share(n, queues.into())).collect();
             assert_eq!(shares.iter().fold(0, |all, share| all | share), u64::MAX);
@@ -358,35 +357,35 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_sends_by_a_pair_that_is_on() {
+    fn a_queue_sends_to_an_enabled_pair() {
         assert_eq!(send_pair(0, 3), 0);
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b1, n)), [0; 4]);
         assert_eq!([0, 1, 2, 3].map(|n| send_pair(0b101, n)), [0, 2, 0, 2]);
     }
 
     #[test]
-    fn who_is_kept_out_of_a_device_has_left_it_and_stays_out_until_all_is_handled() {
+    fn a_paused_device_is_unused_until_all_messages_are_handled() {
         const DEVICE: i32 = 3;
         let path = CString::new("/kept").unwrap();
         let guests = Guests::register(path, VhostMode::Client, 1, None).unwrap().unwrap();
-        let (pending_calls, gate) = (Arc::<PendingCalls>::default(), &guests.gates[0]);
+        let (pending_calls, rcu_slot) = (Arc::<PendingCalls>::default(), &guests.rcu_slots[0]);
         lock(&guests.relayed).push((DEVICE, Arc::clone(&pending_calls)));
         guests.change(DEVICE, |devices, place| devices[place].ready = true);
         let (is_inside, is_done, leave) = (Barrier::new(2), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let stay = |pass: Pass, _| {
+                let stay = |active: ActiveDevice, _| {
                     is_inside.wait();
                     while !leave.load(Ordering::Relaxed) {
                         std::thread::yield_now();
                     }
-                    pass.device
+                    active.device
                 };
-                assert_eq!(gate.enter(true, stay), Some(DEVICE));
+                assert_eq!(rcu_slot.read(true, stay), Some(DEVICE));
             });
             is_inside.wait();
             scope.spawn(|| {
-                guests.keep_out(DEVICE, &pending_calls);
+                guests.pause_device(DEVICE, &pending_calls);
                 is_done.store(true, Ordering::Relaxed);
             });
             std::thread::sleep(Duration::from_millis(20));
@@ -394,20 +393,20 @@ mod tests {
             leave.store(true, Ordering::Relaxed);
         });
         // A second message, before the first is handled.
-        guests.keep_out(DEVICE, &pending_calls);
+        guests.pause_device(DEVICE, &pending_calls);
         for is_open in [false, true] {
-            assert!(gate.is_paused() && gate.enter(true, |_, _| ()).is_none());
+            assert!(rcu_slot.is_paused() && rcu_slot.read(true, |_, _| ()).is_none());
             guests.change(DEVICE, |devices, place| devices[place].messages -= 1);
-            assert_eq!(gate.enter(true, |_, _| ()).is_some(), is_open);
+            assert_eq!(rcu_slot.read(true, |_, _| ()).is_some(), is_open);
         }
-        // Of a connection that has gone.
-        guests.keep_out(DEVICE, &Arc::default());
-        assert!(gate.enter(true, |_, _| ()).is_some());
+        // Of a closed connection.
+        guests.pause_device(DEVICE, &Arc::default());
+        assert!(rcu_slot.read(true, |_, _| ()).is_some());
         guests.unregister();
     }
 
     #[test]
-    fn who_is_one_too_many_is_hung_up_on() {
+    fn a_connection_beyond_the_limit_is_closed() {
         let _alone = ALONE.lock();
         let path = CString::new("/many").unwrap();
         let guests = Guests::register(path, VhostMode::Client, 1, None).unwrap().unwrap();

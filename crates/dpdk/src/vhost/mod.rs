@@ -5,19 +5,19 @@
 //! shares no memory with anything but netvm. A [`VhostQueue`] serves the guest's queue pairs that fall to it, whatever
 //! number of pairs the guest uses.
 //!
-//! The library serves the sockets in a thread of its own, which frees a device when its guest goes. How that thread and
-//! those that move packets keep out of each other's way is in `gate`; what it is told by guests has gone through `relay`.
+//! The library serves the sockets in a thread of its own, which frees a device when its guest goes. `rcu` keeps that thread and those that move
+//! packets apart. Messages of guests go through `relay` before the library sees them.
 
 mod adaptive_burst;
 mod callbacks;
 mod calls;
 mod connection;
 mod descriptors;
-mod gate;
 mod guests;
 mod in_flight_dma;
 mod protocol;
 mod queue;
+mod rcu;
 mod relay;
 mod truncated;
 
@@ -26,48 +26,47 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dpdk_sys as sys;
 
 use crate::log::{Control, quoted, reason};
-use crate::{Copier, CopierStats, Eal};
+use crate::{DmaChannel, DmaChannelStats, Eal};
 use guests::Guests;
 use in_flight_dma::InFlightDma;
 pub use queue::{Accepts, VhostQueue};
 
-/// Who makes the socket.
+/// Which side creates the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VhostMode {
-    /// This side: guests connect to it, and connect again after a restart of this side if they are told to
-    /// (QEMU: `reconnect=1`).
+    /// This side. Guests connect, and reconnect after a restart of this side if configured to (QEMU: `reconnect=1`).
     #[default]
     Server,
-    /// The guest: it is connected to as soon as its socket is there, and again after it was restarted.
+    /// The guest. This side connects as soon as the socket exists, and again after the guest restarts.
     Client,
 }
 
-/// How a socket is served.
+/// How to serve a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostOptions {
     /// The socket.
     pub path: PathBuf,
-    /// Who makes it.
+    /// Which side creates it.
     pub mode: VhostMode,
     /// Queues to serve it with: 1 to 64. Queue `n` of `N` serves the guest's queue pairs `n`, `n + N`, and so on.
     pub queues: u16,
-    /// Take TCP segments from the guest that are longer than a packet (TSO), as chains of mbufs.
+    /// Accept TCP segments longer than a packet from the guest (TSO), as mbuf chains.
     pub segmentation: bool,
 }
 
 /// The DMA engine of a port, as it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopierStatus {
+pub struct DmaChannelStatus {
     /// DPDK's name for it.
     pub name: String,
     /// What it has done.
-    pub stats: CopierStats,
+    pub stats: DmaChannelStats,
     /// It did not finish a copy in a second, was stopped, and is not used any more.
     pub stuck: bool,
 }
@@ -122,51 +121,49 @@ pub enum VhostError {
     },
 }
 
-/// Why a guest was hung up on.
+/// Why a guest was disconnected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It said what no guest does, or when none does.
-    Said,
-    /// It shared a file as memory whose pages others have to bring.
-    NoMemory {
-        /// The kernel's name for the file system that it is on; `None` if it is on none, or on one that is not mounted for
-        /// this process.
+    /// Its messages violate the protocol.
+    Protocol,
+    /// It shared a file as memory whose page faults another process or a disk serves.
+    ServedMemory {
+        /// The kernel's name of its file system; `None` if it has none, or none that is mounted for this process.
         file_system: Option<String>,
     },
-    /// It wants to tell of packets, or to be told, by what is no eventfd.
-    NoEventfd,
+    /// Its kick or call descriptor is not an eventfd.
+    NotAnEventfd,
 }
 
-/// What is known of the guest of a port.
+/// State of a port's guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VhostStatus {
-    /// Its driver is ready, and it is not cut off.
+    /// Its driver is ready, and it is not disconnected.
     pub connected: bool,
-    /// It has taken back memory that it shares (its file is shorter than what was mapped). It is cut off until it connects
-    /// again.
+    /// It truncated memory that it shares (the file is shorter than the mapping). It stays disconnected until it connects again.
     pub truncated: bool,
-    /// Nobody is there, and who was there last was hung up on, for this.
+    /// No guest is connected; the last one was disconnected for this reason.
     pub refused: Option<Refusal>,
     /// Queue pairs that it uses.
     pub queue_pairs: u16,
-    /// What it takes.
+    /// Offloads that it accepts.
     pub accepts: Accepts,
 }
 
-/// A socket that is served until this and all its queues are dropped.
+/// A served socket, until this and all its queues are dropped.
 #[derive(Clone, Debug)]
 pub struct VhostPort(Arc<Served>);
 
 impl VhostPort {
-    /// Begins to serve a socket; the queues go to the workers that move packets. Packets to the guest are copied by the copier, if
-    /// there is one; the memory of all pools that they come from must be mapped for as long as the port is open.
+    /// Starts serving a socket. The queues go to the workers that move packets. The DMA channel, if there is one, copies packets to the guest; the
+    /// memory of all pools that they come from must stay mapped while the port is open.
     ///
     /// # Errors
-    /// [`VhostError`] names the socket and what is in the way.
+    /// [`VhostError`] names the socket and the obstacle.
     pub fn open(
         _eal: Eal,
         options: &VhostOptions,
-        copier: Option<Copier>,
+        dma: Option<DmaChannel>,
     ) -> Result<(Self, Vec<VhostQueue>), VhostError> {
         let path = options.path.clone();
         let bytes = path.as_os_str().as_bytes();
@@ -181,9 +178,9 @@ impl VhostPort {
             return Err(VhostError::Watch { path, errno });
         }
         connection::prepare();
-        let fenced = gate::prepare();
-        let number = copier.as_ref().map(Copier::number);
-        let guests = match Guests::register(name.clone(), options.mode, options.queues, copier) {
+        let fenced = rcu::prepare();
+        let number = dma.as_ref().map(DmaChannel::number);
+        let guests = match Guests::register(name.clone(), options.mode, options.queues, dma) {
             Ok(Some(guests)) => guests,
             Ok(None) => return Err(VhostError::InUse { path }),
             Err(error) => return Err(VhostError::Watch { path, errno: error.raw_os_error() }),
@@ -198,7 +195,7 @@ impl VhostPort {
             callbacks: callbacks::ALL,
             client: (options.mode == VhostMode::Client).into(),
             segmentation: options.segmentation.into(),
-            copier: number.is_some().into(),
+            dma: number.is_some().into(),
         };
         let control = Control::enter();
         // SAFETY: the EAL runs; the string lives until the call returns, which copies it; the callbacks are functions, and
@@ -223,7 +220,7 @@ impl VhostPort {
 
     /// Its DMA engine.
     #[must_use]
-    pub fn copier(&self) -> Option<CopierStatus> {
+    pub fn dma(&self) -> Option<DmaChannelStatus> {
         self.0.guests.in_flight_dma.as_ref().map(InFlightDma::status)
     }
 
@@ -233,10 +230,10 @@ impl VhostPort {
         self.0.guests.shrinks.load(Ordering::Relaxed)
     }
 
-    /// How often a guest has been hung up on, not counting those that followed on another, and for what the last time.
+    /// How often a guest was disconnected, not counting repeated refusals, and the last reason.
     #[must_use]
     pub fn refusals(&self) -> (u32, Option<Refusal>) {
-        let refused = guests::lock(&self.0.guests.refused);
+        let refused = lock(&self.0.guests.refused);
         (refused.count, refused.last.clone())
     }
 }
@@ -275,4 +272,8 @@ fn remove_stale(path: &Path) -> Result<(), VhostError> {
         }
         _ => Err(VhostError::InUse { path: own() }),
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -243,5 +243,25 @@ fn state(payload: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from_ne_bytes(index.try_into().ok()?), u32::from_ne_bytes(number.try_into().ok()?)))
 }
 
+/// Messages during which the library holds the locks of all vrings (DPDK 22.11 to 25.11). They change memory or rings, so relays pause the
+/// device before they pass them on.
+pub(super) const fn locks_vrings(request: u32) -> bool {
+    matches!(
+        request,
+        SET_FEATURES
+            | SET_OWNER
+            | SET_MEM_TABLE
+            | SET_VRING_NUM
+            | SET_VRING_ADDR
+            | SET_VRING_BASE
+            | SET_VRING_KICK
+            | SET_VRING_CALL
+            | SET_VRING_ERR
+            | SET_PROTOCOL_FEATURES
+            | SET_VRING_ENABLE
+            | NET_SET_MTU
+    )
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The packet path: bursts out of a guest and into it.
+//! The packet path of a vhost-user queue: bursts from a guest and to it.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,15 +10,15 @@ use dpdk_sys as sys;
 
 use super::Served;
 use super::adaptive_burst::AdaptiveBurst;
-use super::calls::Caller;
-use super::gate::{Gate, Pass};
+use super::calls::CallSignaller;
 use super::guests::Kicks;
+use super::rcu::{ActiveDevice, RcuSlot};
 use crate::{Batch, Pool};
 
-/// What a guest takes besides plain packets.
+/// Offloads that a guest accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepts {
-    /// TCP and UDP whose checksum is still to be computed.
+    /// TCP and UDP packets with an unfinished checksum.
     pub checksum: bool,
     /// TCP segments of up to 64 KiB over IPv4.
     pub tso4: bool,
@@ -27,7 +27,7 @@ pub struct Accepts {
 }
 
 impl Accepts {
-    /// Everything.
+    /// All offloads.
     pub const ALL: Self = Self { checksum: true, tso4: true, tso6: true };
 
     #[inline(always)]
@@ -46,25 +46,25 @@ pub struct VhostQueue {
     served: Arc<Served>,
     number: u16,
     fenced: bool,
-    /// The pair that was last received by.
+    /// The pair received from last.
     turn: u32,
     adaptive_burst: AdaptiveBurst,
-    /// What was known of the guest when it was last told that it need not tell of packets.
-    quiet: Option<Pass>,
-    /// The guest has been asked to tell of packets.
-    telling: bool,
-    /// Between being asked and being waited for: the pairs that have not been found empty since, a bit each.
+    /// The device whose kicks are suppressed.
+    quiet: Option<ActiveDevice>,
+    /// Kicks are enabled.
+    kicks_enabled: bool,
+    /// Before waiting: bit mask of the pairs not seen empty since kicks were enabled.
     unseen: Option<u64>,
-    caller: Caller,
-    copier: Option<i32>,
-    /// The pairs to which packets may be under way by the copier, a bit each.
+    calls: CallSignaller,
+    dma: Option<i32>,
+    /// Bit mask of the pairs with DMA copies in progress.
     copying: u64,
-    /// The queue's owner may move, not share it.
+    // The owner may move the queue, not share it.
     _one_thread: PhantomData<Cell<()>>,
 }
 
 impl VhostQueue {
-    pub(super) fn new(served: Arc<Served>, number: u16, fenced: bool, copier: Option<i32>) -> Self {
+    pub(super) fn new(served: Arc<Served>, number: u16, fenced: bool, dma: Option<i32>) -> Self {
         Self {
             served,
             number,
@@ -72,60 +72,60 @@ impl VhostQueue {
             turn: 0,
             adaptive_burst: AdaptiveBurst::new(),
             quiet: None,
-            telling: false,
+            kicks_enabled: false,
             unseen: None,
-            caller: Caller::new(),
-            copier,
+            calls: CallSignaller::new(),
+            dma,
             copying: 0,
             _one_thread: PhantomData,
         }
     }
 
     #[inline(always)]
-    fn gate(&self) -> &Gate {
-        // As many gates as queues have been made.
-        &self.served.guests.gates[usize::from(self.number)]
+    fn rcu_slot(&self) -> &RcuSlot {
+        // One per queue.
+        &self.served.guests.rcu_slots[usize::from(self.number)]
     }
 
-    /// Adds packets of the guest to the batch, copied to mbufs of the pool: at most `most`, and what the batch has room for;
-    /// returns how many.
+    /// Copies packets from the guest into mbufs of the pool and adds them to the batch: at most `most`, and at most its room. Returns how
+    /// many.
     #[inline]
     pub fn receive(&mut self, pool: &Pool, batch: &mut Batch, most: usize) -> usize {
-        if self.gate().glance().is_none() {
+        if self.rcu_slot().peek().is_none() {
             return 0;
         }
         let (spare, room) = batch.spare();
         let most = most.min(room) as u16;
         let (turn, quiet) = (self.turn, self.quiet);
-        let (mut known, mut telling) = (quiet, self.telling);
-        let (adaptive_burst, caller) = (&mut self.adaptive_burst, &mut self.caller);
-        // As many gates as queues have been made.
-        let gate = &self.served.guests.gates[usize::from(self.number)];
-        let received = gate.enter(self.fenced, |pass, pairs| {
-            if caller.owes() {
-                caller.pay(pass.device);
+        let (mut known, mut kicks_enabled) = (quiet, self.kicks_enabled);
+        let (adaptive_burst, calls) = (&mut self.adaptive_burst, &mut self.calls);
+        // One per queue.
+        let rcu_slot = &self.served.guests.rcu_slots[usize::from(self.number)];
+        let received = rcu_slot.read(self.fenced, |active, pairs| {
+            if calls.has_pending() {
+                calls.send_pending(active.device);
             }
-            if quiet != Some(pass) {
-                suppress(pass, pairs);
-                (known, telling) = (Some(pass), false);
+            if quiet != Some(active) {
+                suppress(active, pairs);
+                (known, kicks_enabled) = (Some(active), false);
             }
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
             let count = adaptive_burst.gather(pair, most, |before, more| {
                 let spare = spare.wrapping_add(before.into());
-                // SAFETY: the device is there until the gate is left; there is room for `before` pointers and `more`, and
+                // SAFETY: the device is there until the read section ends; there is room for `before` pointers and `more`, and
                 // the pool is alive.
-                unsafe { sys::netvm_vhost_receive(pass.device, vring, pool.mempool(), spare, more) }
+                unsafe { sys::netvm_vhost_receive(active.device, vring, pool.mempool(), spare, more) }
             });
-            caller.after_burst(pass.device, vring);
-            if count > 0 && telling {
-                suppress(pass, pairs);
-                telling = false;
+            calls.after_burst(active.device, vring);
+            if count > 0 && kicks_enabled {
+                suppress(active, pairs);
+                kicks_enabled = false;
             }
             Some((pair, usize::from(count)))
         });
         self.quiet = known;
-        if self.telling && !telling {
+        if self.kicks_enabled && !kicks_enabled {
             self.end_wait();
         }
         let Some((pair, count)) = received.flatten() else { return 0 };
@@ -138,43 +138,43 @@ impl VhostQueue {
         count
     }
 
-    /// Copies packets from the front of the batch to the guest and frees them; returns how many these are, and their bytes.
-    /// The others stay in the batch: the guest's ring is full, the first of them longer than what it has room for, or the guest
-    /// is just changing its memory or rings ([`VhostQueue::is_paused`]). `None` if no guest is there.
+    /// Copies packets from the front of the batch to the guest and frees them; returns their number and bytes. The others stay in the batch: the
+    /// guest's ring is full, the first of them is longer than its room, or the guest is reconfiguring ([`VhostQueue::is_paused`]). `None`
+    /// without a guest.
     ///
-    /// With a copier, packets are only handed to it, and freed by [`VhostQueue::reap`] once they are copied.
+    /// A DMA channel only starts the copies; [`VhostQueue::reap`] frees the packets when they are done.
     #[inline]
     pub fn send(&mut self, batch: &mut Batch) -> Option<(usize, u64)> {
-        self.gate().accepts()?;
+        self.rcu_slot().accepts()?;
         let (count, mut bytes, mut copying) = (batch.len() as u16, 0, 0);
-        let (copier, caller) = (self.copier, &mut self.caller);
-        // As many gates as queues have been made.
-        let gate = &self.served.guests.gates[usize::from(self.number)];
-        let sent = gate.enter(self.fenced, |pass, _| {
-            let (vring, mbufs) = (2 * pass.send_pair, batch.as_mut_ptr());
-            let sent = if let Some(copier) = copier.filter(|_| pass.copied()) {
-                copying = 1u64.checked_shl(pass.send_pair.into()).unwrap_or(0);
+        let (dma, calls) = (self.dma, &mut self.calls);
+        // One per queue.
+        let rcu_slot = &self.served.guests.rcu_slots[usize::from(self.number)];
+        let sent = rcu_slot.read(self.fenced, |active, _| {
+            let (vring, mbufs) = (2 * active.send_pair, batch.as_mut_ptr());
+            let sent = if let Some(dma) = dma.filter(|_| active.copied()) {
+                copying = 1u64.checked_shl(active.send_pair.into()).unwrap_or(0);
                 // SAFETY: as below; what is handed over is the library's until it is reaped, or the device is gone.
-                unsafe { sys::netvm_copier_send(pass.device, vring, copier, mbufs, count, &raw mut bytes) }
+                unsafe { sys::netvm_dma_send(active.device, vring, dma, mbufs, count, &raw mut bytes) }
             } else {
-                // SAFETY: the device is there until the gate is left; the first `count` pointers are mbufs that the batch
+                // SAFETY: the device is there until the read section ends; the first `count` pointers are mbufs that the batch
                 // owns, each within its buffer.
-                unsafe { sys::netvm_vhost_send(pass.device, vring, mbufs, count, &raw mut bytes) }
+                unsafe { sys::netvm_vhost_send(active.device, vring, mbufs, count, &raw mut bytes) }
             };
-            caller.after_burst(pass.device, vring);
+            calls.after_burst(active.device, vring);
             sent
         });
         let Some(sent) = sent else {
-            // Closed for a moment, or for good.
-            return self.gate().accepts().map(|_| (0, 0));
+            // Paused, or gone.
+            return self.rcu_slot().accepts().map(|_| (0, 0));
         };
         self.copying |= copying;
-        // SAFETY: so many were freed or handed over, which is at most `count`.
+        // SAFETY: this many were freed or handed to the DMA channel, at most `count`.
         unsafe { batch.forget_front(sent.into()) };
         Some((sent.into(), bytes))
     }
 
-    /// Tells the guest of packets that the copier has copied, and frees them; once a turn.
+    /// Publishes packets that the DMA channel has copied, and frees them; call it once a turn.
     #[inline(always)]
     pub fn reap(&mut self) {
         if self.copying != 0 {
@@ -184,112 +184,110 @@ impl VhostQueue {
 
     #[cold]
     fn reap_copied(&mut self) {
-        let (copier, copying, caller) = (self.copier, self.copying, &mut self.caller);
-        // As many gates as queues have been made.
-        let gate = &self.served.guests.gates[usize::from(self.number)];
-        let left = gate.enter(self.fenced, |pass, _| {
-            // What was under way has been taken back when the copier was told to stop.
-            let Some(copier) = copier.filter(|_| pass.copied()) else { return 0 };
+        let (dma, copying, calls) = (self.dma, self.copying, &mut self.calls);
+        // One per queue.
+        let rcu_slot = &self.served.guests.rcu_slots[usize::from(self.number)];
+        let left = rcu_slot.read(self.fenced, |active, _| {
+            // Copies in progress were taken back when the DMA channel was stopped.
+            let Some(dma) = dma.filter(|_| active.copied()) else { return 0 };
             let mut under_way = |pair: &u16| {
                 if copying >> pair & 1 == 0 {
                     return false;
                 }
-                // SAFETY: the device is there until the gate is left, and its rings are the copier's.
-                let left = unsafe { sys::netvm_copier_reap(pass.device, 2 * pair, copier) };
-                caller.after_burst(pass.device, 2 * pair);
+                // SAFETY: the device is there until the read section ends, and its rings are the DMA channel's.
+                let left = unsafe { sys::netvm_dma_reap(active.device, 2 * pair, dma) };
+                calls.after_burst(active.device, 2 * pair);
                 left != 0
             };
             (0..64).filter(|pair| under_way(pair)).fold(0, |left, pair| left | 1 << pair)
         });
-        // Closed for a moment: they are under way still.
-        if left.is_some() || self.gate().accepts().is_none() {
+        // Paused: still in progress.
+        if left.is_some() || self.rcu_slot().accepts().is_none() {
             self.copying = left.unwrap_or(0);
         }
     }
 
-    /// Whether packets may be under way by the copier.
+    /// Whether DMA copies may be in progress.
     #[inline(always)]
     #[must_use]
     pub const fn is_copying(&self) -> bool {
         self.copying != 0
     }
 
-    /// Whether the guest has not been told yet of what it wants to be told of, as that takes too much time: it is, by
-    /// [`VhostQueue::receive`].
+    /// Whether a call is pending because of the rate limit; [`VhostQueue::receive`] sends it.
     #[inline(always)]
     #[must_use]
-    pub const fn owes_call(&self) -> bool {
-        self.caller.owes()
+    pub const fn has_pending_call(&self) -> bool {
+        self.calls.has_pending()
     }
 
-    /// What the guest takes; `None` if none is there. It may be another by the time that packets are sent.
+    /// What the guest accepts; `None` without a guest. It may change before packets are sent.
     #[inline(always)]
     #[must_use]
     pub fn accepts(&self) -> Option<Accepts> {
-        self.gate().accepts().map(Accepts::from_bits)
+        self.rcu_slot().accepts().map(Accepts::from_bits)
     }
 
-    /// Whether the guest is just changing its memory or rings.
+    /// Whether the guest is reconfiguring its memory or rings.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.gate().is_paused()
+        self.rcu_slot().is_paused()
     }
 
-    /// Asks the guest to tell when it sends, until packets are received; whether packets may be waiting already, so that one
-    /// is to look ([`VhostQueue::receive`]) and then call this again. `false`: the guest will tell of the next packet.
+    /// Enables kicks until packets are received. `true`: packets may be waiting; call [`VhostQueue::receive`] and then this again. `false`: the guest
+    /// will kick for the next packet.
     pub fn begin_wait(&mut self) -> bool {
-        if self.unseen.is_none() || self.gate().glance().is_none() {
-            self.ask();
+        if self.unseen.is_none() || self.rcu_slot().peek().is_none() {
+            self.enable_kicks();
         }
         let may_wait = self.unseen != Some(0);
         if !may_wait {
-            // What has been told by the next time ends one wait only.
+            // A kick ends one wait only.
             self.unseen = None;
         }
         may_wait
     }
 
-    fn ask(&mut self) {
+    fn enable_kicks(&mut self) {
         self.kicks().waiter.drain();
-        let asked = self.gate().enter(self.fenced, |pass, pairs| {
+        let asked = self.rcu_slot().read(self.fenced, |active, pairs| {
             for vring in vrings(pairs) {
-                // SAFETY: the device is there until the gate is left.
-                unsafe { sys::netvm_vring_notify(pass.device, vring, 1) };
+                // SAFETY: the device is there until the read section ends.
+                unsafe { sys::netvm_vring_notify(active.device, vring, 1) };
             }
             pairs
         });
-        self.telling = asked.is_some();
+        self.kicks_enabled = asked.is_some();
         self.unseen = Some(asked.unwrap_or(0));
-        // Either the guest sees that notifications are on, or this look sees its packet.
+        // Either the guest sees that notifications are on, or the next receive sees its packet.
         fence(Ordering::SeqCst);
     }
 
-    /// What becomes readable when a guest sends that has been asked to tell, to be polled and not to be read; `None` if it
-    /// cannot tell.
+    /// A descriptor that becomes readable when the guest kicks, to be polled and not read; `None` if kicks are off or impossible.
     #[must_use]
     pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
         let kicks = self.kicks();
-        (self.telling && kicks.are_heard()).then(|| kicks.waiter.as_fd())
+        (self.kicks_enabled && kicks.all_watched()).then(|| kicks.waiter.as_fd())
     }
 
     fn kicks(&self) -> &Kicks {
-        // As many as queues have been made.
+        // One per queue.
         &self.served.guests.kicks[usize::from(self.number)]
     }
 
-    /// The guest does not tell any more.
+    /// Kicks are off again.
     #[cold]
     fn end_wait(&mut self) {
-        (self.telling, self.unseen) = (false, None);
+        (self.kicks_enabled, self.unseen) = (false, None);
     }
 }
 
-/// Tells a guest that it need not tell of packets, nor, ever, of room for packets. Inside of the gate only.
+/// Suppresses kicks for packets, and for free buffers. Only in a read section.
 #[cold]
-fn suppress(pass: Pass, pairs: u64) {
+fn suppress(active: ActiveDevice, pairs: u64) {
     for vring in vrings(pairs).flat_map(|vring| [vring - 1, vring]) {
-        // SAFETY: the device is there until the gate is left.
-        unsafe { sys::netvm_vring_notify(pass.device, vring, 0) };
+        // SAFETY: the device is there until the read section ends.
+        unsafe { sys::netvm_vring_notify(active.device, vring, 0) };
     }
 }
 
@@ -298,7 +296,7 @@ fn vrings(pairs: u64) -> impl Iterator<Item = u16> {
     (0..64).filter(move |pair| pairs >> pair & 1 == 1).map(|pair: u16| 2 * pair + 1)
 }
 
-/// The pair after `turn` of those that there are, round about.
+/// The pair after `turn`, round robin.
 #[inline(always)]
 fn next_pair(pairs: u64, turn: u32) -> Option<u32> {
     let after = pairs & u64::MAX.checked_shl(turn + 1).unwrap_or(0);

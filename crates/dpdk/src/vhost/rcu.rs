@@ -1,45 +1,46 @@
-//! Who may use a guest's device, and when nobody does any more.
+//! RCU read sections around the use of a guest's device.
 //!
-//! Those who serve sockets open and close gates; the owner of a queue enters its gate for each burst:
+//! The threads that handle vhost-user messages publish the active device of each queue; the queue's owner enters a read section for each
+//! burst. Before a device changes or goes away, its publisher withdraws it and waits until no owner uses it:
 //!
 //! ```text
-//!   owner:  visit += 1;  light fence;  pass = state;  ... burst, if pass is open ...;  visit += 1
-//!   server: state = closed;  heavy fence;  if visit is odd: wait until it is another
+//!   owner:     section += 1;  light fence;  active = state;  ... burst, if there is a device ...;  section += 1
+//!   publisher: state = none;  heavy fence;  if section is odd: wait until it changes
 //! ```
 //!
-//! Visits are counted, as an owner that comes again at once may never be seen outside.
+//! Sections are counted, because a publisher might never see an owner outside that enters again at once.
 //!
-//! Either the owner sees that the gate is closed, or the server sees that the owner is inside: that needs a full fence on
-//! both sides. The server's is `membarrier(2)`, which makes every thread of the process pass a full fence, so that the
-//! owner's can be one for the compiler alone: an entry costs two stores and a load of lines that nobody else writes. Where
-//! the kernel has no `membarrier`, the owner's is a real one.
+//! Either the owner sees that the device is withdrawn, or the publisher sees that the owner is inside; that needs a full fence on both
+//! sides. The publisher's is `membarrier(2)`, which makes every thread of the process execute a full fence, so the owner's can be a compiler
+//! fence: a section costs two stores and a load of lines that no other thread writes. On kernels without `membarrier` the owner's fence is
+//! a real one.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use dpdk_sys as sys;
 
-/// What an owner needs to know to move packets.
+/// The device that an owner may use for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(super) struct ActiveDevice {
     /// The device's number in the library, which has fewer than 2^16.
     pub(super) device: i32,
-    /// Counts the changes of what is known of the guest.
+    /// Incremented with each change.
     pub(super) epoch: u16,
     /// The queue pair to send by.
     pub(super) send_pair: u16,
-    /// What the guest takes: bits of `NETVM_VHOST_*`.
+    /// Offloads that the guest accepts: bits of `NETVM_VHOST_*`.
     pub(super) accepts: u8,
 }
 
-impl Pass {
-    /// Whether the copier may copy to the guest.
+impl ActiveDevice {
+    /// Whether the DMA channel may copy to the guest.
     #[inline(always)]
     pub(super) const fn copied(self) -> bool {
-        self.accepts & sys::NETVM_VHOST_COPIER as u8 != 0
+        self.accepts & sys::NETVM_VHOST_DMA as u8 != 0
     }
 
-    /// Never 0, which means that the gate is closed.
+    /// Never 0, which means no device.
     fn to_word(self) -> u64 {
         let device = u64::from(self.device.cast_unsigned() as u16) + 1;
         u64::from(self.epoch) << 48 | device << 24 | u64::from(self.send_pair) << 8 | u64::from(self.accepts)
@@ -52,76 +53,74 @@ impl Pass {
     }
 }
 
-/// What stands in place of a device's number in a word while a gate is closed for a moment only.
+/// Stands for the device number in a word while the device is withdrawn for a moment.
 const PAUSED: u64 = 1 << 8;
 
-/// The gate of one queue.
+/// The active device of one queue.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Gate {
-    /// Odd while the owner is inside.
-    visit: AtomicU64,
+pub(super) struct RcuSlot {
+    /// Odd while the owner is in a read section.
+    section: AtomicU64,
     state: AtomicU64,
-    /// The queue pairs to receive by, a bit each. The library refuses those that the device does not have.
+    /// Bit mask of the queue pairs to receive from. The library refuses those that the device does not have.
     receive_pairs: AtomicU64,
 }
 
-impl Gate {
-    /// What the last pass said, to decide by and not to use the device by.
+impl RcuSlot {
+    /// The active device, for decisions; use the device only in a read section.
     #[inline(always)]
-    pub(super) fn glance(&self) -> Option<Pass> {
-        Pass::from_word(self.state.load(Ordering::Relaxed))
+    pub(super) fn peek(&self) -> Option<ActiveDevice> {
+        ActiveDevice::from_word(self.state.load(Ordering::Relaxed))
     }
 
-    /// What the guest takes, also while the gate is closed for a moment; `None` if no guest is there.
+    /// What the guest accepts, also while its device is paused; `None` without a guest.
     #[inline(always)]
     pub(super) fn accepts(&self) -> Option<u8> {
         let word = self.state.load(Ordering::Relaxed);
         (word != 0).then_some(word as u8)
     }
 
-    /// Whether it will be open again soon.
+    /// Whether the device is withdrawn for a moment only.
     pub(super) fn is_paused(&self) -> bool {
         self.state.load(Ordering::Relaxed) & !0xff == PAUSED
     }
 
-    /// Does something with the device if the gate is open: its pass and the pairs to receive by. For the owner of the queue.
+    /// Runs `inside` in a read section, with the active device and the pairs to receive from. Only for the queue's owner.
     #[inline(always)]
-    pub(super) fn enter<R>(&self, fenced: bool, inside: impl FnOnce(Pass, u64) -> R) -> Option<R> {
-        let visit = self.visit.load(Ordering::Relaxed) | 1;
-        self.visit.store(visit, Ordering::Relaxed);
+    pub(super) fn read<R>(&self, fenced: bool, inside: impl FnOnce(ActiveDevice, u64) -> R) -> Option<R> {
+        let section = self.section.load(Ordering::Relaxed) | 1;
+        self.section.store(section, Ordering::Relaxed);
         if fenced {
             fence(Ordering::SeqCst);
         } else {
             compiler_fence(Ordering::SeqCst);
         }
-        let pass = Pass::from_word(self.state.load(Ordering::Acquire));
-        let result = pass.map(|pass| inside(pass, self.receive_pairs.load(Ordering::Relaxed)));
-        self.visit.store(visit.wrapping_add(1), Ordering::Release);
+        let active = ActiveDevice::from_word(self.state.load(Ordering::Acquire));
+        let result = active.map(|active| inside(active, self.receive_pairs.load(Ordering::Relaxed)));
+        self.section.store(section.wrapping_add(1), Ordering::Release);
         result
     }
 
-    /// For the server: opens the gate to a device, or closes it. Owners may be inside with what was open before, until
-    /// [`quiesce`] has returned.
-    pub(super) fn set(&self, pass: Option<Pass>, receive_pairs: u64) {
+    /// Publishes a device, or withdraws it. The owner may use the previous one until [`synchronize`] has returned.
+    pub(super) fn set(&self, active: Option<ActiveDevice>, receive_pairs: u64) {
         self.receive_pairs.store(receive_pairs, Ordering::Relaxed);
-        self.state.store(pass.map_or(0, Pass::to_word), Ordering::Release);
+        self.state.store(active.map_or(0, ActiveDevice::to_word), Ordering::Release);
     }
 
-    /// For the server: closes the gate for a moment.
+    /// Withdraws the device for a moment.
     pub(super) fn pause(&self, accepts: u8) {
         self.state.store(PAUSED | u64::from(accepts), Ordering::Release);
     }
 }
 
-/// Waits until nobody is inside of a gate with what was open before. An owner stays for one burst, or until it has its core
-/// back.
-pub(super) fn quiesce(gates: &[Gate]) {
+/// Waits until no owner uses a device that was published before. A read section lasts for one burst, or until its thread runs again.
+pub(super) fn synchronize(rcu_slots: &[RcuSlot]) {
     heavy_fence();
-    for gate in gates {
-        let visit = gate.visit.load(Ordering::Acquire);
+    for rcu_slot in rcu_slots {
+        let section = rcu_slot.section.load(Ordering::Acquire);
         let mut tries = 0;
-        while visit & 1 == 1 && gate.visit.load(Ordering::Acquire) == visit {
+        while section & 1 == 1 && rcu_slot.section.load(Ordering::Acquire) == section {
             if tries < 1000 {
                 tries += 1;
                 std::hint::spin_loop();
@@ -140,7 +139,7 @@ fn membarrier(command: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// To be called before the first gate is used; returns whether owners need fences of their own.
+/// Call this before the first read section; returns whether owners need full fences.
 pub(super) fn prepare() -> bool {
     !membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED)
 }
@@ -158,29 +157,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_survives_being_a_word() {
-        for pass in [
-            Pass { device: 0, epoch: 0, send_pair: 0, accepts: 0 },
-            Pass { device: 0xffff, epoch: 1, send_pair: 63, accepts: 7 },
-            Pass { device: 1023, epoch: u16::MAX, send_pair: u16::MAX, accepts: u8::MAX },
+    fn an_active_device_survives_packing() {
+        for active in [
+            ActiveDevice { device: 0, epoch: 0, send_pair: 0, accepts: 0 },
+            ActiveDevice { device: 0xffff, epoch: 1, send_pair: 63, accepts: 7 },
+            ActiveDevice { device: 1023, epoch: u16::MAX, send_pair: u16::MAX, accepts: u8::MAX },
         ] {
-            assert_eq!(Pass::from_word(pass.to_word()), Some(pass));
+            assert_eq!(ActiveDevice::from_word(active.to_word()), Some(active));
         }
-        assert_eq!(Pass::from_word(0), None);
+        assert_eq!(ActiveDevice::from_word(0), None);
     }
 
     #[test]
-    fn nobody_is_inside_of_a_gate_that_was_closed() {
+    fn no_owner_uses_a_withdrawn_device_after_synchronize() {
         for fenced in [prepare(), true] {
-            let gates = [Gate::default()];
+            let rcu_slots = [RcuSlot::default()];
             let (alive, stop, entered) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU32::new(0));
             std::thread::scope(|scope| {
                 let owner = scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
-                        gates[0].enter(fenced, |pass, _| {
-                            // What the server does to it after it has closed the gate must not be seen.
+                        rcu_slots[0].read(fenced, |active, _| {
+                            // The publisher's changes after `synchronize` must not be visible here.
                             for _ in 0..2000 {
-                                assert_eq!(alive.load(Ordering::Relaxed), pass.device.cast_unsigned());
+                                assert_eq!(alive.load(Ordering::Relaxed), active.device.cast_unsigned());
                             }
                             entered.fetch_add(1, Ordering::Relaxed);
                         });
@@ -188,8 +187,13 @@ mod tests {
                 });
                 for round in 1..2000 {
                     alive.store(round, Ordering::Relaxed);
-                    gates[0].set(
-                        Some(Pass { device: round.cast_signed(), epoch: 0, send_pair: 0, accepts: 0 }),
+                    rcu_slots[0].set(
+                        Some(ActiveDevice {
+                            device: round.cast_signed(),
+                            epoch: 0,
+                            send_pair: 0,
+                            accepts: 0,
+                        }),
                         1,
                     );
                     if round % 100 == 0 {
@@ -198,8 +202,8 @@ mod tests {
                             std::thread::yield_now();
                         }
                     }
-                    gates[0].set(None, 0);
-                    quiesce(&gates);
+                    rcu_slots[0].set(None, 0);
+                    synchronize(&rcu_slots);
                     alive.store(0, Ordering::Relaxed);
                 }
                 stop.store(true, Ordering::Relaxed);

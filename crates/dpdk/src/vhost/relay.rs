@@ -1,17 +1,17 @@
-//! What stands between a guest's front-end and the library.
+//! A relay between a guest's front-end and the library.
 //!
 //! ```text
 //!   front-end ══ socket ══▶ relay ══ pair ══▶ library
 //!             ◀════════════       ◀══════════
 //! ```
 //!
-//! The library reads a message in two parts, and waits for the second. It waits for room to answer, for some messages with the
-//! locks of all rings. It keeps the descriptors of messages that it does not handle, and asks files for their size, and closes
-//! them, which a file of somebody's FUSE file system answers when it likes to. All of its guests wait meanwhile, and it has one
-//! thread for them. So what it reads has been read here before: messages that are whole and right (`protocol`), with descriptors
-//! that need nobody's help (`descriptors`). Each connection has a thread, which waits for nobody but its own guest.
+//! The library reads a message in two parts and blocks on the second. It blocks until there is room for an answer, for some messages with all
+//! rings locked. It keeps the descriptors of messages that it does not handle; it asks files for their size and closes them, and a file on
+//! FUSE answers when its server likes. One thread serves all guests, so one guest could block all. The relay therefore passes on only
+//! complete and valid messages (`protocol`) with descriptors that cannot block (`descriptors`). Each connection has a relay thread, which waits
+//! only for its own guest.
 //!
-//! Answers are passed on as they come. Who does not read them is hung up on.
+//! The relay passes answers on as they come, and disconnects a front-end that does not read them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,14 +27,13 @@ use rustix::net::{
 };
 
 use super::Refusal;
-use super::callbacks::is_locked;
 use super::calls::PendingCalls;
 use super::descriptors;
-use super::protocol::{MOST_BYTES, Protocol, REGIONS};
+use super::protocol::{MOST_BYTES, Protocol, REGIONS, locks_vrings};
 use crate::vhost_user::SET_VRING_CALL;
 
-/// For how long the rest of a message is waited for.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// How long to wait for the rest of a message.
+const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Request, flags and bytes of payload (vhost-user, "Message Specification").
 const HEADER: usize = 12;
 /// Descriptors that a message can have: one for each region of memory.
@@ -43,7 +42,7 @@ const MOST_FDS: usize = REGIONS;
 /// Why a relay ends.
 #[derive(Debug)]
 enum End {
-    /// One of the sides has hung up, or does not read.
+    /// One side has closed the connection or does not read.
     Closed,
     Refused(Refusal),
 }
@@ -61,19 +60,19 @@ pub(super) struct Relay {
     pub(super) front: OwnedFd,
     /// To the library.
     pub(super) back: OwnedFd,
-    /// What the library does not get.
+    /// Call descriptors, which the library does not get.
     pub(super) pending_calls: Arc<PendingCalls>,
 }
 
 impl Relay {
-    /// Until one of the sides hangs up, or both have to be hung up on. `keep_out` is called before the library gets a message about
-    /// memory or rings.
+    /// Runs until one side closes the connection or breaks the protocol. Calls `pause_device` before the library gets a message about memory or
+    /// rings.
     ///
-    /// Why the guest was refused is told once the library has handled what was said before, and has hung up. What it has sent
-    /// last is closed after everything else: closing a file may block on its server, and nothing waits for this thread.
-    pub(super) fn run(self, keep_out: impl Fn(&Arc<PendingCalls>), refuse: impl FnOnce(Refusal)) {
+    /// Calls `refuse` once the library has handled the earlier messages and closed its end. The descriptors of the last message are closed
+    /// last: closing a file may block on its server, and no thread waits for this one.
+    pub(super) fn run(self, pause_device: impl Fn(&Arc<PendingCalls>), refuse: impl FnOnce(Refusal)) {
         let mut message = Message::new();
-        let end = self.pass_on(&mut message, keep_out);
+        let end = self.pass_on(&mut message, pause_device);
         if let Err(End::Refused(why)) = end {
             let _ = shutdown(&self.back, Shutdown::Write);
             while recv(&self.back, &mut [0; 512], RecvFlags::empty()).is_ok_and(|(bytes, _)| bytes > 0) {}
@@ -83,13 +82,13 @@ impl Relay {
         drop(message);
     }
 
-    fn pass_on(&self, message: &mut Message, keep_out: impl Fn(&Arc<PendingCalls>)) -> Result<(), End> {
+    fn pass_on(&self, message: &mut Message, pause_device: impl Fn(&Arc<PendingCalls>)) -> Result<(), End> {
         let mut protocol = Protocol::new();
         loop {
             let is_whole = message.is_whole();
             let to_library = if is_whole { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             let mut both = [PollFd::new(&self.back, to_library), PollFd::new(&self.front, PollFlags::IN)];
-            // Of a guest whose message waits for room nothing is read.
+            // While a message waits for room, nothing is read from the guest.
             let asked = if is_whole { &mut both[..1] } else { &mut both[..] };
             if !wait(asked, message.end)? {
                 return Err(End::Closed);
@@ -105,20 +104,20 @@ impl Relay {
                 }
             } else if !front.is_empty() && message.read(&self.front)? {
                 let fits = protocol.allows(message.request(), message.payload()).is_some();
-                fits.then_some(()).ok_or(End::Refused(Refusal::Said))?;
+                fits.then_some(()).ok_or(End::Refused(Refusal::Protocol))?;
                 descriptors::check(message.request(), message.payload(), &message.fds)
                     .map_err(End::Refused)?;
                 if message.request() == SET_VRING_CALL {
                     self.keep_call(message)?;
                 }
-                if is_locked(message.request()) {
-                    keep_out(&self.pending_calls);
+                if locks_vrings(message.request()) {
+                    pause_device(&self.pending_calls);
                 }
             }
         }
     }
 
-    /// Keeps what the guest is to be told of packets by, and has the library have another.
+    /// Keeps the guest's call descriptor, and gives the library another one.
     fn keep_call(&self, message: &mut Message) -> Result<(), End> {
         let vring = message.payload().first().copied().unwrap_or(0);
         let own = netvm_notify::new_eventfd()?;
@@ -127,7 +126,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Passes on what the library has answered, if there is room for it.
+    /// Passes an answer of the library on, if there is room for it.
     fn answer(&self) -> Result<(), End> {
         let mut answer = [0; 512];
         let (bytes, _) = recv(&self.back, &mut answer, RecvFlags::DONTWAIT)?;
@@ -137,7 +136,7 @@ impl Relay {
     }
 }
 
-/// Waits until there is something to do; `false`: not until the end.
+/// Waits until a descriptor is ready; `false`: the time is up.
 fn wait(fds: &mut [PollFd<'_>], end: Option<Instant>) -> Result<bool, End> {
     loop {
         let left = end.map(|end| Timespec::try_from(end.saturating_duration_since(Instant::now())));
@@ -199,7 +198,7 @@ impl Message {
             let wanted = self.wanted();
             // Longer than any that there is.
             let Some(rest) = self.bytes.get_mut(self.have..wanted) else {
-                return Err(End::Refused(Refusal::Said));
+                return Err(End::Refused(Refusal::Protocol));
             };
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let received = match recvmsg(&from, &mut [IoSliceMut::new(rest)], &mut control, flags) {
@@ -217,10 +216,10 @@ impl Message {
                 return Err(End::Closed);
             }
             if received.flags.contains(ReturnFlags::CTRUNC) || self.fds.len() > MOST_FDS {
-                return Err(End::Refused(Refusal::Said));
+                return Err(End::Refused(Refusal::Protocol));
             }
             self.have += received.bytes;
-            self.end = if self.is_whole() { None } else { self.end.or(Some(Instant::now() + PATIENCE)) };
+            self.end = if self.is_whole() { None } else { self.end.or(Some(Instant::now() + REST_TIMEOUT)) };
             if self.is_whole() {
                 return Ok(true);
             }

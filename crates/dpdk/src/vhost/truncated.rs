@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The page at the address is one that the file has no more, so that nothing is lost. It cannot be anybody else's: the
-//! mapping is only removed once nobody uses it any more (see `gate`, and the library's locks), which the thread that got the signal
+//! mapping is only removed once nobody uses it any more (see `rcu_slot`, and the library's locks), which the thread that got the signal
 //! still does. What a thread touches while it handles a guest's message is that guest's, wherever it is: the library looks
 //! into memory that it has just mapped before anybody is told of it.
 

@@ -73,7 +73,7 @@ impl Device for VhostDevice {
     }
 
     fn is_flushed(&self) -> bool {
-        self.unsent.is_empty() && !self.queue.is_copying() && !self.queue.owes_call()
+        self.unsent.is_empty() && !self.queue.is_copying() && !self.queue.has_pending_call()
     }
 
     fn prepare_wait(&mut self) {

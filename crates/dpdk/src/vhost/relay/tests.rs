@@ -24,12 +24,12 @@ fn line() -> Line {
     line_kept(|_| ())
 }
 
-fn line_kept(keep_out: impl Fn(&Arc<PendingCalls>) + Send + 'static) -> Line {
+fn line_kept(pause_device: impl Fn(&Arc<PendingCalls>) + Send + 'static) -> Line {
     let ((guest, front), (back, library)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
     let (tell, refused) = channel();
     let pending_calls = Arc::default();
     let relay = Relay { front: front.into(), back: back.into(), pending_calls: Arc::clone(&pending_calls) };
-    let thread = std::thread::spawn(move || relay.run(keep_out, move |why| tell.send(why).unwrap()));
+    let thread = std::thread::spawn(move || relay.run(pause_device, move |why| tell.send(why).unwrap()));
     for end in [&guest, &library] {
         end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     }
@@ -49,7 +49,7 @@ fn say(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
 }
 
 /// What the library gets at once, as it reads a header.
-fn heard(from: &UnixStream, most: usize) -> (Vec<u8>, Vec<OwnedFd>) {
+fn received(from: &UnixStream, most: usize) -> (Vec<u8>, Vec<OwnedFd>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; most];
@@ -93,10 +93,10 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
     for byte in &features {
         line.guest.write_all(&[*byte]).unwrap();
     }
-    assert_eq!(heard(&line.library, 100).0, features);
+    assert_eq!(received(&line.library, 100).0, features);
     let fds: Vec<OwnedFd> = (0..8).map(|_| memfd()).collect();
     say(&line.guest, &memory(8), &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
-    let (message, got) = heard(&line.library, 1000);
+    let (message, got) = received(&line.library, 1000);
     assert_eq!((message, got.len()), (memory(8), 8));
     // Many at once stay in order and apart, in both directions.
     for ring in 0..100u64 {
@@ -105,7 +105,7 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
         say(&line.guest, &bytes(SET_VRING_ERR, &ring.to_ne_bytes()), &[error.as_fd()]);
     }
     for ring in 0..100u64 {
-        let (message, fds) = heard(&line.library, 20);
+        let (message, fds) = received(&line.library, 20);
         let mut count = [0; 8];
         rustix::io::read(&fds[0], &mut count).unwrap();
         assert_eq!(
@@ -130,12 +130,12 @@ fn everybody_is_kept_out_before_the_library_hears_of_rings() {
     let features = bytes(SET_FEATURES, &(1u64 << 32).to_ne_bytes());
     for _ in 0..3 {
         say(&line.guest, &bytes(GET_FEATURES, &[]), &[]);
-        assert_eq!(heard(&line.library, 12).0, bytes(GET_FEATURES, &[]));
+        assert_eq!(received(&line.library, 12).0, bytes(GET_FEATURES, &[]));
         say(&line.guest, &features, &[]);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(recv(&line.library, &mut [0; 1], RecvFlags::DONTWAIT), Err(Errno::AGAIN));
         kept.recv().unwrap();
-        assert_eq!(heard(&line.library, 100).0, features);
+        assert_eq!(received(&line.library, 100).0, features);
     }
     drop(line.guest);
     line.thread.join().unwrap();
@@ -149,9 +149,9 @@ fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
     let (own, none) = (3u64, 4u64 | 1 << 8);
     say(&line.guest, &bytes(SET_VRING_CALL, &own.to_ne_bytes()), &[call.as_fd()]);
     say(&line.guest, &bytes(SET_VRING_CALL, &none.to_ne_bytes()), &[]);
-    let (message, fds) = heard(&line.library, 20);
+    let (message, fds) = received(&line.library, 20);
     assert_eq!((message, fds.len()), (bytes(SET_VRING_CALL, &own.to_ne_bytes()), 1));
-    let (message, no_fds) = heard(&line.library, 20);
+    let (message, no_fds) = received(&line.library, 20);
     assert_eq!((message, no_fds.len()), (bytes(SET_VRING_CALL, &none.to_ne_bytes()), 0));
     rustix::io::write(&fds[0], &1u64.to_ne_bytes()).unwrap();
     assert_eq!(rustix::io::read(&call, &mut [0; 8]), Err(Errno::AGAIN));
@@ -159,7 +159,7 @@ fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
         line.pending_calls.install(device);
     }
     for vring in [3, 4] {
-        calls::tell(&netvm_notify::Signaller::new(), device, vring);
+        calls::signal(&netvm_notify::Signaller::new(), device, vring);
     }
     let mut count = [0; 8];
     rustix::io::read(&call, &mut count).unwrap();
@@ -175,17 +175,17 @@ fn what_is_wrong_goes_no_further_and_is_told_once_the_library_has_heard_the_rest
     let call = bytes(SET_VRING_CALL, &0u64.to_ne_bytes());
     let many = vec![event.as_fd(); 9];
     let wrong: [(Vec<u8>, &[BorrowedFd<'_>], Refusal); 7] = [
-        (bytes(SET_FEATURES, &[0; 7]), &[], Refusal::Said),
-        (bytes(99, &[0; 8]), &[], Refusal::Said),
-        (bytes(SET_FEATURES, &[0; 8]), &[event.as_fd()], Refusal::Said),
-        (call.clone(), &many, Refusal::Said),
-        (call, &[memfd.as_fd()], Refusal::NoEventfd),
-        (memory(1), &[event.as_fd()], Refusal::NoMemory { file_system: None }),
+        (bytes(SET_FEATURES, &[0; 7]), &[], Refusal::Protocol),
+        (bytes(99, &[0; 8]), &[], Refusal::Protocol),
+        (bytes(SET_FEATURES, &[0; 8]), &[event.as_fd()], Refusal::Protocol),
+        (call.clone(), &many, Refusal::Protocol),
+        (call, &[memfd.as_fd()], Refusal::NotAnEventfd),
+        (memory(1), &[event.as_fd()], Refusal::ServedMemory { file_system: None }),
         // Longer than any.
         (
             [SET_FEATURES, 1, u32::MAX].iter().flat_map(|word| word.to_ne_bytes()).collect(),
             &[],
-            Refusal::Said,
+            Refusal::Protocol,
         ),
     ];
     for (message, fds, why) in wrong {
@@ -193,7 +193,7 @@ fn what_is_wrong_goes_no_further_and_is_told_once_the_library_has_heard_the_rest
         let right = bytes(SET_FEATURES, &(1u64 << 32).to_ne_bytes());
         say(&line.guest, &right, &[]);
         say(&line.guest, &message, fds);
-        assert_eq!(heard(&line.library, 1000).0, right);
+        assert_eq!(received(&line.library, 1000).0, right);
         assert!(is_over(&line.library));
         assert!(line.refused.recv_timeout(Duration::from_millis(50)).is_err());
         drop(line.library);
@@ -206,11 +206,11 @@ fn what_is_wrong_goes_no_further_and_is_told_once_the_library_has_heard_the_rest
 #[test]
 fn half_a_message_is_waited_for_in_vain_and_not_for_long() {
     let mut line = line();
-    std::thread::sleep(2 * PATIENCE);
+    std::thread::sleep(2 * REST_TIMEOUT);
     let start = Instant::now();
     line.guest.write_all(&bytes(SET_FEATURES, &[0; 8])[..13]).unwrap();
     assert!(is_over(&line.library) && is_over(&line.guest));
-    assert!(start.elapsed() >= PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() >= REST_TIMEOUT, "{:?}", start.elapsed());
     line.thread.join().unwrap();
 }
 

@@ -47,7 +47,7 @@ pub enum OpenProblem {
     Vhost(#[from] dpdk::VhostError),
     /// The DMA engine that is to copy to a guest.
     #[error(transparent)]
-    Copier(#[from] dpdk::CopierError),
+    DmaChannel(#[from] dpdk::DmaChannelError),
     /// The group's memory does not suit AF_XDP.
     #[error(transparent)]
     Umem(#[from] netvm_xsk::UmemError),
@@ -130,15 +130,15 @@ impl PortState {
         if let Some(why) = guest.refused {
             return Some(refused(&why));
         }
-        if let Some(name) = self.copier().filter(|copier| copier.stuck).map(|copier| copier.name) {
+        if let Some(name) = self.dma().filter(|dma| dma.stuck).map(|dma| dma.name) {
             return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
         }
         self.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone())
     }
 
     /// The DMA engine that copies to its guest.
-    pub(crate) fn copier(&self) -> Option<dpdk::CopierStatus> {
-        self.vhost.as_ref()?.copier()
+    pub(crate) fn dma(&self) -> Option<dpdk::DmaChannelStatus> {
+        self.vhost.as_ref()?.dma()
     }
 
     /// A fault of its guest since the last call.
@@ -180,9 +180,9 @@ const SHRUNK: &str =
 /// Why a guest was disconnected, and the remedy.
 fn refused(why: &VhostRefusal) -> String {
     let what = match why {
-        VhostRefusal::Said => "it sent messages on its socket that violate the protocol".to_owned(),
-        VhostRefusal::NoEventfd => "its kick or call descriptor is not an eventfd".to_owned(),
-        VhostRefusal::NoMemory { file_system } => {
+        VhostRefusal::Protocol => "it sent messages on its socket that violate the protocol".to_owned(),
+        VhostRefusal::NotAnEventfd => "its kick or call descriptor is not an eventfd".to_owned(),
+        VhostRefusal::ServedMemory { file_system } => {
             let file_system = file_system.as_deref().unwrap_or("a file system that is not mounted here");
             format!(
                 "it shares a file on {file_system} as memory, whose page faults could block netvm: use a memfd, or a \

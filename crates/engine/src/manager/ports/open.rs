@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dpdk::{Copier, Device as EthKind, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
+use dpdk::{Device as EthKind, DmaChannel, PortBuilder, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};
 use netvm_config::model::{self, Host, PortConfig, PortKind};
 use netvm_xsk::{Attached, Interface, Mode, RingSizes, Umem, XskOptions};
@@ -225,19 +225,19 @@ fn open_vhost(
     };
     let queues = config.queues.max(1);
     let options = VhostOptions { path: path.to_owned(), mode, queues, segmentation: true };
-    let (copier, fallback) = match dma {
+    let (dma, fallback) = match dma {
         model::VhostDma::Off => (None, None),
-        model::VhostDma::Auto => match Copier::any(eal) {
-            Ok(Some(copier)) => (Some(copier), None),
+        model::VhostDma::Auto => match DmaChannel::any(eal) {
+            Ok(Some(dma)) => (Some(dma), None),
             Ok(None) => (None, Some("no DMA device is free".to_owned())),
             Err(error) => (None, Some(error.to_string())),
         },
-        model::VhostDma::Device(name) => (Some(Copier::open(eal, name, None)?), None),
+        model::VhostDma::Device(name) => (Some(DmaChannel::open(eal, name, None)?), None),
     };
-    let driver = copier
+    let driver = dma
         .as_ref()
-        .map_or_else(|| "vhost-user".to_owned(), |copier| format!("vhost-user, copies by {}", copier.name()));
-    let (port, queues) = VhostPort::open(eal, &options, copier)?;
+        .map_or_else(|| "vhost-user".to_owned(), |dma| format!("vhost-user, copies by {}", dma.name()));
+    let (port, queues) = VhostPort::open(eal, &options, dma)?;
     let local = local_workers(memories);
     let device = |(n, queue): (usize, VhostQueue)| -> (WorkerId, Box<dyn Device>) {
         (local[n % local.len()], Box::new(VhostDevice::new(queue, Arc::clone(&memories[0]))))

@@ -44,7 +44,7 @@ pub struct PortView {
     /// What was tried first and did not work.
     pub fallback: Option<String>,
     /// Copies that a DMA engine has made for a guest: begun, done and failed.
-    pub copies: Option<dpdk::CopierStats>,
+    pub copies: Option<dpdk::DmaChannelStats>,
     /// Whether the link is up, where that can be told.
     pub link: Option<bool>,
     /// Whether a capture has been read to its end; `None` for other ports.
@@ -212,7 +212,7 @@ impl Engine {
                 drops: self.drops(|c| &c.ports[index].drops),
                 driver: state.mode.driver.clone(),
                 fallback: state.mode.fallback.clone(),
-                copies: state.copier().map(|copier| copier.stats),
+                copies: state.dma().map(|dma| dma.stats),
                 link: state.link(),
                 done: state.progress.as_ref().map(|progress| progress.done.load(Ordering::Acquire)),
                 fault: state.fault(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{eal, packet, pool};
-use dpdk::{Batch, Copier, CopierError, Pool, VhostMode, VhostOptions, VhostPort, VhostQueue};
+use dpdk::{Batch, DmaChannel, DmaChannelError, Pool, VhostMode, VhostOptions, VhostPort, VhostQueue};
 use guest::{Guest, Running, turn};
 
 const DEVICE: &str = "dma_skeleton0";
@@ -50,19 +50,19 @@ impl Bench {
     fn new(name: &str) -> Option<Self> {
         let turn = turn()?;
         // A ring of which 31 descriptors can be used.
-        let copier = match Copier::open(eal(), DEVICE, Some(32)) {
-            Ok(copier) => copier,
-            Err(error @ CopierError::Unknown { .. }) => {
+        let dma = match DmaChannel::open(eal(), DEVICE, Some(32)) {
+            Ok(dma) => dma,
+            Err(error @ DmaChannelError::Unknown { .. }) => {
                 println!("SKIP: {error}");
                 return None;
             }
             Err(error) => panic!("{error}"),
         };
-        let folder = std::env::temp_dir().join(format!("netvm-copier-{name}-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("netvm-dma-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = guest::socket(&folder, "guest");
         let options = VhostOptions { path, mode: VhostMode::Server, queues: 1, segmentation: false };
-        let (port, mut queues) = VhostPort::open(eal(), &options, Some(copier)).unwrap();
+        let (port, mut queues) = VhostPort::open(eal(), &options, Some(dma)).unwrap();
         // A capture of one Ethernet frame of 60 bytes (draft-ietf-opsawg-pcap, sections 4 and 5).
         let words: [u32; 10] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65535, 1, 0, 0, 60, 60];
         let mut capture: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -138,8 +138,8 @@ fn a_ring_shorter_than_a_burst_loses_nothing_and_keeps_the_order() {
         !bench.queue.is_copying()
     });
     assert_eq!(bench.pool.available(), BUFFERS);
-    let copier = bench.port.copier().unwrap();
-    assert!(copier.stats.completed > 1600 && copier.stats.completed == copier.stats.submitted, "{copier:?}");
+    let dma = bench.port.dma().unwrap();
+    assert!(dma.stats.completed > 1600 && dma.stats.completed == dma.stats.submitted, "{dma:?}");
     bench.check();
 }
 
@@ -151,11 +151,11 @@ fn the_processor_copies_what_a_device_refuses() {
         bench.queue.reap();
         !bench.queue.is_copying()
     });
-    let before = bench.port.copier().unwrap().stats;
+    let before = bench.port.dma().unwrap().stats;
     // SAFETY: a device that is started, with nothing under way; the library refuses to use it from now on.
-    unsafe { dpdk_sys::netvm_copier_close(NUMBER) };
+    unsafe { dpdk_sys::netvm_dma_close(NUMBER) };
     bench.send(320);
-    assert_eq!(bench.port.copier().unwrap().stats, before);
+    assert_eq!(bench.port.dma().unwrap().stats, before);
     assert_eq!(bench.pool.available(), BUFFERS);
     bench.check();
 }
@@ -169,7 +169,7 @@ fn a_device_that_never_finishes_is_given_up_and_every_buffer_is_back() {
         !bench.queue.is_copying()
     });
     // SAFETY: a device that is started.
-    unsafe { dpdk_sys::netvm_copier_stop(NUMBER) };
+    unsafe { dpdk_sys::netvm_dma_stop(NUMBER) };
     let mut batch = Batch::new();
     bench.make(&mut batch, 20);
     bench.queue.send(&mut batch);
@@ -178,7 +178,7 @@ fn a_device_that_never_finishes_is_given_up_and_every_buffer_is_back() {
     assert_eq!(bench.pool.available(), BUFFERS - 20);
     bench.guest.kill();
     soon("buffers are kept", || bench.pool.available() == BUFFERS);
-    assert!(bench.port.copier().unwrap().stuck);
+    assert!(bench.port.dma().unwrap().stuck);
     bench.queue.reap();
     assert!(!bench.queue.is_copying());
     // The next guest is served by the processor.

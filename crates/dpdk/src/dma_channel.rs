@@ -1,6 +1,6 @@
 //! DMA engines that copy packets to guests (DPDK's dmadev: Intel DSA and IOAT, and others).
 //!
-//! A [`Copier`] is one device, for one [`crate::VhostPort`]: a guest that makes its device fail is alone with it. The device
+//! A [`DmaChannel`] is one device, for one [`crate::VhostPort`]: a guest that makes its device fail is alone with it. The device
 //! must take the process's own addresses (shared virtual addressing, as Linux's `idxd` driver gives it).
 
 use std::ffi::{CStr, c_char};
@@ -11,11 +11,11 @@ use dpdk_sys as sys;
 use crate::Eal;
 use crate::log::{Control, quoted, reason};
 
-const NAME: usize = sys::NETVM_COPIER_NAME as usize;
+const NAME: usize = sys::NETVM_DMA_NAME as usize;
 
 /// A device cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CopierError {
+pub enum DmaChannelError {
     /// There is none of this name.
     #[error("there is no DMA device {name}{}; `dpdk-devbind.py --status-dev dma` lists those of this machine", quoted(.said))]
     Unknown {
@@ -53,7 +53,7 @@ pub enum CopierError {
 
 /// What a device has done for its port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopierStats {
+pub struct DmaChannelStats {
     /// Copies handed to it.
     pub submitted: u64,
     /// Of these, done.
@@ -63,28 +63,28 @@ pub struct CopierStats {
 }
 
 /// A device that is started; stopped when dropped.
-pub struct Copier {
+pub struct DmaChannel {
     number: i32,
     name: String,
 }
 
-impl fmt::Debug for Copier {
+impl fmt::Debug for DmaChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Copier").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("DmaChannel").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Copier {
+impl DmaChannel {
     /// Starts the device of a name, as DPDK has it: `wq0.1` (a queue of a DSA device), `dma_skeleton0` (a thread that copies,
     /// for tests). `descriptors`: copies that can be under way, a power of two; `None`: 1024, or what the device has.
     ///
     /// # Errors
-    /// [`CopierError`] says what is wrong with the device.
-    pub fn open(_eal: Eal, name: &str, descriptors: Option<u16>) -> Result<Self, CopierError> {
+    /// [`DmaChannelError`] says what is wrong with the device.
+    pub fn open(_eal: Eal, name: &str, descriptors: Option<u16>) -> Result<Self, DmaChannelError> {
         let mut buffer = [0 as c_char; NAME];
         let known = !name.is_empty() && name.len() < NAME && !name.contains('\0');
         if !known {
-            return Err(CopierError::Unknown { name: name.to_owned(), said: String::new() });
+            return Err(DmaChannelError::Unknown { name: name.to_owned(), said: String::new() });
         }
         for (place, byte) in buffer.iter_mut().zip(name.bytes()) {
             *place = byte as c_char;
@@ -92,10 +92,10 @@ impl Copier {
         start(&mut buffer, descriptors.unwrap_or(0)).map_err(|(errno, said)| {
             let name = name.to_owned();
             match errno {
-                libc::ENODEV => CopierError::Unknown { name, said },
-                libc::EBUSY => CopierError::Busy { name },
-                libc::ENOTSUP => CopierError::Addresses { name },
-                _ => CopierError::Refused { name, errno, said },
+                libc::ENODEV => DmaChannelError::Unknown { name, said },
+                libc::EBUSY => DmaChannelError::Busy { name },
+                libc::ENOTSUP => DmaChannelError::Addresses { name },
+                _ => DmaChannelError::Refused { name, errno, said },
             }
         })
     }
@@ -103,21 +103,21 @@ impl Copier {
     /// Starts any that is hardware, suits, and is free; `None` if there is none.
     ///
     /// # Errors
-    /// [`CopierError::Refused`] if one is there and does not start.
-    pub fn any(_eal: Eal) -> Result<Option<Self>, CopierError> {
+    /// [`DmaChannelError::Refused`] if one is there and does not start.
+    pub fn any(_eal: Eal) -> Result<Option<Self>, DmaChannelError> {
         match start(&mut [0; NAME], 0) {
-            Ok(copier) => Ok(Some(copier)),
+            Ok(dma) => Ok(Some(dma)),
             Err((libc::ENODEV, _)) => Ok(None),
-            Err((errno, said)) => Err(CopierError::Refused { name: "(any)".to_owned(), errno, said }),
+            Err((errno, said)) => Err(DmaChannelError::Refused { name: "(any)".to_owned(), errno, said }),
         }
     }
 
-    /// How many devices [`Copier::any`] could start.
+    /// How many devices [`DmaChannel::any`] could start.
     #[must_use]
     pub fn free(_eal: Eal) -> u32 {
         let _control = Control::enter();
         // SAFETY: reads what the EAL knows of devices, alone.
-        unsafe { sys::netvm_copier_count() }
+        unsafe { sys::netvm_dma_count() }
     }
 
     /// DPDK's name for it.
@@ -128,11 +128,11 @@ impl Copier {
 
     /// What it has done since it was started.
     #[must_use]
-    pub fn stats(&self) -> CopierStats {
-        let mut found = sys::netvm_copier_stats { submitted: 0, completed: 0, errors: 0 };
+    pub fn stats(&self) -> DmaChannelStats {
+        let mut found = sys::netvm_dma_stats { submitted: 0, completed: 0, errors: 0 };
         // SAFETY: a device that is started, and a place for the figures.
-        unsafe { sys::netvm_copier_stats(self.number, &raw mut found) };
-        CopierStats { submitted: found.submitted, completed: found.completed, errors: found.errors }
+        unsafe { sys::netvm_dma_stats(self.number, &raw mut found) };
+        DmaChannelStats { submitted: found.submitted, completed: found.completed, errors: found.errors }
     }
 
     pub(crate) const fn number(&self) -> i32 {
@@ -140,22 +140,22 @@ impl Copier {
     }
 }
 
-fn start(name: &mut [c_char; NAME], descriptors: u16) -> Result<Copier, (i32, String)> {
+fn start(name: &mut [c_char; NAME], descriptors: u16) -> Result<DmaChannel, (i32, String)> {
     let control = Control::enter();
     // SAFETY: `name` is as long as the function wants it, and NUL-terminated; `control` keeps others out.
-    let number = unsafe { sys::netvm_copier_open(name.as_mut_ptr(), descriptors) };
+    let number = unsafe { sys::netvm_dma_open(name.as_mut_ptr(), descriptors) };
     if number < 0 {
         return Err((-number, control.said()));
     }
     // SAFETY: the function has left it NUL-terminated; the array lives for longer than the reference.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-    Ok(Copier { number, name })
+    Ok(DmaChannel { number, name })
 }
 
-impl Drop for Copier {
+impl Drop for DmaChannel {
     fn drop(&mut self) {
         let _control = Control::enter();
-        // SAFETY: started by `start`; no vring uses it any more, as a port's guests are gone before its copier is.
-        unsafe { sys::netvm_copier_close(self.number) };
+        // SAFETY: started by `start`; no vring uses it any more, as a port's guests are gone before its DMA channel is.
+        unsafe { sys::netvm_dma_close(self.number) };
     }
 }

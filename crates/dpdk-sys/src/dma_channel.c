@@ -1,5 +1,5 @@
-/* See copier.h. */
-#include "copier.h"
+/* See dma_channel.h. */
+#include "dma_channel.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -20,7 +20,7 @@
 #include <rte_vhost.h>
 #include <rte_vhost_async.h>
 
-#include "lane.h"
+#include "mbuf_free.h"
 #include "vring.h"
 
 #define CHANNEL 0
@@ -31,7 +31,7 @@
 static const char software[] = "dma_skeleton";
 
 static uint8_t taken[RTE_DMADEV_DEFAULT_MAX];
-/* Where in an mbuf its mark is: 0, or its copier's number plus one. */
+/* Where in an mbuf its mark is: 0, or its DMA channel's number plus one. */
 static int mark_at = -1;
 
 static uint8_t *
@@ -44,7 +44,7 @@ static int
 register_mark(void)
 {
 	static const struct rte_mbuf_dynfield field = {
-		.name = "netvm_dynfield_copier",
+		.name = "netvm_dynfield_dma_channel",
 		.size = sizeof(uint8_t),
 		.align = __alignof__(uint8_t),
 	};
@@ -124,7 +124,7 @@ start(int id, const struct rte_dma_info *info, uint16_t descriptors)
 }
 
 int
-netvm_copier_open(char name[NETVM_COPIER_NAME], uint16_t descriptors)
+netvm_dma_open(char name[NETVM_DMA_NAME], uint16_t descriptors)
 {
 	struct rte_dma_info info;
 	int error = register_mark();
@@ -135,43 +135,43 @@ netvm_copier_open(char name[NETVM_COPIER_NAME], uint16_t descriptors)
 	id = name[0] == '\0' ? find_any(&info) : find(name, &info);
 	if (id < 0)
 		return id;
-	error = start(id, &info, descriptors != 0 ? descriptors : NETVM_COPIER_DESCRIPTORS);
+	error = start(id, &info, descriptors != 0 ? descriptors : NETVM_DMA_DESCRIPTORS);
 	if (error != 0)
 		return error;
 	taken[id] = 1;
-	snprintf(name, NETVM_COPIER_NAME, "%s", info.dev_name);
+	snprintf(name, NETVM_DMA_NAME, "%s", info.dev_name);
 	return id;
 }
 
 void
-netvm_copier_stop(int copier)
+netvm_dma_stop(int dma)
 {
-	rte_dma_stop(copier);
+	rte_dma_stop(dma);
 }
 
 void
-netvm_copier_close(int copier)
+netvm_dma_close(int dma)
 {
 	/* Fails if the device was stopped before it had finished: the library keeps its record of it then. */
-	rte_vhost_async_dma_unconfigure(copier, CHANNEL);
-	netvm_copier_stop(copier);
-	taken[copier] = 0;
+	rte_vhost_async_dma_unconfigure(dma, CHANNEL);
+	netvm_dma_stop(dma);
+	taken[dma] = 0;
 }
 
 void
-netvm_copier_stats(int copier, struct netvm_copier_stats *stats)
+netvm_dma_stats(int dma, struct netvm_dma_stats *stats)
 {
 	struct rte_dma_stats found;
 
 	memset(&found, 0, sizeof(found));
-	rte_dma_stats_get(copier, CHANNEL, &found);
+	rte_dma_stats_get(dma, CHANNEL, &found);
 	stats->submitted = found.submitted;
 	stats->completed = found.completed;
 	stats->errors = found.errors;
 }
 
 uint32_t
-netvm_copier_count(void)
+netvm_dma_count(void)
 {
 	struct rte_dma_info info;
 	uint32_t count = 0;
@@ -193,7 +193,7 @@ unregister(int device, uint16_t vring, int locked)
 }
 
 uint64_t
-netvm_copier_begin(int device, int locked)
+netvm_dma_begin(int device, int locked)
 {
 	int vrings = RTE_MIN((int)rte_vhost_get_vring_num(device), 2 * NETVM_VHOST_MAX_PAIRS);
 	uint64_t pairs = 0;
@@ -217,7 +217,7 @@ give_back(struct rte_mbuf **mbufs, uint16_t count)
 
 	for (i = 0; i < count; i++)
 		*mark(mbufs[i]) = 0;
-	give(mbufs, count, 0);
+	free_mbufs(mbufs, count, 0);
 }
 
 static int
@@ -228,34 +228,34 @@ under_way(int device, uint16_t vring, int locked)
 }
 
 static void
-clear(int device, uint16_t vring, int copier, int locked)
+clear(int device, uint16_t vring, int dma, int locked)
 {
 	struct rte_mbuf *done[REAPED];
 	uint16_t count = locked ?
-		rte_vhost_clear_queue_thread_unsafe(device, vring, done, REAPED, copier, CHANNEL) :
-		rte_vhost_clear_queue(device, vring, done, REAPED, copier, CHANNEL);
+		rte_vhost_clear_queue_thread_unsafe(device, vring, done, REAPED, dma, CHANNEL) :
+		rte_vhost_clear_queue(device, vring, done, REAPED, dma, CHANNEL);
 
 	if (count <= REAPED)
 		give_back(done, count);
 }
 
 static void
-reclaim_mbuf(struct rte_mempool *pool, void *copier, void *object, unsigned int index)
+reclaim_mbuf(struct rte_mempool *pool, void *dma, void *object, unsigned int index)
 {
 	struct rte_mbuf *mbuf = object;
 
 	(void)pool;
 	(void)index;
-	if (*mark(mbuf) == *(const uint8_t *)copier)
+	if (*mark(mbuf) == *(const uint8_t *)dma)
 		give_back(&mbuf, 1);
 }
 
 static void
-reclaim_pool(struct rte_mempool *pool, void *copier)
+reclaim_pool(struct rte_mempool *pool, void *dma)
 {
 	/* Other mempools hold no mbufs. */
 	if (pool->elt_size >= sizeof(struct rte_mbuf) && pool->private_data_size >= sizeof(struct rte_pktmbuf_pool_private))
-		rte_mempool_obj_iter(pool, reclaim_mbuf, copier);
+		rte_mempool_obj_iter(pool, reclaim_mbuf, dma);
 }
 
 static int64_t
@@ -268,28 +268,28 @@ now_ns(void)
 }
 
 int
-netvm_copier_end(int device, int copier, int locked, uint64_t *told)
+netvm_dma_end(int device, int dma, int locked, uint64_t *calls)
 {
 	int vring, vrings = rte_vhost_get_vring_num(device);
 	int64_t end = now_ns() + PATIENCE_NS;
 
-	*told = 0;
-	netvm_vring_takes_told();
+	*calls = 0;
+	netvm_vring_take_call();
 	for (vring = 0; vring < vrings; vring += 2) {
 		while (under_way(device, vring, locked) > 0) {
-			clear(device, vring, copier, locked);
+			clear(device, vring, dma, locked);
 			if (now_ns() > end) {
-				uint8_t own = copier + 1;
+				uint8_t own = dma + 1;
 
-				netvm_copier_stop(copier);
+				netvm_dma_stop(dma);
 				rte_mempool_walk(reclaim_pool, &own);
 				return -ETIMEDOUT;
 			}
 			if (under_way(device, vring, locked) > 0)
 				sched_yield();
 		}
-		if (netvm_vring_takes_told() && vring / 2 < NETVM_VHOST_MAX_PAIRS)
-			*told |= 1ULL << (vring / 2);
+		if (netvm_vring_take_call() && vring / 2 < NETVM_VHOST_MAX_PAIRS)
+			*calls |= 1ULL << (vring / 2);
 		unregister(device, vring, locked);
 	}
 	return 0;
@@ -301,7 +301,7 @@ netvm_copier_end(int device, int copier, int locked, uint64_t *told)
  * chains of such buffers lead it out of the ring, so that these are left to the processor.
  */
 static uint16_t
-hand_over(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count)
+hand_over(int device, uint16_t vring, int dma, struct rte_mbuf **mbufs, uint16_t count)
 {
 	uint64_t features = 0;
 	uint16_t step = count, taken, handed = 0;
@@ -311,7 +311,7 @@ hand_over(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint1
 	if (features & (1ULL << VIRTIO_NET_F_MRG_RXBUF))
 		step = 1;
 	do {
-		taken = rte_vhost_submit_enqueue_burst(device, vring, mbufs + handed, step, copier, CHANNEL);
+		taken = rte_vhost_submit_enqueue_burst(device, vring, mbufs + handed, step, dma, CHANNEL);
 		handed += taken;
 	} while (taken == step && handed < count);
 	return handed;
@@ -319,17 +319,17 @@ hand_over(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint1
 
 /* At most NETVM_VHOST_BURST packets. */
 static uint16_t
-send_some(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+send_some(int device, uint16_t vring, int dma, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
 {
 	uint32_t lengths[NETVM_VHOST_BURST];
 	uint16_t i, handed;
 
 	for (i = 0; i < count; i++) {
 		lengths[i] = mbufs[i]->pkt_len;
-		*mark(mbufs[i]) = copier + 1;
+		*mark(mbufs[i]) = dma + 1;
 	}
 	/* What it takes may be back in its pool before it returns. */
-	handed = hand_over(device, vring, copier, mbufs, count);
+	handed = hand_over(device, vring, dma, mbufs, count);
 	for (i = 0; i < handed; i++)
 		*bytes += lengths[i];
 	for (; i < count; i++)
@@ -340,23 +340,23 @@ send_some(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint1
 }
 
 uint16_t
-netvm_copier_send(int device, uint16_t vring, int copier, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
+netvm_dma_send(int device, uint16_t vring, int dma, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes)
 {
 	uint16_t some, gone, sent = 0;
 
 	do {
 		some = RTE_MIN(count - sent, NETVM_VHOST_BURST);
-		gone = send_some(device, vring, copier, mbufs + sent, some, bytes);
+		gone = send_some(device, vring, dma, mbufs + sent, some, bytes);
 		sent += gone;
 	} while (gone == some && sent < count);
 	return sent;
 }
 
 int
-netvm_copier_reap(int device, uint16_t vring, int copier)
+netvm_dma_reap(int device, uint16_t vring, int dma)
 {
 	struct rte_mbuf *done[REAPED];
-	uint16_t count = rte_vhost_poll_enqueue_completed(device, vring, done, REAPED, copier, CHANNEL);
+	uint16_t count = rte_vhost_poll_enqueue_completed(device, vring, done, REAPED, dma, CHANNEL);
 
 	give_back(done, RTE_MIN(count, (uint16_t)REAPED));
 	return rte_vhost_async_get_inflight(device, vring);

@@ -1,0 +1,110 @@
+//! Why a port cannot be opened, or refuses a request.
+
+use crate::dma_mapping::DmaError;
+use crate::log::{quoted, reason};
+
+/// A port could not be opened, or refuses to do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// A name or an argument that DPDK cannot be given.
+    #[error("{device}: {text:?} cannot be an interface's name or a device's argument")]
+    Name {
+        /// The port.
+        device: String,
+        /// What was given.
+        text: String,
+    },
+    /// A port without queues, or with more than one can use.
+    #[error("{device}: {rx} receive and {tx} transmit queues; {rule}")]
+    Queues {
+        /// The port.
+        device: String,
+        /// Receive queues asked for.
+        rx: u16,
+        /// Transmit queues asked for.
+        tx: u16,
+        /// What is possible.
+        rule: String,
+    },
+    /// Several receive queues on a device that does not spread packets over them.
+    #[error("{device}: driver {driver} has no RSS to spread packets over {queues} receive queues; use one")]
+    NoRss {
+        /// The port.
+        device: String,
+        /// Its driver.
+        driver: String,
+        /// What was asked for.
+        queues: u16,
+    },
+    /// Frames that are longer than buffers.
+    #[error(
+        "{device}: frames of {frame} bytes do not fit into buffers with room for {room}: take larger buffers or a smaller MTU"
+    )]
+    FrameTooLong {
+        /// The port.
+        device: String,
+        /// Bytes of the longest frame.
+        frame: u32,
+        /// Bytes that a buffer has for a frame.
+        room: u32,
+    },
+    /// The device takes less of a buffer than there is room for.
+    #[error(
+        "{device}: driver {driver} would split packets over buffers with room for {room} bytes, as it rounds that down: \
+         take buffers of 128 bytes more than a power of two (2176 for an MTU of 1500)"
+    )]
+    Splits {
+        /// The port.
+        device: String,
+        /// Its driver.
+        driver: String,
+        /// Bytes that a buffer has for a frame.
+        room: u32,
+    },
+    /// The kernel refused to tell or set the interface's MTU.
+    #[error("{device}: cannot tell or set its MTU: {}", reason(*.errno))]
+    Mtu {
+        /// The port.
+        device: String,
+        /// The error number.
+        errno: i32,
+    },
+    /// A PCI device, but the EAL was started without PCI.
+    #[error("{device}: DPDK was started without PCI; configure it before any port is opened")]
+    PciOff {
+        /// The port.
+        device: String,
+    },
+    /// The device cannot be attached.
+    #[error("{device}: cannot be attached: {}{}; {remedy}", reason(*.errno), quoted(.said))]
+    Attach {
+        /// The port.
+        device: String,
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+        /// What may help.
+        remedy: &'static str,
+    },
+    /// The device cannot reach the packets.
+    #[error("{device}: {error}")]
+    Dma {
+        /// The port.
+        device: String,
+        /// Why.
+        error: DmaError,
+    },
+    /// The driver refused.
+    #[error("{device}: cannot {what}: {}{}", reason(*.errno), quoted(.said))]
+    Refused {
+        /// The port.
+        device: String,
+        /// What it was asked to do.
+        what: &'static str,
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+    },
+}
