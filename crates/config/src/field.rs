@@ -291,6 +291,7 @@ pub(crate) fn absolute_path(text: &str) -> Result<PathBuf, FieldError> {
     if fits { Ok(text.into()) } else { Err(FieldError::Syntax(syntax)) }
 }
 
+#[expect(clippy::ptr_arg, reason = "writes a field of this type")]
 pub(crate) fn path_text(path: &PathBuf) -> String {
     path.to_string_lossy().into_owned()
 }

@@ -154,6 +154,7 @@ impl Keys for NfStart {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a reborrow")]
 fn check_command(at: &At<'_>, command: &[String], reader: Option<&mut Reader<'_>>) {
     if command.first().is_none_or(String::is_empty) {
         at.bad_value("names no program")
