@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(&header, String::from_utf8(text)?.replace(" * # Safety\n * ", " * @pre "))?;
     // OUT_DIR is TARGET/PROFILE/build/NAME/out: a copy goes where the libraries go, to be found with them.
     if let Some(profile) = out.ancestors().nth(3) {
-        // In one step, as somebody may be reading the old one.
+        // In one step: another build may be reading the old one.
         let new = profile.join(format!("netlib.h.{}", std::process::id()));
         fs::copy(&header, &new)?;
         fs::rename(&new, profile.join("netlib.h"))?;

@@ -10,7 +10,7 @@
 //!   ── (socket closes) ────────────────▶  the NF has gone: netvmd takes its buffers back
 //! ```
 //!
-//! The kernel tells netvmd who the peer is (`SO_PEERCRED`); nothing in a message is believed about that.
+//! netvmd learns the peer's identity from the kernel (`SO_PEERCRED`), not from messages.
 #![forbid(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Environment variable with the number of a connected socket that netvmd left open for an NF it starts.
 pub const FD_VARIABLE: &str = "NETVM_ATTACH_FD";
-/// Environment variable with the path of netvmd's socket, for an NF started by somebody else.
+/// Environment variable with the path of netvmd's socket, for an NF that netvmd did not start.
 pub const PATH_VARIABLE: &str = "NETVM_ATTACH";
 /// Where that socket is by default.
 pub const DEFAULT_PATH: &str = "/run/netvm/attach.sock";
@@ -100,7 +100,7 @@ pub struct Fds<F> {
 /// Why a message could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No socket there, or nobody answers on it.
+    /// No socket there, or no answer on it.
     #[error("cannot connect to {path}: {source} (is netvmd running, and may this user use its socket?)")]
     Connect {
         /// The socket's path.

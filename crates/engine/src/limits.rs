@@ -18,6 +18,6 @@ const _: () = {
     same(model::MAX_THREADS, netvm_region::MAX_THREADS);
     same(model::MAX_REPLICAS, netvm_region::MAX_REPLICAS);
     // NF thread 0 is the engine.
-    same(model::MAX_GROUP_THREADS + 1, netvm_region::MAX_STATIONS);
+    same(model::MAX_GROUP_THREADS + 1, netvm_region::MAX_NF_THREADS);
     same(model::NAME_BYTES, netvm_region::NAME_BYTES);
 };

@@ -123,10 +123,10 @@ fn use_all(control: &Control) {
         }
     }
     assert_eq!(control.command(), netvm_region::Command::Run);
-    control.tell_stop();
+    control.request_stop();
     assert_eq!(control.command(), netvm_region::Command::Stop);
     for nf_thread in &header.nf_threads[..usize::from(header.threads)] {
-        assert!((1..netvm_region::MAX_STATIONS).contains(&usize::from(*nf_thread)));
+        assert!((1..netvm_region::MAX_NF_THREADS).contains(&usize::from(*nf_thread)));
     }
     for geometry in &header.geometries[..usize::from(header.regions)] {
         assert!(geometry.is_sound());

@@ -18,7 +18,7 @@ pub struct netlib_t {
     stop: Stop,
 }
 
-/// What one thread of an NF receives and sends by. Each is to be used by one thread at a time.
+/// One NF thread's access to packets. Use each from one thread at a time.
 #[derive(Debug)]
 pub struct netlib_endpoint {
     /// What was received and not yet sent on. While there is one, the endpoint is reached through it alone. Declared
@@ -26,7 +26,7 @@ pub struct netlib_endpoint {
     burst: Option<Burst<'static>>,
     /// From Box::into_raw, so that `burst` may borrow it.
     endpoint: NonNull<Endpoint>,
-    /// Number of the burst, by which packets of older ones are told.
+    /// Number of the burst; identifies packets of older bursts.
     serial: u32,
     /// Whether the burst belongs to netlib_serve().
     serving: bool,
@@ -181,8 +181,7 @@ pub unsafe extern "C" fn netlib_detach(nf: *mut netlib_t) {
     });
 }
 
-/// Asks all threads of the NF to end, within 100 ms. May be called by any thread and from a signal handler; NULL is nobody
-/// to ask.
+/// Asks all threads of the NF to end, within 100 ms. May be called from any thread and from a signal handler. NULL is ignored.
 ///
 /// # Safety
 /// `nf` is NULL or attached.
@@ -306,8 +305,8 @@ pub unsafe extern "C" fn netlib_count(endpoint: *mut netlib_endpoint, counter: u
     })
 }
 
-/// Takes back what this endpoint's thread has said of whole flows (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) in bursts that are sent;
-/// what it says in the one that it holds is not taken back. May be called within a callback.
+/// Withdraws the per-flow verdicts (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) that this endpoint's thread gave in bursts already sent, but not those in its
+/// current burst. May be called within a callback.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL.
 ///

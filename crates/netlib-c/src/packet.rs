@@ -16,7 +16,7 @@ pub const NETLIB_NEXT: u32 = 0;
 /// Verdict: discard.
 pub const NETLIB_DROP: u32 = 0x10000;
 
-/// One packet. Its members are to be read; they change only by the functions below.
+/// One packet. Read its members; change them only through the functions below.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct netlib_packet {

@@ -107,7 +107,7 @@ thread_local! {
 
 /// Runs the body of a function that C called: failures become codes and messages, panics too.
 pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    // What a panic leaves half done is an NF's state in a process whose caller is told that the library is defective.
+    // A panic may leave the NF's state half done; the caller learns that the library is defective.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
@@ -120,7 +120,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
             CString::new(other.to_string()).map_or(Message::Static(words(status as c_int)), Message::Own)
         }
     };
-    // While the thread's variables are being destroyed there is nobody to read a message.
+    // While the thread's variables are being destroyed, no caller can read a message.
     let _ = LAST.try_with(|last| last.replace(message));
     status as c_int
 }

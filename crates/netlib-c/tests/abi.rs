@@ -1,5 +1,5 @@
-//! The C functions, called as C would: what they return, and what they make of wrong arguments. NFs that must be attached
-//! are this test binary in a process of its own, told by the environment which NF to be.
+//! Calls the C functions as C would: return values and wrong arguments. NFs that must be attached are this test binary in a separate process; an
+//! environment variable selects the NF.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::ffi::{CStr, CString, c_int, c_void};

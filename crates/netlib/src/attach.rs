@@ -183,11 +183,11 @@ impl Attachment {
 
 /// Attaches to the engine: by the socket that netvmd left open for an NF that it started, by `options.socket`, by the
 /// path in the environment, or by the default path. In a VM, where there is no socket, by the `ivshmem` devices that
-/// netvmd gave it; `NETVM_ATTACH=ivshmem` says so where there could be a doubt. The role and the number of threads are then
-/// those that the VM was started for, whatever the options say.
+/// netvmd gave it; `NETVM_ATTACH=ivshmem` forces this. The VM's configuration then determines role and number of threads, not the
+/// options.
 ///
 /// # Errors
-/// [`Error`] says who refused what; [`AttachError::may_retry`] whether trying later may help.
+/// [`Error`] says what was refused and by which side; [`AttachError::may_retry`] whether trying later may help.
 pub fn attach(options: &Options) -> Result<Attachment, Error> {
     if is_in_vm(options) {
         return ivshmem::attach(options);

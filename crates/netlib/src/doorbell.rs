@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 const PAGE: u64 = 4096;
-/// Bytes of the registers, and the place of the one that rings.
+/// Bytes of the registers, and the offset of the doorbell register.
 const REGISTERS: u64 = 256;
 const RING_AT: u64 = 12;
 
@@ -48,7 +48,7 @@ impl Doorbell {
         Ok(Self { page, register, workers })
     }
 
-    /// How many vectors stand before those of the NF threads.
+    /// Vectors before those of the NF threads.
     pub(crate) const fn workers(&self) -> usize {
         self.workers
     }
@@ -64,7 +64,7 @@ impl Doorbell {
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
-        // SAFETY: mapped by `open`, and unmapped only here. A failure leaves it mapped, which harms nobody.
+        // SAFETY: mapped by `open`, and unmapped only here. A failure leaves it mapped, which is harmless.
         let _ = unsafe { munmap(self.page.as_ptr().cast(), PAGE as usize) };
     }
 }

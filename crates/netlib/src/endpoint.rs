@@ -80,8 +80,7 @@ impl Endpoint {
         self.receive_with(|_| {})
     }
 
-    /// As [`Endpoint::receive`], waiting no longer than `timeout`: `None` also when that has passed. [`Endpoint::ended`]
-    /// tells the two apart.
+    /// As [`Endpoint::receive`], but also returns `None` after `timeout`; [`Endpoint::ended`] distinguishes the two.
     pub fn receive_for(&mut self, timeout: Duration) -> Option<Burst<'_>> {
         let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).min(LONGEST_TIMEOUT_MICROS);
         let until = clock::cycles().saturating_add(clock::cycles_in_micros(micros));
@@ -203,7 +202,7 @@ impl Endpoint {
         count
     }
 
-    /// Moves descriptors whose place is real to the front; returns how many. Others cannot be read or given back.
+    /// Moves descriptors with valid bounds to the front; returns how many. Others cannot be read or returned.
     #[inline(always)]
     fn keep_sound(&mut self, received: usize) -> usize {
         let shared = &self.shared;
@@ -316,7 +315,7 @@ impl Endpoint {
         }
     }
 
-    /// The sleep of a thread that nobody can wake: short at first, then longer and longer.
+    /// Sleeps without wake-ups: short at first, then longer.
     fn nap(&mut self, longest: Duration) {
         let nap = self.backoff.nap().min(longest);
         self.count(StandardCounter::Sleeps, 1);
@@ -371,7 +370,7 @@ impl Burst<'_> {
         let endpoint = &mut *self.endpoint;
         let descriptor = endpoint.descriptors[..self.count].get_mut(n)?;
         let region = endpoint.shared.region_of(descriptor.worker())?;
-        // SAFETY: `poll` kept only descriptors whose place the region contains, in private memory; the buffer is this
+        // SAFETY: `poll` kept only descriptors whose bounds are within the region, in private memory; the buffer is this
         // process's until the burst is sent; the borrow of `self` keeps it the only Packet.
         Some(unsafe { Packet::new(region, descriptor) })
     }

@@ -10,10 +10,9 @@ use crate::doorbell::Doorbell;
 pub(crate) enum Eventfds {
     /// By eventfds, as between processes: for each worker and for each NF thread one.
     Events { workers: Vec<OwnedFd>, nf_threads: Vec<OwnedFd> },
-    /// By a register of a PCI device, from within a VM; and the VM's threads by a line that somebody else listens on, when
-    /// there is one: for each NF thread, what wakes it.
+    /// From within a VM, by a register of a PCI device. The VM's own threads are woken by eventfds that the wake line signals, if there is one.
     Doorbell(Doorbell, BTreeMap<u8, OwnedFd>),
-    /// Not at all: a VM that polls. Those whom it would wake look by themselves now and then.
+    /// Not at all: a VM that polls. Its peers poll now and then.
     Silent,
 }
 

@@ -8,8 +8,8 @@
 //!     resource2    the memory: control, next-hop table or region, as its first words say (netvm_region::Kind)
 //! ```
 //!
-//! What a process hears and says on its socket stands in the control memory: who it is, in its header; that it is ready,
-//! or why it is not, in a [`ReadyMessage`].
+//! The control memory replaces the socket of a process: its header has the NF's identity; the NF reports in a [`ReadyMessage`] that it is ready, or why
+//! not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -88,7 +88,7 @@ pub(crate) fn is_present() -> bool {
     !devices().is_empty()
 }
 
-/// Attaches by the devices of this VM, and tells the engine how that went.
+/// Attaches through the devices of this VM, and reports the result to the engine.
 pub(crate) fn attach(options: &Options) -> Result<Attachment, Error> {
     let mut found = Found::search()?;
     let control = found.control.take().ok_or(IvshmemError::Missing("control memory"))?;
@@ -221,7 +221,7 @@ fn is_kvm() -> bool {
     const HYPERVISOR: u32 = 1 << 31;
     #[allow(unused_unsafe, reason = "safe since Rust 1.94")]
     let cpuid = |leaf| {
-        // SAFETY: every x86-64 processor has the instruction, and it only tells.
+        // SAFETY: every x86-64 processor has the instruction, and it only reads.
         unsafe { core::arch::x86_64::__cpuid(leaf) }
     };
     if cpuid(1).ecx & HYPERVISOR == 0 {
@@ -232,7 +232,7 @@ fn is_kvm() -> bool {
     words.as_flattened() == b"KVMKVMKVM\0\0\0"
 }
 
-/// Other processors have no instruction that tells: there, a VM needs two.
+/// Other processors have no such instruction: there, a VM needs two.
 #[cfg(not(target_arch = "x86_64"))]
 fn is_kvm() -> bool {
     false

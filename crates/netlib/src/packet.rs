@@ -49,7 +49,7 @@ pub enum Verdict {
 
 /// One packet, in its buffer.
 ///
-/// The NF has the packet alone until it gives its verdict: nobody else of the trust group writes there. (NFs of one
+/// The NF owns the packet until it gives its verdict: no other NF of the trust group writes to it. (NFs of one
 /// trust group trust each other with their packets; an NF that breaks this can spoil the bytes that another one is
 /// reading, and nothing else.)
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// The packet of a descriptor whose place was checked against the region.
+    /// The packet of a descriptor whose bounds were checked against the region.
     ///
     /// # Safety
     /// The region's geometry contains the descriptor's buffer, offset and length; the caller's process holds the buffer and

@@ -1,8 +1,8 @@
 //! Backpressure: how the entry of a chain learns that a ring inside it is filling up.
 //!
-//! For each chain the group's region has a word with a bit for each NF thread: set by the NF thread that finds the ring after
-//! it three quarters full, cleared by the first that sees half of it free again, that NF thread or the one that reads the
-//! ring. The engine takes no packet into a chain with a bit set.
+//! For each chain the group's region has a word with a bit for each NF thread. An NF thread sets its bit when the next ring is three quarters full. The
+//! writer or the reader of that ring clears it, whichever first sees half of it free. The engine admits no packet into a chain with a bit
+//! set.
 
 use std::sync::atomic::Ordering;
 

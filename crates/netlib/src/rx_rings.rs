@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvm_region::{MAX_STATIONS, RingRef, Table};
+use netvm_region::{MAX_NF_THREADS, RingRef, Table};
 use netvm_ring::{Consumer, Descriptor};
 
 use crate::attach::Shared;
@@ -25,7 +25,7 @@ pub(crate) struct RxRings {
     nf_thread: u8,
     list: Vec<RxRing>,
     next: usize,
-    /// Whether an NF thread that wakes nobody writes to this one.
+    /// Whether an NF thread that never signals writes to this one.
     has_silent: bool,
 }
 
@@ -44,7 +44,7 @@ impl RxRings {
         Self { shared, nf_thread, list, next: 0, has_silent: false }
     }
 
-    /// Takes a burst from the next ring that has packets, beginning after the one that was read last.
+    /// Takes a burst from the next ring with packets, round robin.
     #[inline]
     pub(crate) fn receive(&mut self, out: &mut [Descriptor]) -> usize {
         for _ in 0..self.list.len() {
@@ -79,8 +79,8 @@ impl RxRings {
         }
     }
 
-    /// Makes the direct rings into this NF thread those of `table`. A ring that the table no longer has is still read
-    /// until it is empty: its producer is gone or has confirmed that it does not use it.
+    /// Uses the direct rings of `table` into this NF thread. Removed rings are still read until they are empty: their producer is gone or has confirmed that
+    /// it does not use them.
     pub(crate) fn follow(&mut self, table: &Table) {
         let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.nf_thread)].get();
         for rx_ring in &mut self.list {
@@ -89,7 +89,7 @@ impl RxRings {
             }
             rx_ring.retired = rx_ring.origin.is_some_and(|(from, ring)| wanted(from) != Some(ring));
         }
-        for from in 1..MAX_STATIONS as u8 {
+        for from in 1..MAX_NF_THREADS as u8 {
             let Some(ring) = wanted(from) else { continue };
             if self.list.iter().any(|rx_ring| rx_ring.origin == Some((from, ring))) {
                 continue;
@@ -111,7 +111,7 @@ impl RxRings {
         self.list.iter().all(|rx_ring| !rx_ring.retired)
     }
 
-    /// Whether packets may come that nobody announces.
+    /// Whether packets may come without a signal.
     pub(crate) const fn has_silent(&self) -> bool {
         self.has_silent
     }

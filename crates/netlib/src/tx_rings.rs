@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use netvm_region::{Balance, MAX_ROLES, MAX_STATIONS, Sticky, Table, TableReader, clock};
+use netvm_region::{Balance, MAX_NF_THREADS, MAX_ROLES, Sticky, Table, TableReader, clock};
 use netvm_ring::{Descriptor, VerdictKind};
 
 mod next_hop;
@@ -21,7 +21,7 @@ use crate::pressure::{chains_from_to, press, release};
 /// at the end of the line always moves.
 const DETOUR_AFTER_MICROS: u64 = 2000;
 
-/// Buckets of flows that stick to replicas, as a power of two: as many as a descriptor's hash tells apart.
+/// Buckets of sticky flows, as a power of two: the values of a descriptor's hash.
 const STICKY_ORDER: u32 = 8;
 /// Cycles of a tick, as a power of two: a third of a second or so.
 const STICKY_TICK: u32 = 30;
@@ -64,7 +64,7 @@ impl TxRings {
             TxRing::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
         };
         let workers = (0..shared.control.header().workers).map(to_worker).collect();
-        let nf_threads = (0..MAX_STATIONS).map(|_| None).collect();
+        let nf_threads = (0..MAX_NF_THREADS).map(|_| None).collect();
         let detour_after = clock::cycles_in_micros(DETOUR_AFTER_MICROS);
         Self {
             shared,
@@ -80,7 +80,7 @@ impl TxRings {
         }
     }
 
-    /// Makes the direct rings out of this NF thread those of `table`.
+    /// Uses the direct rings of `table` out of this NF thread.
     pub(crate) fn follow(&mut self, table: &Table) {
         self.release_all();
         self.sticky.resize_with(MAX_ROLES, || None);
@@ -91,7 +91,7 @@ impl TxRings {
                 *sticky = Some(Sticky::new(STICKY_ORDER, STICKY_IDLE));
             }
         }
-        for to in 1..MAX_STATIONS as u8 {
+        for to in 1..MAX_NF_THREADS as u8 {
             let ring = table.rings[usize::from(self.me)][usize::from(to)].get();
             let slot = &mut self.nf_threads[usize::from(to)];
             let wanted = ring.map(|ring| (to, ring));
@@ -225,7 +225,7 @@ impl TxRings {
 
     fn least_occupied(&mut self, replicas: &[u8]) -> u8 {
         let load = |tx_rings: &mut Self, nf_thread: u8| {
-            let tx_ring = tx_rings.nf_threads[usize::from(nf_thread) % MAX_STATIONS].as_mut();
+            let tx_ring = tx_rings.nf_threads[usize::from(nf_thread) % MAX_NF_THREADS].as_mut();
             tx_ring.map_or(u32::MAX, |tx_ring| tx_ring.producer.occupancy() + tx_ring.pending)
         };
         let mut best = (u32::MAX, replicas[0]);
@@ -241,7 +241,7 @@ impl TxRings {
     /// Whether the packet could be handed on.
     #[inline(always)]
     fn hand_to_nf_thread(&mut self, reader: &TableReader, nf_thread: u8, descriptor: Descriptor) -> bool {
-        let index = usize::from(nf_thread) % MAX_STATIONS;
+        let index = usize::from(nf_thread) % MAX_NF_THREADS;
         let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
         if !tx_ring.has_room() && !self.wait_for_nf_thread(reader, index) {
             self.detoured += 1;

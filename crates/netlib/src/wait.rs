@@ -61,7 +61,7 @@ pub(crate) struct Backoff {
 
 /// How long a thread sleeps at most before it looks around by itself.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// First and longest sleep of a thread that nobody wakes.
+/// First and longest sleep of a thread without wake-ups.
 const FIRST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
@@ -81,7 +81,7 @@ impl Backoff {
         self.nap = FIRST_NAP;
     }
 
-    /// How long to sleep next when nobody wakes: twice as long each time, until packets come.
+    /// How long to sleep next without wake-ups: doubles each time until packets come.
     pub(crate) fn nap(&mut self) -> Duration {
         let nap = self.nap;
         self.nap = (nap * 2).min(LONGEST_NAP);

@@ -1,5 +1,5 @@
-//! How a VM is woken: by bytes on its second serial port, each the number of the thread that is to look for packets. A
-//! thread of netlib's own listens, and passes them on to eventfds like those of a process.
+//! Wakes a VM's NF threads: each byte on the second serial port is the number of a thread that has packets. A thread of netlib reads them and signals
+//! eventfds like those of a process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,4 @@
-//! NFs in processes of their own. The programs are this test binary itself, told by the environment which NF to be.
+//! NFs in separate processes. The programs are this test binary itself; an environment variable selects the NF.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::process::Command;

@@ -1,14 +1,13 @@
 //! What waking others may cost the thread that does it.
 //!
-//! The kernel takes longer to signal an eventfd the more threads wait for it, and a peer that shares one can wait for it with
-//! every descriptor and every epoll instance that it has: for 50 ms with a thousand. So wakes are charged to those who share
-//! the eventfds: the NFs of a trust group, or a guest. Each is paid for with time before the next: with as much as it took, and
+//! Signalling an eventfd takes longer the more threads wait for it, and a peer can wait for a shared eventfd with every descriptor and every epoll
+//! instance that it has: 50 ms with a thousand. So wakes are charged to the peers that share the eventfds: the NFs of a trust group, or a guest. Each is paid for with time before the next: with as much as it took, and
 //! with 200 times as much if that was over 5 ms ([`COSTLY_MICROS`]), so that they take half of the thread's time, or 0.5 %.
 //!
 //! Wakes of honest ones take some µs. [`CREDIT_MICROS`] let them have many at once.
 //!
-//! The clock says how long a wake took, or others used the core meanwhile, such as who was woken. So one that seems long is
-//! not charged, but for a while those after it are measured by the thread's own CPU time, which is a system call. That while
+//! The elapsed time of a wake can include other threads that ran on the core, such as the one that was woken. So a wake that seems long is not
+//! charged, but for a while those after it are measured by the thread's own CPU time, which is a system call. That while
 //! is long enough for what is not charged to take no more than 0.5 % either. The CPU time in turn has in it what the kernel does
 //! for the network meanwhile, in its soft interrupts: hundreds of µs under load, 2 ms and more at most. And what others have had
 //! of a virtual machine's core. Hence the 5 ms; and one that is costly is made once more, and the shorter of the two counts.
@@ -45,7 +44,7 @@ pub enum Wake {
     Omitted,
 }
 
-/// When one thread may wake those who share some eventfds. Times are in cycles.
+/// Decides when one thread may wake peers that share some eventfds. Times are in cycles.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     micro: u64,

@@ -1,9 +1,8 @@
 //! Signalling eventfds that others share, without ever waiting for them.
 //!
-//! A peer that shares an eventfd can fill its count and set it to blocking mode, at any time. A write then waits until
-//! somebody reads it, and no write to an eventfd can be told not to. The kernel's own way to signal one cannot wait: it takes
-//! the spinlock of the eventfd, adds one if there is room, and wakes those who sleep in either case. It signals so when an
-//! asynchronous request is done that asks for it (`IOCB_FLAG_RESFD`, io_submit(2)), and this one is done at once:
+//! A peer that shares an eventfd can fill its count and set it to blocking mode at any time. A write then blocks until a reader
+//! empties it. Only the kernel can signal an eventfd without blocking: it takes the eventfd's spinlock, adds one if there is room, and wakes waiters in
+//! either case. It does so when an asynchronous request that asks for it completes (`IOCB_FLAG_RESFD`, io_submit(2)). This request completes at once:
 //!
 //! ```text
 //!  io_submit: read nothing from /dev/null ──▶ done ──▶ event in the context's ring, taken out when that is full
@@ -28,7 +27,7 @@ const REQUESTS: u32 = 1;
 /// Events that are taken out of the ring at a time.
 const EVENTS: usize = 128;
 
-/// `struct io_event`, which nobody looks into.
+/// `struct io_event`; its content does not matter.
 type Event = [u64; 4];
 
 /// Why a signaller of this process writes to eventfds: the kernel's error number, or 0.
@@ -45,8 +44,8 @@ impl Default for Signaller {
 }
 
 impl Signaller {
-    /// Has the kernel signal eventfds. Where it does not do that, or not for this process, the signaller writes to them, and waits
-    /// if those who share them will have it so; [`Signaller::refusal`] tells of it.
+    /// Lets the kernel signal eventfds. If it refuses, the signaller writes to them, and a peer can block it; [`Signaller::refusal`] reports
+    /// that.
     #[must_use]
     pub fn new() -> Self {
         let refused = |error: &Errno| REFUSAL.store(error.raw_os_error(), Ordering::Relaxed);
@@ -79,8 +78,7 @@ pub fn new_eventfd() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
-/// Signals an eventfd that no peer shares. A full count (EAGAIN) wakes as well; any other error means that there
-/// is nobody.
+/// Signals an eventfd that no peer shares. A full count (EAGAIN) wakes as well; any other error means that there is no reader.
 pub fn write(eventfd: &impl AsFd) {
     let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }

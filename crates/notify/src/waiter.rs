@@ -21,7 +21,7 @@ const MOST: usize = 64;
 pub struct EpollWaiter(Arc<OwnedFd>);
 
 impl EpollWaiter {
-    /// Hears nobody yet.
+    /// Watches nothing yet.
     ///
     /// # Errors
     /// No more descriptors.
@@ -29,7 +29,7 @@ impl EpollWaiter {
         epoll::create(epoll::CreateFlags::CLOEXEC).map(|fd| Self(Arc::new(fd)))
     }
 
-    /// Hears those who write to an eventfd, from now on, or if something is in it now.
+    /// Watches an eventfd: reports writes from now on, and a count that it has already.
     ///
     /// # Errors
     /// The kernel's answer where there are too many, or this is none.
@@ -38,12 +38,12 @@ impl EpollWaiter {
         epoll::add(&self.0, fd, epoll::EventData::new_u64(0), edges)
     }
 
-    /// Hears them no more. To be said before the descriptor is closed, as others have it.
+    /// Stops watching it. Call this before closing the descriptor, because peers have copies of it.
     pub fn remove(&self, fd: &impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Takes note of those who have called until now.
+    /// Clears the notifications so far.
     pub fn drain(&self) {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; MOST];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

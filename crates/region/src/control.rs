@@ -1,4 +1,4 @@
-//! The memory that the engine shares with one NF alone: its rings and its counters.
+//! Control memory: shared by the engine and one NF. It holds the NF's rings and counters.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use netvm_ring::{RingMemory, ring_bytes};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::ready_message::{self, ReadyMessage};
-use crate::{Geometry, LAYOUT_VERSION, MAX_STATIONS, MapError, Mapping, Pages, kind};
+use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, Pages, kind};
 
 /// Threads that an NF can have.
 pub const MAX_THREADS: usize = 16;
@@ -22,13 +22,13 @@ const THREADS_AT: u64 = 4096;
 const THREAD_BYTES: u64 = 512;
 const COMMAND_AT: u64 = 2048;
 
-/// What an NF needs to find its way. Written by the engine before the memory is passed on, copied by the NF once.
+/// The header: the layout, and the NF's place in it. The engine writes it before it shares the memory; the NF copies it once.
 ///
 /// ```text
 ///  0            ControlHeader
-///  2048         command           the engine's word to the NF
-///  2052         notify            how an NF in a VM wakes others; see [`Notify`]
-///  2560         ready_message          what an NF in a VM says when it attaches; see [`ReadyMessage`]
+///  2048         command           see [`Command`]
+///  2052         notify            see [`Notify`]
+///  2560         ready message     of an NF in a VM; see [`ReadyMessage`]
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
 ///  rings_at     rings             for each thread, for each worker: the ring to the NF, then the ring from it
 /// ```
@@ -61,7 +61,7 @@ pub struct ControlHeader {
     pub geometries: [Geometry; MAX_REGIONS],
 }
 
-/// Why an NF cannot use the control memory that it was given.
+/// Why control memory cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// It was built for another layout.
@@ -81,27 +81,27 @@ pub enum ControlError {
     Map(#[from] MapError),
 }
 
-/// What the engine tells an NF in passing.
+/// The engine's command to an NF, read once per loop turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Go on.
+    /// Keep running.
     Run,
-    /// Send on what you hold and leave.
+    /// Return all packets and exit.
     Stop,
 }
 
-/// How an NF in a VM tells others that there are packets for them.
+/// How an NF in a VM notifies workers and other NFs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Notify {
-    /// Not at all: the receiver of its packets polls.
+    /// It does not; receivers of its packets poll.
     #[default]
     Poll,
-    /// By a register of its `ivshmem-doorbell` device: what it writes there is the number of an eventfd. Workers come first,
-    /// by their numbers, then NF threads by theirs.
+    /// By a register of its `ivshmem-doorbell` device, to which it writes the number of an eventfd: first those of the workers, then those of the NF
+    /// threads.
     Doorbell,
 }
 
-/// Counters that netlib keeps for every thread, by their place in [`CounterBlock`].
+/// Counters that netlib keeps for every thread, by their index in [`CounterBlock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum StandardCounter {
@@ -121,7 +121,7 @@ pub enum StandardCounter {
     Cycles = 6,
     /// Cycles of these that the NF's own code took.
     NfCycles = 7,
-    /// Packets that found the ring after them full and went round by the engine.
+    /// Packets sent through the engine because the direct ring was full.
     Detoured = 8,
     /// How often the thread slept.
     Sleeps = 9,
@@ -132,13 +132,13 @@ impl StandardCounter {
     pub const COUNT: usize = 10;
 }
 
-/// What one thread of an NF tells the engine, in memory that the engine only ever reads as numbers.
+/// State that one NF thread reports. The engine reads it only as numbers.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct CounterBlock {
-    /// The table epoch that the thread works by.
+    /// The epoch of the table that the thread uses.
     pub epoch: AtomicU64,
-    /// Moves while the thread is alive to its rings.
+    /// Changes while the thread polls its rings.
     pub heartbeat: AtomicU64,
     /// See [`StandardCounter`].
     pub standard: [AtomicU64; StandardCounter::COUNT],
@@ -156,7 +156,7 @@ pub struct Control {
     header: ControlHeader,
 }
 
-/// What the engine decides about an NF when it lets it in.
+/// The engine's choices for an admitted NF.
 #[derive(Clone, Debug)]
 pub struct Admission {
     /// Number of the trust group.
@@ -174,10 +174,10 @@ pub struct Admission {
 }
 
 impl Control {
-    /// Makes the control memory of an NF, its rings empty.
+    /// Creates the control memory of an NF with empty rings.
     ///
     /// # Errors
-    /// [`ControlError::Unsound`] when a number is not possible, [`ControlError::Map`] when the memory is not to be had.
+    /// [`ControlError::Unsound`] if a number is out of range, [`ControlError::Map`] if memory runs out.
     pub fn create(name: &str, admission: &Admission, node: Option<u32>) -> Result<Self, ControlError> {
         let mut header = ControlHeader::new_zeroed();
         header.magic = kind::CONTROL;
@@ -196,7 +196,7 @@ impl Control {
         header.place();
         header.check()?;
         let mapping = Mapping::create(name, header.bytes, Pages::Normal, node)?;
-        // SAFETY: the start of a mapping that nobody else has yet.
+        // SAFETY: the start of a mapping that is not shared yet.
         unsafe { mapping.at::<ControlHeader>(0).write(header) };
         let this = Self { mapping, header };
         for thread in 0..header.threads {
@@ -269,14 +269,14 @@ impl Control {
         let index = (u64::from(thread) * u64::from(h.workers) + u64::from(worker)) * 2 + way;
         let base = self.mapping.at(h.rings_at + index * u64::from(h.ring_stride));
         // SAFETY: the checked header keeps `ring_stride` bytes, aligned to 128, there; Control keeps them mapped, and
-        // those who make an end of the ring keep the Control.
+        // every ring end keeps the Control.
         match unsafe { RingMemory::from_raw(base, h.ring_capacity) } {
             Ok(ring) => ring,
             Err(error) => unreachable!("{error}: checked with the header"),
         }
     }
 
-    /// What a thread of the NF tells.
+    /// The state that a thread of the NF reports.
     ///
     /// # Panics
     /// For a thread that there is not.
@@ -287,29 +287,29 @@ impl Control {
         unsafe { self.mapping.at::<CounterBlock>(THREADS_AT + u64::from(thread) * THREAD_BYTES).as_ref() }
     }
 
-    /// The engine's word to the NF.
+    /// The engine's command.
     #[must_use]
     pub fn command(&self) -> Command {
         if self.command_word().load(Ordering::Relaxed) == 0 { Command::Run } else { Command::Stop }
     }
 
-    /// Tells the NF to stop. A sleeping NF must be woken to see it.
-    pub fn tell_stop(&self) {
+    /// Requests the NF to stop. A sleeping NF must be woken to see it.
+    pub fn request_stop(&self) {
         self.command_word().store(1, Ordering::Relaxed);
     }
 
-    /// What an NF in a VM has said, if it has; any number of times.
+    /// The ready message of an NF in a VM, if there is one.
     #[must_use]
     pub fn ready_message(&self) -> Option<ReadyMessage> {
         ready_message::read(&self.mapping)
     }
 
-    /// Says how the VM that is to have this memory wakes others. For the engine, before the VM is started.
+    /// Sets how the VM with this memory notifies others. The engine calls this before the VM starts.
     pub fn set_notify(&self, notify: Notify) {
         self.notify_word().store(u32::from(notify == Notify::Doorbell), Ordering::Relaxed);
     }
 
-    /// How this VM wakes others.
+    /// How this VM notifies others.
     #[must_use]
     pub fn notify(&self) -> Notify {
         if self.notify_word().load(Ordering::Relaxed) == 1 { Notify::Doorbell } else { Notify::Poll }
@@ -363,7 +363,7 @@ impl ControlHeader {
             return Err(ControlError::Unsound("places"));
         }
         let used = &self.nf_threads[..usize::from(self.threads)];
-        if used.iter().any(|nf_thread| *nf_thread == 0 || usize::from(*nf_thread) >= MAX_STATIONS) {
+        if used.iter().any(|nf_thread| *nf_thread == 0 || usize::from(*nf_thread) >= MAX_NF_THREADS) {
             return Err(ControlError::Unsound("nf_threads"));
         }
         if self.worker_regions[..usize::from(self.workers)].iter().any(|r| u16::from(*r) >= self.regions) {
@@ -377,102 +377,4 @@ impl ControlHeader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::RegionSpec;
-    use netvm_ring::Descriptor;
-
-    fn admission() -> Admission {
-        Admission {
-            group: 3,
-            role: 9,
-            ring_capacity: 64,
-            nf_threads: vec![1, 2],
-            worker_regions: vec![0, 1, 0],
-            geometries: vec![Geometry::new(RegionSpec::default()).unwrap(); 2],
-        }
-    }
-
-    fn opened(engine: &Control) -> Result<Control, ControlError> {
-        Control::open(engine.as_fd().try_clone_to_owned().unwrap())
-    }
-
-    #[test]
-    fn every_ring_is_its_own() {
-        let engine = Control::create("control-test", &admission(), None).unwrap();
-        let nf = opened(&engine).unwrap();
-        assert_eq!(engine.header(), nf.header());
-        for thread in 0..2u16 {
-            for worker in 0..3u16 {
-                let number = u32::from(thread * 3 + worker);
-                // SAFETY: one producer for each ring.
-                let (mut to, mut from) = unsafe {
-                    (engine.ring_to_nf(thread, worker).producer(), nf.ring_from_nf(thread, worker).producer())
-                };
-                to.push(&[Descriptor::new(number, 0, 0)]);
-                from.push(&[Descriptor::new(number + 100, 0, 0)]);
-            }
-        }
-        for thread in 0..2u16 {
-            for worker in 0..3u16 {
-                let number = u32::from(thread * 3 + worker);
-                // SAFETY: one consumer for each ring.
-                let (mut to, mut from) = unsafe {
-                    (nf.ring_to_nf(thread, worker).consumer(), engine.ring_from_nf(thread, worker).consumer())
-                };
-                let mut out = [Descriptor::default(); 2];
-                assert_eq!((to.pop(&mut out), out[0].buffer()), (1, number));
-                assert_eq!((from.pop(&mut out), out[0].buffer()), (1, number + 100));
-            }
-        }
-        nf.thread(1).own[31].store(5, Ordering::Relaxed);
-        assert_eq!(engine.thread(1).own[31].load(Ordering::Relaxed), 5);
-        engine.tell_stop();
-        assert_eq!(nf.command(), Command::Stop);
-    }
-
-    #[test]
-    fn another_layout_is_refused_with_its_version() {
-        let engine = Control::create("control-test", &admission(), None).unwrap();
-        // SAFETY: the header's layout word; only this thread uses the memory.
-        unsafe { engine.mapping.at::<u32>(8).write_volatile(LAYOUT_VERSION + 1) };
-        let error = opened(&engine).unwrap_err();
-        assert!(matches!(error, ControlError::Layout { theirs } if theirs == LAYOUT_VERSION + 1), "{error}");
-    }
-
-    #[test]
-    fn an_unsound_header_is_refused_whatever_is_wrong_with_it() {
-        let engine = Control::create("control-test", &admission(), None).unwrap();
-        let good = *engine.header();
-        let mut refused = 0;
-        for byte in 0..size_of::<ControlHeader>() {
-            let mut bytes = good.as_bytes().to_vec();
-            bytes[byte] ^= 0xff;
-            let bad = ControlHeader::read_from_bytes(&bytes).unwrap();
-            // SAFETY: the header; only this thread uses the memory.
-            unsafe { engine.mapping.at::<ControlHeader>(0).write_volatile(bad) };
-            match opened(&engine) {
-                Err(_) => refused += 1,
-                // Names of group and role are any number, and entries beyond the counts are not looked at.
-                Ok(control) => {
-                    let _ = control.ring_from_nf(good.threads - 1, good.workers - 1);
-                }
-            }
-        }
-        assert!(refused > 60, "{refused}");
-    }
-
-    #[test]
-    fn too_many_of_anything_is_refused() {
-        let wrong = [
-            Admission { nf_threads: vec![1; 17], ..admission() },
-            Admission { nf_threads: vec![], ..admission() },
-            Admission { nf_threads: vec![0], ..admission() },
-            Admission { worker_regions: vec![2], ..admission() },
-            Admission { ring_capacity: 63, ..admission() },
-        ];
-        for wrong in wrong {
-            assert!(Control::create("control-test", &wrong, None).is_err(), "{wrong:?}");
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! How a memory says which one it is: by its first three words. A process is told by the order of the descriptors that it
-//! is passed; a VM finds devices and must look.
+//! The kind of a memory, in its first three words. A process knows it from the order of the descriptors that it gets; a VM finds devices and must
+//! look.
 
 use crate::{LAYOUT_VERSION, Mapping};
 
@@ -42,14 +42,14 @@ impl Kind {
     }
 }
 
-/// Writes the first words of a memory that nobody else has yet. Control memory has a header of its own.
+/// Writes the first words of a memory that is not shared yet. Control memory has a header of its own.
 pub(crate) fn write(mapping: &Mapping, kind: Kind) {
     let (magic, label) = match kind {
         Kind::Control => (CONTROL, 0),
         Kind::Table => (TABLE, 0),
         Kind::Region { group, number } => (REGION, u64::from(group) << 16 | u64::from(number)),
     };
-    // SAFETY: within the mapping; nobody acts on these words but VMs that have not been started yet.
+    // SAFETY: within the mapping; only VMs that have not started yet read these words.
     unsafe { mapping.at::<[u64; 3]>(0).write_volatile([magic, u64::from(LAYOUT_VERSION), label]) };
 }
 

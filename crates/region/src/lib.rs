@@ -1,7 +1,7 @@
 //! The memory that the engine and the NFs of one trust group share.
 //!
-//! Everything here is a sealed memfd (in a VM, the memory of an `ivshmem` device, which is the same pages), in which numbers and offsets stand where pointers would: each side
-//! maps it wherever it likes. Three kinds, by who writes them:
+//! Each memory is a sealed memfd (a VM sees the same pages as the memory of an `ivshmem` device). It holds indexes and offsets, never pointers, so each
+//! side can map it anywhere. There are three kinds, by writer:
 //!
 //! | memory | one per | written by | holds |
 //! |---|---|---|---|
@@ -9,8 +9,8 @@
 //! | [`TablePublisher`] / [`TableReader`] | trust group | engine (NFs can map it only for reading) | where each hop of each chain is, names of ports and roles |
 //! | [`Control`] | NF | engine and that NF | the NF's rings to and from the engine, its counters |
 //!
-//! The engine never reads a size, an offset or a count back from any of them: it keeps its own copy of what it wrote.
-//! What an NF claims (an epoch it has seen, a counter) is read as a number to show or to wait for, never as a place.
+//! The engine never reads a size, an offset or a count back from them: it keeps its own copy. It uses an NF's claims (an epoch, a counter) only as numbers to
+//! show or to wait for, never as addresses.
 
 pub mod clock;
 mod control;
@@ -33,8 +33,8 @@ pub use ready_message::ReadyMessage;
 pub use region::{ENGINE, Region, RegionError};
 pub use sticky::Sticky;
 pub use table::{
-    Balance, Destination, DestinationKind, MAX_CHAINS, MAX_HOPS, MAX_PORTS, MAX_REPLICAS, MAX_ROLES,
-    MAX_STATIONS, NAME_BYTES, Name, RingRef, Table, TableCopy, TableError, TablePublisher, TableReader,
+    Balance, Destination, DestinationKind, MAX_CHAINS, MAX_HOPS, MAX_NF_THREADS, MAX_PORTS, MAX_REPLICAS,
+    MAX_ROLES, NAME_BYTES, Name, RingRef, Table, TableCopy, TableError, TablePublisher, TableReader,
 };
 
 /// Version of the layout of all shared memory; an NF built for another one is refused when it attaches.

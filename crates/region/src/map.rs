@@ -87,7 +87,7 @@ pub struct Mapping {
     writable: bool,
 }
 
-// SAFETY: a Mapping is an address range and a file; what is read and written through it is up to those who use `base`.
+// SAFETY: a Mapping is an address range and a file; users of `base` are responsible for what they read and write.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -96,8 +96,8 @@ impl Mapping {
     /// Makes a memfd of `bytes`, zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` when
     /// there is one of that number.
     ///
-    /// The file is as long as the next power of two, since a VM sees it as the memory of a PCI device, which has no other
-    /// sizes. What lies beyond `bytes` has no pages until somebody writes there, and is not mapped here.
+    /// The file's length is the next power of two, because a VM sees it as a PCI device's memory, which has no other sizes. The part beyond `bytes` has no pages
+    /// and is not mapped here.
     ///
     /// # Errors
     /// [`MapError::Memory`] when the machine has less than that available, [`MapError::System`] when a call fails.
@@ -129,7 +129,7 @@ impl Mapping {
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(fail("seal"))?;
         let huge = kind.contains(MemfdFlags::HUGETLB);
         let mapping = Self::map(name, fd, bytes, true, huge)?;
-        // SAFETY: the range is the mapping just made, which nobody else knows yet.
+        // SAFETY: the range is the new mapping, which is not shared yet.
         unsafe {
             let base = mapping.base.as_ptr().cast::<c_void>();
             if let Some(node) = node {
@@ -173,8 +173,7 @@ impl Mapping {
         Ok(Self { base, length, fd, pages: if huge { PageKind::Huge } else { PageKind::Normal }, writable })
     }
 
-    /// Forbids every later writable mapping and every write by file call; this mapping stays writable. After this the
-    /// memory can be passed to those who may only read it.
+    /// Seals the file against later writable mappings and writes; this mapping stays writable. Then the memory can be passed to readers.
     ///
     /// # Errors
     /// [`MapError::System`] when the kernel refuses the seal (before Linux 5.1).
@@ -243,7 +242,7 @@ impl AsFd for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `map` and is unmapped only here; callers of `base` promised not to outlive it.
-        // A failure leaves the range mapped, which harms nobody.
+        // A failure leaves the range mapped, which is harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
     }
 }

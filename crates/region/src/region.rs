@@ -43,7 +43,7 @@ impl Region {
     /// Makes the region of a group on a node.
     ///
     /// # Errors
-    /// [`RegionError`] when the layout is impossible or the memory is not to be had.
+    /// [`RegionError`] if the layout is impossible or memory runs out.
     pub fn create(
         name: &str,
         spec: RegionSpec,
@@ -56,8 +56,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Writes whose region this is, for a VM that sees several memories and must tell which is which: the group's number,
-    /// and which of its regions. For the engine, before anybody else has it.
+    /// Writes the group and the region's index within it, so that a VM can tell its memories apart. The engine calls this before it shares the
+    /// region.
     pub fn label(&self, group: u32, number: u16) {
         kind::write(&self.mapping, Kind::Region { group, number });
     }
@@ -107,7 +107,7 @@ impl Region {
         unsafe { self.buffers.add(buffer as usize * self.geometry.stride as usize) }
     }
 
-    /// Writes who has a buffer. Buffers out of range are nobody's, and ignored.
+    /// Writes the owner of a buffer. Ignores buffers out of range.
     #[inline(always)]
     pub fn set_owner(&self, buffer: u32, nf_thread: u8) {
         if let Some(byte) = self.owner_table().get(buffer as usize) {
@@ -122,7 +122,7 @@ impl Region {
         self.owner_table().get(buffer as usize).map(|byte| byte.load(Ordering::Relaxed))
     }
 
-    /// The owner table, a byte for each buffer: who has it. All NFs of the group may write anything here at any time.
+    /// The owner table: one byte per buffer. All NFs of the group can write anything here at any time.
     #[inline(always)]
     #[must_use]
     pub const fn owner_table(&self) -> &[AtomicU8] {
@@ -148,7 +148,7 @@ impl Region {
         }
         let base = self.mapping.at(g.rings_at + u64::from(index) * u64::from(g.ring_stride));
         // SAFETY: the geometry keeps `ring_stride` bytes, aligned to 128, there; the Region keeps them mapped, and
-        // those who make an end of the ring keep the Region (see RingMemory::from_raw).
+        // every ring end keeps the Region (see RingMemory::from_raw).
         unsafe { RingMemory::from_raw(base, g.ring_capacity) }.ok()
     }
 }

@@ -1,7 +1,7 @@
 //! Replicas that flows stay with: the least occupied one at a flow's first packet, and that one from then on.
 //!
-//! Flows are told apart by buckets of a hash. Flows of one bucket share their replica, so that one direction is promised: as long as
-//! a flow's packets come and its replica is there, all go to that one. How evenly flows are spread is not promised where there
+//! Flows are distinguished by hash buckets. Flows of one bucket share a replica. The promise has one direction: while
+//! a flow's packets come and its replica exists, all go to that replica. How evenly flows are spread is not promised where there
 //! are more of them than buckets.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ impl Sticky {
         Self { buckets: (0..1usize << order).map(|_| AtomicU32::new(0)).collect(), idle }
     }
 
-    /// The replica of a flow, by its hash: the one that it has while that `is_there`, otherwise the one that `best` names.
+    /// The replica of a flow, by its hash: its current one if that `is_there`, otherwise the one that `best` returns.
     /// Numbers of replicas are below `u16::MAX`; ticks wrap around.
     #[inline]
     pub fn choose(

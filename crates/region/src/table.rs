@@ -1,9 +1,8 @@
-//! The next-hop table: what an NF must know to hand a packet straight to the next NF.
+//! The next-hop table, by which an NF hands packets directly to the next NF.
 //!
-//! The engine publishes it, NFs map it for reading only (the memfd is sealed against any writable mapping but the
-//! engine's). A sequence count guards it: an NF looks at one word per turn of its loop, and copies the table into
-//! private memory when that word has moved. What it then tells the engine ([`crate::Control`]: its epoch) means "I
-//! work by this table from here on", so that the engine knows when nobody uses a ring any more.
+//! The engine publishes it; NFs map it read-only (the memfd is sealed against other writable mappings). A sequence count guards it: an NF checks one
+//! word per turn of its loop, and copies the table into private memory when that word has changed. Then it stores the epoch in its
+//! [`crate::Control`] memory, so the engine knows when no NF uses an old ring any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -14,12 +13,16 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::kind::{self, Kind};
 use crate::{MapError, Mapping, Pages};
 
+mod entry;
+
+pub use entry::{Balance, Destination, DestinationKind, Name, RingRef};
+
 /// Chains that a host can have.
 pub const MAX_CHAINS: usize = 256;
 /// Hops that a chain can have.
 pub const MAX_HOPS: usize = 16;
 /// NF threads that a trust group can have, and one more: NF thread 0 is the engine.
-pub const MAX_STATIONS: usize = 64;
+pub const MAX_NF_THREADS: usize = 64;
 /// Replicas that a hop chooses from.
 pub const MAX_REPLICAS: usize = 8;
 /// Roles that a host can have.
@@ -28,135 +31,6 @@ pub const MAX_ROLES: usize = 128;
 pub const MAX_PORTS: usize = 256;
 /// Bytes that a name can have.
 pub const NAME_BYTES: usize = 32;
-
-/// What is to be done with a packet that enters a hop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum DestinationKind {
-    /// Give it to the engine: end of the chain, another trust group, or a case that the engine settles.
-    Engine = 0,
-    /// Give it to one of the NF threads.
-    NfThreads = 1,
-}
-
-/// How one of several replicas is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u8)]
-pub enum Balance {
-    /// The NF thread whose ring from here holds the fewest packets.
-    #[default]
-    LeastOccupied = 0,
-    /// By the flow's hash: a flow stays with its replica while the set of replicas stays.
-    FlowHash = 1,
-    /// As [`Balance::LeastOccupied`] at a flow's first packet; the flow stays with its replica while that is there.
-    Sticky = 2,
-}
-
-/// Where packets go that enter a hop, or that are sent to a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Destination {
-    kind: u8,
-    /// The hop at which they then are. Differs from the hop asked for where a hop is bypassed.
-    pub hop: u8,
-    balance: u8,
-    count: u8,
-    nf_threads: [u8; MAX_REPLICAS],
-}
-
-impl Destination {
-    /// To the engine, as of `hop`.
-    #[must_use]
-    pub const fn engine(hop: u8) -> Self {
-        Self { kind: DestinationKind::Engine as u8, hop, balance: 0, count: 0, nf_threads: [0; MAX_REPLICAS] }
-    }
-
-    /// To one of `nf_threads` (at most [`MAX_REPLICAS`] are used), which are at `hop`; to the engine when there are none.
-    #[must_use]
-    pub fn nf_threads(hop: u8, balance: Balance, nf_threads: &[u8]) -> Self {
-        let mut this = Self::engine(hop);
-        for (slot, nf_thread) in this.nf_threads.iter_mut().zip(nf_threads) {
-            *slot = *nf_thread % MAX_STATIONS as u8;
-            this.count += 1;
-        }
-        if this.count > 0 {
-            (this.kind, this.balance) = (DestinationKind::NfThreads as u8, balance as u8);
-        }
-        this
-    }
-
-    /// The NF threads to choose from; empty means the engine.
-    #[inline]
-    #[must_use]
-    pub fn replicas(&self) -> &[u8] {
-        if self.kind == DestinationKind::NfThreads as u8 {
-            self.nf_threads.get(..usize::from(self.count)).unwrap_or(&[])
-        } else {
-            &[]
-        }
-    }
-
-    /// How to choose.
-    #[inline]
-    #[must_use]
-    pub const fn balance(&self) -> Balance {
-        match self.balance {
-            1 => Balance::FlowHash,
-            2 => Balance::Sticky,
-            _ => Balance::LeastOccupied,
-        }
-    }
-}
-
-/// Which direct ring leads from one NF thread to another; `PRESENT` is zero where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct RingRef {
-    present: u8,
-    /// The region (NUMA node of the group) that holds the ring.
-    pub region: u8,
-    /// Its index there.
-    pub index: u16,
-}
-
-impl RingRef {
-    /// Direct ring `index` of region `region`.
-    #[must_use]
-    pub const fn new(region: u8, index: u16) -> Self {
-        Self { present: 1, region, index }
-    }
-
-    /// The ring, if there is one.
-    #[must_use]
-    pub const fn get(self) -> Option<Self> {
-        if self.present == 1 { Some(self) } else { None }
-    }
-}
-
-/// A name of at most [`NAME_BYTES`] bytes, padded with zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Name([u8; NAME_BYTES]);
-
-impl Name {
-    /// The name, or `None` when it is too long, empty, or has a zero in it.
-    #[must_use]
-    pub fn new(name: &str) -> Option<Self> {
-        if name.is_empty() || name.contains('\0') {
-            return None;
-        }
-        let mut bytes = [0; NAME_BYTES];
-        bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
-        Some(Self(bytes))
-    }
-
-    /// The name as text; empty for a number that is not in use.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
-        str::from_utf8(&self.0[..end]).unwrap_or("")
-    }
-}
 
 /// The table's content. All zeros is a table that sends everything to the engine.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -168,14 +42,12 @@ pub struct Table {
     pub hop_roles: [[u16; MAX_HOPS]; MAX_CHAINS],
     /// For each role, where packets go that an NF sends to it.
     pub roles: [Destination; MAX_ROLES],
-    /// 1 while the direct rings of the group form a loop: then an NF thread that waits for room in one must not wait for
-    /// ever, as the next may be waiting for it.
+    /// 1 while the direct rings of the group form a loop: then an NF thread must not wait for room forever, because the next one may be waiting for it.
     pub looped: u64,
-    /// NF threads that signal no peer (NFs in VMs that poll), a bit each: the reader of a ring that one of them writes to must poll
-    /// by itself now and then.
+    /// Bit mask of NF threads that never signal (polling VMs); readers of their rings must poll now and then.
     pub silent: u64,
     /// For each producing and each consuming NF thread, the ring between them.
-    pub rings: [[RingRef; MAX_STATIONS]; MAX_STATIONS],
+    pub rings: [[RingRef; MAX_NF_THREADS]; MAX_NF_THREADS],
     /// Names of the ports.
     pub ports: [Name; MAX_PORTS],
     /// Names of the roles.
@@ -277,8 +149,8 @@ pub struct TablePublisher {
     copies: Vec<Weak<TableCopy>>,
 }
 
-/// A copy of the table for one NF alone, which may map it for writing: it can spoil nothing but what it works by itself, as
-/// the engine never reads it. For those who map whatever they are passed for writing, as `ivshmem-doorbell` does.
+/// A copy of the table for one NF, which may map it writable, as `ivshmem-doorbell` devices do. The engine never reads it, so the NF can only
+/// affect itself.
 #[derive(Debug)]
 pub struct TableCopy(Mapping);
 
@@ -288,7 +160,7 @@ impl AsFd for TableCopy {
     }
 }
 
-/// Writes a table, whose words may be anything meanwhile, and then says that it is that of `epoch`.
+/// Writes a table under its sequence count, and then publishes `epoch`.
 fn write(mapping: &Mapping, content: impl Iterator<Item = u64>, epoch_now: u64) {
     let epoch = epoch(mapping);
     epoch.store(epoch_now - 1, Ordering::Relaxed);
@@ -300,10 +172,10 @@ fn write(mapping: &Mapping, content: impl Iterator<Item = u64>, epoch_now: u64) 
 }
 
 impl TablePublisher {
-    /// Makes the table of a trust group, which sends everything to the engine.
+    /// Creates the table of a trust group, which sends everything to the engine.
     ///
     /// # Errors
-    /// [`MapError`] when its memory is not to be had or cannot be sealed.
+    /// [`MapError`] if memory runs out or cannot be sealed.
     pub fn create(name: &str) -> Result<Self, MapError> {
         let mapping = Mapping::create(name, BYTES, Pages::Normal, None)?;
         kind::write(&mapping, Kind::Table);
@@ -311,10 +183,10 @@ impl TablePublisher {
         Ok(Self { mapping, epoch: 0, copies: Vec::new() })
     }
 
-    /// Makes a copy that is kept up to date while it lives.
+    /// Creates a copy that is updated while it lives.
     ///
     /// # Errors
-    /// [`MapError`] when its memory is not to be had.
+    /// [`MapError`] if memory runs out.
     pub fn copy(&mut self, name: &str) -> Result<Arc<TableCopy>, MapError> {
         let mapping = Mapping::create(name, BYTES, Pages::Normal, None)?;
         kind::write(&mapping, Kind::Table);
@@ -327,7 +199,7 @@ impl TablePublisher {
         Ok(copy)
     }
 
-    /// Publishes `table`; returns the epoch that an NF confirms once it works by it.
+    /// Publishes `table`; returns the epoch that NFs confirm once they use it.
     pub fn publish(&mut self, table: &Table) -> u64 {
         self.epoch += 2;
         let content = || {
@@ -358,7 +230,7 @@ impl AsFd for TablePublisher {
     }
 }
 
-/// An NF's side of the table: the mapping, and the copy that the NF works by.
+/// An NF's side of the table: the mapping, and the private copy that it uses.
 #[derive(Debug)]
 pub struct TableReader {
     mapping: Mapping,
@@ -423,120 +295,4 @@ impl TableReader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reader_of(publisher: &TablePublisher) -> TableReader {
-        TableReader::open(publisher.as_fd().try_clone_to_owned().unwrap()).unwrap()
-    }
-
-    #[test]
-    fn readers_see_whole_tables_while_the_engine_publishes() {
-        let mut publisher = TablePublisher::create("table-test").unwrap();
-        let mut reader = reader_of(&publisher);
-        assert!(!reader.is_stale() && !reader.refresh());
-        let writer = std::thread::spawn(move || {
-            let mut table = Table::new_boxed();
-            for round in 1..=200u16 {
-                table.hop_roles = [[round; MAX_HOPS]; MAX_CHAINS];
-                table.roles = [Destination::engine(round as u8); MAX_ROLES];
-                publisher.publish(&table);
-            }
-            publisher
-        });
-        let mut last = 0;
-        while last < 200 {
-            if reader.refresh() {
-                let round = reader.table().hop_roles[0][0];
-                assert!(round > last, "{round} after {last}");
-                assert_eq!(reader.table().hop_roles, [[round; MAX_HOPS]; MAX_CHAINS]);
-                assert_eq!(reader.table().roles[MAX_ROLES - 1].hop, round as u8);
-                last = round;
-            }
-        }
-        assert_eq!(reader.epoch(), writer.join().unwrap().epoch());
-    }
-
-    #[test]
-    fn nobody_but_the_engine_can_write_it() {
-        let publisher = TablePublisher::create("table-test").unwrap();
-        let fd = publisher.as_fd().try_clone_to_owned().unwrap();
-        assert!(Mapping::open("table", fd, BYTES, true).is_err());
-    }
-
-    #[test]
-    fn a_copy_follows_and_what_its_owner_writes_reaches_nobody() {
-        let mut publisher = TablePublisher::create("table-test").unwrap();
-        let mut table = Table::new_boxed();
-        let copies = [publisher.copy("table-test").unwrap(), {
-            table.hop_roles[1][1] = 7;
-            publisher.publish(&table);
-            publisher.copy("table-test").unwrap()
-        }];
-        let open = |copy: &TableCopy| TableReader::open(copy.as_fd().try_clone_to_owned().unwrap()).unwrap();
-        let mut readers = copies.each_ref().map(|copy| open(copy));
-        for reader in &mut readers {
-            assert!(reader.refresh() && reader.table() == &*table);
-        }
-        let spoiled = Mapping::open("table", copies[0].as_fd().try_clone_to_owned().unwrap(), BYTES, true);
-        let spoiled = spoiled.unwrap();
-        words(&spoiled).iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-        epoch(&spoiled).store(u64::MAX, Ordering::Relaxed);
-        let mut others = reader_of(&publisher);
-        assert!(others.refresh() && others.table() == &*table && !readers[1].is_stale());
-        table.hop_roles[1][1] = 8;
-        assert_eq!(publisher.publish(&table), 4);
-        assert!(readers[0].refresh() && readers[0].table() == &*table && readers[0].epoch() == 4);
-        drop(copies);
-        publisher.publish(&table);
-        assert!(publisher.copies.is_empty());
-    }
-
-    #[test]
-    fn what_is_no_table_of_this_layout_is_refused() {
-        let passed = |begins: [u64; 2], bytes| {
-            let memory = Mapping::create("table-test", bytes, Pages::Normal, None).unwrap();
-            // SAFETY: the first words of a mapping that nobody else has.
-            unsafe { memory.at::<[u64; 2]>(0).write(begins) };
-            TableReader::open(memory.as_fd().try_clone_to_owned().unwrap())
-        };
-        let layout = u64::from(crate::LAYOUT_VERSION);
-        const MAGIC: u64 = u64::from_le_bytes(*b"netvmTBL");
-        assert!(passed([MAGIC, layout], BYTES).is_ok());
-        assert!(matches!(passed([0, layout], BYTES), Err(TableError::NotATable)));
-        assert!(
-            matches!(passed([MAGIC, layout + 1], BYTES), Err(TableError::Layout { theirs }) if theirs == layout + 1)
-        );
-        assert!(matches!(passed([MAGIC, layout], 4096), Err(TableError::Map(MapError::Size { .. }))));
-    }
-
-    #[test]
-    fn destinations() {
-        let mut table = Table::new_boxed();
-        assert_eq!(table.hop(9, 3), Destination { hop: 0, ..Destination::engine(3) });
-        table.hops[2][1] = Destination::nf_threads(1, Balance::FlowHash, &[4, 5]);
-        table.hops[2][3] = Destination::nf_threads(3, Balance::LeastOccupied, &[6]);
-        table.hop_roles[2][1] = 10;
-        table.hop_roles[2][3] = 9;
-        table.roles[9] = Destination::nf_threads(0, Balance::LeastOccupied, &[7]);
-        assert_eq!((table.hop(2, 1).replicas(), table.hop(2, 1).balance()), (&[4, 5][..], Balance::FlowHash));
-        assert_eq!(table.role(2, 0, 9), table.hop(2, 1), "a role that the chain has later is a jump to it");
-        assert_eq!(
-            table.role(2, 1, 9),
-            Destination::nf_threads(1, Balance::LeastOccupied, &[7]),
-            "a detour keeps the hop"
-        );
-        assert!(table.role(2, 0, u16::MAX).replicas().is_empty());
-        assert!(table.hop(u16::MAX, u8::MAX).replicas().is_empty());
-    }
-
-    #[test]
-    fn names_are_found_by_text() {
-        let mut table = Table::new_boxed();
-        table.ports[3] = Name::new("server").unwrap();
-        table.role_names[5] = Name::new("firewall").unwrap();
-        assert_eq!((table.port_number("server"), table.port_number("")), (Some(3), None));
-        assert_eq!((table.role_number("firewall"), table.role_names[5].as_str()), (Some(5), "firewall"));
-        assert!(Name::new(&"x".repeat(33)).is_none() && Name::new("a\0").is_none());
-    }
-}
+mod tests;

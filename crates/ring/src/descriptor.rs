@@ -6,8 +6,8 @@
 //! ```
 //!
 //! With the control bit a descriptor carries no packet but a [`Message`], whose number replaces the verdict; its low word means nothing.
-//! The bit lies beside the verdict because runs of packets are told apart by that byte: no run mixes packets and messages, and a
-//! reader checks the bit once for each run.
+//! The bit shares a byte with the verdict, and that byte delimits runs: no run mixes packets and messages, so a reader checks the bit once per
+//! run.
 
 /// The verdict of an NF on a packet, in the descriptor that it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -28,9 +28,9 @@ pub const fn words_at(index: u32, capacity: u32) -> [usize; 2] {
 
 /// The place of an index's word among the low words, and among the high ones, for any free-running index.
 ///
-/// Blocks stand in bit-reversed order, so that what follows a block in memory is a quarter of the ring later for seven blocks
-/// of eight. In order of their indexes, a consumer that is close behind has its processor fetch, of itself, the lines behind those
-/// that it reads, which are those that the producer is about to write, and each crosses twice more.
+/// Blocks are in bit-reversed order, so for seven blocks of eight the next block in memory is a quarter of the ring later. With blocks in
+/// index order, the hardware prefetcher of a consumer close behind fetches the lines that the producer is about to write, and each line crosses
+/// twice more.
 #[inline(always)]
 const fn place_of(index: u32, capacity: u32) -> usize {
     let first = index & (capacity - 1);
@@ -100,7 +100,7 @@ impl Slot<'_> {
     }
 }
 
-/// Slots whose words stand side by side.
+/// Slots whose words are adjacent.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
     pub(crate) lows: &'a [AtomicU64],

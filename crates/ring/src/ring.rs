@@ -38,8 +38,8 @@ impl Producer {
         let head = self.memory.header().head.0.load(Ordering::Acquire);
         let used = self.tail.wrapping_sub(head);
         if used > known {
-            // The consumer claims to have read what was never written, or to have gone back. Room that was told of once
-            // is not taken back: there may be something written in it.
+            // The consumer claims to have read slots that were never written, or moved backwards. Room that was granted once stays granted:
+            // there may be descriptors in it.
             self.faults += 1;
             return room;
         }
@@ -92,8 +92,8 @@ impl Producer {
         count as usize
     }
 
-    /// Whether the consumer sleeps, asked once after a burst was published. Answers yes once for each sleep: who asks
-    /// must then wake the consumer.
+    /// Whether the consumer sleeps; call it once after publishing a burst. It returns `true` once per sleep, and the caller must then wake the
+    /// consumer.
     ///
     /// The fence pairs with the one in [`Consumer::prepare_wait`]: of "descriptor published" and "consumer waits", at
     /// least one side sees the other's, so that no wake-up is lost. Taking the announcement back may take back that of a
@@ -105,8 +105,8 @@ impl Producer {
         self.wants_wake_fenced()
     }
 
-    /// As [`Producer::wants_wake`], for who has made a [`full_fence`] since the burst was published: one
-    /// for many rings, made late, does not wait for the published index to reach the other core.
+    /// As [`Producer::wants_wake`], for callers that executed a [`full_fence`] since they published the burst. One late fence for many rings does
+    /// not wait for the published index to reach the other core.
     #[inline]
     #[must_use]
     pub fn wants_wake_fenced(&self) -> bool {
@@ -207,7 +207,7 @@ impl Consumer {
         self.take_known(most, |descriptor| out.next().map(|place| *place = descriptor).is_some())
     }
 
-    /// The descriptor that is read next, of those that are known of; it may say something else when it is taken.
+    /// The next of the known descriptors. The producer may change it before it is taken.
     #[inline(always)]
     #[must_use]
     pub fn peek_known(&self) -> Option<Descriptor> {

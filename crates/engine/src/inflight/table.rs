@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use dpdk::{BufferIndex, Mbuf, MbufPtr, RawMbuf};
-use netvm_region::{MAX_STATIONS, MAX_WORKERS, Region};
+use netvm_region::{MAX_NF_THREADS, MAX_WORKERS, Region};
 use netvm_ring::Span;
 
 use crate::drop_reason::Violation;
@@ -100,7 +100,7 @@ impl WorkerView<'_> {
 /// How many packets the in-order queues of one worker hold, by NF thread. Each worker writes lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Levels([AtomicU32; MAX_STATIONS]);
+struct Levels([AtomicU32; MAX_NF_THREADS]);
 
 /// The in-flight table of one memory.
 #[derive(Debug)]
@@ -120,7 +120,8 @@ impl InFlightTable {
     pub(crate) fn new(region: Arc<Region>, buffers: BufferIndex) -> Arc<Self> {
         let geometry = region.geometry();
         let words = (0..geometry.buffers).map(|_| Word::default()).collect();
-        let levels = (0..MAX_WORKERS).map(|_| Levels([const { AtomicU32::new(0) }; MAX_STATIONS])).collect();
+        let levels =
+            (0..MAX_WORKERS).map(|_| Levels([const { AtomicU32::new(0) }; MAX_NF_THREADS])).collect();
         let (stride, generation) = (geometry.stride, AtomicU8::new(0));
         Arc::new(Self { words, levels, generation, buffers, stride, region })
     }

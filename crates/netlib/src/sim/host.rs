@@ -117,7 +117,7 @@ impl Host {
         }
         let mut bytes = vec![0; usize::from(length)];
         // SAFETY: the span was just checked against the region. The NF has given the buffer back; one that still writes
-        // there spoils bytes that nobody here relies on.
+        // there spoils only its own test.
         unsafe {
             let start = self.region.buffer(buffer).add(usize::from(offset));
             start.copy_to_nonoverlapping(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len());

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a program could not be tried as an NF.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// Shared memory or a socket is not to be had.
+    /// Shared memory or a socket cannot be created.
     #[error(transparent)]
     Host(#[from] Error),
     /// The program could not be started.
@@ -88,7 +88,7 @@ pub struct Process {
     host: Host,
     child: Child,
     hello: Hello,
-    /// Its end tells the NF that the engine is there.
+    /// Its other end shows the NF that the engine is alive.
     _socket: OwnedFd,
 }
 
@@ -135,8 +135,8 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What the NF shows of its own counter `name`, its threads added up; `None` for one that it did not announce.
-    /// NFs show their counters before they sleep, ten times a second, and when they end.
+    /// The NF's own counter `name`, summed over its threads; `None` if it did not announce it. NFs publish their counters before they sleep, ten times a
+    /// second, and when they end.
     #[must_use]
     pub fn counter(&self, name: &str) -> Option<u64> {
         let index = self.hello.counters.iter().position(|counter| counter == name)?;
@@ -248,7 +248,7 @@ impl Process {
     /// # Errors
     /// The kernel's, when the process cannot be waited for.
     pub fn stop(&mut self) -> io::Result<ExitStatus> {
-        self.host.control.tell_stop();
+        self.host.control.request_stop();
         self.wake(|_| true);
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

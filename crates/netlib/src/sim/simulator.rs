@@ -29,7 +29,7 @@ impl Simulator {
     /// A simulator in which ports and roles have these names; their numbers are their places in the lists.
     ///
     /// # Errors
-    /// [`Error::Map`] or [`Error::Control`] when shared memory is not to be had (a few MiB).
+    /// [`Error::Map`] or [`Error::Control`] if a few MiB of shared memory cannot be created.
     pub fn new(ports: &[&str], roles: &[&str]) -> Result<Self, Error> {
         let host = Host::new(ports, roles, 1)?;
         let passed = host.fds();

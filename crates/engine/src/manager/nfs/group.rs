@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvm_config::model::Group;
 use netvm_notify::{RateLimit, Signaller, new_eventfd};
-use netvm_region::{MAX_STATIONS, RegionError, RingRef, Table, TablePublisher};
+use netvm_region::{MAX_NF_THREADS, RegionError, RingRef, Table, TablePublisher};
 
 use crate::call::Call;
 use crate::ids::{GroupId, NfThreadId};
@@ -46,7 +46,7 @@ impl GroupState {
         memories: Vec<Arc<Memory>>,
         workers: &Workers,
     ) -> Result<Self, GroupError> {
-        let wakes = (0..MAX_STATIONS).map(|_| new_eventfd().map(Arc::new)).collect::<Result<_, _>>();
+        let wakes = (0..MAX_NF_THREADS).map(|_| new_eventfd().map(Arc::new)).collect::<Result<_, _>>();
         let calls = workers.iter().map(|worker| Call::new(&worker.waiter)).collect::<Result<_, _>>();
         let (wakes, calls) = wakes
             .and_then(|wakes| Ok((wakes, calls?)))
@@ -72,7 +72,7 @@ impl GroupState {
     /// Reserves a free NF thread.
     pub(crate) fn take_nf_thread(&mut self) -> Option<NfThreadId> {
         let free = (!self.taken).trailing_zeros();
-        if free as usize >= MAX_STATIONS {
+        if free as usize >= MAX_NF_THREADS {
             return None;
         }
         self.taken |= 1 << free;

@@ -72,7 +72,7 @@ impl Engine {
         let role = instance.role;
         match instance.state {
             InstanceState::Attaching | InstanceState::Standby => {
-                instance.control.tell_stop();
+                instance.control.request_stop();
                 self.wake_nf_threads(id);
             }
             InstanceState::Active => {
@@ -237,7 +237,7 @@ impl Engine {
                 continue;
             }
             if let Some(instance) = self.nfs.instances.get(&id) {
-                instance.control.tell_stop();
+                instance.control.request_stop();
             }
             self.wake_nf_threads(id);
         }

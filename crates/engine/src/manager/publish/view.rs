@@ -297,7 +297,7 @@ fn is_in(hops: u16, hop: usize) -> bool {
 /// Rings that exist stay in the table while both their NF threads do: what is in them is still to be read. Those of a
 /// NF thread that is gone are left out: who reads from it empties the ring before it confirms the table.
 fn keep_rings(group: &GroupState, table: &mut Table) {
-    for from in (1..netvm_region::MAX_STATIONS as u8).map(NfThreadId) {
+    for from in (1..netvm_region::MAX_NF_THREADS as u8).map(NfThreadId) {
         for (to, ring) in group.rings_from(from).filter(|(to, _)| !group.is_gone(from) && !group.is_gone(*to))
         {
             let slot: &mut RingRef = &mut table.rings[from.index()][to.index()];

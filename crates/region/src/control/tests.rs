@@ -1,0 +1,97 @@
+use super::*;
+use crate::RegionSpec;
+use netvm_ring::Descriptor;
+
+fn admission() -> Admission {
+    Admission {
+        group: 3,
+        role: 9,
+        ring_capacity: 64,
+        nf_threads: vec![1, 2],
+        worker_regions: vec![0, 1, 0],
+        geometries: vec![Geometry::new(RegionSpec::default()).unwrap(); 2],
+    }
+}
+
+fn opened(engine: &Control) -> Result<Control, ControlError> {
+    Control::open(engine.as_fd().try_clone_to_owned().unwrap())
+}
+
+#[test]
+fn every_ring_is_its_own() {
+    let engine = Control::create("control-test", &admission(), None).unwrap();
+    let nf = opened(&engine).unwrap();
+    assert_eq!(engine.header(), nf.header());
+    for thread in 0..2u16 {
+        for worker in 0..3u16 {
+            let number = u32::from(thread * 3 + worker);
+            // SAFETY: one producer for each ring.
+            let (mut to, mut from) = unsafe {
+                (engine.ring_to_nf(thread, worker).producer(), nf.ring_from_nf(thread, worker).producer())
+            };
+            to.push(&[Descriptor::new(number, 0, 0)]);
+            from.push(&[Descriptor::new(number + 100, 0, 0)]);
+        }
+    }
+    for thread in 0..2u16 {
+        for worker in 0..3u16 {
+            let number = u32::from(thread * 3 + worker);
+            // SAFETY: one consumer for each ring.
+            let (mut to, mut from) = unsafe {
+                (nf.ring_to_nf(thread, worker).consumer(), engine.ring_from_nf(thread, worker).consumer())
+            };
+            let mut out = [Descriptor::default(); 2];
+            assert_eq!((to.pop(&mut out), out[0].buffer()), (1, number));
+            assert_eq!((from.pop(&mut out), out[0].buffer()), (1, number + 100));
+        }
+    }
+    nf.thread(1).own[31].store(5, Ordering::Relaxed);
+    assert_eq!(engine.thread(1).own[31].load(Ordering::Relaxed), 5);
+    engine.request_stop();
+    assert_eq!(nf.command(), Command::Stop);
+}
+
+#[test]
+fn another_layout_is_refused_with_its_version() {
+    let engine = Control::create("control-test", &admission(), None).unwrap();
+    // SAFETY: the header's layout word; only this thread uses the memory.
+    unsafe { engine.mapping.at::<u32>(8).write_volatile(LAYOUT_VERSION + 1) };
+    let error = opened(&engine).unwrap_err();
+    assert!(matches!(error, ControlError::Layout { theirs } if theirs == LAYOUT_VERSION + 1), "{error}");
+}
+
+#[test]
+fn an_unsound_header_is_refused_whatever_is_wrong_with_it() {
+    let engine = Control::create("control-test", &admission(), None).unwrap();
+    let good = *engine.header();
+    let mut refused = 0;
+    for byte in 0..size_of::<ControlHeader>() {
+        let mut bytes = good.as_bytes().to_vec();
+        bytes[byte] ^= 0xff;
+        let bad = ControlHeader::read_from_bytes(&bytes).unwrap();
+        // SAFETY: the header; only this thread uses the memory.
+        unsafe { engine.mapping.at::<ControlHeader>(0).write_volatile(bad) };
+        match opened(&engine) {
+            Err(_) => refused += 1,
+            // Names of group and role are any number, and entries beyond the counts are not looked at.
+            Ok(control) => {
+                let _ = control.ring_from_nf(good.threads - 1, good.workers - 1);
+            }
+        }
+    }
+    assert!(refused > 60, "{refused}");
+}
+
+#[test]
+fn too_many_of_anything_is_refused() {
+    let wrong = [
+        Admission { nf_threads: vec![1; 17], ..admission() },
+        Admission { nf_threads: vec![], ..admission() },
+        Admission { nf_threads: vec![0], ..admission() },
+        Admission { worker_regions: vec![2], ..admission() },
+        Admission { ring_capacity: 63, ..admission() },
+    ];
+    for wrong in wrong {
+        assert!(Control::create("control-test", &wrong, None).is_err(), "{wrong:?}");
+    }
+}
