@@ -8,9 +8,6 @@ use toml::{Table, Value};
 use crate::model::Host;
 use crate::table::write;
 
-/// The word that stands for the port of ingress in a chain's `output`.
-pub(crate) const INGRESS: &str = "ingress";
-
 /// The tables of a host, in the order of the file.
 pub(crate) fn document(host: &Host) -> Table {
     let mut whole = host.clone();

@@ -45,6 +45,8 @@ pub(crate) use router::add_punt_ports;
 pub use router::{InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouterConfig, RouterInterface};
 pub use vm::{Guest, Restart, VmAccel, VmBoot, VmCard, VmConfig, VmNotify, VmStart};
 
+/// The word that stands for the port of ingress in a chain's `output`.
+pub(crate) const INGRESS: &str = "ingress";
 /// Chains that a host can have; chain numbers are below it.
 pub const MAX_CHAINS: usize = 256;
 /// Hops that a chain can have.

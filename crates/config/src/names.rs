@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::INGRESS;
 use crate::finding::{Findings, Kind, Span};
+use crate::model::INGRESS;
 use crate::model::{
     Group, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_VMS, NAME_BYTES,
     RouterInterface,

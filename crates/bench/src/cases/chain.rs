@@ -7,9 +7,7 @@
 //!   time.
 //! - `engine-cycles-chain-N`: at the same rate for all chains, three quarters of the longest chain's full rate, in
 //!   bursts of 64. The sum of the engine's stages in cycles per packet: its work from port to NF and from NF to port.
-//!   The median
-//! of the
-//!   window's slices excludes slices in which another process had the core.
+//!   The median of the window's slices excludes slices in which another process had the core.
 //!
 //! The rate is the same because a packet costs more in an engine that idles in between, whatever the chain; the sum at
 //! full rate is `engine-flat-out-cycles-chain-N`. `engine-busy-cycles-chain-N` is the time of all turns with packets,
@@ -21,8 +19,7 @@
 //!
 //! - `hop-cycles-per-nf-pair`: each NF measures the cycles from before the dequeue to after the enqueue and reports the
 //!   median over full bursts of 32; the figure is the median of the NFs. As all share a core, means would include other
-//! processes'
-//!   time.
+//!   processes' time.
 //! - `hop-cpu-per-nf-pair`: CPU time of the NF processes (from the scheduler) per packet and NF. An upper bound: it
 //!   includes polling empty rings, sleeping, signalling and context switches.
 

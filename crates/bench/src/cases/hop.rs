@@ -9,9 +9,7 @@
 //!
 //! - `rte-ring`: DPDK's ring of mbuf pointers between two threads, with an ordinary pool and no checks. The second
 //!   thread writes its verdict into the mbuf and the first acts on it, as in openNetVM; both free packets that do not
-//!   fit into
-//! the
-//!   ring. `rte-ring-extbuf`: the same with a pool like netvm's.
+//!   fit into the ring. `rte-ring-extbuf`: the same with a pool like netvm's.
 //! - `rte-ring-64`: in bursts of up to 64 packets, as netvm's engine, instead of 32 as in openNetVM.
 //! - `rte-ring-wait`: core A checks for room before it receives, which saves work on packets that would be dropped.
 //! - `rte-ring-blind…`: the second thread does not read the mbufs. It is not an NF then, as it can neither find a

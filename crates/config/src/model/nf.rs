@@ -5,8 +5,7 @@ use toml::Value;
 use toml::de::DeValue;
 
 use super::engine::Cores;
-use super::{GroupId, Host, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, RoleId, action};
-use crate::document::INGRESS;
+use super::{GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, RoleId, action};
 use crate::field;
 use crate::finding::Kind;
 use crate::form::{

@@ -3,10 +3,8 @@
 //! 1. Parse and check the text; look up every program, user and core that it names. Nothing has changed so far.
 //! 2. Add new groups and NFs beside the running ones, and start the NFs. Traffic is not affected.
 //! 3. Once they have attached, change ports, chains and rules, and replace outdated NF processes, one replica after
-//! another.
-//!    Create namespaces of virtual routers before their ports, and remove them after. Start VMs last, as they need
-//! their
-//!    ports.
+//!    another. Create namespaces of virtual routers before their ports, and remove them after. Start VMs last, as they
+//!    need their ports.
 //!
 //! If a step fails, apply the previous configuration again.
 
