@@ -108,14 +108,14 @@ impl Link {
     #[inline(always)]
     pub(crate) fn look_for_sleeper(&mut self) {
         if core::mem::take(&mut self.published) {
-            self.wake_pending |= self.to_nf.wants_wake_fenced();
+            self.wake_pending |= self.to_nf.needs_wakeup_fenced();
         }
     }
 
     /// Packets for the NF are probably on their way: schedules a wake-up if it sleeps and was not woken recently.
     pub(crate) fn expect_packets(&mut self, now: u64) {
         if now.wrapping_sub(self.woken_at) >= self.wake_every * AHEAD_EVERY {
-            self.wake_pending |= self.to_nf.wants_wake_fenced();
+            self.wake_pending |= self.to_nf.needs_wakeup_fenced();
         }
     }
 

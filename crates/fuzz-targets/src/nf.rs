@@ -10,7 +10,7 @@ use netvm_region::{
     Admission, Balance, Control, Destination, Geometry, Pages, Region, RegionSpec, RingRef, Table,
     TablePublisher,
 };
-use netvm_ring::{Consumer, Descriptor, Producer, words_at};
+use netvm_ring::{Consumer, Descriptor, Producer, word_offsets};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::input::Input;
@@ -98,7 +98,7 @@ impl Host {
         let (head, _) = ring.claims();
         let base = self.ring_at(RX_RING);
         for (n, descriptor) in (0..).zip(descriptors) {
-            for (word, at) in descriptor.to_words().into_iter().zip(words_at(head.wrapping_add(n), RING)) {
+            for (word, at) in descriptor.to_words().into_iter().zip(word_offsets(head.wrapping_add(n), RING)) {
                 self.word(base + at as u64).store(word, Ordering::Relaxed);
             }
         }
@@ -121,7 +121,7 @@ impl Host {
     }
 
     fn slot(&self, index: u32) -> Descriptor {
-        let words = words_at(index, RING).map(|at| self.word(self.ring_at(RX_RING) + at as u64));
+        let words = word_offsets(index, RING).map(|at| self.word(self.ring_at(RX_RING) + at as u64));
         Descriptor::from_words(words.map(|word| word.load(Ordering::Relaxed)))
     }
 

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use netvm_ring::{Consumer, Descriptor, Producer, RingMemory, ring_bytes, words_at};
+use netvm_ring::{Consumer, Descriptor, Producer, RingMemory, ring_bytes, word_offsets};
 
 use crate::input::Input;
 
@@ -70,7 +70,7 @@ impl Memory {
     }
 
     fn slot(&self, index: u32) -> [&AtomicU64; 2] {
-        words_at(index, self.capacity).map(|at| self.at(at))
+        word_offsets(index, self.capacity).map(|at| self.at(at))
     }
 
     fn words(&self, index: u32) -> [u64; 2] {
@@ -235,7 +235,7 @@ impl<'a> HostileConsumer<'a> {
                 _ => {
                     self.memory.word(WAITING_AT).store(input.u32(), Ordering::Relaxed);
                     let waits = self.memory.word(WAITING_AT).load(Ordering::Relaxed) != 0;
-                    assert_eq!(self.producer.wants_wake(), waits);
+                    assert_eq!(self.producer.needs_wakeup(), waits);
                     let expected = self.memory.capacity - self.room(self.memory.capacity);
                     assert_eq!(self.producer.occupancy(), expected);
                 }

@@ -390,8 +390,8 @@ impl TxRings {
 #[inline(always)]
 fn alike(burst: &[Descriptor], verdicts: &[Verdict]) -> usize {
     let (Some(first), Some(verdict)) = (burst.first(), verdicts.first()) else { return 0 };
-    let place = first.place_bits();
+    let place = first.path_key();
     let is_other =
-        |(descriptor, other): (&Descriptor, &Verdict)| !place.are_of(*descriptor) || other != verdict;
+        |(descriptor, other): (&Descriptor, &Verdict)| !place.matches(*descriptor) || other != verdict;
     burst.iter().zip(verdicts).position(is_other).unwrap_or(burst.len().min(verdicts.len()))
 }

@@ -1,5 +1,7 @@
-//! Waking NFs and guests by eventfds that they share: without ever waiting for them ([`Signaller`]), and at a cost that is
-//! bounded, whatever they make of what they share ([`RateLimit`]); and hearing them in the same way ([`EpollWaiter`]).
+//! Eventfd notifications between the engine and the NFs and guests that share the eventfds.
+//!
+//! A peer may do anything to an eventfd that it shares. [`Signaller`] wakes the peer without ever blocking on it, [`RateLimit`] bounds
+//! the CPU time that wake-ups take, and [`EpollWaiter`] receives the peer's signals without taking the eventfd's lock.
 
 mod rate_limit;
 mod signaller;

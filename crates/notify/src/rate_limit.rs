@@ -1,16 +1,16 @@
-//! What waking others may cost the thread that does it.
+//! Bounds the time that a thread spends on waking peers.
 //!
-//! Signalling an eventfd takes longer the more threads wait for it, and a peer can wait for a shared eventfd with every descriptor and every epoll
-//! instance that it has: 50 ms with a thousand. So wakes are charged to the peers that share the eventfds: the NFs of a trust group, or a guest. Each is paid for with time before the next: with as much as it took, and
-//! with 200 times as much if that was over 5 ms ([`COSTLY_MICROS`]), so that they take half of the thread's time, or 0.5 %.
+//! The more threads wait for an eventfd, the longer the kernel takes to signal it. A peer that shares an eventfd can wait for it
+//! with every descriptor and epoll instance that it has: with a thousand of each, a signal takes 50 ms. The limiter therefore
+//! charges each wake to the peer that shares the eventfd: the NFs of a trust group, or a guest. A wake delays the peer's next ones
+//! by twice the time that it took, or by 200 times if it took over 5 ms ([`COSTLY_MICROS`]). So wakes take at most half of the
+//! thread's time, and costly ones 0.5 %. A wake of an honest peer takes some µs; [`CREDIT_MICROS`] allows many at once.
 //!
-//! Wakes of honest ones take some µs. [`CREDIT_MICROS`] let them have many at once.
-//!
-//! The elapsed time of a wake can include other threads that ran on the core, such as the one that was woken. So a wake that seems long is not
-//! charged, but for a while those after it are measured by the thread's own CPU time, which is a system call. That while
-//! is long enough for what is not charged to take no more than 0.5 % either. The CPU time in turn has in it what the kernel does
-//! for the network meanwhile, in its soft interrupts: hundreds of µs under load, 2 ms and more at most. And what others have had
-//! of a virtual machine's core. Hence the 5 ms; and one that is costly is made once more, and the shorter of the two counts.
+//! A wake can look long by the clock because another thread, such as the woken one, used the core meanwhile. So a wake that looks
+//! long is not charged. Instead the limiter measures the following wakes by the thread's CPU time, which takes a system call,
+//! for as long as it takes that the uncharged time is at most 0.5 % too. CPU time in turn includes the kernel's soft interrupts
+//! for the network (hundreds of µs under load, at most a little over 2 ms) and, in a virtual machine, time that the host
+//! took from the core. Hence the limit of 5 ms, and hence a costly wake is repeated and only the shorter of the two counts.
 
 use std::os::fd::AsFd;
 
@@ -19,39 +19,39 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::signaller::Signaller;
 
-/// How many times as long as it took a wake is paid for, its own time included, and a costly one.
-const USUAL: u64 = 2;
-const FOR_COSTLY: u64 = 200;
-/// What seems to take longer is not charged, and measured the next time.
+/// Charge for a wake, as a multiple of the time that it took.
+const USUAL_FACTOR: u64 = 2;
+const COSTLY_FACTOR: u64 = 200;
+/// A wake that looks longer than this is not charged; the next ones are measured by CPU time.
 const SHORT_MICROS: u64 = 16;
-/// What waking honest ones does not take of a thread's own time, whatever else is charged to that.
+/// More CPU time than any wake of an honest peer takes, whatever else the kernel charges to the thread.
 const COSTLY_MICROS: u64 = 5000;
-/// They may be so far behind with paying. An NF that sleeps looks by itself after as long.
+/// How far ahead of its charges a peer may get. A sleeping NF polls by itself after as long.
 const CREDIT_MICROS: u64 = 100_000;
-/// Longest time that one wake is paid for.
-const LONGEST_MICROS: u64 = 60_000_000;
+/// Highest charge for one wake.
+const MAX_CHARGE_MICROS: u64 = 60_000_000;
 
-/// What became of a wake.
+/// The outcome of a wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Made.
+    /// Sent.
     Made,
-    /// Made, and it took what waking honest ones does not.
+    /// Sent, and it took longer than waking an honest peer does.
     Costly,
-    /// Not made; it can be before an NF looks by itself.
+    /// Not sent. The limit will allow it before the sleeping NF polls by itself.
     Later,
-    /// Not made: an NF looks by itself before it could be.
+    /// Not sent. The sleeping NF polls by itself before the limit would allow it.
     Omitted,
 }
 
-/// Decides when one thread may wake peers that share some eventfds. Times are in cycles.
+/// When one thread may wake the peers that share some eventfds. Times are in cycles.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     micro: u64,
-    /// When everything is paid for.
-    paid: u64,
-    /// CPU time is measured until then.
-    measured: u64,
+    /// When all charges are paid off.
+    paid_at: u64,
+    /// Until when wakes are measured by CPU time.
+    measured_until: u64,
 }
 
 impl Default for RateLimit {
@@ -61,10 +61,10 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    /// They may be woken at once.
+    /// A limit without charges: the first wake is allowed at once.
     #[must_use]
     pub fn new() -> Self {
-        Self { micro: clock::cycles_in_micros(1).max(1), paid: 0, measured: 0 }
+        Self { micro: clock::cycles_in_micros(1).max(1), paid_at: 0, measured_until: 0 }
     }
 
     /// Signals an eventfd, if the limit allows it now.
@@ -74,10 +74,10 @@ impl RateLimit {
         if let Some(refusal) = self.refusal(start) {
             return refusal;
         }
-        if start >= self.measured {
+        if start >= self.measured_until {
             signaller.signal(eventfd);
             let end = clock::cycles();
-            return self.look_at(end, end.saturating_sub(start));
+            return self.charge_by_clock(end, end.saturating_sub(start));
         }
         let micro = self.micro;
         let cost = || {
@@ -97,31 +97,31 @@ impl RateLimit {
 
     fn refusal(&self, now: u64) -> Option<Wake> {
         let credit = CREDIT_MICROS * self.micro;
-        match self.paid.saturating_sub(now) {
+        match self.paid_at.saturating_sub(now) {
             debt if debt <= credit => None,
             debt if debt <= 2 * credit => Some(Wake::Later),
             _ => Some(Wake::Omitted),
         }
     }
 
-    /// A wake has taken so long by the clock.
-    fn look_at(&mut self, now: u64, time: u64) -> Wake {
+    /// Charges a wake that took `time` by the clock.
+    fn charge_by_clock(&mut self, now: u64, time: u64) -> Wake {
         if self.is_short(time) {
             return self.charge(now, time, time);
         }
-        self.measured = self.measured.max(now + self.bounded(time.saturating_mul(FOR_COSTLY)));
+        self.measured_until = self.measured_until.max(now + self.bounded(time.saturating_mul(COSTLY_FACTOR)));
         Wake::Made
     }
 
-    /// Wakes have taken so much of the thread's time, of which one takes `cost` at least.
+    /// Charges wakes that together took `taken`, the cheapest of them `cost`.
     fn charge(&mut self, now: u64, taken: u64, cost: u64) -> Wake {
-        let (wake, times) =
-            if self.is_costly(cost) { (Wake::Costly, FOR_COSTLY) } else { (Wake::Made, USUAL) };
-        let price = self.bounded(taken.saturating_mul(times));
-        self.paid = self.paid.max(now) + price;
+        let (wake, factor) =
+            if self.is_costly(cost) { (Wake::Costly, COSTLY_FACTOR) } else { (Wake::Made, USUAL_FACTOR) };
+        let price = self.bounded(taken.saturating_mul(factor));
+        self.paid_at = self.paid_at.max(now) + price;
         if !self.is_short(cost) {
-            // The next is measured, too, if it comes before as much time again has passed.
-            self.measured = self.measured.max(self.paid + price);
+            // Measures the next wake too, unless it comes later than the charge once more after the charges are paid off.
+            self.measured_until = self.measured_until.max(self.paid_at + price);
         }
         wake
     }
@@ -135,11 +135,11 @@ impl RateLimit {
     }
 
     fn bounded(&self, time: u64) -> u64 {
-        time.min(LONGEST_MICROS * self.micro)
+        time.min(MAX_CHARGE_MICROS * self.micro)
     }
 }
 
-/// CPU time that the calling thread has had, in nanoseconds.
+/// CPU time of the calling thread, in nanoseconds.
 #[must_use]
 pub fn cpu_nanos() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -150,13 +150,13 @@ pub fn cpu_nanos() -> u64 {
 mod tests {
     use super::*;
 
-    /// A rate_limit on a clock of a cycle in a nanosecond, at some time.
+    /// A rate limit on a clock of one cycle per nanosecond, and a time on it.
     fn rate_limit() -> (RateLimit, u64) {
-        (RateLimit { micro: 1000, paid: 0, measured: 0 }, 1_000_000_000_000)
+        (RateLimit { micro: 1000, paid_at: 0, measured_until: 0 }, 1_000_000_000_000)
     }
 
-    /// Has wakes made that take so many nanoseconds, in turns, whenever they may be, for so long; returns how many were made,
-    /// and the part of the time that they took, in thousandths.
+    /// Sends wakes of the given costs in turn, each as soon as the limit allows it, for `nanos`. Returns how many were sent,
+    /// and the share of the time that they took, in thousandths.
     fn share(costs: &[u64], nanos: u64) -> (u64, u64) {
         let (mut rate_limit, start) = rate_limit();
         let (mut now, mut made, mut taken) = (start, 0, 0);
@@ -167,13 +167,13 @@ mod tests {
             if now >= start + nanos {
                 break;
             }
-            let measured = now < rate_limit.measured;
+            let measured = now < rate_limit.measured_until;
             let time = if measured && rate_limit.is_costly(*cost) { 2 * cost } else { *cost };
             now += time;
             if measured {
                 rate_limit.charge(now, time, *cost)
             } else {
-                rate_limit.look_at(now, time)
+                rate_limit.charge_by_clock(now, time)
             };
             now += 1000;
             made += 1;
@@ -185,8 +185,8 @@ mod tests {
     const MINUTE: u64 = 60_000_000_000;
 
     #[test]
-    fn wakes_take_half_of_the_time_and_costly_ones_hardly_any() {
-        // What the first take that are not charged, or on credit, is little of a minute.
+    fn wakes_take_half_of_the_time_and_costly_ones_half_a_percent() {
+        // The first wakes, uncharged or on credit, take little of a minute.
         for cost in [5_000, 100_000, 1_000_000, 5_000_000] {
             let (_, part) = share(&[cost], MINUTE);
             assert!((450..=505).contains(&part), "{cost}: {part}");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn costly_wakes_are_not_hidden_among_cheap_ones() {
+    fn cheap_wakes_do_not_hide_costly_ones() {
         for cheap in 1..50 {
             let mut costs = vec![1_000; cheap];
             costs.push(50_000_000);
@@ -211,26 +211,26 @@ mod tests {
     fn an_honest_group_is_woken_whenever_it_sleeps() {
         let (mut rate_limit, mut now) = rate_limit();
         for _ in 0..1_000_000 {
-            // Four threads that each have a packet 60 µs after they had one before.
+            // Four threads, each with a packet every 60 µs.
             now += 15_000;
             assert_eq!(rate_limit.refusal(now), None);
-            assert_eq!(rate_limit.look_at(now, 3_000), Wake::Made);
+            assert_eq!(rate_limit.charge_by_clock(now, 3_000), Wake::Made);
         }
     }
 
     #[test]
-    fn who_loses_its_core_is_not_charged_for_it() {
+    fn a_preempted_wake_is_not_charged() {
         let (mut rate_limit, now) = rate_limit();
-        assert_eq!(rate_limit.look_at(now, 20_000_000), Wake::Made);
+        assert_eq!(rate_limit.charge_by_clock(now, 20_000_000), Wake::Made);
         assert_eq!(rate_limit.refusal(now), None);
-        // But the next are measured: it has been lost again.
-        assert!(now + 3_999_000_000 < rate_limit.measured);
+        // The following wakes are measured by CPU time.
+        assert!(now + 3_999_000_000 < rate_limit.measured_until);
         assert_eq!(rate_limit.charge(now, 3_000, 3_000), Wake::Made);
         assert_eq!(rate_limit.refusal(now), None);
     }
 
     #[test]
-    fn soft_interrupts_are_borne() {
+    fn soft_interrupts_are_tolerated() {
         let (mut rate_limit, mut now) = rate_limit();
         for _ in 0..1000 {
             assert_eq!(rate_limit.charge(now, 2_000_000, 2_000_000), Wake::Made);
@@ -240,10 +240,10 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_is_lost_below_a_virtual_machine_is_borne() {
+    fn time_stolen_from_a_virtual_machine_is_tolerated() {
         let (mut rate_limit, mut now) = rate_limit();
         for _ in 0..1000 {
-            // Of two in a row one only.
+            // Only one of two wakes in a row looks costly.
             assert_eq!(rate_limit.charge(now, 9_003_000, 3_000), Wake::Made);
             assert_eq!(rate_limit.refusal(now), None);
             now += 20_000_000;
@@ -251,16 +251,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_that_an_nf_does_not_wait_for_is_omitted() {
+    fn a_wake_that_comes_after_the_nf_polls_is_omitted() {
         let (mut rate_limit, now) = rate_limit();
-        rate_limit.measured = now + 1;
+        rate_limit.measured_until = now + 1;
         assert_eq!(rate_limit.charge(now, 6_000_000, 6_000_000), Wake::Costly);
         assert_eq!(rate_limit.refusal(now), Some(Wake::Omitted));
         assert_eq!(rate_limit.refusal(now + 1_050_000_000), Some(Wake::Later));
         assert_eq!(rate_limit.refusal(now + 1_100_000_000), None);
         assert_eq!(rate_limit.charge(now, 6_000_000, 6_000_000), Wake::Costly);
         assert_eq!(rate_limit.refusal(now), Some(Wake::Omitted));
-        // However long one takes.
+        // The charge is bounded, however long a wake takes.
         assert_eq!(rate_limit.charge(now, u64::MAX, u64::MAX), Wake::Costly);
         assert_eq!(rate_limit.refusal(now + 63_000_000_000), None);
     }

@@ -1,10 +1,11 @@
-//! Waits for eventfds that peers share.
+//! Waits for eventfds that peers share. In: eventfds. Out: one readable epoll descriptor for all of them.
 //!
-//! A peer can make thousands of threads wait for an eventfd. Reading it then takes the kernel as long as waking them, and a writer holds
-//! its lock for as long; poll(2) takes that lock twice. So a worker has an epoll instance to which others add eventfds, and which
-//! reports each write, whatever the count is (`EPOLLET`). Asking it takes no eventfd's lock, and no peer has it.
+//! A peer can make thousands of threads wait for an eventfd. A read then takes the kernel as long as waking them all, a writer
+//! holds the eventfd's lock for as long, and poll(2) takes that lock twice. Each worker therefore sleeps on an epoll instance
+//! of its own. The instance reports every write, whatever the count is (`EPOLLET`). Polling it takes no eventfd's lock, and no
+//! peer holds its descriptor.
 //!
-//! A peer that keeps a count full, so that writes fail, silences that eventfd for all that share it.
+//! A peer that keeps an eventfd's count full makes writes fail, and so silences it for every process that shares it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,42 +14,42 @@ use std::sync::Arc;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-/// Eventfds that are taken note of at a time; of others the next time.
-const MOST: usize = 64;
+/// Events that one [`EpollWaiter::drain`] consumes.
+const MAX_EVENTS: usize = 64;
 
-/// What a thread hears others with: readable once one has called.
+/// An epoll instance that becomes readable when one of its eventfds is written.
 #[derive(Clone, Debug)]
 pub struct EpollWaiter(Arc<OwnedFd>);
 
 impl EpollWaiter {
-    /// Watches nothing yet.
+    /// A waiter without eventfds.
     ///
     /// # Errors
-    /// No more descriptors.
+    /// The process is out of descriptors.
     pub fn new() -> Result<Self, Errno> {
         epoll::create(epoll::CreateFlags::CLOEXEC).map(|fd| Self(Arc::new(fd)))
     }
 
-    /// Watches an eventfd: reports writes from now on, and a count that it has already.
+    /// Adds an eventfd: reports every later write, and at once if its count is not zero.
     ///
     /// # Errors
-    /// The kernel's answer where there are too many, or this is none.
+    /// The kernel's error: too many watches, or a descriptor that epoll does not accept.
     pub fn add(&self, fd: &impl AsFd) -> Result<(), Errno> {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.0, fd, epoll::EventData::new_u64(0), edges)
     }
 
-    /// Stops watching it. Call this before closing the descriptor, because peers have copies of it.
+    /// Removes an eventfd. Call this before closing the descriptor: the watch lives as long as a peer holds the eventfd.
     pub fn remove(&self, fd: &impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Clears the notifications so far.
+    /// Consumes pending events.
     pub fn drain(&self) {
-        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; MOST];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // No error is possible but a signal, after which the next sleep is short.
-        let _ = epoll::wait(&self.0, &mut events[..], Some(&at_once));
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; MAX_EVENTS];
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // The only possible error is a signal. Events stay pending then, and the next sleep ends at once.
+        let _ = epoll::wait(&self.0, &mut events[..], Some(&no_wait));
     }
 }
 
@@ -66,40 +67,40 @@ mod tests {
     use super::*;
     use crate::{new_eventfd, write};
 
-    fn call(waiter: &EpollWaiter) -> OwnedFd {
+    fn added(waiter: &EpollWaiter) -> OwnedFd {
         let fd = new_eventfd().unwrap();
         waiter.add(&fd).unwrap();
         fd
     }
 
-    fn is_called(waiter: &EpollWaiter) -> bool {
+    fn is_readable(waiter: &EpollWaiter) -> bool {
         let mut fds = [PollFd::new(waiter, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
     }
 
     #[test]
-    fn every_call_is_heard_once_though_nobody_reads_it() {
+    fn every_write_is_reported_once_without_a_read() {
         let waiter = EpollWaiter::new().unwrap();
-        let calls: Vec<OwnedFd> = (0..MOST).map(|_| call(&waiter)).collect();
+        let eventfds: Vec<OwnedFd> = (0..MAX_EVENTS).map(|_| added(&waiter)).collect();
         for round in 0..3 {
-            assert!(!is_called(&waiter), "{round}");
-            calls.iter().for_each(write);
-            assert!(is_called(&waiter), "{round}");
+            assert!(!is_readable(&waiter), "{round}");
+            eventfds.iter().for_each(write);
+            assert!(is_readable(&waiter), "{round}");
             waiter.drain();
         }
-        assert!(!is_called(&waiter));
-        write(&calls[7]);
-        assert!(is_called(&waiter));
+        assert!(!is_readable(&waiter));
+        write(&eventfds[7]);
+        assert!(is_readable(&waiter));
     }
 
     #[test]
-    fn who_keeps_an_eventfd_that_is_not_heard_any_more_is_not() {
+    fn a_removed_eventfd_that_a_peer_still_holds_is_not_reported() {
         let waiter = EpollWaiter::new().unwrap();
-        let call = call(&waiter);
-        let kept = call.as_fd().try_clone_to_owned().unwrap();
-        waiter.remove(&call);
-        drop(call);
+        let eventfd = added(&waiter);
+        let kept = eventfd.as_fd().try_clone_to_owned().unwrap();
+        waiter.remove(&eventfd);
+        drop(eventfd);
         write(&kept);
-        assert!(!is_called(&waiter));
+        assert!(!is_readable(&waiter));
     }
 }

@@ -1,4 +1,5 @@
-//! What is done where the kernel does not signal eventfds for this process. Alone in its process, which has too few descriptors.
+//! The fallback when the kernel gives the process no AIO context. The only test of its process, since it lowers the limit of
+//! descriptors.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use netvm_notify::{Signaller, new_eventfd};
@@ -6,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn a_ringer_that_cannot_signal_writes_and_says_why() {
+fn a_signaller_without_a_context_writes_and_keeps_the_reason() {
     let eventfd = new_eventfd().unwrap();
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();

@@ -1,19 +1,19 @@
-//! The 16 bytes that stand for one packet in a ring.
+//! The 16-byte descriptor of a packet in a ring.
 //!
 //! ```text
 //!  low word   0..31  buffer      31  lap (the ring's own)     32..48  offset      48..64  length
 //!  high word  0..16  chain     16..24  hop   24..31  verdict   31  control    32..48  argument    48..56  worker   56..64  hash
 //! ```
 //!
-//! With the control bit a descriptor carries no packet but a [`Message`], whose number replaces the verdict; its low word means nothing.
-//! The bit shares a byte with the verdict, and that byte delimits runs: no run mixes packets and messages, so a reader checks the bit once per
-//! run.
+//! A descriptor with the control bit carries a [`Message`] and no packet: the message number replaces the verdict, and the low
+//! word means nothing. The bit is next to the verdict because a reader splits a burst into runs by that byte: no run mixes
+//! packets and messages, so one check of the bit covers a run.
 
-/// The verdict of an NF on a packet, in the descriptor that it returns.
+/// An NF's verdict on a packet, in the descriptor that the NF returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum VerdictKind {
-    /// The packet's next hop, or its chain's output when there is none.
+    /// Send the packet to its next hop, or after the last hop to its chain's output.
     Next = 0,
     /// Discard the packet.
     Drop = 1,
@@ -21,15 +21,15 @@ pub enum VerdictKind {
     Port = 2,
     /// Hand the packet to the role whose number is the argument.
     Role = 3,
-    /// Discard the packet and what follows of its flow, until the flow has been idle for as many seconds as the argument says.
+    /// Discard the packet and the later packets of its flow, until the flow has been idle for the argument, in seconds.
     DropFlow = 4,
-    /// As [`VerdictKind::Next`], and what follows of its flow passes this NF by, until the flow has been idle for as many seconds as
-    /// the argument says.
+    /// As [`VerdictKind::Next`], and later packets of the flow bypass this NF, until the flow has been idle for the argument, in
+    /// seconds.
     SkipFlow = 5,
 }
 
 impl VerdictKind {
-    /// The verdict with this number, or `None` if there is none.
+    /// The verdict with this number.
     #[inline]
     #[must_use]
     pub const fn from_raw(raw: u8) -> Option<Self> {
@@ -53,7 +53,7 @@ pub enum Message {
     WithdrawVerdicts = 0,
 }
 
-/// Where a packet's bytes are: in which buffer, from where, how many. The low word of its [`Descriptor`].
+/// Where a packet's bytes are: buffer, offset and length. The low word of its [`Descriptor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Span(u64);
 
@@ -65,7 +65,7 @@ impl Span {
         Self((buffer as u64 & BUFFER) | (offset as u64) << 32 | (length as u64) << 48)
     }
 
-    /// Bits in which the low word of a slot says something else.
+    /// The bits that differ from the low word of a slot, without the lap bit.
     #[inline(always)]
     pub(crate) const fn differs_from(self, low: u64) -> u64 {
         (self.0 ^ low) & !LAP
@@ -93,11 +93,11 @@ impl Span {
     }
 }
 
-/// One packet: where its bytes are (buffer, offset, length), where it is on its way (chain, hop, worker), and what is to
-/// become of it (verdict, argument).
+/// One packet: where its bytes are (buffer, offset, length), its position in a chain (chain, hop, worker), and what to do with
+/// it (verdict, argument).
 ///
-/// Kept as the two words that go through the ring. Every field is its writer's claim: the code that acts on it checks
-/// the bounds.
+/// Stored as the two words that go through the ring. Every field is a claim by its writer: the code that acts on a field
+/// checks its bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Descriptor {
     pub(crate) low: u64,
@@ -106,7 +106,7 @@ pub struct Descriptor {
 
 /// Bit of the low word that belongs to the ring.
 pub(crate) const LAP: u64 = 1 << 31;
-/// Bit of the high word: no packet, but a message.
+/// Bit of the high word that marks a message.
 const CONTROL: u64 = 1 << 31;
 const BUFFER: u64 = LAP - 1;
 
@@ -114,14 +114,14 @@ impl Descriptor {
     /// The largest buffer number that a descriptor can carry.
     pub const MAX_BUFFER: u32 = BUFFER as u32;
 
-    /// A descriptor of `length` bytes at `offset` in `buffer`, on its way to nowhere yet.
+    /// A descriptor of `length` bytes at `offset` in `buffer`, not yet on a path.
     #[inline]
     #[must_use]
     pub const fn new(buffer: u32, offset: u16, length: u16) -> Self {
         Self::of(Span::new(buffer, offset, length))
     }
 
-    /// A descriptor of the packet that is there, on its way to nowhere yet.
+    /// A descriptor of the packet at `span`, not yet on a path.
     #[inline(always)]
     #[must_use]
     pub const fn of(span: Span) -> Self {
@@ -135,14 +135,14 @@ impl Descriptor {
         Span(self.low)
     }
 
-    /// What this one says of a packet, of another one.
+    /// The same path and verdict for the packet at `span`.
     #[inline(always)]
     #[must_use]
     pub const fn with_packet(self, span: Span) -> Self {
         Self { low: span.0, high: self.high }
     }
 
-    /// The same packet at `hop` of `chain`, with `argument` (the ingress port on the way to an NF), answering to `worker`.
+    /// The same packet at `hop` of `chain`, to be returned to `worker`. On the way to an NF, `argument` is the ingress port.
     #[inline]
     #[must_use]
     pub const fn on_path(self, chain: u16, hop: u8, argument: u16, worker: u8) -> Self {
@@ -174,7 +174,7 @@ impl Descriptor {
         self.high & CONTROL != 0
     }
 
-    /// The message, or `None` for a packet and for a message that does not exist.
+    /// The message; `None` for a packet or an unknown message number.
     #[inline]
     #[must_use]
     pub const fn message(self) -> Option<Message> {
@@ -212,14 +212,14 @@ impl Descriptor {
         self.high as u16
     }
 
-    /// Position in the chain of the NF that has, or had, the packet; from 0.
+    /// Position in the chain, from 0, of the NF that the packet goes to or comes from.
     #[inline]
     #[must_use]
     pub const fn hop(self) -> u8 {
         (self.high >> 16) as u8
     }
 
-    /// The verdict's number: see [`VerdictKind::from_raw`]. Above 127 in a message, which no verdict is.
+    /// The verdict's number: see [`VerdictKind::from_raw`]. Above 127 in a message, so never that of a verdict.
     #[inline]
     #[must_use]
     pub const fn verdict(self) -> u8 {
@@ -233,21 +233,21 @@ impl Descriptor {
         (self.high >> 32) as u16
     }
 
-    /// The engine worker that handed the packet out and wants it back.
+    /// The worker that handed out the packet; the NF must return it there.
     #[inline]
     #[must_use]
     pub const fn worker(self) -> u8 {
         (self.high >> 48) as u8
     }
 
-    /// Eight bits of the flow's hash, by which replicas are chosen.
+    /// Eight bits of the flow's hash, which select a replica.
     #[inline]
     #[must_use]
     pub const fn hash(self) -> u8 {
         (self.high >> 56) as u8
     }
 
-    /// The same packet with its bytes at another place of the buffer.
+    /// The same buffer with the packet at another offset and length.
     #[inline]
     #[must_use]
     pub const fn with_span(self, offset: u16, length: u16) -> Self {
@@ -265,7 +265,7 @@ impl Descriptor {
         Self { low: self.low, high }
     }
 
-    /// The same packet with a verdict number as a hostile peer might write it.
+    /// The same packet with any verdict number, as a hostile peer may write it.
     #[inline]
     #[must_use]
     pub const fn with_raw_verdict(self, verdict: u8) -> Self {
@@ -286,21 +286,21 @@ impl Descriptor {
         Self { low: self.low, high: (self.high & !(0xff << 56)) | (hash as u64) << 56 }
     }
 
-    /// What the descriptors of packets at the same place of a chain have in common that answer to the same worker.
+    /// The key of packets at the same hop of a chain that belong to the same worker.
     #[inline(always)]
     #[must_use]
-    pub const fn place_bits(self) -> CommonBits {
-        CommonBits { bits: self.high, mask: 0x00ff_0000_00ff_ffff }
+    pub const fn path_key(self) -> MaskedKey {
+        MaskedKey { bits: self.high, mask: 0x00ff_0000_00ff_ffff }
     }
 
-    /// What the descriptors of packets with the same verdict at the same place of a chain have in common: chain, hop, verdict
-    /// and, but for [`VerdictKind::Next`], argument. (The argument of "next" is the ingress port by the NF's word.)
+    /// The key of packets with the same verdict at the same hop of a chain: chain, hop, verdict and, except for
+    /// [`VerdictKind::Next`], argument. (The argument of "next" is the ingress port as the NF claims it.)
     #[inline(always)]
     #[must_use]
-    pub const fn verdict_bits(self) -> CommonBits {
+    pub const fn verdict_key(self) -> MaskedKey {
         let argument = if self.verdict() == VerdictKind::Next as u8 { 0 } else { 0xffff_0000_0000 };
-        // Equal values of these 32 bits mean the same verdict, so the same bits matter.
-        CommonBits { bits: self.high, mask: 0xffff_ffff | argument }
+        // The lower 32 bits contain the verdict, so descriptors that match in them use the same mask.
+        MaskedKey { bits: self.high, mask: 0xffff_ffff | argument }
     }
 
     /// The descriptor as the two words of a slot.
@@ -310,7 +310,7 @@ impl Descriptor {
         [self.low, self.high]
     }
 
-    /// The descriptor in two words, of which the ring's own bit is cleared.
+    /// The descriptor in the two words of a slot, without the lap bit.
     #[inline]
     #[must_use]
     pub const fn from_words(words: [u64; 2]) -> Self {
@@ -318,22 +318,22 @@ impl Descriptor {
     }
 }
 
-/// Bits that descriptors may have in common.
+/// Selected bits of a descriptor's high word, to compare others with.
 #[derive(Clone, Copy, Debug)]
-pub struct CommonBits {
+pub struct MaskedKey {
     bits: u64,
     mask: u64,
 }
 
-impl CommonBits {
-    /// Whether a descriptor has them.
+impl MaskedKey {
+    /// Whether `descriptor` has the same value in the masked bits.
     #[inline(always)]
     #[must_use]
-    pub const fn are_of(self, descriptor: Descriptor) -> bool {
+    pub const fn matches(self, descriptor: Descriptor) -> bool {
         self.differs_from(descriptor.high) == 0
     }
 
-    /// Those of the bits that a high word does not have.
+    /// The masked bits in which a high word differs.
     #[inline(always)]
     pub(crate) const fn differs_from(self, high: u64) -> u64 {
         (self.bits ^ high) & self.mask
@@ -353,51 +353,5 @@ impl core::fmt::Debug for Descriptor {
             .field("worker", &self.worker())
             .field("hash", &self.hash())
             .finish()
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn every_field_keeps_its_value(
-            buffer in 0..=Descriptor::MAX_BUFFER, offset: u16, length: u16, chain: u16, hop: u8, argument: u16,
-            worker: u8, hash: u8, port: u16, span: (u16, u16), raw: u8,
-        ) {
-            let d = Descriptor::new(buffer, offset, length).on_path(chain, hop, argument, worker).with_hash(hash);
-            prop_assert_eq!((d.buffer(), d.offset(), d.length()), (buffer, offset, length));
-            prop_assert_eq!((d.chain(), d.hop(), d.argument()), (chain, hop, argument));
-            prop_assert_eq!((d.worker(), d.hash(), d.verdict()), (worker, hash, VerdictKind::Next as u8));
-            let sent = d.with_verdict(VerdictKind::Port, port).with_span(span.0, span.1).with_hop(hop.wrapping_add(1));
-            prop_assert_eq!((sent.verdict(), sent.argument()), (VerdictKind::Port as u8, port));
-            prop_assert_eq!((sent.buffer(), sent.offset(), sent.length()), (buffer, span.0, span.1));
-            prop_assert_eq!((sent.chain(), sent.hop()), (chain, hop.wrapping_add(1)));
-            prop_assert_eq!((sent.worker(), sent.hash()), (worker, hash));
-            prop_assert_eq!(sent.with_raw_verdict(raw).verdict(), raw);
-            prop_assert_eq!(Descriptor::from_words(sent.to_words()), sent);
-        }
-
-        #[test]
-        fn a_verdict_number_is_a_verdict_or_none(raw: u8) {
-            match VerdictKind::from_raw(raw) {
-                Some(verdict) => prop_assert_eq!(verdict as u8, raw),
-                None => prop_assert!(raw > VerdictKind::SkipFlow as u8),
-            }
-        }
-
-        #[test]
-        fn a_message_is_no_packet(worker: u8, packet: u64, raw: u8) {
-            let message = Descriptor::withdrawal(worker);
-            prop_assert_eq!((message.message(), message.worker()), (Some(Message::WithdrawVerdicts), worker));
-            prop_assert_eq!((message.is_control(), VerdictKind::from_raw(message.verdict())), (true, None));
-            prop_assert!(!message.with_verdict(VerdictKind::Next, 0).is_control());
-            let hostile = Descriptor::from_words([packet, 0]).with_raw_verdict(raw);
-            prop_assert_eq!(hostile.is_control(), raw > 127);
-            prop_assert_eq!(hostile.message().is_some(), raw == 128);
-            prop_assert!(!(hostile.is_control() && VerdictKind::from_raw(raw).is_some()));
-        }
     }
 }

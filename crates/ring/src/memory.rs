@@ -1,48 +1,46 @@
-//! Where a ring lives: its header and slots as atomics over shared memory, and a view that is neither end of it.
+//! A ring's shared memory: its header and slots as atomics. In: a free-running index. Out: references to the words of its slot.
 
 use core::ptr::NonNull;
 
 use crate::descriptor::{Descriptor, LAP};
-use crate::ring::{Consumer, Producer};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Version of the layout that this crate reads and writes; both ends of a ring must agree on it.
+/// Version of the ring layout; both ends must use the same.
 pub const LAYOUT_VERSION: u32 = 4;
 
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 512;
 
-/// Bytes of one of the two words of a slot.
+/// Bytes of a word; a slot has two.
 const WORD_BYTES: usize = 8;
 
-/// Low words that stand side by side: two lines, as processors fetch lines in pairs.
+/// Words in a block: two cache lines, because processors fetch lines in pairs.
 pub(crate) const BLOCK: u32 = 128 / WORD_BYTES as u32;
 
-/// Where the two words of an index's slot are, in bytes from the beginning of a ring of `capacity` slots; for any free-running
-/// index.
+/// Byte offsets, from the start of a ring of `capacity` slots, of the two words of a slot. Any free-running index is valid.
 #[must_use]
-pub const fn words_at(index: u32, capacity: u32) -> [usize; 2] {
-    let low = HEADER_BYTES + place_of(index, capacity) * WORD_BYTES;
+pub const fn word_offsets(index: u32, capacity: u32) -> [usize; 2] {
+    let low = HEADER_BYTES + word_position(index, capacity) * WORD_BYTES;
     [low, low + capacity as usize * WORD_BYTES]
 }
 
-/// The place of an index's word among the low words, and among the high ones, for any free-running index.
+/// Position of a slot's word in the array of low words, and in that of high words. Any free-running index is valid.
 ///
-/// Blocks are in bit-reversed order, so for seven blocks of eight the next block in memory is a quarter of the ring later. With blocks in
-/// index order, the hardware prefetcher of a consumer close behind fetches the lines that the producer is about to write, and each line crosses
-/// twice more.
+/// Blocks are in bit-reversed order. For seven blocks of eight, the next block in memory is thus used at least a quarter of the
+/// ring later. In index order, the hardware prefetcher of a consumer close behind the producer would fetch the lines that the
+/// producer is about to write, and each line would cross twice more.
 #[inline(always)]
-const fn place_of(index: u32, capacity: u32) -> usize {
+pub(crate) const fn word_position(index: u32, capacity: u32) -> usize {
     let first = index & (capacity - 1);
     let block = first / BLOCK;
-    let turned =
+    let reversed =
         (REVERSED[(block & 0xff) as usize] as u32) << 8 | REVERSED[(block >> 8 & 0xff) as usize] as u32;
-    // 16 less the bits of a block's number; with one block there are none, and 0 is 0 however far it is moved.
+    // 16 minus the bits of a block number. With a single block the shift wraps, which is harmless: the value is 0.
     let unused = capacity.leading_zeros() + 1 + BLOCK.trailing_zeros() - 16;
-    (turned.wrapping_shr(unused) * BLOCK + first % BLOCK) as usize
+    (reversed.wrapping_shr(unused) * BLOCK + first % BLOCK) as usize
 }
 
-/// Bytes with their bits in reverse order: two look-ups, where turning a word around takes some 25 instructions.
+/// Every byte with its bits reversed. Two look-ups replace some 25 instructions that reverse a word.
 const REVERSED: [u8; 256] = {
     let mut reversed = [0; 256];
     let mut byte = 0;
@@ -53,17 +51,17 @@ const REVERSED: [u8; 256] = {
     reversed
 };
 
-/// Bytes that a ring of `capacity` slots takes.
+/// Size of a ring of `capacity` slots, in bytes.
 #[must_use]
 pub const fn ring_bytes(capacity: u32) -> usize {
     HEADER_BYTES + 2 * capacity as usize * WORD_BYTES
 }
 
-/// The header as it lies in shared memory; each index has 128 bytes to itself, as processors fetch lines in pairs.
+/// The ring's header in shared memory. Each index has 128 bytes to itself, because processors fetch lines in pairs.
 #[repr(C, align(128))]
 pub(crate) struct Header {
-    version: AtomicU32,
-    capacity: AtomicU32,
+    pub(crate) version: AtomicU32,
+    pub(crate) capacity: AtomicU32,
     pub(crate) tail: Line,
     pub(crate) head: Line,
     pub(crate) waiting: Line,
@@ -79,18 +77,18 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES && size_of::<AtomicU64
 #[derive(Clone, Copy)]
 pub(crate) struct Slot<'a> {
     pub(crate) low: &'a AtomicU64,
-    high: &'a AtomicU64,
+    pub(crate) high: &'a AtomicU64,
 }
 
 impl Slot<'_> {
-    /// Two relaxed loads: a peer that writes meanwhile yields a torn descriptor, which is as hostile as any other.
+    /// Two relaxed loads. If a peer writes meanwhile, the descriptor is torn; the reader's checks cover that too.
     #[inline(always)]
     pub(crate) fn load(self) -> (u64, u64) {
         (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
     }
 
-    /// The high word, which is that of most packets of a flow and of a chain, is mostly there already from the lap before. What is
-    /// not written does not have to cross: its line stays in the caches of both sides.
+    /// Skips the store of an unchanged high word. Most packets of a chain have the same one, so the slot often holds it from the
+    /// lap before, and the line stays in the caches of both sides.
     #[inline(always)]
     pub(crate) fn store(self, descriptor: Descriptor, lap: u64) {
         if self.high.load(Ordering::Relaxed) != descriptor.high {
@@ -100,7 +98,7 @@ impl Slot<'_> {
     }
 }
 
-/// Slots whose words are adjacent.
+/// Slots whose words are adjacent in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
     pub(crate) lows: &'a [AtomicU64],
@@ -119,22 +117,22 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A capacity that no ring can have.
+/// The capacity of a ring is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapacityError {
-    /// What was asked for.
+    /// The requested capacity.
     pub capacity: u32,
 }
 
 impl core::fmt::Display for CapacityError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "a ring of {} slots: the capacity must be a power of two from 2 to 65536", self.capacity)
+        write!(f, "invalid ring capacity {}: it must be a power of two from 2 to 65536", self.capacity)
     }
 }
 
 impl core::error::Error for CapacityError {}
 
-/// A ring's place in memory, from which either end can be made.
+/// A mapped ring, from which either end can be made.
 #[derive(Clone, Copy, Debug)]
 pub struct RingMemory {
     header: NonNull<Header>,
@@ -143,14 +141,14 @@ pub struct RingMemory {
     capacity: u32,
 }
 
-// SAFETY: all access through a RingMemory goes to atomics, which any thread may use; that the memory stays mapped is
-// what the caller of `from_raw` promised, for every thread.
+// SAFETY: all access through a RingMemory goes to atomics, which any thread may use. The caller of `from_raw` keeps the memory
+// mapped, for every thread.
 unsafe impl Send for RingMemory {}
 // SAFETY: as above: atomics only.
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
-    /// Checks that a ring can have this many slots.
+    /// Checks a ring's capacity.
     ///
     /// # Errors
     /// [`CapacityError`] unless `capacity` is a power of two from 2 to 65,536.
@@ -162,12 +160,11 @@ impl RingMemory {
         }
     }
 
-    /// The ring of `capacity` slots at `base`.
-    ///
-    /// The capacity comes from the side that set the ring up, never from shared memory.
+    /// The ring of `capacity` slots at `base`. The capacity must come from the side that set up the ring, not from shared
+    /// memory.
     ///
     /// # Errors
-    /// [`CapacityError`] for a capacity that no ring can have.
+    /// [`CapacityError`] as in [`RingMemory::check_capacity`].
     ///
     /// # Safety
     /// `base` is aligned to 128 bytes and [`ring_bytes`]`(capacity)` bytes from it stay mapped, readable and writable,
@@ -185,13 +182,18 @@ impl RingMemory {
         }
     }
 
+    #[cfg(any(test, loom))]
+    pub(crate) const fn over(header: NonNull<Header>, words: NonNull<AtomicU64>, capacity: u32) -> Self {
+        Self { header, words, capacity }
+    }
+
     /// Number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Empties the ring and stamps its header. For the side that sets the ring up, before it makes either end.
+    /// Empties the ring and writes its header. The side that sets up the ring calls this before it makes either end.
     pub fn initialise(&self) {
         let header = self.header();
         header.tail.0.store(0, Ordering::Relaxed);
@@ -204,26 +206,7 @@ impl RingMemory {
         header.version.store(LAYOUT_VERSION, Ordering::Release);
     }
 
-    /// The end that writes.
-    ///
-    /// # Safety
-    /// There is one producer at a time in all processes that netvm itself is; a second one made after the first has
-    /// gone continues where the first published last.
-    #[must_use]
-    pub unsafe fn producer(self) -> Producer {
-        Producer::new(self)
-    }
-
-    /// The end that reads.
-    ///
-    /// # Safety
-    /// As for [`RingMemory::producer`].
-    #[must_use]
-    pub unsafe fn consumer(self) -> Consumer {
-        Consumer::new(self)
-    }
-
-    /// How many descriptors the ring holds by what both sides claim, at most its capacity.
+    /// Number of descriptors in the ring by the indexes that both sides claim, at most its capacity.
     #[must_use]
     pub fn occupancy(&self) -> u32 {
         let header = self.header();
@@ -231,15 +214,15 @@ impl RingMemory {
         tail.wrapping_sub(header.head.0.load(Ordering::Acquire)).min(self.capacity)
     }
 
-    /// The indexes that the two sides claim: of the consumer (head) and of the producer (tail).
+    /// The indexes that the two sides claim: the consumer's head and the producer's tail.
     #[must_use]
     pub fn claims(&self) -> (u32, u32) {
         let header = self.header();
         (header.head.0.load(Ordering::Acquire), header.tail.0.load(Ordering::Acquire))
     }
 
-    /// Descriptors that a producer wrote but did not live to publish: the slots beyond its tail with the lap bit of
-    /// the lap they would have been in. For the engine, once the producer's process is gone.
+    /// Descriptors that a dead producer wrote but did not publish: the slots beyond its tail that have the lap bit of
+    /// the next lap. The engine calls this once the producer's process is gone.
     pub fn unpublished(&self) -> impl Iterator<Item = Descriptor> + '_ {
         let tail = self.header().tail.0.load(Ordering::Acquire);
         (0..self.capacity).filter_map(move |n| {
@@ -251,8 +234,8 @@ impl RingMemory {
 
     #[inline(always)]
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: `from_raw`'s caller keeps the header mapped and aligned; all of its fields are atomics, so that a
-        // peer's writes are no data race.
+        // SAFETY: `from_raw`'s caller keeps the header mapped and aligned. All of its fields are atomics, so a peer's
+        // writes are no data race.
         unsafe { self.header.as_ref() }
     }
 
@@ -263,146 +246,26 @@ impl RingMemory {
         Slot { low: &lows[0], high: &highs[0] }
     }
 
-    /// The slots from a free-running index on that stand in one row, which is in one block and so in one lap; at most `most`. In
-    /// bounds for every index, as a place is below a capacity that no peer can set.
+    /// At most `most` slots from a free-running index to the end of its block, which are all of one lap. In bounds for every
+    /// index: the position is below the capacity, which no peer can set.
     #[inline(always)]
     pub(crate) fn row(&self, index: u32, most: u32) -> Row<'_> {
-        // A power of two, which the compiler cannot know: for a remainder it would divide.
+        // A power of two; the compiler does not know that, and would divide to get a remainder.
         let block = BLOCK.min(self.capacity);
         let count = most.min(block - (index & (block - 1))) as usize;
-        // SAFETY: the words of a block stand side by side, so that the places of all of the row are below the capacity, for twice
-        // which `from_raw`'s caller keeps words mapped; they are atomics.
+        // SAFETY: the words of a block are adjacent, so every position in the row is below the capacity; `from_raw`'s caller
+        // keeps twice as many words mapped. They are atomics.
         unsafe {
-            let low = self.words.add(place_of(index, self.capacity));
+            let low = self.words.add(word_position(index, self.capacity));
             let high = low.add(self.capacity as usize);
             let words = |first: NonNull<AtomicU64>| core::slice::from_raw_parts(first.as_ptr(), count);
             Row { lows: words(low), highs: words(high) }
         }
     }
 
-    /// The lap bit of an index: 1 in the first lap, so that it differs from zeroed memory.
+    /// The lap bit of an index: 1 in the first lap, to differ from zeroed memory.
     #[inline(always)]
     pub(crate) fn lap(&self, index: u32) -> u64 {
         if index & self.capacity == 0 { LAP } else { 0 }
-    }
-}
-
-/// A ring on the heap, for tests and models.
-#[cfg(any(test, loom))]
-#[derive(Debug)]
-pub struct HeapRing {
-    header: NonNull<Header>,
-    words: NonNull<[AtomicU64]>,
-}
-
-#[cfg(any(test, loom))]
-impl HeapRing {
-    /// A ring of `capacity` slots, whose indexes begin at `first`.
-    #[must_use]
-    pub fn new(capacity: u32, first: u32) -> Self {
-        let line = |value| Line(AtomicU32::new(value));
-        let header = Box::new(Header {
-            version: AtomicU32::new(LAYOUT_VERSION),
-            capacity: AtomicU32::new(capacity),
-            tail: line(first),
-            head: line(first),
-            waiting: line(0),
-        });
-        let words = (0..2 * capacity).map(|_| AtomicU64::new(0)).collect();
-        let ring = Self { header: Box::leak(header).into(), words: Box::leak::<'static>(words).into() };
-        let memory = ring.memory();
-        for n in 0..capacity {
-            // As a ring that has come this far would hold it: every slot in the lap before.
-            let index = first.wrapping_add(n);
-            memory.slot(index).store(Descriptor::default(), LAP ^ memory.lap(index));
-        }
-        ring
-    }
-
-    /// The ring's place, valid while `self` lives.
-    #[must_use]
-    pub fn memory(&self) -> RingMemory {
-        RingMemory { header: self.header, words: self.words.cast(), capacity: (self.words.len() / 2) as u32 }
-    }
-
-    /// Sets what the producer claims to have written up to, as a hostile producer may.
-    pub fn claim_tail(&self, tail: u32) {
-        self.memory().header().tail.0.store(tail, Ordering::Release);
-    }
-
-    /// Sets what the consumer claims to have read up to, as a hostile consumer may.
-    pub fn claim_head(&self, head: u32) {
-        self.memory().header().head.0.store(head, Ordering::Release);
-    }
-}
-
-#[cfg(any(test, loom))]
-impl Drop for HeapRing {
-    fn drop(&mut self) {
-        // SAFETY: both came from Box::leak in `new` and are freed only here.
-        unsafe {
-            drop(Box::from_raw(self.header.as_ptr()));
-            drop(Box::from_raw(self.words.as_ptr()));
-        }
-    }
-}
-
-#[cfg(any(test, loom))]
-// SAFETY: the ring's memory is atomics; HeapRing owns it and hands out views only.
-unsafe impl Send for HeapRing {}
-#[cfg(any(test, loom))]
-// SAFETY: as above.
-unsafe impl Sync for HeapRing {}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_slot_has_a_place_and_rows_stand_side_by_side() {
-        for capacity in (1..=16).map(|order| 1u32 << order) {
-            let mut taken = vec![false; capacity as usize];
-            for index in 0..capacity {
-                let place = place_of(index, capacity);
-                assert!(!core::mem::replace(&mut taken[place], true), "{index} of {capacity}");
-                assert_eq!(place_of(index.wrapping_sub(capacity), capacity), place, "the lap before");
-            }
-        }
-        let ring = HeapRing::new(64, 0);
-        let memory = ring.memory();
-        for index in 0..64 {
-            let row = memory.row(index, 64);
-            assert_eq!(row.len() as u32, BLOCK - index % BLOCK);
-            for (n, slot) in (0..).zip(row.slots()) {
-                let same = memory.slot(index + n);
-                assert!(core::ptr::eq(slot.low, same.low) && core::ptr::eq(slot.high, same.high));
-            }
-        }
-    }
-
-    #[test]
-    fn a_high_word_that_the_peer_has_changed_is_written_again() {
-        let ring = HeapRing::new(4, 0);
-        // SAFETY: the only ends of a ring made for this test.
-        let (mut producer, mut consumer) = unsafe { (ring.memory().producer(), ring.memory().consumer()) };
-        let sent = [Descriptor::new(1, 2, 64).on_path(3, 4, 5, 6); 4];
-        for lap in 0..3 {
-            assert_eq!(producer.push(&sent), 4);
-            let mut got = [Descriptor::default(); 4];
-            assert_eq!(consumer.pop(&mut got), 4);
-            assert_eq!(got, sent, "lap {lap}");
-            (0..4).for_each(|index| ring.memory().slot(index).high.store(!0, Ordering::Relaxed));
-        }
-    }
-
-    #[test]
-    fn what_follows_a_block_in_memory_comes_much_later() {
-        let blocks = 512 / BLOCK;
-        let at = |block: u32| place_of(block * BLOCK, 512) as u32 / BLOCK;
-        let follower = |block: u32| (0..blocks).find(|other| at(*other) == at(block) + 1);
-        let much_later = |block: &u32| {
-            follower(*block).is_none_or(|other| other.wrapping_sub(*block) % blocks >= blocks / 4)
-        };
-        assert!((0..blocks).filter(much_later).count() as u32 >= blocks * 7 / 8);
     }
 }

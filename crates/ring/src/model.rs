@@ -1,4 +1,4 @@
-//! loom models: every interleaving and every reordering that the memory model allows of small runs.
+//! loom models: small runs under every interleaving and reordering that the memory model allows.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ fn numbered(n: u32) -> Descriptor {
     Descriptor::new(n, n as u16, n as u16).on_path(n as u16, 0, 0, 0)
 }
 
-/// Three descriptors through a ring of two: each arrives whole, once, in order.
+/// Three descriptors pass a ring of two slots: each arrives whole, once and in order.
 #[test]
 fn descriptors_arrive_whole_and_in_order() {
     loom::model(|| {
@@ -49,7 +49,7 @@ fn descriptors_arrive_whole_and_in_order() {
     });
 }
 
-/// A consumer that goes to sleep while a descriptor is published is woken or sees it: never neither.
+/// A consumer that goes to sleep while a descriptor is published sees it or is woken.
 #[test]
 fn no_wake_up_is_lost() {
     loom::model(|| {
@@ -61,7 +61,7 @@ fn no_wake_up_is_lost() {
                 // SAFETY: the only producer.
                 let mut producer = unsafe { ring.memory().producer() };
                 assert_eq!(producer.push(&[numbered(7)]), 1);
-                if producer.wants_wake() {
+                if producer.needs_wakeup() {
                     woken.store(true, Ordering::Relaxed);
                 }
             })
@@ -70,6 +70,6 @@ fn no_wake_up_is_lost() {
         let mut consumer = unsafe { ring.memory().consumer() };
         let sleeps = consumer.prepare_wait();
         writer.join().unwrap();
-        assert!(!sleeps || woken.load(Ordering::Relaxed), "sleeps for ever on a ring that is not empty");
+        assert!(!sleeps || woken.load(Ordering::Relaxed), "sleeps forever on a ring that is not empty");
     });
 }

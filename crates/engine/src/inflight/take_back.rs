@@ -51,7 +51,7 @@ impl InFlight {
     /// Takes back the next packets with the same verdict, as many as the empty batch `run` holds, or one descriptor of another kind.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, turn: &mut Turn, from_nf: &mut Consumer, run: &mut Batch) -> Returned {
-        while let Some(first) = from_nf.peek_known() {
+        while let Some(first) = from_nf.peek_cached() {
             if first.is_control() {
                 return self.take_one(turn.link, from_nf);
             }
@@ -79,17 +79,17 @@ impl InFlight {
         let Some(thread) = self.threads[turn.link.index()].as_deref() else { return 0 };
         let source = thread.source;
         let Some(thread) = self.threads[source.index()].as_deref_mut() else { return 0 };
-        let (bits, stride) = (first.verdict_bits(), thread.table.stride());
+        let (bits, stride) = (first.verdict_key(), thread.table.stride());
         let (spans, mbufs) = thread.queue.front();
         let room = spans.len().min(run.room());
-        let mut taken = if turn.by_rows { from_nf.take_same(&spans[..room], bits) } else { 0 };
+        let mut taken = if turn.by_rows { from_nf.pop_matching(&spans[..room], bits) } else { 0 };
         if taken == 0 {
             turn.by_rows = false;
             let mut next = spans.iter().zip(mbufs);
-            taken = from_nf.take_known(room, |descriptor| {
+            taken = from_nf.pop_cached(room, |descriptor| {
                 let Some((handed, mbuf)) = next.next() else { return false };
                 let span = descriptor.span();
-                bits.are_of(descriptor) && (span == *handed || is_moved(*handed, span, *mbuf, stride))
+                bits.matches(descriptor) && (span == *handed || is_moved(*handed, span, *mbuf, stride))
             });
         }
         // SAFETY: `hand_out` made the batch forget these packets, and the queue forgets them below.
@@ -97,7 +97,7 @@ impl InFlight {
         thread.queue.pop(taken);
         thread.publish_level(self.worker);
         // The next run crosses while this one is acted on.
-        from_nf.prefetch_known(Batch::CAPACITY as u32);
+        from_nf.prefetch_cached(Batch::CAPACITY as u32);
         taken
     }
 
@@ -112,13 +112,13 @@ impl InFlight {
     ) -> usize {
         let Some(thread) = self.threads[link.index()].as_deref() else { return 0 };
         let (bits, stride, view) =
-            (first.verdict_bits(), thread.table.stride(), thread.table.of(self.worker));
+            (first.verdict_key(), thread.table.stride(), thread.table.of(self.worker));
         let (spare, room) = run.spare();
         let mut taken = 0;
         // Whatever is unusual is left in the ring for `take_one`, so that this loop keeps few values.
-        from_nf.take_known(room, |descriptor| {
+        from_nf.pop_cached(room, |descriptor| {
             let span = descriptor.span();
-            if !(bits.are_of(descriptor) & fits(span, stride)) {
+            if !(bits.matches(descriptor) & fits(span, stride)) {
                 return false;
             }
             let Ok(mut mbuf) = view.take(span.buffer()) else { return false };
@@ -130,7 +130,7 @@ impl InFlight {
             true
         });
         // The next run crosses while this one is acted on.
-        from_nf.prefetch_known(Batch::CAPACITY as u32);
+        from_nf.prefetch_cached(Batch::CAPACITY as u32);
         // SAFETY: so many were written, and `into_raw` gave up each.
         unsafe { run.assume_added(taken) };
         taken
@@ -141,7 +141,7 @@ impl InFlight {
     fn take_one(&self, link: LinkId, from_nf: &mut Consumer) -> Returned {
         let mut returned = Returned::Nothing;
         let Some(thread) = self.threads[link.index()].as_deref() else { return returned };
-        from_nf.take_known(1, |descriptor| {
+        from_nf.pop_cached(1, |descriptor| {
             returned = if descriptor.is_control() {
                 descriptor.message().map_or(Returned::Refused(Violation::UnknownMessage), Returned::Message)
             } else {

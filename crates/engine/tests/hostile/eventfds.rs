@@ -72,7 +72,7 @@ fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
         rig.until(Duration::from_millis(5), |_| false);
         let (before, start) = (rig.sent(port), Instant::now());
         assert_eq!(producer.push(&[packet]), 1);
-        if producer.wants_wake() {
+        if producer.needs_wakeup() {
             let eventfd = rig.engine.descriptors(id).unwrap().workers[0];
             rustix::io::write(eventfd, &1u64.to_ne_bytes()).unwrap();
         }

@@ -176,7 +176,7 @@ impl Process {
                 // There is room: the ring is larger than a burst, and empty now.
                 to.push(&share);
             }
-            self.wake(Producer::wants_wake);
+            self.wake(Producer::needs_wakeup);
             outcomes.extend(self.collect(burst.len())?);
         }
         Ok(outcomes)

@@ -74,6 +74,6 @@ impl TxRing {
         self.producer.publish(self.pending);
         self.room -= self.pending;
         self.pending = 0;
-        self.producer.wants_wake()
+        self.producer.needs_wakeup()
     }
 }

@@ -1,4 +1,4 @@
-//! Eventfds that thousands wait for.
+//! Makes thousands of waiters wait for an eventfd.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use netvm_notify::cpu_nanos;
 use rustix::event::epoll;
 
-/// Has so many wait for an eventfd that to signal it takes as long; returns how long that is.
+/// Adds waiters to an eventfd until a signal takes at least `least`. Returns the waiters, and the time that a signal takes.
 pub fn crowd(eventfd: BorrowedFd<'_>, least: Duration) -> (Vec<OwnedFd>, Duration) {
     let mut all = Vec::new();
     loop {
@@ -28,11 +28,11 @@ fn more(eventfd: BorrowedFd<'_>, descriptors: usize, watchers: usize) -> Vec<Own
         }
         watcher
     };
-    // An entry goes with the last descriptor of its own that is open.
+    // A watch lives as long as its descriptor is open.
     (0..watchers).map(watch).collect::<Vec<_>>().into_iter().chain(others).collect()
 }
 
-/// As a rule.
+/// The median of five.
 fn cost_of_signal(eventfd: BorrowedFd<'_>) -> Duration {
     let mut times = [(); 5].map(|()| {
         let time = cost(|| netvm_notify::write(&eventfd));
@@ -43,9 +43,9 @@ fn cost_of_signal(eventfd: BorrowedFd<'_>) -> Duration {
     times[2]
 }
 
-/// CPU time that this thread takes for something.
-pub fn cost(of: impl FnOnce()) -> Duration {
+/// CPU time that this thread takes for `act`.
+pub fn cost(act: impl FnOnce()) -> Duration {
     let start = cpu_nanos();
-    of();
+    act();
     Duration::from_nanos(cpu_nanos() - start)
 }

@@ -173,7 +173,7 @@ impl Rig {
             if let Returned::Packets(first) = returned {
                 for (descriptor, mbuf) in these.iter().zip(run.as_slice()) {
                     assert_eq!(self.expected(worker, *descriptor), Expected::Packet, "{descriptor:?}");
-                    assert!(first.verdict_bits().are_of(*descriptor));
+                    assert!(first.verdict_key().matches(*descriptor));
                     assert_eq!(self.memory.pool.buffer_of(mbuf), descriptor.buffer());
                     assert_eq!(
                         (mbuf.data_off(), mbuf.data_len(), mbuf.pkt_len()),
