@@ -24,48 +24,32 @@
 //! Nothing on the packet path allocates, locks or logs, and there is one call into C per burst.
 
 mod acl;
-mod arrival;
-mod batch;
-mod buffers;
-mod builder;
-mod cycles;
-mod device;
 mod dma_channel;
-mod dma_mapping;
 mod eal;
 mod ids;
 mod inherit;
-mod interface;
 mod log;
-mod mbuf;
-mod memory;
-mod offload;
+mod packet;
 mod pool;
 mod port;
-mod port_error;
-mod queue;
 mod ring;
 mod vhost;
 pub mod vhost_user;
 
 pub use acl::{Acl, AclBuilder, AclError, AclField, AclKind, AclValue};
-pub use batch::{Batch, Drain};
-pub use buffers::{BufferIndex, BufferLayout, HEADROOM};
-pub use builder::{PortBuilder, Started};
-pub use cycles::{cycles, tsc_hz};
-pub use device::{Device, PciAddress, PciAddressError};
 pub use dma_channel::{DmaChannel, DmaChannelError, DmaChannelStats};
-pub use dma_mapping::DmaError;
-pub use eal::{Eal, EalError, EalOptions, HugePages, ThreadError, ThreadGuard, version};
+pub use eal::{Eal, EalError, EalOptions, HugePages, ThreadError, ThreadGuard, cycles, tsc_hz, version};
 pub use ids::{NumaNode, PortNumber, QueueId};
 pub use log::LogLevel;
-pub use mbuf::{BoundsError, Mbuf, MbufPtr, RawMbuf};
-pub use memory::{HeapMemory, PacketMemory};
-pub use offload::Oversized;
-pub use pool::{Pool, PoolError, PoolOptions, Store};
-pub use port::{Link, Port, PortInfo, PortStats};
-pub use port_error::PortError;
-pub use queue::{RxQueue, TxQueue};
+pub use packet::{Batch, BoundsError, Drain, Mbuf, MbufPtr, Oversized, RawMbuf};
+pub use pool::{
+    BufferIndex, BufferLayout, DmaError, HEADROOM, HeapMemory, PacketMemory, Pool, PoolError, PoolOptions,
+    Store,
+};
+pub use port::{
+    Device, Link, PciAddress, PciAddressError, Port, PortBuilder, PortError, PortInfo, PortStats, RxQueue,
+    Started, TxQueue,
+};
 pub use ring::{RingConsumer, RingError, RingProducer, ring};
 pub use vhost::{
     Accepts, DmaChannelStatus, Refusal as VhostRefusal, VhostError, VhostMode, VhostOptions, VhostPort,

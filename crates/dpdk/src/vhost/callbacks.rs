@@ -8,8 +8,9 @@ use dpdk_sys as sys;
 
 use super::guests::{self, Guests, MAX_PAIRS};
 use super::lock;
+use super::messages::locks_vrings;
 use super::rcu::synchronize;
-use super::{VhostMode, calls, in_flight_dma, protocol, truncated};
+use super::{VhostMode, calls, in_flight_dma, truncated};
 use crate::vhost_user::{RESET_OWNER, SET_MEM_TABLE, SET_VRING_CALL};
 
 pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
@@ -154,7 +155,7 @@ extern "C" fn handled(device: c_int, request: u32) {
         // SAFETY: nobody is inside, and the library has just mapped the memory.
         unsafe { sys::netvm_vring_learn(device) };
     }
-    if protocol::locks_vrings(request) {
+    if locks_vrings(request) {
         resume(device, request);
     }
     truncated::handled();

@@ -11,14 +11,11 @@
 mod adaptive_burst;
 mod callbacks;
 mod calls;
-mod connection;
-mod descriptors;
 mod guests;
 mod in_flight_dma;
-mod protocol;
+mod messages;
 mod queue;
 mod rcu;
-mod relay;
 mod truncated;
 
 use std::ffi::CString;
@@ -35,6 +32,7 @@ use crate::log::{Control, quoted, reason};
 use crate::{DmaChannel, DmaChannelStats, Eal};
 use guests::Guests;
 use in_flight_dma::InFlightDma;
+use messages::connection;
 pub use queue::{Accepts, VhostQueue};
 
 /// Which side creates the socket.

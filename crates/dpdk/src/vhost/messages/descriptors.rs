@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::fcntl_get_seals;
 
-use super::Refusal;
+use super::super::Refusal;
 use super::protocol::word;
 use crate::vhost_user::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
 

@@ -245,7 +245,7 @@ fn state(payload: &[u8]) -> Option<(u32, u32)> {
 
 /// Messages during which the library holds the locks of all vrings (DPDK 22.11 to 25.11). They change memory or rings, so relays pause the
 /// device before they pass them on.
-pub(super) const fn locks_vrings(request: u32) -> bool {
+pub(in crate::vhost) const fn locks_vrings(request: u32) -> bool {
     matches!(
         request,
         SET_FEATURES

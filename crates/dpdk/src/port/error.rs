@@ -1,6 +1,6 @@
 //! Why a port cannot be opened, or refuses a request.
 
-use crate::dma_mapping::DmaError;
+use crate::DmaError;
 use crate::log::{quoted, reason};
 
 /// A port could not be opened, or refuses to do something.

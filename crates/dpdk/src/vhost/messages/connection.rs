@@ -20,7 +20,7 @@ use rustix::net::{
     getsockname, recv, shutdown, socketpair,
 };
 
-use super::VhostMode;
+use super::super::VhostMode;
 use super::relay::Relay;
 
 /// What looked like a connection of the library's before it had any: somebody else's, by inode.
@@ -34,7 +34,7 @@ fn taken() -> MutexGuard<'static, Vec<u64>> {
 
 /// Until this is dropped, which is after its descriptors are closed, a connection is known not to be the library's.
 #[derive(Debug)]
-pub(super) struct Taken(u64);
+pub(in crate::vhost) struct Taken(u64);
 
 impl Drop for Taken {
     fn drop(&mut self) {
@@ -43,12 +43,12 @@ impl Drop for Taken {
 }
 
 /// To be called before guests come.
-pub(super) fn prepare() {
+pub(in crate::vhost) fn prepare() {
     FOREIGN.get_or_init(|| descriptors().filter(|fd| is_made_by_dpdk(*fd)).filter_map(inode).collect());
 }
 
 /// Takes the connection by which a guest has come just now. If that cannot be done, it is hung up on.
-pub(super) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Taken)> {
+pub(in crate::vhost) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Taken)> {
     let foreign = FOREIGN.get().map_or(&[][..], Vec::as_slice);
     let is_others = |inode| taken().contains(&inode) || foreign.contains(&inode);
     let is_it = |fd: &BorrowedFd<'_>| {
@@ -120,7 +120,7 @@ fn is_made_by_dpdk(fd: BorrowedFd<'_>) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::vhost) mod tests {
     use std::ffi::CString;
     use std::io::{IoSlice, Read, Write};
     use std::mem::MaybeUninit;
@@ -136,15 +136,15 @@ pub(super) mod tests {
     use super::*;
 
     /// Descriptors are all of the process's.
-    pub(in super::super) static ALONE: Mutex<()> = Mutex::new(());
+    pub(in crate::vhost) static ALONE: Mutex<()> = Mutex::new(());
 
     /// As the library has them.
-    pub(in super::super) fn open_to_programs(fd: &UnixStream) {
+    pub(in crate::vhost) fn open_to_programs(fd: &UnixStream) {
         fcntl_setfd(fd, FdFlags::empty()).unwrap();
     }
 
     /// Both ends of a connection by a socket: who went to it, and who was.
-    pub(in super::super) fn pair(name: &str) -> (CString, UnixStream, UnixStream) {
+    pub(in crate::vhost) fn pair(name: &str) -> (CString, UnixStream, UnixStream) {
         let path = std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()));
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::super::calls;
+use super::super::super::calls;
 use super::*;
 use crate::vhost_user::{GET_FEATURES, SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR};
 

@@ -26,8 +26,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, recv, recvmsg, send, sendmsg, shutdown,
 };
 
-use super::Refusal;
-use super::calls::PendingCalls;
+use super::super::Refusal;
+use super::super::calls::PendingCalls;
 use super::descriptors;
 use super::protocol::{MOST_BYTES, Protocol, REGIONS, locks_vrings};
 use crate::vhost_user::SET_VRING_CALL;
@@ -55,13 +55,13 @@ impl From<Errno> for End {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(in crate::vhost) struct Relay {
     /// To the guest.
-    pub(super) front: OwnedFd,
+    pub(in crate::vhost) front: OwnedFd,
     /// To the library.
-    pub(super) back: OwnedFd,
+    pub(in crate::vhost) back: OwnedFd,
     /// Call descriptors, which the library does not get.
-    pub(super) pending_calls: Arc<PendingCalls>,
+    pub(in crate::vhost) pending_calls: Arc<PendingCalls>,
 }
 
 impl Relay {
@@ -70,7 +70,11 @@ impl Relay {
     ///
     /// Calls `refuse` once the library has handled the earlier messages and closed its end. The descriptors of the last message are closed
     /// last: closing a file may block on its server, and no thread waits for this one.
-    pub(super) fn run(self, pause_device: impl Fn(&Arc<PendingCalls>), refuse: impl FnOnce(Refusal)) {
+    pub(in crate::vhost) fn run(
+        self,
+        pause_device: impl Fn(&Arc<PendingCalls>),
+        refuse: impl FnOnce(Refusal),
+    ) {
         let mut message = Message::new();
         let end = self.pass_on(&mut message, pause_device);
         if let Err(End::Refused(why)) = end {

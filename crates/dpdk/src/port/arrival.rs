@@ -9,7 +9,7 @@
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use crate::interface;
+use super::interface;
 
 /// Of descriptors that have just been opened, duplicates of those of packet sockets bound to the interface, in order; none
 /// when there are not just as many as the port has queues.

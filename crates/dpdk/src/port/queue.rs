@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dpdk_sys as sys;
 
-use crate::port::Inner;
+use super::Inner;
 use crate::{Batch, PortNumber, QueueId};
 
 /// A receive queue. It has one owner, and keeps its port open.

@@ -1,15 +1,25 @@
 //! A running port, seen from the control side. How it comes to run is in `builder.rs`, the packet path in `queue.rs`.
 
+mod arrival;
+mod builder;
+mod device;
+mod error;
+mod interface;
+mod queue;
+
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dpdk_sys as sys;
 
-use crate::dma_mapping::DmaPort;
 use crate::inherit::Opened;
 use crate::log::Control;
-use crate::port_error::PortError;
+use crate::pool::DmaPort;
 use crate::{NumaNode, Pool, PortNumber};
+pub use builder::{PortBuilder, Started};
+pub use device::{Device, PciAddress, PciAddressError};
+pub use error::PortError;
+pub use queue::{RxQueue, TxQueue};
 
 /// What a port tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

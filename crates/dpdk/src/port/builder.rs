@@ -8,13 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk_sys as sys;
 
-use crate::arrival::packet_sockets;
-use crate::device::af_packet_longest;
+use super::arrival::packet_sockets;
+use super::device::af_packet_longest;
+use super::{Inner, PortError, PortInfo, interface};
 use crate::inherit::Opened;
-use crate::interface;
 use crate::log::{Control, c_string};
-use crate::port::{Inner, PortInfo};
-use crate::port_error::PortError;
 use crate::{Device, Eal, Pool, Port, PortNumber, QueueId, RxQueue, TxQueue};
 
 /// Bytes that a frame has beyond the MTU: addresses, type and a VLAN tag. Drivers strip the checksum.

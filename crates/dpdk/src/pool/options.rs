@@ -1,0 +1,130 @@
+//! How a pool is made, and why it cannot be.
+
+use dpdk_sys as sys;
+
+use super::HEADROOM;
+use crate::NumaNode;
+use crate::log::{quoted, reason};
+
+/// Where free packets are kept that are in no thread's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Store {
+    /// Last in, first out (`stack`): recycles the buffers that were used last, so that few stay in the processor's
+    /// caches even if packets are freed by another thread than takes them. One spinlock, taken when a thread's cache
+    /// runs over or empty. [`Store::Ring`] where that handler is not installed.
+    #[default]
+    Stack,
+    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): goes round all buffers when threads' caches run
+    /// over.
+    Ring,
+}
+
+impl Store {
+    pub(super) const fn handler(self) -> &'static std::ffi::CStr {
+        match self {
+            Self::Stack => c"stack",
+            Self::Ring => c"ring_mp_mc",
+        }
+    }
+}
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// NUMA node for the headers; any if there is none.
+    pub node: Option<NumaNode>,
+    /// Packets that each registered thread may keep to itself: 0 to 512, and at most two thirds of the buffers. The
+    /// thread moves packets between its cache and the store when it holds more than 1.5 times as many.
+    pub cache: u32,
+    /// Where the other free packets are.
+    pub store: Store,
+}
+
+impl Default for PoolOptions {
+    /// Caches of 256, a stack, any node.
+    fn default() -> Self {
+        Self { node: None, cache: 256, store: Store::Stack }
+    }
+}
+
+/// A pool could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// No buffers.
+    #[error("pool {0}: no buffers; give it one at least")]
+    Empty(String),
+    /// A buffer that holds no packet, or is too large for an mbuf.
+    #[error("pool {name}: buffers of {stride} bytes; from {} to 65535 are possible", HEADROOM + 64)]
+    Stride {
+        /// The pool.
+        name: String,
+        /// What was asked for.
+        stride: u32,
+    },
+    /// More headroom than drivers leave.
+    #[error(
+        "pool {name}: a headroom of {headroom} bytes, but DPDK's drivers put packets {HEADROOM} bytes into a buffer; \
+         configure a headroom of at most {HEADROOM}"
+    )]
+    Headroom {
+        /// The pool.
+        name: String,
+        /// What was asked for.
+        headroom: u16,
+    },
+    /// The buffers do not fit into the memory.
+    #[error("pool {name}: its buffers end at byte {end} of memory of {bytes} bytes")]
+    Outside {
+        /// The pool.
+        name: String,
+        /// Where the last buffer would end.
+        end: usize,
+        /// Bytes of the memory.
+        bytes: usize,
+    },
+    /// A cache that DPDK does not make.
+    #[error("pool {name}: caches of {cache} packets with {buffers} buffers; at most {} are possible", cache_limit(*.buffers))]
+    Cache {
+        /// The pool.
+        name: String,
+        /// What was asked for.
+        cache: u32,
+        /// Buffers of the pool.
+        buffers: u32,
+    },
+    /// A NUL byte in the name.
+    #[error("pool {0:?}: a name cannot hold a NUL byte")]
+    Name(String),
+    /// DPDK refused.
+    #[error(
+        "pool {name}: DPDK cannot make it: {}{}; its headers take {} MiB of DPDK's memory, which is configured when \
+         DPDK is started",
+        reason(*.errno), quoted(.said), .bytes.div_ceil(1 << 20)
+    )]
+    Refused {
+        /// The pool.
+        name: String,
+        /// The error number.
+        errno: i32,
+        /// What DPDK logged.
+        said: String,
+        /// EAL memory that the pool takes at most.
+        bytes: u64,
+    },
+    /// DPDK has not put mbuf i over buffer i.
+    #[error(
+        "pool {name}: this DPDK put the buffer of mbuf {buffer} elsewhere than at its buffer; the release is not supported"
+    )]
+    Order {
+        /// The pool.
+        name: String,
+        /// First buffer that is elsewhere.
+        buffer: u32,
+    },
+}
+
+/// Largest cache with so many buffers: DPDK lets it run over to 1.5 times its size, which the pool must hold.
+pub(super) const fn cache_limit(buffers: u32) -> u32 {
+    let most = buffers as u64 * 2 / 3;
+    if most < sys::NETVM_CACHE_MAX as u64 { most as u32 } else { sys::NETVM_CACHE_MAX }
+}
