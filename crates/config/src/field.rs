@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use netvm_policy::{Masked, SetVlan, Span};
 use netvm_wire::{Fragment, IpProto, MacAddr, TcpFlags, VlanId};
 
-use crate::model::VhostDma;
-
 /// Bits of a MAC address.
 const MAC_MASK: u64 = (1 << 48) - 1;
 /// QEMU's program, unless a VM names another.
@@ -17,8 +15,6 @@ pub(crate) const QEMU: &str = "qemu-system-x86_64";
 const USER_BYTES: usize = 32;
 /// Longest path of a socket (`sun_path` of `unix(7)`, without the NUL byte).
 const SOCKET_BYTES: usize = 107;
-/// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
-const DEVICE_BYTES: usize = 63;
 
 /// Why a text is not possible: what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -294,17 +290,6 @@ pub(crate) fn absolute_path(text: &str) -> Result<PathBuf, FieldError> {
 #[expect(clippy::ptr_arg, reason = "writes a field of this type")]
 pub(crate) fn path_text(path: &PathBuf) -> String {
     path.to_string_lossy().into_owned()
-}
-
-pub(crate) fn dma(text: &str) -> Result<VhostDma, FieldError> {
-    match text {
-        "off" => Ok(VhostDma::Off),
-        "auto" => Ok(VhostDma::Auto),
-        _ if (1..=DEVICE_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Ok(VhostDma::Device(text.to_owned()))
-        }
-        _ => Err(FieldError::Syntax("`off`, `auto`, or a DMA device by its name in DPDK, such as `wq0.1`")),
-    }
 }
 
 /// A user by name or number.

@@ -98,7 +98,8 @@ impl Host {
         let (head, _) = ring.claims();
         let base = self.ring_at(RX_RING);
         for (n, descriptor) in (0..).zip(descriptors) {
-            for (word, at) in descriptor.to_words().into_iter().zip(word_offsets(head.wrapping_add(n), RING)) {
+            for (word, at) in descriptor.to_words().into_iter().zip(word_offsets(head.wrapping_add(n), RING))
+            {
                 self.word(base + at as u64).store(word, Ordering::Relaxed);
             }
         }

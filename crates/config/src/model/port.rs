@@ -14,6 +14,9 @@ use crate::names;
 use crate::table::{At, Keys, Table};
 use crate::words::{Word, one_of, words};
 
+/// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
+const DEVICE_BYTES: usize = 63;
+
 /// Ethernet's payload, and netvm's default.
 const DEFAULT_MTU: u16 = 1500;
 /// Bytes of Ethernet's header, which a frame has besides the MTU.
@@ -231,7 +234,7 @@ impl Keys for PortKind {
                 let help = "name the socket, such as `path = \"/run/netvm/guest.sock\"`";
                 table.required(("path", help), path, Text(field::socket_path, field::path_text));
                 table.key("mode", mode, Word);
-                table.key("dma", dma, Sparse(Text(field::dma, |dma: &VhostDma| dma.word().to_owned())));
+                table.key("dma", dma, Sparse(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
             }
             Self::Pcap { input, output, paced } => {
                 for (key, path) in [("input", input), ("output", output)] {
@@ -336,5 +339,18 @@ impl Keys for SourceConfig {
         }
         table.key("lossless", &mut self.lossless, Flag);
         table.key("count", &mut self.count, Maybe(Number(1..=most)));
+    }
+}
+
+fn dma_of(text: &str) -> Result<VhostDma, field::FieldError> {
+    match text {
+        "off" => Ok(VhostDma::Off),
+        "auto" => Ok(VhostDma::Auto),
+        _ if (1..=DEVICE_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(VhostDma::Device(text.to_owned()))
+        }
+        _ => Err(field::FieldError::Syntax(
+            "`off`, `auto`, or a DMA device by its name in DPDK, such as `wq0.1`",
+        )),
     }
 }

@@ -111,8 +111,7 @@ impl InFlight {
         run: &mut Batch,
     ) -> usize {
         let Some(thread) = self.threads[link.index()].as_deref() else { return 0 };
-        let (bits, stride, view) =
-            (first.verdict_key(), thread.table.stride(), thread.table.of(self.worker));
+        let (bits, stride, view) = (first.verdict_key(), thread.table.stride(), thread.table.of(self.worker));
         let (spare, room) = run.spare();
         let mut taken = 0;
         // Whatever is unusual is left in the ring for `take_one`, so that this loop keeps few values.
