@@ -1,4 +1,4 @@
-//! What classifying costs over public filter sets: every packet of a flow of its own, bursts of 32, keys in order.
+//! Cost of classification with public filter sets: every packet has a new flow, bursts of 32, keys in order.
 //!
 //! `cargo run --release -p netvm-classifier --example classify_rates [FILE...]`
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on ends")]
@@ -51,7 +51,7 @@ fn main() {
         let all: Vec<Cube> = entries.iter().flat_map(|entry| entry.iter()).copied().collect();
         let cycles = |drawn: u64| cycles(&keys(&all, drawn), |keys, out| table.classify(keys, out));
         let (uniform, half, rules) = (cycles(0), cycles(2), cycles(1));
-        // One rule in the middle has gone and come back in front.
+        // A rule in the middle moves to the front.
         let mut moved = entries.clone();
         let middle = moved.remove(entries.len() / 2);
         moved.insert(0, middle);
@@ -77,7 +77,7 @@ fn main() {
     println!("cycles of the TSC ({:.0} MHz) a packet, best of 15 runs", dpdk::tsc_hz(eal) as f64 / 1e6);
 }
 
-/// One in `drawn` is of a rule (0: none), the others are uniform.
+/// One in `drawn` keys matches a rule (0: none); the others are uniform.
 fn keys(cubes: &[Cube], drawn: u64) -> Vec<FlowKey> {
     let mut generator = Generator::new(5);
     let mut key = |_| {

@@ -1,12 +1,12 @@
-//! What is the same in two lists of entries: a common subsequence, the longest one up to entries that are there twice.
+//! A longest common subsequence of two lists of entries, exact unless entries repeat.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use rapidhash::fast::RandomState;
 
-/// Pairs of places of equal entries, rising in both lists: what begins and ends alike, and in between the longest rising
-/// run of places of equal entries, the first of several equal ones with the first. O(n log n).
+/// Index pairs of equal entries, ascending in both lists: the common start and end, and in between the longest
+/// ascending run, where repeated entries pair in order. O(n log n).
 pub(crate) fn common<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(u32, u32)> {
     let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let (old_rest, new_rest) = (&old[start..], &new[start..]);
@@ -18,9 +18,9 @@ pub(crate) fn common<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(u32, u32)> {
     head.chain(shifted).chain(tail).map(|(a, b)| (a as u32, b as u32)).collect()
 }
 
-/// Places of equal entries, in the order of the new list.
+/// Index pairs of equal entries, in the order of the new list.
 fn pairs<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
-    // Where each entry is first, and for each place where its entry is next.
+    // The first index of each entry, and for each index the next one of the same entry.
     let mut firsts: HashMap<&T, usize, RandomState> =
         HashMap::with_capacity_and_hasher(old.len(), RandomState::new());
     let mut nexts = vec![usize::MAX; old.len()];
@@ -38,9 +38,9 @@ fn pairs<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
     new.iter().enumerate().filter_map(place).collect()
 }
 
-/// The longest subsequence in which the first numbers rise, too (patience sorting).
+/// The longest subsequence in which the first numbers also ascend (patience sorting).
 fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    // Of the best run of each length so far: where it ends. And before each pair: where its run came from.
+    // The end of the best run of each length so far; the predecessor of each pair in its run.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     for (n, (place, _)) in pairs.iter().enumerate() {
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Length of the longest common subsequence, by the textbook.
+    /// Length of the longest common subsequence, by the textbook algorithm.
     fn longest(old: &[u8], new: &[u8]) -> usize {
         let mut row = vec![0; new.len() + 1];
         for a in old {
@@ -88,12 +88,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_common_is_so(old in vec(0u8..20, 0..30), new in vec(0u8..20, 0..30)) {
+        fn pairs_are_equal_entries(old in vec(0u8..20, 0..30), new in vec(0u8..20, 0..30)) {
             prop_assert!(check(&old, &new) <= longest(&old, &new));
         }
 
         #[test]
-        fn nothing_is_missed_where_no_entry_is_there_twice(
+        fn the_result_is_longest_without_repeated_entries(
             old in Just((0..30).collect::<Vec<u8>>()).prop_shuffle(),
             new in Just((0..30).collect::<Vec<u8>>()).prop_shuffle(),
             kept in (0usize..31, 0usize..31),

@@ -1,21 +1,20 @@
-//! Cubes in an order, of which those that may contain a key are found soon; made in microseconds, for what has changed
-//! since rules were compiled.
+//! An index of ordered cubes that is built in microseconds, for changes since rules were compiled: finds the cubes that
+//! may contain a key.
 //!
-//! For each family the list is cut along one field, the one that leaves the shortest lists: between two of the values at
-//! which some cube begins or ends, the same cubes are left, in their order. A key's value is found by bisection. What no
-//! field cuts well stays one list.
+//! For each family the cubes are cut along the field that gives the shortest lists. Between two consecutive bounds of
+//! cubes the same cubes apply, in order; a key's list is found by bisection. If no field cuts well, there is one list.
 
 use netvm_policy::{Cube, Family, Masked, Span};
 use netvm_wire::{FlowKey, MacAddr};
 
-/// Up to so many cubes are not cut.
+/// Lists up to this length are not cut.
 const FEW: usize = 8;
-/// Most lists that a cube may be in, on average.
+/// Most lists per cube, on average.
 const MOST_PLACES: usize = 32;
-/// An average length of lists with which there is no need to look for a better field.
+/// Average list length at which the search for a field stops.
 const SHORT: usize = 4;
 
-/// Cubes in an order, each with a number.
+/// Ordered cubes with numbers.
 #[derive(Debug)]
 pub(crate) struct Index {
     cubes: Box<[(Cube, u32)]>,
@@ -26,17 +25,17 @@ pub(crate) struct Index {
 /// The cubes of one family.
 #[derive(Debug)]
 struct Cuts {
-    /// `None`: there is one list.
+    /// `None`: one list.
     by: Option<Field>,
-    /// Where in the field's values lists begin.
+    /// Field values at which lists begin.
     bounds: Box<[u128]>,
-    /// Where in `places` the list of each bound begins, and where the last one ends.
+    /// Start of each bound's list in `places`, and the end of the last one.
     starts: Box<[u32]>,
-    /// Places in the list of cubes, rising in each list.
+    /// Indexes of cubes, ascending in each list.
     places: Box<[u32]>,
 }
 
-/// A field that lists can be cut along.
+/// A field to cut along.
 #[derive(Clone, Copy, Debug)]
 enum Field {
     Source,
@@ -59,7 +58,7 @@ const FIELDS: [Field; 7] = [
 ];
 
 impl Field {
-    /// The lowest and the highest value of a cube; where its mask has holes, not all between are in it.
+    /// The lowest and highest value of a cube; a mask with holes excludes some values in between.
     fn range(self, cube: &Cube) -> (u128, u128) {
         let fields = &cube.fields;
         let all: u128 = if cube.family == Family::V4 { u32::MAX.into() } else { u128::MAX };
@@ -94,7 +93,7 @@ impl Field {
 }
 
 impl Index {
-    /// Of cubes in their order.
+    /// Builds the index.
     pub(crate) fn new(cubes: Box<[(Cube, u32)]>) -> Self {
         let families = [Family::V4, Family::V6, Family::Other].map(|family| Cuts::new(&cubes, family));
         Self { cubes, families }
@@ -110,7 +109,7 @@ impl Index {
         self.cubes.len()
     }
 
-    /// The cubes that may contain the key, in order, with their numbers: all that do are among them.
+    /// The cubes that may contain the key, in order, with their numbers; includes all that do.
     #[inline]
     pub(crate) fn candidates(&self, key: &FlowKey) -> impl Iterator<Item = &(Cube, u32)> {
         let family = Family::of(key);
@@ -171,7 +170,7 @@ impl Cuts {
     fn list(&self, family: Family, key: &FlowKey) -> &[u32] {
         let Some(field) = self.by else { return &self.places };
         let value = field.value(family, key);
-        // Below the first bound there is no cube.
+        // No cube is below the first bound.
         let Some(list) = self.bounds.partition_point(|bound| *bound <= value).checked_sub(1) else {
             return &[];
         };
@@ -180,8 +179,7 @@ impl Cuts {
     }
 }
 
-/// The values at which ranges begin, or have ended, and the average length of the lists between them; `None` if that
-/// takes too much.
+/// The bounds of the ranges and the average length of the lists between them; `None` if it takes too much memory.
 fn cut<I: Iterator<Item = (u128, u128)>>(ranges: impl Fn() -> I) -> Option<(Box<[u128]>, usize)> {
     let ends = ranges().flat_map(|(first, last)| [Some(first), last.checked_add(1)]).flatten();
     let mut bounds: Vec<u128> = ends.collect();
@@ -193,7 +191,7 @@ fn cut<I: Iterator<Item = (u128, u128)>>(ranges: impl Fn() -> I) -> Option<(Box<
     fits.then(|| (bounds.as_slice().into(), places / bounds.len()))
 }
 
-/// The lists that a range is in.
+/// The lists of a range.
 fn spanned(bounds: &[u128], (first, last): (u128, u128)) -> std::ops::Range<usize> {
     bounds.partition_point(|bound| *bound < first)..bounds.partition_point(|bound| *bound <= last)
 }
@@ -209,7 +207,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn what_contains_a_key_is_among_the_candidates_in_order((rules, keys) in rules_and_keys(0..60, 1..60)) {
+        fn candidates_include_all_containing_cubes_in_order((rules, keys) in rules_and_keys(0..60, 1..60)) {
             let cubes = rules.iter().filter_map(|rule| rule.matches.cubes().ok()).flatten();
             let cubes: Box<[(Cube, u32)]> = cubes.zip(0u32..).collect();
             let index = Index::new(cubes.clone());
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_cut_along_the_field_that_tells_cubes_apart() {
+    fn lists_are_cut_along_the_most_selective_field() {
         let mut generator = Generator::new(1);
         let any = Cube { family: Family::V4, fields: netvm_policy::Fields::ANY };
         let hosts = (0..1000_u32).map(|n| {

@@ -1,7 +1,7 @@
-//! Keys as `rte_acl` reads them: the protocol in the first byte, then words of four bytes in network order.
+//! The key layout for `rte_acl`: the protocol in the first byte, then words of four bytes in network order.
 //!
-//! Only words that rules look at are there. Policies over IPv4 addresses, protocols and ports have the classic key of 16
-//! bytes:
+//! A layout has only the words that rules use. Policies on IPv4 addresses, protocols and ports have the classic key of
+//! 16 bytes:
 //!
 //! ```text
 //!   0          1        4             8              12           14          16
@@ -12,17 +12,18 @@ use dpdk::{AclField, AclKind, AclValue};
 use netvm_policy::{Cube, Family, Fields, Span};
 use netvm_wire::{Address, FlowKey, MacAddr, VlanId};
 
-use crate::tables::Numbered;
+/// A cube and the number of its entry.
+pub(crate) type Numbered = (Cube, u32);
 
 /// Bytes of the classic key.
 pub(crate) const CLASSIC: usize = 16;
-/// Bytes of a key that has every word.
+/// Bytes of a key with every word.
 pub(crate) const WIDE: usize = 4 + 4 * WORDS.len();
 
-/// Four bytes of a key.
+/// A word of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// A quarter of the source address, 3 the lowest one: all of an IPv4 address.
+    /// A quarter of the source address; 3 is the lowest, the whole IPv4 address.
     Source(u32),
     /// A quarter of the destination address.
     Destination(u32),
@@ -40,11 +41,11 @@ pub(crate) enum Word {
     Types,
     /// EtherType, ARP operation.
     Kinds,
-    /// Fragment, and three bytes of nothing.
+    /// Fragment, and three unused bytes.
     Fragment,
 }
 
-/// All of them, in the order in which they are in keys.
+/// All words in the order of keys.
 const WORDS: [Word; 16] = [
     Word::Source(0),
     Word::Source(1),
@@ -66,7 +67,7 @@ const WORDS: [Word; 16] = [
 
 const CLASSIC_WORDS: [Word; 3] = [Word::Source(3), Word::Destination(3), Word::Ports];
 
-/// Which words the keys of a family have.
+/// The words of a family's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     family: Family,
@@ -74,7 +75,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// With the words that some of the cubes, all of one family, look at.
+    /// The layout with the words that the cubes, all of one family, use.
     pub(crate) fn of(family: Family, cubes: &[Numbered]) -> Self {
         let any = Cube { family, fields: Fields::ANY };
         let used = |word: &Word| {
@@ -86,7 +87,7 @@ impl Layout {
         Self { family, words: if classic { CLASSIC_WORDS.to_vec() } else { words } }
     }
 
-    /// Whether keys are classic ones.
+    /// Whether keys are classic.
     pub(crate) fn is_classic(&self) -> bool {
         self.family == Family::V4 && self.words == CLASSIC_WORDS
     }
@@ -98,14 +99,14 @@ impl Layout {
         std::iter::once(protocol).chain(words.copied()).collect()
     }
 
-    /// What a cube says of the fields.
+    /// A cube's values of the fields.
     pub(crate) fn values(&self, cube: &Cube) -> Vec<AclValue> {
         let protocol = masked(cube.fields.protocol.value.into(), cube.fields.protocol.mask.into());
         let words = self.words.iter().flat_map(|word| word.values(cube));
         std::iter::once(protocol).chain(words).collect()
     }
 
-    /// Writes the keys of the rows, in their order.
+    /// Writes the keys of the rows in order.
     pub(crate) fn pack(&self, keys: &[FlowKey], rows: &[u8], packed: &mut [[u8; WIDE]]) {
         let rows = || rows.iter().filter_map(|row| keys.get(usize::from(*row)));
         for (key, packed) in rows().zip(packed.iter_mut()) {
@@ -135,7 +136,7 @@ impl Layout {
     }
 }
 
-/// Writes the classic keys of the rows, in their order.
+/// Writes the classic keys of the rows in order.
 pub(crate) fn pack_classic(keys: &[FlowKey], rows: &[u8], packed: &mut [[u8; CLASSIC]]) {
     let keys = rows.iter().filter_map(|row| keys.get(usize::from(*row)));
     for (key, packed) in keys.zip(packed) {
@@ -176,7 +177,7 @@ impl Word {
         }
     }
 
-    /// What a cube says of the word's fields.
+    /// A cube's values of the word's fields.
     fn values(self, cube: &Cube) -> Vec<AclValue> {
         let fields = &cube.fields;
         match self {
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cubes_look_at_is_in_keys() {
+    fn keys_have_only_the_used_words() {
         let any = Cube { family: Family::V4, fields: Fields::ANY };
         assert!(Layout::of(Family::V4, &[(any, 0)]).is_classic());
         let mut cube = any;
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cube_contains_what_its_values_take() {
+    fn values_agree_with_the_cube() {
         let mut generator = Generator::new(1);
         let takes = |kind: AclKind, value: &AclValue, found: u32| match kind {
             AclKind::Masked => found & value.mask_or_last == value.value,

@@ -1,25 +1,25 @@
-//! First matching entry for bursts of flow keys: what the policy's fast path asks for packets of new flows.
+//! Finds the first matching entry for bursts of flow keys, for packets of new flows.
 //!
 //! A policy is a list of entries, each a set of [`Cube`]s; the first entry that contains a key decides.
 //!
 //! - [`Classifier`] compiles a list with DPDK's `rte_acl`: 25 to 70 cycles a key for 1,000 rules in bursts of 32,
 //!   milliseconds to seconds to build.
-//! - [`Table`] is a classifier and the changes that are newer than it, up to a thousand: made in a millisecond at most, so
-//!   that a new rule acts at once while the next classifier is being built.
-//! - [`Prefilter`] proves of most packets that no entry contains them, in a few cycles each.
+//! - [`Table`] is a classifier with up to a thousand newer changes, made in a millisecond at most, so that a new rule
+//!   is in force at once while the next classifier is built.
+//! - [`Prefilter`] proves for most packets that no entry contains them, in a few cycles each.
 //!
-//! The reference that all are held against is [`Cube::contains`], entry by entry.
+//! The reference for all is [`Cube::contains`], entry by entry.
 //!
 //! # How a list is compiled
 //!
-//! Packets are told apart by family (IPv4, IPv6, others). For each, `rte_acl` sees the fields that some cube of the family
-//! looks at and no others; where these are IPv4 addresses, protocol and ports, keys are the classic 16 bytes. A cube that
-//! takes everything of its family ends the list, and is not compiled but remembered. Lists beyond [`Limits::table_cubes`],
-//! and those that `rte_acl` cannot take whole or not within the memory, are cut into several tables in order; keys go on
-//! to the next table until one has something for them. A handful of cubes is not compiled at all.
+//! Each family (IPv4, IPv6, others) is compiled separately, with only the fields that its cubes use; for IPv4
+//! addresses, protocol and ports, keys are the classic 16 bytes. A cube that contains its whole family ends the list
+//! and is stored separately. Lists beyond [`Limits::table_cubes`], and those that `rte_acl` cannot compile whole or
+//! within the memory, are cut into several tables in order; keys go to the next table until one matches. A handful of
+//! cubes is scanned instead.
 //!
-//! A classifier's memory is the EAL's, and is freed when the last reference is dropped, which takes milliseconds: not a
-//! worker.
+//! A classifier uses EAL memory, which is freed with the last reference. That takes milliseconds, so workers must not
+//! drop it.
 
 #![forbid(unsafe_code)]
 
@@ -39,12 +39,13 @@ use thiserror::Error;
 pub use prefilter::{BUCKETS, Part, Prefilter, Tuple};
 pub use table::Table;
 
-use tables::{Numbered, Tables};
+use layout::Numbered;
+use tables::Tables;
 
 /// No entry contains the key.
 pub const NONE: u32 = u32::MAX;
 
-/// Keys that are classified at once; longer bursts are cut.
+/// Keys classified at once; longer bursts are split.
 pub const BURST: usize = 64;
 
 /// The rows of a burst.
@@ -61,15 +62,15 @@ const ALL: [u8; BURST] = {
 /// Most entries of a list.
 pub const MAX_ENTRIES: usize = 1 << 24;
 
-/// What a classifier may take.
+/// Limits of a classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the EAL's memory, which has to hold two classifiers while one replaces the other.
+    /// Bytes of EAL memory, which must hold two classifiers during a replacement.
     pub memory: usize,
-    /// Most cubes in one table. More make it slower to build (8,192: up to 8 s and 3.5 GB of ordinary memory, mostly far
-    /// below) and packets faster to classify, as each further table costs about 30 cycles.
+    /// Most cubes in a table. More make it slower to build (8,192: up to 8 s and 3.5 GB of ordinary memory, usually far
+    /// less) and faster to classify, as each further table costs about 30 cycles.
     pub table_cubes: usize,
-    /// Up to so many cubes of a family are not compiled but tried one after the other.
+    /// Up to this many cubes of a family are scanned linearly.
     pub scan_cubes: usize,
 }
 
@@ -79,13 +80,13 @@ impl Default for Limits {
     }
 }
 
-/// A list could not be compiled. Nothing is left of the attempt.
+/// A list cannot be compiled. All memory of the attempt is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BuildError {
     /// Too many entries.
-    #[error("a policy of {entries} entries: {MAX_ENTRIES} are possible")]
+    #[error("a policy of {entries} entries exceeds the limit of {MAX_ENTRIES}")]
     Entries {
-        /// How many.
+        /// Their number.
         entries: usize,
     },
     /// It takes too much memory.
@@ -96,9 +97,9 @@ pub enum BuildError {
     TooLarge {
         /// Cubes of the family that did not fit.
         cubes: usize,
-        /// What is set aside.
+        /// The available memory.
         memory: usize,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         source: AclError,
     },
     /// Compiling failed for another reason.
@@ -109,16 +110,16 @@ pub enum BuildError {
 /// A compiled list of entries.
 #[derive(Debug)]
 pub struct Classifier {
-    /// For each [`Family`], by its number.
+    /// By [`Family`].
     families: [Tables; 3],
     bytes: usize,
 }
 
 impl Classifier {
-    /// Compiles the entries: the cubes of each, in order. An entry without cubes contains nothing, but counts.
+    /// Compiles the cubes of the entries, in order. An entry without cubes matches nothing but has a number.
     ///
     /// # Errors
-    /// [`BuildError`], above all if they take more memory than `limits` allow.
+    /// [`BuildError`], mostly if they need more memory than `limits` permit.
     pub fn build(eal: Eal, entries: &[impl AsRef<[Cube]>], limits: &Limits) -> Result<Self, BuildError> {
         if entries.len() > MAX_ENTRIES {
             return Err(BuildError::Entries { entries: entries.len() });
@@ -134,8 +135,8 @@ impl Classifier {
         Ok(Self { families, bytes: limits.memory - memory })
     }
 
-    /// Writes the number of the first entry that contains the key, or [`NONE`], for as many keys as both slices have.
-    /// Does not allocate. Bursts of 32 and more are fastest.
+    /// Writes for each key the number of the first entry that contains it, or [`NONE`], up to the shorter slice. Does
+    /// not allocate. Bursts of 32 and more are fastest.
     #[inline]
     pub fn classify(&self, keys: &[FlowKey], out: &mut [u32]) {
         for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
@@ -170,13 +171,13 @@ impl Classifier {
         }
     }
 
-    /// Bytes of the EAL's memory that it takes.
+    /// EAL memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many tables of `rte_acl` it has: one for each family that has rules, unless there are very many.
+    /// Number of `rte_acl` tables: one for each family with rules, more for very long lists.
     #[must_use]
     pub fn tables(&self) -> usize {
         self.families.iter().map(Tables::count).sum()

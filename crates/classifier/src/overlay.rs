@@ -1,4 +1,4 @@
-//! What has changed since a list was compiled.
+//! Changes of a list since it was compiled.
 
 use std::sync::Arc;
 
@@ -9,43 +9,41 @@ use crate::NONE;
 use crate::changes::common;
 use crate::index::Index;
 
-/// Most entries that are newer than the compiled list.
+/// Most added entries.
 pub(crate) const MAX_ADDED: usize = 1024;
-/// Most cubes of these.
+/// Most cubes of added entries.
 pub(crate) const MAX_ADDED_CUBES: usize = 4096;
-/// Most entries of the compiled list that are no longer there.
+/// Most removed entries.
 pub(crate) const MAX_GONE: usize = 1024;
 
-/// Most cubes that packets can come to instead of those, in all: some 30 MB.
+/// Most cubes that replace removed entries, in all: some 30 MB.
 pub(crate) const MAX_INSTEAD: usize = 1 << 17;
-/// Entries up to which an edit is taken for the shortest way from one list to the next.
+/// Edits of up to this many entries are assumed to be the shortest.
 const FEW: usize = 8;
 
-/// In [`Overlay::numbers`]: the entry is gone, and the other bits say where in [`Overlay::gone`] to go on.
+/// In [`Overlay::numbers`]: the entry was removed, and the other bits are its index in [`Overlay::gone`].
 const GONE: u32 = 1 << 31;
 
-/// From the numbers of the compiled list to those of the new one. An entry that moves is one that is gone and one that
-/// is added.
+/// Maps numbers of the compiled list to the new one. An entry that moves is removed and added.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     /// The new number of each entry.
     numbers: Box<[u32]>,
-    /// Entries that are gone, rising, and what of the compiled list packets can come to instead: that depends on nothing
-    /// else, so that the next overlay has it from this one.
+    /// Removed entries, ascending, with the later cubes of the compiled list that intersect them. These depend on the
+    /// compiled list only, so the next overlay reuses them.
     gone: Box<[(u32, Arc<Index>)]>,
-    /// The cubes of entries that are new, and their numbers, which rise.
+    /// The cubes of added entries with their ascending numbers.
     added: Index,
-    /// Entries that these cubes are of, and those without cubes.
+    /// Number of added entries, including those without cubes.
     added_entries: usize,
 }
 
-/// Whether two entries are the same: lists that come from each other mostly share theirs, which is seen before they are
-/// compared.
+/// Whether two entries are equal. Compares pointers first, as successive lists mostly share entries.
 pub(crate) fn same<T: ?Sized + AsRef<[Cube]>>(a: &Arc<T>, b: &Arc<T>) -> bool {
     Arc::ptr_eq(a, b) || (**a).as_ref() == (**b).as_ref()
 }
 
-/// An entry by its cubes.
+/// An entry, compared by its cubes.
 struct Same<'a, T: ?Sized>(&'a Arc<T>);
 
 impl<T: ?Sized + AsRef<[Cube]>> PartialEq for Same<'_, T> {
@@ -63,7 +61,7 @@ impl<T: ?Sized + AsRef<[Cube]>> std::hash::Hash for Same<'_, T> {
 }
 
 impl Overlay {
-    /// The way from one list to the other; none if it is too long. `before` is one from the same compiled list.
+    /// The overlay from one list to another; `None` if it is too large. `before`: an overlay of the same compiled list.
     pub(crate) fn between<T: ?Sized + AsRef<[Cube]>>(
         old: &[Arc<T>],
         new: &[Arc<T>],
@@ -87,8 +85,7 @@ impl Overlay {
         Self::new(old, numbers.into(), added, added_entries, before)
     }
 
-    /// What `before` becomes by an edit of the list that it leads to; none if that is too long, or may not be the shortest
-    /// way.
+    /// Applies an edit to `before`; `None` if the result is too large or may not be the shortest.
     pub(crate) fn edited<T: ?Sized + AsRef<[Cube]>>(
         old: &[Arc<T>],
         before: Option<&Self>,
@@ -107,7 +104,7 @@ impl Overlay {
                 numbers.map(|number| moved(number).unwrap_or(GONE)).collect()
             }
         };
-        // Everything in the new list is compiled or added.
+        // Every entry of the new list is compiled or added.
         let kept = numbers.iter().filter(|number| **number != GONE).count();
         let first = edit.added().start as u32;
         let earlier = before.map_or(&[][..], |before| before.added.cubes());
@@ -120,7 +117,7 @@ impl Overlay {
         Self::new(old, numbers, added, new.len() - kept, before)
     }
 
-    /// With the numbers of what is kept, and [`GONE`] for what is not.
+    /// `numbers`: new numbers of kept entries, [`GONE`] for removed ones.
     fn new<T: ?Sized + AsRef<[Cube]>>(
         old: &[Arc<T>],
         mut numbers: Box<[u32]>,
@@ -147,18 +144,18 @@ impl Overlay {
         Some(Self { numbers, gone: gone_ones.into(), added: Index::new(added), added_entries })
     }
 
-    /// What packets of an entry that is gone can come to instead.
+    /// The cubes that replace a removed entry.
     fn instead_of(&self, entry: u32) -> Option<Arc<Index>> {
         let place = self.gone.binary_search_by_key(&entry, |(n, _)| *n).ok()?;
         Some(Arc::clone(&self.gone[place].1))
     }
 
-    /// Entries that are gone and entries that are added.
+    /// Number of removed and added entries.
     pub(crate) fn changes(&self) -> usize {
         self.gone.len() + self.added_entries
     }
 
-    /// Makes what the compiled list says of the keys what the new one says.
+    /// Corrects the compiled list's results to those of the new list.
     pub(crate) fn correct(&self, keys: &[FlowKey], found: &mut [u32]) {
         for (key, found) in keys.iter().zip(found) {
             let known = self.numbers.get(*found as usize).map_or(NONE, |number| {
@@ -184,8 +181,8 @@ impl Overlay {
                 }
                 after = Some(number & !GONE);
             }
-            // The list may have ended with one that took all and is gone, too: then it goes on behind that one, and what
-            // is there is all that is behind the others.
+            // The list may have ended with one that took all and is gone, too: then it goes on behind that one, and
+            // what is there is all that is behind the others.
             match after {
                 Some(behind) => place = behind,
                 None => return NONE,

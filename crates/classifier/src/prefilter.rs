@@ -1,19 +1,17 @@
-//! What proves of most packets, by a few bits of their headers, that no entry contains them: the bit vectors of Lakshman
-//! and Stiliadis (SIGCOMM 1998), with a bit for each of 31 groups of cubes and not for each rule.
+//! Proves for most packets, by a few header bits, that no entry contains them: the bit vectors of Lakshman and
+//! Stiliadis (SIGCOMM 1998), with a bit for each of 31 groups of cubes instead of each rule.
 //!
-//! For each field there is a table from a bucket of its values to the groups that may contain a packet with such a value.
-//! A packet is in a group only if every field's table says so: when nothing is left of the tables' words and-ed together, no
-//! cube contains it. The tables must never leave out a group that contains a packet; that a word has a group too many only
-//! costs the packet the lookup that it would have had anyway.
+//! For each field a table maps a bucket of values to the groups that may contain such a value. If the AND of all
+//! fields' words is 0, no cube contains the packet. A word must hold every group that contains a packet of the bucket;
+//! an extra group costs only a needless lookup.
 //!
-//! Only packets are asked about that are TCP or UDP over IPv4, whole, and have no VLAN tag. Fields that have no table (MAC
-//! addresses, TCP flags, DSCP) count as if every value were in the cube.
+//! Covers unfragmented, untagged TCP and UDP over IPv4. Fields without a table (MAC addresses, TCP flags, DSCP) count
+//! as unrestricted.
 //!
-//! Tables for a list that has a few entries more are made from those for the list before: what is added later shares a group
-//! of its own.
+//! Tables for a list with a few more entries are derived from the previous ones: added entries share a separate group.
 //!
-//! Which cubes share a group decides on how good the tables are. A cube is put with those that restrict the same protocols,
-//! and the same field most; where there is room for more groups of these, they are cut by the values of that field.
+//! The quality depends on the groups. A cube joins those with the same protocols and the same most restricted field;
+//! spare groups split these by the values of that field.
 
 use std::sync::Arc;
 
@@ -24,20 +22,20 @@ use crate::NONE;
 use crate::overlay::same;
 use crate::tables::is_empty;
 
-/// Buckets of a field's values: 12 bits of it.
+/// Number of buckets: 12 bits of a field.
 pub const BUCKETS: usize = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 12;
 const LAST: u16 = (BUCKETS - 1) as u16;
-/// Groups of cubes, a bit each.
+/// Number of groups, a bit each.
 const GROUPS: usize = u32::BITS as usize - 1;
-/// The group of cubes that are added later.
+/// The group of cubes added later.
 const LATER: u32 = 1 << GROUPS;
-/// Entries that an edit may have for which tables are not made anew.
+/// Edits of up to this many entries do not rebuild the tables.
 const FEW: usize = 8;
-/// Tables, in the order of [`Part`].
+/// Number of tables, in the order of [`Part`].
 const PARTS: usize = 6;
 
-/// What a table is about.
+/// The field of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The upper 12 bits of the source address.
@@ -54,7 +52,7 @@ pub enum Part {
     DestinationPort,
 }
 
-/// A packet that can be asked about.
+/// A packet that a prefilter covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
     /// Source address.
@@ -65,12 +63,12 @@ pub struct Tuple {
     pub source_port: u16,
     /// Destination port.
     pub destination_port: u16,
-    /// TCP; otherwise it is UDP.
+    /// TCP, else UDP.
     pub is_tcp: bool,
 }
 
 impl Tuple {
-    /// Its bucket in the table of a part.
+    /// Its bucket in a part's table.
     #[inline(always)]
     #[must_use]
     pub const fn bucket(&self, part: Part) -> u16 {
@@ -94,22 +92,22 @@ pub struct Prefilter {
     otherwise: u32,
 }
 
-/// The buckets of a table that a cube reaches, both ends included.
+/// The buckets of a cube in a table, inclusive.
 type Reach = (u16, u16);
 const EVERYWHERE: Reach = (0, LAST);
 
-/// A cube as the tables see it.
+/// A cube reduced to buckets.
 struct Outline {
     reaches: [Reach; PARTS],
     /// Bit 0: TCP; bit 1: UDP.
     protocols: u8,
-    /// The field that restricts it most, then where in that field it begins: alike ones come next to each other.
+    /// The most restricted field and the start in it; a sort key that puts similar cubes together.
     place: (u8, u32),
 }
 
 impl Prefilter {
-    /// The tables for entries, the cubes of each in order; `None` where they could prove nothing of any packet. Takes
-    /// 100 us or so for 1,000 cubes.
+    /// Builds the tables for the cubes of entries, in order; `None` if they could not exclude any packet. Takes about
+    /// 100 us for 1,000 cubes.
     #[must_use]
     pub fn build(entries: &[impl AsRef<[Cube]>]) -> Option<Self> {
         let numbered = (0u32..).zip(entries);
@@ -131,8 +129,8 @@ impl Prefilter {
         (hopeless & made.tcp == 0 || hopeless & made.udp == 0).then_some(made)
     }
 
-    /// Those for a list that differs from the one that these are for, `before`. Where that is by few entries, the tables
-    /// stay as they are but for what is added, and may let packets through for what is gone.
+    /// The tables for a list that differs from `before`. For a small edit it only adds entries; removed entries stay,
+    /// which costs needless lookups.
     #[must_use]
     pub fn changed<T: ?Sized + AsRef<[Cube]>>(&self, before: &[Arc<T>], entries: &[Arc<T>]) -> Option<Self> {
         let anew = || Self::build(&entries.iter().map(|entry| (**entry).as_ref()).collect::<Vec<_>>());
@@ -141,7 +139,7 @@ impl Prefilter {
             NONE => Some(NONE),
             entry => edit.now(entry as usize).map(|entry| entry as u32),
         };
-        // What is behind an entry that took everything is in no table.
+        // Entries after one that contained everything are in no table.
         let (Some(otherwise), true) = (otherwise, edit.len() <= FEW) else { return anew() };
         let mut made = Self { otherwise, ..self.clone() };
         for place in edit.added().take_while(|place| *place < otherwise as usize) {
@@ -159,7 +157,7 @@ impl Prefilter {
         Some(made)
     }
 
-    /// Puts one more outline into the tables.
+    /// Adds an outline to the tables.
     fn add(&mut self, outline: &Outline) {
         self.tcp |= if outline.protocols & 1 == 0 { 0 } else { LATER };
         self.udp |= if outline.protocols & 2 == 0 { 0 } else { LATER };
@@ -170,8 +168,7 @@ impl Prefilter {
         }
     }
 
-    /// Puts sorted outlines into groups and these into the tables; gives, for each table, the groups that are in every
-    /// bucket.
+    /// Groups sorted outlines and fills the tables; returns for each table the groups present in every bucket.
     fn fill(&mut self, outlines: &[Outline]) -> [u32; PARTS] {
         let mut everywhere = [0; PARTS];
         let tables = Arc::make_mut(&mut self.tables);
@@ -198,7 +195,7 @@ impl Prefilter {
         everywhere
     }
 
-    /// Whether it is proven that no entry before [`Prefilter::otherwise`] contains the packet.
+    /// Whether no entry before [`Prefilter::otherwise`] contains the packet, provably.
     #[inline]
     #[must_use]
     pub fn excludes(&self, tuple: &Tuple) -> bool {
@@ -236,13 +233,13 @@ impl Prefilter {
         self.udp
     }
 
-    /// The number of the entry that contains all IPv4 packets which no entry before contains; [`NONE`] where there is none.
+    /// The entry that contains all remaining IPv4 packets; [`NONE`] if none does.
     #[must_use]
     pub const fn otherwise(&self) -> u32 {
         self.otherwise
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         size_of::<Self>() + size_of::<[[u32; BUCKETS]; PARTS]>()
@@ -250,7 +247,7 @@ impl Prefilter {
 }
 
 impl Outline {
-    /// That of a cube of IPv4; `None` where no packet that can be asked about is in it.
+    /// The outline of an IPv4 cube; `None` if it contains no covered packet.
     fn of(fields: &Fields) -> Option<Self> {
         let tcp = fields.protocol.contains(IpProto::TCP.0);
         let udp = fields.protocol.contains(IpProto::UDP.0) && fields.tcp_flags.contains(0);
@@ -280,14 +277,14 @@ impl Outline {
     }
 }
 
-/// Addresses from the first to the last.
+/// A range of addresses.
 struct Prefix {
     first: u32,
     last: u32,
 }
 
 impl Prefix {
-    /// All that have the leading bits; of a mask that is no prefix, those before its first zero.
+    /// The addresses with these leading bits; for a mask that is not a prefix, the bits before its first zero.
     const fn of(value: u128, mask: u128) -> Self {
         let mask = mask as u32;
         let kept = match u32::MAX.checked_shr(mask.leading_ones()) {
@@ -309,14 +306,14 @@ impl Prefix {
         ((self.first >> 8) as u16 & LAST, (self.last >> 8) as u16 & LAST)
     }
 
-    /// In units of 256 addresses, which are as much of all addresses as a unit is of those of [`Outline`]'s ports.
+    /// Width relative to the address space, in the unit of the ports' widths.
     const fn width(&self) -> u32 {
         (self.last >> 8) - (self.first >> 8) + 1
     }
 }
 
-/// Sorted outlines cut into groups: at least one for each set of protocols and narrowest field, and the others where most
-/// outlines are.
+/// Splits sorted outlines into groups: at least one for each set of protocols and narrowest field, the others where
+/// most outlines are.
 fn groups(outlines: &[Outline]) -> Vec<&[Outline]> {
     let alike = |a: &Outline, b: &Outline| (a.protocols, a.place.0) == (b.protocols, b.place.0);
     let kinds: Vec<&[Outline]> = outlines.chunk_by(alike).collect();

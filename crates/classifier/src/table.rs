@@ -1,4 +1,4 @@
-//! A classifier that can be changed at once.
+//! A classifier with fast changes.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use netvm_wire::FlowKey;
 use crate::overlay::{Overlay, same};
 use crate::{BuildError, Classifier, Limits};
 
-/// A compiled list of entries, and what has changed in the list since.
+/// A compiled list of entries and the changes since.
 ///
-/// Cloning and changing share what is compiled. What has changed is looked up in lists that are quickly made and not as
-/// quickly looked through, so a table with changes is for the time until the next build is done.
+/// Clones and changed tables share the compiled part. Changes are quick to add but slower to look up, for the time
+/// until the next build.
 #[derive(Debug)]
 pub struct Table<T: ?Sized> {
     base: Arc<Base<T>>,
     overlay: Option<Arc<Overlay>>,
-    /// The list that it is for.
+    /// The current list.
     entries: Arc<[Arc<T>]>,
 }
 
@@ -43,9 +43,9 @@ impl<T: ?Sized + AsRef<[Cube]>> Table<T> {
         })
     }
 
-    /// The same table for a list that differs little, without compiling anything; `None` if more has changed than is
-    /// good to look through: 1,024 entries added with 4,096 cubes, or 1,024 entries gone that share packets with 131,072 cubes behind them, counted from the list that was
-    /// compiled. Soonest where lists share their entries with each other.
+    /// The table for a slightly different list, without a build; `None` if too much has changed since the build: 1,024
+    /// added entries with 4,096 cubes, or 1,024 removed entries that intersect 131,072 later cubes. Fastest if lists
+    /// share entries.
     #[must_use]
     pub fn changed(&self, entries: impl Into<Arc<[Arc<T>]>>) -> Option<Self> {
         let (base, entries) = (&self.base.entries, entries.into());
@@ -57,8 +57,9 @@ impl<T: ?Sized + AsRef<[Cube]>> Table<T> {
         Some(Self { base: Arc::clone(&self.base), overlay, entries })
     }
 
-    /// Writes the number of the first entry that contains the key, or [`NONE`](crate::NONE), for as many keys as both
-    /// slices have. Does not allocate.
+    /// Writes for each key the number of the first entry that contains it, or [`NONE`](crate::NONE), up to the shorter
+    /// slice.
+    /// Does not allocate.
     #[inline]
     pub fn classify(&self, keys: &[FlowKey], out: &mut [u32]) {
         self.base.classifier.classify(keys, out);
@@ -67,13 +68,13 @@ impl<T: ?Sized + AsRef<[Cube]>> Table<T> {
         }
     }
 
-    /// Entries that are gone and entries that are added since the list was compiled.
+    /// Number of removed and added entries since the build.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.overlay.as_ref().map_or(0, |overlay| overlay.changes())
     }
 
-    /// What is compiled.
+    /// The compiled part.
     #[must_use]
     pub fn classifier(&self) -> &Classifier {
         &self.base.classifier

@@ -1,4 +1,4 @@
-//! The compiled cubes of one family.
+//! The compiled tables of a family.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,33 +7,30 @@ use dpdk::{Acl, AclBuilder, AclError, Eal};
 use netvm_policy::{Cube, Family, Fields};
 use netvm_wire::FlowKey;
 
-use crate::layout::{CLASSIC, Layout, WIDE, pack_classic};
+use crate::layout::{CLASSIC, Layout, Numbered, WIDE, pack_classic};
 use crate::{BURST, BuildError, Limits, NONE};
 
-/// Most tables of one family: each costs a lookup for packets that those before it have nothing for.
+/// Most tables of a family: each costs a lookup for packets that earlier ones do not match.
 const MAX_TABLES: usize = 64;
 
-/// A cube and the number of the entry that it is of.
-pub(crate) type Numbered = (Cube, u32);
-
-/// What finds the first entry for packets of one family.
+/// Finds the first entry for packets of a family.
 #[derive(Debug)]
 pub(crate) struct Tables {
     kind: Kind,
-    /// Of the entry that takes everything; [`NONE`] if there is none.
+    /// The entry that contains everything; [`NONE`] if none does.
     otherwise: u32,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Cubes that are tried one after the other.
+    /// Cubes to scan linearly.
     Scan(Box<[Numbered]>),
     Classic(Box<[Acl<CLASSIC>]>),
     Wide(Layout, Box<[Acl<WIDE>]>),
 }
 
 impl Tables {
-    /// Compiles cubes of a family, which are in the order of their entries. Takes what they need from `memory`.
+    /// Compiles the cubes of a family, in the order of their entries. Reduces `memory` by what they need.
     pub(crate) fn build(
         eal: Eal,
         family: Family,
@@ -58,7 +55,7 @@ impl Tables {
         Ok(Self { kind, otherwise })
     }
 
-    /// Writes the first entry for the keys of the rows, which are places in `keys` and `out`, a burst at most.
+    /// Writes the first entry for the keys of the rows, which are indexes in `keys` and `out`, at most a burst.
     #[inline]
     pub(crate) fn classify(&self, keys: &[FlowKey], rows: &mut [u8], out: &mut [u32]) {
         match &self.kind {
@@ -83,7 +80,7 @@ impl Tables {
         }
     }
 
-    /// Tables hold entries in their order: keys go on to the next one until one has something for them.
+    /// Tables hold entries in order: keys go to the next one until one matches.
     #[inline(always)]
     fn look_up<const N: usize>(
         &self,
@@ -98,7 +95,7 @@ impl Tables {
             let count = rounded(left);
             table.classify(&packed[..count], &mut results[..count]);
             for (row, result) in rows.iter().zip(&results[..left]) {
-                // A result is the entry's number and 1, so that 0 becomes NONE.
+                // A result is the entry's number plus 1, so that 0 becomes NONE.
                 if let Some(out) = out.get_mut(usize::from(*row)) {
                     *out = result.wrapping_sub(1).min(self.otherwise);
                 }
@@ -109,7 +106,7 @@ impl Tables {
         }
     }
 
-    /// How many tables of `rte_acl` there are.
+    /// Number of `rte_acl` tables.
     pub(crate) fn count(&self) -> usize {
         match &self.kind {
             Kind::Scan(_) => 0,
@@ -119,8 +116,8 @@ impl Tables {
     }
 }
 
-/// 16 and 32 keys together take less time than a few fewer (with AVX-512); what the keys are that make up the number does
-/// not matter.
+/// Rounds up to 16 or 32 keys, which take less time than slightly fewer (with AVX-512); padding keys may have any
+/// value.
 const fn rounded(count: usize) -> usize {
     match count {
         13..16 => 16,
@@ -140,7 +137,7 @@ fn keep_missed<const N: usize>(results: &[u32], packed: &mut [[u8; N]; BURST], r
     missed
 }
 
-/// Whether no key can be in a cube.
+/// Whether a cube contains no key.
 pub(crate) fn is_empty(cube: &Cube) -> bool {
     let fields = &cube.fields;
     let spans = [
@@ -159,7 +156,7 @@ pub(crate) fn is_empty(cube: &Cube) -> bool {
         || [fields.protocol, fields.tcp_flags].iter().any(|set| set.value & !set.mask != 0)
 }
 
-/// Compiles cubes into as few tables as can be, in order: what does not go into one goes into two.
+/// Compiles cubes into few tables, in order: splits a table that does not fit.
 fn compile<const N: usize>(
     eal: Eal,
     layout: &Layout,
@@ -189,7 +186,7 @@ fn compile<const N: usize>(
     Ok(tables.into())
 }
 
-/// A range cut into pieces of about the same length.
+/// Splits a range into pieces of similar length.
 fn pieces(range: Range<usize>, count: usize) -> VecDeque<Range<usize>> {
     let at = |n: usize| range.start + range.len() * n / count.max(1);
     (0..count).map(|n| at(n)..at(n + 1)).collect()

@@ -1,6 +1,6 @@
-//! Public filter sets against a plain linear scan.
+//! Public filter sets against a linear scan.
 //!
-//! A million headers for each set in release builds, and wherever `NETVM_ACL_HEADERS` says how many; else 10,000.
+//! A million headers for each set in release builds, else 10,000; `NETVM_ACL_HEADERS` overrides the number.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -21,7 +21,7 @@ fn headers() -> usize {
     }
 }
 
-/// Half drawn from the rules, half uniform; numbers as they come, whatever the protocol.
+/// Half from the rules, half uniform; ports for every protocol.
 fn header(generator: &mut Generator, cubes: &[Cube], n: usize) -> FlowKey {
     if n.is_multiple_of(2) {
         return generator.key_in(generator.clone().pick(cubes).unwrap());
@@ -60,7 +60,7 @@ fn check(classifier: &Classifier, entries: &[Vec<Cube>], count: usize, seed: u64
 }
 
 #[test]
-fn every_filter_set_gives_what_a_scan_gives() {
+fn every_filter_set_agrees_with_a_scan() {
     let count = headers();
     for path in filter_sets() {
         let entries = entries(&std::fs::read_to_string(&path).unwrap());
@@ -76,13 +76,13 @@ fn every_filter_set_gives_what_a_scan_gives() {
         });
         let name = path.file_stem().unwrap_or_default().display();
         println!("{name}: {} rules, {count} headers, {matched} matched", entries.len());
-        assert!(matched >= count / 2 - threads, "{name}: half of the headers are of rules");
+        assert!(matched >= count / 2 - threads, "{name}: half of the headers match rules");
     }
 }
 
-/// Sets that are cut into many tables say the same.
+/// Sets split into many tables give the same results.
 #[test]
-fn tables_in_a_row_give_what_a_scan_gives() {
+fn several_tables_agree_with_a_scan() {
     for path in filter_sets().iter().take(2) {
         let entries = entries(&std::fs::read_to_string(path).unwrap());
         let limits = Limits { table_cubes: 150, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! What a prefilter excludes is in no entry, and it excludes most of what is in none.
+//! A prefilter excludes only keys outside all entries, and most of these.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -12,7 +12,7 @@ use netvm_policy::{Cube, Family, Fields, Masked, Rule, Span};
 use netvm_wire::{EtherType, FlowKey, Fragment, IpProto};
 use proptest::prelude::*;
 
-/// The packet of a key, if prefilters can be asked about it.
+/// The tuple of a key, if prefilters cover it.
 fn tuple(key: &FlowKey) -> Option<Tuple> {
     let plain = key.ether_type == EtherType::IPV4
         && key.vlan.is_none()
@@ -28,7 +28,7 @@ fn tuple(key: &FlowKey) -> Option<Tuple> {
     })
 }
 
-/// Half of them near the entries, all such that they can be asked about.
+/// Covered keys, half of them near the entries.
 fn plain_keys(entries: &[Vec<Cube>], count: usize, seed: u64) -> Vec<FlowKey> {
     let cubes: Vec<Cube> =
         entries.iter().flatten().filter(|cube| cube.family == Family::V4).copied().collect();
@@ -55,7 +55,7 @@ fn plain_keys(entries: &[Vec<Cube>], count: usize, seed: u64) -> Vec<FlowKey> {
     (0..count).map(key).collect()
 }
 
-/// How many of the keys are in no entry but the last resort, and how many of these are excluded.
+/// Number of keys that match no entry but the catch-all, and how many of these are excluded.
 fn check(entries: &[Vec<Cube>], keys: &[FlowKey]) -> (usize, usize) {
     let Some(prefilter) = Prefilter::build(entries) else { return (0, 0) };
     let (mut free, mut excluded) = (0, 0);
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn what_is_excluded_is_in_no_entry(
+    fn excluded_keys_are_in_no_entry(
         (rules, keys) in rules_and_keys(0..40, 1..40),
         last in any::<Option<u8>>(),
         seed in any::<u64>(),
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_excluded_is_in_no_entry_of_a_list_that_changed(
+    fn excluded_keys_are_in_no_entry_of_a_changed_list(
         (rules, keys) in rules_and_keys(0..40, 1..40),
         more in rules(12),
         edits in proptest::collection::vec((0u8..4, any::<proptest::sample::Index>()), 1..20),
@@ -100,7 +100,7 @@ proptest! {
             rules.iter().map(|rule| rule.matches.cubes().unwrap().into()).collect()
         };
         let (mut entries, mut more) = (cubes(&rules), cubes(&more));
-        // Whatever comes is narrow enough that tables can prove something.
+        // Only entries narrow enough to exclude something.
         entries.retain(|entry| Prefilter::build(std::slice::from_ref(entry)).is_some());
         more.retain(|entry| Prefilter::build(std::slice::from_ref(entry)).is_some());
         let Some(mut prefilter) = Prefilter::build(&entries) else { return Ok(()) };
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// Without cubes that restrict no field to a quarter of its values: these leave little to exclude.
+/// Only cubes that restrict a field to a quarter of its values; others leave little to exclude.
 fn restricted(mut entries: Vec<Vec<Cube>>) -> Vec<Vec<Cube>> {
     let is_narrow = |ports: &Span<u16>| ports.last - ports.first < 1 << 14;
     for entry in &mut entries {
@@ -142,7 +142,7 @@ fn restricted(mut entries: Vec<Vec<Cube>>) -> Vec<Vec<Cube>> {
 }
 
 #[test]
-fn most_packets_that_are_in_no_entry_of_public_filter_sets_are_excluded() {
+fn most_packets_outside_public_filter_sets_are_excluded() {
     for path in filter_sets() {
         let entries = restricted(entries(&std::fs::read_to_string(&path).unwrap()));
         let keys = plain_keys(&entries, 40_000, 7);
@@ -159,7 +159,7 @@ fn cube(change: impl FnOnce(&mut Fields)) -> Vec<Cube> {
 }
 
 #[test]
-fn fields_without_a_table_count_as_if_every_value_were_meant() {
+fn fields_without_a_table_count_as_unrestricted() {
     let to = |prefix: u32, bits: u32| Masked::<u128>::new(prefix.into(), (u32::MAX << (32 - bits)).into());
     let packet = Tuple {
         source: 0x0a00_0001,
@@ -179,7 +179,7 @@ fn fields_without_a_table_count_as_if_every_value_were_meant() {
     assert!(!excludes(std::slice::from_ref(&near), &packet));
     assert!(excludes(std::slice::from_ref(&near), &Tuple { destination: 0x0b01_0303, ..packet }));
     assert!(excludes(&[near], &Tuple { is_tcp: false, ..packet }), "UDP has no flags");
-    // Tagged packets, fragments, ICMP: not what is asked about.
+    // Tagged packets, fragments, ICMP: not covered.
     let others = [
         cube(|fields| fields.vlan = Span::single(5)),
         cube(|fields| fields.fragment = Span::single(2)),
@@ -189,12 +189,12 @@ fn fields_without_a_table_count_as_if_every_value_were_meant() {
 }
 
 #[test]
-fn a_list_of_which_nothing_can_be_excluded_has_no_prefilter() {
+fn a_list_that_excludes_nothing_has_no_prefilter() {
     let by_mac = cube(|fields| fields.source_mac = Masked::<u64>::single(1));
     assert!(Prefilter::build(std::slice::from_ref(&by_mac)).is_none());
     let by_flags = cube(|fields| fields.tcp_flags = Masked::<u8>::single(2));
     assert!(Prefilter::build(&[by_flags]).is_some(), "UDP");
-    // What is behind the one that takes everything does not count.
+    // Entries after a catch-all do not count.
     let everything = cube(|_| ());
     let prefilter = Prefilter::build(&[everything, by_mac]).unwrap();
     assert_eq!(prefilter.otherwise(), 0);

@@ -1,4 +1,4 @@
-//! Random lists over all fields against a plain scan: compiled, cut into tables, and changed.
+//! Random lists over all fields against a linear scan: compiled, split into tables, and changed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -34,13 +34,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
     #[test]
-    fn lists_of_all_fields_give_what_a_scan_gives(
+    fn lists_of_all_fields_agree_with_a_scan(
         (rules, keys) in rules_and_keys(1..40, 1..200),
         table_cubes in prop_oneof![Just(8192usize), 1usize..40],
         scan_cubes in prop_oneof![Just(0usize), Just(4), Just(usize::MAX)],
     ) {
         let entries = cubes(&rules);
-        // As many tables as are allowed, at most.
+        // At most the permitted number of tables.
         let most = entries.iter().map(Vec::len).sum::<usize>() / 16;
         let limits = Limits { table_cubes: table_cubes.max(most), scan_cubes, ..WIDE };
         let classifier = Classifier::build(eal(), &entries, &limits).unwrap();
@@ -49,9 +49,9 @@ proptest! {
         check(&found, &entries, &keys)?;
     }
 
-    /// Every now and then the list as it is then is compiled, which is done only some changes later.
+    /// Sometimes starts a build of the current list, which completes some changes later.
     #[test]
-    fn changed_lists_give_what_a_scan_gives_while_others_are_compiled(
+    fn changed_lists_agree_with_a_scan_during_builds(
         (first, more, edits, seed) in (rules(1..60), rules(40), vec((0u8..6, any::<u64>()), 60), any::<u64>()),
     ) {
         let mut entries = shared(&cubes(&first));
@@ -66,7 +66,7 @@ proptest! {
             let place = |length: usize| (at % length.max(1) as u64) as usize;
             match kind {
                 0 | 1 => {
-                    // Some are equal and not shared.
+                    // Some are equal but not shared.
                     let again = || entries.get(place(entries.len())).map(|entry| entry.to_vec().into());
                     if let Some(entry) = fresh.pop().or_else(again) {
                         entries.insert(place(entries.len() + 1), entry);
@@ -86,7 +86,7 @@ proptest! {
                 Some(changed) => changed,
                 None => {
                     let added: usize = entries.iter().map(|entry| entry.len()).sum();
-                    prop_assert!(added > 4096, "only what has very many cubes is refused");
+                    prop_assert!(added > 4096, "only very many cubes are refused");
                     Table::<[Cube]>::build(eal(), &entries[..], &WIDE).unwrap()
                 }
             };
@@ -109,7 +109,7 @@ fn ports(n: u16) -> Vec<Cube> {
 }
 
 #[test]
-fn few_changes_are_taken_and_many_are_not() {
+fn few_changes_are_accepted_and_many_refused() {
     let list: Vec<Arc<[Cube]>> = shared(&(0..2000).map(ports).collect::<Vec<_>>());
     let table = Table::<[Cube]>::build(eal(), &list[..], &WIDE).unwrap();
     assert_eq!(table.changed(&list[..]).unwrap().changes(), 0);
@@ -121,10 +121,10 @@ fn few_changes_are_taken_and_many_are_not() {
     assert!(table.changed(&list[1025..]).is_none());
     let many_cubes: Vec<Cube> = (5000..9097).flat_map(ports).collect();
     assert!(table.changed([list.clone(), shared(&[many_cubes])].concat()).is_none());
-    // Changes count from what was compiled, not from the last ones.
+    // Changes count from the build, not from the last change.
     let back = table.changed(added(1024)).unwrap().changed(&list[..]).unwrap();
     assert_eq!(back.changes(), 0);
-    // Each of these shares packets with all others.
+    // Each of these intersects all others.
     let wide = |n: u16| {
         let mut cube = ports(0)[0];
         (cube.fields.source_ports, cube.fields.destination_ports) =
@@ -141,7 +141,7 @@ fn few_changes_are_taken_and_many_are_not() {
 }
 
 #[test]
-fn what_takes_everything_ends_the_list() {
+fn a_catch_all_ends_the_list() {
     let any = |family| vec![Cube { family, fields: Fields::ANY }];
     let mut list: Vec<_> = (0..20).map(ports).collect();
     list.push(any(Family::V4));
@@ -155,7 +155,7 @@ fn what_takes_everything_ends_the_list() {
     let mut found = vec![0; keys.len()];
     long.classify(&keys, &mut found);
     check(&found, &list, &keys).unwrap();
-    // Gone, it leaves the others, which are not in the tables.
+    // After its removal the later entries apply, which are not in the tables.
     list.remove(20);
     let before = [&list[..20], &[any(Family::V4)], &list[20..]].concat();
     let table = Table::<[Cube]>::build(eal(), &shared(&before)[..], &WIDE).unwrap();
@@ -165,7 +165,7 @@ fn what_takes_everything_ends_the_list() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_says_so() {
+fn a_list_beyond_the_memory_is_refused() {
     let list: Vec<_> = (0..5000).map(ports).collect();
     let limits = Limits { memory: 10_000, ..WIDE };
     let error = Classifier::build(eal(), &list, &limits).unwrap_err();

@@ -1,9 +1,8 @@
-//! Cycles of a packet on the way from its headers to its decision: `cargo run --release -p netvm-flow --example flow_rates`.
+//! Cycles per packet from headers to decision: `cargo run --release -p netvm-flow --example flow_rates`.
 //!
-//! Bursts of 32 frames of 64 bytes, each of a flow drawn at random, lie in buffers as those of a packet pool. Every step is
-//! timed over a burst; the table has the median of bursts. Arguments: entries of the cache (131072), bytes from one buffer to the
-//! next (2048), buffers in use (512), and `udp`, `tcp` (half of the flows, the others UDP) or `mixed` (half TCP, a quarter
-//! tagged, an eighth IPv6).
+//! Bursts of 32 frames of 64 bytes of random flows are in buffers like those of a packet pool. Every step is timed over
+//! a burst; the table shows medians. Arguments: cache entries (131072), buffer stride in bytes (2048), buffers in use
+//! (512), and `udp`, `tcp` (half of the flows, the others UDP) or `mixed` (half TCP, a quarter tagged, an eighth IPv6).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on stops")]
 
 #[cfg(target_arch = "x86_64")]
@@ -39,8 +38,8 @@ mod measure {
         }
     }
 
-    /// Cycles of a tick, by chains of multiplications, of three cycles, and exclusive ors, of one; the best, as others may
-    /// run on this core.
+    /// Cycles per tick, from chains of multiplications (three cycles) and exclusive ors (one); the best of several, as
+    /// other processes may use the core.
     fn cycles_per_tick() -> f64 {
         const LENGTH: u32 = 10_000;
         let (mut value, factor) = (black_box(3u64), black_box(0x9e37_79b9_7f4a_7c15u64));
@@ -64,7 +63,7 @@ mod measure {
         }
     }
 
-    /// What flows are of.
+    /// The kinds of flows.
     #[derive(Clone, Copy, PartialEq)]
     enum Mix {
         Udp,
@@ -95,7 +94,7 @@ mod measure {
         builder.frame_len(FRAME).to_vec().unwrap().try_into().expect("64 bytes")
     }
 
-    /// What came in.
+    /// The received packets.
     struct Pool {
         memory: Vec<u8>,
         stride: usize,
@@ -108,7 +107,7 @@ mod measure {
             Self { memory: vec![0; stride * (buffers + 1)], stride, buffers, next: 0 }
         }
 
-        /// Puts the next burst into buffers.
+        /// Writes the next burst into buffers.
         fn receive(&mut self, frames: &[[u8; FRAME]], random: &mut Random) -> [usize; BURST] {
             std::array::from_fn(|_| {
                 let at = self.next * self.stride + 128;
@@ -224,7 +223,7 @@ mod measure {
 
     type Work<'a> = (&'a mut [FlowKey; BURST], &'a mut [Slot; BURST]);
 
-    /// All steps, as a worker does them.
+    /// All steps in the order of a worker.
     #[inline(never)]
     fn whole(
         pool: &Pool,

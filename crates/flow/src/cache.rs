@@ -1,8 +1,8 @@
-//! The cache itself.
+//! The cache: keys in, slots and decisions out.
 
 use netvm_wire::{FlowHasher, FlowKey};
 
-use crate::entry::{Entry, Line, Slot};
+use crate::entry::{Entry, Hit, Line, Moment, New, Slot};
 use crate::memory::Table;
 use crate::options::{CacheError, Eviction, Options};
 use crate::set::{Hand, Set, WAYS};
@@ -10,55 +10,26 @@ use crate::set::{Hand, Set, WAYS};
 /// Most keys of one [`FlowCache::find`].
 pub const MAX_BURST: usize = 64;
 
-/// When something happens: what entries are judged by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// Generation of the policy. An entry of any other is not a hit.
-    pub generation: u32,
-    /// Ticks of the caller's clock, which wrap around.
-    pub now: u32,
-}
-
-/// A decision to remember.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct New {
-    /// What to do with the flow's packets.
-    pub decision: u32,
-    /// A further number of the caller's.
-    pub extra: u32,
-    /// Ticks after which it ends however busy the flow is; [`Options::NEVER`] for no such limit.
-    pub lifetime: u32,
-}
-
-/// The decision in the cache for a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hit {
-    /// What to do with the flow's packets.
-    pub decision: u32,
-    /// A further number of the caller's.
-    pub extra: u32,
-}
-
-/// What happened so far. `hits + misses` is the number of keys that were looked for.
+/// Counters. `hits + misses` is the number of lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Keys that were found.
+    /// Lookups that hit.
     pub hits: u64,
-    /// Keys that were not found, or whose entry counts no more.
+    /// Lookups without a valid entry.
     pub misses: u64,
-    /// Of the misses: the entry was of another generation.
+    /// Misses due to another generation.
     pub stale: u64,
-    /// Of the misses: the entry was idle for too long, or its lifetime was over.
+    /// Misses due to an idle or expired entry.
     pub expired: u64,
-    /// Entries put in, those that took the place of one with the same key included.
+    /// Insertions, including those that replaced the same key.
     pub inserted: u64,
-    /// Of those: in the place of another flow's entry that still counted.
+    /// Insertions that evicted another flow's valid entry.
     pub evictions: u64,
 }
 
 /// Decisions by flow, for one worker.
 ///
-/// A table of tags, eight to a set, and a table of entries, both allocated and touched when it is made.
+/// A table of tags, eight to a set, and a table of entries, both allocated and touched at creation.
 #[derive(Debug)]
 pub struct FlowCache {
     hasher: FlowHasher,
@@ -75,10 +46,10 @@ pub struct FlowCache {
 }
 
 impl FlowCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     ///
     /// # Errors
-    /// A number of entries that is out of bounds, or too little memory.
+    /// The number of entries is out of range, or memory is insufficient.
     pub fn new(options: &Options) -> Result<Self, CacheError> {
         let order = options.order()?;
         let of_sets = order - WAYS.trailing_zeros();
@@ -99,7 +70,7 @@ impl FlowCache {
         })
     }
 
-    /// Entries that it has room for.
+    /// Capacity in entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.entries.len()
@@ -114,16 +85,16 @@ impl FlowCache {
             + size_of_val(&*self.uses)
     }
 
-    /// What happened so far.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Looks for the flows of packets that came in through `port`: bit `n` of what it gives says that `keys[n]` was
-    /// found, and `slots[n]` where. At most [`MAX_BURST`] keys are looked for, and no more than there are slots.
+    /// Looks up the flows of packets received on `port`: bit `n` of the result is set if `keys[n]` hits, at `slots[n]`.
+    /// Looks up at most [`MAX_BURST`] keys, and at most as many as there are slots.
     ///
-    /// Slots are good until the next insertion, which may put another flow there: count the hits of a burst before.
+    /// Slots are valid until the next insertion, which may evict: count a burst's hits before it.
     pub fn find(&mut self, port: u16, keys: &[FlowKey], moment: Moment, slots: &mut [Slot]) -> u64 {
         let count = keys.len().min(slots.len()).min(MAX_BURST);
         let (keys, slots) = (&keys[..count], &mut slots[..count]);
@@ -146,7 +117,7 @@ impl FlowCache {
         found
     }
 
-    /// As [`FlowCache::find`], a burst's worth of keys.
+    /// As [`FlowCache::find`], for at most a burst of keys.
     #[inline(always)]
     fn find_each<'a>(
         &mut self,
@@ -197,7 +168,7 @@ impl FlowCache {
         found
     }
 
-    /// The slot of an entry that counts, after the first one with its tag was not it; counts why there is none.
+    /// The slot of a valid entry after the first with its tag did not match; counts the reason of a miss.
     #[cold]
     fn find_other(&mut self, line: &Line, hash: u64, moment: Moment) -> Option<Slot> {
         let slot = self.search(line, hash)?;
@@ -214,7 +185,7 @@ impl FlowCache {
         Some(slot)
     }
 
-    /// Counts packets of a flow that was found, and says what was decided.
+    /// Counts packets of a hit flow and returns its decision.
     #[inline(always)]
     pub fn hit(&mut self, slot: Slot, packets: u32, bytes: u64, now: u32) -> Hit {
         let entry = self.entries.at_mut(slot.index());
@@ -224,13 +195,13 @@ impl FlowCache {
         Hit { decision: entry.decision, extra: entry.extra }
     }
 
-    /// Changes the caller's further number of a flow.
+    /// Changes the caller's other number of a flow.
     #[inline]
     pub fn set_extra(&mut self, slot: Slot, extra: u32) {
         self.entries.at_mut(slot.index()).extra = extra;
     }
 
-    /// The entry that an insertion of that number put into a place, if it is still there.
+    /// The entry that insertion `serial` put into a slot, if it is still there.
     #[must_use]
     pub fn entry_of(&self, place: u32, serial: u32) -> Option<&Entry> {
         let index = place as usize;
@@ -239,7 +210,7 @@ impl FlowCache {
         (is_used && entry.serial == serial).then_some(entry)
     }
 
-    /// The slot of a flow, whether or not its entry still counts.
+    /// The slot of a flow, valid or not.
     #[must_use]
     pub fn slot_of(&self, port: u16, key: &FlowKey) -> Option<Slot> {
         self.search(&Line::new(key, port), self.hash(port, key))
@@ -252,8 +223,8 @@ impl FlowCache {
         self.entries.at(slot.index())
     }
 
-    /// Remembers a decision: in the place of an entry with the same key, in a free place of the set, or in the place of
-    /// the entry that eviction chooses. Counters of the flow begin at 0.
+    /// Inserts a decision: replaces an entry with the same key, else uses a free way of the set, else evicts an entry.
+    /// The flow's counters start at 0.
     pub fn insert(&mut self, port: u16, key: &FlowKey, new: New, moment: Moment) -> Slot {
         let (line, hash) = (Line::new(key, port), self.hash(port, key));
         let slot = match self.search(&line, hash) {
@@ -283,7 +254,7 @@ impl FlowCache {
         slot
     }
 
-    /// Forgets a flow; whether there was one.
+    /// Removes a flow; true if it existed.
     pub fn remove(&mut self, port: u16, key: &FlowKey) -> bool {
         let slot = self.search(&Line::new(key, port), self.hash(port, key));
         if let Some(slot) = slot {
@@ -292,12 +263,12 @@ impl FlowCache {
         slot.is_some()
     }
 
-    /// Forgets what is in a slot.
+    /// Clears a slot.
     pub fn invalidate(&mut self, slot: Slot) {
         self.sets.at_mut(slot.index() / WAYS).put(slot.index() % WAYS, 0);
     }
 
-    /// The entries that count, of `budget` places from place `cursor` on: to list [`FlowCache::capacity`] places in slices,
+    /// The valid entries among `budget` slots from `cursor` on, to list all [`FlowCache::capacity`] slots in parts
     /// between which packets flow.
     pub fn entries_from(
         &self,
@@ -318,13 +289,13 @@ impl FlowCache {
         self.hasher.key(key).wrapping_add(salt(port))
     }
 
-    /// The slot of a way of the set of a hash.
+    /// The slot of a way in a hash's set.
     #[inline(always)]
     fn slot(&self, hash: u64, way: usize) -> Slot {
         Slot(((hash as usize & (self.sets.len() - 1)) * WAYS + way) as u32)
     }
 
-    /// The entry of a key, whether it counts or not.
+    /// The entry of a key, valid or not.
     #[inline]
     fn search(&self, line: &Line, hash: u64) -> Option<Slot> {
         let mut ways = self.sets.at(hash as usize).matching(Set::tag(hash));
@@ -338,13 +309,13 @@ impl FlowCache {
         None
     }
 
-    /// Whether an entry is of this generation and its time is not over.
+    /// Whether an entry has this generation and has not expired.
     #[inline(always)]
     fn counts(&self, entry: &Entry, moment: Moment) -> bool {
         (entry.generation == moment.generation) & !entry.is_over(moment.now, self.idle)
     }
 
-    /// Notes that an entry was used.
+    /// Marks an entry as used.
     #[inline(always)]
     fn touch(&mut self, slot: Slot) {
         match self.eviction {
@@ -356,7 +327,7 @@ impl FlowCache {
         }
     }
 
-    /// The way of a set that the next new flow is likely to take. Not inlined, as what looks for known flows needs the registers.
+    /// The way that the next new flow in a set is likely to take. Not inlined, as the hit path needs the registers.
     #[inline(never)]
     fn next_victim(&self, hash: u64) -> usize {
         let tags = self.sets.at(hash as usize);
@@ -370,7 +341,7 @@ impl FlowCache {
         }
     }
 
-    /// A way for a new flow: a free one, or that of a flow that gives way.
+    /// A way for a new flow: a free or an evicted one.
     #[inline]
     fn make_room(&mut self, hash: u64, moment: Moment) -> usize {
         let set = self.sets.at_mut(hash as usize);
@@ -387,18 +358,18 @@ impl FlowCache {
     }
 }
 
-/// What parts the flows of one port from the same of another.
+/// The seed that separates equal keys of different ports.
 #[inline(always)]
 const fn salt(port: u16) -> u64 {
     (port as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The keys that are that of the one before, a bit each.
+/// Bit mask of keys equal to their predecessor.
 #[inline(always)]
 fn repeats(keys: &[FlowKey]) -> u64 {
     let mut repeated = 0;
     for (n, pair) in keys.windows(2).enumerate() {
-        // Most keys differ here already.
+        // Most keys differ here.
         let [a, b] = [&pair[0], &pair[1]];
         let alike = a.source == b.source && a.source_port == b.source_port;
         repeated |= u64::from(alike && a == b) << (n + 1);
@@ -406,7 +377,7 @@ fn repeats(keys: &[FlowKey]) -> u64 {
     repeated
 }
 
-/// Gives what was found for `count` keys to all that repeat them.
+/// Copies the results of `count` distinct keys to their repetitions.
 #[inline]
 fn spread(repeated: u64, found: u64, mut count: usize, slots: &mut [Slot]) -> u64 {
     let mut all = 0;

@@ -1,16 +1,45 @@
-//! What is known of a flow.
+//! The entry of a flow.
 
 use netvm_wire::FlowKey;
 
-/// Place of an entry. It names the same flow until something is inserted or removed.
+/// The time and policy generation by which entries are valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Generation of the policy; entries of other generations do not hit.
+    pub generation: u32,
+    /// Ticks of the caller's clock, wrapping.
+    pub now: u32,
+}
+
+/// A decision to insert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct New {
+    /// What to do with the flow's packets.
+    pub decision: u32,
+    /// Another number of the caller.
+    pub extra: u32,
+    /// Ticks until it ends even if busy; [`Options::NEVER`](crate::Options::NEVER) for no limit.
+    pub lifetime: u32,
+}
+
+/// The decision in the cache for a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// What to do with the flow's packets.
+    pub decision: u32,
+    /// Another number of the caller.
+    pub extra: u32,
+}
+
+/// Index of an entry. It names the same flow until an insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Slot(pub(crate) u32);
 
 impl Slot {
-    /// The first place: what arrays of slots are made of.
+    /// The first slot, to initialise arrays.
     pub const FIRST: Self = Self(0);
 
-    /// The number of the place, from 0.
+    /// The index, from 0.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -18,29 +47,29 @@ impl Slot {
     }
 }
 
-/// One flow of a [`FlowCache`](crate::FlowCache): a cache line of what is compared, then one of everything else. The two
-/// lie in one aligned pair, which processors fetch together.
+/// A flow of a [`FlowCache`](crate::FlowCache): a cache line with the key, then one with everything else, in an aligned
+/// pair, which processors fetch together.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 pub struct Entry {
     pub(crate) line: Line,
-    /// What to do with its packets; the caller's number.
+    /// The decision; a number of the caller.
     pub decision: u32,
-    /// A further number of the caller's.
+    /// Another number of the caller.
     pub extra: u32,
     /// Packets counted.
     pub packets: u64,
     /// Bytes counted.
     pub bytes: u64,
-    /// Tick of the last packet that was counted, or of the insertion.
+    /// Tick of the last counted packet, or of the insertion.
     pub last_used: u32,
     /// Tick of the insertion.
     pub created: u32,
-    /// Ticks after `created` at which it ends; [`Options::NEVER`](crate::Options::NEVER) for no such limit.
+    /// Ticks from `created` to its end; [`Options::NEVER`](crate::Options::NEVER) for no limit.
     pub lifetime: u32,
-    /// Generation of the policy that decided.
+    /// Generation of the deciding policy.
     pub generation: u32,
-    /// Number of the insertion, which wraps around: with its slot, a name that another flow has not had for 2^32 insertions.
+    /// Number of the insertion, wrapping: with the slot, it identifies a flow for 2^32 insertions.
     pub serial: u32,
 }
 
@@ -57,7 +86,7 @@ impl Line {
         Self(words)
     }
 
-    /// Without a branch.
+    /// Branch-free comparison.
     #[inline(always)]
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).fold(0, |differences, (ours, theirs)| differences | (ours ^ theirs)) == 0
@@ -78,22 +107,22 @@ impl Entry {
         serial: 0,
     };
 
-    /// The fields of its packets.
+    /// The key of its packets.
     #[must_use]
     pub fn key(&self) -> FlowKey {
         FlowKey::from(self.line.0)
     }
 
-    /// Port that the packets come in through; the caller's number.
+    /// The ingress port; a number of the caller.
     #[must_use]
     pub const fn port(&self) -> u16 {
         (self.line.0[7] >> 48) as u16
     }
 
-    /// Whether its time is over. Ticks wrap around: one that nobody looked at for 2^32 ticks seems young again.
+    /// Whether it has expired. Ticks wrap: an entry not looked up for 2^32 ticks seems young again.
     #[inline(always)]
     pub(crate) const fn is_over(&self, now: u32, idle: u32) -> bool {
-        // `NEVER` is the greatest age there is, and is not exceeded.
+        // `NEVER` is the largest age, which is never exceeded.
         let unused = now.wrapping_sub(self.last_used);
         let age = now.wrapping_sub(self.created);
         (unused > idle) | ((age >= self.lifetime) & (self.lifetime != u32::MAX))

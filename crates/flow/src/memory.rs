@@ -1,4 +1,4 @@
-//! Memory of a table: taken and written once, then never moved.
+//! Memory of a table: allocated and initialised once, never moved.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::fmt;
@@ -7,35 +7,34 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::options::CacheError;
-use crate::prefetch::prefetch;
 
 /// Bytes of a huge page of x86-64 and, with pages of 4 KiB, of Arm.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A boxed slice of 2^n values whose memory lies on huge pages where the kernel gives them and the table fills at least
-/// one. Its places count around, so that a look-up needs no other check.
+/// A boxed slice of 2^n values, on huge pages if the kernel has them and the table fills at least one. Indexes wrap, so
+/// a lookup needs no bounds check.
 pub(crate) struct Table<T> {
     first: NonNull<T>,
-    /// Values, less one.
+    /// Length minus one.
     mask: usize,
     owns: PhantomData<T>,
 }
 
 impl<T: Copy> Table<T> {
-    /// 2^`order` times `value`. All pages are touched here, not by the first packets.
+    /// 2^`order` copies of `value`. Touches all pages here, so that the first packets need not.
     pub(crate) fn new(value: T, order: u32) -> Result<Self, CacheError> {
         const { assert!(size_of::<T>() > 0) };
         let too_large = CacheError::Memory { bytes: usize::MAX };
         let len = 1usize.checked_shl(order).ok_or(too_large)?;
         let layout = Self::layout(len).ok_or(too_large)?;
-        // SAFETY: there is one value at least, and values are not empty.
+        // SAFETY: the layout is not empty: at least one value, and values are not zero-sized.
         let first = NonNull::new(unsafe { alloc(layout) }.cast::<T>());
         let first = first.ok_or(CacheError::Memory { bytes: layout.size() })?;
         if layout.align() == HUGE_PAGE {
             advise_huge(first.cast(), layout.size());
         }
         for place in 0..len {
-            // SAFETY: `layout` has room for `len` values, aligned as theirs at least.
+            // SAFETY: `layout` has room for `len` values with sufficient alignment.
             unsafe { first.add(place).write(value) };
         }
         Ok(Self { first, mask: len - 1, owns: PhantomData })
@@ -43,38 +42,38 @@ impl<T: Copy> Table<T> {
 }
 
 impl<T> Table<T> {
-    /// What `len` values take; `None` when that is more than an address space.
+    /// The layout of `len` values; `None` on overflow.
     fn layout(len: usize) -> Option<Layout> {
         let layout = Layout::array::<T>(len).ok()?;
         let huge = layout.size() >= HUGE_PAGE;
         layout.align_to(if huge { HUGE_PAGE } else { 64 }).ok()
     }
 
-    /// The value at a place, counted around.
+    /// The value at a wrapped index.
     #[inline(always)]
     pub(crate) fn at(&self, place: usize) -> &T {
-        // SAFETY: `new` wrote `mask + 1` values, a power of two, so that the masked place is that of one.
+        // SAFETY: `new` wrote `mask + 1` values, a power of two, so the masked index is in range.
         unsafe { self.first.add(place & self.mask).as_ref() }
     }
 
-    /// The value at a place, counted around, to be written.
+    /// The value at a wrapped index, mutable.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, place: usize) -> &mut T {
-        // SAFETY: as in `at`; `self` is borrowed for writing.
+        // SAFETY: as in `at`; `self` is borrowed mutably.
         unsafe { self.first.add(place & self.mask).as_mut() }
     }
 
-    /// Asks for the cache line `line` of the value at a place, counted around.
+    /// Prefetches cache line `line` of the value at a wrapped index.
     #[inline(always)]
     pub(crate) fn prefetch(&self, place: usize, line: usize) {
         prefetch(self.first.as_ptr().wrapping_add(place & self.mask).wrapping_byte_add(line * 64));
     }
 }
 
-/// Advice only: a kernel that has no huge page to give goes on with small ones.
+/// Advice only: without free huge pages the kernel uses small ones.
 fn advise_huge(first: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: the range was just allocated, nobody knows it yet, and the advice changes no content.
+    // SAFETY: the range was just allocated and is not shared, and the advice changes no content.
     unsafe {
         use rustix::mm::{Advice, madvise};
         let _ = madvise(first.as_ptr().cast(), bytes, Advice::LinuxHugepage);
@@ -86,7 +85,7 @@ fn advise_huge(first: NonNull<u8>, bytes: usize) {
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
         if let Some(layout) = Self::layout(self.len()) {
-            // SAFETY: allocated in `new` with the layout of the same length; T is Copy there, so nothing is to be dropped.
+            // SAFETY: allocated in `new` with this layout; T is Copy there, so values need no drop.
             unsafe { dealloc(self.first.as_ptr().cast(), layout) };
         }
     }
@@ -113,13 +112,27 @@ unsafe impl<T: Send> Send for Table<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Table<T> {}
 
+/// Prefetches the line at `place` for reading and writing. Any address is permitted; the processor ignores invalid
+/// ones.
+#[inline(always)]
+fn prefetch<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch accesses nothing and cannot fault; SSE is in every x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = place;
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_there_and_keeps_what_is_written() {
+    fn every_value_is_initialised_and_writable() {
         for order in [0, 1, 5, 17, 18, 19] {
             let mut table = Table::new(7u64, order).unwrap();
             let len = 1 << order;
@@ -132,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_is_an_error() {
+    fn too_large_a_table_is_an_error() {
         for order in [60, 63, 64, u32::MAX] {
             assert!(Table::new(0u64, order).is_err());
         }

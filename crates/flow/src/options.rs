@@ -1,41 +1,41 @@
-//! How large a cache is and what it forgets.
+//! Size and eviction policy of a cache.
 
 use thiserror::Error;
 
 use crate::set::WAYS;
 
-/// Which flow gives way when a set is full.
+/// The eviction policy for a full set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Eviction {
-    /// CLOCK, with four degrees: the next cold one. A new flow is cold until its second packet hits, so that a scan evicts
-    /// mostly itself; one that was hit is passed over until there have been 17 to 24 insertions into its set without
-    /// another hit.
+    /// CLOCK with four degrees of warmth: evicts the next cold flow. A new flow is cold until its second packet hits,
+    /// so a scan mostly evicts itself; a flow that was hit stays until 17 to 24 insertions into its set without another
+    /// hit.
     #[default]
     Clock,
-    /// The one of the set that was least recently used. Each hit writes one more cache line: for small caches. With 1024
-    /// entries it is what sNICh's prototype has (section 5), but for its one set of 1024: of flows drawn from 512, 0.3 % fewer
-    /// packets hit; from 900, 5 %; from 4000, 0.2 %.
+    /// The least recently used flow of the set. Each hit writes another cache line: for small caches. With 1024 entries
+    /// it corresponds to sNICh's prototype (section 5), except for its single set of 1024: 0.3 % fewer packets hit with
+    /// 512 random flows, 5 % with 900, 0.2 % with 4000.
     Lru,
 }
 
-/// What a cache is made with.
+/// Options of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Flows it holds at most; rounded up to a power of two, at least 8.
+    /// Capacity in flows; rounded up to a power of two, at least 8.
     pub entries: u32,
-    /// Which flow gives way when a set is full.
+    /// The eviction policy.
     pub eviction: Eviction,
-    /// Ticks without a packet after which an entry counts no more; [`Options::NEVER`] for no such limit.
+    /// Idle timeout in ticks; [`Options::NEVER`] for none.
     pub idle: u32,
 }
 
 impl Options {
-    /// A time that never comes.
+    /// No limit.
     pub const NEVER: u32 = u32::MAX;
-    /// Most entries that can be asked for.
+    /// Maximum of `entries`.
     pub const MAX_ENTRIES: u32 = 1 << 28;
 
-    /// The power of two that the number of entries is rounded up to.
+    /// Binary logarithm of the rounded number of entries.
     pub(crate) fn order(&self) -> Result<u32, CacheError> {
         if self.entries == 0 || self.entries > Self::MAX_ENTRIES {
             return Err(CacheError::Entries(self.entries));
@@ -51,16 +51,16 @@ impl Default for Options {
     }
 }
 
-/// Why a cache cannot be made.
+/// A cache cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CacheError {
-    /// A number of entries that no cache has.
-    #[error("a flow cache of {0} entries: write 1 to {max}", max = Options::MAX_ENTRIES)]
+    /// The number of entries is out of range.
+    #[error("a flow cache of {0} entries: must be 1 to {max}", max = Options::MAX_ENTRIES)]
     Entries(u32),
-    /// The system has not that much memory.
-    #[error("no memory for a flow cache table of {bytes} bytes: ask for fewer entries")]
+    /// Memory is insufficient.
+    #[error("no memory for a flow cache table of {bytes} bytes: use fewer entries")]
     Memory {
-        /// Bytes that were asked for.
+        /// Size in bytes.
         bytes: usize,
     },
 }

@@ -1,17 +1,17 @@
-//! Sets of eight entries: the 16 bytes that say where in a set a key may be.
+//! Sets of eight tags: 16 bytes that tell in which ways of a set a key may be.
 
 /// Entries of a set.
 pub(crate) const WAYS: usize = 8;
 
-/// Bits of a tag: how warm the entry is, 0 to 3. A hit makes it warmest; ageing cools it by one step.
+/// Bits of a tag: the entry's warmth, 0 to 3. A hit sets it to 3; ageing lowers it by one step.
 const WARMTH: u16 = 3 << 14;
 /// One step of warmth.
 const STEP: u16 = 1 << 14;
 
-/// Where in a set the next victim is looked for (bits 0 to 2), and what is cooled next (bits 3 to 5).
+/// The way where the search for a victim starts (bits 0 to 2), and the way to cool next (bits 3 to 5).
 pub(crate) type Hand = u8;
 
-/// A tag per way: 0 where nothing is, or 13 bits of the hash and a 1, and [`WARMTH`].
+/// A tag per way: 0 if free, else 13 bits of the hash, a 1, and [`WARMTH`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Set([u16; WAYS]);
@@ -25,7 +25,7 @@ impl Set {
         ((hash >> 48) as u16 | 1) & !WARMTH
     }
 
-    /// The ways that have that tag, a bit each.
+    /// Bit mask of the ways with this tag.
     #[inline(always)]
     pub(crate) fn matching(&self, tag: u16) -> u32 {
         #[cfg(target_arch = "x86_64")]
@@ -39,14 +39,14 @@ impl Set {
         self.ways(|found| found & !WARMTH == tag)
     }
 
-    /// The ways that are cold, a bit each.
+    /// Bit mask of the cold ways.
     #[inline(always)]
     fn cold(&self) -> u32 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: SSE2 is in every x86-64.
         unsafe {
             use std::arch::x86_64::{_mm_cmplt_epi16, _mm_set1_epi16, _mm_srli_epi16};
-            // Halved, so that tags are not negative.
+            // Halved, so that tags are not negative in the signed comparison.
             let tags = _mm_srli_epi16::<1>(self.load());
             sign_bits(_mm_cmplt_epi16(tags, _mm_set1_epi16((STEP / 2) as i16)))
         }
@@ -57,7 +57,7 @@ impl Set {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn load(&self) -> std::arch::x86_64::__m128i {
-        // SAFETY: SSE2 is in every x86-64; the load is of the 16 bytes of `self`, which are aligned to 16.
+        // SAFETY: SSE2 is in every x86-64; loads the 16 bytes of `self`, which are aligned to 16.
         unsafe { std::arch::x86_64::_mm_load_si128(self.0.as_ptr().cast()) }
     }
 
@@ -70,19 +70,19 @@ impl Set {
     #[inline(always)]
     pub(crate) fn warm(&mut self, way: usize) {
         let tag = &mut self.0[way % WAYS];
-        // A set is written only when this changes something: its line stays clean for a busy flow.
+        // Writes only on a change, so that a busy flow's line stays clean.
         if *tag < WARMTH {
             *tag |= WARMTH;
         }
     }
 
-    /// Puts a tag, cold, or 0.
+    /// Sets a cold tag, or 0.
     #[inline(always)]
     pub(crate) fn put(&mut self, way: usize, tag: u16) {
         self.0[way % WAYS] = tag;
     }
 
-    /// The first way that is free.
+    /// The first free way.
     #[inline(always)]
     pub(crate) fn free(&self) -> Option<usize> {
         match self.matching(0) {
@@ -91,13 +91,13 @@ impl Set {
         }
     }
 
-    /// Whether anything is in a way.
+    /// Whether a way is in use.
     #[inline(always)]
     pub(crate) const fn is_used(&self, way: usize) -> bool {
         self.0[way % WAYS] != 0
     }
 
-    /// The first cold way from the hand on; were none cold, the one at the hand.
+    /// The first cold way from the hand on, else the way at the hand.
     #[inline(always)]
     pub(crate) fn coldest(&self, hand: Hand) -> usize {
         let hand = u32::from(hand) % WAYS as u32;
@@ -105,8 +105,8 @@ impl Set {
         (hand + steps) as usize % WAYS
     }
 
-    /// Chooses the way that an insertion takes from another flow, and moves the hand behind it. Each insertion cools one
-    /// way by a step, one after the other; all of them as long as none is cold.
+    /// Selects the way to evict and advances the hand. Each insertion cools one way by a step, in turn; all ways while
+    /// none is cold.
     #[inline]
     pub(crate) fn evict(&mut self, hand: &mut Hand) -> usize {
         const WAY_BITS: u32 = WAYS.trailing_zeros();
@@ -128,7 +128,7 @@ const fn cool(tag: &mut u16) {
     }
 }
 
-/// The upper bit of each of eight numbers.
+/// Bit mask of the upper bits of eight numbers.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn sign_bits(numbers: std::arch::x86_64::__m128i) -> u32 {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_found_by_tag_however_warm() {
+    fn ways_are_found_by_tag_at_any_warmth() {
         let mut set = full();
         set.put(6, 5);
         set.warm(2);
@@ -163,19 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_way_is_passed_until_it_has_cooled() {
+    fn a_warm_way_is_evicted_only_after_cooling() {
         let (mut set, mut hand) = (full(), 0);
         set.warm(5);
         assert_eq!(set.cold(), 0xff & !(1 << 5));
         let victims: Vec<usize> = (0..24).map(|_| set.evict(&mut hand)).collect();
         assert_eq!(victims[..8], [0, 1, 2, 3, 4, 6, 7, 0]);
-        // Cooled by the 6th, 14th and 22nd insertion, and taken when the hand comes by.
+        // Cooled by the 6th, 14th and 22nd insertion, and evicted when the hand reaches it.
         assert_eq!(victims.iter().position(|way| *way == 5), None);
         assert_eq!((0..7).map(|_| set.evict(&mut hand)).find(|way| *way == 5), Some(5));
     }
 
     #[test]
-    fn when_all_are_warm_the_one_at_the_hand_goes_and_later_hits_count() {
+    fn if_all_are_warm_the_way_at_the_hand_is_evicted() {
         let (mut set, mut hand) = (full(), 7 << 3 | 3);
         (0..WAYS).for_each(|way| set.warm(way));
         assert_eq!((set.coldest(hand), set.evict(&mut hand)), (3, 7), "way 7 was cooled once more");

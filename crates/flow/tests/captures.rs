@@ -1,4 +1,4 @@
-//! Real traffic: the keys of public captures by both ways of parsing, and what the cache says of them.
+//! Public captures: both parsers give the same keys, and the cache gives one decision for each.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Which flow gives way: beside slow and obvious caches of eight, and under a scan.
+//! Eviction: compared with simple reference caches of eight entries, and under a scan.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ fn cache(entries: u32, eviction: Eviction) -> FlowCache {
     FlowCache::new(&Options { entries, eviction, idle: Options::NEVER }).unwrap()
 }
 
-/// Looks for a flow, and puts it in when it is not there; whether it was.
+/// Looks up a flow and inserts it on a miss; true if it hit.
 fn packet(cache: &mut FlowCache, flow: u32) -> bool {
     let found = cache.find(3, &[key(flow)], NOW, &mut [Slot::FIRST]) == 1;
     if !found {
@@ -33,7 +33,7 @@ fn packet(cache: &mut FlowCache, flow: u32) -> bool {
     found
 }
 
-/// Flows, the one used last at the end.
+/// Flows, most recently used last.
 #[derive(Default)]
 struct LeastRecentlyUsed {
     order: VecDeque<u32>,
@@ -53,7 +53,7 @@ impl LeastRecentlyUsed {
     }
 }
 
-/// Eight flows in a circle and how warm each is; where victims are looked for, and what is cooled next.
+/// Eight flows in a circle with their warmth, the victim hand and the cooling hand.
 #[derive(Default)]
 struct Clock {
     circle: Vec<(u32, u32)>,
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// A sequence that is the same in every run.
+/// A reproducible pseudo-random sequence.
 struct Random(u64);
 
 impl Random {
@@ -115,7 +115,7 @@ impl Random {
     }
 }
 
-/// Of the packets of 1,000 busy flows, how many in 1,000 hit while there are `scan` packets of new flows to each.
+/// Hits per 1,000 packets of 1,000 busy flows, with `scan` packets of new flows for each.
 fn hits_under_scan(entries: u32, scan: u32) -> u32 {
     let mut cache = cache(entries, Eviction::Clock);
     let mut random = Random(1);
@@ -134,7 +134,7 @@ fn hits_under_scan(entries: u32, scan: u32) -> u32 {
 }
 
 #[test]
-fn a_scan_of_ten_times_the_capacity_leaves_busy_flows_alone() {
+fn a_scan_of_ten_times_the_capacity_does_not_evict_busy_flows() {
     for (entries, scan) in [(4096, 1), (32_768, 8), (131_072, 32)] {
         let hits = hits_under_scan(entries, scan);
         println!("{entries} entries, {scan} packets of the scan to one of 1,000 flows: {hits} of 1,000 hit");
@@ -143,7 +143,7 @@ fn a_scan_of_ten_times_the_capacity_leaves_busy_flows_alone() {
 }
 
 #[test]
-fn flows_of_one_packet_go_before_flows_of_two() {
+fn flows_with_one_packet_are_evicted_before_flows_with_two() {
     let mut cache = cache(8, Eviction::Clock);
     (0..8).for_each(|flow| assert!(!packet(&mut cache, flow)));
     assert!([0, 1, 2, 4, 5, 6, 7].into_iter().all(|flow| packet(&mut cache, flow)));
@@ -152,7 +152,7 @@ fn flows_of_one_packet_go_before_flows_of_two() {
     assert_eq!(cache.counters().evictions, 1);
 }
 
-/// Hits of 1024 entries with LRU in sets of eight, and in one of 1024 as the paper's hardware has it.
+/// Hit rates of 1024 entries with LRU, in sets of eight and in one set of 1024 as in the paper's hardware.
 fn beside_the_paper(flows: u32) -> (f64, f64) {
     const PACKETS: u32 = 200_000;
     let mut cache = cache(1024, Eviction::Lru);
@@ -160,7 +160,7 @@ fn beside_the_paper(flows: u32) -> (f64, f64) {
     let mut random = Random(7);
     let (mut ours, mut theirs) = (0u32, 0u32);
     for _ in 0..PACKETS {
-        // Few flows have most of the packets.
+        // A few flows have most packets.
         let flow = random.below(flows).min(random.below(flows));
         ours += u32::from(packet(&mut cache, flow));
         theirs += u32::from(whole.packet(flow));
@@ -169,9 +169,9 @@ fn beside_the_paper(flows: u32) -> (f64, f64) {
 }
 
 #[test]
-fn sets_of_eight_come_near_the_paper() {
+fn sets_of_eight_are_close_to_the_paper() {
     for (flows, most) in [(256, 0.005), (512, 0.02), (900, 0.08), (1500, 0.08), (4000, 0.06)] {
-        // Which flows share a set is another matter each time.
+        // The flows that share a set differ in each run.
         let runs = [(); 8].map(|()| beside_the_paper(flows));
         let mean = |of: fn(&(f64, f64)) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
         let (ours, theirs) = (mean(|run| run.0), mean(|run| run.1));
@@ -181,7 +181,7 @@ fn sets_of_eight_come_near_the_paper() {
 }
 
 #[test]
-fn a_place_and_a_number_name_a_flow_until_another_takes_the_place() {
+fn a_slot_and_a_serial_identify_a_flow_until_it_is_replaced() {
     let mut cache = cache(8, Eviction::Lru);
     let slots: Vec<Slot> = (0..8).map(|n| cache.insert(3, &key(n), NEW, NOW)).collect();
     let names: Vec<(u32, u32)> =
@@ -193,7 +193,7 @@ fn a_place_and_a_number_name_a_flow_until_another_takes_the_place() {
     }
     assert!(cache.entry_of(8, 0).is_none() && cache.entry_of(u32::MAX, 0).is_none());
     assert!(cache.slot_of(4, &key(0)).is_none());
-    // The flow itself, put in again, is another insertion; another flow in its place is not taken for it.
+    // Inserting the same flow again changes the serial; another flow in the slot has another serial, too.
     cache.insert(3, &key(1), NEW, NOW);
     cache.insert(3, &key(100), NEW, NOW);
     assert!(

@@ -1,4 +1,4 @@
-//! The cache beside a map that forgets nothing: never a wrong decision, and no miss without a reason that is counted.
+//! Compares the cache with an unbounded map: no wrong decision, and no miss without a counted reason.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use netvm_wire::{Address, EtherType, FlowKey, IpProto};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Few flows, so that they meet.
+/// Few flows, so that they collide.
 const FLOWS: u32 = 48;
 
 fn key(n: u32) -> FlowKey {
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was said of a flow.
+/// The decision for a flow.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     decision: u32,
@@ -62,7 +62,7 @@ struct Model {
     now: u64,
     known: HashMap<(u16, u32), Known>,
     decisions: u32,
-    /// Flows that should have been known.
+    /// Number of valid flows that missed.
     lost: u64,
     looked_for: u64,
 }
@@ -146,7 +146,7 @@ impl Model {
         Ok(())
     }
 
-    /// Everything listed is known as it is; what is known and not listed was lost.
+    /// Every listed entry is in the model; model entries not listed were evicted.
     fn list(&mut self, cache: &FlowCache, budget: usize) -> Result<(), TestCaseError> {
         let mut listed = 0;
         for cursor in (0..cache.capacity()).step_by(budget) {
@@ -173,7 +173,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_hit_is_what_was_said_and_a_miss_has_a_reason(
+    fn a_hit_is_right_and_a_miss_has_a_reason(
         steps in vec(step(), 1..60),
         entries in prop_oneof![1u32..=8, 9u32..=64, Just(128)],
         eviction in prop_oneof![Just(Eviction::Clock), Just(Eviction::Lru)],
@@ -200,7 +200,7 @@ proptest! {
             }
             model.list(&cache, budget)?;
         }
-        // With room for every flow of both ports in every set, nothing is lost.
+        // With room for every flow of both ports in every set, nothing is evicted.
         if entries == 128 && cache.counters().evictions == 0 {
             prop_assert_eq!(model.lost, 0);
         }

@@ -289,19 +289,6 @@ fn a_new_version_of_an_nf_takes_over_without_loss() {
 }
 
 #[test]
-fn an_nf_changes_its_trust_group() {
-    let daemon = Daemon::start(&config(&["a"]));
-    let before = daemon.until_running("a-nf").pid;
-    let other = "\n[[group]]\nname = \"other\"\nbuffers = 2048\n";
-    let text = config(&["a"]).replace("group = \"edge\"", "group = \"other\"") + other;
-    let _: ApplyReply = daemon.post(path::APPLY, &text);
-    let nf = daemon.nf("a-nf");
-    assert!(nf.pid != before && nf.state == NfState::Running && nf.group == "other", "{nf:?}");
-    assert_eq!(nf.last_exit, None, "its end was requested");
-    daemon.until_flowing("a");
-}
-
-#[test]
 fn a_bad_configuration_changes_nothing() {
     let daemon = Daemon::start(&config(&["a"]));
     let before = daemon.until_running("a-nf");
@@ -397,18 +384,17 @@ fn an_unprivileged_user_can_run_netvmd() {
         folder.0.join(name)
     };
     let netvmd = copy(std::path::Path::new(env!("CARGO_BIN_EXE_netvmd")), "netvmd");
-    let nf = copy(&std::env::current_exe().unwrap(), "nf");
+    let own = std::env::current_exe().unwrap();
+    let nf = copy(&own, "nf");
     std::fs::create_dir(folder.run_dir()).unwrap();
     std::os::unix::fs::chown(folder.run_dir(), Some(65534), Some(65534)).unwrap();
-    let own = std::env::current_exe().unwrap().display().to_string();
-    let text = config(&["a"]).replace(&own, &nf.display().to_string());
+    let text = config(&["a"]).replace(own.to_str().unwrap(), nf.to_str().unwrap());
     let mut command = std::process::Command::new(netvmd);
     std::os::unix::process::CommandExt::uid(&mut command, 65534);
     let mut daemon = Daemon::launch_as(command, folder, &text);
     daemon.await_log("serves its API on");
-    let nf = daemon.until_running("a-nf");
+    let pid = daemon.until_running("a-nf").pid.unwrap();
     daemon.until_flowing("a");
-    let pid = nf.pid.unwrap();
     assert_eq!(status_field(pid, "Uid"), status_field(daemon.child.id(), "Uid"));
     assert_eq!((status_field(pid, "NoNewPrivs"), status_field(pid, "Seccomp")), ("1".into(), "2".into()));
     assert!(daemon.log().contains("netvmd is not root"), "{}", daemon.log());

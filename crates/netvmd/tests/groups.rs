@@ -84,3 +84,17 @@ fn a_group_without_enough_memory_is_refused() {
     assert_eq!(groups(&daemon).len(), 1);
     daemon.until_flowing("a");
 }
+
+#[test]
+fn an_nf_changes_its_trust_group() {
+    let config = format!("{ENGINE}{}", lane("a", &program("forward")));
+    let daemon = Daemon::start(&config);
+    let before = daemon.until_running("a-nf").pid;
+    let other = "\n[[group]]\nname = \"other\"\nbuffers = 2048\n";
+    let text = config.replace("group = \"edge\"", "group = \"other\"") + other;
+    let _: ApplyReply = daemon.post(path::APPLY, &text);
+    let nf = daemon.nf("a-nf");
+    assert!(nf.pid != before && nf.state == NfState::Running && nf.group == "other", "{nf:?}");
+    assert_eq!(nf.last_exit, None, "its end was requested");
+    daemon.until_flowing("a");
+}

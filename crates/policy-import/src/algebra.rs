@@ -1,8 +1,7 @@
-//! Which packets fit both of two matches, or one and not the other. A set of packets is a list of matches of which one
-//! must fit.
+//! Set operations on matches: intersection, difference and cover. A list of matches is the union of their packets.
 //!
-//! A match that says addresses says an EtherType too, here or in every match that it is combined with: only then is
-//! "other addresses" its opposite.
+//! A match with addresses also has an EtherType, here or in every match that it is combined with: only then is "other
+//! addresses" its complement.
 
 use netvm_wire::{Fragment, IpNet};
 
@@ -15,10 +14,10 @@ use netvm_policy::PortId;
 
 /// Bits of a MAC address.
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
-/// Most masks that are not prefixes and are negated one after the other.
+/// Most masks that are not prefixes in a negation.
 const MAX_MASKS: usize = 1024;
 
-/// The packets that fit both; `None` if there are none.
+/// The intersection; `None` if empty.
 pub(super) fn intersect(a: &Match, b: &Match) -> Option<Match> {
     let version = version(a, b)?;
     let mut both = a.clone();
@@ -42,11 +41,10 @@ pub(super) fn intersect(a: &Match, b: &Match) -> Option<Match> {
     Some(both)
 }
 
-/// The packets of `a` that are not of `b`, as matches that have no packet in common; `None` if the rule language cannot
-/// say it.
+/// The difference of `a` and `b` as disjoint matches; `None` if the rule language cannot express it.
 pub(super) fn subtract(a: &Match, b: &Match, ports: &[PortId]) -> Option<Vec<Match>> {
     let (Some(version), Some(_)) = (version(a, b), intersect(a, b)) else { return Some(vec![a.clone()]) };
-    // What is left to take from: the packets of `a` that are of `b` as far as the fields looked at so far say.
+    // The packets of `a` that are in `b` by the fields processed so far.
     let mut left = a.clone();
     let mut rest = Vec::new();
     let mut part = |left: &mut Match, outside: Vec<Match>, inside: Match| {
@@ -102,8 +100,8 @@ pub(super) fn subtract(a: &Match, b: &Match, ports: &[PortId]) -> Option<Vec<Mat
     Some(rest)
 }
 
-/// The packets that fit one of `live` and none of `gone`; `None` if the rule language cannot say it, or not in
-/// `most` matches.
+/// The packets that fit one of `live` and none of `gone`; `None` if the rule language cannot express it within `most`
+/// matches.
 pub(super) fn without(live: &[Match], gone: &[Match], ports: &[PortId], most: usize) -> Option<Vec<Match>> {
     let mut live = live.to_vec();
     for gone in gone {
@@ -124,18 +122,19 @@ pub(super) fn product(a: &[Match], b: &[Match]) -> Vec<Match> {
     a.iter().flat_map(|a| b.iter().filter_map(move |b| intersect(a, b))).collect()
 }
 
-/// Whether every packet of `b` is of `a`; in doubt, no.
+/// Whether `a` contains every packet of `b`; false if unknown.
 pub(super) fn covers(a: &Match, b: &Match) -> bool {
     intersect(b, a).is_some_and(|both| both == canonical(b))
 }
 
-/// The same packets, each field written the one way that the others here write it.
+/// The match with each field in the canonical form of this module.
 fn canonical(of: &Match) -> Match {
     intersect(&Match::default(), of).unwrap_or_else(|| of.clone())
 }
 
-/// The same without fragments but the first, for rules that look at the header behind IP's: later fragments do not have
-/// it and fit no such rule, while their keys say 0. `None` if nothing is left.
+/// Excludes later fragments, for rules on the transport header: these lack it and match no such rule, but their keys
+/// have 0.
+/// `None` if nothing remains.
 pub(super) fn with_transport_header(of: Match) -> Option<Match> {
     let not_zero =
         |field: Field| field.get(&of).is_some_and(|values| values.intersect(&Ranges::single(0)).is_empty());
@@ -146,7 +145,7 @@ pub(super) fn with_transport_header(of: Match) -> Option<Match> {
     intersect(&of, &Match { fragment: vec![Fragment::Whole, Fragment::First], ..Match::default() })
 }
 
-/// The MAC addresses that fit none, of which there may be none; `None` if the masks are too many and no prefixes.
+/// The MAC addresses outside all masks; `None` if the masks are too many and not prefixes.
 pub(super) fn other_macs(masks: &[Masked<u64>]) -> Option<Vec<Masked<u64>>> {
     if let Some(ranges) = mac_ranges(masks) {
         return Some(macs(&ranges.complement(MAC_BITS.into())));
@@ -182,13 +181,13 @@ fn mac_ranges(masks: &[Masked<u64>]) -> Option<Ranges> {
     Some(Ranges::union(ranges))
 }
 
-/// The flags that do not fit.
+/// The flags outside the mask.
 pub(super) fn other_flags(flags: Masked<u8>) -> impl Iterator<Item = Masked<u8>> {
     opposite(flags.value.into(), flags.mask.into())
         .map(|other| Masked::<u8>::new(other.value as u8, other.mask as u8))
 }
 
-/// Numbers that differ in a bit of the mask: first in the highest, then those that differ first in the next, and so on.
+/// Numbers that differ in a bit of the mask: disjoint sets by the highest differing bit.
 fn opposite(value: u64, mask: u64) -> impl Iterator<Item = Masked<u64>> {
     let bits = (0..u64::BITS).rev().map(|bit| 1u64 << bit).filter(move |bit| mask & bit != 0);
     bits.map(move |bit| {
@@ -197,7 +196,7 @@ fn opposite(value: u64, mask: u64) -> impl Iterator<Item = Masked<u64>> {
     })
 }
 
-/// The version of the addresses in either; IPv4 if there are none. `None` if they differ, so that nothing fits both.
+/// The IP version of the addresses; IPv4 without any. `None` if they differ, so that nothing fits both.
 fn version(a: &Match, b: &Match) -> Option<IpVersion> {
     let of = |net: &IpNet| if net.is_v4() { IpVersion::V4 } else { IpVersion::V6 };
     let mut versions = [&a.source, &a.destination, &b.source, &b.destination]
@@ -226,7 +225,7 @@ fn common_macs(a: &[Masked<u64>], b: &[Masked<u64>]) -> Option<Vec<Masked<u64>>>
     if common.is_empty() { None } else { Some(tidy(common)) }
 }
 
-/// The same addresses without masks that others cover; empty if all fit.
+/// Removes masks that others cover; empty if all addresses fit.
 fn tidy(masks: Vec<Masked<u64>>) -> Vec<Masked<u64>> {
     let tidy = match mac_ranges(&masks) {
         Some(ranges) => macs(&ranges),

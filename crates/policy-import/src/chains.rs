@@ -1,8 +1,8 @@
-//! Chains of rules that jump to each other, written out as one list in which the first rule that fits decides.
+//! Expands chains of rules with jumps to one list in which the first match decides.
 //!
-//! A rule of a chain stands for the packets that get to the chain and fit. Packets that return from a chain are taken
-//! out of what its later rules stand for; a rule that accepts packets lets them go on to the next base chain, if there
-//! is one, else it allows them. Every step taken becomes rules or a note.
+//! A rule of a chain applies to packets that reach the chain and fit. Packets that return from a chain are excluded
+//! from its later rules; accepted packets go to the next base chain, if any, else they are allowed. Every step becomes
+//! rules or a note.
 
 mod differences;
 
@@ -14,52 +14,52 @@ use netvm_policy::Match;
 use netvm_policy::PortId;
 use netvm_policy::{Action, Actions, Police};
 
-/// Most chains that may be entered from one another, as in the kernel four times over (`NFT_JUMP_STACK_SIZE`).
+/// Deepest nesting of chains; four times the kernel's `NFT_JUMP_STACK_SIZE`.
 pub const MAX_DEPTH: usize = 64;
-/// Most rules that a file may become.
+/// Most rules of an import.
 pub const MAX_RULES: usize = 1 << 20;
-/// Most values (addresses, ports, ...) that the rules may name together.
+/// Most values (addresses, ports, ...) in all rules together.
 pub const MAX_VALUES: usize = 1 << 24;
-/// Most matches that the packets at one place in a chain may need.
+/// Most matches to describe the packets at one point of a chain.
 const MAX_LIVE: usize = 1 << 14;
 
-/// Why chains cannot be written out.
+/// Chains cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExpandError {
     /// A chain leads to itself.
-    #[error("line {line}: chain {chain} leads back to itself: take out the jump")]
+    #[error("line {line}: chain {chain} leads back to itself: remove the jump")]
     Loop {
-        /// Where it is entered again.
+        /// The line of the jump.
         line: u32,
         /// Its name.
         chain: String,
     },
-    /// Too many chains inside each other.
-    #[error("line {line}: chain {chain} is entered through more than {MAX_DEPTH} others: jump less deep")]
+    /// Chains are nested too deeply.
+    #[error("line {line}: chain {chain} is nested more than {MAX_DEPTH} deep: use fewer nested jumps")]
     TooDeep {
-        /// Where it is entered.
+        /// The line of the jump.
         line: u32,
         /// Its name.
         chain: String,
     },
-    /// Too much to write out.
+    /// The result is too large.
     #[error(
         "line {line}: chain {chain}, written out wherever it is jumped to, makes more than {MAX_RULES} rules or \
          {MAX_VALUES} values: jump to it from fewer places"
     )]
     TooLarge {
-        /// The rule that was too much.
+        /// The rule that exceeds the limit.
         line: u32,
         /// Its chain.
         chain: String,
     },
 }
 
-/// All chains of a file and where packets enter them.
+/// All chains of a file, and its base chains.
 #[derive(Default)]
 pub(super) struct Program {
     pub(super) chains: Vec<Chain>,
-    /// In the order in which packets pass them.
+    /// In the order of the packet path.
     pub(super) bases: Vec<Base>,
 }
 
@@ -68,9 +68,9 @@ pub(super) struct Chain {
     pub(super) name: String,
     pub(super) line: u32,
     pub(super) steps: Vec<Step>,
-    /// What is to be said of its rules if packets get there.
+    /// Notes about its rules, if packets reach it.
     pub(super) notes: Vec<Note>,
-    /// What is to be said of it if they do not, unless it is said already.
+    /// The note if no packet reaches it, unless reported already.
     pub(super) unreached: Option<Why>,
 }
 
@@ -81,13 +81,13 @@ impl Chain {
     }
 }
 
-/// A chain that packets enter by themselves.
+/// A base chain.
 pub(super) struct Base {
     pub(super) chain: usize,
     pub(super) line: u32,
-    /// Which packets do.
+    /// The packets that enter it.
     pub(super) scope: Match,
-    /// What becomes of those that reach its end: accepted, else dropped.
+    /// The policy for packets that reach its end: accept, else drop.
     pub(super) accepts: bool,
 }
 
@@ -95,19 +95,19 @@ pub(super) struct Base {
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) line: u32,
-    /// What notes call it.
+    /// Its name in notes.
     pub(super) what: String,
     pub(super) name: String,
-    /// Which packets: one of these must fit.
+    /// Its packets: one of these must fit.
     pub(super) fits: Vec<Match>,
     pub(super) police: Option<Police>,
     pub(super) end: End,
 }
 
-/// What becomes of packets that fit.
+/// What follows for matching packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// They go on behind the step.
+    /// Continue after the step.
     Next,
     Accept,
     Drop,
@@ -117,7 +117,7 @@ pub(super) enum End {
     Goto(usize),
 }
 
-/// Writes the chains out. `ports` are all that there are.
+/// Expands the chains. `ports`: all ports.
 pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, ExpandError> {
     let reached = program.chains.iter().map(|chain| vec![false; chain.steps.len()]).collect();
     let entered = vec![false; program.chains.len()];
@@ -137,7 +137,7 @@ pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, Ex
     Ok(writer.finish())
 }
 
-/// Which step made a rule: chain and index; `None` for policies.
+/// The step that made a rule: chain and index; `None` for policies.
 type Origin = Option<(usize, usize)>;
 
 struct Writer<'a> {
@@ -147,21 +147,21 @@ struct Writer<'a> {
     origins: Vec<Origin>,
     values: usize,
     steps: usize,
-    /// Chains entered from the base chain that packets are in.
+    /// The chains entered from the current base chain.
     stack: Vec<usize>,
-    /// Chains entered, also from base chains that packets were in before.
+    /// Nesting depth, earlier base chains included.
     depth: usize,
     reached: Vec<Vec<bool>>,
     entered: Vec<bool>,
 }
 
 impl<'a> Writer<'a> {
-    /// Packets that all base chains before this one have let pass. Whether all of them are decided on.
+    /// Expands the base chains from `first` on for the packets that earlier ones accepted; true if all are decided.
     fn bases_from(&mut self, first: usize, live: &[Match]) -> Result<bool, ExpandError> {
         let program = self.program;
         for (index, base) in program.bases.iter().enumerate().skip(first) {
             let mut here = product(live, std::slice::from_ref(&base.scope));
-            // Those that a chain before this one takes have come by here on their way already.
+            // Packets in the scope of an earlier chain have been handled already.
             let before = &program.bases[first..index];
             here.retain(|here| !before.iter().any(|before| covers(&before.scope, here)));
             if here.is_empty() {
@@ -191,7 +191,7 @@ impl<'a> Writer<'a> {
         self.decide(base, chain, &step, None, live)
     }
 
-    /// The rules of a chain for the packets that enter it. Whether all of them are decided on.
+    /// Expands a chain for the packets that enter it; true if all are decided.
     fn walk(
         &mut self,
         base: usize,
@@ -211,7 +211,7 @@ impl<'a> Writer<'a> {
         self.stack.push(index);
         self.depth += 1;
         self.entered[index] = true;
-        // Whether all packets that did not return from the chain are decided on, and whether some did.
+        // Whether all packets that did not return are decided, and whether some returned.
         let (mut decided, mut returned) = (false, false);
         for (at, step) in chain.steps.iter().enumerate() {
             self.steps += 1;
@@ -258,7 +258,7 @@ impl<'a> Writer<'a> {
         Ok(decided && !returned)
     }
 
-    /// What is left in a chain when the packets that fit a step have left it.
+    /// The packets that remain in a chain after a step's packets have left.
     fn leave(&mut self, live: Vec<Match>, step: &Step, chain: usize) -> Result<Vec<Match>, ExpandError> {
         if live.iter().any(|live| live.ether_type.is_empty())
             && step.fits.iter().any(|fits| !fits.ether_type.is_empty())
@@ -269,7 +269,7 @@ impl<'a> Writer<'a> {
         without(&live, &step.fits, self.ports, MAX_LIVE).ok_or_else(|| self.too_large(step.line, chain))
     }
 
-    /// The rules of a step that decides.
+    /// Writes the rules of a deciding step.
     fn decide(
         &mut self,
         base: usize,
@@ -286,12 +286,12 @@ impl<'a> Writer<'a> {
             _ => None,
         };
         let actions = Actions { terminal, police: step.police, ..Actions::default() };
-        // A rule that does nothing counts.
+        // A rule without actions counts packets.
         if actions != Actions::default() || step.end == End::Next {
             self.emit(chain, step, origin, live, actions)?;
         }
         if step.end == End::Accept && more {
-            // What the base chains behind say; allowed if they do not look at such packets.
+            // Later base chains decide; allowed if none has such packets in its scope.
             let stack = std::mem::take(&mut self.stack);
             let decided = self.bases_from(base + 1, live)?;
             self.stack = stack;

@@ -5,64 +5,66 @@
 //! @SOURCE/LENGTH DESTINATION/LENGTH LOW : HIGH LOW : HIGH PROTOCOL/MASK FLAGS/MASK
 //! ```
 //!
-//! - Addresses are IPv4, or IPv6 as in the sets of classbench-ng; bits behind a length do not matter, as no filter set
-//!   means anything by them. A rule matches packets of its version only, also where both lengths are 0.
-//! - Port ranges are source, then destination. They are compared as numbers whatever the protocol.
-//! - PROTOCOL/MASK are hexadecimal after `0x`, else decimal: mask 0 is every protocol, 0xFF one, others each protocol
-//!   that has these bits.
-//! - FLAGS/MASK, 16 bits, may be missing. `db_generator` takes them from seed files of real filters, by protocol. Of TCP
-//!   the high byte is the flags: 0x0200/0x1200 is SYN without ACK, 0x1000/0x1000 is ACK. Of ICMP it is the type, and
-//!   the low byte the code: 0x0303/0xffff is port unreachable. That is the reading under which the values in published
-//!   sets are ones that operators use; the paper does not define them. Headers of five fields have no flags, so
-//!   that they are ignored unless asked for ([`Flags`]).
-//! - Extra numbers behind (`db_generator -extra`) are ignored with a note.
-//! - Blanks and tabs separate; ends of lines may be CRLF; empty lines and lines that start with `#` are skipped.
+//! - Addresses are IPv4, or IPv6 as in the sets of classbench-ng; bits beyond the length are ignored. A rule matches
+//!   only packets of its version, even if both lengths are 0.
+//! - Port ranges are source, then destination, compared as numbers for every protocol.
+//! - PROTOCOL/MASK are hexadecimal after `0x`, else decimal: mask 0 means every protocol, 0xFF one, other masks each
+//!   protocol with these bits.
+//! - FLAGS/MASK, 16 bits, are optional. `db_generator` takes them from seed files of real filters, by protocol. For TCP
+//!   the high byte holds the flags: 0x0200/0x1200 is SYN without ACK, 0x1000/0x1000 is ACK. For ICMP it is the type,
+//!   and
+//! the low
+//!   byte the code: 0x0303/0xffff is port unreachable. The paper does not define them; under this reading, published
+//! sets hold
+//!   values that operators use. Headers of five fields have no flags, so they are ignored by default ([`Flags`]).
+//! - Extra numbers (`db_generator -extra`) are ignored with a note.
+//! - Blanks and tabs separate; lines may end in CRLF; empty lines and lines that start with `#` are skipped.
 //!
-//! Each line that is a rule becomes one rule, so that the number of a rule is its place among them.
+//! Each rule line becomes one rule, so a rule's number is its index among them.
 
 use netvm_wire::{IpProto, NetError};
 use thiserror::Error;
 
 use super::field::Field;
 use super::ranges::{Ranges, prefix_range};
-use super::{Found, Imported, ImportedRule, IpVersion, Note, Why};
+use super::{Imported, ImportedRule, IpVersion, Note, Token, Why};
 use netvm_policy::Actions;
 use netvm_policy::Masked;
 use netvm_policy::Match;
 
-/// What the flags column is for.
+/// Use of the flags column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Flags {
-    /// Nothing: rules have five fields.
+    /// Ignore it: rules have five fields.
     #[default]
     Ignore,
-    /// TCP flags, and ICMP type and code.
+    /// Match TCP flags, and ICMP type and code.
     Match,
 }
 
-/// Why a text is no ClassBench filter set. Lines and columns count from 1.
+/// A text is not a ClassBench filter set. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ClassBenchError {
-    /// Something else is expected there.
+    /// An unexpected word.
     #[error("line {line}, column {column}: expected {expected}, found {found}")]
     Syntax {
         /// Line.
         line: u32,
         /// Column, in characters.
         column: u32,
-        /// What should be there.
+        /// The expected word.
         expected: &'static str,
-        /// What is there.
-        found: Found,
+        /// The word found.
+        found: Token,
     },
-    /// An address with a length that it cannot have.
+    /// An invalid prefix length.
     #[error("line {line}, column {column}: {source}")]
     Prefix {
         /// Line.
         line: u32,
         /// Column, in characters.
         column: u32,
-        /// What is wrong.
+        /// The error.
         source: NetError,
     },
     /// Source and destination are of different versions.
@@ -71,7 +73,7 @@ pub enum ClassBenchError {
         /// Line.
         line: u32,
     },
-    /// A range that ends before it starts.
+    /// An inverted range.
     #[error("line {line}, column {column}: the range {first} : {last} is empty: write {last} : {first}")]
     Backwards {
         /// Line.
@@ -85,10 +87,10 @@ pub enum ClassBenchError {
     },
 }
 
-/// Reads a filter set; every rule does what `actions` say.
+/// Parses a filter set; every rule gets `actions`.
 ///
 /// # Errors
-/// The first line that is no rule.
+/// The first malformed line.
 pub fn parse(text: &str, actions: Actions, flags: Flags) -> Result<Imported, ClassBenchError> {
     let mut imported = Imported::default();
     let mut seen = Seen::default();
@@ -104,7 +106,7 @@ pub fn parse(text: &str, actions: Actions, flags: Flags) -> Result<Imported, Cla
     Ok(imported)
 }
 
-/// Where something first was that is ignored, and how often it is.
+/// First line and count of ignored columns.
 #[derive(Default)]
 struct Seen([(u32, usize); 3]);
 
@@ -179,7 +181,7 @@ impl<'a> Line<'a> {
         Ok(matches)
     }
 
-    /// What is left, from the next word on.
+    /// The rest, from the next word on.
     fn rest(&mut self) -> &'a str {
         let rest = &self.text[self.at..];
         let word = rest.trim_start();
@@ -264,7 +266,7 @@ impl<'a> Line<'a> {
 
     fn expected(&mut self, expected: &'static str) -> ClassBenchError {
         let word = self.rest().split_whitespace().next();
-        let found = Found::of(word);
+        let found = Token::of(word);
         ClassBenchError::Syntax { line: self.line, column: self.column(), expected, found }
     }
 }
@@ -275,7 +277,7 @@ fn with_bits(value: u8, mask: u8) -> Ranges {
     Ranges::union((0..=u8::MAX).filter(fits).map(|byte| (byte.into(), byte.into())))
 }
 
-/// Matches on flags as well; false if the protocol has none, or the mask says more than there is.
+/// Adds the flags to the match; false if the protocol has none or the mask has other bits.
 fn set_flags(matches: &mut Match, value: u32, mask: u32) -> bool {
     let [value_high, value_low] = (value as u16).to_be_bytes();
     let [mask_high, mask_low] = (mask as u16).to_be_bytes();

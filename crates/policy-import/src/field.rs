@@ -1,4 +1,4 @@
-//! The fields of a [`Match`] that are sets of numbers, all seen as [`Ranges`].
+//! The numeric fields of a [`Match`] as [`Ranges`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use netvm_policy::Span;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as the fields of Match")]
 pub(super) enum Field {
-    /// Addresses of one version; the rule has that EtherType besides.
+    /// Addresses of a version; the rule also has its EtherType.
     Source(IpVersion),
     Destination(IpVersion),
     Vlan,
@@ -29,7 +29,7 @@ pub(super) enum Field {
 }
 
 impl Field {
-    /// All, with addresses of the version given.
+    /// All fields, with addresses of this version.
     pub(super) const fn all(version: IpVersion) -> [Self; 12] {
         [
             Self::Source(version),
@@ -47,7 +47,7 @@ impl Field {
         ]
     }
 
-    /// The highest value that packets have.
+    /// The highest value in packets.
     pub(super) const fn highest(self) -> u128 {
         match self {
             Self::Source(version) | Self::Destination(version) => version.highest(),
@@ -59,7 +59,7 @@ impl Field {
         }
     }
 
-    /// The match of packets that have one of the values; `None` if there is no such value.
+    /// The match of packets with one of the values; `None` without values.
     pub(super) fn among(self, values: &Ranges) -> Option<Match> {
         let values = values.intersect(&Ranges::all(self.highest()));
         let mut matches = Match::default();
@@ -88,7 +88,7 @@ impl Field {
         }
     }
 
-    /// Lets these values fit, of which there is one at least, and no others.
+    /// Restricts the field to these values, at least one.
     pub(super) fn set(self, to: &mut Match, values: &Ranges) {
         let any = *values == Ranges::all(self.highest());
         let values = || if any { None } else { Some(values.iter()) }.into_iter().flatten();
@@ -160,7 +160,7 @@ fn prefixes(values: impl Iterator<Item = (u128, u128)>, version: IpVersion) -> V
         }
     };
     let prefixes = Ranges::union(values).prefixes(version.bits());
-    // The lengths and the bits behind them are right by construction.
+    // Lengths and host bits are right by construction.
     prefixes.into_iter().filter_map(|(value, length)| IpNet::new(address(value), length).ok()).collect()
 }
 
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_keeps_what_is_put_in() {
+    fn every_field_round_trips() {
         for version in [IpVersion::V4, IpVersion::V6] {
             for field in Field::all(version) {
                 for values in [

@@ -1,22 +1,22 @@
-//! Names of network interfaces in files, and the ports that stand for them.
+//! Maps interface names in files to ports.
 
 use netvm_policy::PortId;
 
-/// Which port stands for which interface. The list is complete: what is not in it is not connected to netvm, and "not
-/// `eth0`" is every other port of the list.
+/// The ports by interface name. Complete: other interfaces are not netvm ports, and "not `eth0`" is every other port of
+/// the list.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Interfaces {
     ports: Vec<(String, PortId)>,
 }
 
 impl Interfaces {
-    /// All ports by the names that the file uses for them; a port may have several.
+    /// All ports by their names in the file; a port may have several.
     #[must_use]
     pub fn new<N: Into<String>>(ports: impl IntoIterator<Item = (N, PortId)>) -> Self {
         Self { ports: ports.into_iter().map(|(name, port)| (name.into(), port)).collect() }
     }
 
-    /// The ports of a name; `wildcard` at its end stands for any rest.
+    /// The ports of a name; a trailing `wildcard` matches any rest.
     pub(super) fn named(&self, name: &str, wildcard: char) -> Vec<PortId> {
         let fits = |known: &str| match name.strip_suffix(wildcard) {
             Some(start) => known.starts_with(start),
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wildcard_is_every_name_that_starts_so() {
+    fn a_wildcard_matches_every_name_with_the_prefix() {
         let interfaces = Interfaces::new([("eth0", PortId(3)), ("eth1", PortId(1)), ("tap0", PortId(3))]);
         assert_eq!(interfaces.named("eth0", '+'), [PortId(3)]);
         assert_eq!(interfaces.named("eth+", '+'), [PortId(1), PortId(3)]);

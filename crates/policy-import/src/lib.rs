@@ -1,9 +1,8 @@
-//! Rules of other systems, read into netvm's: [`classbench`] filter sets, [`iptables`] (`iptables-save`) and [`nft`]
-//! (`nft -j list ruleset`).
+//! Imports rules of other systems: [`classbench`] filter sets, [`iptables`] (`iptables-save`) and [`nft`] (`nft -j list
+//! ruleset`).
 //!
-//! Nothing is dropped silently: every line becomes a rule, or a [`Note`] that says why it does not, or an error. Rules
-//! come in the order in which they are to be tried. Chains that rules jump to are written out in place, which may be
-//! long: [`MAX_RULES`] and [`MAX_VALUES`] bound it.
+//! Nothing is lost silently: every line becomes a rule, a [`Note`] with the reason, or an error. Rules are in the order
+//! of their evaluation. Chains are expanded in place, within [`MAX_RULES`] and [`MAX_VALUES`].
 
 #![forbid(unsafe_code)]
 
@@ -21,30 +20,30 @@ mod ranges;
 
 pub use chains::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 pub use interfaces::Interfaces;
-pub use note::{Found, Note, Why};
+pub use note::{Note, Token, Why};
 
 use netvm_policy::Actions;
 use netvm_policy::Match;
 
-/// What a file says, as far as netvm has the same.
+/// The result of an import.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Imported {
-    /// Rules in the order in which they are tried.
+    /// Rules in the order of evaluation.
     pub rules: Vec<ImportedRule>,
-    /// What has no equivalent or a slightly different one, by line.
+    /// Lines without an exact equivalent.
     pub notes: Vec<Note>,
 }
 
-/// One rule. Several have the same line where one rule of the file needs more than one here.
+/// An imported rule. A rule of the file may become several, with the same line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportedRule {
     /// Line of the file, from 1.
     pub line: u32,
-    /// The comment that the file has on it, else what it calls the rule; empty if neither.
+    /// Its comment in the file, else its name there; empty without both.
     pub name: String,
-    /// Which packets.
+    /// The match.
     pub matches: Match,
-    /// What is done.
+    /// The actions.
     pub actions: Actions,
 }
 

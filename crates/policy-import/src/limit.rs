@@ -1,4 +1,4 @@
-//! Limits as token buckets of netvm.
+//! Converts limits to netvm's token buckets.
 
 use super::Why;
 use super::chains::End;
@@ -7,26 +7,26 @@ use netvm_policy::{Police, Rate};
 /// A limit of a rule in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// Units in so many seconds.
+    /// Units per `per` seconds.
     pub(super) rate: u64,
     pub(super) seconds: u64,
-    /// Units that come at once.
+    /// Burst size in units.
     pub(super) burst: u64,
-    /// Bytes, else packets.
+    /// The unit: bytes, else packets.
     pub(super) bytes: bool,
-    /// Fits what exceeds the limit, else what does not.
+    /// Matches packets beyond the limit, else within it.
     pub(super) above: bool,
 }
 
 impl Limit {
-    /// What a rule with this limit does that ends so, and what differs; `late` if other matches stand behind the limit.
+    /// The effect of a rule with this limit and `end`, and the differences. `late`: other matches follow the limit.
     ///
     /// # Errors
-    /// Why netvm has no such rule.
+    /// The reason why netvm has no such rule.
     pub(super) fn applied(&self, end: End, late: bool) -> Result<(End, Police, Vec<Why>), Why> {
         let end = match (self.above, end) {
             (false, End::Accept) => End::Accept,
-            // What exceeds the limit is dropped, the rest goes on.
+            // Packets beyond the limit are dropped; others continue.
             (true, End::Drop) => End::Next,
             _ => return Err(Why::LimitUse),
         };
@@ -35,10 +35,10 @@ impl Limit {
         Ok((end, police, differs))
     }
 
-    /// The token bucket, and what differs.
+    /// The token bucket and the differences.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     fn police(&self) -> Result<(Police, Vec<Why>), Why> {
         let per_second = self.rate / self.seconds;
         if per_second == 0 {
@@ -59,7 +59,7 @@ impl Limit {
     }
 }
 
-/// Seconds of a unit of time as iptables and nftables abbreviate it: any start of its name.
+/// Seconds of a time unit, which iptables and nftables abbreviate to any prefix.
 pub(super) fn seconds(unit: &str) -> Option<u64> {
     let units = [("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86_400), ("weeks", 604_800)];
     let unit = unit.to_ascii_lowercase();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_whole_numbers_a_second() {
+    fn rates_are_rounded_to_whole_units_per_second() {
         let limit = |rate, unit| Limit {
             rate,
             seconds: seconds(unit).unwrap(),

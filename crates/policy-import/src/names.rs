@@ -1,4 +1,4 @@
-//! Names of numbers, as both iptables and nftables write them.
+//! Symbolic names of numbers in iptables and nftables.
 
 use netvm_wire::TcpFlags;
 
@@ -15,12 +15,12 @@ pub(super) fn number(text: &str) -> Option<u64> {
     if only_digits { u64::from_str_radix(digits, radix).ok() } else { None }
 }
 
-/// An IP protocol by the names of Linux (`/etc/protocols`), or by its number.
+/// An IP protocol by its name on Linux (`/etc/protocols`) or its number.
 pub(super) fn protocol(name: &str) -> Option<u8> {
     find(&PROTOCOLS, name).or_else(|| number(name)?.try_into().ok())
 }
 
-/// Of `/etc/protocols`, and the names that iptables and nftables know without it.
+/// `/etc/protocols`, and the names built into iptables and nftables.
 const PROTOCOLS: [(&str, u8); 48] = [
     ("ip", 0),
     ("hopopt", 0),
@@ -72,7 +72,7 @@ const PROTOCOLS: [(&str, u8); 48] = [
     ("mpls-in-ip", 137),
 ];
 
-/// The flags of TCP, one by name.
+/// A TCP flag by name.
 pub(super) fn tcp_flag(name: &str) -> Option<TcpFlags> {
     let other = if name.eq_ignore_ascii_case("ecn") { Some(TcpFlags::ECE) } else { None };
     let named = TcpFlags::all().iter_names().find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_standards() {
+    fn names_follow_the_standards() {
         assert_eq!(["cs0", "CS7", "af11", "AF43", "EF", "be"].map(dscp), [0, 56, 10, 38, 46, 0].map(Some));
         assert_eq!(["cs8", "af10", "af51", "af1", "cs", "af€", "x", "cs+1"].map(dscp), [None; 8]);
         assert_eq!(

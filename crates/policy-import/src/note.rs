@@ -1,17 +1,17 @@
-//! What an import says about lines that are not the same in netvm.
+//! Notes of an import about lines without an exact equivalent.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// A line that has no equivalent, or one that differs.
+/// A note about a line without an exact equivalent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Line of the file, from 1.
     pub line: u32,
-    /// The words of the file in question, or the thing that they are about.
+    /// The words in the file, or the object that they concern.
     pub what: String,
-    /// What is different.
+    /// The difference.
     pub why: Why,
 }
 
@@ -22,28 +22,28 @@ impl Note {
 }
 
 impl fmt::Display for Note {
-    /// `line 3: -m owner --uid-owner 0: netvm has no such match; the rule is left out`.
+    /// `line 3: -m owner --uid-owner 0: netvm has no such match; the rule is skipped`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}: {}", self.line, self.what, self.why)
     }
 }
 
-/// What is in the place of what was expected.
+/// The unexpected token of a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Token {
     /// This word.
     Word(String),
     /// The end of the line.
     EndOfLine,
 }
 
-impl Found {
+impl Token {
     pub(super) fn of(word: Option<&str>) -> Self {
         word.map_or(Self::EndOfLine, |word| Self::Word(word.to_owned()))
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Word(word) => write!(f, "`{word}`"),
@@ -52,132 +52,126 @@ impl fmt::Display for Found {
     }
 }
 
-/// Why a line is not the same in netvm.
+/// The reason of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Why {
     /// ClassBench: the flags column.
     #[error("flags are ignored; rules match addresses, ports and protocol")]
     FlagsIgnored,
-    /// ClassBench: flags of a protocol whose flags have no field here.
-    #[error("netvm has no field for these flags of this protocol; they are ignored")]
+    /// ClassBench: flags of another protocol than TCP and ICMP.
+    #[error("netvm cannot match these flags of this protocol; they are ignored")]
     FlagsUnknown,
-    /// ClassBench: columns behind the flags.
-    #[error("columns behind the flags have no field in netvm and are ignored")]
+    /// ClassBench: columns after the flags.
+    #[error("columns after the flags are ignored")]
     ExtraFields,
     /// Connection tracking.
-    #[error(
-        "netvm keeps no state of connections; the rule is left out, so say what the answers are by other fields"
-    )]
+    #[error("netvm does not track connections; the rule is skipped: match return traffic by other fields")]
     ConnectionState,
-    /// A match on something that is not in the flow key.
-    #[error("netvm has no such match; the rule is left out")]
+    /// A match on a field outside the flow key.
+    #[error("netvm has no such match; the rule is skipped")]
     Match,
     /// A target or statement that netvm does not have.
-    #[error("netvm has no such action; the rule is left out")]
+    #[error("netvm has no such action; the rule is skipped")]
     Action,
     /// Logging.
-    #[error("netvm does not log packets; its counters per rule, or a mirror, take its place")]
+    #[error("netvm does not log packets: use the counters of rules, or a mirror")]
     Log,
-    /// An interface that is no port.
-    #[error("no port of netvm goes by this name; the rule is left out")]
+    /// An interface that is not a port.
+    #[error("no netvm port has this name; the rule is skipped")]
     Interface,
-    /// An ingress chain of which nft does not print the device.
-    #[error("nft does not say for which device this chain is; it is left out")]
+    /// An ingress chain whose device nft does not print.
+    #[error("nft does not print the device of this chain; it is skipped")]
     Device,
-    /// A chain of a device that is no port.
-    #[error("no port of netvm goes by this name; the chain is left out")]
+    /// A chain of a device that is not a port.
+    #[error("no netvm port has this name; the chain is skipped")]
     NoDevice,
-    /// Some of several interfaces are no ports.
-    #[error("no port of netvm goes by this name; the rule is for the others that it names")]
+    /// Some of several interfaces are not ports.
+    #[error("no netvm port has this name; the rule applies to the other interfaces that it names")]
     SomeInterfaces,
-    /// A mask that is no prefix.
-    #[error("the mask is not a prefix; the rule is left out")]
+    /// A mask that is not a prefix.
+    #[error("the mask is not a prefix; the rule is skipped")]
     Mask,
     /// The lowest two bits of the TOS byte.
-    #[error("netvm matches the code point, not the ECN bits of this byte; the rule is left out")]
+    #[error("netvm matches the code point, not the ECN bits of this byte; the rule is skipped")]
     EcnBits,
     /// Ports of DCCP, UDP-Lite and so on.
-    #[error("netvm reads the ports of TCP, UDP and SCTP only; the rule is left out")]
+    #[error("netvm matches only the ports of TCP, UDP and SCTP; the rule is skipped")]
     NoPorts,
     /// `th dport` without a protocol.
-    #[error("netvm reads the ports of TCP, UDP and SCTP only; the rule is for these")]
+    #[error("netvm matches only the ports of TCP, UDP and SCTP; the rule applies to these")]
     SomePorts,
-    /// A negation that the rule language cannot write.
-    #[error("netvm cannot match the opposite of this; the rule is left out")]
+    /// A negation that the rule language cannot express.
+    #[error("netvm cannot negate this match; the rule is skipped")]
     Opposite,
-    /// A rule that no packet can fit.
-    #[error("no packet gets here and fits; there is no rule for it")]
+    /// A rule that no packet can match.
+    #[error("no packet reaches this rule and matches it; the rule is skipped")]
     NeverFits,
-    /// The table is not one that filters forwarded packets.
-    #[error("netvm has no equivalent of this table; it is left out")]
+    /// The table does not filter forwarded packets.
+    #[error("netvm has no equivalent of this table; it is skipped")]
     Table,
-    /// The table is switched off.
-    #[error("the table is dormant; it is left out")]
+    /// The table is dormant.
+    #[error("the table is dormant; it is skipped")]
     Dormant,
-    /// A match or target that nft cannot tell.
+    /// A match or target that nft cannot print.
     #[error(
-        "this is of iptables-nft and nft does not tell it: import what iptables-save prints; the rule is left out"
+        "this rule is from iptables-nft and nft does not print it: import the output of iptables-save; the rule is skipped"
     )]
     Xtables,
-    /// A kind of object.
-    #[error("netvm does not know this kind of object; it is left out")]
+    /// An unknown kind of object.
+    #[error("netvm does not know this kind of object; it is skipped")]
     Object,
-    /// The chain is for other than forwarded packets.
-    #[error("only rules for forwarded packets have an equivalent; the chain is left out")]
+    /// The chain does not filter forwarded packets.
+    #[error("only rules for forwarded packets have an equivalent; the chain is skipped")]
     Hook,
     /// The chain is not used.
-    #[error("no rule for forwarded packets jumps to this chain; it is left out")]
+    #[error("no rule for forwarded packets jumps to this chain; it is skipped")]
     Unreached,
-    /// The answer of a reject rule; said once for each.
-    #[error("netvm answers with a TCP reset, to other packets with ICMP administratively prohibited")]
+    /// The answer of a reject rule differs.
+    #[error("netvm rejects TCP with a reset, and other packets with ICMP administratively prohibited")]
     Answer,
-    /// A limit below one a second.
-    #[error("the slowest rate of netvm is one a second; the rule is left out")]
+    /// A limit below one per second.
+    #[error("the lowest rate of netvm is one per second; the rule is skipped")]
     SlowRate,
-    /// A limit that is no whole number a second.
-    #[error("netvm counts whole units a second; the rate is {0} a second here")]
+    /// A fractional rate.
+    #[error("netvm rates are whole numbers per second; the rate becomes {0} per second")]
     RoundedRate(u64),
-    /// A limit for each address and so on.
-    #[error("netvm limits a rule as a whole, not by address or port; the rule is left out")]
+    /// A limit by address or port.
+    #[error("netvm limits a rule as a whole, not by address or port; the rule is skipped")]
     LimitPerKey,
-    /// A limit with an action for which there is none.
-    #[error(
-        "netvm can limit what a rule accepts, or drop what exceeds a limit, and nothing else; the rule is left out"
-    )]
+    /// A limit with an unsupported action.
+    #[error("netvm can only limit accepted packets or drop packets beyond a limit; the rule is skipped")]
     LimitUse,
-    /// What exceeds a limit.
+    /// Packets beyond a limit.
     #[error(
-        "what exceeds the limit is dropped here; in the file it goes on to the rules behind, which may accept it"
+        "netvm drops packets beyond the limit; in the file they continue to later rules, which may accept them"
     )]
     LimitDrops,
-    /// One limit for several rules.
-    #[error("this needs {0} rules here, and each has the whole limit to itself")]
+    /// A limit over several rules.
+    #[error("this becomes {0} rules, each with the whole limit")]
     LimitSplit(usize),
     /// A limit that counts packets before the other matches.
     #[error(
-        "the limit counts packets that fit the whole rule; in the file it stands before other matches and counts more"
+        "the limit counts packets that match the whole rule; in the file it precedes other matches and counts more"
     )]
     LimitOrder,
     /// A limit in bytes.
-    #[error(
-        "the limit counts bytes of the whole frame; in the file they are of the packet from the IP header on"
-    )]
+    #[error("the limit counts bytes of the whole frame; in the file it counts from the IP header on")]
     LimitBytes,
-    /// The rules look at the outgoing interface.
-    #[error("rules of this file look at the outgoing port, so all of them are for packets on their way out")]
+    /// Rules match the outgoing interface.
+    #[error("some rules of this file match the outgoing interface, so all rules are for transmitted packets")]
     Egress,
     /// `ip6 nexthdr`.
-    #[error("netvm matches the protocol behind all extension headers, not the first header")]
+    #[error("netvm matches the protocol after all extension headers, not the first header")]
     FirstHeader,
-    /// A set that packets change, or whose elements expire.
-    #[error("the elements of this set change by themselves; the rule is left out")]
+    /// A dynamic set.
+    #[error("the elements of this set are dynamic; the rule is skipped")]
     DynamicSet,
     /// The set is not in the file.
-    #[error("the file does not have this set, map or limit; the rule is left out")]
+    #[error("the file does not define this set, map or limit; the rule is skipped")]
     Missing,
     /// Both bridged and routed packets are filtered.
     #[error(
-        "netvm has one path for bridged and routed packets: both pass the chains of bridge and of IP tables"
+        "netvm has one path for bridged and routed packets: both pass the chains of bridge and IP tables"
     )]
     BridgeAndIp,
 }

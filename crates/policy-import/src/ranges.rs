@@ -1,11 +1,11 @@
-//! Sets of numbers as sorted ranges: the one form in which values of fields are intersected and negated.
+//! Sets of numbers as sorted ranges, for intersection and complement.
 
-/// Disjoint ranges in ascending order, none next to another.
+/// Disjoint, non-adjacent ranges in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ranges(Vec<(u128, u128)>);
 
 impl Ranges {
-    /// One range; `first` is not above `last`.
+    /// A range; `first` must not exceed `last`.
     pub(super) fn one(first: u128, last: u128) -> Self {
         Self([(first, last)].into())
     }
@@ -15,12 +15,12 @@ impl Ranges {
         Self::one(value, value)
     }
 
-    /// Everything from 0 to `highest`.
+    /// All numbers from 0 to `highest`.
     pub(super) fn all(highest: u128) -> Self {
         Self::one(0, highest)
     }
 
-    /// The values of all these ranges.
+    /// The union of ranges.
     pub(super) fn union(ranges: impl IntoIterator<Item = (u128, u128)>) -> Self {
         let mut sorted: Vec<_> = ranges.into_iter().collect();
         sorted.sort_unstable();
@@ -39,12 +39,12 @@ impl Ranges {
         self.0.iter().copied()
     }
 
-    /// Whether there is no value.
+    /// Whether the set is empty.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The values from 0 to `highest` that are not in it.
+    /// The complement within 0 to `highest`.
     pub(super) fn complement(&self, highest: u128) -> Self {
         let mut gaps = Vec::with_capacity(self.0.len() + 1);
         let mut next = Some(0);
@@ -65,7 +65,7 @@ impl Ranges {
         Self(gaps)
     }
 
-    /// The values that are in both.
+    /// The intersection.
     pub(super) fn intersect(&self, other: &Self) -> Self {
         let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
         let mut common = Vec::new();
@@ -79,12 +79,12 @@ impl Ranges {
         Self(common)
     }
 
-    /// The same values as prefixes of numbers of `bits` bits: value and length, the fewest that do.
+    /// The fewest prefixes (value, length) of `bits`-bit numbers with the same values.
     pub(super) fn prefixes(&self, bits: u8) -> Vec<(u128, u8)> {
         let mut prefixes = Vec::new();
         for (mut first, last) in self.iter() {
             loop {
-                // The largest block that starts here: as `first` is aligned, and not beyond `last`.
+                // The largest aligned block that starts at `first` and ends within the range.
                 let mut free = (first.trailing_zeros() as u8).min(bits);
                 while first | block(free) > last {
                     free -= 1;
@@ -105,7 +105,7 @@ const fn block(bits: u8) -> u128 {
     if bits == 0 { 0 } else { u128::MAX >> (128 - bits as u32) }
 }
 
-/// First and last number of a prefix of numbers of `bits` bits; bits of `value` behind the length do not matter.
+/// First and last number of a prefix of `bits`-bit numbers; bits of `value` beyond the length are ignored.
 pub(super) const fn prefix_range(value: u128, length: u8, bits: u8) -> (u128, u128) {
     let free = block(bits.saturating_sub(length));
     (value & !free, value | free)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_all_numbers_are_no_exception() {
+    fn the_smallest_and_largest_numbers_work() {
         let all = Ranges::all(u128::MAX);
         assert!(all.complement(u128::MAX).is_empty());
         assert_eq!(all.prefixes(128), [(0, 0)]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against sets of bytes.
+        /// Compares with sets of bytes.
         #[test]
         fn they_are_sets(a: Vec<u8>, b: Vec<u8>) {
             let in_both = (0..=255).filter(|value| a.contains(value) && b.contains(value));

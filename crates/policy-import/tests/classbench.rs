@@ -29,7 +29,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn public_sets_are_read_whole() {
+fn public_sets_are_parsed_completely() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         println!("SKIP: no filter sets at {}", folder.display());
@@ -55,7 +55,7 @@ fn public_sets_are_read_whole() {
                 assert_eq!(protocol.as_deref().unwrap_or("0x00/0x00"), words[8]);
                 assert_eq!(rule.actions, DROP);
             }
-            // The sets have no flags but those of TCP and ICMP.
+            // The sets only have flags of TCP and ICMP.
             assert!(
                 imported.notes.iter().all(|note| flags == Flags::Ignore && note.why == Why::FlagsIgnored)
             );
@@ -64,7 +64,7 @@ fn public_sets_are_read_whole() {
 }
 
 #[test]
-fn a_line_is_read_field_by_field() {
+fn a_line_is_parsed_field_by_field() {
     let matches = one("@10.1.0.0/16\t192.0.2.1/32\t0 : 65535\t80 : 90\t0x06/0xFF\t0x0200/0x1200\t");
     let expected = Match {
         ether_type: vec![EtherType::IPV4],
@@ -100,7 +100,7 @@ fn masks_of_protocols_are_sets() {
 }
 
 #[test]
-fn what_is_ignored_is_said_once() {
+fn ignored_columns_are_noted_once() {
     let line = |rest: &str| format!("@1.0.0.0/8 2.0.0.0/8 0 : 65535 0 : 65535 {rest}\n");
     let tcp = line("0x06/0xFF 0x1000/0x1000");
     let notes = |text: &str, flags| -> Vec<String> {
@@ -118,14 +118,14 @@ fn what_is_ignored_is_said_once() {
         [
             "line 1: flags of another protocol than TCP and ICMP (2 rules): netvm has no field for these flags of this \
              protocol; they are ignored",
-            "line 2: extra fields (1 rules): columns behind the flags have no field in netvm and are ignored",
+            "line 2: extra fields (1 rules): columns after the flags are ignored",
         ]
     );
     assert_eq!(read(&text, Flags::Match).rules.len(), 2);
 }
 
 #[test]
-fn ends_of_lines_blanks_and_remarks_do_not_matter() {
+fn line_ends_blanks_and_comments_are_ignored() {
     let rule = "@1.0.0.0/8\t2.0.0.0/8 \t 0 : 65535\t0 : 65535\t0x00/0x00\t0x0000/0x0000\t";
     let text = format!("\r\n# rules\r\n{rule}\r\n\n  {rule}\t\t \n");
     let lines: Vec<_> = read(&text, Flags::Ignore).rules.iter().map(|rule| rule.line).collect();
@@ -185,7 +185,7 @@ fn wrong_lines_are_named() {
 }
 
 #[test]
-fn a_hundred_thousand_rules_take_no_time_to_speak_of() {
+fn a_hundred_thousand_rules_parse_quickly() {
     let mut text = String::new();
     for number in 0..100_000u32 {
         let [_, a, b, c] = number.to_be_bytes();
@@ -201,25 +201,25 @@ fn a_hundred_thousand_rules_take_no_time_to_speak_of() {
     let taken = start.elapsed();
     assert_eq!(imported.rules.len(), 100_000);
     println!("100,000 rules in {taken:?}");
-    // 20 times what a busy machine takes.
+    // 20 times the time on a busy machine.
     assert!(taken < Duration::from_secs(5), "{taken:?}");
 }
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text: String) {
+    fn any_text_is_parsed_or_refused(text: String) {
         let _ = parse(&text, DROP, Flags::Match);
     }
 
     #[test]
-    fn what_is_nearly_a_rule_is_read_or_refused(
+    fn almost_rules_are_parsed_or_refused(
         text in "(@?[0-9.:/]{0,12}[ \t]{0,2}([0-9]{0,6}[ :/xF\t€]{0,3}){0,8}\r?\n?){0,3}"
     ) {
         let _ = parse(&text, DROP, Flags::Match);
     }
 
     #[test]
-    fn rules_are_read_as_they_are_written(
+    fn rules_round_trip(
         source: u32, destination: u32, lengths in (0u8..=32, 0u8..=32),
         ports: [u16; 4], protocol: (u8, u8), flags: (u8, u8),
     ) {

@@ -1,4 +1,4 @@
-//! Public filter sets: flattened rules decide as a linear scan, and what is wrong with them is found soon.
+//! Public filter sets: flattened rules agree with a linear scan, and the analysis is fast.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -12,7 +12,7 @@ use netvm_policy::{
 };
 use netvm_policy_import::classbench::{Flags, parse};
 
-/// The rules of each set: every other one drops, and one in a hundred is replaced by one that only counts.
+/// The rules of each set; every other one drops, and one in a hundred only counts.
 fn sets() -> Vec<(String, Vec<Rule>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -46,7 +46,7 @@ fn cubes(rules: &[Rule]) -> Vec<Vec<Cube>> {
 }
 
 #[test]
-fn flattened_sets_decide_as_a_linear_scan() {
+fn flattened_sets_agree_with_a_linear_scan() {
     for (name, rules) in sets() {
         let from = PortId(0);
         let started = Instant::now();
@@ -71,7 +71,7 @@ fn flattened_sets_decide_as_a_linear_scan() {
 }
 
 #[test]
-fn what_is_wrong_with_a_set_is_found() {
+fn the_problems_of_a_set_are_found() {
     for (name, rules) in sets() {
         let started = Instant::now();
         let found = analyse(&rules);

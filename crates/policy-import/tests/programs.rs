@@ -1,5 +1,5 @@
-//! What nft and iptables really print, of the same rules in both: read back as they were written, and the same from both.
-//! In a network namespace of their own; skipped where the programs or the rights are missing.
+//! Real output of nft and iptables for the same rules, in a network namespace: both imports agree. Skipped without the
+//! programs or privileges.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -58,18 +58,18 @@ fn interfaces() -> Interfaces {
     Interfaces::new([("eth0", PortId(0)), ("eth1", PortId(1)), ("tap0", PortId(2))])
 }
 
-/// Runs a script in a network namespace of its own, with text as its input; `None` if it cannot be run here.
+/// Runs a script in a new network namespace with `input` on standard input; `None` if that is impossible here.
 fn in_namespace(programs: &[&str], script: &str, input: &str) -> Option<String> {
     for program in programs {
         let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().ok()?;
         if !there.status.success() {
-            println!("SKIP: there is no {program}");
+            println!("SKIP: {program} is not installed");
             return None;
         }
     }
     let can = Command::new("unshare").args(["-n", "true"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
-        println!("SKIP: no right to make a network namespace");
+        println!("SKIP: no privilege to create a network namespace");
         return None;
     }
     let mut child = Command::new("unshare")
@@ -87,7 +87,7 @@ fn in_namespace(programs: &[&str], script: &str, input: &str) -> Option<String> 
             || error.contains("not permitted")
             || error.contains("Could not fetch rule set generation"))
     {
-        println!("SKIP: the kernel does not do it: {error}");
+        println!("SKIP: not supported by the kernel: {error}");
         return None;
     }
     assert!(output.status.success(), "{error}\n{input}");
@@ -114,7 +114,7 @@ fn listed(family: &str, forward: &[(&str, &str)], web: &[(&str, &str)]) -> Strin
     )
 }
 
-/// What rules mean, without where they stand.
+/// The rules without their lines.
 fn meaning(imported: &Imported) -> Vec<(Match, Actions)> {
     imported.rules.iter().map(|rule| (rule.matches.clone(), rule.actions)).collect()
 }
@@ -135,17 +135,17 @@ fn read_back(restore: &str, save: &str, version: IpVersion, forward: &[(&str, &s
 }
 
 #[test]
-fn iptables_prints_what_is_read() {
+fn output_of_iptables_is_parsed() {
     read_back("iptables-restore", "iptables-save", IpVersion::V4, &IPV4, &WEB);
 }
 
 #[test]
-fn ip6tables_prints_what_is_read() {
+fn output_of_ip6tables_is_parsed() {
     read_back("ip6tables-restore", "ip6tables-save", IpVersion::V6, &IPV6, &[]);
 }
 
 #[test]
-fn nft_says_the_same_as_iptables() {
+fn nft_and_iptables_agree() {
     for (family, version, forward, web) in
         [("ip", IpVersion::V4, &IPV4[..], &WEB[..]), ("ip6", IpVersion::V6, &IPV6[..], &[])]
     {
@@ -163,9 +163,9 @@ fn nft_says_the_same_as_iptables() {
     }
 }
 
-/// Sets, maps, concatenations and families that iptables does not have.
+/// Sets, maps, concatenations and families that iptables lacks.
 #[test]
-fn nft_prints_what_is_read() {
+fn output_of_nft_is_parsed() {
     let text = "table inet f {
         set nets { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 172.16.0.1-172.16.0.9 } }
         set pairs { type ipv4_addr . inet_service; elements = { 192.0.2.1 . 80 } }

@@ -1,11 +1,11 @@
-//! What classifiers are built from: rules with one value, prefix, mask or range for every field.
+//! Cubes, the input of classifiers: a value, prefix, mask or range for every field.
 
 use netvm_wire::{Address, FlowKey};
 
 use crate::matching::mac_bits;
 use crate::span::{Masked, Span};
 
-/// Which packets have the fields of a cube.
+/// The packets of a cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// IPv4 packets.
@@ -17,7 +17,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// That of a packet.
+    /// The family of a packet.
     #[must_use]
     pub const fn of(key: &FlowKey) -> Self {
         match key.ether_type {
@@ -27,8 +27,8 @@ impl Family {
         }
     }
 
-    /// An address as the number that cubes of the family have: IPv4 in 32 bits; IPv6 in 128; the others in 128 as
-    /// [`Address`] keeps them, IPv4 (of ARP) as IPv4-mapped, so that 0.0.0.0 is not the `::` of no address.
+    /// An address as a number of the family's cubes: IPv4 in 32 bits; IPv6 in 128; other families in 128 like
+    /// [`Address`], with IPv4 (of ARP) as IPv4-mapped, to distinguish 0.0.0.0 from `::`, which means no address.
     #[inline]
     #[must_use]
     pub const fn address_bits(self, address: Address) -> u128 {
@@ -39,11 +39,11 @@ impl Family {
     }
 }
 
-/// A product of one set for each field of the key of one family. Addresses are the numbers of
-/// [`Family::address_bits`]; their masks are prefixes of 32 bits in [`Family::V4`], else of 128.
+/// A product of one set for each field of the key of one family. Addresses are the numbers of [`Family::address_bits`];
+/// their masks are prefixes of 32 bits in [`Family::V4`], else of 128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cube {
-    /// Which packets.
+    /// The family.
     pub family: Family,
     /// The sets.
     pub fields: Fields,
@@ -57,7 +57,7 @@ pub struct Fields {
     pub destination: Masked<u128>,
     pub source_mac: Masked<u64>,
     pub destination_mac: Masked<u64>,
-    /// Matters in [`Family::Other`] only.
+    /// Used only in [`Family::Other`].
     pub ether_type: Span<u16>,
     pub vlan: Span<u16>,
     pub inner_vlan: Span<u16>,
@@ -74,7 +74,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Everything.
+    /// All packets.
     pub const ANY: Self = Self {
         source: Masked::<u128>::ANY,
         destination: Masked::<u128>::ANY,
@@ -96,7 +96,7 @@ impl Fields {
 }
 
 impl Cube {
-    /// Whether a packet is in it.
+    /// Whether it contains a packet.
     #[must_use]
     pub fn contains(&self, key: &FlowKey) -> bool {
         let fields = &self.fields;
@@ -120,7 +120,7 @@ impl Cube {
             && fields.arp_operation.contains(key.arp_operation)
     }
 
-    /// Whether every packet of `other` is in it.
+    /// Whether it contains every packet of `other`.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let (a, b) = (&self.fields, &other.fields);
@@ -166,7 +166,7 @@ impl Cube {
             && a.arp_operation.intersect(&b.arp_operation).is_some()
     }
 
-    /// The packets that are in both; `None` if there are none.
+    /// The intersection; `None` if empty.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         let (a, b) = (&self.fields, &other.fields);

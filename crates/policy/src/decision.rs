@@ -1,14 +1,15 @@
-//! What all rules that match a packet say together.
+//! The combined result of all rules that match a packet.
 
 use crate::ids::{PortId, RuleId};
 use crate::rule::{Action, Police, Rule, SetVlan};
 
-/// What is done with a packet, and which rules said so.
+/// The actions for a packet, and the rules behind them.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Decision {
-    /// The rules that match, in order: those without a terminal action that come before the deciding one, and that one last.
+    /// The rules that match, in order: those without a terminal action that come before the deciding one, and that one
+    /// last.
     pub rules: Vec<RuleId>,
-    /// What they say.
+    /// Their combined actions.
     pub actions: Merged,
 }
 
@@ -27,7 +28,7 @@ pub struct Merged {
 }
 
 impl Decision {
-    /// That of a rule which matches alone.
+    /// The decision of a single rule.
     #[must_use]
     pub fn of(rule: &Rule) -> Self {
         let actions = &rule.actions;
@@ -42,7 +43,7 @@ impl Decision {
         }
     }
 
-    /// This one, which has no terminal action, and what later rules decide.
+    /// Combines this one, which has no terminal action, with the decision of later rules.
     #[must_use]
     pub(crate) fn then(&self, later: &Self) -> Self {
         let (first, second) = (&self.actions, &later.actions);

@@ -1,8 +1,8 @@
-//! What differs between two lists that begin and end alike: one run of elements that takes the place of another.
+//! The difference of two lists with a common start and end: one run of elements replaces another.
 
 use std::ops::Range;
 
-/// The way from one list to another.
+/// A replacement of one run of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edit {
     start: usize,
@@ -11,7 +11,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Between lists, by what is the same; the shortest of its kind. O(n), of which each element is compared once.
+    /// The shortest edit from `old` to `new`. O(n): compares each element once.
     pub fn between<T>(old: &[T], new: &[T], same: impl Fn(&T, &T) -> bool) -> Self {
         let alike = |(old, new): &(&T, &T)| same(old, new);
         let start = old.iter().zip(new).take_while(alike).count();
@@ -26,32 +26,32 @@ impl Edit {
         self.len() == 0
     }
 
-    /// Elements that are gone and elements that are added.
+    /// Number of removed and added elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.gone + self.added
     }
 
-    /// Places in the old list of what is gone.
+    /// Indexes of removed elements in the old list.
     #[must_use]
     pub const fn gone(&self) -> Range<usize> {
         self.start..self.start + self.gone
     }
 
-    /// Places in the new list of what is added.
+    /// Indexes of added elements in the new list.
     #[must_use]
     pub const fn added(&self) -> Range<usize> {
         self.start..self.start + self.added
     }
 
-    /// Where an element of the old list is in the new one; `None` if it is gone.
+    /// New index of an element of the old list; `None` if removed.
     #[inline]
     #[must_use]
     pub fn now(&self, place: usize) -> Option<usize> {
         Self { start: self.start, gone: self.added, added: self.gone }.before(place)
     }
 
-    /// Where an element of the new list was in the old one; `None` if it is added.
+    /// Old index of an element of the new list; `None` if added.
     #[inline]
     #[must_use]
     pub fn before(&self, place: usize) -> Option<usize> {
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_not_edited_is_the_same(
+        fn unedited_elements_are_the_same(
             list in vec(0u8..4, 0..12),
             at in 0usize..12,
             gone in 0usize..4,

@@ -1,11 +1,11 @@
-//! From rules of which several can apply to a list of which the first that matches says all.
+//! Flattens rules, of which several can apply to a packet, to a list of which the first match holds all actions.
 //!
-//! Rules are taken from the last to the first. One with a terminal action is put in front. One without is put in front as what it
-//! has in common with each of the list, in the same order, and then alone. What of the list it wholly contains can no
-//! longer be reached and is left out, so that a rule that counts everything costs nothing.
+//! Processes rules from the last to the first. A rule with a terminal action goes to the front of the list. One without
+//! goes to the front as its intersection with each element, in the same order, and then by itself. Elements that it
+//! contains become unreachable and are dropped, so a rule that counts everything costs nothing.
 //!
-//! The list behind a rule does not depend on the rules before it. That for rules of which a few differ is made from the one
-//! before: what is behind them, they themselves, and the elements of the rules before them, one each.
+//! The list after a rule does not depend on earlier rules. So a list for slightly changed rules reuses the old one: the
+//! part after the change, the changed rules, and one element for each rule before.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::lower::TooManyCubes;
 use crate::rule::Rule;
 use crate::side::Side;
 
-/// An element of a list of which the first that matches counts.
+/// An element of a flattened list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flat {
-    /// Which packets: those in any of these; never none. Shared with the rule's cubes.
+    /// Its packets: those in any of these cubes; never empty. Shared with the rule's cubes.
     pub cubes: Arc<[Cube]>,
-    /// What is done with them.
+    /// Their decision.
     pub decision: Decision,
 }
 
@@ -34,7 +34,7 @@ impl AsRef<[Cube]> for Flat {
     }
 }
 
-/// Why rules have no list.
+/// Rules cannot be flattened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FlattenError {
     /// A rule's sets are too large.
@@ -42,29 +42,29 @@ pub enum FlattenError {
     Sets {
         /// The rule.
         rule: RuleId,
-        /// How large.
+        /// Their size.
         why: TooManyCubes,
     },
-    /// The list has more cubes than there may be.
+    /// The list has too many cubes.
     #[error(
         "with rule {rule} the policy has more than {limit} combinations of values: it has too many rules, or rules without a terminal action that overlap too many later ones"
     )]
     TooLarge {
-        /// The rule that came too much; those behind it fit.
+        /// The first rule, from the end, that does not fit.
         rule: RuleId,
         /// Most cubes of a list.
         limit: usize,
     },
 }
 
-/// The list for one side. Packets that no element matches are for the default.
+/// The flattened list for a side. The default applies to packets that no element matches.
 #[derive(Clone, Debug, Default)]
 pub struct FlatList {
     flats: Arc<[Arc<Flat>]>,
     cubes: usize,
 }
 
-/// The list for one side, of at most `limit` cubes in all.
+/// Flattens rules for a side to at most `limit` cubes.
 ///
 /// # Errors
 /// [`FlattenError`], naming the rule.
@@ -82,8 +82,8 @@ impl FlatList {
         &self.flats
     }
 
-    /// As [`flatten`], where this is the list for `before`, from which `edit` leads to `rules`: what is alike in both is
-    /// taken from it, as far as no rule without a terminal action comes before what differs.
+    /// As [`flatten`], from the list for `before` and the `edit` to `rules`: reuses unchanged parts, unless a rule
+    /// without a terminal action precedes the change.
     ///
     /// # Errors
     /// [`FlattenError`], naming the rule.
@@ -114,7 +114,7 @@ impl FlatList {
             list.flats.extend(behind.iter().rev().cloned());
             &[]
         };
-        // Who came too much is told as if all had been made anew.
+        // A full run names the rule that does not fit.
         if list.put(&rules[edit.added()], side).is_err() || list.cubes + ahead.cubes > limit {
             return flatten(rules, side, limit);
         }
@@ -123,7 +123,7 @@ impl FlatList {
     }
 }
 
-/// How much of a list some rules make that all have a terminal action.
+/// The size of the list part that rules with terminal actions make.
 #[derive(Clone, Copy, Default)]
 struct Extent {
     flats: usize,
@@ -141,7 +141,7 @@ impl Extent {
     }
 }
 
-/// The list, the last element first.
+/// The list in reverse order.
 #[derive(Default)]
 struct Backwards {
     flats: Vec<Arc<Flat>>,
@@ -150,7 +150,7 @@ struct Backwards {
 }
 
 impl Backwards {
-    /// Puts rules in front, the last one first.
+    /// Prepends rules, from the last to the first.
     fn put(&mut self, rules: &[Rule], side: Side) -> Result<(), FlattenError> {
         for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
             let cubes = rule.cubes().map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
@@ -166,7 +166,7 @@ impl Backwards {
         Ok(())
     }
 
-    /// Puts an element in front; whether it fits.
+    /// Prepends an element; false if it does not fit.
     fn push(&mut self, flat: Flat) -> bool {
         self.cubes += flat.cubes.len();
         if !flat.cubes.is_empty() {
@@ -179,7 +179,7 @@ impl Backwards {
     fn overlay(&mut self, cubes: &[Cube], decision: &Decision) -> bool {
         let mut both = Vec::new();
         let mut added = 0;
-        // What of the rule no single cube of the list contains.
+        // The rule's cubes that no single cube of the list contains.
         let mut alone: Vec<Cube> = cubes.to_vec();
         for flat in &mut self.flats {
             let mut common = Vec::new();
@@ -187,7 +187,7 @@ impl Backwards {
             for (place, later) in flat.cubes.iter().enumerate() {
                 let before = common.len();
                 for cube in cubes {
-                    // Most have nothing in common, which is found sooner than what they have.
+                    // Most do not intersect, which is cheaper to check than the intersection.
                     if let Some(both) = cube.meets(later).then(|| cube.intersect(later)).flatten() {
                         common.push(both);
                         alone.retain(|cube| !later.covers(cube));
@@ -276,7 +276,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1_000))]
 
         #[test]
-        fn the_first_that_matches_says_what_all_rules_say(
+        fn the_first_match_has_the_actions_of_all_matching_rules(
             (rules, keys) in rules_and_keys(0..10, 1..24),
             from in 0..=LAST_PORT.0 + 1,
             to in prop::option::of(0..=LAST_PORT.0 + 1),
@@ -299,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn a_list_that_is_changed_is_as_one_made_anew(
+        fn a_changed_list_equals_a_new_one(
             first in rules(0..10),
             edits in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(rules(1))), 1..8),
             limit in prop::sample::select(vec![LIMIT, 40]),

@@ -1,5 +1,6 @@
-//! Numbers of things that rules name.
+//! Ids of the objects that rules name, and their names.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ macro_rules! number {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The number as an index into an array that has a place for every possible one.
+            /// The id as an array index.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.0 as usize
@@ -27,12 +28,22 @@ macro_rules! number {
 }
 
 number! {
-    /// Number of a port: the one in descriptors, verdicts and counters.
+    /// Id of a port in descriptors, verdicts and counters.
     PortId(u16);
-    /// Number of a chain: the one in descriptors and counters.
+    /// Id of a chain in descriptors and counters.
     ChainId(u16);
-    /// Number of a virtual router: the one in counters.
+    /// Id of a virtual router in counters.
     RouterId(u16);
-    /// Number of a rule; it keeps it while it is there, wherever it moves in the order.
+    /// Id of a rule; stays the same if the rule moves.
     RuleId(u32);
+}
+
+/// Names of ports, chains and routers.
+pub trait Names {
+    /// The name of a port.
+    fn port(&self, port: PortId) -> Cow<'_, str>;
+    /// The name of a chain.
+    fn chain(&self, chain: ChainId) -> Cow<'_, str>;
+    /// The name of a router.
+    fn router(&self, router: RouterId) -> Cow<'_, str>;
 }

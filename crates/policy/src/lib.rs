@@ -1,15 +1,14 @@
-//! The flow policy: ordered rules over flow keys, the first that matches decides.
+//! The flow policy: an ordered list of rules on flow keys, of which the first match decides.
 //!
-//! - [`Rule`] is what people write: a [`Match`] and [`Actions`]. [`Match::fits`] says what a match means, [`decide`] what
-//!   an ordered list does; both are slow and plain.
-//! - [`Cube`] is what classifiers are built from: a value, prefix, mask or range for every field of the key.
-//!   [`Match::cubes`] makes them, and [`flatten`] makes the list of which the first that matches says all, for the
-//!   [`Side`] that a classifier is for.
-//! - [`UsedFields`] tells which fields are looked at, so that a flow cache need not tell flows apart by others.
-//! - [`analyse`](mod@analyse) finds rules that do not do what they seem to.
+//! - [`Rule`]: a [`Match`] and [`Actions`], as in the configuration. [`Match::fits`] defines a match and [`decide`] an
+//!   ordered list; both are slow references.
+//! - [`Cube`]: the input of classifiers, a value, prefix, mask or range for every field of the key. [`Match::cubes`]
+//!   makes them; [`flatten`] makes the list for a [`Side`] whose first match holds all actions.
+//! - [`UsedFields`]: the fields that rules use, so that a flow cache can ignore others.
+//! - [`analyse`](mod@analyse): finds rules that may not do what their author expects.
 //!
-//! Matching is by numbers: a field that a packet does not have is 0 in its key. Fields of layer 3 and above match IP
-//! packets only, unless the rule says another EtherType.
+//! Matching compares numbers: a field that a packet lacks is 0 in its key. Fields of layer 3 and above match only IP
+//! packets, unless the rule names another EtherType.
 
 #![forbid(unsafe_code)]
 
@@ -35,12 +34,12 @@ pub use cube::{Cube, Family, Fields};
 pub use decision::{Decision, Merged};
 pub use edit::Edit;
 pub use flatten::{Flat, FlatList, FlattenError, flatten};
-pub use ids::{ChainId, PortId, RouterId, RuleId};
+pub use ids::{ChainId, Names, PortId, RouterId, RuleId};
 pub use lower::{MAX_CUBES, TooManyCubes};
 pub use matching::{Match, mac_bits};
 pub use reference::decide;
 pub use rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 pub use side::{EgressClasses, Side, egress_classes, ingress_classes};
 pub use span::{Masked, Span};
-pub use text::{Named, Names};
+pub use text::Named;
 pub use used::UsedFields;

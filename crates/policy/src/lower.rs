@@ -1,4 +1,4 @@
-//! From a match to cubes: the product of its sets for each family that it is for.
+//! Lowers a match to cubes: the product of its sets for each of its families.
 
 use netvm_wire::{Address, EtherType, Fragment, IpNet, PortRange, VlanId};
 use thiserror::Error;
@@ -8,24 +8,24 @@ use crate::matching::Match;
 use crate::simplify::{self, Join};
 use crate::span::{Masked, Span};
 
-/// Most cubes of one match.
+/// Most cubes of a match.
 pub const MAX_CUBES: usize = 1 << 16;
 
-/// The sets of a match are too large together.
+/// The product of a match's sets is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the sets of the match make {combinations} combinations, and at most {limit} are possible: name ranges and wider prefixes in place of single values, or match on fewer fields"
+    "the sets of the match have {combinations} combinations, more than the limit of {limit}: use ranges and wider prefixes instead of single values, or match fewer fields"
 )]
 pub struct TooManyCubes {
-    /// Of one element of each set.
+    /// The size of the product.
     pub combinations: usize,
-    /// How many there may be.
+    /// The limit.
     pub limit: usize,
 }
 
 impl Match {
-    /// Cubes that together hold the keys that [`Match::fits_key`] takes; none if no key can fit. It is for keys as they are
-    /// parsed: IPv4 packets have IPv4 addresses, IPv6 packets have IPv6 addresses, others either IPv4 addresses (ARP) or
+    /// Cubes whose union holds exactly the parsed keys that [`Match::fits_key`] accepts; empty if no key fits. Parsed
+    /// keys of IPv4 packets have IPv4 addresses, of IPv6 packets IPv6 addresses, of others IPv4 addresses (ARP) or
     /// none.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Match {
         Ok(sets.iter().flat_map(Sets::product).collect())
     }
 
-    /// EtherTypes of a family's packets; `None` if the match is not for the family.
+    /// The EtherTypes of the match in a family; `None` if it excludes the family.
     fn ether_types(&self, family: Family) -> Option<Vec<Span<u16>>> {
         let any = vec![Fields::ANY.ether_type];
         let named = |kind| self.ether_type.is_empty() || self.ether_type.contains(&kind);
@@ -69,7 +69,7 @@ impl Match {
     }
 }
 
-/// The sets of a match for one family, each without needless elements; an empty one holds nothing.
+/// The simplified sets of a match for a family; an empty set matches nothing.
 struct Sets {
     family: Family,
     source: Vec<Masked<u128>>,
@@ -195,8 +195,8 @@ fn spans<T: Copy + Ord + Into<u32>>(set: &[Span<T>], any: Span<T>) -> Vec<Span<T
     if set.is_empty() { vec![any] } else { simplify::spans(set.iter().copied()) }
 }
 
-/// With a range that ends at `greatest`, beyond which no key has values, reaching to the end of the numbers: a set of
-/// all values is then the same as none.
+/// Extends a range that ends at `greatest`, the largest value of a key, to `end`, so that a set of all values equals no
+/// restriction.
 fn widened<T: Copy + Ord>(mut set: Vec<Span<T>>, greatest: T, end: T) -> Vec<Span<T>> {
     if let Some(last) = set.last_mut().filter(|last| last.last >= greatest) {
         last.last = end;
@@ -204,7 +204,7 @@ fn widened<T: Copy + Ord>(mut set: Vec<Span<T>>, greatest: T, end: T) -> Vec<Spa
     set
 }
 
-/// Networks as the numbers that the family has.
+/// Networks as numbers of the family.
 fn addresses(nets: &[IpNet], family: Family) -> Vec<Masked<u128>> {
     if nets.is_empty() {
         return vec![Masked::<u128>::ANY];
@@ -220,7 +220,7 @@ fn addresses(nets: &[IpNet], family: Family) -> Vec<Masked<u128>> {
             let mapped = Address::from(net.network()).v6_bits();
             Some(Masked { value: mapped, mask: !0xffff_ffff | u128::from(net.mask().to_bits()) })
         }
-        // The only IPv6 address that such a packet can have is that of none.
+        // The only IPv6 address of such a packet is `::`, which means none.
         (IpNet::V6(net), Family::Other) => {
             let none = std::net::Ipv6Addr::UNSPECIFIED;
             net.contains(none).then(|| Masked::<u128>::single(none.to_bits()))
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_those_that_can_fit() {
+    fn only_matching_families_have_cubes() {
         assert_eq!(families(&Match::default()), [Family::V4, Family::V6, Family::Other]);
         assert_eq!(
             families(&Match { dscp: vec![Span::single(0)], ..Match::default() }),
@@ -320,7 +320,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn cubes_hold_what_fits((rules, keys) in arbitrary::rules_and_keys(1..3, 1..20)) {
+        fn cubes_hold_the_fitting_keys((rules, keys) in arbitrary::rules_and_keys(1..3, 1..20)) {
             for rule in &rules {
                 let cubes = rule.matches.cubes().unwrap();
                 for key in &keys {
@@ -340,7 +340,7 @@ mod tests {
         }
 
         #[test]
-        fn cubes_meet_where_both_are((rules, keys) in arbitrary::rules_and_keys(2, 1..20)) {
+        fn intersections_hold_the_common_keys((rules, keys) in arbitrary::rules_and_keys(2, 1..20)) {
             let [a, b] = [&rules[0], &rules[1]].map(|rule| rule.matches.cubes().unwrap());
             for (a, b) in a.iter().flat_map(|a| b.iter().map(move |b| (a, b))) {
                 let both = a.intersect(b);

@@ -1,16 +1,16 @@
-//! Which packets a rule is for.
+//! The match of a rule.
 
 use netvm_wire::{EtherType, FlowKey, Fragment, IpNet, IpProto, MacAddr, PortRange};
 
 use crate::ids::PortId;
 use crate::span::{Masked, Span};
 
-/// Fields that must fit, each a set of which one element must; an empty set fits everything.
+/// Sets of values for the fields; an element of each must match; an empty set matches everything.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Match {
     /// Ingress ports.
     pub from: Vec<PortId>,
-    /// Egress ports: the rule is for packets on their way out. Empty: for packets that come in.
+    /// Egress ports, for a rule on transmitted packets. Empty: a rule on received packets.
     pub to: Vec<PortId>,
     /// Source MAC addresses, 48 bits.
     pub source_mac: Vec<Masked<u64>>,
@@ -28,9 +28,9 @@ pub struct Match {
     pub destination: Vec<IpNet>,
     /// IP protocols.
     pub protocol: Vec<IpProto>,
-    /// Source ports; 0 is also a packet without.
+    /// Source ports; 0 also matches packets without ports.
     pub source_ports: Vec<PortRange>,
-    /// Destination ports; 0 is also a packet without.
+    /// Destination ports; 0 also matches packets without ports.
     pub destination_ports: Vec<PortRange>,
     /// TCP flags.
     pub tcp_flags: Option<Masked<u8>>,
@@ -47,21 +47,20 @@ pub struct Match {
 }
 
 impl Match {
-    /// Whether everything fits that comes (or goes) by the ports in question.
+    /// Whether it matches all packets of its ports.
     #[must_use]
     pub fn is_any(&self) -> bool {
         let Self { from: _, to: _, .. } = self;
         *self == Self { from: self.from.clone(), to: self.to.clone(), ..Self::default() }
     }
 
-    /// Whether the rule is for packets on their way out.
+    /// Whether the rule is for transmitted packets.
     #[must_use]
     pub const fn is_egress(&self) -> bool {
         !self.to.is_empty()
     }
 
-    /// Whether a packet that came in by `from` (and is to leave by `to`) fits. The reference that classifiers are held
-    /// against.
+    /// Whether a packet received on `from` (and to be sent on `to`) fits. The reference for classifiers.
     #[must_use]
     pub fn fits(&self, from: PortId, to: Option<PortId>, key: &FlowKey) -> bool {
         let ports = any(&self.from, |port| *port == from)
@@ -72,7 +71,7 @@ impl Match {
         ports && self.fits_key(key)
     }
 
-    /// Whether a packet's key fits, whatever its ports.
+    /// Whether a packet's key fits, regardless of netvm ports.
     #[must_use]
     pub fn fits_key(&self, key: &FlowKey) -> bool {
         let vlan = |vlan: Option<netvm_wire::VlanId>| vlan.map_or(0, netvm_wire::VlanId::get);
@@ -95,7 +94,7 @@ impl Match {
             && any(&self.arp_operation, |span| span.contains(key.arp_operation))
     }
 
-    /// Whether only IP packets can fit: there are fields of layer 3 or above, and no EtherType says otherwise.
+    /// Whether only IP packets can fit: it has fields of layer 3 or above and no other EtherType.
     pub(crate) fn needs_ip(&self) -> bool {
         let above = !self.source.is_empty()
             || !self.destination.is_empty()
@@ -115,7 +114,7 @@ fn any<T>(set: &[T], fits: impl Fn(&T) -> bool) -> bool {
     set.is_empty() || set.iter().any(fits)
 }
 
-/// A MAC address as a number, its first octet the highest.
+/// A MAC address as a big-endian number.
 #[must_use]
 pub fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.octets();

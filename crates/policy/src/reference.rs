@@ -1,4 +1,4 @@
-//! What rules mean, by the plainest means.
+//! The reference semantics of rules: a linear scan.
 
 use netvm_wire::FlowKey;
 
@@ -6,8 +6,8 @@ use crate::decision::Decision;
 use crate::ids::PortId;
 use crate::rule::Rule;
 
-/// What the rules say of a packet that came in by `from` (and is to leave by `to`): a linear scan, which classifiers and
-/// flattened rules are held against.
+/// The decision for a packet received on `from` (and to be sent on `to`). The reference for classifiers and flattened
+/// rules.
 #[must_use]
 pub fn decide(rules: &[Rule], from: PortId, to: Option<PortId>, key: &FlowKey) -> Decision {
     let mut decision = Decision::default();

@@ -1,4 +1,4 @@
-//! Rules as people write them.
+//! Rules as in the configuration.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,35 +12,35 @@ use crate::ids::{ChainId, PortId, RouterId, RuleId};
 use crate::lower::TooManyCubes;
 use crate::matching::Match;
 
-/// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match and have
-/// none do what they say besides, and are counted.
+/// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match
+/// and have none do what they say besides, and are counted.
 ///
-/// Clones share what it says, and its cubes once they are known: long lists are cloned and compared soon.
+/// Clones share the parts and the computed cubes, so cloning and comparing long lists is cheap.
 #[derive(Clone)]
 pub struct Rule(Arc<Shared>);
 
 #[derive(Clone)]
 struct Shared {
     parts: RuleParts,
-    /// Of `parts`, once somebody has asked.
+    /// The cubes of `parts`, computed on demand.
     cubes: OnceLock<Result<Arc<[Cube]>, TooManyCubes>>,
 }
 
-/// What a rule says.
+/// The parts of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleParts {
-    /// Its number.
+    /// The id.
     pub id: RuleId,
-    /// What people call it; empty: by its number.
+    /// The name; empty if unnamed.
     pub name: String,
-    /// Which packets.
+    /// The match.
     pub matches: Match,
-    /// What is done.
+    /// The actions.
     pub actions: Actions,
 }
 
 impl Rule {
-    /// The cubes of its match, as [`Match::cubes`]; made once.
+    /// The cubes of its match, as [`Match::cubes`]; computed once.
     ///
     /// # Errors
     /// [`TooManyCubes`].
@@ -48,7 +48,7 @@ impl Rule {
         self.0.cubes.get_or_init(|| self.matches.cubes().map(Arc::from)).as_ref().map_err(|why| *why)
     }
 
-    /// Whether it is a clone of the other, or the other way round: it says the same then.
+    /// Whether both are clones of the same rule, and therefore equal.
     #[must_use]
     pub fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -69,7 +69,7 @@ impl Deref for Rule {
     }
 }
 
-/// What is changed is no longer shared.
+/// Copies shared parts on write.
 impl DerefMut for Rule {
     fn deref_mut(&mut self) -> &mut RuleParts {
         let shared = Arc::make_mut(&mut self.0);
@@ -97,11 +97,11 @@ impl fmt::Debug for Rule {
 pub struct Actions {
     /// Where packets go; `None`: later rules say so.
     pub terminal: Option<Action>,
-    /// The outer tag that packets get.
+    /// Change of the outer VLAN tag.
     pub set_vlan: Option<SetVlan>,
-    /// A port that gets a copy.
+    /// Port that gets a copy.
     pub mirror: Option<PortId>,
-    /// What exceeds this is dropped.
+    /// Policer; drops packets beyond its rates.
     pub police: Option<Police>,
 }
 
@@ -124,29 +124,29 @@ pub enum Action {
     Router(RouterId),
 }
 
-/// The outer VLAN tag that packets get.
+/// Change of the outer VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetVlan {
-    /// This VLAN: the outer tag is changed, or put in front where there is none.
+    /// Set this VLAN: change the outer tag, or push one.
     Tag(VlanId),
-    /// None: the outer tag is taken off.
+    /// Pop the outer tag.
     Strip,
 }
 
-/// A token bucket for all packets that match; both rates hold.
+/// Token buckets for all matching packets; both rates apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct Police {
-    /// Packets.
+    /// Packet rate.
     pub packets: Option<Rate>,
-    /// Bits of frames without FCS.
+    /// Bit rate of frames without FCS.
     pub bits: Option<Rate>,
 }
 
-/// A rate and how much may come at once.
+/// A rate and a burst size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rate {
-    /// Units a second.
+    /// Units per second.
     pub per_second: u64,
-    /// Units that a full bucket holds.
+    /// Size of the bucket in units.
     pub burst: u64,
 }

@@ -1,4 +1,4 @@
-//! Which rules are for which ports.
+//! Selects the rules for ports.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,25 +6,25 @@ use crate::ids::{PortId, RuleId};
 use crate::matching::Match;
 use crate::rule::Rule;
 
-/// Where in a packet's way rules are looked up.
+/// The point of a rule lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// As it comes in.
+    /// On receive.
     Ingress {
-        /// By this port.
+        /// The ingress port.
         from: PortId,
     },
-    /// As it is to leave.
+    /// On transmit.
     Egress {
-        /// The port that it came in by.
+        /// The ingress port.
         from: PortId,
-        /// The port that it leaves by.
+        /// The egress port.
         to: PortId,
     },
 }
 
 impl Side {
-    /// Whether a match's ports are those of the side.
+    /// Whether a match applies to the side.
     #[must_use]
     pub fn takes(self, matches: &Match) -> bool {
         let (from, out) = match self {
@@ -34,30 +34,30 @@ impl Side {
         out && (matches.from.is_empty() || matches.from.contains(&from))
     }
 
-    /// The rules whose ports are those of the side, in order. Sides with the same ones can share a classifier.
+    /// The rules of the side, in order. Sides with equal rules can share a classifier.
     #[must_use]
     pub fn rules(self, rules: &[Rule]) -> Vec<RuleId> {
         rules.iter().filter(|rule| self.takes(&rule.matches)).map(|rule| rule.id).collect()
     }
 }
 
-/// Ports that no rule tells apart, of those given: one classifier for [`Side::Ingress`] will do for a class. Classes and
-/// the ports in them are in the order of `ports`.
+/// Classes of ports that no rule distinguishes, which can share a classifier for [`Side::Ingress`]. In the order of
+/// `ports`.
 #[must_use]
 pub fn ingress_classes(rules: &[Rule], ports: &[PortId]) -> Vec<Vec<PortId>> {
     classes(rules.iter().filter(|rule| !rule.matches.is_egress()).map(|rule| &rule.matches.from[..]), ports)
 }
 
-/// Ports that rules for packets on their way out do not tell apart.
+/// Classes of ports that rules on transmitted packets do not distinguish.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct EgressClasses {
-    /// Ports that packets came in by.
+    /// Classes of ingress ports.
     pub from: Vec<Vec<PortId>>,
-    /// Ports that packets leave by.
+    /// Classes of egress ports.
     pub to: Vec<Vec<PortId>>,
 }
 
-/// As [`ingress_classes`] for [`Side::Egress`]: one classifier will do for a class of `from` with a class of `to`.
+/// As [`ingress_classes`] for [`Side::Egress`]: a class of `from` and a class of `to` can share a classifier.
 #[must_use]
 pub fn egress_classes(rules: &[Rule], ports: &[PortId]) -> EgressClasses {
     let egress = || rules.iter().map(|rule| &rule.matches).filter(|matches| matches.is_egress());
@@ -67,7 +67,7 @@ pub fn egress_classes(rules: &[Rule], ports: &[PortId]) -> EgressClasses {
     }
 }
 
-/// Ports that the same sets name.
+/// Groups ports that occur in the same sets.
 fn classes<'a>(sets: impl Iterator<Item = &'a [PortId]>, ports: &[PortId]) -> Vec<Vec<PortId>> {
     let mut named: HashMap<PortId, Vec<usize>> = HashMap::new();
     for (n, set) in sets.enumerate() {
@@ -112,7 +112,7 @@ mod tests {
                     prop_assert_eq!(side(*from).rules(&rules), side(class[0]).rules(&rules));
                 }
             }
-            // Not one class for each port: those that no rule names are together.
+            // Ports that no rule names share a class.
             prop_assert!(ingress.iter().any(|class| class.ends_with(&ports[ports.len() - 2..])));
             let egress = egress_classes(&rules, &ports);
             for (froms, tos) in egress.from.iter().flat_map(|from| egress.to.iter().map(move |to| (from, to))) {

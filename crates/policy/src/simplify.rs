@@ -1,8 +1,8 @@
-//! Sets of values in as few elements as is easily found.
+//! Simplifies sets of values.
 
 use crate::span::{Masked, Span};
 
-/// The same values in ranges that neither overlap nor touch, in order. Ranges the wrong way round hold nothing.
+/// Merges ranges that overlap or touch; sorted. Inverted ranges are empty.
 pub(crate) fn spans<T: Copy + Ord + Into<u32>>(set: impl IntoIterator<Item = Span<T>>) -> Vec<Span<T>> {
     let mut set: Vec<Span<T>> = set.into_iter().filter(|span| span.first <= span.last).collect();
     set.sort_unstable_by_key(|span| span.first);
@@ -16,20 +16,19 @@ pub(crate) fn spans<T: Copy + Ord + Into<u32>>(set: impl IntoIterator<Item = Spa
     out
 }
 
-/// Which two values with the same mask may become one.
+/// Which pairs of equal masks may merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// Those that differ in the last bit of the mask: prefixes stay prefixes.
+    /// Those that differ in the mask's last bit: prefixes stay prefixes.
     Prefixes,
     /// Those that differ in any one bit.
     Masks,
 }
 
-/// The same values in fewer elements: without those that a wider one holds, and with neighbours joined. For prefixes the
-/// result is the smallest; for other masks it is merely right.
+/// Removes contained elements and merges neighbours. The result is minimal for prefixes, and correct for other masks.
 pub(crate) fn masked(set: impl IntoIterator<Item = Masked<u128>>, join: Join) -> Vec<Masked<u128>> {
     let mut set: Vec<Masked<u128>> = set.into_iter().filter(|one| one.value & !one.mask == 0).collect();
-    // A prefix comes directly before all that it covers.
+    // A prefix sorts directly before all that it covers.
     set.sort_unstable_by_key(|one| (one.value, one.mask));
     let mut out: Vec<Masked<u128>> = Vec::with_capacity(set.len());
     for one in set {
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_become_one() {
+    fn neighbours_merge() {
         let span = |first: u16, last| Span { first, last };
         assert_eq!(spans([span(80, 90), span(443, 443), span(91, 100), span(65_535, 65_535)]).len(), 3);
         assert_eq!(spans([span(1, 65_535), span(0, 0)]), [span(0, 65_535)]);

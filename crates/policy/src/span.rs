@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// From `first` to `last`, both included.
+/// A range from `first` to `last`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span<T> {
     /// The lowest value.
@@ -12,7 +12,7 @@ pub struct Span<T> {
 }
 
 impl<T: Copy + PartialOrd> Span<T> {
-    /// From `first` to `last`; `None` if they are the wrong way round.
+    /// From `first` to `last`; `None` if inverted.
     pub fn new(first: T, last: T) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
@@ -45,7 +45,7 @@ impl<T: Copy + PartialOrd> Span<T> {
 pub struct Masked<T> {
     /// The bits.
     pub value: T,
-    /// Which of them matter.
+    /// The significant bits.
     pub mask: T,
 }
 

@@ -1,27 +1,16 @@
-//! Rules as people read them, on one line.
+//! Formats rules on one line.
 
-use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 
 use netvm_wire::{EtherType, Fragment, IpNet, MacAddr, PortRange, TcpFlags};
 
-use crate::ids::{ChainId, PortId, RouterId};
+use crate::ids::{Names, PortId};
 use crate::matching::Match;
 use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
 use crate::span::{Masked, Span};
 
-/// What ports, chains and routers are called.
-pub trait Names {
-    /// The name of a port.
-    fn port(&self, port: PortId) -> Cow<'_, str>;
-    /// The name of a chain.
-    fn chain(&self, chain: ChainId) -> Cow<'_, str>;
-    /// The name of a router.
-    fn router(&self, router: RouterId) -> Cow<'_, str>;
-}
-
-/// Something of rules with the names that it takes to write it.
+/// A part of a rule with the names to format it.
 pub struct Named<'a, T> {
     of: &'a T,
     names: &'a dyn Names,
@@ -148,7 +137,7 @@ impl Display for Named<'_, Match> {
     }
 }
 
-/// Words with blanks between them.
+/// Writes words separated by blanks.
 struct Words<'a, 'f> {
     f: &'a mut Formatter<'f>,
     begun: bool,
@@ -172,7 +161,7 @@ impl<'f> Words<'_, 'f> {
         list(f, set, show)
     }
 
-    /// Source and destination, if either is named.
+    /// Source and destination, if either is set.
     fn ends<T: Copy, D: Display>(
         &mut self,
         word: &str,
@@ -225,7 +214,7 @@ fn list<T, D: Display>(f: &mut Formatter<'_>, set: &[T], show: impl Fn(&T) -> D)
     Ok(())
 }
 
-/// A prefix; one address without its length.
+/// A prefix; a host prefix without its length.
 struct Net(IpNet);
 
 impl Display for Net {
@@ -280,7 +269,7 @@ fn numbers<T: Copy + PartialEq + Display>(span: &Span<T>) -> impl Display + use<
     fmt::from_fn(move |f| if first == last { first.fmt(f) } else { write!(f, "{first}-{last}") })
 }
 
-/// 0 is no tag.
+/// 0 means untagged.
 fn vlans(span: &Span<u16>) -> impl Display + use<> {
     let span = *span;
     fmt::from_fn(move |f| match (span.first, span.last) {
@@ -295,9 +284,12 @@ mod tests {
     use netvm_wire::{IpProto, VlanId};
     use proptest::prelude::*;
 
+    use std::borrow::Cow;
+
     use super::*;
     use crate::arbitrary::rules;
     use crate::ids::RuleId;
+    use crate::ids::{ChainId, RouterId};
 
     struct Fixed;
 
@@ -393,7 +385,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is shown leaves out no field.
+        /// The text covers every field.
         #[test]
         fn different_matches_read_differently(rules in rules(2)) {
             let [a, b] = [&rules[0].matches, &rules[1].matches];

@@ -1,13 +1,12 @@
-//! Which fields rules look at, so that flows are told apart by no others.
+//! The fields that rules use, so that the flow cache distinguishes flows by these only.
 
 use netvm_wire::{FlowKey, TcpFlags};
 
 use crate::rule::Rule;
 
-/// Fields that any of some rules look at.
+/// The fields that a list of rules uses.
 ///
-/// Of numbers the bits that matter are set: for TCP flags and MAC addresses those of the rules' masks, for others none or
-/// all.
+/// Used bits are set: for TCP flags and MAC addresses those of the rules' masks, for other fields all or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 #[allow(missing_docs, reason = "named as the fields of the key")]
 pub struct UsedFields {
@@ -30,13 +29,13 @@ pub struct UsedFields {
 }
 
 impl UsedFields {
-    /// Those that the rules look at.
+    /// The fields of the rules.
     #[must_use]
     pub fn of(rules: &[Rule]) -> Self {
         rules.iter().fold(Self::default(), Self::with)
     }
 
-    /// These and those of one more rule.
+    /// Adds the fields of a rule.
     #[must_use]
     pub fn with(self, rule: &Rule) -> Self {
         let matches = &rule.matches;
@@ -64,8 +63,8 @@ impl UsedFields {
         }
     }
 
-    /// The key with zeros for what no rule looks at among TCP flags, DSCP, ICMP type and code, and ARP operation: the
-    /// fields in which packets of one flow differ. The rules say the same of both.
+    /// Clears unused TCP flags, DSCP, ICMP type and code, and ARP operation, in which packets of a flow differ. Rules
+    /// decide equally for both keys.
     #[inline]
     #[must_use]
     pub const fn mask(&self, mut key: FlowKey) -> FlowKey {
@@ -90,7 +89,7 @@ mod tests {
     use crate::span::{Masked, Span};
 
     #[test]
-    fn only_what_rules_look_at_stays() {
+    fn only_used_fields_remain() {
         let mut key = Generator::new(3).uniform_key();
         (key.tcp_flags, key.dscp, key.icmp_type, key.icmp_code, key.arp_operation) =
             (TcpFlags::SYN | TcpFlags::ACK, 46, 8, 1, 2);
@@ -116,7 +115,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
         #[test]
-        fn rules_say_the_same_of_masked_keys((rules, keys) in rules_and_keys(0..8, 1..16)) {
+        fn rules_decide_equally_for_masked_keys((rules, keys) in rules_and_keys(0..8, 1..16)) {
             let used = UsedFields::of(&rules);
             for key in keys {
                 for to in [None, Some(PortId(1))] {

@@ -1,4 +1,4 @@
-//! What the tests share: an EAL per test binary, the plain scan, and public filter sets.
+//! Shared by the tests: an EAL per test binary, the reference scan, and public filter sets.
 #![allow(dead_code, reason = "no test binary uses all of it")]
 
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ pub fn eal() -> Eal {
     Eal::init(&options).unwrap()
 }
 
-/// What every classifier must say.
+/// The reference result.
 pub fn scan(entries: &[Vec<Cube>], key: &FlowKey) -> u32 {
     let first = entries.iter().position(|cubes| cubes.iter().any(|cube| cube.contains(key)));
     first.map_or(NONE, |n| n as u32)
 }
 
-/// The public filter sets; none, with a word, where they are not.
+/// The public filter sets; empty, with a note, if missing.
 pub fn filter_sets() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/acl");
     let Ok(files) = std::fs::read_dir(&folder) else {

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use netvm_policy_import::Found;
+use netvm_policy_import::Token;
 use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags};
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ pub enum HeaderError {
         /// The expected field.
         expected: &'static str,
         /// The word found.
-        found: Found,
+        found: Token,
     },
     /// Source and destination are of different versions.
     #[error("line {line}: source and destination must both be IPv4 or both IPv6")]
@@ -104,8 +104,8 @@ impl<'a> Words<'a> {
 
     fn not(&self, expected: &'static str, word: &[u8]) -> HeaderError {
         let found = match word {
-            [] => Found::EndOfLine,
-            word => Found::Word(String::from_utf8_lossy(word).into_owned()),
+            [] => Token::EndOfLine,
+            word => Token::Word(String::from_utf8_lossy(word).into_owned()),
         };
         HeaderError::Word { line: self.line, expected, found }
     }

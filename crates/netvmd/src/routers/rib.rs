@@ -22,7 +22,7 @@ mod nets;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Change, Link, Neighbour, RouteKey, RouteTarget};
+pub use change::{Change, Counts, Destination, Link, Neighbour, RouteKey, RouteTarget};
 use hops::{BLACKHOLE, Hops, PUNT, Unreachable};
 pub use hops::{Gateway, Peer};
 pub use nets::containing;
@@ -45,23 +45,6 @@ enum Decision {
     Is(NextHopId),
     /// Send to the neighbour with this address.
     Neighbour(Peer),
-}
-
-/// Sizes of the tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// IPv4 routes in the kernel's main table.
-    pub routes_v4: usize,
-    /// IPv6 routes in the kernel's main table.
-    pub routes_v6: usize,
-    /// Gateway sets and neighbours in use.
-    pub next_hops: usize,
-    /// Resolved neighbours.
-    pub neighbours: usize,
-    /// Routes punted for want of a free next hop.
-    pub refused: u64,
-    /// Whether policy routing rules make the engine punt everything.
-    pub has_rules: bool,
 }
 
 /// A router's routing information base.
@@ -380,17 +363,6 @@ impl Rib {
         let mac = self.neighbours.get(&(address, index)).map(|neighbour| neighbour.mac);
         (mac, self.links.get(&index).map(|link| &*link.name))
     }
-}
-
-/// The destination of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination<'a> {
-    /// The kernel (punt).
-    Kernel,
-    /// Dropped.
-    Blackhole,
-    /// The gateways, resolved or not.
-    Gateways(&'a [Gateway]),
 }
 
 fn in_parts(next_hops: Vec<(NextHopId, NextHop)>, routes: &[(IpNet, Option<NextHopId>)]) -> Vec<Update> {

@@ -13,7 +13,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use netvm_vm::{NfDevices, NfSocket, ServedMemory};
+use netvm_vm::{NfSocket, ServedMemory};
 use rustix::net::Shutdown;
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -21,14 +21,13 @@ use tokio::time::{sleep, timeout};
 
 use super::boot::{Boot, at};
 use super::controller::{Controller, GRACE, NF_GRACE, SHUTDOWN_TIMEOUT, another, ready_message};
-use super::folder::{Folder, FolderError, Record, started};
+use super::folder::{Record, started};
 use super::instance::{Instance, InstanceError};
-use super::listeners::{Listeners, VmSocket};
+use super::listeners::{Listeners, ListenersError, VmSocket, devices};
 use super::monitor::{Monitor, MonitorEvent};
 use super::recipe::{NfRecipe, VmRecipe};
 use super::report::QemuReport;
 use super::status::VmPhase;
-use crate::engine_thread::{EngineGone, EngineHandle};
 
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(2);
@@ -37,17 +36,6 @@ const UNKNOWN_PEER_GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, such as for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// netvmd cannot listen for a VM.
-#[derive(Debug, thiserror::Error)]
-enum ListenersError {
-    #[error(transparent)]
-    Gone(#[from] EngineGone),
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error("role {0} was removed")]
-    Role(String),
-}
-
 /// A QEMU does not get an NF's memory.
 #[derive(Debug, thiserror::Error)]
 enum SlotError {
@@ -55,22 +43,6 @@ enum SlotError {
     Instance(#[from] InstanceError),
     #[error("it ended already: {0}")]
     Left(std::io::Error),
-}
-
-/// The devices of a VM for this NF, with their sockets in `folder`; `None` if the role was removed.
-pub(super) async fn devices(
-    engine: &EngineHandle,
-    folder: &Folder,
-    nf: &NfRecipe,
-) -> Result<Option<NfDevices>, EngineGone> {
-    let (role, notify) = (nf.role.clone(), nf.notify);
-    let shape = engine.call(move |engine| engine.guest_shape(&role)).await?;
-    Ok(shape.map(|shape| NfDevices {
-        folder: folder.path().to_owned(),
-        regions: shape.regions as u8,
-        vectors: shape.vectors,
-        notify,
-    }))
 }
 
 /// A connected QEMU.

@@ -8,7 +8,20 @@ use netvm_vm::{NfDevices, NfSocket};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::folder::{Folder, FolderError, QMP};
+use super::recipe::NfRecipe;
 use crate::account::Account;
+use crate::engine_thread::{EngineGone, EngineHandle};
+
+/// netvmd cannot listen for a VM.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListenersError {
+    #[error(transparent)]
+    Gone(#[from] EngineGone),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("role {0} was removed")]
+    Role(String),
+}
 
 /// A socket of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,4 +67,20 @@ impl Listeners {
         })
         .await
     }
+}
+
+/// The devices of a VM for this NF, with their sockets in `folder`; `None` if the role was removed.
+pub(super) async fn devices(
+    engine: &EngineHandle,
+    folder: &Folder,
+    nf: &NfRecipe,
+) -> Result<Option<NfDevices>, EngineGone> {
+    let (role, notify) = (nf.role.clone(), nf.notify);
+    let shape = engine.call(move |engine| engine.guest_shape(&role)).await?;
+    Ok(shape.map(|shape| NfDevices {
+        folder: folder.path().to_owned(),
+        regions: shape.regions as u8,
+        vectors: shape.vectors,
+        notify,
+    }))
 }

@@ -249,7 +249,7 @@ impl Machines {
     pub async fn by_hand(&self, recipe: &VmRecipe) -> Result<ByHand, EngineGone> {
         let folder = Folder::of(&self.run_dir, &recipe.machine.name);
         let nf: Option<NfDevices> = match recipe.nf.as_ref().filter(|_| recipe.is_manual) {
-            Some(nf) => by_hand::devices(&self.engine, &folder, nf).await?,
+            Some(nf) => listeners::devices(&self.engine, &folder, nf).await?,
             None => None,
         };
         let qmp = folder.qmp();

@@ -6,7 +6,7 @@ use netvm_policy::arbitrary::{Generator, matches, port};
 
 pub(crate) const PORTS: [PortId; 4] = [PortId(0), PortId(1), PortId(2), PortId(3)];
 
-/// Matches as imports make them: an EtherType is there, addresses are of its version, fields have no value twice.
+/// Matches as imports make them: with an EtherType, addresses of its version, and no repeated values.
 pub(crate) fn imported() -> impl Strategy<Value = Match> {
     let kinds = [
         vec![EtherType::IPV4],
@@ -27,7 +27,7 @@ pub(crate) fn imported() -> impl Strategy<Value = Match> {
     )
 }
 
-/// A packet by a port to a port: half of them in one of the matches.
+/// A packet with ingress and egress port; half of them are in one of the matches.
 pub(crate) type Packet = (PortId, PortId, FlowKey);
 
 pub(crate) fn packets(near: &[Match]) -> impl Strategy<Value = Vec<Packet>> + use<> {
@@ -36,7 +36,7 @@ pub(crate) fn packets(near: &[Match]) -> impl Strategy<Value = Vec<Packet>> + us
     prop::collection::vec((port(), port(), key), 1..64)
 }
 
-/// Whether a packet fits, where no port means any.
+/// Whether a packet fits; an empty port set means any.
 pub(crate) fn fits(matches: &Match, (from, to, key): &Packet) -> bool {
     (matches.from.is_empty() || matches.from.contains(from))
         && (matches.to.is_empty() || matches.to.contains(to))
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn the_difference_is_one_and_not_the_other((a, b, packets) in two()) {
+    fn the_difference_is_in_the_first_and_not_the_second((a, b, packets) in two()) {
         let rest = subtract(&a, &b, &PORTS).unwrap();
         for packet in &packets {
             let count = rest.iter().filter(|part| fits(part, packet)).count();
@@ -81,7 +81,7 @@ proptest! {
         }
     }
 
-    /// Later fragments have no header behind IP's, and their keys say so.
+    /// Later fragments have no transport header, and zeros in their keys.
     #[test]
     fn later_fragments_have_no_transport_header((a, _, packets) in two()) {
         let restricted = with_transport_header(a.clone());
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn other_masks_are_all_others(
+    fn other_masks_are_the_complement(
         masks in prop::collection::vec((any::<u64>(), 0u32..48, any::<bool>()), 1..4),
         mac: u64, flags: (u8, u8), byte: u8,
     ) {
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn without_a_list_of_all_ether_types_their_opposite_cannot_be_said() {
+fn ether_types_have_no_complement_without_a_list_of_all() {
     let arp = Match { ether_type: vec![EtherType::ARP], ..Match::default() };
     assert_eq!(subtract(&Match::default(), &arp, &PORTS), None);
     assert_eq!(subtract(&arp, &arp, &PORTS), Some(vec![]));

@@ -1,5 +1,5 @@
-//! What the rules that chains became do not show: rules that no packet gets to, limits that act otherwise, rules for
-//! packets on their way out.
+//! Notes about differences of the expanded rules: unreachable rules, limits that behave differently, rules on
+//! transmitted packets.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::algebra::{covers, intersect};
 use crate::{Imported, Note, Why};
 use netvm_policy::Action;
 
-/// How many rules are looked at to see what becomes of packets over a limit.
+/// Number of later rules examined for packets beyond a limit.
 const LOOK_AHEAD: usize = 128;
 
 impl Writer<'_> {
-    /// The rules, and what is to be said of them.
+    /// Returns the rules and the notes.
     pub(super) fn finish(mut self) -> Imported {
         self.unreached();
         self.limits();
@@ -47,9 +47,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Says where limits do other than in the file.
+    /// Notes limits that behave differently from the file.
     fn limits(&mut self) {
-        // The first rule of each step with a limit, and how many there are.
+        // The first rule of each step with a limit, and the number of its rules.
         let mut steps: BTreeMap<Origin, (usize, usize)> = BTreeMap::new();
         for (at, (rule, origin)) in self.out.rules.iter().zip(&self.origins).enumerate() {
             if rule.actions.police.is_some() {
@@ -69,7 +69,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether all packets of a rule that allows would be dropped if it were not there.
+    /// Whether all packets of an allowing rule would be dropped without it.
     fn rest_is_dropped(&self, at: usize) -> bool {
         let rule = &self.out.rules[at];
         if rule.actions.terminal != Some(Action::Allow) {
@@ -86,8 +86,8 @@ impl Writer<'_> {
         false
     }
 
-    /// Packets are looked at once when they come and once when they go. If a rule can act only then, all must: what the
-    /// rules before it let pass may not be decided on any earlier.
+    /// netvm classifies packets on receive and on transmit. If one rule can act only on transmit, all rules must,
+    /// because packets that earlier rules accept must not be decided sooner.
     fn egress(&mut self) {
         let Some(first) = self.out.rules.iter().find(|rule| rule.matches.is_egress()) else { return };
         let line = first.line;

@@ -21,7 +21,7 @@ fn base(chain: usize, accepts: bool) -> Base {
     Base { chain, line: 1, scope: ip(), accepts }
 }
 
-/// What a kernel does: follows the packet.
+/// A model of the kernel: follows the packet.
 struct Kernel<'a>(&'a Program);
 
 impl Kernel<'_> {
@@ -62,12 +62,12 @@ impl Kernel<'_> {
     }
 }
 
-/// The rules that were written out, for a packet that is on its way.
+/// The decision of the expanded rules for a packet.
 fn first(rules: &[ImportedRule], packet: &Packet) -> Option<Action> {
     rules.iter().filter(|rule| fits(&rule.matches, packet)).find_map(|rule| rule.actions.terminal)
 }
 
-/// Programs of six chains that jump forward only, the first few being base chains.
+/// Programs of six chains with forward jumps only; the first few are base chains.
 fn programs() -> impl Strategy<Value = Program> {
     const CHAINS: usize = 6;
     let end = (0..9usize, 1..CHAINS);
@@ -105,7 +105,7 @@ fn programs() -> impl Strategy<Value = Program> {
 
 proptest! {
     #[test]
-    fn written_out_they_decide_as_the_kernel_does(
+    fn expanded_chains_agree_with_the_kernel(
         (program, packets) in programs().prop_flat_map(|program| {
             let near: Vec<_> = program.chains.iter().flat_map(|chain| &chain.steps).flat_map(|step| step.fits.clone()).collect();
             (Just(program), packets(&near))
@@ -152,9 +152,9 @@ fn loops_and_depth_are_refused() {
         bases: vec![base(0, true)],
     };
     let error = expand(&looped(End::Jump(0)), &[]).unwrap_err();
-    assert_eq!(error.to_string(), "line 4: chain a leads back to itself: take out the jump");
+    assert_eq!(error.to_string(), "line 4: chain a leads back to itself: remove the jump");
     assert!(expand(&looped(End::Goto(1)), &[]).is_err());
-    // A jump that no packet takes does no harm.
+    // A loop that no packet reaches is harmless.
     let never =
         Program { chains: vec![chain("a", vec![step(3, &[], End::Jump(0))])], bases: vec![base(0, true)] };
     assert!(expand(&never, &[]).is_ok());
@@ -169,8 +169,8 @@ fn loops_and_depth_are_refused() {
 }
 
 #[test]
-fn what_grows_without_bound_is_refused() {
-    // 2 to the power of 40 ways through.
+fn exponential_growth_is_refused() {
+    // 2^40 paths.
     let half = |n: u16| [tcp(n..=n), tcp(1000 + n..=1000 + n)];
     let chains = (0..40usize).map(|n| {
         let end = if n < 39 { End::Jump(n + 1) } else { End::Next };
@@ -185,7 +185,7 @@ fn what_grows_without_bound_is_refused() {
 }
 
 #[test]
-fn what_is_not_reached_is_said() {
+fn unreachable_rules_are_noted() {
     let any = [Match::default()];
     let program = Program {
         chains: vec![
@@ -207,7 +207,7 @@ fn what_is_not_reached_is_said() {
 }
 
 #[test]
-fn one_rule_for_what_goes_out_makes_all_so() {
+fn one_rule_on_transmitted_packets_makes_all_so() {
     let out = Match { to: vec![PortId(2)], ..Match::default() };
     let program = |first: &[Match]| Program {
         chains: vec![chain("a", vec![step(2, &[tcp(80..=80)], End::Accept), step(3, first, End::Drop)])],
@@ -222,7 +222,7 @@ fn one_rule_for_what_goes_out_makes_all_so() {
 }
 
 #[test]
-fn limits_say_where_they_differ() {
+fn different_limits_are_noted() {
     let police = Some(Police { packets: Some(Rate { per_second: 1, burst: 1 }), bits: None });
     let limited = |fits: &[Match], end| Step { police, ..step(2, fits, end) };
     let notes = |steps: Vec<Step>, accepts| {
@@ -231,16 +231,16 @@ fn limits_say_where_they_differ() {
         imported.notes.iter().map(|note| note.why).collect::<Vec<_>>()
     };
     let web = [tcp(80..=80)];
-    // What exceeds the limit is dropped in the file as well.
+    // The file also drops packets beyond the limit.
     assert_eq!(notes(vec![limited(&web, End::Accept)], false), []);
     assert_eq!(notes(vec![limited(&web, End::Accept), step(3, &[tcp(22..=22)], End::Accept)], false), []);
-    // It is not.
+    // The file accepts them.
     assert_eq!(notes(vec![limited(&web, End::Accept)], true), [Why::LimitDrops]);
     assert_eq!(
         notes(vec![limited(&web, End::Accept), step(3, &[tcp(1..=90)], End::Accept)], false),
         [Why::LimitDrops]
     );
-    // What is above is dropped, the rest goes on: the same here.
+    // Packets beyond the limit are dropped and the others continue, as in the file.
     assert_eq!(notes(vec![limited(&web, End::Next)], true), []);
     assert_eq!(notes(vec![limited(&[tcp(80..=80), tcp(90..=90)], End::Next)], true), [Why::LimitSplit(2)]);
 }

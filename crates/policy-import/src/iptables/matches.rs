@@ -1,4 +1,4 @@
-//! The matches of iptables rules.
+//! Parses the matches of iptables rules.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use netvm_policy::Masked;
 use netvm_policy::{Match, mac_bits};
 
 impl RuleReader<'_> {
-    /// The option before the next word.
+    /// Parses the option before the next word.
     pub(super) fn matches(&mut self, draft: &mut Draft, start: usize, negated: bool) -> Result<(), Stop> {
         let option = self.words[self.at - 1].text.clone();
-        // Before iptables 1.4.3 the exclamation mark stood behind the option.
+        // Before iptables 1.4.3 the exclamation mark followed the option.
         let has_value = !matches!(&*option, "-f" | "--fragment" | "--syn");
         let negated = negated != (has_value && self.skip("!"));
         let version = self.version;
@@ -67,7 +67,7 @@ impl RuleReader<'_> {
         }
     }
 
-    /// `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.0.0.1`, or several with commas between them.
+    /// `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.0.0.1`, or several separated by commas.
     fn addresses(
         &mut self,
         draft: &mut Draft,
@@ -95,7 +95,7 @@ impl RuleReader<'_> {
                             length
                         }
                         (None, None) => {
-                            return Err(self.expected("a length or mask behind the /", word).into());
+                            return Err(self.expected("a length or mask after the /", word).into());
                         }
                     }
                 }
@@ -119,7 +119,7 @@ impl RuleReader<'_> {
         Ok(())
     }
 
-    /// An address of the version that the rules are for.
+    /// An address of the rules' IP version.
     fn address(&self, text: &str) -> Option<u128> {
         let (version, value) = IpVersion::split(text.parse::<IpAddr>().ok()?);
         (version == self.version).then_some(value)
@@ -136,7 +136,7 @@ impl RuleReader<'_> {
     fn protocol(&mut self, draft: &mut Draft, negated: bool) -> Result<(), Stop> {
         let word = self.value("a protocol")?;
         match protocol(&word.text) {
-            // 0 stands for all.
+            // 0 means all.
             _ if word.text == "all" => Ok(()),
             Some(0) => Ok(()),
             Some(protocol) => {
@@ -174,7 +174,7 @@ impl RuleReader<'_> {
         Ok(())
     }
 
-    /// `80`, `80:90`, `:90`, `80:`, several with commas between them.
+    /// `80`, `80:90`, `:90`, `80:`, or several separated by commas.
     fn ports(&mut self, draft: &mut Draft, fields: &[Field], negated: bool) -> Result<(), Stop> {
         let word = self.value("ports")?;
         let mut ranges = vec![];
@@ -208,7 +208,7 @@ impl RuleReader<'_> {
             let word = self.value(expected)?;
             let mut flags = TcpFlags::empty();
             for name in word.text.split(',') {
-                // Without ECE and CWR, which iptables does not know.
+                // Without ECE and CWR, which iptables lacks.
                 let all = TcpFlags::from_bits_truncate(0x3f);
                 let flag = match name {
                     "ALL" => Some(all),
@@ -222,7 +222,7 @@ impl RuleReader<'_> {
         let (mask, value) =
             (list("flags to look at, as in SYN,ACK")?, list("flags that are set, as in SYN")?);
         if value & !mask != 0 {
-            // iptables compares with flags that it has masked out.
+            // The compared flags include masked-out ones, so nothing matches.
             draft.transport = true;
             let tcp = Match { protocol: vec![IpProto::TCP], ..Match::default() };
             draft.narrow(negated.then_some(tcp).as_slice());
@@ -241,7 +241,7 @@ impl RuleReader<'_> {
         Ok(())
     }
 
-    /// `0x10/0x3f`, of the whole byte.
+    /// `0x10/0x3f`, on the whole byte.
     fn tos(&mut self, draft: &mut Draft, start: usize, negated: bool) -> Result<(), Stop> {
         let word = self.value("a byte and a mask")?;
         let (value, mask) = word.text.split_once('/').unwrap_or((&word.text, "0xff"));
@@ -259,7 +259,7 @@ impl RuleReader<'_> {
     }
 }
 
-/// TCP with these flags, or with others.
+/// Narrows to TCP with these flags, or without them if negated.
 fn flags(draft: &mut Draft, flags: Masked<u8>, negated: bool) {
     let tcp = |flags| Match { protocol: vec![IpProto::TCP], tcp_flags: Some(flags), ..Match::default() };
     draft.transport = true;

@@ -1,22 +1,22 @@
-//! What `iptables-save` and `ip6tables-save` print (iptables 1.4 to 1.8, legacy and nf_tables; iptables(8),
+//! Imports output of `iptables-save` and `ip6tables-save` (iptables 1.4 to 1.8, legacy and nf_tables; iptables(8),
 //! iptables-extensions(8)).
 //!
-//! Taken over:
-//! - Table `filter`, chain `FORWARD` with its policy, and the chains that it leads to, by `-j`, `-g` and `RETURN`.
-//! - `-s`, `-d`, `-p`, `-i`, `-o` (a final `+` too), `-f`, and `!` before any of these and of the following.
+//! Imported:
+//! - Table `filter`, chain `FORWARD` with its policy, and the chains reached by `-j` and `-g`, with `RETURN`.
+//! - `-s`, `-d`, `-p`, `-i`, `-o` (also with a final `+`), `-f`, and `!` before any of these and the following.
 //! - `-m tcp`, `udp`, `sctp` (`--sport`, `--dport`, `--tcp-flags`, `--syn`), `multiport`, `icmp`, `icmp6`, `iprange`,
 //!   `mac`, `dscp`, `tos` (without ECN bits), `physdev` (`--physdev-in`, `--physdev-out`), `comment` (the rule's name).
-//! - `-m limit`, and `hashlimit` without a mode, of what is accepted; `hashlimit` above a rate of what is dropped.
-//! - Targets `ACCEPT`, `DROP`, `REJECT`, `RETURN`, chains; rules without one count.
+//! - `-m limit`, and `hashlimit` without a mode, of accepted packets; `hashlimit` above a rate of dropped packets.
+//! - Targets `ACCEPT`, `DROP`, `REJECT`, `RETURN`, chains; rules without a target count.
 //!
-//! Noted, and not taken over: other tables and chains, connection tracking, `LOG`, every other match and target.
+//! Noted but not imported: other tables and chains, connection tracking, `LOG`, all other matches and targets.
 //!
-//! Rules match packets of one IP version. Those that look at ports, flags or ICMP types fit no later fragments, as in the
+//! Rules match packets of one IP version. Rules on ports, flags or ICMP types match no later fragments, as in the
 //! kernel.
 //!
-//! netvm looks at packets when they come in, and again on their way out of a port. A rule with `-o` can act only then, so
-//! that all rules of a file with `-o` are for packets on their way out, of every port of `interfaces` if the rule names
-//! none; without `-o` all are for packets that come in.
+//! netvm classifies packets on receive and on transmit. A rule with `-o` can act only on transmit, so all rules of a
+//! file with `-o` are for transmitted packets, on every port of `interfaces` if the rule names none; without `-o` all
+//! are for received packets.
 
 mod icmp;
 mod matches;
@@ -30,23 +30,23 @@ use thiserror::Error;
 use self::rule::RuleReader;
 use self::words::{OpenQuote, Word, words};
 use super::chains::{Base, Chain, ExpandError, Program, expand};
-use super::{Found, Imported, Interfaces, IpVersion, Note, Why};
+use super::{Imported, Interfaces, IpVersion, Note, Token, Why};
 use netvm_policy::Match;
 
-/// Why a text is not what `iptables-save` prints. Lines and columns count from 1.
+/// A text is not output of `iptables-save`. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IptablesError {
-    /// Something else is expected there.
+    /// An unexpected word.
     #[error("line {line}, column {column}: expected {expected}, found {found}")]
     Syntax {
         /// Line.
         line: u32,
         /// Column, in characters.
         column: u32,
-        /// What should be there.
+        /// The expected word.
         expected: &'static str,
-        /// What is there.
-        found: Found,
+        /// The word found.
+        found: Token,
     },
     /// A quotation mark is not closed.
     #[error("line {line}, column {column}: the quotation mark is not closed")]
@@ -56,7 +56,7 @@ pub enum IptablesError {
         /// Column of the mark, in characters.
         column: u32,
     },
-    /// A rule of a chain that the table does not have.
+    /// A rule of a chain that is not declared.
     #[error("line {line}: table filter has no chain {chain}: write `:{chain} - [0:0]` before its rules")]
     Chain {
         /// Line.
@@ -64,8 +64,8 @@ pub enum IptablesError {
         /// The chain.
         chain: String,
     },
-    /// A table or chain is there twice.
-    #[error("line {line}: {name} is there twice: import one file at a time")]
+    /// A table or chain occurs twice.
+    #[error("line {line}: {name} occurs twice: import one file at a time")]
     Twice {
         /// Line of the second.
         line: u32,
@@ -73,26 +73,25 @@ pub enum IptablesError {
         name: String,
     },
     /// The text ends within a table.
-    #[error("table {table}, line {line}, has no COMMIT: the text is not complete")]
+    #[error("table {table}, line {line}, has no COMMIT: the text is incomplete")]
     NoCommit {
-        /// Where the table starts.
+        /// The line where the table starts.
         line: u32,
         /// Its name.
         table: String,
     },
-    /// There is no table.
-    #[error("no table: give what iptables-save or ip6tables-save prints")]
+    /// The text has no table.
+    #[error("no table: provide output of iptables-save or ip6tables-save")]
     Empty,
-    /// The chains cannot be written out.
+    /// The chains cannot be expanded.
     #[error(transparent)]
     Expand(#[from] ExpandError),
 }
 
-/// Reads rules. `version` is that of the packets; if `None`, what the first line says of the program (`# Generated by
-/// ip6tables-save`), else IPv4.
+/// Parses rules. `version`: the IP version; `None`: from the first line (`# Generated by ip6tables-save`), else IPv4.
 ///
 /// # Errors
-/// The first place that `iptables-save` would not print, or chains that cannot be written out.
+/// The first malformed line, or chains that cannot be expanded.
 pub fn parse(
     text: &str,
     version: Option<IpVersion>,
@@ -129,7 +128,7 @@ struct Table {
     committed: bool,
 }
 
-/// The table that is taken over.
+/// The imported table.
 #[derive(Default)]
 struct Filter {
     program: Program,
@@ -190,7 +189,7 @@ impl Reader<'_> {
         match &words[2..] {
             [] => {}
             [counters] if is_counters(&counters.text) => {}
-            _ => return expected("counters, as in [0:0], and nothing behind", 2),
+            _ => return expected("counters, as in [0:0], and the end of the line", 2),
         }
         let Filter { program, names } = &mut self.filter;
         if names.insert(name.to_owned(), program.chains.len()).is_some() {
@@ -263,9 +262,9 @@ fn is_counters(word: &str) -> bool {
         .is_some_and(|(packets, bytes)| digits(packets) && digits(bytes))
 }
 
-/// Something else is expected at a word, or at the end of the line.
+/// An error at a word, or at the end of the line.
 fn syntax(line: u32, text: &str, expected: &'static str, word: Option<&Word<'_>>) -> IptablesError {
     let end = || text.trim_end().chars().count() as u32 + 1;
     let column = word.map_or_else(end, |word| word.column);
-    IptablesError::Syntax { line, column, expected, found: Found::of(word.map(|word| &*word.text)) }
+    IptablesError::Syntax { line, column, expected, found: Token::of(word.map(|word| &*word.text)) }
 }

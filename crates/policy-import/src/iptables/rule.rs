@@ -1,4 +1,4 @@
-//! One rule of `iptables-save`: its options from left to right.
+//! Parses a rule of `iptables-save`: its options from left to right.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use crate::ranges::Ranges;
 use crate::{Interfaces, IpVersion, Note, Why};
 use netvm_policy::Match;
 
-/// Why a rule is not read on.
+/// The parser of a rule stops.
 pub(super) enum Stop {
-    /// It has no equivalent: these words, and why.
+    /// The rule has no equivalent: the words and the reason.
     Note(String, Why),
-    /// It is no rule.
+    /// The rule is malformed.
     Error(IptablesError),
 }
 
@@ -27,7 +27,7 @@ impl From<IptablesError> for Stop {
     }
 }
 
-/// The options of a rule and what they may name.
+/// The options of a rule and the names in scope.
 pub(super) struct RuleReader<'a> {
     pub(super) line: u32,
     pub(super) text: &'a str,
@@ -39,31 +39,31 @@ pub(super) struct RuleReader<'a> {
     pub(super) chains: &'a HashMap<String, usize>,
 }
 
-/// What has been read of a rule.
+/// The parsed part of a rule.
 pub(super) struct Draft {
     /// One of these must fit.
     pub(super) fits: Vec<Match>,
     pub(super) name: String,
-    /// Whether it looks at the header behind IP's.
+    /// Whether it matches the transport header.
     pub(super) transport: bool,
-    /// Whether it looks at ports.
+    /// Whether it matches ports.
     pub(super) ports: bool,
     pub(super) limit: Option<Limit>,
-    /// Whether matches stand behind the limit.
+    /// Whether matches follow the limit.
     late: bool,
     end: End,
-    /// The words of the target, and what differs about it.
+    /// The words of the target, and its difference.
     target: Option<(String, Why)>,
 }
 
 impl Draft {
-    /// Packets must fit one of these as well.
+    /// Narrows to packets that also fit one of these.
     pub(super) fn narrow(&mut self, to: &[Match]) {
         self.fits = product(&self.fits, to);
         self.late |= self.limit.is_some();
     }
 
-    /// A field must have one of these values, or none of them.
+    /// Narrows a field to these values, or to all others if negated.
     pub(super) fn field(&mut self, field: Field, values: &Ranges, negated: bool) {
         let values = if negated { &values.complement(field.highest()) } else { values };
         self.narrow(field.among(values).as_slice());
@@ -71,7 +71,7 @@ impl Draft {
 }
 
 impl<'a> RuleReader<'a> {
-    /// The rule, if it has an equivalent, and what is to be said of it.
+    /// Parses the rule; returns it if it has an equivalent, and the notes.
     pub(super) fn read(mut self, chain: &str) -> Result<(Option<Step>, Vec<Note>), IptablesError> {
         let line = self.line;
         match self.options().and_then(|draft| self.step(draft, chain)) {
@@ -137,7 +137,7 @@ impl<'a> RuleReader<'a> {
         Ok((Step { line: self.line, what, name, fits, police, end }, notes))
     }
 
-    /// iptables asks for `-p` before ports; netvm has the ports of some protocols only.
+    /// iptables requires `-p` before ports; netvm has the ports of some protocols only.
     fn check_ports(&self, fits: &[Match]) -> Result<(), Stop> {
         if fits.iter().any(|fits| fits.protocol.is_empty()) {
             return Err(syntax(self.line, self.text, "-p tcp, udp or sctp with ports", None).into());
@@ -219,7 +219,7 @@ impl<'a> RuleReader<'a> {
         let Some(limit) = draft.limit.as_mut() else { return Err(expected.into()) };
         match &*option {
             "--hashlimit" | "--hashlimit-upto" | "--hashlimit-above" => {
-                // Rates of bytes look like 512kb/s.
+                // Byte rates look like 512kb/s.
                 let bytes = value.text.contains("b/");
                 let Some((rate, per)) = rate else {
                     return Err(if bytes { self.without(start, Why::Match) } else { expected.into() });
@@ -239,7 +239,7 @@ impl<'a> RuleReader<'a> {
         Ok(())
     }
 
-    /// The next word, which must be there.
+    /// The next word, which must exist.
     pub(super) fn value(&mut self, expected: &'static str) -> Result<&'a Word<'a>, IptablesError> {
         let word = self.words.get(self.at);
         self.at += 1;
@@ -256,13 +256,13 @@ impl<'a> RuleReader<'a> {
         syntax(self.line, self.text, expected, Some(word))
     }
 
-    /// The words of an option.
+    /// The words from `start` to the current one.
     pub(super) fn since(&self, start: usize) -> String {
         let words: Vec<_> = self.words[start..self.at].iter().map(|word| &*word.text).collect();
         words.join(" ")
     }
 
-    /// The rule has no equivalent because of an option, or of a match and its options.
+    /// Stops because an option, or a match with its options, has no equivalent.
     pub(super) fn without(&mut self, start: usize, why: Why) -> Stop {
         let module = matches!(&*self.words[start].text, "-m" | "--match");
         let ends = |word: &str| match module {
@@ -276,13 +276,13 @@ impl<'a> RuleReader<'a> {
     }
 }
 
-/// `5/min`, or `5`, which is a second: units and seconds.
+/// `5/min`, or `5` (per second): units and seconds.
 fn rate(text: &str) -> Option<(u64, u64)> {
     let (rate, unit) = text.split_once('/').unwrap_or((text, "second"));
     Some((number(rate)?, seconds(unit)?))
 }
 
-/// Whether a reject rule answers as netvm does: a reset to TCP, administratively prohibited to the rest.
+/// Whether a reject rule answers as netvm does: TCP reset, else administratively prohibited.
 fn answers_alike(target: &str, fits: &[Match]) -> bool {
     let tcp = |fits: &Match| fits.protocol.is_empty() || fits.protocol.contains(&netvm_wire::IpProto::TCP);
     let prohibited = ["icmp-admin-prohibited", "icmp6-adm-prohibited", "adm-prohibited"];

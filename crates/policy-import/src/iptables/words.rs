@@ -1,8 +1,8 @@
-//! Lines of `iptables-save` as words.
+//! Splits lines of `iptables-save` into words.
 
 use std::borrow::Cow;
 
-/// A word and where it starts.
+/// A word and its column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word<'a> {
     pub(super) text: Cow<'a, str>,
@@ -10,12 +10,12 @@ pub(super) struct Word<'a> {
     pub(super) column: u32,
 }
 
-/// A quotation mark that is not closed, and its column.
+/// The column of an unclosed quotation mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenQuote(pub(super) u32);
 
-/// The words of a line: blanks separate them but between quotation marks, where a backslash takes the next character as
-/// it is (iptables-restore's `add_param_to_argv`).
+/// The words of a line, separated by blanks outside quotation marks; inside, a backslash escapes the next character
+/// (iptables-restore's `add_param_to_argv`).
 pub(super) fn words(line: &str) -> Result<Vec<Word<'_>>, OpenQuote> {
     let mut words = Vec::new();
     let mut signs = (1..).zip(line.char_indices()).peekable();
@@ -38,7 +38,7 @@ pub(super) fn words(line: &str) -> Result<Vec<Word<'_>>, OpenQuote> {
                 '\\' if quote.is_some() => {
                     text = Cow::Owned(text.into_owned() + &line[end..at]);
                     end = next;
-                    // What follows is taken with the text behind it.
+                    // The escaped character belongs to the following text.
                     let _ = signs.next();
                 }
                 _ => {}

@@ -1,4 +1,4 @@
-//! The left side of a match: which field, and what it implies.
+//! The left side of a match: its field and implied conditions.
 
 use netvm_wire::{EtherType, IpProto};
 use serde_json::Value;
@@ -11,22 +11,22 @@ use crate::{IpVersion, Why};
 use netvm_policy::Match;
 use netvm_policy::Span;
 
-/// A field and what it implies.
+/// A field and its implied conditions.
 pub(super) struct Left<'v> {
     pub(super) what: String,
     /// The packets that have the field.
     pub(super) implies: Match,
     pub(super) target: Target,
     pub(super) kind: Kind,
-    /// Bits that are looked at, if not all.
+    /// The significant bits, if not all.
     pub(super) mask: Option<&'v Value>,
-    /// Whether it is of the header behind IP's.
+    /// Whether it belongs to the transport header.
     pub(super) transport: bool,
-    /// What differs about it.
+    /// Its difference.
     pub(super) differs: Option<Why>,
 }
 
-/// What of a match the field is.
+/// The field in a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Field(Field),
@@ -42,7 +42,7 @@ pub(super) enum Target {
     GoesOut,
 }
 
-/// Packets of IP.
+/// IP packets.
 fn ip() -> Match {
     Match { ether_type: vec![EtherType::IPV4, EtherType::IPV6], ..Match::default() }
 }
@@ -52,7 +52,7 @@ fn version(version: IpVersion) -> Match {
 }
 
 impl RuleReader<'_> {
-    /// The fields of a left side: several if they are concatenated.
+    /// The fields of a left side; several if concatenated.
     pub(super) fn left<'v>(&self, left: &'v Value) -> Result<Vec<Left<'v>>, Stop> {
         let Some((kind, inner)) = single(left) else {
             return Err(self.schema("a field of packets", left).into());

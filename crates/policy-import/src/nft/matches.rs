@@ -1,4 +1,4 @@
-//! What a match of an nft rule means: fields, comparison and values as matches of which one must fit.
+//! Translates a match of an nft rule, fields, operator and values, to matches of which one must fit.
 
 use netvm_wire::{EtherType, Fragment};
 use serde_json::Value;
@@ -12,12 +12,12 @@ use crate::ranges::Ranges;
 use netvm_policy::Match;
 use netvm_policy::{Masked, Span};
 
-/// Most EtherTypes that a rule may name.
+/// Most EtherTypes of a rule.
 const MAX_ETHER_TYPES: u128 = 64;
-/// Most matches that the opposite of a set of concatenations may need.
+/// Most matches in the complement of a set of concatenations.
 const MAX_OPPOSITE: usize = 4096;
 
-/// How the sides are compared.
+/// The comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     Equal,
@@ -75,7 +75,7 @@ impl<'a> RuleReader<'a> {
         Ok(())
     }
 
-    /// Narrows to the packets that have the fields.
+    /// Narrows to packets with the fields.
     pub(super) fn implied(&self, draft: &mut Draft, fields: &[Left<'_>]) {
         for field in fields {
             let known = |fits: &Match| {
@@ -91,7 +91,7 @@ impl<'a> RuleReader<'a> {
         }
     }
 
-    /// The matches of a set whose elements are values of several fields.
+    /// The matches of a set of concatenations.
     pub(super) fn concatenations(
         &self,
         draft: &mut Draft,
@@ -115,7 +115,7 @@ impl<'a> RuleReader<'a> {
         Ok(all)
     }
 
-    /// The matches of one field.
+    /// The matches of a field.
     pub(super) fn fits(
         &self,
         draft: &mut Draft,
@@ -142,12 +142,12 @@ impl<'a> RuleReader<'a> {
         })
     }
 
-    /// The values that compare so.
+    /// The values that satisfy the comparison.
     fn compared(&self, left: &Left<'_>, operator: Comparison, right: &'a Value) -> Result<Ranges, Stop> {
         let kind = left.kind;
         let mut values = self.ranges(kind, right)?;
         if let Some(mask) = left.mask {
-            // Masks of other fields than these are prefixes of addresses.
+            // Masks of other fields are address prefixes.
             let mask = self.bits(kind, mask)?;
             let (highest, bits) = (kind.highest(), kind.bits());
             let length = (mask << (128 - bits)).leading_ones() as u8;
@@ -186,7 +186,7 @@ impl<'a> RuleReader<'a> {
         })
     }
 
-    /// EtherTypes behind the tags. The opposite is known where the family of the table says what others there are.
+    /// EtherTypes after the VLAN tags. Their complement exists only if the table's family limits the EtherTypes.
     fn ether_types(&self, left: &Left<'_>, values: &Ranges) -> Result<Vec<Match>, Stop> {
         let universe = match (self.family, left.kind) {
             ("ip", _) => Some(&[EtherType::IPV4][..]),
@@ -212,7 +212,7 @@ impl<'a> RuleReader<'a> {
         Ok(if kinds.is_empty() { vec![] } else { vec![Match { ether_type: kinds, ..Match::default() }] })
     }
 
-    /// EtherTypes right behind the MAC addresses: of untagged frames, or the tag's.
+    /// EtherTypes directly after the MAC addresses: of untagged frames, or the tag's.
     fn frame_types(&self, left: &Left<'_>, values: &Ranges) -> Result<Vec<Match>, Stop> {
         let tag = Ranges::single(EtherType::VLAN.0.into());
         let mut fits = vec![];
@@ -252,7 +252,7 @@ impl<'a> RuleReader<'a> {
         })
     }
 
-    /// `ip frag-off & 0x1fff != 0` is a later fragment; other bits cannot be told from the kind of fragment.
+    /// `ip frag-off & 0x1fff != 0` is a later fragment; the flow key lacks other bits.
     fn fragments(&self, left: &Left<'_>, operator: Comparison, right: &'a Value) -> Result<Vec<Match>, Stop> {
         let stop = || Stop::Note(left.what.clone(), Why::Match);
         let mask = left.mask.map_or(Ok(0), |mask| self.bits(Kind::Number, mask))?;
@@ -266,7 +266,7 @@ impl<'a> RuleReader<'a> {
         Ok(vec![Match { fragment: kinds, ..Match::default() }])
     }
 
-    /// Interfaces by name; `*` at the end of one stands for any rest.
+    /// Interfaces by name; a trailing `*` matches any rest.
     fn places(
         &self,
         draft: &mut Draft,

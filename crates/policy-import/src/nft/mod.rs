@@ -1,29 +1,30 @@
-//! What `nft -j list ruleset` prints: the JSON of libnftables-json(5), schema 1 (nftables 0.9 to 1.1).
+//! Imports output of `nft -j list ruleset`: the JSON of libnftables-json(5), schema 1 (nftables 0.9 to 1.1).
 //!
-//! Taken over:
+//! Imported:
 //! - Chains with hook `forward` of families `ip`, `ip6`, `inet` and `bridge`, with hook `ingress` of `netdev` and `inet`,
-//!   with their policies, in the order of their priorities; what one accepts goes on to the next. Chains that they lead
-//!   to by `jump`, `goto` and `return`.
+//!   with their policies, in the order of priority; packets that one accepts go to the next. Chains reached by `jump`
+//! and
+//!   `goto`, with `return`.
 //! - `match` of `ip` (`saddr`, `daddr`, `protocol`, `dscp`, fragment offset and "more fragments" as nft writes "is a later
 //!   fragment"), `ip6` (`saddr`, `daddr`, `nexthdr`, `dscp`), `tcp`, `udp`, `sctp`, `th` (ports; flags of TCP), `icmp` and
 //!   `icmpv6` (`type`, `code`), `ether`, `vlan` (`id`, `type`), `arp` (`operation`, `saddr ip`, `daddr ip`), and of `meta`
 //!   `iifname`, `oifname`, `iif`, `oif`, `l4proto`, `nfproto`, `protocol`.
 //! - Values, ranges, prefixes, anonymous and named sets as they are now, concatenations, masks of flags, prefixes and MAC
 //!   addresses; all comparisons.
-//! - `accept`, `drop`, `reject`, `continue`; verdict maps; `limit` of what is accepted, `limit over` of what is dropped;
-//!   rules without a verdict count; `counter`.
+//! - `accept`, `drop`, `reject`, `continue`; verdict maps; `limit` of accepted packets, `limit over` of dropped
+//!   packets; rules without a verdict count; `counter`.
 //!
-//! Noted, and not taken over: other hooks, connection tracking, `log` (its rule is taken over without it), sets that
-//! packets change, `xt` of iptables-nft, every other match and statement.
+//! Noted but not imported: other hooks, connection tracking, `log` (its rule is imported without it), dynamic sets,
+//! `xt` of iptables-nft, all other matches and statements.
 //!
-//! A field implies its protocol as in nft: `tcp dport != 80` is TCP to another port. Rules that look at ports, flags or
-//! ICMP types fit no later fragments. Rules of `bridge` tables that say `ether type` are for untagged frames, as in the
+//! A field implies its protocol, as in nft: `tcp dport != 80` is TCP to another port. Rules on ports, flags or ICMP
+//! types match no later fragments. Rules of `bridge` tables with `ether type` are for untagged frames, as in the
 //! kernel.
 //!
-//! netvm looks at packets when they come in, and again on their way out of a port. A rule with `oif` or `oifname` can act
-//! only then, so that all rules of a file with one are for packets on their way out.
+//! netvm classifies packets on receive and on transmit. A rule with `oif` or `oifname` can act only on transmit, so all
+//! rules of a file with one are for transmitted packets.
 //!
-//! nft prints one line; notes and rules name the rule by its handle besides.
+//! nft prints a single line, so notes and rules also name the rule's handle.
 
 mod left;
 mod matches;
@@ -41,42 +42,42 @@ use self::objects::Objects;
 use super::chains::{ExpandError, expand};
 use super::{Imported, Interfaces};
 
-/// Why a text is not what `nft -j list ruleset` prints.
+/// A text is not output of `nft -j list ruleset`.
 #[derive(Debug, Error)]
 pub enum NftError {
-    /// It is not JSON, or no object with an array `nftables`.
+    /// It is not JSON, or not an object with an array `nftables`.
     #[error("not the JSON that `nft -j list ruleset` prints: {0}")]
     Json(#[from] serde_json::Error),
-    /// A part is not as the schema says.
+    /// A part violates the schema.
     #[error("line {line}, {place}: expected {expected}, found {found}")]
     Schema {
         /// Line, from 1.
         line: u32,
-        /// The object that the part is of.
+        /// The object that holds the part.
         place: String,
-        /// What should be there.
+        /// The expected part.
         expected: &'static str,
-        /// The beginning of what is there.
+        /// The beginning of the part found.
         found: String,
     },
     /// A later schema.
-    #[error("line {line}: the schema is version {version}, of which this netvm knows version 1 only")]
+    #[error("line {line}: unsupported schema version {version}: this netvm supports version 1")]
     Version {
         /// Line, from 1.
         line: u32,
         /// The version.
         version: u64,
     },
-    /// A command in place of an object.
-    #[error("line {line}: `{command}` is a command: give what `nft -j list ruleset` prints")]
+    /// A command instead of an object.
+    #[error("line {line}: `{command}` is a command: provide output of `nft -j list ruleset`")]
     Command {
         /// Line, from 1.
         line: u32,
         /// The command.
         command: String,
     },
-    /// A rule of a chain, or a jump to one, that is not there.
-    #[error("line {line}, {place}: there is no chain {chain} in this table")]
+    /// A rule or a jump names an unknown chain.
+    #[error("line {line}, {place}: no chain {chain} in this table")]
     Chain {
         /// Line, from 1.
         line: u32,
@@ -85,15 +86,15 @@ pub enum NftError {
         /// The chain.
         chain: String,
     },
-    /// A chain is there twice.
-    #[error("line {line}: chain {chain} is there twice: import one ruleset at a time")]
+    /// A chain occurs twice.
+    #[error("line {line}: chain {chain} occurs twice: import one ruleset at a time")]
     Twice {
         /// Line of the second, from 1.
         line: u32,
         /// The chain.
         chain: String,
     },
-    /// The chains cannot be written out.
+    /// The chains cannot be expanded.
     #[error(transparent)]
     Expand(#[from] ExpandError),
 }
@@ -104,10 +105,10 @@ struct Ruleset<'a> {
     nftables: Vec<&'a RawValue>,
 }
 
-/// Reads a ruleset.
+/// Parses a ruleset.
 ///
 /// # Errors
-/// The first place that nft would not print, or chains that cannot be written out.
+/// The first malformed part, or chains that cannot be expanded.
 pub fn parse(text: &str, interfaces: &Interfaces) -> Result<Imported, NftError> {
     let ruleset: Ruleset<'_> = serde_json::from_str(text)?;
     let mut lines = Lines { text, at: 0, line: 1 };
@@ -124,7 +125,7 @@ pub fn parse(text: &str, interfaces: &Interfaces) -> Result<Imported, NftError> 
     Ok(imported)
 }
 
-/// Lines of parts of a text, from first to last.
+/// Finds the lines of parts of a text, in order.
 struct Lines<'a> {
     text: &'a str,
     at: usize,
@@ -142,13 +143,13 @@ impl Lines<'_> {
     }
 }
 
-/// A part of an object that the schema says is there.
-struct Place<'a> {
+/// The location of an object, for errors, with access to its required members.
+struct Location<'a> {
     line: u32,
     name: &'a str,
 }
 
-impl Place<'_> {
+impl Location<'_> {
     fn error(&self, expected: &'static str, found: &Value) -> NftError {
         let found: String = found.to_string().chars().take(80).collect();
         NftError::Schema { line: self.line, place: self.name.to_owned(), expected, found }

@@ -1,4 +1,4 @@
-//! Tables, chains, sets and limits of a ruleset.
+//! Collects the tables, chains, sets and limits of a ruleset.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use netvm_wire::EtherType;
 use serde_json::Value;
 
 use super::rule::RuleReader;
-use super::{NftError, Place, single};
+use super::{Location, NftError, single};
 use crate::chains::{Base, Chain, Program};
 use crate::{Interfaces, Note, Why};
 use netvm_policy::Match;
@@ -37,7 +37,7 @@ struct Listed<'a> {
     unreached: Option<Why>,
 }
 
-/// A base chain and where packets pass it: ingress, then bridge, then IP; then by priority.
+/// A base chain and its order on the packet path: ingress, bridge, IP; then by priority.
 struct Hooked {
     stage: Stage,
     priority: i64,
@@ -52,11 +52,11 @@ enum Stage {
 }
 
 impl<'a> Objects<'a> {
-    /// All objects but rules.
+    /// Collects all objects except rules.
     pub(super) fn collect(objects: &'a [(u32, Value)], interfaces: &Interfaces) -> Result<Self, NftError> {
         let mut all = Self::default();
         for (line, object) in objects {
-            let place = Place { line: *line, name: "object" };
+            let place = Location { line: *line, name: "object" };
             let Some((kind, inner)) = single(object) else {
                 return Err(place.error("an object with one member", object));
             };
@@ -73,7 +73,7 @@ impl<'a> Objects<'a> {
                     all.limits.insert(name, inner);
                 }
                 "rule" => all.additions(&place, inner)?,
-                // Rules that use these are noted.
+                // Only rules that use these are noted.
                 "counter" | "quota" | "flowtable" | "ct helper" | "ct timeout" | "ct expectation"
                 | "secmark" | "synproxy" | "meter" | "element" => {}
                 "add" | "replace" | "create" | "insert" | "delete" | "destroy" | "list" | "reset"
@@ -87,7 +87,7 @@ impl<'a> Objects<'a> {
         Ok(all)
     }
 
-    /// The chains with their rules, and what is to be said of the file.
+    /// The chains with their rules, and the notes.
     pub(super) fn program(
         mut self,
         objects: &'a [(u32, Value)],
@@ -101,7 +101,7 @@ impl<'a> Objects<'a> {
         program.bases = bases.into_iter().map(|hooked| hooked.base).collect();
         for (line, object) in objects {
             let Some(rule) = object.get("rule") else { continue };
-            let place = Place { line: *line, name: "rule" };
+            let place = Location { line: *line, name: "rule" };
             let (family, table, chain) = name_of(&place, rule, "chain")?;
             if self.dormant.contains(&(family, table)) {
                 continue;
@@ -120,7 +120,7 @@ impl<'a> Objects<'a> {
         Ok((program, self.notes))
     }
 
-    fn table(&mut self, place: &Place<'_>, table: &'a Value) -> Result<(), NftError> {
+    fn table(&mut self, place: &Location<'_>, table: &'a Value) -> Result<(), NftError> {
         let family = place.text(table, "family", "a table with a family")?;
         let name = place.text(table, "name", "a table with a name")?;
         // One flag is a string, several are an array.
@@ -136,7 +136,7 @@ impl<'a> Objects<'a> {
     }
 
     fn chain(&mut self, line: u32, chain: &'a Value, interfaces: &Interfaces) -> Result<(), NftError> {
-        let place = Place { line, name: "chain" };
+        let place = Location { line, name: "chain" };
         let (family, table, name) = name_of(&place, chain, "name")?;
         if self.dormant.contains(&(family, table)) {
             return Ok(());
@@ -165,7 +165,7 @@ impl<'a> Objects<'a> {
                 (Some("forward"), "ip" | "ip6" | "inet") => Some(Stage::Ip),
                 (Some("forward"), "bridge") => Some(Stage::Bridge),
                 (Some("ingress"), "inet" | "netdev") => {
-                    // Said in a note for the device.
+                    // The note for the device reports it.
                     unreached = None;
                     scope.from = self.devices(&place, chain, interfaces)?;
                     if scope.from.is_empty() { None } else { Some(Stage::Ingress) }
@@ -181,10 +181,10 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// The ports of the devices that a chain is for.
+    /// The ports of a chain's devices.
     fn devices(
         &mut self,
-        place: &Place<'_>,
+        place: &Location<'_>,
         chain: &Value,
         interfaces: &Interfaces,
     ) -> Result<Vec<PortId>, NftError> {
@@ -194,7 +194,7 @@ impl<'a> Objects<'a> {
             Some(Value::Array(devices)) => &devices[..],
             Some(device) => std::slice::from_ref(device),
             None => {
-                // nftables 1.0.6, for one.
+                // As nftables 1.0.6 does.
                 note(format!("chain {family} {table} {name}"), Why::Device);
                 &[]
             }
@@ -215,8 +215,8 @@ impl<'a> Objects<'a> {
         Ok(ports)
     }
 
-    /// Notes the sets that a rule adds to.
-    fn additions(&mut self, place: &Place<'_>, rule: &'a Value) -> Result<(), NftError> {
+    /// Records the sets that a rule adds to.
+    fn additions(&mut self, place: &Location<'_>, rule: &'a Value) -> Result<(), NftError> {
         let (family, table, _) = name_of(place, rule, "chain")?;
         let statements = rule.get("expr").and_then(Value::as_array).into_iter().flatten();
         for statement in statements {
@@ -244,7 +244,7 @@ fn version(line: u32, metainfo: &Value) -> Result<(), NftError> {
     }
 }
 
-fn name_of<'v>(place: &Place<'_>, object: &'v Value, key: &str) -> Result<Name<'v>, NftError> {
+fn name_of<'v>(place: &Location<'_>, object: &'v Value, key: &str) -> Result<Name<'v>, NftError> {
     let text = |key, expected| place.text(object, key, expected);
     Ok((text("family", "a family")?, text("table", "a table")?, text(key, "a name")?))
 }

@@ -1,27 +1,27 @@
-//! One rule of nft: its statements from first to last.
+//! Parses a rule of nft: its statements in order.
 
 use netvm_wire::{EtherType, IpProto};
 use serde_json::Value;
 
 use super::matches::Comparison;
 use super::objects::Objects;
-use super::{NftError, Place, single};
+use super::{Location, NftError, single};
 use crate::algebra::{product, with_transport_header, without};
 use crate::chains::{End, Step};
 use crate::limit::{Limit, seconds};
 use crate::{Interfaces, Note, Why};
 use netvm_policy::Match;
 
-/// Most matches that the values which a verdict map does not name may need.
+/// Most matches for the values outside a verdict map.
 const MAX_OTHERS: usize = 4096;
-/// Packets that a limit lets through at once if it does not say (`NFT_LIMIT_PKT_BURST_DEFAULT`).
+/// Default burst of a limit in packets (`NFT_LIMIT_PKT_BURST_DEFAULT`).
 const DEFAULT_BURST: u64 = 5;
 
-/// Why a rule is not read on.
+/// The parser of a rule stops.
 pub(super) enum Stop {
-    /// It has no equivalent: what, and why.
+    /// The rule has no equivalent: the part and the reason.
     Note(String, Why),
-    /// It is no rule.
+    /// The rule is malformed.
     Error(NftError),
 }
 
@@ -31,7 +31,7 @@ impl From<NftError> for Stop {
     }
 }
 
-/// A rule's place, and what it may name.
+/// A rule's location and the names in scope.
 pub(super) struct RuleReader<'a> {
     pub(super) line: u32,
     pub(super) what: &'a str,
@@ -41,22 +41,22 @@ pub(super) struct RuleReader<'a> {
     pub(super) interfaces: &'a Interfaces,
 }
 
-/// What has been read of a rule.
+/// The parsed part of a rule.
 pub(super) struct Draft {
     /// One of these must fit.
     pub(super) fits: Vec<Match>,
-    /// Whether it looks at the header behind IP's.
+    /// Whether it matches the transport header.
     pub(super) transport: bool,
     pub(super) notes: Vec<(String, Why)>,
     limit: Option<Limit>,
-    /// Whether matches stand behind the limit.
+    /// Whether matches follow the limit.
     late: bool,
-    /// What becomes of packets by what else fits; empty before the verdict.
+    /// Further matches and their ends; empty before the verdict.
     ends: Vec<(Vec<Match>, End)>,
 }
 
 impl Draft {
-    /// Packets must fit one of these as well.
+    /// Narrows to packets that also fit one of these.
     pub(super) fn narrow(&mut self, to: &[Match]) {
         self.fits = product(&self.fits, to);
         self.late |= self.limit.is_some();
@@ -64,7 +64,7 @@ impl Draft {
 }
 
 impl<'a> RuleReader<'a> {
-    /// The steps of a rule, if it has an equivalent, and what is to be said of it.
+    /// The steps of a rule, if it has an equivalent, and the notes.
     pub(super) fn read(&self, rule: &'a Value) -> Result<(Vec<Step>, Vec<Note>), NftError> {
         let note = |(what, why): (String, Why)| match why {
             Why::Answer => Note::new(self.line, what, why),
@@ -84,13 +84,13 @@ impl<'a> RuleReader<'a> {
             Err(Stop::Note(what, why)) => (vec![], Some((what, why))),
             Err(Stop::Error(error)) => return Err(error),
         };
-        // Of a rule that is left out, only why.
+        // A skipped rule has only the note with the reason.
         let notes = if last.is_some() { vec![] } else { draft.notes };
         Ok((steps, notes.into_iter().chain(last).map(note).collect()))
     }
 
     pub(super) fn schema(&self, expected: &'static str, found: &Value) -> NftError {
-        Place { line: self.line, name: self.what }.error(expected, found)
+        Location { line: self.line, name: self.what }.error(expected, found)
     }
 
     fn statements(&self, draft: &mut Draft, rule: &'a Value) -> Result<(), Stop> {
@@ -105,7 +105,7 @@ impl<'a> RuleReader<'a> {
                 return Err(self.schema("a statement", statement).into());
             };
             if !draft.ends.is_empty() && kind != "comment" {
-                return Err(Stop::Note(format!("{kind} behind a verdict"), Why::Action));
+                return Err(Stop::Note(format!("{kind} after a verdict"), Why::Action));
             }
             match kind {
                 "match" => self.compare(draft, inner)?,
@@ -236,14 +236,14 @@ impl<'a> RuleReader<'a> {
             Some("mbytes") => Some((1 << 20, true)),
             Some(_) => None,
         };
-        // Named limits have one unit for both.
+        // Named limits have the same unit for both.
         let (scale, bytes) =
             units("rate_unit").zip(units("unit")).map(|(a, b)| a.max(b)).ok_or_else(wrong)?;
         let (burst_scale, _) = units("burst_unit").ok_or_else(wrong)?;
         let rate = limit.get("rate").and_then(Value::as_u64).ok_or_else(wrong)?.saturating_mul(scale);
         let seconds = text("per").map_or(Some(1), seconds).ok_or_else(wrong)?;
         let burst = limit.get("burst").and_then(Value::as_u64).unwrap_or(0);
-        // Buckets of bytes hold the rate and the burst, those of packets the burst (nft_limit.c, nft_limit_init).
+        // Byte buckets hold rate plus burst, packet buckets the burst (nft_limit.c, nft_limit_init).
         let burst = match (bytes, burst) {
             (true, burst) => rate.saturating_add(burst.saturating_mul(burst_scale)),
             (false, 0) => DEFAULT_BURST,
@@ -256,8 +256,7 @@ impl<'a> RuleReader<'a> {
         Ok(())
     }
 
-    /// Narrows to the packets that a reject statement is for, as nft does without printing it, and says if the answer
-    /// is not that of netvm.
+    /// Narrows to the packets of a reject statement, as nft implies, and notes if netvm answers differently.
     fn answer(&self, draft: &mut Draft, reject: &Value) {
         let text = |key| reject.get(key).and_then(Value::as_str).unwrap_or_default();
         let (kind, code) = (text("type"), text("expr"));

@@ -1,4 +1,4 @@
-//! Kinds of values, and their names as `nft describe` lists them.
+//! Kinds of values and their symbolic names, as in `nft describe`.
 
 use netvm_wire::{IpProto, MacAddr};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::IpVersion;
 use crate::names::{dscp, number, protocol, tcp_flag};
 use netvm_policy::mac_bits;
 
-/// What kind of values a field has.
+/// The kind of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Address(IpVersion),
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Bits of a value.
+    /// Size of a value in bits.
     pub(super) const fn bits(self) -> u8 {
         match self {
             Self::Address(version) => version.bits(),
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// The number of a value; `None` if it is none of this kind.
+    /// The number of a value; `None` if it has another kind.
     pub(super) fn number(self, value: &Value) -> Option<u128> {
         let known = match value {
             Value::Number(number) => number.as_u64().map(u128::from),
@@ -133,7 +133,7 @@ const ICMP_TYPES: [(&str, u16); 15] = [
     ("address-mask-reply", 18),
 ];
 
-/// nft names codes of all types by those of "destination unreachable".
+/// nft names the codes of all types like those of "destination unreachable".
 const ICMP_CODES: [(&str, u16); 8] = [
     ("net-unreachable", 0),
     ("host-unreachable", 1),

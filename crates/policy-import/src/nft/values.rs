@@ -9,7 +9,7 @@ use crate::Why;
 use crate::ranges::{Ranges, prefix_range};
 
 impl<'a> RuleReader<'a> {
-    /// The values of one kind that a right side names.
+    /// The values of a right side.
     pub(super) fn ranges(&self, kind: Kind, right: &'a Value) -> Result<Ranges, Stop> {
         let mut ranges = vec![];
         for element in self.elements(right)? {
@@ -18,7 +18,7 @@ impl<'a> RuleReader<'a> {
         Ok(Ranges::union(ranges))
     }
 
-    /// The elements of a set by name or in place; a value alone is one.
+    /// The elements of a named or anonymous set; a single value is one element.
     pub(super) fn elements(&self, right: &'a Value) -> Result<Vec<&'a Value>, Stop> {
         if let Some(name) = right.as_str().and_then(|text| text.strip_prefix('@')) {
             return self.named_set(name);
@@ -31,7 +31,7 @@ impl<'a> RuleReader<'a> {
         }
     }
 
-    /// The elements of a set or map of the table, if they do not change by themselves.
+    /// The elements of a set or map of the table, if it is static.
     fn named_set(&self, name: &str) -> Result<Vec<&'a Value>, Stop> {
         let stop = |why| Stop::Note(format!("@{name}"), why);
         let key = (self.family, self.table, name);
@@ -48,7 +48,7 @@ impl<'a> RuleReader<'a> {
         }
     }
 
-    /// An element without what is said of it besides.
+    /// An element without its attributes.
     pub(super) fn element(&self, element: &'a Value) -> Result<&'a Value, Stop> {
         let Some(full) = element.get("elem") else { return Ok(element) };
         if full.get("timeout").is_some() || full.get("expires").is_some() {
@@ -82,11 +82,11 @@ impl<'a> RuleReader<'a> {
             }
             Some(_) => return Err(wrong().into()),
         };
-        // The ends of code names like `admin-prohibited` can be the wrong way round only if they are numbers as well.
+        // Ends of symbolic names can be inverted only if they are also numbers.
         if range.0 <= range.1 { Ok(range) } else { Err(wrong().into()) }
     }
 
-    /// Bits that are combined: a number, a name, a list, or `|`.
+    /// Combined bits: a number, a name, a list, or `|`.
     pub(super) fn bits(&self, kind: Kind, value: &Value) -> Result<u128, Stop> {
         let parts = match value {
             Value::Array(parts) => parts,

@@ -69,7 +69,7 @@ fn limits() {
 }
 
 #[test]
-fn chains_are_written_out() {
+fn chains_are_expanded() {
     let imported = read(
         IpVersion::V4,
         &[
@@ -104,7 +104,7 @@ fn chains_are_written_out() {
     );
     let [udp] = &imported.notes[..] else { panic!("{:?}", imported.notes) };
     assert_eq!((udp.line, udp.why), (7, Why::NeverFits));
-    // After -g, packets do not come back to the chain.
+    // After -g, packets do not return to the chain.
     let imported = read(
         IpVersion::V4,
         &[
@@ -131,9 +131,9 @@ fn other_tables_and_chains_are_noted() {
     assert_eq!(
         notes,
         [
-            "line 2: table nat (1 rules): netvm has no equivalent of this table; it is left out",
-            "line 10: chain INPUT: only rules for forwarded packets have an equivalent; the chain is left out",
-            "line 13: chain lost: no rule for forwarded packets jumps to this chain; it is left out",
+            "line 2: table nat (1 rules): netvm has no equivalent of this table; it is skipped",
+            "line 10: chain INPUT: only rules for forwarded packets have an equivalent; the chain is skipped",
+            "line 13: chain lost: no rule for forwarded packets jumps to this chain; it is skipped",
         ]
     );
     let [policy] = &imported.rules[..] else { panic!() };
@@ -149,7 +149,7 @@ fn wrong_lines_are_named() {
     assert_eq!(rule("-s ::1 -j DROP"), "line 4, column 15: expected IPv4 addresses, found `::1`");
     assert_eq!(
         rule("-s 10.0.0.0/33"),
-        "line 4, column 15: expected a length or mask behind the /, found `10.0.0.0/33`"
+        "line 4, column 15: expected a length or mask after the /, found `10.0.0.0/33`"
     );
     assert_eq!(rule("-p tcpp"), "line 4, column 15: expected a protocol by name or number, found `tcpp`");
     assert_eq!(
@@ -198,21 +198,21 @@ fn wrong_lines_are_named() {
     );
     assert_eq!(
         error(&[":FORWARD DROP [0:0]"]),
-        "line 4: chain FORWARD is there twice: import one file at a time"
+        "line 4: chain FORWARD occurs twice: import one file at a time"
     );
     assert_eq!(
         error(&[":X MAYBE [0:0]"]),
         "line 4, column 4: expected the policy: ACCEPT, DROP or -, found `MAYBE`"
     );
     let whole = |text: &str| parse(text, None, &interfaces()).unwrap_err().to_string();
-    assert_eq!(whole(""), "no table: give what iptables-save or ip6tables-save prints");
+    assert_eq!(whole(""), "no table: provide output of iptables-save or ip6tables-save");
     assert_eq!(
         whole("*filter\n:FORWARD DROP [0:0]"),
-        "table filter, line 1, has no COMMIT: the text is not complete"
+        "table filter, line 1, has no COMMIT: the text is incomplete"
     );
     assert_eq!(whole("-P FORWARD DROP"), "line 1, column 1: expected a table, as in *filter, found `-P`");
     assert_eq!(
         whole("*filter\nCOMMIT\n*filter\nCOMMIT"),
-        "line 3: table filter is there twice: import one file at a time"
+        "line 3: table filter occurs twice: import one file at a time"
     );
 }

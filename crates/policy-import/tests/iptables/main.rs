@@ -1,4 +1,4 @@
-//! `iptables-save`: every option, what has no equivalent, wrong lines, and rules as they are written.
+//! `iptables-save`: every option, rules without equivalent, wrong lines, and round trips.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -15,7 +15,7 @@ fn interfaces() -> Interfaces {
     Interfaces::new([("eth0", PortId(0)), ("eth1", PortId(1)), ("tap0", PortId(2))])
 }
 
-/// A file with these lines in table filter, FORWARD with policy DROP and line 4 the first.
+/// A file with these lines in table filter, the first as line 4; FORWARD has policy DROP.
 fn file(lines: &[&str]) -> String {
     format!("*filter\n:FORWARD DROP [0:0]\n:WEB - [0:0]\n{}\nCOMMIT\n", lines.join("\n"))
 }
@@ -24,7 +24,7 @@ fn read(version: IpVersion, lines: &[&str]) -> Imported {
     parse(&file(lines), Some(version), &interfaces()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The rules that one rule of FORWARD becomes, without the policy.
+/// The rules from one rule of FORWARD, without the policy.
 fn rules(options: &str) -> Vec<ImportedRule> {
     let mut imported = read(IpVersion::V4, &[&format!("-A FORWARD {options}")]);
     imported.rules.retain(|rule| rule.line == 4);
@@ -38,7 +38,7 @@ fn one(options: &str) -> Match {
     rule.matches.clone()
 }
 
-/// What is said of a rule that has no equivalent.
+/// The note of a rule without equivalent.
 fn why(options: &str) -> (String, Why) {
     let imported = read(IpVersion::V4, &[&format!("-A FORWARD {options}")]);
     assert_eq!(imported.rules.len(), 1, "{:?}", imported.rules);
@@ -63,5 +63,5 @@ fn ports(list: &[(u16, u16)]) -> Vec<PortRange> {
     list.iter().map(|(first, last)| PortRange::new(*first, *last).unwrap()).collect()
 }
 
-/// What rules have whose values include those of fragments without ports.
+/// The fragments of rules whose values include 0, the port of later fragments.
 const NOT_LATER: [Fragment; 2] = [Fragment::Whole, Fragment::First];

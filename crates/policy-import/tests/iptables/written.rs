@@ -1,4 +1,4 @@
-//! Rules as they are written, and any text.
+//! Round trips of rules, and arbitrary text.
 
 use netvm_policy::{Masked, Match, PortId, Span};
 use netvm_policy_import::iptables::parse;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{NOT_LATER, file, interfaces, one, v4};
 
-/// A rule of options that have one form in which `iptables-save` writes them.
+/// A rule of options with a unique form in `iptables-save`.
 fn written() -> impl Strategy<Value = (String, Match)> {
     let net = (any::<u32>(), 1u8..=32).prop_map(|(bits, length)| {
         netvm_wire::Ipv4Net::containing(std::net::Ipv4Addr::from(bits), length).unwrap()
@@ -33,7 +33,7 @@ fn written() -> impl Strategy<Value = (String, Match)> {
                 if !negated {
                     return vec![net.into()];
                 }
-                // The sibling of each bit of the prefix, in the order of their addresses.
+                // The siblings of the prefix's bits, by address.
                 let sibling = |length: u8| {
                     let bits = net.network().to_bits() ^ 1 << (32 - length);
                     netvm_wire::IpNet::from(netvm_wire::Ipv4Net::containing(bits.into(), length).unwrap())
@@ -118,18 +118,18 @@ fn written() -> impl Strategy<Value = (String, Match)> {
 
 proptest! {
     #[test]
-    fn rules_are_read_as_they_are_written((options, expected) in written()) {
+    fn rules_round_trip((options, expected) in written()) {
         prop_assert_eq!(one(&format!("{options} -j ACCEPT")), expected, "{}", options);
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text: String, options: String) {
+    fn any_text_is_parsed_or_refused(text: String, options: String) {
         let _ = parse(&text, None, &interfaces());
         let _ = parse(&file(&[&format!("-A FORWARD {options}")]), None, &interfaces());
     }
 
     #[test]
-    fn what_is_nearly_a_rule_is_read_or_refused(
+    fn almost_rules_are_parsed_or_refused(
         words in prop::collection::vec(prop::sample::select(&[
             "-s", "-d", "-p", "-i", "-o", "-f", "-m", "-j", "-g", "!", "tcp", "udp", "icmp", "10.0.0.0/8", "10.0.0.1-10.0.0.9",
             "--dport", "--sports", "--ports", "80:90", "1,2", "--tcp-flags", "SYN,ACK", "NONE", "--syn", "--icmp-type", "3/4", "any",

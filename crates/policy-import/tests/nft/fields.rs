@@ -43,7 +43,7 @@ fn addresses() {
     assert_eq!((six.destination, six.ether_type), (nets(&["fe80::/10"]), vec![EtherType::IPV6]));
     let arp = one("bridge", &[equal(payload("arp", "saddr ip"), json!("10.0.0.1"))]);
     assert_eq!((arp.source, arp.ether_type), (nets(&["10.0.0.1"]), vec![EtherType::ARP]));
-    // The family of a table says it as well.
+    // The table's family implies it, too.
     assert_eq!(one("ip", &[]), v4());
     assert_eq!(one("inet", &[]), ip());
     assert_eq!(one("bridge", &[]), Match::default());
@@ -170,7 +170,7 @@ fn layer_two() {
         Why::Opposite
     );
     assert_eq!(why("bridge", vec![equal(payload("ether", "type"), json!("8021ad")), drop()]).1, Why::Match);
-    // In IP tables, what is not IPv4 is IPv6.
+    // In IP tables, not IPv4 means IPv6.
     assert_eq!(one("inet", &[compare("!=", meta("protocol"), json!("ip"))]).ether_type, [EtherType::IPV6]);
     assert_eq!(one("inet", &[compare("!=", meta("nfproto"), json!("ipv6"))]).ether_type, [EtherType::IPV4]);
 }

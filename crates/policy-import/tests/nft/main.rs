@@ -1,4 +1,4 @@
-//! `nft -j list ruleset`: every field and comparison, sets, chains, what has no equivalent, wrong input.
+//! `nft -j list ruleset`: every field and comparison, sets, chains, rules without equivalent, wrong input.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "tests")]
 
@@ -39,7 +39,7 @@ fn rule(family: &str, chain: &str, statements: Value) -> Value {
     json!({"rule": {"family": family, "table": "t", "chain": chain, "handle": 7, "expr": statements}})
 }
 
-/// A table of a family whose chain has one rule that drops; sets and limits for it.
+/// A table whose chain has one rule that drops, with sets and limits.
 fn one_rule(family: &str, statements: Vec<Value>) -> Imported {
     let set = |name: &str, kind: &str, elements: Value| json!({"set": {"family": family, "table": "t", "name": name, "type": kind, "handle": 3, "elem": elements}});
     read(vec![
@@ -60,7 +60,7 @@ fn one_rule(family: &str, statements: Vec<Value>) -> Imported {
     ])
 }
 
-/// The matches of a rule that drops, without a note.
+/// The matches of a rule that drops and has no note.
 fn all(family: &str, matches: &[Value]) -> Vec<Match> {
     let statements = matches.iter().cloned().chain([json!({"drop": null})]).collect();
     let imported = one_rule(family, statements);
@@ -76,7 +76,7 @@ fn one(family: &str, matches: &[Value]) -> Match {
     matches.clone()
 }
 
-/// Why the rule is left out.
+/// The note of a skipped rule.
 fn why(family: &str, statements: Vec<Value>) -> (String, Why) {
     let imported = one_rule(family, statements);
     assert!(imported.rules.iter().all(|rule| rule.name == "policy of forward"), "{:?}", imported.rules);

@@ -161,13 +161,13 @@ fn base_chains_follow_each_other() {
         short,
         [
             (1, vec![EtherType::ARP], 0, Action::Drop),
-            // What the device lets in meets the chains behind.
+            // Packets that the device's chain accepts enter later chains.
             (1, vec![v4], 1, Action::Drop),
             (1, vec![v4], 1, Action::Allow),
             (1, vec![v4], 0, Action::Drop),
             (1, vec![v4, v6], 0, Action::Allow),
             (1, vec![], 0, Action::Allow),
-            // And so does what comes by other ports.
+            // So do packets from other ports.
             (0, vec![v4], 1, Action::Drop),
             (0, vec![v4], 1, Action::Allow),
             (0, vec![v4], 0, Action::Drop),
@@ -189,7 +189,7 @@ fn base_chains_follow_each_other() {
     let notes: Vec<_> = silent.notes.iter().map(ToString::to_string).collect();
     assert_eq!(
         notes,
-        ["line 1: chain netdev x y: nft does not say for which device this chain is; it is left out"]
+        ["line 1: chain netdev x y: nft does not print the device of this chain; it is skipped"]
     );
     let dormant = read(vec![
         json!({"table": {"family": "ip", "name": "t", "handle": 1, "flags": "dormant"}}),
@@ -212,7 +212,7 @@ fn rules_have_names_and_lines() {
     let names: Vec<_> = imported.rules.iter().map(|rule| rule.name.as_str()).collect();
     assert_eq!(names, ["rule 7 of chain ip t forward", "hello"]);
     for rule in &imported.rules {
-        // The line is the one where the object starts, as an element of the array.
+        // The line where the object starts as an element of the array.
         assert!(lines[rule.line as usize].contains("\"rule\""), "{}", rule.line);
     }
 }

@@ -1,4 +1,4 @@
-//! Wrong input, and any.
+//! Wrong and arbitrary input.
 
 use netvm_policy::Action;
 use netvm_policy_import::nft::{NftError, parse};
@@ -17,20 +17,20 @@ fn wrong_input_is_named() {
     let objects = |objects: Vec<Value>| error(&ruleset(objects));
     assert_eq!(
         objects(vec![json!({"add": {}})]),
-        "line 1: `add` is a command: give what `nft -j list ruleset` prints"
+        "line 1: `add` is a command: provide output of `nft -j list ruleset`"
     );
     assert_eq!(
         objects(vec![json!({"metainfo": {"json_schema_version": 2}})]),
-        "line 1: the schema is version 2, of which this netvm knows version 1 only"
+        "line 1: unsupported schema version 2: this netvm supports version 1"
     );
     assert_eq!(objects(vec![json!(5)]), "line 1, object: expected an object with one member, found 5");
     assert_eq!(
         objects(vec![base("ip", "drop"), base("ip", "drop")]),
-        "line 1: chain ip t forward is there twice: import one ruleset at a time"
+        "line 1: chain ip t forward occurs twice: import one ruleset at a time"
     );
     assert_eq!(
         objects(vec![rule("ip", "none", json!([]))]),
-        "line 1, rule 7 of chain ip t none: there is no chain none in this table"
+        "line 1, rule 7 of chain ip t none: no chain none in this table"
     );
     let bad = |statement: Value| objects(vec![base("ip", "drop"), rule("ip", "forward", json!([statement]))]);
     let place = "line 1, rule 7 of chain ip t forward: ";
@@ -56,7 +56,7 @@ fn wrong_input_is_named() {
     expect(json!({"a": 1, "b": 2}), "expected a statement, found {\"a\":1,\"b\":2}");
     assert_eq!(
         bad(json!({"jump": {"target": "x"}})),
-        "line 1, rule 7 of chain ip t forward: there is no chain x in this table"
+        "line 1, rule 7 of chain ip t forward: no chain x in this table"
     );
     let looped = vec![
         base("ip", "drop"),
@@ -67,7 +67,7 @@ fn wrong_input_is_named() {
     assert!(matches!(parse(&ruleset(looped), &interfaces()), Err(NftError::Expand(_))));
 }
 
-/// JSON made of words that nft uses.
+/// JSON of words from nft.
 fn nearly() -> impl Strategy<Value = Value> {
     let words = prop::sample::select(
         &[
@@ -104,19 +104,19 @@ fn nearly() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text: String) {
+    fn any_text_is_parsed_or_refused(text: String) {
         let _ = parse(&text, &interfaces());
         let _ = parse(&format!("{{\"nftables\":[{text}]}}"), &interfaces());
     }
 
     #[test]
-    fn what_is_nearly_a_ruleset_is_read_or_refused(objects in prop::collection::vec(nearly(), 0..4), statements in prop::collection::vec(nearly(), 0..4)) {
+    fn almost_rulesets_are_parsed_or_refused(objects in prop::collection::vec(nearly(), 0..4), statements in prop::collection::vec(nearly(), 0..4)) {
         let _ = parse(&ruleset(objects), &interfaces());
         let whole = vec![base("inet", "drop"), chain("inet", "web"), rule("inet", "forward", Value::Array(statements))];
         let _ = parse(&ruleset(whole), &interfaces());
     }
 
-    /// Ports by any comparison, against comparing.
+    /// Comparisons of ports agree with comparing numbers.
     #[test]
     fn comparisons_are_those_of_numbers(op in prop::sample::select(&["==", "!=", "<", "<=", ">", ">="][..]), value: u16, port: u16) {
         let imported = one_rule("inet", vec![compare(op, payload("udp", "dport"), json!(value)), json!({"drop": null})]);

@@ -1,19 +1,19 @@
-//! Which cubes can meet a cube: by their ranges in the two fields that tell most of them apart.
+//! Finds the cubes that may intersect a cube, by their ranges in the two most selective fields.
 //!
-//! An interval tree that is a sorted array: the root of each slice is its middle, and knows the highest end in the slice.
-//! Values are replaced by their ranks, so that nodes are small.
+//! An interval tree in a sorted array: the root of each slice is its middle and holds the highest end in the slice.
+//! Values are replaced by their ranks to keep nodes small.
 
 use crate::cube::{Cube, Family};
 use crate::span::{Masked, Span};
 
-/// Cubes of one family by their ranges in two fields.
+/// Cubes of a family, indexed by their ranges in two fields.
 pub(super) struct Index {
     nodes: Vec<Node>,
-    /// For each cube its ranges, if it is of the family.
+    /// The ranges of each cube of the family.
     ranges: Vec<[Range; 2]>,
 }
 
-/// From a rank to a rank, both included.
+/// Ranks from first to last, inclusive.
 #[derive(Clone, Copy, Debug, Default)]
 struct Range {
     first: u32,
@@ -22,7 +22,7 @@ struct Range {
 
 struct Node {
     ranges: [Range; 2],
-    /// The highest end of the slice that the node is the middle of.
+    /// The highest end in the node's slice.
     highest: u32,
     /// The number of the cube.
     cube: u32,
@@ -55,7 +55,7 @@ const FIELDS: [Field; 14] = [
 ];
 
 impl Index {
-    /// Of those of the cubes that are of the family.
+    /// Indexes the cubes of the family.
     pub(super) fn new(cubes: &[Cube], family: Family) -> Self {
         let of_family: Vec<usize> = (0..cubes.len()).filter(|n| cubes[*n].family == family).collect();
         let mut best = [(u64::MAX, Vec::new()), (u64::MAX, Vec::new())];
@@ -81,7 +81,7 @@ impl Index {
         Self { nodes, ranges }
     }
 
-    /// Calls with the number of each cube that the fields do not keep from meeting the one of that number.
+    /// Calls `call` with each cube that may intersect `cube`.
     pub(super) fn visit(&self, cube: usize, call: &mut impl FnMut(usize)) {
         visit(&self.nodes, self.ranges[cube], call);
     }
@@ -99,7 +99,7 @@ fn visit(nodes: &[Node], ranges: [Range; 2], call: &mut impl FnMut(usize)) {
     }
 }
 
-/// Sets `highest` of all nodes and returns that of the slice.
+/// Sets `highest` of all nodes; returns the slice's.
 fn raise(nodes: &mut [Node]) -> u32 {
     let middle = nodes.len() / 2;
     let (before, rest) = nodes.split_at_mut(middle);
@@ -108,7 +108,7 @@ fn raise(nodes: &mut [Node]) -> u32 {
     node.highest
 }
 
-/// The ranges with each value replaced by its place among all.
+/// Replaces each value by its rank.
 fn ranks(ranges: impl Iterator<Item = (u128, u128)>) -> Vec<Range> {
     let ranges: Vec<(u128, u128)> = ranges.collect();
     let mut values: Vec<u128> = ranges.iter().flat_map(|(first, last)| [*first, *last]).collect();
@@ -118,7 +118,7 @@ fn ranks(ranges: impl Iterator<Item = (u128, u128)>) -> Vec<Range> {
     ranges.into_iter().map(|(first, last)| Range { first: rank(first), last: rank(last) }).collect()
 }
 
-/// Pairs of ranges that meet, each range with itself among them.
+/// Number of intersecting pairs, each range with itself included.
 fn meetings(ranges: &[Range]) -> u64 {
     let (mut firsts, mut lasts): (Vec<u32>, Vec<u32>) =
         ranges.iter().map(|range| (range.first, range.last)).unzip();
@@ -139,7 +139,7 @@ const fn address_bits(cube: &Cube) -> u128 {
     }
 }
 
-/// For a mask that is no prefix the range around its values.
+/// The range of a masked set; for a mask that is not a prefix, the range around its values.
 const fn masked(set: Masked<u128>, all: u128) -> (u128, u128) {
     (set.value, set.value | (!set.mask & all))
 }
@@ -167,7 +167,7 @@ mod tests {
     use crate::matching::Match;
 
     #[test]
-    fn what_two_fields_keep_apart_is_not_visited() {
+    fn cubes_apart_in_two_fields_are_not_visited() {
         let cubes: Vec<Cube> = (0u16..100)
             .flat_map(|n| {
                 let matches = Match {
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_cube_that_meets_is_visited_once(rules in rules(1..40)) {
+        fn every_intersecting_cube_is_visited_once(rules in rules(1..40)) {
             let cubes: Vec<Cube> = rules.iter().flat_map(|rule| rule.matches.cubes().unwrap()).collect();
             for family in [Family::V4, Family::V6, Family::Other] {
                 let index = Index::new(&cubes, family);

@@ -1,4 +1,4 @@
-//! Rules as cubes and sets of ports.
+//! Rules lowered to cubes and sets of ports.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,20 +10,20 @@ use crate::rule::Rule;
 
 use super::{Analysis, Kind, possible};
 
-/// Most cubes of one rule, and of all: more are not compared.
+/// Most cubes of a rule, and of all rules; larger ones are not compared.
 const MOST_OF_ONE: usize = 1 << 12;
 const MOST: usize = 1 << 18;
 
-/// The cubes of rules that packets can match.
+/// The cubes of matchable rules.
 #[derive(Default)]
 pub(super) struct Lowered {
     /// All cubes, rule by rule.
     pub(super) cubes: Vec<Cube>,
-    /// The rule of each.
+    /// The rule of each cube.
     pub(super) owners: Vec<usize>,
     /// The cubes of each rule.
     pub(super) ranges: Vec<Range<usize>>,
-    /// For each rule a place in `sets`.
+    /// Index in `sets` for each rule.
     ports: Vec<usize>,
     sets: Vec<Ports>,
 }
@@ -61,13 +61,13 @@ impl Lowered {
         lowered
     }
 
-    /// Whether packets can come (and leave) by ports of both rules.
+    /// Whether some pair of ingress and egress ports matches both rules.
     pub(super) fn ports_meet(&self, a: usize, b: usize) -> bool {
         let (a, b) = (self.ports[a], self.ports[b]);
         a == b || self.sets[a].meets(&self.sets[b])
     }
 
-    /// Whether rule `a` is for all ports that rule `b` is for.
+    /// Whether rule `a` matches all ports of rule `b`.
     pub(super) fn ports_cover(&self, a: usize, b: usize) -> bool {
         let (a, b) = (self.ports[a], self.ports[b]);
         a == b || self.sets[a].covers(&self.sets[b])

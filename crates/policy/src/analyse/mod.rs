@@ -1,4 +1,4 @@
-//! Rules that do not do what their author may expect.
+//! Finds rules that may not do what their author expects.
 
 mod index;
 mod lowered;
@@ -18,49 +18,48 @@ pub use single::about;
 /// Most warnings of [`Kind::Overlap`].
 pub const MAX_OVERLAPS: usize = 32;
 
-/// What is wrong with a rule.
+/// A problem of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It never applies: all its packets are decided by the other rule.
+    /// It never applies: the other rule decides all its packets.
     Shadowed,
-    /// It never applies: all its packets are decided by several earlier rules, of which the other is the first.
+    /// It never applies: several earlier rules, of which the other is the first, decide all its packets.
     ShadowedTogether,
-    /// It says what the other rule has said of the same packets.
+    /// The other rule has the same packets and actions.
     Duplicate,
-    /// It is for the same packets as the other rule, which decides otherwise.
+    /// The other rule has the same packets and decides differently.
     Contradiction,
-    /// Some of its packets are decided otherwise by the other rule, and each has packets that the other has not. The order
-    /// of the two matters.
+    /// The other rule decides some of its packets differently, and neither contains the other, so their order matters.
     Overlap,
     /// No packet can match.
     Impossible(Impossible),
 }
 
-/// What is wrong with a rule, by places in the list.
+/// A problem of a rule, by indexes in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Warning {
-    /// What.
+    /// The problem.
     pub kind: Kind,
     /// The rule.
     pub rule: usize,
-    /// An earlier rule that has to do with it.
+    /// The earlier rule involved.
     pub other: Option<usize>,
 }
 
-/// What was found.
+/// The result of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Analysis {
-    /// At most one for a rule, in the order of the rules; the first earlier rule that is the reason.
+    /// At most one for each rule, in order; names the first earlier rule that is the reason.
     pub warnings: Vec<Warning>,
-    /// Rules with overlaps beyond [`MAX_OVERLAPS`], which have no warning.
+    /// Number of rules with overlaps beyond [`MAX_OVERLAPS`], which have no warning.
     pub more_overlaps: usize,
-    /// From this rule on none was looked at, as the rules have too much in common to be compared in a second or so; or the
-    /// rule and later ones like it have sets too large to be compared.
+    /// The first rule that was not analysed, because a comparison would take more than about a second or its sets are
+    /// too large.
     pub unfinished: Option<usize>,
 }
 
-/// Looks for what is wrong with rules, each against those before it. Right where it warns; of rules that only several
-/// together make useless it finds those where few do.
+/// Analyses each rule against the earlier ones. No false warnings; finds rules that several earlier ones shadow
+/// together only if these are few.
 #[must_use]
 pub fn analyse(rules: &[Rule]) -> Analysis {
     let mut found = Analysis::default();
@@ -111,7 +110,7 @@ mod tests {
     const ALLOW: Option<Action> = Some(Action::Allow);
 
     #[test]
-    fn each_kind_is_told() {
+    fn each_kind_is_found() {
         let rules = [
             rule("10.0.0.0/8", 0, None),
             rule("10.0.0.0/9", 0, DROP),
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_other_ports_have_nothing_to_do_with_each_other() {
+    fn rules_of_different_ports_are_independent() {
         let mut rules =
             [rule("10.0.0.0/8", 0, DROP), rule("10.1.0.0/16", 0, ALLOW), rule("10.2.0.0/16", 0, ALLOW)];
         rules[0].matches.from = vec![PortId(1), PortId(2)];
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_packet_has_is_told() {
+    fn impossible_matches_are_found() {
         let mut rules = vec![rule("10.0.0.0/8", 0, DROP); 3];
         rules[0].matches.destination = vec!["2001:db8::/32".parse().unwrap()];
         rules[1].matches.protocol = vec![IpProto::UDP];
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn overlaps_are_counted_and_few_are_told() {
+    fn overlaps_are_counted_and_some_reported() {
         let mut rules: Vec<Rule> = (1..100).map(|port| rule("0.0.0.0/0", port, DROP)).collect();
         rules.extend((1..100).map(|n| rule(&format!("10.{n}.0.0/16"), 0, ALLOW)));
         let found = analyse(&rules);
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_compare_is_said() {
+    fn an_incomplete_analysis_is_reported() {
         let mut wide = rule("10.0.0.0/8", 0, DROP);
         let odd = |n: u16| PortRange::single(n * 2 + 1);
         wide.matches.source_ports = (0..100).map(odd).collect();
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(found.warnings, [Warning { kind: Kind::Shadowed, rule: 2, other: Some(0) }]);
     }
 
-    /// Rule `b` never applies as rule `a` comes before.
+    /// Rule `a` shadows rule `b`.
     fn shadows(a: &Rule, b: &Rule) -> bool {
         let [cubes, later] = [a, b].map(|rule| rule.matches.cubes().unwrap());
         let from = |rule: &Rule| -> Vec<PortId> {

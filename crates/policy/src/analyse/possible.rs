@@ -1,4 +1,4 @@
-//! Whether packets exist that a cube is for.
+//! Checks whether any packet can be in a cube.
 
 use std::fmt;
 
@@ -6,12 +6,13 @@ use netvm_wire::{EtherType, Fragment, IpProto, VlanId};
 
 use crate::cube::{Cube, Family};
 
-/// Why no packet can have what a match asks for.
+/// The reason why no packet can match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Impossible {
     /// Addresses or EtherTypes of different families.
     Families,
-    /// Ports of packets that have none: other protocols than TCP, UDP and SCTP, later fragments, packets that are not IP.
+    /// Ports of packets that have none: other protocols than TCP, UDP and SCTP, later fragments, packets that are not
+    /// IP.
     Ports,
     /// TCP flags of packets that have none.
     TcpFlags,
@@ -39,7 +40,7 @@ impl fmt::Display for Impossible {
     }
 }
 
-/// What keeps packets from being in the cube. Values of 0 are also those of packets that lack the field.
+/// The reason why a cube is empty, if it is. A packet without a field has the value 0.
 pub(super) fn check(cube: &Cube) -> Result<(), Impossible> {
     let fields = &cube.fields;
     let refuse = |wrong: bool, why| if wrong { Err(why) } else { Ok(()) };
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_told_apart() {
+    fn reasons_are_distinguished() {
         let udp = || Match { protocol: vec![IpProto::UDP], ..Match::default() };
         let arp = || Match { ether_type: vec![EtherType::ARP], ..Match::default() };
         let lldp = || Match { ether_type: vec![EtherType(0x88cc)], ..Match::default() };

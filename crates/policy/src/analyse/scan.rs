@@ -1,4 +1,4 @@
-//! Each rule against those before it.
+//! Compares each rule with the earlier ones.
 
 use crate::cube::Family;
 use crate::rule::Rule;
@@ -7,33 +7,33 @@ use super::index::Index;
 use super::lowered::Lowered;
 use super::{Analysis, Kind, MAX_OVERLAPS, subtract};
 
-/// Comparisons of two cubes.
+/// Most comparisons of cubes.
 const BUDGET: u64 = 20_000_000;
-/// Most earlier cubes that may cover a cube together.
+/// Most earlier cubes considered to cover a cube together.
 const MOST_TOGETHER: usize = 32;
 
-/// The rules, and scratch memory for the one that is looked at.
+/// The rules, and scratch memory for the current one.
 pub(super) struct Scan<'a> {
     rules: &'a [Rule],
     lowered: &'a Lowered,
     /// By family.
     indexes: [Index; 3],
-    /// What the rule has in common with each earlier one.
+    /// The intersection of the rule with each earlier one.
     met: Vec<Met>,
     /// Earlier rules with an entry in `met`.
     touched: Vec<usize>,
-    /// For each cube the rule that last covered it.
+    /// The rule that last covered each cube.
     inside: Vec<usize>,
     compared: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Met {
-    /// The last of the rule's cubes that one of the earlier rule's covers.
+    /// The last of the rule's cubes that the earlier rule covers.
     last: usize,
-    /// The rule's cubes that one of the earlier rule's covers.
+    /// Number of the rule's cubes that the earlier rule covers.
     covered: usize,
-    /// The earlier rule's cubes that one of the rule's covers.
+    /// Number of the earlier rule's cubes that the rule covers.
     inside: usize,
     touched: bool,
 }
@@ -91,7 +91,7 @@ impl<'a> Scan<'a> {
         found.more_overlaps = overlaps.saturating_sub(MAX_OVERLAPS);
     }
 
-    /// Fills `met`. If earlier rules with a terminal action cover all cubes of the rule, it returns the first of them.
+    /// Fills `met`. If earlier rules with terminal actions cover all cubes of the rule, returns the first of them.
     fn meet(&mut self, rule: usize) -> Option<usize> {
         let lowered = self.lowered;
         let cubes = lowered.ranges[rule].clone();

@@ -1,16 +1,16 @@
-//! What is wrong with one rule of a list, or becomes wrong with others by it: for a rule that is added, where all of a long
-//! list need not be compared again.
+//! Analyses one rule of a list: its problems and those that it causes for later rules. For an added rule, without
+//! comparing a long list again.
 
 use netvm_wire::IpNet;
 
 use super::{Kind, Warning, analyse};
 use crate::rule::Rule;
 
-/// Most rules with packets in common with the one that are compared with it.
+/// Most intersecting rules that are compared.
 const MOST: usize = 1024;
 
-/// Warnings about the rule at a place, and about later ones for its sake: each of what it and one other say, in the order of
-/// the others. Nothing is said of what only several together do.
+/// Warnings about the rule at `place` and about later rules because of it, each for a pair of rules, in the order of
+/// the other rules. Does not find effects of several rules together.
 #[must_use]
 pub fn about(rules: &[Rule], place: usize) -> Vec<Warning> {
     let Some(rule) = rules.get(place) else { return Vec::new() };
@@ -20,7 +20,7 @@ pub fn about(rules: &[Rule], place: usize) -> Vec<Warning> {
     }
     let Ok(cubes) = rule.cubes() else { return Vec::new() };
     let has_packets_of = |other: &Rule| {
-        // Most have no address in common, which is found sooner than their cubes.
+        // Most share no address, which is cheaper to check than their cubes.
         let (a, b) = (&rule.matches, &other.matches);
         if !meet(&a.source, &b.source) || !meet(&a.destination, &b.destination) {
             return false;
@@ -40,7 +40,7 @@ pub fn about(rules: &[Rule], place: usize) -> Vec<Warning> {
     warnings
 }
 
-/// Whether some address is in both; no network stands for all.
+/// Whether the sets share an address; an empty set means all.
 fn meet(some: &[IpNet], others: &[IpNet]) -> bool {
     let both = |a: &IpNet, b: &IpNet| a.contains_net(*b) || b.contains_net(*a);
     some.is_empty() || others.is_empty() || some.iter().any(|a| others.iter().any(|b| both(a, b)))
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rule_is_compared_with_those_before_and_behind() {
+    fn a_rule_is_compared_with_earlier_and_later_ones() {
         let any = "0.0.0.0/0";
         let rules = [
             rule("10.0.0.0/8", any, Action::Drop),

@@ -1,15 +1,15 @@
-//! Whether several cubes together cover one.
+//! Checks whether several cubes together cover a cube.
 
 use crate::cube::{Cube, Fields};
 use crate::span::{Masked, Span};
 
-/// Pieces that are looked at; what falls into more counts as not covered.
+/// Most pieces; a cube that splits into more counts as not covered.
 const MOST_PIECES: usize = 128;
 
-/// Whether every packet of `cube` is in one of `by`. It can say no where that takes many pieces to tell.
+/// Whether every packet of `cube` is in one of `by`. May return false if the proof takes too many pieces.
 pub(super) fn covered(cube: &Cube, by: &[&Cube]) -> bool {
     let mut pieces = vec![possible(*cube)];
-    // A packet that none of them has is quickly found in most cases.
+    // In most cases an uncovered packet is found quickly.
     if POINTS.iter().any(|bits| {
         let point = point(&pieces[0], *bits);
         !by.iter().any(|cube| cube.covers(&point))
@@ -33,7 +33,7 @@ pub(super) fn covered(cube: &Cube, by: &[&Cube]) -> bool {
     pieces.is_empty()
 }
 
-/// The cube without values that no packet has.
+/// The cube without values that no packet can have.
 fn possible(mut cube: Cube) -> Cube {
     let fields = &mut cube.fields;
     fields.dscp.last = fields.dscp.last.min(63).max(fields.dscp.first);
@@ -54,7 +54,7 @@ const POINTS: [u128; 6] = [
     0x61c8_8646_80b5_83ea_0c63_3f9f_a312_37cb,
 ];
 
-/// The packet of the cube whose free bits are those given.
+/// The packet of the cube with these free bits.
 fn point(cube: &Cube, bits: u128) -> Cube {
     let mut point = *cube;
     let fields = &mut point.fields;
@@ -68,7 +68,7 @@ fn point(cube: &Cube, bits: u128) -> Cube {
         ($bits:ty: $($field:ident),*) => {$(
             let set = fields.$field;
             let count = u128::from(set.last - set.first) + 1;
-            // The high bits of `bits` say how far into the range.
+            // The high bits of `bits` select the position in the range.
             let into = ((bits >> 96) * count) >> 32;
             fields.$field = Span::single(set.first + into as $bits);
         )*};
@@ -79,7 +79,7 @@ fn point(cube: &Cube, bits: u128) -> Cube {
     point
 }
 
-/// Adds what of `piece` is not in `cut`, which it meets, in pieces that do not meet.
+/// Adds the difference of `piece` and the intersecting `cut`, in disjoint pieces.
 fn split(mut piece: Cube, cut: &Cube, out: &mut Vec<Cube>) {
     macro_rules! masked {
         ($($field:ident: $bits:ty),*) => {$({
@@ -157,7 +157,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1_000))]
 
         #[test]
-        fn pieces_are_what_is_left(rules in rules(2), seed: u64) {
+        fn pieces_are_the_difference(rules in rules(2), seed: u64) {
             let [a, b] = [&rules[0], &rules[1]].map(|rule| rule.matches.cubes().unwrap());
             let mut generator = Generator::new(seed);
             for (a, b) in a.iter().flat_map(|a| b.iter().map(move |b| (a, b))) {
@@ -172,7 +172,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_escapes_what_is_covered(rules in rules(1..8), seed: u64) {
+        fn every_packet_of_a_covered_cube_is_in_another(rules in rules(1..8), seed: u64) {
             let cubes: Vec<Cube> = rules.iter().flat_map(|rule| rule.matches.cubes().unwrap()).collect();
             let mut generator = Generator::new(seed);
             for (n, cube) in cubes.iter().enumerate() {

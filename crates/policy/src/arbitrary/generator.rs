@@ -1,16 +1,16 @@
-//! Random keys by the million: plain functions of a seed, faster than strategies, without shrinking.
+//! Generates millions of random keys from a seed: faster than strategies, without shrinking.
 
 use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags, VlanId};
 
 use crate::cube::{Cube, Family};
 use crate::span::{Masked, Span};
 
-/// Random numbers of a seed (SplitMix64), the same ones everywhere.
+/// A reproducible random number generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Generator(u64);
 
 impl Generator {
-    /// Those of a seed.
+    /// A generator with this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -30,18 +30,18 @@ impl Generator {
         ((self.bits() as u128 * below as u128) >> 64) as u64
     }
 
-    /// True once in `times`.
+    /// True with probability 1/`times`.
     pub const fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of them; `None` of none.
+    /// A random element; `None` of an empty slice.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(self.below(from.len() as u64) as usize)
     }
 
-    /// Half of the keys are in one of the cubes (at its edges more often than by chance), half are
-    /// [uniform](Self::uniform_key). As packets have them: see [`parsed`].
+    /// With equal probability a key in one of the cubes (often at an edge) or a [uniform](Self::uniform_key) one, as
+    /// [`parsed`].
     pub fn key(&mut self, cubes: &[Cube]) -> FlowKey {
         let near = self.once_in(2);
         let key = match self.pick(cubes) {
@@ -51,8 +51,7 @@ impl Generator {
         parsed(key)
     }
 
-    /// A key of the cube, other fields uniform. It is the key of a possible packet except that it can have fields that
-    /// its protocol has not.
+    /// A key in the cube with other fields uniform; possible for a packet, except for fields that its protocol lacks.
     pub fn key_in(&mut self, cube: &Cube) -> FlowKey {
         let fields = &cube.fields;
         let mut key = self.uniform_key();
@@ -85,7 +84,7 @@ impl Generator {
         key
     }
 
-    /// A key that has nothing to do with any rule: three of four IPv4, of the rest half IPv6, as [`parsed`].
+    /// A key independent of rules: three of four IPv4, half of the rest IPv6, as [`parsed`].
     pub fn uniform_key(&mut self) -> FlowKey {
         let family = match self.below(8) {
             0..=5 => Family::V4,
@@ -126,7 +125,7 @@ impl Generator {
         if self.once_in(2) { None } else { VlanId::new(self.bits() as u16 & 0xfff).ok() }
     }
 
-    /// ARP half of the times, if it may be.
+    /// ARP half of the time, if permitted.
     fn other_type(&mut self, within: Span<u16>) -> EtherType {
         if within.contains(EtherType::ARP.0) && self.once_in(2) {
             return EtherType::ARP;
@@ -140,7 +139,7 @@ impl Generator {
         match family {
             Family::V4 => Address::from_v4_bits(bits as u32),
             Family::V6 => match Address::from_v6_bits(bits) {
-                // No packet has one.
+                // No packet has an IPv4-mapped address.
                 mapped if mapped.is_v4() => Address::UNSPECIFIED,
                 address => address,
             },
@@ -153,7 +152,7 @@ impl Generator {
         (self.edge() as u64 & !set.mask) | set.value
     }
 
-    /// One of the values up to `greatest`, an end half of the times.
+    /// A value up to `greatest`, half of the time an end of the span.
     fn span<T: Copy + Into<u64> + TryFrom<u64>>(&mut self, set: Span<T>, greatest: T) -> T {
         let first = set.first.into();
         let last = set.last.into().min(greatest.into()).max(first);
@@ -165,7 +164,7 @@ impl Generator {
         T::try_from(value).unwrap_or(set.first)
     }
 
-    /// Random bits, now and then all zeros or all ones.
+    /// Random bits, sometimes all zeros or all ones.
     fn edge(&mut self) -> u128 {
         match self.below(8) {
             0 => 0,
@@ -180,7 +179,7 @@ fn mac(bits: u64) -> MacAddr {
     MacAddr([a, b, c, d, e, f])
 }
 
-/// The key without the fields that a packet of its EtherType and protocol does not have.
+/// The key without fields that its EtherType and protocol lack.
 #[must_use]
 pub fn parsed(mut key: FlowKey) -> FlowKey {
     let ip = key.is_ip();

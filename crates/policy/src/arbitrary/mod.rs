@@ -1,4 +1,4 @@
-//! Random keys, matches and rules for tests: values come from small ranges, so that they meet.
+//! Random keys, matches and rules for tests, with values from small ranges, so that they intersect.
 //!
 //! [`matches()`], [`rules()`] and [`keys()`] are strategies that shrink; [`Generator`] makes keys by the million.
 
@@ -19,7 +19,7 @@ use crate::span::{Masked, Span};
 
 pub use generator::{Generator, parsed};
 
-/// Ports and chains that random rules name: these and all below.
+/// The highest port and chain that random rules name.
 pub const LAST_PORT: PortId = PortId(3);
 
 /// A port that random rules may name.
@@ -27,7 +27,7 @@ pub fn port() -> impl Strategy<Value = PortId> {
     (0..=LAST_PORT.0).prop_map(PortId)
 }
 
-/// Keys for rules: half of them in a match, half uniform, as [`Generator::key`] has them.
+/// Keys for rules: half of them in a match, half uniform, as from [`Generator::key`].
 pub fn keys(rules: &[Rule], count: SizeRange) -> impl Strategy<Value = Vec<FlowKey>> + use<> {
     let cubes: Vec<_> = rules.iter().flat_map(|rule| rule.matches.cubes().unwrap_or_default()).collect();
     vec(any::<u64>().prop_map(move |seed| Generator::new(seed).key(&cubes)), count)
@@ -156,7 +156,7 @@ fn mac() -> impl Strategy<Value = Masked<u64>> {
     (0u64..4, select(masks.to_vec())).prop_map(|(low, mask)| Masked::<u64>::new(0x0200_0000_0000 | low, mask))
 }
 
-/// Prefixes of either family that nest often; those of no address among them.
+/// Prefixes of either family that often nest, including unspecified addresses.
 fn net() -> impl Strategy<Value = IpNet> {
     let bits = prop_oneof![Just(0u32), (0u32..4, 0u32..4).prop_map(|(a, b)| 0x0a00_0000 | a << 22 | b)];
     let v4 = (bits.clone(), select(&[0u8, 1, 8, 9, 10, 30, 31, 32][..]));

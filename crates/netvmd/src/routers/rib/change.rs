@@ -1,4 +1,4 @@
-//! Changes of a kernel's links, routes and neighbours, as [`Rib`](super::Rib) takes them.
+//! Types of a [`Rib`](super::Rib)'s interface: changes of links, routes and neighbours in, counts and destinations out.
 
 use netvm_wire::{IpNet, MacAddr};
 
@@ -79,4 +79,32 @@ pub enum Change {
     Rule,
     /// A change that the kernel does not describe in full.
     Unclear,
+}
+
+/// Sizes of the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// IPv4 routes in the kernel's main table.
+    pub routes_v4: usize,
+    /// IPv6 routes in the kernel's main table.
+    pub routes_v6: usize,
+    /// Gateway sets and neighbours in use.
+    pub next_hops: usize,
+    /// Resolved neighbours.
+    pub neighbours: usize,
+    /// Routes punted for want of a free next hop.
+    pub refused: u64,
+    /// Whether policy routing rules make the engine punt everything.
+    pub has_rules: bool,
+}
+
+/// The destination of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination<'a> {
+    /// The kernel (punt).
+    Kernel,
+    /// Dropped.
+    Blackhole,
+    /// The gateways, resolved or not.
+    Gateways(&'a [Gateway]),
 }
