@@ -1,6 +1,6 @@
-//! A Landlock domain for each NF. A process in a domain cannot trace processes outside it, so it cannot reach their /proc/PID/mem or descriptors. Since
-//! Landlock ABI 6 it cannot signal them either. NFs that share a user, but not a trust group, therefore cannot reach each other's packets
-//! through the kernel.
+//! A Landlock domain for each NF. A process in a domain cannot trace processes outside it, so it cannot reach their
+//! /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. NFs that share a user, but not a
+//! trust group, therefore cannot reach each other's packets through the kernel.
 //!
 //! The domain also forbids creating devices, which no NF needs; a ruleset must forbid something.
 
