@@ -1,13 +1,13 @@
-//! How an NF process attaches to the engine: a few JSON messages and the file descriptors of the shared memory, over a
-//! Unix socket of type SOCK_SEQPACKET, so that a message is one datagram and its descriptors arrive with it.
+//! The protocol by which an NF process attaches to the engine: JSON messages and the file descriptors of the shared memory, over a
+//! Unix socket. The socket has type SOCK_SEQPACKET, so a message is one datagram and its descriptors arrive with it.
 //!
 //! ```text
 //!  NF                                   netvmd
-//!   ── Hello {layout, role, ...} ──────▶  knows the role? layout the same? allowed?
+//!   ── Hello {layout, role, ...} ──────▶  checks role, layout and permission
 //!   ◀───── Welcome + descriptors ───────  or Refused {reason}
-//!   ── Ready ──────────────────────────▶  from now on packets come
-//!   ◀───── (socket closes) ─────────────  netvmd has gone: the NF ends
-//!   ── (socket closes) ────────────────▶  the NF has gone: netvmd takes its buffers back
+//!   ── Ready ──────────────────────────▶  starts to send packets
+//!   ◀───── (socket closes) ─────────────  netvmd is gone: the NF ends
+//!   ── (socket closes) ────────────────▶  the NF is gone: netvmd takes back its buffers
 //! ```
 //!
 //! netvmd learns the peer's identity from the kernel (`SO_PEERCRED`), not from messages.
@@ -28,16 +28,16 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub const FD_VARIABLE: &str = "NETVM_ATTACH_FD";
 /// Environment variable with the path of netvmd's socket, for an NF that netvmd did not start.
 pub const PATH_VARIABLE: &str = "NETVM_ATTACH";
-/// Where that socket is by default.
+/// Default path of that socket.
 pub const DEFAULT_PATH: &str = "/run/netvm/attach.sock";
-/// Environment variable with the role under which an NF that netvmd starts answers.
+/// Environment variable with the role of an NF that netvmd starts.
 pub const ROLE_VARIABLE: &str = "NETVM_ROLE";
-/// Environment variable with the number of threads that the configuration gives an NF that netvmd starts.
+/// Environment variable with the number of threads of an NF that netvmd starts, from the configuration.
 pub const THREADS_VARIABLE: &str = "NETVM_THREADS";
 
-/// Longest message; a longer one is refused by both sides.
+/// Longest message; both sides refuse a longer one.
 const MAX_MESSAGE: usize = 16 * 1024;
-/// Most descriptors that one message carries (the kernel's own limit is 253).
+/// Most descriptors of a message (the kernel's limit is 253).
 const MAX_FDS: usize = 128;
 
 /// The first message, from the NF.
@@ -45,13 +45,13 @@ const MAX_FDS: usize = 128;
 pub struct Hello {
     /// [`netvm_region::LAYOUT_VERSION`] that the NF was built with.
     pub layout: u32,
-    /// The role under which it wants to answer.
+    /// The requested role.
     pub role: String,
-    /// A name for people; the program's.
+    /// The program's name, for people.
     pub name: String,
-    /// How many threads will each take packets.
+    /// Number of threads that receive packets.
     pub threads: u16,
-    /// Names of the counters that the NF keeps, at most [`netvm_region::MAX_COUNTERS`].
+    /// Names of the NF's own counters, at most [`netvm_region::MAX_COUNTERS`].
     pub counters: Vec<String>,
 }
 
@@ -59,30 +59,30 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
-    /// Come in. With it come the descriptors of [`Fds`], in the order of its fields.
+    /// The NF is admitted. The descriptors of [`Fds`] come with the message, in the order of its fields.
     Welcome {
-        /// How many of the descriptors are regions.
+        /// Number of regions.
         regions: u16,
-        /// How many are eventfds that wake a worker.
+        /// Number of eventfds that wake a worker.
         workers: u16,
-        /// How many are eventfds that wake an NF thread, by its number; the NF's own among them.
+        /// Number of eventfds that wake an NF thread, in the order of their numbers, the NF's own included.
         nf_threads: u16,
     },
-    /// Not here.
+    /// The NF is refused.
     Refused {
-        /// Why, and what would help.
+        /// The reason, and a remedy.
         reason: String,
     },
 }
 
-/// The NF's last message before packets come.
+/// The NF's last message before it receives packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Process number in the NF's own view, for people.
+    /// Process id in the NF's PID namespace, for people.
     pub pid: u32,
 }
 
-/// The descriptors that an admitted NF gets.
+/// The descriptors that an admitted NF receives.
 #[derive(Debug)]
 pub struct Fds<F> {
     /// Control memory of the NF.
@@ -97,27 +97,27 @@ pub struct Fds<F> {
     pub nf_threads: Vec<F>,
 }
 
-/// Why a message could not be sent or received.
+/// Why an NF could not attach, or a message could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No socket there, or no answer on it.
+    /// There is no socket, or netvmd does not answer.
     #[error("cannot connect to {path}: {source} (is netvmd running, and may this user use its socket?)")]
     Connect {
         /// The socket's path.
         path: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The other side is gone.
+    /// The peer is gone.
     #[error("netvmd closed the connection")]
     Closed,
-    /// The engine does not let the NF in.
+    /// The engine refused the NF.
     #[error("netvmd refused this NF: {0}")]
     Refused(String),
-    /// The other side does not speak this protocol.
+    /// The peer does not follow this protocol.
     #[error("an unexpected message on the attach socket: {0}")]
     Protocol(String),
-    /// The variable that should hold a descriptor number does not.
+    /// The environment variable does not hold an open descriptor.
     #[error("{FD_VARIABLE}={0:?} is not an open descriptor")]
     Variable(String),
     /// The socket failed.
@@ -126,7 +126,7 @@ pub enum AttachError {
 }
 
 impl AttachError {
-    /// Whether trying again later may help: netvmd may be restarting.
+    /// Whether a later retry may succeed: netvmd may be restarting.
     #[must_use]
     pub const fn may_retry(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Closed)
@@ -145,15 +145,15 @@ impl From<rustix::io::Errno> for AttachError {
 /// A pair of connected sockets: one for netvmd, one for the NF that it starts.
 ///
 /// # Errors
-/// The kernel's, when there are no more descriptors.
+/// The kernel's error, if the process is out of descriptors.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Makes the socket on which netvmd waits for NFs that others start.
+/// Creates the socket on which netvmd listens for NFs that it did not start.
 ///
 /// # Errors
-/// The kernel's: the path exists already, or its folder does not.
+/// The kernel's error: the path exists already, or its folder does not.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -169,7 +169,7 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
 /// Connects to netvmd's socket.
 ///
 /// # Errors
-/// [`AttachError::Connect`] names the path and what may be wrong.
+/// [`AttachError::Connect`] with the path and the probable cause.
 pub fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
     let fail = |source: rustix::io::Errno| AttachError::Connect {
         path: path.display().to_string(),
@@ -185,11 +185,12 @@ pub fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
 /// Sends one message, with descriptors.
 ///
 /// # Errors
-/// [`AttachError::Closed`] when the peer is gone, [`AttachError::Socket`] otherwise.
+/// [`AttachError::Closed`] if the peer is gone, [`AttachError::Protocol`] if the message is too long, else
+/// [`AttachError::Socket`].
 pub fn send<M: Serialize>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) -> Result<(), AttachError> {
     let body = serde_json::to_vec(message).map_err(|e| AttachError::Protocol(e.to_string()))?;
     if body.len() > MAX_MESSAGE || fds.len() > MAX_FDS {
-        let text = format!("{} bytes and {} descriptors to send: too many", body.len(), fds.len());
+        let text = format!("a message of {} bytes and {} descriptors is too long", body.len(), fds.len());
         return Err(AttachError::Protocol(text));
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -204,7 +205,7 @@ pub fn send<M: Serialize>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]
 /// Receives one message, with its descriptors (close-on-exec).
 ///
 /// # Errors
-/// [`AttachError::Closed`] when the peer is gone, [`AttachError::Protocol`] when what came is not the message expected.
+/// [`AttachError::Closed`] if the peer is gone, [`AttachError::Protocol`] if the message is not the expected one.
 pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, Vec<OwnedFd>), AttachError> {
     let mut body = vec![0; MAX_MESSAGE];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -218,7 +219,7 @@ pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, Vec<OwnedFd
         }
     }
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(AttachError::Protocol("a message or its descriptors were cut".into()));
+        return Err(AttachError::Protocol("a message or its descriptors were truncated".into()));
     }
     if received.bytes == 0 {
         return Err(AttachError::Closed);
@@ -228,10 +229,10 @@ pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, Vec<OwnedFd
     Ok((message, fds))
 }
 
-/// The NF's side of the handshake: says hello, and takes what the engine passes.
+/// The NF's side of the handshake: sends `hello` and receives the descriptors.
 ///
 /// # Errors
-/// [`AttachError::Refused`] with the engine's reason, or what went wrong on the way.
+/// [`AttachError::Refused`] with the engine's reason, else as for [`send`] and [`receive`].
 pub fn handshake(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, AttachError> {
     send(&socket, hello, &[])?;
     let (answer, fds) = receive::<Answer>(&socket)?;
@@ -241,7 +242,7 @@ pub fn handshake(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, Attac
             let wanted = 2 + usize::from(regions) + usize::from(workers) + usize::from(nf_threads);
             let count = fds.len();
             let short =
-                || AttachError::Protocol(format!("{count} descriptors came, {wanted} were announced"));
+                || AttachError::Protocol(format!("received {count} descriptors, {wanted} were announced"));
             if count != wanted {
                 return Err(short());
             }
@@ -259,7 +260,7 @@ pub fn handshake(socket: impl AsFd, hello: &Hello) -> Result<Fds<OwnedFd>, Attac
     }
 }
 
-/// The engine's side: lets the NF in and passes the descriptors.
+/// The engine's side of the handshake: admits the NF and sends the descriptors.
 ///
 /// # Errors
 /// As for [`send`].
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_succeeds_and_gets_every_descriptor_in_its_place() {
+    fn a_handshake_passes_every_descriptor_in_order() {
         let (engine, nf) = pair().unwrap();
         let server = std::thread::spawn(move || {
             let (got, _) = receive::<Hello>(&engine).unwrap();
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_why() {
+    fn a_refusal_carries_the_reason() {
         let (engine, nf) = pair().unwrap();
         send(&engine, &Answer::Refused { reason: "no role `x`".into() }, &[]).unwrap();
         let error = handshake(&nf, &hello()).unwrap_err();
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_silence_are_told_apart() {
+    fn garbage_and_a_closed_socket_are_distinct_errors() {
         let (engine, nf) = pair().unwrap();
         rustix::net::send(&engine, b"\xff{", SendFlags::empty()).unwrap();
         assert!(matches!(receive::<Answer>(&nf), Err(AttachError::Protocol(_))));

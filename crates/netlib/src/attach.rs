@@ -1,4 +1,4 @@
-//! Becoming an NF of a running engine.
+//! Attaches to a running engine. In: [`Options`] and the environment. Out: an [`Endpoint`] for each thread of the NF.
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -6,44 +6,43 @@ use std::sync::Arc;
 
 use netvm_attach::{AttachError, Fds, Hello, Ready};
 use netvm_region::{
-    Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Region, RingRef, TableError, TableReader,
+    Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Region, TableError, TableReader,
 };
-use netvm_ring::RingMemory;
 
-use crate::eventfds::Eventfds;
+use crate::endpoint::Endpoint;
 use crate::ivshmem::{self, IvshmemError};
-use crate::{Endpoint, Stop, Waiting};
+use crate::shared::{Eventfds, Shared, Stop, Waiting};
 
-/// Why an NF could not attach, or had to end.
+/// Why an NF could not attach, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The engine could not be reached, or does not let the NF in.
+    /// The engine did not answer, or refused the NF.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The memory that the engine passed cannot be used.
+    /// The control memory cannot be used.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The next-hop table that the engine passed cannot be used.
+    /// The next-hop table cannot be used.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The memory that the engine passed cannot be mapped.
+    /// A shared memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The memory that a VM is to attach by is not there, or not as it should be.
+    /// The `ivshmem` devices of a VM are missing or unusable.
     #[error(transparent)]
     Ivshmem(#[from] IvshmemError),
     /// A thread could not be started.
     #[error("thread {thread}: {source}")]
     Thread {
-        /// Which one.
+        /// Its number.
         thread: u16,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// One of the NF's threads ended by a panic; its message is on standard error.
     #[error("thread {thread} panicked")]
     Panicked {
-        /// Which one.
+        /// Its number.
         thread: u16,
     },
 }
@@ -53,24 +52,24 @@ pub enum Error {
 pub struct Options {
     /// The program's name, for people.
     pub name: String,
-    /// The role under which it answers.
+    /// The role that the NF serves.
     pub role: String,
-    /// Threads that each take packets, at least 1. A program that serves fewer endpoints than it has threads loses the
-    /// packets of the others: one with a single loop of its own sets 1.
+    /// Threads that receive packets, at least 1. A program that serves fewer endpoints than threads loses the packets of the
+    /// other endpoints. So a program with a single loop sets 1.
     pub threads: u16,
-    /// How they wait.
+    /// How the threads wait.
     pub waiting: Waiting,
-    /// netvmd's socket; `None` for what the environment says.
+    /// netvmd's socket; `None` for the one in the environment.
     pub socket: Option<PathBuf>,
-    /// Names of the counters that the NF keeps.
+    /// Names of the NF's own counters.
     pub counters: Vec<String>,
-    /// Ends the NF from within the process.
+    /// Stops the NF from within its process.
     pub stop: Stop,
 }
 
 impl Options {
-    /// Adaptive waiting, the threads and the role that the environment names (what netvmd sets for an NF that it starts), else
-    /// one thread and the program's name.
+    /// Adaptive waiting. Role and number of threads come from the environment, which netvmd sets for an NF that it starts; the
+    /// defaults are the program's name and one thread.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let role = std::env::var(crate::ROLE_VARIABLE).unwrap_or_else(|_| name.to_owned());
@@ -85,7 +84,7 @@ impl Options {
         }
     }
 
-    /// The same with these counters.
+    /// The same options with these counters.
     #[must_use]
     pub fn with_counters(mut self, names: &[&str]) -> Self {
         self.counters = names.iter().map(|name| (*name).to_owned()).collect();
@@ -93,53 +92,35 @@ impl Options {
     }
 }
 
-/// The number of threads in the environment's words; 1 when it says none that an NF can have.
+/// The number of threads in `text`; 1 if that is not a valid number.
 fn configured_threads(text: Option<&str>) -> u16 {
     let number = text.and_then(|text| text.parse().ok());
     number.filter(|threads| (1..=MAX_THREADS).contains(&usize::from(*threads))).unwrap_or(1)
 }
 
-/// What all threads of the NF share: the mappings and the descriptors that wake others.
-#[derive(Debug)]
-pub(crate) struct Shared {
+/// What an NF received from the engine.
+pub(crate) struct Memories {
     pub(crate) control: Control,
-    pub(crate) regions: Vec<Region>,
+    pub(crate) table: OwnedFd,
+    pub(crate) regions: Vec<OwnedFd>,
     pub(crate) eventfds: Eventfds,
-    /// The connection; its end is the engine's end. `None` in the simulator, and in a VM, which ends with the engine.
     pub(crate) socket: Option<OwnedFd>,
-    pub(crate) stop: Stop,
 }
 
-impl Shared {
-    /// The region in which a worker's packets are; `None` for a worker that there is not.
-    #[inline(always)]
-    pub(crate) fn region_of(&self, worker: u8) -> Option<&Region> {
-        let header = self.control.header();
-        if u16::from(worker) >= header.workers {
-            return None;
-        }
-        self.regions.get(usize::from(header.worker_regions[usize::from(worker)]))
-    }
-
-    pub(crate) fn direct_ring(&self, ring: RingRef) -> Option<RingMemory> {
-        self.regions.get(usize::from(ring.region))?.ring(ring.index)
-    }
-}
-
-/// An NF that has attached: an endpoint for each of its threads.
+/// An attached NF: an endpoint for each of its threads.
 #[derive(Debug)]
 pub struct Attachment {
     endpoints: Vec<Endpoint>,
 }
 
 impl Attachment {
-    /// Takes the endpoints, one for each thread, to be moved to the threads.
+    /// The endpoints, to be moved to the NF's threads.
     #[must_use]
     pub fn into_endpoints(self) -> Vec<Endpoint> {
         self.endpoints
     }
 
-    /// Maps what the engine passed.
+    /// Maps the memories that the engine passed.
     pub(crate) fn from_fds(
         fds: Fds<OwnedFd>,
         socket: Option<OwnedFd>,
@@ -151,19 +132,16 @@ impl Attachment {
             return Err(ControlError::Unsound("numbers of descriptors").into());
         }
         let eventfds = Eventfds::Events { workers: fds.workers, nf_threads: fds.nf_threads };
-        Self::over(control, &fds.table, fds.regions, eventfds, socket, waiting, stop)
+        Self::over(
+            Memories { control, table: fds.table, regions: fds.regions, eventfds, socket },
+            waiting,
+            stop,
+        )
     }
 
-    /// Maps regions and tables, however they came.
-    pub(crate) fn over(
-        control: Control,
-        table: &OwnedFd,
-        regions: Vec<OwnedFd>,
-        eventfds: Eventfds,
-        socket: Option<OwnedFd>,
-        waiting: Waiting,
-        stop: Stop,
-    ) -> Result<Self, Error> {
+    /// Maps the regions and the next-hop table, from a socket or from PCI devices.
+    pub(crate) fn over(memories: Memories, waiting: Waiting, stop: Stop) -> Result<Self, Error> {
+        let Memories { control, table, regions, eventfds, socket } = memories;
         let header = *control.header();
         if regions.len() != usize::from(header.regions) {
             return Err(ControlError::Unsound("number of regions").into());
@@ -181,20 +159,20 @@ impl Attachment {
     }
 }
 
-/// Attaches to the engine: by the socket that netvmd left open for an NF that it started, by `options.socket`, by the
-/// path in the environment, or by the default path. In a VM, where there is no socket, by the `ivshmem` devices that
-/// netvmd gave it; `NETVM_ATTACH=ivshmem` forces this. The VM's configuration then determines role and number of threads, not the
+/// Attaches to the engine. Uses `options.socket`, else the socket that netvmd left open for an NF that it started, else the path in
+/// the environment, else the default path. A VM has no socket: there the NF attaches through the `ivshmem` devices that netvmd gave
+/// to the VM, and `NETVM_ATTACH=ivshmem` forces this. Role and number of threads then come from the VM's configuration, not from the
 /// options.
 ///
 /// # Errors
-/// [`Error`] says what was refused and by which side; [`AttachError::may_retry`] whether trying later may help.
+/// [`Error`] says what failed and on which side. [`AttachError::may_retry`] says whether a later retry may succeed.
 pub fn attach(options: &Options) -> Result<Attachment, Error> {
     if is_in_vm(options) {
         return ivshmem::attach(options);
     }
     let socket = socket(options)?;
-    // Other processes of the same user, NFs of other trust groups among them, are not to read this one's memory or reach
-    // its descriptors through /proc. A kernel that refuses leaves that to its other means.
+    // Prevents other processes of the same user, such as NFs of other trust groups, from reading this process's memory or its
+    // descriptors through /proc. If the kernel refuses, its other protections must do.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let hello = Hello {
         layout: LAYOUT_VERSION,
@@ -210,13 +188,13 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
     Ok(attachment)
 }
 
-/// Whether the memory of PCI devices is the way in.
+/// Whether to attach through PCI devices.
 fn is_in_vm(options: &Options) -> bool {
     if options.socket.is_some() || std::env::var_os(netvm_attach::FD_VARIABLE).is_some() {
         return false;
     }
     match std::env::var_os(netvm_attach::PATH_VARIABLE) {
-        Some(path) => path == ivshmem::WORD,
+        Some(path) => path == ivshmem::KEYWORD,
         None => !Path::new(netvm_attach::DEFAULT_PATH).exists() && ivshmem::is_present(),
     }
 }
@@ -227,12 +205,12 @@ fn socket(options: &Options) -> Result<OwnedFd, AttachError> {
     {
         let number = text.parse::<i32>().ok().filter(|number| *number > 2);
         let is_open = |number: &i32| {
-            // SAFETY: only asks the kernel about the number; a number that is not open is an error there.
+            // SAFETY: the call only asks the kernel about the number, and fails if it is not open.
             rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*number) }).is_ok()
         };
         return match number.filter(is_open) {
-            // SAFETY: open, above the standard three, and this process's to use: the variable is set only for a process
-            // that was given it. A second call finds a socket that has already spoken, and fails cleanly.
+            // SAFETY: the descriptor is open, is none of the standard three, and belongs to this process: netvmd sets the variable
+            // only for a process that inherits it. A second call finds a used socket, and fails cleanly.
             Some(number) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
             None => Err(AttachError::Variable(text)),
         };
@@ -247,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_of_the_environment_are_those_that_an_nf_can_have() {
+    fn an_invalid_number_of_threads_in_the_environment_means_one() {
         let threads =
             ["1", "3", "16", "0", "17", "70000", "-1", "two", ""].map(|text| configured_threads(Some(text)));
         assert_eq!((threads, configured_threads(None)), ([1, 3, 16, 1, 1, 1, 1, 1, 1], 1));

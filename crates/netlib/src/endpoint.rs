@@ -1,28 +1,34 @@
-//! One thread of an NF: takes bursts, sends them on. The burst API; the callback API ([`crate::run`]) is built on it.
+//! The burst API: one thread of an NF. In: descriptors from its rx rings. Out: a [`Burst`] for the NF, and then descriptors in its
+//! tx rings. The callback API ([`crate::run`]) is built on it.
+//!
+//! Cost: one load per turn to notice a new next-hop table, one publication of the counters per burst, no system call while
+//! packets come, except to wake a sleeping peer and every 10 ms to check the engine.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_region::{Command, CounterBlock, MAX_COUNTERS, StandardCounter, TableReader, clock};
 use netvm_ring::Descriptor;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::attach::Shared;
-use crate::function::ThreadContext;
-use crate::packet::{Packet, PortId, RoleId, Verdict};
+mod backoff;
+mod burst;
+
+pub use burst::{Burst, ThreadContext};
+
+use self::backoff::{Backoff, LONGEST_SLEEP, Step};
+use crate::packet::{PortId, RoleId, Verdict};
 use crate::rx_rings::RxRings;
+use crate::shared::{Shared, Waiting};
 use crate::tx_rings::TxRings;
-use crate::wait::{Backoff, LONGEST_SLEEP, Step, Waiting};
 
-/// Packets that a burst holds at most.
+/// Most packets of a burst.
 pub const BURST: usize = 32;
 
-/// How often a busy thread looks whether the engine is still there.
-const LOOK_AROUND_MICROS: u64 = 10_000;
+/// How often a busy thread checks whether the engine is alive and wants the NF to stop.
+const CHECK_MICROS: u64 = 10_000;
 
-/// A day: what a longer timeout amounts to.
+/// Longest timeout: a day.
 const LONGEST_TIMEOUT_MICROS: u64 = 86_400_000_000;
 
 /// The rings of one thread of an NF.
@@ -35,13 +41,13 @@ pub struct Endpoint {
     rx_rings: RxRings,
     tx_rings: TxRings,
     backoff: Backoff,
-    next_look: u64,
-    look_every: u64,
-    /// What wakes this thread has a count that was not taken yet.
-    rung: bool,
-    /// To end once the rings are empty.
+    next_check: u64,
+    check_interval: u64,
+    /// This thread's eventfd has a count that was not read yet.
+    is_signalled: bool,
+    /// End once the rings are empty.
     stopping: bool,
-    /// To end now.
+    /// End now.
     leaving: bool,
     counters: [u64; StandardCounter::COUNT],
     descriptors: [Descriptor; BURST],
@@ -59,9 +65,9 @@ impl Endpoint {
             rx_rings: RxRings::new(Arc::clone(&shared), thread, nf_thread),
             tx_rings: TxRings::new(Arc::clone(&shared), thread, nf_thread),
             backoff: Backoff::new(waiting),
-            next_look: 0,
-            look_every: clock::cycles_in_micros(LOOK_AROUND_MICROS),
-            rung: false,
+            next_check: 0,
+            check_interval: clock::cycles_in_micros(CHECK_MICROS),
+            is_signalled: false,
             stopping: false,
             leaving: false,
             counters: [0; StandardCounter::COUNT],
@@ -70,11 +76,11 @@ impl Endpoint {
             received_at: 0,
             shared,
         };
-        this.follow_table();
+        this.update_table();
         this
     }
 
-    /// Takes a burst, waiting for it; `None` when the NF is to end: the engine said so or has gone, or
+    /// Waits for a burst. Returns `None` when the NF must end: the engine asked for it or is gone, or
     /// [`crate::Options::stop`] was requested.
     pub fn receive(&mut self) -> Option<Burst<'_>> {
         self.receive_with(|_| {})
@@ -88,8 +94,7 @@ impl Endpoint {
         (count > 0).then_some(Burst { endpoint: self, count })
     }
 
-    /// As [`Endpoint::receive`], with something to do while there is nothing to receive: before each sleep, and now and
-    /// then while the thread spins.
+    /// As [`Endpoint::receive`], but calls `idle` before each sleep, and now and then while the thread spins.
     pub(crate) fn receive_with(&mut self, idle: impl FnMut(&mut Self)) -> Option<Burst<'_>> {
         let count = self.wait(None, idle);
         (count > 0).then_some(Burst { endpoint: self, count })
@@ -104,12 +109,12 @@ impl Endpoint {
             if count > 0 || self.stopping {
                 return count;
             }
-            if self.tx_rings.has_pressed() {
-                // So that a chain is open again as soon as there is room in it.
-                self.tx_rings.under_pressure();
+            if self.tx_rings.is_under_pressure() {
+                // Clears backpressure as soon as there is room again.
+                self.tx_rings.update_backpressure();
             }
-            // After a sleep too, but not before the packets that it was woken for.
-            if self.look_around() {
+            // Also after a sleep, but only after the packets that ended the sleep.
+            if self.check_if_due() {
                 idle(self);
                 continue;
             }
@@ -129,53 +134,53 @@ impl Endpoint {
         }
     }
 
-    /// Takes a burst if there is one; never waits. For programs that wait in their own way; see [`Endpoint::ended`].
+    /// Returns a burst if there is one, without waiting. For programs that wait by other means; see [`Endpoint::ended`].
     pub fn try_receive(&mut self) -> Option<Burst<'_>> {
         let count = if self.leaving { 0 } else { self.poll() };
         if count == 0 {
-            self.look_around();
+            self.check_if_due();
         }
         (count > 0).then_some(Burst { endpoint: self, count })
     }
 
-    /// Whether the NF is to end.
+    /// Whether the NF must end.
     #[must_use]
     pub const fn ended(&self) -> bool {
         self.stopping
     }
 
-    /// Which thread of the NF this is, from 0.
+    /// Number of this thread in the NF, from 0.
     #[must_use]
     pub const fn thread(&self) -> u16 {
         self.thread
     }
 
-    /// The number of the port with this name, as of now.
+    /// The current number of the port with this name.
     #[must_use]
     pub fn port(&self, name: &str) -> Option<PortId> {
         self.table.table().port_number(name).map(PortId)
     }
 
-    /// The number of the role with this name, as of now.
+    /// The current number of the role with this name.
     #[must_use]
     pub fn role(&self, name: &str) -> Option<RoleId> {
         self.table.table().role_number(name).map(RoleId)
     }
 
-    /// Moves whenever ports, roles or chains have changed.
+    /// A number that changes whenever ports, roles or chains change.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.table.epoch()
     }
 
-    /// Shows the NF's own counters, in the order in which [`crate::Options::counters`] names them.
+    /// Publishes the NF's own counters, in the order of [`crate::Options::counters`].
     pub fn report(&self, counters: &[u64]) {
         for (to, value) in self.block().own.iter().zip(counters.iter().take(MAX_COUNTERS)) {
             to.store(*value, Ordering::Relaxed);
         }
     }
 
-    /// Takes back what this thread has said of whole flows ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]).
+    /// Withdraws this thread's per-flow verdicts ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]).
     pub fn withdraw(&mut self) {
         self.tx_rings.withdraw();
     }
@@ -187,15 +192,15 @@ impl Endpoint {
     #[inline]
     fn poll(&mut self) -> usize {
         if self.table.is_stale() || self.unconfirmed {
-            self.follow_table();
+            self.update_table();
         }
         let received = self.rx_rings.receive(&mut self.descriptors);
         if received == 0 {
             return 0;
         }
-        self.backoff.busy();
+        self.backoff.reset();
         self.received_at = clock::cycles();
-        let count = self.keep_sound(received);
+        let count = self.retain_valid(received);
         self.verdicts[..count].fill(Verdict::Next);
         self.count(StandardCounter::Received, count as u64);
         self.count(StandardCounter::Bursts, 1);
@@ -204,19 +209,19 @@ impl Endpoint {
 
     /// Moves descriptors with valid bounds to the front; returns how many. Others cannot be read or returned.
     #[inline(always)]
-    fn keep_sound(&mut self, received: usize) -> usize {
+    fn retain_valid(&mut self, received: usize) -> usize {
         let shared = &self.shared;
-        let sound = |d: &Descriptor| {
+        let is_valid = |d: &Descriptor| {
             shared
                 .region_of(d.worker())
                 .is_some_and(|r| r.geometry().contains(d.buffer(), d.offset(), d.length()))
         };
-        if self.descriptors[..received].iter().all(sound) {
+        if self.descriptors[..received].iter().all(is_valid) {
             return received;
         }
         let mut count = 0;
         for n in 0..received {
-            if sound(&self.descriptors[n]) {
+            if is_valid(&self.descriptors[n]) {
                 self.descriptors[count] = self.descriptors[n];
                 count += 1;
             }
@@ -225,13 +230,13 @@ impl Endpoint {
     }
 
     #[cold]
-    fn follow_table(&mut self) {
+    fn update_table(&mut self) {
         if self.table.refresh() {
-            self.rx_rings.follow(self.table.table());
-            self.tx_rings.follow(self.table.table());
+            self.rx_rings.apply(self.table.table());
+            self.tx_rings.apply(self.table.table());
             self.unconfirmed = true;
         }
-        if self.unconfirmed && self.rx_rings.settle() {
+        if self.unconfirmed && self.rx_rings.remove_retired() {
             self.unconfirmed = false;
             self.block().epoch.store(self.table.epoch(), Ordering::Release);
         }
@@ -243,7 +248,7 @@ impl Endpoint {
     }
 
     #[inline]
-    fn show_counters(&self) {
+    fn publish_counters(&self) {
         let block = self.block();
         for (to, value) in block.standard.iter().zip(&self.counters) {
             to.store(*value, Ordering::Relaxed);
@@ -264,184 +269,67 @@ impl Endpoint {
         self.count(StandardCounter::Detoured, tally.detoured);
         self.count(StandardCounter::NfCycles, before.wrapping_sub(self.received_at));
         self.count(StandardCounter::Cycles, now.wrapping_sub(self.received_at));
-        self.show_counters();
-        if now >= self.next_look {
-            self.look_around();
+        self.publish_counters();
+        if now >= self.next_check {
+            self.check_if_due();
         }
     }
 
-    /// Sees, now and then, whether the NF is to end; returns whether it looked.
-    fn look_around(&mut self) -> bool {
+    /// Checks, if it is time, whether the NF must end; returns whether it checked.
+    fn check_if_due(&mut self) -> bool {
         let now = clock::cycles();
-        if now < self.next_look {
+        if now < self.next_check {
             return false;
         }
-        let gone = self.shared.engine_has_gone();
-        self.poll_control(now, gone);
+        let engine_is_gone = self.shared.engine_is_gone();
+        self.check_control(now, engine_is_gone);
         true
     }
 
-    /// Sees at `now` whether the NF is to end, which it is once the engine has gone.
-    fn poll_control(&mut self, now: u64, engine_has_gone: bool) {
-        self.next_look = now + self.look_every;
+    /// Checks at `now` whether the NF must end. It must if the engine is gone.
+    fn check_control(&mut self, now: u64, engine_is_gone: bool) {
+        self.next_check = now + self.check_interval;
         self.leaving = self.shared.stop.is_requested();
-        self.stopping = self.leaving || engine_has_gone || self.shared.control.command() == Command::Stop;
+        self.stopping = self.leaving || engine_is_gone || self.shared.control.command() == Command::Stop;
     }
 
     fn sleep(&mut self, longest: Duration) {
-        let regulated =
-            if self.tx_rings.under_pressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
-        let longest = longest.min(regulated);
+        // Under backpressure the thread wakes early to clear it.
+        let most =
+            if self.tx_rings.update_backpressure() { Duration::from_micros(50) } else { LONGEST_SLEEP };
+        let longest = longest.min(most);
         let Some(wake) = self.shared.eventfds.of_nf_thread(self.nf_thread()) else {
-            return self.nap(longest);
+            return self.sleep_unwoken(longest);
         };
-        // Some packets may come without a wake-up: then nothing but its own clock wakes this thread in time.
-        let unwoken = self.rx_rings.has_silent();
-        let longest = if unwoken { longest.min(self.backoff.nap()) } else { longest };
-        if core::mem::take(&mut self.rung) {
-            // Takes the count back to zero, now and not when it woke: then packets waited. The descriptor does not block.
+        // A silent peer sends packets without a wake-up: then the sleep must be short.
+        let has_silent = self.rx_rings.has_silent();
+        let longest = if has_silent { longest.min(self.backoff.next_sleep()) } else { longest };
+        if core::mem::take(&mut self.is_signalled) {
+            // Resets the count now, because packets were waiting when the thread woke. The descriptor does not block.
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
         if self.rx_rings.prepare_wait() && !self.table.is_stale() {
             self.counters[StandardCounter::Sleeps as usize] += 1;
-            self.show_counters();
+            self.publish_counters();
             let end = self.shared.sleep(wake, longest);
-            self.rung = end.rung;
-            self.poll_control(clock::cycles(), end.engine_has_gone);
+            self.is_signalled = end.is_signalled;
+            self.check_control(clock::cycles(), end.engine_is_gone);
         }
         self.rx_rings.end_wait();
-        if !unwoken {
-            self.backoff.busy();
+        if !has_silent {
+            self.backoff.reset();
         }
     }
 
     /// Sleeps without wake-ups: short at first, then longer.
-    fn nap(&mut self, longest: Duration) {
-        let nap = self.backoff.nap().min(longest);
+    fn sleep_unwoken(&mut self, longest: Duration) {
+        let sleep = self.backoff.next_sleep().min(longest);
         self.count(StandardCounter::Sleeps, 1);
-        self.show_counters();
-        std::thread::sleep(nap);
+        self.publish_counters();
+        std::thread::sleep(sleep);
     }
 
     fn nf_thread(&self) -> u8 {
         self.shared.control.header().nf_threads[usize::from(self.thread)]
     }
-}
-
-/// A burst of packets, to be given verdicts; what has none goes to the next hop. Dropping it sends it on.
-#[derive(Debug)]
-pub struct Burst<'a> {
-    endpoint: &'a mut Endpoint,
-    count: usize,
-}
-
-impl Burst<'_> {
-    /// How many packets.
-    #[inline]
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none: only when a hostile peer's descriptors were all thrown away.
-    #[inline]
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// As [`Endpoint::epoch`].
-    #[inline]
-    #[must_use]
-    pub const fn epoch(&self) -> u64 {
-        self.endpoint.table.epoch()
-    }
-
-    /// What the thread knows of its surroundings, as of this burst.
-    #[inline]
-    #[must_use]
-    pub fn context(&self) -> ThreadContext<'_> {
-        ThreadContext::new(self.endpoint)
-    }
-
-    /// Packet `n`; `None` beyond the burst.
-    #[inline]
-    pub fn packet(&mut self, n: usize) -> Option<Packet<'_>> {
-        let endpoint = &mut *self.endpoint;
-        let descriptor = endpoint.descriptors[..self.count].get_mut(n)?;
-        let region = endpoint.shared.region_of(descriptor.worker())?;
-        // SAFETY: `poll` kept only descriptors whose bounds are within the region, in private memory; the buffer is this
-        // process's until the burst is sent; the borrow of `self` keeps it the only Packet.
-        Some(unsafe { Packet::new(region, descriptor) })
-    }
-
-    /// Says what is to become of packet `n`.
-    #[inline]
-    pub fn set(&mut self, n: usize, verdict: Verdict) {
-        if let Some(slot) = self.endpoint.verdicts[..self.count].get_mut(n) {
-            *slot = verdict;
-        }
-    }
-
-    /// The same verdict for all.
-    #[inline]
-    pub fn set_all(&mut self, verdict: Verdict) {
-        self.endpoint.verdicts[..self.count].fill(verdict);
-    }
-
-    /// Takes back what this thread has said of whole flows in bursts before this one; what it says in this one holds.
-    pub fn withdraw(&mut self) {
-        self.endpoint.withdraw();
-    }
-
-    /// Asks `verdict` for each packet in turn, with the next ones on their way into the cache.
-    #[inline]
-    pub fn for_each(&mut self, mut verdict: impl FnMut(&mut Packet<'_>) -> Verdict) {
-        for n in 0..self.count {
-            if let Some(ahead) = self.packet(n + 4) {
-                ahead.prefetch();
-            }
-            if let Some(mut packet) = self.packet(n) {
-                let verdict = verdict(&mut packet);
-                self.set(n, verdict);
-            }
-        }
-    }
-}
-
-impl Drop for Burst<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.endpoint.send(self.count);
-    }
-}
-
-/// How a sleep ended, if not by the time alone.
-struct Waking {
-    rung: bool,
-    engine_has_gone: bool,
-}
-
-impl Shared {
-    /// Whether the other end of the socket is closed.
-    pub(crate) fn engine_has_gone(&self) -> bool {
-        let Some(socket) = &self.socket else { return false };
-        let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok() && is_closed(&fds[0])
-    }
-
-    /// Sleeps until woken, until the engine goes, or for `longest`.
-    fn sleep(&self, wake: &OwnedFd, longest: Duration) -> Waking {
-        let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
-        let socket = self.socket.as_ref().map_or(wake.as_fd(), AsFd::as_fd);
-        let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&socket, PollFlags::RDHUP)];
-        // An error (a signal) ends the sleep early, which is always right.
-        let _ = poll(&mut fds, Some(&timeout));
-        let rung = fds[0].revents().contains(PollFlags::IN);
-        Waking { rung, engine_has_gone: self.socket.is_some() && is_closed(&fds[1]) }
-    }
-}
-
-fn is_closed(socket: &PollFd<'_>) -> bool {
-    socket.revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
 }

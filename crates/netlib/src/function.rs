@@ -1,79 +1,49 @@
-//! The callback API: a type with a method that is asked about every packet.
+//! The callback API: netlib calls a method of the NF's type on every packet, and runs the loop.
 
 use std::thread;
 
 use netvm_region::{MAX_COUNTERS, clock};
 
 use crate::attach::{Attachment, Error, Options, attach};
-use crate::endpoint::{Burst, Endpoint};
-use crate::packet::{Packet, PortId, RoleId, Verdict};
+use crate::endpoint::{Burst, Endpoint, ThreadContext};
+use crate::packet::{Packet, Verdict};
 
-/// How often [`NetworkFunction::tick`] is called at least.
+/// Interval of [`NetworkFunction::tick`].
 const TICK_MICROS: u64 = 100_000;
 
-/// A network function. Each thread has one of its own, so that nothing in it is shared or locked.
+/// A network function. Each thread has its own value, which needs no locks.
 pub trait NetworkFunction {
-    /// Looks at one packet, changes it if it likes, and says what is to become of it.
+    /// Reads and may change one packet, and returns its verdict.
     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict;
 
-    /// Looks at a whole burst; by default asks [`NetworkFunction::packet`] about each. For functions that gain from
-    /// seeing many packets at once (batched look-ups, prefetching).
+    /// Processes a whole burst; by default calls [`NetworkFunction::packet`] on each packet. Override it to batch look-ups or
+    /// to prefetch.
     #[inline]
     fn burst(&mut self, burst: &mut Burst<'_>) {
         burst.for_each(|packet| self.packet(packet));
     }
 
-    /// Called when ports, roles or chains have changed: names may have other numbers now.
+    /// Called when ports, roles or chains have changed, so that names may have other numbers.
     fn changed(&mut self, _context: &ThreadContext<'_>) {}
 
-    /// Called about ten times a second, with packets or without: for timeouts.
+    /// Called about ten times a second, with packets or without, for timeouts.
     fn tick(&mut self) {}
 
-    /// Asked after each burst and about ten times a second: whether what this thread has said of whole flows so far
-    /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]) is to hold no more, as after a change of rules. To be said once.
+    /// Called after each burst and about ten times a second. Return `true` once to withdraw the per-flow verdicts
+    /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]) that this thread has given so far, for example after a change of rules.
     #[inline]
     fn withdraws(&mut self) -> bool {
         false
     }
 
-    /// Writes the function's own counters, in the order in which [`Options::counters`] names them.
+    /// Writes the NF's own counters, in the order of [`Options::counters`].
     fn report(&self, _counters: &mut [u64; MAX_COUNTERS]) {}
 }
 
-/// What a thread of an NF knows of its surroundings.
-#[derive(Debug)]
-pub struct ThreadContext<'a> {
-    endpoint: &'a Endpoint,
-}
-
-impl<'a> ThreadContext<'a> {
-    pub(crate) const fn new(endpoint: &'a Endpoint) -> Self {
-        Self { endpoint }
-    }
-
-    /// Which thread, from 0.
-    #[must_use]
-    pub const fn thread(&self) -> u16 {
-        self.endpoint.thread()
-    }
-
-    /// The number of the port with this name.
-    #[must_use]
-    pub fn port(&self, name: &str) -> Option<PortId> {
-        self.endpoint.port(name)
-    }
-
-    /// The number of the role with this name.
-    #[must_use]
-    pub fn role(&self, name: &str) -> Option<RoleId> {
-        self.endpoint.role(name)
-    }
-}
-
-/// Attaches, and runs a function in each thread until the engine says to stop or goes away.
+/// Attaches, and runs a function in each thread until the engine asks the NF to stop or is gone.
 ///
 /// # Errors
-/// As for [`attach`]; [`Error::Panicked`] when a thread's function panicked.
+/// As for [`attach`] and [`run_attached`].
 pub fn run<F, M>(options: &Options, make: M) -> Result<(), Error>
 where
     F: NetworkFunction,
@@ -82,10 +52,10 @@ where
     run_attached(attach(options)?, make)
 }
 
-/// As [`run`], for an NF that has attached already.
+/// As [`run`], for an NF that is attached already.
 ///
 /// # Errors
-/// [`Error::Thread`] when a thread cannot be started, [`Error::Panicked`] when a thread's function panicked.
+/// [`Error::Thread`] if a thread cannot be started, [`Error::Panicked`] if a thread's function panicked.
 pub fn run_attached<F, M>(attachment: Attachment, make: M) -> Result<(), Error>
 where
     F: NetworkFunction,
@@ -120,7 +90,7 @@ fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadCont
     let tick = clock::cycles_in_micros(TICK_MICROS);
     let mut next_tick = 0;
     let mut own = [0; MAX_COUNTERS];
-    let mut tend = |function: &mut F, endpoint: &mut Endpoint, idle: bool| {
+    let mut run_periodic = |function: &mut F, endpoint: &mut Endpoint, idle: bool| {
         let now = clock::cycles();
         let due = now >= next_tick;
         if due {
@@ -130,14 +100,14 @@ fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadCont
         if function.withdraws() {
             endpoint.withdraw();
         }
-        // Before it sleeps, so that what is seen then is exact; and ten times a second.
+        // Ten times a second, and before each sleep, so that the counters of an idle NF are exact.
         if due || idle {
             function.report(&mut own);
             endpoint.report(&own);
         }
     };
     loop {
-        match endpoint.receive_with(|endpoint| tend(&mut function, endpoint, true)) {
+        match endpoint.receive_with(|endpoint| run_periodic(&mut function, endpoint, true)) {
             Some(mut burst) => {
                 if burst.epoch() != epoch {
                     epoch = burst.epoch();
@@ -147,7 +117,7 @@ fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadCont
             }
             None => break,
         }
-        tend(&mut function, endpoint, false);
+        run_periodic(&mut function, endpoint, false);
     }
     function.report(&mut own);
     endpoint.report(&own);

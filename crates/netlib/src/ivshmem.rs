@@ -1,15 +1,15 @@
-//! Becoming an NF from within a VM: the engine's memories are PCI devices there (QEMU's `ivshmem-plain`), and no driver is
-//! needed to map them: Linux shows the memory of a device as a file in sysfs.
+//! Attaches from within a VM. The engine's memories are PCI devices there (QEMU's `ivshmem-plain`). They need no driver: Linux
+//! shows the memory of a device as a file in sysfs.
 //!
 //! ```text
 //!  /sys/bus/pci/devices/0000:00:03.0/  vendor 0x1af4, device 0x1110
-//!     enable       "1" switches the device's memory on
-//!     resource0    registers; with `ivshmem-doorbell`, one that wakes others on the host
-//!     resource2    the memory: control, next-hop table or region, as its first words say (netvm_region::Kind)
+//!     enable       "1" enables the device's memory
+//!     resource0    registers; in `ivshmem-doorbell` devices, one of them wakes workers and NFs on the host
+//!     resource2    the memory: control, next-hop table or region, by its first words (netvm_region::Kind)
 //! ```
 //!
-//! The control memory replaces the socket of a process: its header has the NF's identity; the NF reports in a [`ReadyMessage`] that it is ready, or why
-//! not.
+//! The control memory replaces the socket of a process: its header has the NF's identity, and in a [`ReadyMessage`] the NF reports
+//! that it is ready, or why not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,13 +19,16 @@ use std::path::{Path, PathBuf};
 
 use netvm_region::{Control, Kind, LAYOUT_VERSION, Mapping, Notify, ReadyMessage};
 
-use crate::attach::{Attachment, Error, Options};
-use crate::doorbell::Doorbell;
-use crate::eventfds::Eventfds;
-use crate::wake_line;
+use crate::attach::{Attachment, Error, Memories, Options};
+use crate::shared::Eventfds;
 
-/// In place of a socket's path: attach by the devices of this VM.
-pub(crate) const WORD: &str = "ivshmem";
+pub(crate) mod doorbell;
+mod wake_line;
+
+use doorbell::Doorbell;
+
+/// Value of `NETVM_ATTACH` that selects the devices of this VM.
+pub(crate) const KEYWORD: &str = "ivshmem";
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// "Inter-VM shared memory" (QEMU's `docs/specs/ivshmem-spec`).
@@ -36,94 +39,94 @@ const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 /// Why an NF in a VM could not attach.
 #[derive(Debug, thiserror::Error)]
 pub enum IvshmemError {
-    /// A device cannot be used.
+    /// A device is unusable.
     #[error(
-        "PCI device {device}: {step}: {source} (the NF must be root in its VM; a kernel in lockdown mode forbids it)"
+        "PCI device {device}: {step}: {source} (run the NF as root; a kernel in lockdown mode forbids this)"
     )]
     Device {
-        /// Its address.
+        /// Its PCI address.
         device: String,
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A memory is missing.
     #[error(
-        "this VM has no ivshmem device with {0}: netvmd gives a VM with a `role` all of them when it starts it"
+        "this VM has no ivshmem device with {0}: netvmd adds them to a VM with a `role` when it starts the VM"
     )]
     Missing(&'static str),
-    /// Memories of two VMs.
-    #[error("PCI device {device} holds {what} a second time: a VM is one NF, with the devices of one only")]
+    /// The VM has the memories of two NFs.
+    #[error(
+        "PCI device {device} holds {what} a second time: a VM is one NF, so give it the devices of one NF only"
+    )]
     Twice {
-        /// Its address.
+        /// Its PCI address.
         device: String,
-        /// What it holds.
+        /// Its contents.
         what: &'static str,
     },
-    /// Memories of two engines.
+    /// The engine uses another layout.
     #[error(
-        "PCI device {device} has layout {theirs}, this NF layout {LAYOUT_VERSION}: build the NF in the image from the netvm that runs on the host"
+        "PCI device {device} has layout {theirs}, this NF layout {LAYOUT_VERSION}: build the NF from the netvm version of the host"
     )]
     Layout {
-        /// Its address.
+        /// Its PCI address.
         device: String,
-        /// Its version.
+        /// Its layout version.
         theirs: u64,
     },
-    /// An emulated VM with one possible processor: QEMU's translator then makes no atomic instructions, as seen by others.
+    /// An emulated VM has one possible processor: QEMU then translates atomic instructions into ordinary ones.
     #[error(
-        "this VM can have one processor only, and QEMU emulates it: its atomic instructions would not be atomic for the host. Start QEMU with `-smp 1,maxcpus=2` (two possible processors) or with `-accel kvm`"
+        "QEMU emulates this VM with a single processor, so its atomic instructions are not atomic for the host: start QEMU with `-smp 1,maxcpus=2` (two possible processors) or with `-accel kvm`"
     )]
     OneProcessor,
     /// An NF of this VM attached before.
-    #[error(
-        "an NF has attached from this VM before, and its place is taken until the VM ends: restart the VM"
-    )]
+    #[error("an NF has attached from this VM before, and a VM can attach only once: restart the VM")]
     Again,
 }
 
-/// Whether this machine has such a device.
+/// Whether this machine has `ivshmem` devices.
 pub(crate) fn is_present() -> bool {
-    !devices().is_empty()
+    !paths().is_empty()
 }
 
 /// Attaches through the devices of this VM, and reports the result to the engine.
 pub(crate) fn attach(options: &Options) -> Result<Attachment, Error> {
-    let mut found = Found::search()?;
-    let control = found.control.take().ok_or(IvshmemError::Missing("control memory"))?;
-    // For the ready_message, which has its place whatever the layout.
+    let mut devices = Devices::search()?;
+    let control = devices.control.take().ok_or(IvshmemError::Missing("control memory"))?;
+    // Holds the ready message, whose offset is the same in every layout.
     let page =
         Mapping::open("control", control.try_clone().map_err(netvm_attach::AttachError::from)?, 4096, true)?;
-    if ReadyMessage::is_said(&page) {
+    if ReadyMessage::is_present(&page) {
         return Err(IvshmemError::Again.into());
     }
-    let outcome = check_processors().map_err(Error::from).and_then(|()| found.attach(control, options));
+    let outcome = check_processors().map_err(Error::from).and_then(|()| devices.attach(control, options));
     match &outcome {
         Ok(_) => ReadyMessage::Ready { name: options.name.clone(), counters: options.counters.clone() },
         Err(error) => ReadyMessage::Failed { reason: error.to_string() },
     }
-    .say(&page);
+    .write(&page);
     outcome
 }
 
-/// What the devices hold.
+/// The memories that the devices hold.
 #[derive(Default)]
-struct Found {
+struct Devices {
     control: Option<OwnedFd>,
-    /// The folder of the device with the control memory.
-    home: PathBuf,
+    /// The sysfs folder of the device with the control memory.
+    control_path: PathBuf,
     table: Option<OwnedFd>,
-    /// By group and number.
+    /// By group and index.
     regions: BTreeMap<(u32, u16), OwnedFd>,
-    /// Of a table or region, where it is not this netlib's.
-    layout: Option<(String, u64)>,
+    /// A device with a layout that this netlib does not support.
+    unsupported: Option<(String, u64)>,
 }
 
-impl Found {
+impl Devices {
     fn search() -> Result<Self, IvshmemError> {
         let mut found = Self::default();
-        for path in devices() {
+        for path in paths() {
             let device = name_of(&path);
             let fail = |step| {
                 let device = device.clone();
@@ -136,11 +139,11 @@ impl Found {
             let file: OwnedFd = file.map(File::into).map_err(fail("open resource2"))?;
             let Some((kind, layout)) = kind_of(&file).map_err(fail("map resource2"))? else { continue };
             if layout != u64::from(LAYOUT_VERSION) {
-                found.layout = Some((device.clone(), layout));
+                found.unsupported = Some((device.clone(), layout));
             }
             let (what, before) = match kind {
                 Kind::Control => {
-                    found.home = path;
+                    found.control_path = path;
                     ("control memory", found.control.replace(file))
                 }
                 Kind::Table => ("a next-hop table", found.table.replace(file)),
@@ -157,7 +160,7 @@ impl Found {
 
     fn attach(mut self, control: OwnedFd, options: &Options) -> Result<Attachment, Error> {
         let control = Control::open(control)?;
-        if let Some((device, theirs)) = self.layout {
+        if let Some((device, theirs)) = self.unsupported {
             return Err(IvshmemError::Layout { device, theirs }.into());
         }
         let header = *control.header();
@@ -171,17 +174,18 @@ impl Found {
             Notify::Poll => Eventfds::Silent,
             Notify::Doorbell => {
                 let nf_threads = &header.nf_threads[..usize::from(header.threads)];
-                // Without the line the threads nap, and nothing is lost but some time.
+                // Without the wake line the threads sleep for short times and poll, which only adds latency.
                 let own = wake_line::listen(nf_threads).unwrap_or_default();
                 Eventfds::Doorbell(self.doorbell(usize::from(header.workers))?, own)
             }
         };
-        Attachment::over(control, &table, regions, eventfds, None, options.waiting, options.stop.clone())
+        let memories = Memories { control, table, regions, eventfds, socket: None };
+        Attachment::over(memories, options.waiting, options.stop.clone())
     }
 
     fn doorbell(&self, workers: usize) -> Result<Doorbell, IvshmemError> {
-        Doorbell::open(&self.home, workers).map_err(|source| {
-            let device = name_of(&self.home);
+        Doorbell::open(&self.control_path, workers).map_err(|source| {
+            let device = name_of(&self.control_path);
             IvshmemError::Device { device, step: "map resource0", source }
         })
     }
@@ -196,8 +200,8 @@ fn name_of(device: &Path) -> String {
     device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// In the order of their addresses.
-fn devices() -> Vec<PathBuf> {
+/// The sysfs folders of the devices, in the order of their PCI addresses.
+fn paths() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(DEVICES) else { return Vec::new() };
     let is = |path: &Path, file: &str, id: &str| {
         fs::read_to_string(path.join(file)).is_ok_and(|text| text.trim() == id)
@@ -209,8 +213,8 @@ fn devices() -> Vec<PathBuf> {
     paths
 }
 
-/// QEMU's translator makes atomic instructions atomic only where it may run two processors at a time. A VM that runs on
-/// the real processor (KVM) needs no second one.
+/// QEMU translates atomic instructions into atomic ones only if the VM may run two processors at a time. With KVM the VM runs on
+/// the real processor and needs no second one.
 fn check_processors() -> Result<(), IvshmemError> {
     let possible = fs::read_to_string(POSSIBLE).unwrap_or_default();
     if possible.trim() == "0" && !is_kvm() { Err(IvshmemError::OneProcessor) } else { Ok(()) }
@@ -221,7 +225,7 @@ fn is_kvm() -> bool {
     const HYPERVISOR: u32 = 1 << 31;
     #[allow(unused_unsafe, reason = "safe since Rust 1.94")]
     let cpuid = |leaf| {
-        // SAFETY: every x86-64 processor has the instruction, and it only reads.
+        // SAFETY: every x86-64 processor has CPUID, which only reads.
         unsafe { core::arch::x86_64::__cpuid(leaf) }
     };
     if cpuid(1).ecx & HYPERVISOR == 0 {
@@ -232,7 +236,7 @@ fn is_kvm() -> bool {
     words.as_flattened() == b"KVMKVMKVM\0\0\0"
 }
 
-/// Other processors have no such instruction: there, a VM needs two.
+/// Other architectures have no such instruction, so a VM needs two processors there.
 #[cfg(not(target_arch = "x86_64"))]
 fn is_kvm() -> bool {
     false

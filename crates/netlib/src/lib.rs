@@ -1,13 +1,13 @@
 //! Write a network function (NF) for netvm.
 //!
-//! An NF is a process (or the same program in a VM) that takes packets from rings in shared memory, reads and changes them in place, and
-//! returns a [`Verdict`] for each. It needs no DPDK and copies nothing: a packet's bytes stay in the memory region of the NF's trust group
-//! from the first hop to the last.
+//! An NF is a process (or the same program in a VM) that takes packets from rings in shared memory, reads and changes them in
+//! place, and returns a [`Verdict`] for each. It needs no DPDK and copies nothing: a packet's bytes stay in the memory region of
+//! the NF's trust group from the first hop to the last.
 //!
 //! ```no_run
 //! use netlib::{NetworkFunction, Packet, Verdict};
 //!
-//! /// Drops packets up to a length limit.
+//! /// Drops packets that are not longer than a limit.
 //! struct LongOnly(usize);
 //!
 //! impl NetworkFunction for LongOnly {
@@ -21,29 +21,25 @@
 //! }
 //! ```
 //!
-//! There are three ways to use it: [`run`] with a [`NetworkFunction`] (callback per packet or per burst); [`attach`] and [`Endpoint::receive`] for
-//! programs with their own loop; and [`sim`] to test an NF without an engine: its code with [`sim::Simulator`], its program with
-//! [`sim::Process`].
+//! There are three ways to use it: [`run`] with a [`NetworkFunction`] (callback per packet or per burst); [`attach`] and
+//! [`Endpoint::receive`] for programs with their own loop; and [`sim`] to test an NF without an engine: its code with
+//! [`sim::Simulator`], its program with [`sim::Process`].
 
 mod attach;
-mod doorbell;
 mod endpoint;
-mod eventfds;
 mod function;
 mod ivshmem;
 mod packet;
-mod pressure;
 mod rx_rings;
+mod shared;
 pub mod sim;
 mod tx_rings;
-mod wait;
-mod wake_line;
 
 pub use attach::{Attachment, Error, Options, attach};
-pub use endpoint::{BURST, Burst, Endpoint};
-pub use function::{NetworkFunction, ThreadContext, run, run_attached};
+pub use endpoint::{BURST, Burst, Endpoint, ThreadContext};
+pub use function::{NetworkFunction, run, run_attached};
 pub use ivshmem::IvshmemError;
 pub use netvm_attach::{FD_VARIABLE, PATH_VARIABLE, ROLE_VARIABLE, THREADS_VARIABLE};
 pub use netvm_region::{MAX_COUNTERS, MAX_THREADS, clock};
 pub use packet::{Idle, Packet, PortId, RoleId, Verdict};
-pub use wait::{Stop, Waiting};
+pub use shared::{Stop, Waiting};

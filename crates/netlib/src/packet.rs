@@ -5,53 +5,51 @@ use core::slice;
 use netvm_region::Region;
 use netvm_ring::Descriptor;
 
-/// Number of a port, as descriptors carry it; names are in [`crate::Endpoint::port`].
+/// Number of a port, from [`crate::Endpoint::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId(pub u16);
 
-/// Number of a role, as descriptors carry it; names are in [`crate::Endpoint::role`].
+/// Number of a role, from [`crate::Endpoint::role`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoleId(pub u16);
 
-/// How long a word about a flow holds while no packet of the flow comes, in seconds. The role's `flow_verdicts` in the
-/// configuration bounds it.
+/// Idle timeout of a per-flow verdict in seconds. The role's `flow_verdicts` in the configuration bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Idle(pub u16);
 
 impl Idle {
-    /// As long as the configuration allows.
+    /// The longest timeout that the configuration allows.
     pub const LONGEST: Self = Self(u16::MAX);
 }
 
-/// What is to become of a packet (NetVM, section 4.3: discard, send out, forward to another NF by role).
+/// What to do with a packet (NetVM, section 4.3: discard, send out, forward to another NF by role).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Verdict {
-    /// To the next hop of its chain, or to the chain's output after the last.
+    /// Send it to the next hop of its chain, or after the last hop to the chain's output.
     #[default]
     Next,
-    /// Discard.
+    /// Discard it.
     Drop,
-    /// Out of this port.
+    /// Send it out of this port.
     Port(PortId),
-    /// To an NF of this role.
+    /// Send it to an NF of this role.
     Role(RoleId),
-    /// Discard, and the rest of its flow too: the engine drops it before it gets here. A flow is what its packets were when
-    /// they came in: port, MAC addresses, EtherType, VLANs, IP addresses, protocol and ports, in one direction.
+    /// Discard it and the rest of its flow: the engine drops the later packets before they reach the NF. A flow is defined by its
+    /// packets at ingress: port, MAC addresses, EtherType, VLANs, IP addresses, protocol and ports, in one direction.
     ///
-    /// Holds with the engine worker that the packet came by, which is the flow's own; until the flow is idle for so long, this
-    /// thread takes it back ([`crate::Burst::withdraw`]), or the NF ends. Where the configuration does not let the role decide on
-    /// flows (`flow_verdicts`) or the NF is not in the packet's chain, it is as [`Verdict::Drop`].
+    /// The flow's worker applies the verdict until the flow has been idle for the timeout, this thread withdraws it
+    /// ([`crate::Burst::withdraw`]), or the NF ends. If the configuration does not allow the role per-flow verdicts
+    /// (`flow_verdicts`), or the NF is not in the packet's chain, this acts as [`Verdict::Drop`].
     DropFlow(Idle),
-    /// As [`Verdict::Next`], and the rest of its flow passes this NF by, as long as for [`Verdict::DropFlow`]. Packets of the
-    /// flow that are on their way here already still come, and may be overtaken by later ones, once.
+    /// As [`Verdict::Next`], and the rest of its flow bypasses this NF for as long as with [`Verdict::DropFlow`]. Packets of the flow
+    /// already in the NF's rings still arrive, and later ones may overtake them, once.
     SkipFlow(Idle),
 }
 
 /// One packet, in its buffer.
 ///
-/// The NF owns the packet until it gives its verdict: no other NF of the trust group writes to it. (NFs of one
-/// trust group trust each other with their packets; an NF that breaks this can spoil the bytes that another one is
-/// reading, and nothing else.)
+/// The NF owns the packet until it gives its verdict: no other NF of the trust group writes to it. (NFs of one trust group trust
+/// each other with their packets. An NF that breaks this rule can corrupt the bytes that another NF is reading, and nothing else.)
 #[derive(Debug)]
 pub struct Packet<'a> {
     region: &'a Region,
@@ -62,19 +60,19 @@ impl<'a> Packet<'a> {
     /// The packet of a descriptor whose bounds were checked against the region.
     ///
     /// # Safety
-    /// The region's geometry contains the descriptor's buffer, offset and length; the caller's process holds the buffer and
+    /// The region's geometry contains the descriptor's buffer, offset and length. The caller's process owns the buffer and
     /// makes no second Packet of it.
     #[inline(always)]
     pub(crate) unsafe fn new(region: &'a Region, descriptor: &'a mut Descriptor) -> Self {
         Self { region, descriptor }
     }
 
-    /// The packet's bytes, from the Ethernet header on, without the frame check sequence.
+    /// The packet's bytes, from the Ethernet header on, without frame check sequence.
     #[inline]
     #[must_use]
     pub fn data(&self) -> &[u8] {
-        // SAFETY: `new`'s caller, and the changes of place below, keep the span within the buffer; the buffer is held by
-        // this process until the verdict.
+        // SAFETY: the caller of `new` and the changes of the span below keep it within the buffer, which this process owns until
+        // the verdict.
         unsafe { slice::from_raw_parts(self.start(), self.len()) }
     }
 
@@ -100,29 +98,29 @@ impl<'a> Packet<'a> {
         usize::from(self.descriptor.length())
     }
 
-    /// Whether it has no bytes; never the case for a packet that the engine received.
+    /// Whether the packet has no bytes; never for a packet that the engine received.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that can be put in front.
+    /// Bytes that can be prepended.
     #[inline]
     #[must_use]
     pub fn headroom(&self) -> usize {
         usize::from(self.descriptor.offset())
     }
 
-    /// Bytes that can be added at the end.
+    /// Bytes that can be appended.
     #[inline]
     #[must_use]
     pub fn tailroom(&self) -> usize {
         self.region.geometry().stride as usize - self.headroom() - self.len()
     }
 
-    /// Puts `count` bytes in front and returns the whole packet; `None`, and no change, when there is no such headroom.
-    /// The new bytes hold whatever was there.
+    /// Prepends `count` uninitialised bytes and returns the whole packet; without enough headroom returns `None` and changes
+    /// nothing.
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
         let count = u16::try_from(count).ok()?;
         let offset = self.descriptor.offset().checked_sub(count)?;
@@ -130,7 +128,7 @@ impl<'a> Packet<'a> {
         Some(self.data_mut())
     }
 
-    /// Adds `count` bytes at the end and returns the whole packet; `None`, and no change, when there is no such tailroom.
+    /// Appends `count` bytes and returns the whole packet; without enough tailroom returns `None` and changes nothing.
     pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
         if count > self.tailroom() {
             return None;
@@ -148,14 +146,14 @@ impl<'a> Packet<'a> {
         Some(self.data_mut())
     }
 
-    /// Shortens the packet to `length` bytes; `None`, and no change, when it is shorter already.
+    /// Shortens the packet to `length` bytes; if it is shorter already, returns `None` and changes nothing.
     pub fn truncate(&mut self, length: usize) -> Option<&mut [u8]> {
         let length = u16::try_from(length).ok().filter(|length| *length <= self.descriptor.length())?;
         *self.descriptor = self.descriptor.with_span(self.descriptor.offset(), length);
         Some(self.data_mut())
     }
 
-    /// Asks for the packet's first bytes to be brought into the cache.
+    /// Prefetches the packet's first bytes.
     #[inline]
     pub fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -165,7 +163,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The port that the packet came in by.
+    /// The packet's ingress port.
     #[inline]
     #[must_use]
     pub fn ingress(&self) -> PortId {
@@ -186,14 +184,14 @@ impl<'a> Packet<'a> {
         self.descriptor.hop()
     }
 
-    /// Eight bits of the flow's hash, by which a replica is chosen where the chain says so.
+    /// Eight bits of the flow's hash, which select a replica if the chain balances by hash.
     #[inline]
     #[must_use]
     pub fn hash(&self) -> u8 {
         self.descriptor.hash()
     }
 
-    /// Sets the hash by which replicas are chosen from here on.
+    /// Sets the hash that selects replicas from here on.
     #[inline]
     pub fn set_hash(&mut self, hash: u8) {
         *self.descriptor = self.descriptor.with_hash(hash);

@@ -1,24 +1,25 @@
-//! The rings that packets come by: one from each worker, one from each NF thread that precedes this one in a chain.
+//! The rx rings of an NF thread: one from each worker, and one from each NF thread that precedes it in a chain. Out: a burst from
+//! one ring at a time, round robin.
 
 use std::sync::Arc;
 
 use netvm_region::{MAX_NF_THREADS, RingRef, Table};
 use netvm_ring::{Consumer, Descriptor};
 
-use crate::attach::Shared;
-use crate::pressure::{chains_from_to, is_pressed, release};
+use crate::shared::Shared;
+use crate::tx_rings::pressure::{chains_from_to, clear_backpressure, has_backpressure};
 
 #[derive(Debug)]
 struct RxRing {
     consumer: Consumer,
-    /// The NF thread it comes from and the ring; `None` for a worker.
+    /// The NF thread that writes the ring, and the ring; `None` for a worker.
     origin: Option<(u8, RingRef)>,
-    /// Chains that come this way.
+    /// Chains whose packets use this ring.
     chains: Vec<u16>,
     retired: bool,
 }
 
-/// All of them, read in turn.
+/// All rx rings of an NF thread.
 #[derive(Debug)]
 pub(crate) struct RxRings {
     shared: Arc<Shared>,
@@ -34,7 +35,7 @@ impl RxRings {
         let workers = shared.control.header().workers;
         let list = (0..workers)
             .map(|worker| RxRing {
-                // SAFETY: the only consumer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
+                // SAFETY: the only consumer: `Attachment` makes one Endpoint per thread, which keeps `shared` mapped.
                 consumer: unsafe { shared.control.ring_to_nf(thread, worker).consumer() },
                 origin: None,
                 chains: Vec::new(),
@@ -51,14 +52,14 @@ impl RxRings {
             self.next = if self.next + 1 >= self.list.len() { 0 } else { self.next + 1 };
             let count = self.list[self.next].consumer.pop(out);
             if count > 0 {
-                self.relieve();
+                self.clear_backpressure();
                 return count;
             }
         }
         0
     }
 
-    /// Lets the next burst of the ring that was read last cross from the other core, while this one is being sent on.
+    /// Prefetches the next burst of the ring that was read last, while the thread sends the current one.
     #[inline]
     pub(crate) fn prefetch(&mut self, descriptors: u32) {
         if let Some(rx_ring) = self.list.get_mut(self.next) {
@@ -66,22 +67,22 @@ impl RxRings {
         }
     }
 
-    /// Opens the chains again that the writer of the ring just read has pressed, once half of the ring is free.
+    /// Clears the backpressure of the writer of the ring that was read last, once half of the ring is free.
     #[inline]
-    fn relieve(&self) {
+    fn clear_backpressure(&self) {
         let rx_ring = &self.list[self.next];
         let (Some((from, _)), Some(region)) = (rx_ring.origin, self.shared.regions.first()) else { return };
-        if is_pressed(region, &rx_ring.chains, from) {
+        if has_backpressure(region, &rx_ring.chains, from) {
             let memory = rx_ring.consumer.memory();
             if memory.occupancy() <= memory.capacity() / 2 {
-                release(region, &rx_ring.chains, from);
+                clear_backpressure(region, &rx_ring.chains, from);
             }
         }
     }
 
-    /// Uses the direct rings of `table` into this NF thread. Removed rings are still read until they are empty: their producer is gone or has confirmed that
-    /// it does not use them.
-    pub(crate) fn follow(&mut self, table: &Table) {
+    /// Applies a new table: reads its direct rings into this NF thread. Rings that the table no longer has are read until they are
+    /// empty: their producer is gone or has confirmed that it does not use them.
+    pub(crate) fn apply(&mut self, table: &Table) {
         let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.nf_thread)].get();
         for rx_ring in &mut self.list {
             if let Some((from, _)) = rx_ring.origin {
@@ -95,7 +96,7 @@ impl RxRings {
                 continue;
             }
             let Some(memory) = self.shared.direct_ring(ring) else { continue };
-            // SAFETY: the only consumer: the engine gives each direct ring one consuming NF thread, which is this one.
+            // SAFETY: the only consumer: the engine assigns each direct ring one consuming NF thread, which is this one.
             let consumer = unsafe { memory.consumer() };
             let chains = chains_from_to(table, from, self.nf_thread);
             self.list.push(RxRing { consumer, origin: Some((from, ring)), chains, retired: false });
@@ -105,18 +106,19 @@ impl RxRings {
         self.has_silent = self.list.iter().any(is_silent);
     }
 
-    /// Forgets retired rings that are empty; whether none are left.
-    pub(crate) fn settle(&mut self) -> bool {
+    /// Removes retired rings that are empty; returns whether none are left.
+    pub(crate) fn remove_retired(&mut self) -> bool {
         self.list.retain_mut(|rx_ring| !rx_ring.retired || rx_ring.consumer.available() > 0);
         self.list.iter().all(|rx_ring| !rx_ring.retired)
     }
 
-    /// Whether packets may come without a signal.
+    /// Whether packets may come without a wake-up.
     pub(crate) const fn has_silent(&self) -> bool {
         self.has_silent
     }
 
-    /// Announces sleep on every ring; whether all are empty. Undone by [`RxRings::end_wait`] in either case.
+    /// Announces on every ring that the thread is about to sleep; returns whether all are empty. Call [`RxRings::end_wait`] in
+    /// either case.
     pub(crate) fn prepare_wait(&mut self) -> bool {
         let mut empty = true;
         for rx_ring in &mut self.list {

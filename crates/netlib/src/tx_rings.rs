@@ -1,4 +1,8 @@
-//! The rings that packets leave by: one to each worker, one to each NF thread that follows this one in a chain.
+//! The tx rings of an NF thread: one to each worker, and one to each NF thread that follows it in a chain. In: a burst with its
+//! verdicts. Out: descriptors in these rings.
+//!
+//! Cost: one look-up of the next hop per run of packets with the same verdict, hop and worker; one fence and one publication per
+//! ring and burst.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -7,28 +11,29 @@ use netvm_region::{Balance, MAX_NF_THREADS, MAX_ROLES, Sticky, Table, TableReade
 use netvm_ring::{Descriptor, VerdictKind};
 
 mod next_hop;
+pub(crate) mod pressure;
 mod tx_ring;
 
 use next_hop::NextHop;
+use pressure::{chains_from_to, clear_backpressure, set_backpressure};
 use tx_ring::TxRing;
 
-use crate::attach::Shared;
 use crate::packet::Verdict;
-use crate::pressure::{chains_from_to, press, release};
+use crate::shared::Shared;
 
-/// How long a packet waits for room in a direct ring, where rings form a loop, before it goes round by the engine, which
-/// never waits: so that no loop of NFs that wait for each other stands still. Where there is no loop it waits on: the NF
-/// at the end of the line always moves.
+/// How long a packet waits for room in a direct ring, if the rings form a loop, before it takes a detour through the engine. The
+/// engine never waits, so NFs that wait for each other in a loop do not deadlock. Without a loop a packet waits until there is
+/// room: the last NF of the line always makes progress.
 const DETOUR_AFTER_MICROS: u64 = 2000;
 
-/// Buckets of sticky flows, as a power of two: the values of a descriptor's hash.
+/// Buckets of sticky flows, as a power of two: one for each value of a descriptor's hash.
 const STICKY_ORDER: u32 = 8;
-/// Cycles of a tick, as a power of two: a third of a second or so.
+/// Cycles of a tick, as a power of two: about a third of a second.
 const STICKY_TICK: u32 = 30;
-/// Ticks without a packet after which a bucket may get another replica.
+/// Ticks without a packet after which a bucket may get a new replica.
 const STICKY_IDLE: u16 = 32;
 
-/// What happened to the packets of a burst, for the counters.
+/// Counts of the verdicts on a burst.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) next: u64,
@@ -38,29 +43,29 @@ pub(crate) struct Tally {
     pub(crate) detoured: u64,
 }
 
-/// All of them.
+/// All tx rings of an NF thread.
 #[derive(Debug)]
 pub(crate) struct TxRings {
     shared: Arc<Shared>,
-    /// This NF thread, for the table and the backpressure words.
+    /// The number of this NF thread.
     me: u8,
     workers: Vec<TxRing>,
     nf_threads: Vec<Option<TxRing>>,
-    /// By number of the role, where flows stick to replicas.
+    /// For each role, the replicas of its flows, if it balances them so.
     sticky: Vec<Option<Sticky>>,
-    /// Ticks of [`STICKY_TICK`] cycles, for those.
+    /// Time in ticks of 2^[`STICKY_TICK`] cycles, for sticky flows.
     tick: u16,
-    /// NF threads with something pending, or under pressure.
-    touched: u64,
+    /// Bit mask of NF threads whose ring has pending descriptors or backpressure.
+    active: u64,
     detour_after: u64,
     detoured: u64,
-    gone: bool,
+    engine_is_gone: bool,
 }
 
 impl TxRings {
     pub(crate) fn new(shared: Arc<Shared>, thread: u16, me: u8) -> Self {
         let to_worker = |worker| {
-            // SAFETY: the only producer: `Attachment` makes one Endpoint of a thread, and it keeps `shared` mapped.
+            // SAFETY: the only producer: `Attachment` makes one Endpoint per thread, which keeps `shared` mapped.
             TxRing::new(unsafe { shared.control.ring_from_nf(thread, worker).producer() }, None)
         };
         let workers = (0..shared.control.header().workers).map(to_worker).collect();
@@ -73,16 +78,16 @@ impl TxRings {
             nf_threads,
             sticky: Vec::new(),
             tick: 0,
-            touched: 0,
+            active: 0,
             detour_after,
             detoured: 0,
-            gone: false,
+            engine_is_gone: false,
         }
     }
 
-    /// Uses the direct rings of `table` out of this NF thread.
-    pub(crate) fn follow(&mut self, table: &Table) {
-        self.release_all();
+    /// Applies a new table: uses its direct rings out of this NF thread.
+    pub(crate) fn apply(&mut self, table: &Table) {
+        self.clear_all_backpressure();
         self.sticky.resize_with(MAX_ROLES, || None);
         for (sticky, role) in self.sticky.iter_mut().zip(&table.roles) {
             if role.balance() != Balance::Sticky {
@@ -97,7 +102,7 @@ impl TxRings {
             let wanted = ring.map(|ring| (to, ring));
             if slot.as_ref().and_then(|tx_ring| tx_ring.nf_thread) != wanted {
                 let memory = ring.and_then(|ring| self.shared.direct_ring(ring));
-                // SAFETY: the only producer: the engine gives each direct ring one producing NF thread, which is this one.
+                // SAFETY: the only producer: the engine assigns each direct ring one producing NF thread, which is this one.
                 *slot = memory.map(|memory| TxRing::new(unsafe { memory.producer() }, wanted));
             }
             if let Some(tx_ring) = slot {
@@ -106,7 +111,7 @@ impl TxRings {
         }
     }
 
-    /// Sends a burst on its ways and makes it visible. Every descriptor names a worker that there is.
+    /// Sends a burst by its verdicts and publishes it. Every descriptor must name an existing worker.
     #[inline]
     pub(crate) fn dispatch(
         &mut self,
@@ -116,48 +121,48 @@ impl TxRings {
     ) -> Tally {
         let table = reader.table();
         let mut tally = Tally::default();
-        let mut way = NextHop::none();
+        let mut next_hop = NextHop::none();
         self.tick = (clock::cycles() >> STICKY_TICK) as u16;
         let mut at = 0;
         while at < burst.len().min(verdicts.len()) {
-            let (verdict, count) = (verdicts[at], alike(&burst[at..], &verdicts[at..]));
+            let (verdict, count) = (verdicts[at], run_length(&burst[at..], &verdicts[at..]));
             let (run, packets) = (&burst[at..at + count], count as u64);
             at += count;
             match verdict {
                 Verdict::Next => {
                     tally.next += packets;
-                    if !way.is(&run[0], None) {
-                        way = NextHop::next(table, &run[0]);
+                    if !next_hop.matches(&run[0], None) {
+                        next_hop = NextHop::next(table, &run[0]);
                     }
-                    self.pass_on(reader, &way, run, |descriptor| descriptor);
+                    self.forward(reader, &next_hop, run, |descriptor| descriptor);
                 }
                 Verdict::Role(role) => {
                     tally.role += packets;
-                    if !way.is(&run[0], Some(role.0)) {
-                        way = NextHop::role(table, &run[0], role.0);
+                    if !next_hop.matches(&run[0], Some(role.0)) {
+                        next_hop = NextHop::role(table, &run[0], role.0);
                     }
-                    self.pass_on(reader, &way, run, |descriptor| {
+                    self.forward(reader, &next_hop, run, |descriptor| {
                         descriptor.with_verdict(VerdictKind::Role, role.0)
                     });
                 }
                 Verdict::Drop => {
                     tally.dropped += packets;
-                    self.hand_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Drop, 0));
+                    self.send_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Drop, 0));
                 }
                 Verdict::Port(port) => {
                     tally.port += packets;
-                    self.hand_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Port, port.0));
+                    self.send_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Port, port.0));
                 }
                 Verdict::DropFlow(idle) => {
                     tally.dropped += packets;
-                    self.hand_to_worker(run, |descriptor| {
+                    self.send_to_worker(run, |descriptor| {
                         descriptor.with_verdict(VerdictKind::DropFlow, idle.0)
                     });
                 }
-                // Round by the engine, which is to know of it.
+                // Through the engine, which must record the verdict.
                 Verdict::SkipFlow(idle) => {
                     tally.next += packets;
-                    self.hand_to_worker(run, |descriptor| {
+                    self.send_to_worker(run, |descriptor| {
                         descriptor.with_verdict(VerdictKind::SkipFlow, idle.0)
                     });
                 }
@@ -168,27 +173,27 @@ impl TxRings {
         tally
     }
 
-    /// Tells every worker that what this NF thread has said of whole flows holds no more.
+    /// Asks every worker to forget the per-flow verdicts of this NF thread.
     #[cold]
     pub(crate) fn withdraw(&mut self) {
         for worker in 0..self.workers.len() as u8 {
-            self.hand_to_worker(&[Descriptor::withdrawal(worker)], |word| word);
+            self.send_to_worker(&[Descriptor::withdrawal(worker)], |message| message);
         }
         self.publish();
     }
 
-    /// To replicas at the way's end, or, told as `round` says, to the engine.
+    /// Sends packets to the replicas of their next hop, or through the engine, changed by `detour`.
     #[inline(always)]
-    fn pass_on(
+    fn forward(
         &mut self,
         reader: &TableReader,
-        way: &NextHop,
+        next_hop: &NextHop,
         run: &[Descriptor],
-        round: impl Fn(Descriptor) -> Descriptor,
+        detour: impl Fn(Descriptor) -> Descriptor,
     ) {
-        let replicas = way.destination.replicas();
+        let replicas = next_hop.destination.replicas();
         if replicas.is_empty() {
-            return self.hand_to_worker(run, round);
+            return self.send_to_worker(run, detour);
         }
         let share = run.len().div_ceil(replicas.len()) as u32;
         for nf_thread in replicas {
@@ -199,24 +204,24 @@ impl TxRings {
         for descriptor in run {
             let nf_thread = match replicas {
                 [only] => *only,
-                several => self.choose(several, way, descriptor.hash()),
+                several => self.choose(several, next_hop, descriptor.hash()),
             };
-            if !self.hand_to_nf_thread(reader, nf_thread, descriptor.with_hop(way.destination.hop)) {
-                self.hand_to_worker(&[*descriptor], &round);
+            if !self.send_to_nf_thread(reader, nf_thread, descriptor.with_hop(next_hop.destination.hop)) {
+                self.send_to_worker(&[*descriptor], &detour);
             }
         }
     }
 
-    fn choose(&mut self, replicas: &[u8], way: &NextHop, hash: u8) -> u8 {
-        match (way.destination.balance(), self.sticky.get(usize::from(way.role))) {
+    fn choose(&mut self, replicas: &[u8], next_hop: &NextHop, hash: u8) -> u8 {
+        match (next_hop.destination.balance(), self.sticky.get(usize::from(next_hop.role))) {
             (Balance::LeastOccupied, _) => self.least_occupied(replicas),
-            (Balance::Sticky, Some(Some(_))) => self.held(replicas, way.role, hash),
+            (Balance::Sticky, Some(Some(_))) => self.sticky_replica(replicas, next_hop.role, hash),
             _ => replicas[usize::from(hash) % replicas.len()],
         }
     }
 
-    /// The replica that a flow has had, the least occupied one at its first packet.
-    fn held(&mut self, replicas: &[u8], role: u16, hash: u8) -> u8 {
+    /// The flow's replica; at its first packet the least occupied one.
+    fn sticky_replica(&mut self, replicas: &[u8], role: u16, hash: u8) -> u8 {
         let least = self.least_occupied(replicas);
         let Some(Some(sticky)) = self.sticky.get(usize::from(role)) else { return least };
         let is_there = |nf_thread: u16| replicas.iter().any(|replica| u16::from(*replica) == nf_thread);
@@ -238,9 +243,9 @@ impl TxRings {
         best.1
     }
 
-    /// Whether the packet could be handed on.
+    /// Returns whether the packet was written to the NF thread's ring.
     #[inline(always)]
-    fn hand_to_nf_thread(&mut self, reader: &TableReader, nf_thread: u8, descriptor: Descriptor) -> bool {
+    fn send_to_nf_thread(&mut self, reader: &TableReader, nf_thread: u8, descriptor: Descriptor) -> bool {
         let index = usize::from(nf_thread) % MAX_NF_THREADS;
         let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
         if !tx_ring.has_room() && !self.wait_for_nf_thread(reader, index) {
@@ -249,24 +254,24 @@ impl TxRings {
         }
         let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
         tx_ring.write(descriptor);
-        // The slot before the owner table, the owner table before the tail: if this process is killed in between, the engine finds
-        // the buffer either with its old owner, or in an unpublished slot (RingMemory::unpublished).
+        // Slot before owner table, owner table before tail: if this process is killed in between, the engine finds the buffer either
+        // with its old owner, or in an unpublished slot (RingMemory::unpublished).
         compiler_fence(Ordering::Release);
         if let Some(region) = self.shared.region_of(descriptor.worker()) {
             region.set_owner(descriptor.buffer(), nf_thread);
         }
         compiler_fence(Ordering::Release);
-        self.touched |= 1 << index;
+        self.active |= 1 << index;
         true
     }
 
-    /// Descriptors of one worker, each told as `told` says; waits for room.
+    /// Returns descriptors to their common worker, each changed by `rewrite`; waits for room.
     #[inline(always)]
-    fn hand_to_worker(&mut self, run: &[Descriptor], told: impl Fn(Descriptor) -> Descriptor) {
+    fn send_to_worker(&mut self, run: &[Descriptor], rewrite: impl Fn(Descriptor) -> Descriptor) {
         let Some(first) = run.first() else { return };
         let (index, mut rest) = (usize::from(first.worker()), run);
         while let Some(tx_ring) = self.workers.get_mut(index) {
-            let written = tx_ring.write_each(rest, &told);
+            let written = tx_ring.write_each(rest, &rewrite);
             rest = &rest[written..];
             if rest.is_empty() || !self.wait_for_worker(index) {
                 break;
@@ -274,14 +279,14 @@ impl TxRings {
         }
     }
 
-    /// Makes everything visible that was written.
+    /// Publishes all written descriptors, and wakes sleeping consumers.
     fn publish(&mut self) {
         for (worker, tx_ring) in self.workers.iter_mut().enumerate() {
             if tx_ring.publish() {
-                self.shared.eventfds.ring_worker(worker);
+                self.shared.eventfds.wake_worker(worker);
             }
         }
-        let mut rest = self.touched;
+        let mut rest = self.active;
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
@@ -292,66 +297,66 @@ impl TxRings {
     fn publish_nf_thread(&mut self, index: usize) {
         let Some(tx_ring) = &mut self.nf_threads[index] else { return };
         if tx_ring.publish() {
-            self.shared.eventfds.ring_nf_thread(index);
+            self.shared.eventfds.wake_nf_thread(index);
         }
-        self.regulate(index);
+        self.update_ring_backpressure(index);
     }
 
-    /// Presses the chains of a ring that is three quarters full, releases them when half of it is free again.
-    fn regulate(&mut self, index: usize) {
+    /// Sets backpressure for a ring that is three quarters full, and clears it when half of the ring is free again.
+    fn update_ring_backpressure(&mut self, index: usize) {
         let (Some(tx_ring), Some(region)) = (&mut self.nf_threads[index], self.shared.regions.first()) else {
             return;
         };
         let capacity = tx_ring.producer.memory().capacity();
-        let enough = if tx_ring.pressed { capacity / 2 } else { capacity / 4 };
+        let enough = if tx_ring.has_backpressure { capacity / 2 } else { capacity / 4 };
         let room = tx_ring.producer.room(enough);
         if room < capacity / 4 {
-            // Again if need be: the reader of the ring may have released them.
-            tx_ring.pressed = true;
-            press(region, &tx_ring.chains, self.me);
-        } else if tx_ring.pressed && room >= capacity / 2 {
-            tx_ring.pressed = false;
-            release(region, &tx_ring.chains, self.me);
+            // Sets it again if need be: the ring's reader may have cleared it.
+            tx_ring.has_backpressure = true;
+            set_backpressure(region, &tx_ring.chains, self.me);
+        } else if tx_ring.has_backpressure && room >= capacity / 2 {
+            tx_ring.has_backpressure = false;
+            clear_backpressure(region, &tx_ring.chains, self.me);
         }
-        if !tx_ring.pressed {
-            self.touched &= !(1 << index);
+        if !tx_ring.has_backpressure {
+            self.active &= !(1 << index);
         }
     }
 
-    /// Looks again at rings that were too full; whether any still is.
-    pub(crate) fn under_pressure(&mut self) -> bool {
-        let mut rest = self.touched;
+    /// Updates the backpressure of rings that were too full; returns whether any still is.
+    pub(crate) fn update_backpressure(&mut self) -> bool {
+        let mut rest = self.active;
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            self.regulate(index);
+            self.update_ring_backpressure(index);
         }
-        self.touched != 0
+        self.active != 0
     }
 
-    /// Whether a ring was too full when it was looked at last.
+    /// Whether a ring was too full at the last update.
     #[inline(always)]
-    pub(crate) const fn has_pressed(&self) -> bool {
-        self.touched != 0
+    pub(crate) const fn is_under_pressure(&self) -> bool {
+        self.active != 0
     }
 
-    fn release_all(&mut self) {
+    fn clear_all_backpressure(&mut self) {
         let Some(region) = self.shared.regions.first() else { return };
         for tx_ring in self.nf_threads.iter_mut().flatten() {
-            if core::mem::take(&mut tx_ring.pressed) {
-                release(region, &tx_ring.chains, self.me);
+            if core::mem::take(&mut tx_ring.has_backpressure) {
+                clear_backpressure(region, &tx_ring.chains, self.me);
             }
         }
-        self.touched = 0;
+        self.active = 0;
     }
 
-    /// Waits for room; not when the table has moved on, as the NF thread may be gone.
+    /// Waits for room. Gives up when a new table is published, because the NF thread may be gone.
     #[cold]
     fn wait_for_nf_thread(&mut self, reader: &TableReader, index: usize) -> bool {
         self.publish();
         let looped = reader.table().looped != 0;
         let (start, mut turn) = (clock::cycles(), 0u32);
-        while !reader.is_stale() && !self.gone {
+        while !reader.is_stale() && !self.engine_is_gone {
             std::thread::yield_now();
             if let Some(tx_ring) = &mut self.nf_threads[index]
                 && tx_ring.has_room()
@@ -363,35 +368,35 @@ impl TxRings {
             }
             turn = turn.wrapping_add(1);
             if turn.is_multiple_of(1024) {
-                self.gone = self.shared.engine_has_gone();
+                self.engine_is_gone = self.shared.engine_is_gone();
             }
         }
         false
     }
 
-    /// Waits for as long as the engine lives: it never waits for an NF, so there will be room.
+    /// Waits for room until the engine is gone. The engine never waits for an NF, so there will be room.
     #[cold]
     fn wait_for_worker(&mut self, index: usize) -> bool {
         self.publish();
-        while !self.gone {
+        while !self.engine_is_gone {
             for _ in 0..64 {
                 std::thread::yield_now();
                 if self.workers[index].has_room() {
                     return true;
                 }
             }
-            self.gone = self.shared.engine_has_gone();
+            self.engine_is_gone = self.shared.engine_is_gone();
         }
         false
     }
 }
 
-/// How many packets at the front have the same verdict, place in a chain and worker as the first.
+/// Number of packets at the front with the same verdict, chain, hop and worker as the first.
 #[inline(always)]
-fn alike(burst: &[Descriptor], verdicts: &[Verdict]) -> usize {
+fn run_length(burst: &[Descriptor], verdicts: &[Verdict]) -> usize {
     let (Some(first), Some(verdict)) = (burst.first(), verdicts.first()) else { return 0 };
-    let place = first.path_key();
+    let key = first.path_key();
     let is_other =
-        |(descriptor, other): (&Descriptor, &Verdict)| !place.matches(*descriptor) || other != verdict;
+        |(descriptor, other): (&Descriptor, &Verdict)| !key.matches(*descriptor) || other != verdict;
     burst.iter().zip(verdicts).position(is_other).unwrap_or(burst.len().min(verdicts.len()))
 }

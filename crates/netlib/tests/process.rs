@@ -22,7 +22,7 @@ fn spawn(name: &str) -> Process {
     Process::spawn(program(name), &["lan", "wan"], &["audit"]).unwrap()
 }
 
-/// Not a test but the NF, when the environment says so.
+/// Not a test: runs the NF that the environment variable names.
 #[test]
 fn be_the_program() {
     let Ok(program) = std::env::var(PROGRAM) else { return };
@@ -96,7 +96,7 @@ impl NetworkFunction for SelfStop {
     }
 }
 
-/// Counts the waits that ended by time.
+/// Counts the waits that timed out.
 fn wait_in_slices(options: &Options) {
     let mut endpoints = netlib::attach(options).unwrap().into_endpoints();
     let mut endpoint = endpoints.remove(0);
@@ -137,24 +137,24 @@ fn steers(name: &str) {
     threads.sort_unstable();
     threads.dedup();
     assert_eq!(threads, [0, 1, 2], "every thread had packets");
-    // Shown while the NF has nothing to do, not only at the end.
+    // An idle NF publishes its counters, not only one that ends.
     wait_for(|| nf.counter("seen") == Some(100));
     assert_eq!((nf.counter("thread"), nf.counter("other")), (Some(3), None));
     assert!(nf.stop().unwrap().success());
 }
 
 #[test]
-fn every_verdict_comes_back_from_every_thread_of_an_adaptive_nf() {
+fn an_adaptive_nf_returns_every_verdict_from_every_thread() {
     steers("steer");
 }
 
 #[test]
-fn every_verdict_comes_back_from_every_thread_of_a_polling_nf() {
+fn a_polling_nf_returns_every_verdict_from_every_thread() {
     steers("steer-poll");
 }
 
 #[test]
-fn the_environment_says_how_many_threads_an_nf_has() {
+fn the_environment_sets_the_number_of_threads() {
     for (variable, threads) in [(Some("2"), 2), (Some("17"), 1), (None, 1)] {
         let mut command = program("configured");
         match variable {
@@ -168,7 +168,7 @@ fn the_environment_says_how_many_threads_an_nf_has() {
 }
 
 #[test]
-fn an_nf_that_ends_is_told_from_one_that_is_slow() {
+fn an_nf_that_ends_is_not_reported_as_slow() {
     let mut nf = spawn("crash");
     let error = nf.inject_all(&[(PortId(0), &[0; 60]), (PortId(0), &[0; 60])]).unwrap_err();
     assert!(
@@ -178,7 +178,7 @@ fn an_nf_that_ends_is_told_from_one_that_is_slow() {
 }
 
 #[test]
-fn an_nf_ends_when_it_asks_for_it() {
+fn an_nf_can_stop_itself() {
     let mut nf = spawn("self-stop");
     nf.inject(PortId(0), &[0; 60]).unwrap();
     let start = Instant::now();
@@ -188,7 +188,7 @@ fn an_nf_ends_when_it_asks_for_it() {
 }
 
 #[test]
-fn waiting_with_a_timeout_ends_by_time_by_packet_and_by_stop() {
+fn a_wait_with_a_timeout_ends_by_time_packet_or_stop() {
     let mut nf = spawn("timeout");
     wait_for(|| nf.counter("seen").is_some_and(|slices| slices >= 3));
     assert_eq!(nf.inject(PortId(0), &[0; 60]).unwrap().verdict, Verdict::Drop);
@@ -196,7 +196,7 @@ fn waiting_with_a_timeout_ends_by_time_by_packet_and_by_stop() {
 }
 
 #[test]
-fn a_program_that_is_no_nf_is_named() {
+fn a_program_that_does_not_attach_is_named() {
     let error = Process::spawn(program("silent"), &[], &[]).unwrap_err();
     assert!(matches!(error, ProcessError::NotAttached { .. }), "{error}");
     let error = Process::spawn(Command::new("/nonexistent/nf"), &[], &[]).unwrap_err();

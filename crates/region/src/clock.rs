@@ -1,4 +1,4 @@
-//! Time on the packet path: the processor's cycle counter.
+//! The clock of the packet path: the processor's cycle counter.
 
 /// The cycle counter: the TSC on x86-64, the virtual counter on 64-bit Arm, nanoseconds elsewhere.
 #[inline(always)]
@@ -23,7 +23,7 @@ pub fn cycles() -> u64 {
     }
 }
 
-/// How many [`cycles`] pass in a second. Measured once, over 20 ms.
+/// Frequency of [`cycles`] in Hz. Measured once, over 20 ms.
 #[must_use]
 pub fn cycles_per_second() -> u64 {
     use std::sync::OnceLock;
@@ -39,7 +39,7 @@ pub fn cycles_per_second() -> u64 {
     })
 }
 
-/// How many [`cycles`] pass in so many microseconds.
+/// Converts microseconds to [`cycles`].
 #[must_use]
 pub fn cycles_in_micros(micros: u64) -> u64 {
     cycles_per_second() / 1_000_000 * micros

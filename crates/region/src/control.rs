@@ -1,4 +1,5 @@
-//! Control memory: shared by the engine and one NF. It holds the NF's rings and counters.
+//! Control memory, shared by the engine and one NF. The engine writes the header and a command; the NF reports epochs and
+//! counters; packets pass in the rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,20 +10,20 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::ready_message::{self, ReadyMessage};
 use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, Pages, kind};
 
-/// Threads that an NF can have.
+/// Most threads of an NF.
 pub const MAX_THREADS: usize = 16;
-/// Workers that an engine can have.
+/// Most workers of an engine.
 pub const MAX_WORKERS: usize = 32;
-/// Regions (NUMA nodes) that a trust group can have.
+/// Most regions (NUMA nodes) of a trust group.
 pub const MAX_REGIONS: usize = 4;
-/// Counters that an NF can name for itself.
+/// Most counters that an NF can define.
 pub const MAX_COUNTERS: usize = 32;
 
 const THREADS_AT: u64 = 4096;
 const THREAD_BYTES: u64 = 512;
 const COMMAND_AT: u64 = 2048;
 
-/// The header: the layout, and the NF's place in it. The engine writes it before it shares the memory; the NF copies it once.
+/// The header: the layout, and the NF's identity. The engine writes it before it shares the memory; the NF copies it once.
 ///
 /// ```text
 ///  0            ControlHeader
@@ -53,7 +54,7 @@ pub struct ControlHeader {
     pub workers: u16,
     /// Regions of the group.
     pub regions: u16,
-    /// The NF thread of each thread.
+    /// The NF thread number of each thread.
     pub nf_threads: [u8; MAX_THREADS],
     /// The region in which each worker's packets are.
     pub worker_regions: [u8; MAX_WORKERS],
@@ -64,19 +65,19 @@ pub struct ControlHeader {
 /// Why control memory cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// It was built for another layout.
+    /// The engine uses another layout.
     #[error(
-        "the engine speaks layout {theirs}, this NF layout {}: build both from the same netvm",
+        "the engine uses layout {theirs}, this NF layout {}: build both from the same netvm",
         LAYOUT_VERSION
     )]
     Layout {
         /// The version in the header.
         theirs: u32,
     },
-    /// It is no control memory, or its numbers do not fit together.
+    /// The memory is not control memory, or its numbers are inconsistent.
     #[error("the memory passed is not the control memory of an NF ({0})")]
     Unsound(&'static str),
-    /// It could not be made or mapped.
+    /// The memory cannot be created or mapped.
     #[error(transparent)]
     Map(#[from] MapError),
 }
@@ -96,8 +97,8 @@ pub enum Notify {
     /// It does not; receivers of its packets poll.
     #[default]
     Poll,
-    /// By a register of its `ivshmem-doorbell` device, to which it writes the number of an eventfd: first those of the workers, then those of the NF
-    /// threads.
+    /// By a register of its `ivshmem-doorbell` device, to which it writes the number of an eventfd. The workers' eventfds come
+    /// first, then those of the NF threads.
     Doorbell,
 }
 
@@ -105,7 +106,7 @@ pub enum Notify {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum StandardCounter {
-    /// Packets taken from rings.
+    /// Packets received.
     Received = 0,
     /// Packets passed to the next hop.
     Next = 1,
@@ -115,11 +116,11 @@ pub enum StandardCounter {
     Port = 3,
     /// Packets sent to a role.
     Role = 4,
-    /// Bursts taken.
+    /// Bursts received.
     Bursts = 5,
     /// Cycles spent on bursts, the NF's own work included.
     Cycles = 6,
-    /// Cycles of these that the NF's own code took.
+    /// The part of these cycles that the NF's own code took.
     NfCycles = 7,
     /// Packets sent through the engine because the direct ring was full.
     Detoured = 8,
@@ -128,7 +129,7 @@ pub enum StandardCounter {
 }
 
 impl StandardCounter {
-    /// How many there are.
+    /// Number of these counters.
     pub const COUNT: usize = 10;
 }
 
@@ -142,7 +143,7 @@ pub struct CounterBlock {
     pub heartbeat: AtomicU64,
     /// See [`StandardCounter`].
     pub standard: [AtomicU64; StandardCounter::COUNT],
-    /// The NF's own.
+    /// The NF's own counters.
     pub own: [AtomicU64; MAX_COUNTERS],
 }
 
@@ -165,7 +166,7 @@ pub struct Admission {
     pub role: u16,
     /// Slots of the NF's rings, a power of two.
     pub ring_capacity: u32,
-    /// An NF thread for each thread.
+    /// For each thread of the NF, its NF thread number.
     pub nf_threads: Vec<u8>,
     /// For each worker, the region in which its packets are.
     pub worker_regions: Vec<u8>,
@@ -193,7 +194,7 @@ impl Control {
         fill(&mut header.geometries, &admission.geometries)?;
         RingMemory::check_capacity(admission.ring_capacity)
             .map_err(|_| ControlError::Unsound("ring capacity"))?;
-        header.place();
+        header.lay_out();
         header.check()?;
         let mapping = Mapping::create(name, header.bytes, Pages::Normal, node)?;
         // SAFETY: the start of a mapping that is not shared yet.
@@ -211,7 +212,7 @@ impl Control {
     /// Maps the control memory that the engine passed.
     ///
     /// # Errors
-    /// [`ControlError`] when it was made for another layout or is not sound.
+    /// [`ControlError`] if it has another layout or is inconsistent.
     pub fn open(fd: OwnedFd) -> Result<Self, ControlError> {
         let whole = rustix::fs::fstat(&fd).map_err(|_| ControlError::Unsound("no file"))?.st_size as u64;
         if whole < THREADS_AT {
@@ -248,7 +249,7 @@ impl Control {
     /// The ring from a worker to a thread of the NF.
     ///
     /// # Panics
-    /// For a thread or worker that there is not.
+    /// If the thread or the worker does not exist.
     #[must_use]
     pub fn ring_to_nf(&self, thread: u16, worker: u16) -> RingMemory {
         self.ring(thread, worker, 0)
@@ -257,16 +258,16 @@ impl Control {
     /// The ring from a thread of the NF to a worker.
     ///
     /// # Panics
-    /// For a thread or worker that there is not.
+    /// If the thread or the worker does not exist.
     #[must_use]
     pub fn ring_from_nf(&self, thread: u16, worker: u16) -> RingMemory {
         self.ring(thread, worker, 1)
     }
 
-    fn ring(&self, thread: u16, worker: u16, way: u64) -> RingMemory {
+    fn ring(&self, thread: u16, worker: u16, direction: u64) -> RingMemory {
         let h = &self.header;
         assert!(thread < h.threads && worker < h.workers, "thread {thread}, worker {worker} of {h:?}");
-        let index = (u64::from(thread) * u64::from(h.workers) + u64::from(worker)) * 2 + way;
+        let index = (u64::from(thread) * u64::from(h.workers) + u64::from(worker)) * 2 + direction;
         let base = self.mapping.at(h.rings_at + index * u64::from(h.ring_stride));
         // SAFETY: the checked header keeps `ring_stride` bytes, aligned to 128, there; Control keeps them mapped, and
         // every ring end keeps the Control.
@@ -279,7 +280,7 @@ impl Control {
     /// The state that a thread of the NF reports.
     ///
     /// # Panics
-    /// For a thread that there is not.
+    /// If the thread does not exist.
     #[must_use]
     pub fn thread(&self, thread: u16) -> &CounterBlock {
         assert!(thread < self.header.threads, "thread {thread}");
@@ -293,7 +294,7 @@ impl Control {
         if self.command_word().load(Ordering::Relaxed) == 0 { Command::Run } else { Command::Stop }
     }
 
-    /// Requests the NF to stop. A sleeping NF must be woken to see it.
+    /// Asks the NF to stop. The caller must wake it if it sleeps.
     pub fn request_stop(&self) {
         self.command_word().store(1, Ordering::Relaxed);
     }
@@ -339,7 +340,7 @@ fn fill<T: Copy>(to: &mut [T], from: &[T]) -> Result<(), ControlError> {
 }
 
 impl ControlHeader {
-    fn place(&mut self) {
+    fn lay_out(&mut self) {
         self.ring_stride = ring_bytes(self.ring_capacity).next_multiple_of(128) as u32;
         self.rings_at = (THREADS_AT + u64::from(self.threads) * THREAD_BYTES).next_multiple_of(4096);
         let rings = u64::from(self.threads) * u64::from(self.workers) * 2;
@@ -352,19 +353,19 @@ impl ControlHeader {
             || !within(self.workers, MAX_WORKERS)
             || !within(self.regions, MAX_REGIONS)
         {
-            return Err(ControlError::Unsound("numbers of threads, workers, regions"));
+            return Err(ControlError::Unsound("numbers of threads, workers or regions"));
         }
         if RingMemory::check_capacity(self.ring_capacity).is_err() {
             return Err(ControlError::Unsound("ring capacity"));
         }
-        let mut placed = *self;
-        placed.place();
-        if placed != *self {
-            return Err(ControlError::Unsound("places"));
+        let mut expected = *self;
+        expected.lay_out();
+        if expected != *self {
+            return Err(ControlError::Unsound("offsets"));
         }
         let used = &self.nf_threads[..usize::from(self.threads)];
         if used.iter().any(|nf_thread| *nf_thread == 0 || usize::from(*nf_thread) >= MAX_NF_THREADS) {
-            return Err(ControlError::Unsound("nf_threads"));
+            return Err(ControlError::Unsound("NF threads"));
         }
         if self.worker_regions[..usize::from(self.workers)].iter().any(|r| u16::from(*r) >= self.regions) {
             return Err(ControlError::Unsound("regions of workers"));

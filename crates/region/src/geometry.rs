@@ -1,66 +1,66 @@
-//! How a region is cut into buffers, owner table and rings. Pure arithmetic, checked once; see [`Geometry`].
+//! The layout of a region. In: the numbers and sizes of buffers and rings. Out: their offsets, checked once; see [`Geometry`].
 
 use netvm_ring::{CapacityError, RingMemory, ring_bytes};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
-/// Processors fetch lines in pairs: what two cores write is kept this far apart.
-const APART: u64 = 128;
+/// Distance between data that two cores write: processors fetch cache lines in pairs.
+const SEPARATION: u64 = 128;
 
-/// What a region shall hold.
+/// The contents of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
     /// Number of buffers.
     pub buffers: u32,
-    /// Bytes of a buffer: headroom, packet and tailroom together. A multiple of 64 from 256 to 65,472.
+    /// Bytes of a buffer, including headroom and tailroom. A multiple of 64 from 256 to 65,472.
     pub stride: u32,
-    /// Bytes left free before a received packet, for headers that an NF puts in front. At most half a buffer.
+    /// Free bytes before a received packet, for headers that an NF prepends. At most half a buffer.
     pub headroom: u16,
-    /// How many direct rings between NFs there is room for.
+    /// Number of direct rings between NFs.
     pub rings: u16,
     /// Slots of a direct ring, a power of two.
     pub ring_capacity: u32,
 }
 
 impl Default for RegionSpec {
-    /// 16,384 buffers of 2 KiB (an Ethernet frame of 1,518 bytes with a headroom of 256), 256 direct rings of 512 slots.
+    /// 16,384 buffers of 2 KiB (an Ethernet frame of 1,518 bytes and 256 bytes of headroom), 256 direct rings of 512 slots.
     fn default() -> Self {
         Self { buffers: 16_384, stride: 2048, headroom: 256, rings: 256, ring_capacity: 512 }
     }
 }
 
-/// A region that cannot be.
+/// Why a region cannot be laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// No buffers, or more than a descriptor can number.
-    #[error("a region of {0} buffers: from 1 to 16777216 are possible")]
+    #[error("a region of {0} buffers: the number must be from 1 to 16777216")]
     Buffers(u32),
-    /// A buffer size that is not possible.
-    #[error("buffers of {0} bytes: a multiple of 64 from 256 to 65472 is possible")]
+    /// A buffer size out of range.
+    #[error("buffers of {0} bytes: the size must be a multiple of 64 from 256 to 65472")]
     Stride(u32),
     /// More headroom than half of the buffer.
-    #[error("a headroom of {headroom} bytes in buffers of {stride}: at most half of a buffer is possible")]
+    #[error("a headroom of {headroom} bytes in buffers of {stride}: it must be at most half of a buffer")]
     Headroom {
-        /// What was asked for.
+        /// The requested headroom.
         headroom: u16,
         /// Bytes of a buffer.
         stride: u32,
     },
-    /// A ring capacity that is not possible.
+    /// A ring capacity out of range.
     #[error(transparent)]
     Ring(#[from] CapacityError),
 }
 
-/// Where everything in a region is, in bytes from its start.
+/// The layout of a region: offsets in bytes from its start.
 ///
 /// ```text
-///  0              magic, layout version, label (for VMs, which see it as a PCI device: see `Kind`)
-///  4096           backpressure   one u64 per chain: bit s set while NF thread s finds the chain's next ring full
-///  owner table_at      owner table         one byte per buffer: the NF thread that has it, 0 for the engine
-///  rings_at       direct rings   rings x ring_stride
-///  buffers_at       buffers          buffers x stride, from a 2 MiB boundary
-///  bytes          end, a multiple of 2 MiB
+///  0               magic, layout version, label (for VMs, which see a PCI device: see `Kind`)
+///  4096            backpressure   one u64 per chain: bit s is set while NF thread s finds the chain's next ring full
+///  owner_table_at  owner table    one byte per buffer: the NF thread that owns it, 0 for the engine
+///  rings_at        direct rings   rings x ring_stride
+///  buffers_at      buffers        buffers x stride, from a 2 MiB boundary
+///  bytes           end, a multiple of 2 MiB
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -81,9 +81,9 @@ pub struct Geometry {
     pub rings: u32,
     /// Slots of a direct ring.
     pub ring_capacity: u32,
-    /// Bytes from one direct ring to the next.
+    /// Distance between direct rings in bytes.
     pub ring_stride: u32,
-    /// Bytes left free before a received packet.
+    /// Free bytes before a received packet.
     pub headroom: u32,
 }
 
@@ -91,10 +91,10 @@ impl Geometry {
     /// Start of the backpressure words.
     pub const BACKPRESSURE_AT: u64 = PAGE;
 
-    /// The layout for what is asked.
+    /// The layout of a region with these contents.
     ///
     /// # Errors
-    /// [`GeometryError`] names the value that is not possible and what is.
+    /// [`GeometryError`] names the value that is out of range, and the range.
     pub fn new(spec: RegionSpec) -> Result<Self, GeometryError> {
         let RegionSpec { buffers, stride, headroom, rings, ring_capacity } = spec;
         if buffers == 0 || buffers > 1 << 24 {
@@ -107,7 +107,7 @@ impl Geometry {
             return Err(GeometryError::Headroom { headroom, stride });
         }
         RingMemory::check_capacity(ring_capacity)?;
-        let ring_stride = (ring_bytes(ring_capacity) as u64).next_multiple_of(APART);
+        let ring_stride = (ring_bytes(ring_capacity) as u64).next_multiple_of(SEPARATION);
         let owner_table_at = Self::BACKPRESSURE_AT + (crate::MAX_CHAINS as u64 * 8).next_multiple_of(PAGE);
         let rings_at = owner_table_at + u64::from(buffers).next_multiple_of(PAGE);
         let buffers_at = (rings_at + u64::from(rings) * ring_stride).next_multiple_of(HUGE_PAGE);
@@ -126,7 +126,7 @@ impl Geometry {
         })
     }
 
-    /// Whether this is a layout that [`Geometry::new`] makes; for the side that got it from elsewhere.
+    /// Whether [`Geometry::new`] makes this layout. The side that received it from a peer checks this.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let (Ok(headroom), Ok(rings)) = (u16::try_from(self.headroom), u16::try_from(self.rings)) else {
@@ -142,13 +142,13 @@ impl Geometry {
         Self::new(spec).as_ref() == Ok(self)
     }
 
-    /// Longest packet that a buffer holds behind its headroom.
+    /// Longest packet that fits behind the headroom.
     #[must_use]
     pub const fn room(&self) -> u32 {
         self.stride - self.headroom
     }
 
-    /// Whether a descriptor's claim lies within one buffer: buffer, offset and length.
+    /// Whether a descriptor's buffer exists and contains its offset and length.
     #[inline(always)]
     #[must_use]
     pub const fn contains(&self, buffer: u32, offset: u16, length: u16) -> bool {
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_follow_each_other_and_fit(buffers in 1u32..100_000, stride in 4u32..1023, rings: u16, log in 1u32..12) {
+        fn parts_do_not_overlap(buffers in 1u32..100_000, stride in 4u32..1023, rings: u16, log in 1u32..12) {
             let spec = RegionSpec { buffers, stride: stride * 64, headroom: 128, rings, ring_capacity: 1 << log };
             let g = Geometry::new(spec).unwrap();
             prop_assert!(Geometry::BACKPRESSURE_AT + 8 * crate::MAX_CHAINS as u64 <= g.owner_table_at);
@@ -178,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn a_claim_within_a_buffer_is_within_the_region(buffer: u32, offset: u16, length: u16) {
+        fn a_span_within_a_buffer_is_within_the_region(buffer: u32, offset: u16, length: u16) {
             let g = Geometry::new(RegionSpec { buffers: 1000, ..RegionSpec::default() }).unwrap();
             if g.contains(buffer, offset, length) {
                 let start = g.buffers_at + u64::from(buffer) * u64::from(g.stride) + u64::from(offset);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_regions_are_refused() {
+    fn values_out_of_range_are_refused() {
         let good = RegionSpec::default();
         assert!(matches!(Geometry::new(RegionSpec { buffers: 0, ..good }), Err(GeometryError::Buffers(0))));
         assert!(matches!(

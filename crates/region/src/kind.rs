@@ -1,5 +1,5 @@
-//! The kind of a memory, in its first three words. A process knows it from the order of the descriptors that it gets; a VM finds devices and must
-//! look.
+//! The kind of a shared memory, in its first three words. A process knows the kind from the order of the descriptors that it
+//! receives. A VM finds PCI devices, and reads these words to identify them.
 
 use crate::{LAYOUT_VERSION, Mapping};
 
@@ -7,7 +7,7 @@ pub(crate) const CONTROL: u64 = u64::from_le_bytes(*b"netvmCTL");
 const TABLE: u64 = u64::from_le_bytes(*b"netvmTBL");
 const REGION: u64 = u64::from_le_bytes(*b"netvmRGN");
 
-/// Which of the memories that the engine shares this is.
+/// The kind of a shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// An NF's control memory.
@@ -18,19 +18,19 @@ pub enum Kind {
     Region {
         /// Number of the group.
         group: u32,
-        /// Which of the group's regions, from 0.
+        /// Index of the region in the group, from 0.
         number: u16,
     },
 }
 
 impl Kind {
-    /// What a memory of at least a page says of itself, and the version of its layout; `None` when it is none of netvm's.
+    /// The kind of a memory of at least one page, and the version of its layout; `None` if it is not netvm's.
     #[must_use]
     pub fn of(mapping: &Mapping) -> Option<(Self, u64)> {
-        // SAFETY: within the mapping; every bit pattern is three numbers, and they are judged as copied.
+        // SAFETY: within the mapping; every bit pattern is three numbers, which are copied before they are checked.
         let [magic, layout, label] = unsafe { mapping.at::<[u64; 3]>(0).read_volatile() };
         match magic {
-            // Its layout has 32 bits, the group follows.
+            // In control memory the layout has 32 bits; the group follows.
             CONTROL => Some((Self::Control, layout & 0xffff_ffff)),
             TABLE => Some((Self::Table, layout)),
             REGION => {
@@ -59,7 +59,7 @@ mod tests {
     use crate::Pages;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_kind_is_read_back() {
         let memory = Mapping::create("kind-test", 4096, Pages::Normal, None).unwrap();
         assert_eq!(Kind::of(&memory), None);
         for kind in [Kind::Table, Kind::Region { group: 70_000, number: 3 }] {

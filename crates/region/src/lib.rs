@@ -1,16 +1,16 @@
 //! The memory that the engine and the NFs of one trust group share.
 //!
-//! Each memory is a sealed memfd (a VM sees the same pages as the memory of an `ivshmem` device). It holds indexes and offsets, never pointers, so each
-//! side can map it anywhere. There are three kinds, by writer:
+//! Each memory is a sealed memfd; a VM sees the same pages as the memory of an `ivshmem` device. It holds indexes and offsets,
+//! never pointers, so each side can map it anywhere. There are three kinds, by writer:
 //!
 //! | memory | one per | written by | holds |
 //! |---|---|---|---|
-//! | [`Region`] | trust group and NUMA node | engine and all NFs of the group | packets in equal buffers, the owner table of their owners, direct rings between NFs, backpressure flags |
-//! | [`TablePublisher`] / [`TableReader`] | trust group | engine (NFs can map it only for reading) | where each hop of each chain is, names of ports and roles |
+//! | [`Region`] | trust group and NUMA node | engine and all NFs of the group | packet buffers, the owner table, direct rings between NFs, backpressure flags |
+//! | [`TablePublisher`] / [`TableReader`] | trust group | engine (NFs map it read-only) | the destination of each hop of each chain, names of ports and roles |
 //! | [`Control`] | NF | engine and that NF | the NF's rings to and from the engine, its counters |
 //!
-//! The engine never reads a size, an offset or a count back from them: it keeps its own copy. It uses an NF's claims (an epoch, a counter) only as numbers to
-//! show or to wait for, never as addresses.
+//! The engine never reads a size, an offset or a count back from them: it keeps its own copy. It uses an NF's claims (an epoch,
+//! a counter) only as numbers to show or to wait for, never as addresses.
 
 pub mod clock;
 mod control;
@@ -37,5 +37,5 @@ pub use table::{
     MAX_ROLES, NAME_BYTES, Name, RingRef, Table, TableCopy, TableError, TablePublisher, TableReader,
 };
 
-/// Version of the layout of all shared memory; an NF built for another one is refused when it attaches.
+/// Version of the layout of all shared memory. The engine refuses an NF built for another version.
 pub const LAYOUT_VERSION: u32 = 6;

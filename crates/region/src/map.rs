@@ -1,4 +1,4 @@
-//! Sealed memfds and their mappings.
+//! Sealed memfds and their mappings. In: a size, or a descriptor from a peer. Out: mapped memory that cannot shrink.
 
 use std::ffi::{CString, c_void};
 use std::fs;
@@ -14,63 +14,63 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 /// File system type of sysfs (`linux/magic.h`).
 const SYSFS_MAGIC: u64 = 0x6265_6572;
 
-/// Which pages a mapping shall have.
+/// The pages to request for a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Huge pages of 2 MiB when that many are free, else normal pages with transparent huge pages asked for.
+    /// Huge pages of 2 MiB if enough are free, else normal pages with a request for transparent huge pages.
     HugeIfFree,
     /// Normal pages.
     Normal,
 }
 
-/// Which pages a mapping has.
+/// The pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Reserved huge pages.
     Huge,
-    /// Normal pages, which the kernel may join to transparent huge pages.
+    /// Normal pages, which the kernel may merge into transparent huge pages.
     Normal,
 }
 
-/// Why shared memory could not be made or mapped.
+/// Why shared memory cannot be created or mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// The machine has not enough memory free.
+    /// The machine has too little free memory.
     #[error(
-        "{name}: {wanted_mib} MiB of packet memory wanted, {available_mib} MiB available: lower `buffers` or free memory"
+        "{name}: {wanted_mib} MiB of packet memory requested, {available_mib} MiB available: lower `buffers` or free memory"
     )]
     Memory {
-        /// What the memory was for.
+        /// The use of the memory.
         name: String,
-        /// MiB asked for.
+        /// Requested MiB.
         wanted_mib: u64,
-        /// MiB that the kernel says are available.
+        /// MiB available, by the kernel.
         available_mib: u64,
     },
-    /// The file that was passed is smaller than what it should hold.
+    /// The passed file is smaller than its contents.
     #[error(
-        "{name}: the memory passed has {actual} bytes, {expected} expected: the peer was built for another layout"
+        "{name}: the passed memory has {actual} bytes instead of {expected}: the peer was built for another layout"
     )]
     Size {
-        /// What the memory was for.
+        /// The use of the memory.
         name: String,
         /// Bytes expected.
         expected: u64,
         /// Bytes found.
         actual: u64,
     },
-    /// The file that was passed could still shrink under the mapping.
-    #[error("{name}: the memory passed is not sealed against shrinking")]
+    /// The passed file could shrink while it is mapped.
+    #[error("{name}: the passed memory is not sealed against shrinking")]
     NotSealed {
-        /// What the memory was for.
+        /// The use of the memory.
         name: String,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{name}: {step}: {source}")]
     System {
-        /// What the memory was for.
+        /// The use of the memory.
         name: String,
-        /// The call that failed.
+        /// The failed call.
         step: &'static str,
         /// Its error.
         source: io::Error,
@@ -93,14 +93,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Makes a memfd of `bytes`, zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` when
-    /// there is one of that number.
+    /// Creates a memfd of `bytes`: zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` if that
+    /// exists.
     ///
-    /// The file's length is the next power of two, because a VM sees it as a PCI device's memory, which has no other sizes. The part beyond `bytes` has no pages
-    /// and is not mapped here.
+    /// The file's length is the next power of two, because a VM sees it as the memory of a PCI device, which has no other sizes.
+    /// The part beyond `bytes` has no pages until a peer writes there, and is not mapped here.
     ///
     /// # Errors
-    /// [`MapError::Memory`] when the machine has less than that available, [`MapError::System`] when a call fails.
+    /// [`MapError::Memory`] if the machine has less memory available, [`MapError::System`] if a call fails.
     pub fn create(name: &str, bytes: u64, pages: Pages, node: Option<u32>) -> Result<Self, MapError> {
         if pages == Pages::HugeIfFree
             && bytes.is_multiple_of(2 << 20)
@@ -144,11 +144,10 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps a memfd that was passed by another process, for reading and writing or only for reading; in a VM, the memory
-    /// of a PCI device (`resource2` in sysfs), which cannot shrink.
+    /// Maps a memfd from another process, or in a VM the memory of a PCI device (`resource2` in sysfs), which cannot shrink.
     ///
     /// # Errors
-    /// [`MapError`] when it is smaller than `bytes`, when it is not sealed against shrinking, or when a call fails.
+    /// [`MapError`] if it is smaller than `bytes`, if it is not sealed against shrinking, or if a call fails.
     pub fn open(name: &str, fd: OwnedFd, bytes: u64, writable: bool) -> Result<Self, MapError> {
         let fail = |step| move |e: rustix::io::Errno| system(name, step, e.into());
         let actual = fstat(&fd).map_err(fail("fstat"))?.st_size as u64;
@@ -165,7 +164,7 @@ impl Mapping {
     fn map(name: &str, fd: OwnedFd, bytes: u64, writable: bool, huge: bool) -> Result<Self, MapError> {
         let length = usize::try_from(bytes).map_err(|e| system(name, "size", io::Error::other(e)))?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: the kernel chooses the address of the new mapping, so it replaces no existing one.
         let base = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &fd, 0) }
             .map_err(|e| system(name, "mmap", e.into()))?;
         let base =
@@ -173,10 +172,11 @@ impl Mapping {
         Ok(Self { base, length, fd, pages: if huge { PageKind::Huge } else { PageKind::Normal }, writable })
     }
 
-    /// Seals the file against later writable mappings and writes; this mapping stays writable. Then the memory can be passed to readers.
+    /// Seals the file against later writable mappings and writes, so that it can be passed to readers. This mapping stays
+    /// writable.
     ///
     /// # Errors
-    /// [`MapError::System`] when the kernel refuses the seal (before Linux 5.1).
+    /// [`MapError::System`] if the kernel refuses the seal (before Linux 5.1).
     pub fn seal_for_readers(&self, name: &str) -> Result<(), MapError> {
         fcntl_add_seals(&self.fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)
             .map_err(|e| system(name, "seal against writing", e.into()))
@@ -195,19 +195,19 @@ impl Mapping {
         self.length
     }
 
-    /// Whether nothing is mapped; never the case.
+    /// Always `false`.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The pages it has.
+    /// The pages of the mapping.
     #[must_use]
     pub const fn pages(&self) -> PageKind {
         self.pages
     }
 
-    /// Whether it can be written through.
+    /// Whether the mapping is writable.
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         self.writable
@@ -216,8 +216,8 @@ impl Mapping {
     /// Address of the `T` at byte `at`.
     ///
     /// # Panics
-    /// When it does not lie within the mapping or is not aligned: offsets come from checked layouts, so that this is a
-    /// defect of netvm and not of a peer.
+    /// If the value exceeds the mapping or is not aligned. Offsets come from checked layouts, so this is a defect of netvm, not of
+    /// a peer.
     #[inline]
     #[must_use]
     pub fn at<T>(&self, at: u64) -> NonNull<T> {
@@ -228,7 +228,7 @@ impl Mapping {
             "byte {at} of a mapping of {} bytes",
             self.length
         );
-        // SAFETY: `at` lies within the mapping, as was just checked.
+        // SAFETY: the assertion above keeps `at` within the mapping.
         unsafe { self.base.add(at) }.cast()
     }
 }
@@ -251,8 +251,8 @@ fn system(name: &str, step: &'static str, source: io::Error) -> MapError {
     MapError::System { name: name.to_owned(), step, source }
 }
 
-/// Asks for pages of one node. Best effort: a node that is not there (a topology given for a test) changes nothing but
-/// where the pages come from.
+/// Asks the kernel for pages of one node. Best effort: with a node that does not exist (a test's topology) the pages only come
+/// from elsewhere.
 ///
 /// # Safety
 /// `base` and `length` are a mapping.
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_shared_sealed_and_of_the_size_asked() {
+    fn memory_is_shared_and_sealed_at_its_size() {
         let mine = Mapping::create("map-test", 1 << 21, Pages::HugeIfFree, Some(0)).unwrap();
         let theirs =
             Mapping::open("map-test", mine.as_fd().try_clone_to_owned().unwrap(), 1 << 21, true).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_for_readers_cannot_be_mapped_for_writing() {
+    fn memory_sealed_for_readers_cannot_be_mapped_writable() {
         let mine = Mapping::create("map-test", 4096, Pages::Normal, None).unwrap();
         mine.seal_for_readers("map-test").unwrap();
         let fd = || mine.as_fd().try_clone_to_owned().unwrap();
@@ -314,14 +314,14 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_machine_has_is_refused_before_it_hurts() {
+    fn more_memory_than_available_is_refused_early() {
         let error = Mapping::create("map-test", 1 << 50, Pages::HugeIfFree, None).unwrap_err();
         assert!(matches!(error, MapError::Memory { .. }), "{error}");
     }
 
     #[test]
     #[should_panic(expected = "of a mapping of 4096 bytes")]
-    fn a_place_outside_is_a_defect() {
+    fn an_offset_beyond_the_mapping_panics() {
         let mapping = Mapping::create("map-test", 4096, Pages::Normal, None).unwrap();
         let _ = mapping.at::<u64>(4092);
     }

@@ -1,13 +1,14 @@
-//! What an NF in a VM says when it attaches. A process sends messages on its socket; a VM has none, and writes here.
+//! The message by which an NF in a VM reports that it is ready, or why it is not. A process sends it on its socket; a VM has no
+//! socket and writes it to control memory.
 //!
 //! ```text
-//!  2560   state: 0 nothing yet, 1 ready, 2 failed      written last, with release
+//!  2560   state: 0 none yet, 1 ready, 2 failed; written last, with release
 //!  2564   length of the text in bytes
-//!  2568   text: ready: the program's name and those of its counters, a line each; failed: the reason
+//!  2568   text: if ready, the names of the program and of its counters, a line each; if failed, the reason
 //!  4096   end
 //! ```
 //!
-//! The place is the same in every layout, so that an NF that was built for another one can say so.
+//! The offset is the same in every layout, so that an NF built for another layout can report that.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -27,32 +28,32 @@ struct Block {
 
 const _: () = assert!(AT as usize + size_of::<Block>() == 4096);
 
-/// What an NF in a VM says of itself, once.
+/// The ready message of an NF in a VM; written once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyMessage {
-    /// It has mapped everything: packets may come.
+    /// The NF has mapped all memories and accepts packets.
     Ready {
         /// The program's name.
         name: String,
         /// Names of its counters, at most [`MAX_COUNTERS`].
         counters: Vec<String>,
     },
-    /// It cannot attach.
+    /// The NF cannot attach.
     Failed {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }
 
 impl ReadyMessage {
-    /// Whether something was said here already: the NF of this memory has been started before.
+    /// Whether there is a message already: an NF of this VM has started before.
     #[must_use]
-    pub fn is_said(control: &Mapping) -> bool {
+    pub fn is_present(control: &Mapping) -> bool {
         block(control).state.load(Ordering::Acquire) != 0
     }
 
-    /// Says it, in the control memory. Text beyond 1,528 bytes is cut.
-    pub fn say(&self, control: &Mapping) {
+    /// Writes the message to the control memory. Truncates the text to 1,528 bytes.
+    pub fn write(&self, control: &Mapping) {
         let (state, text) = match self {
             Self::Ready { name, counters } => {
                 let lines = std::iter::once(name).chain(counters).map(|line| line.replace('\n', " "));
@@ -69,7 +70,7 @@ impl ReadyMessage {
     }
 }
 
-/// What was said, copied and made presentable: the writer may be hostile.
+/// The message, copied once and without control characters, since the writer may be hostile.
 pub(crate) fn read(control: &Mapping) -> Option<ReadyMessage> {
     let block = block(control);
     let state = block.state.load(Ordering::Acquire);
@@ -91,7 +92,7 @@ pub(crate) fn read(control: &Mapping) -> Option<ReadyMessage> {
 }
 
 fn block(control: &Mapping) -> &Block {
-    // SAFETY: within the first page, which every mapping has whole; all fields are atomics.
+    // SAFETY: within the first page, which every mapping has; all fields are atomics.
     unsafe { control.at::<Block>(AT).as_ref() }
 }
 
@@ -105,24 +106,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn a_written_message_is_read_back() {
         let memory = memory();
-        assert!(!ReadyMessage::is_said(&memory));
+        assert!(!ReadyMessage::is_present(&memory));
         assert_eq!(read(&memory), None);
         let ready =
             ReadyMessage::Ready { name: "firewall".into(), counters: vec!["passed".into(), "late".into()] };
-        ready.say(&memory);
-        assert!(ReadyMessage::is_said(&memory));
+        ready.write(&memory);
+        assert!(ReadyMessage::is_present(&memory));
         assert_eq!(read(&memory), Some(ready));
         let alone = ReadyMessage::Ready { name: "monitor".into(), counters: Vec::new() };
-        alone.say(&memory);
+        alone.write(&memory);
         assert_eq!(read(&memory), Some(alone));
     }
 
     #[test]
-    fn whatever_is_written_is_bounded_and_has_no_control_characters() {
+    fn a_hostile_message_is_bounded_and_has_no_control_characters() {
         let memory = memory();
-        ReadyMessage::Failed { reason: "\x1b[2J\n".repeat(1000) }.say(&memory);
+        ReadyMessage::Failed { reason: "\x1b[2J\n".repeat(1000) }.write(&memory);
         block(&memory).length.store(u32::MAX, Ordering::Relaxed);
         let Some(ReadyMessage::Failed { reason }) = read(&memory) else { panic!("not failed") };
         assert!(reason.chars().count() == 256 && !reason.contains('\x1b'), "{reason:?}");

@@ -1,4 +1,4 @@
-//! The packet memory of one trust group on one NUMA node.
+//! A region: the packet memory of one trust group on one NUMA node. In: buffer and ring numbers. Out: their addresses.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -9,38 +9,38 @@ use netvm_ring::RingMemory;
 use crate::kind::{self, Kind};
 use crate::{Geometry, MapError, Mapping, Pages, RegionSpec};
 
-/// The owner table's word for "the engine has it".
+/// The engine's number in the owner table.
 pub const ENGINE: u8 = 0;
 
-/// A region, mapped by the engine or by an NF of its group. Laid out as [`Geometry`] says.
+/// A region, mapped by the engine or by an NF of its group. For the layout see [`Geometry`].
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
     geometry: Geometry,
-    // The two that the packet path uses, kept as addresses: within the mapping by the geometry's construction.
+    // Addresses that the packet path uses; within the mapping by the geometry's construction.
     owner_table: NonNull<AtomicU8>,
     buffers: NonNull<u8>,
 }
 
-// SAFETY: owner table and backpressure are atomics; packet bytes are reached only by address, and code that makes a reference
-// of one answers for it.
+// SAFETY: owner table and backpressure are atomics. Packet bytes are reached only by address; code that makes a reference from
+// one is responsible for it.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// Why a region could not be made.
+/// Why a region cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// It cannot be laid out.
+    /// The layout is impossible.
     #[error(transparent)]
     Geometry(#[from] crate::GeometryError),
-    /// Its memory could not be had.
+    /// Its memory cannot be created.
     #[error(transparent)]
     Map(#[from] MapError),
 }
 
 impl Region {
-    /// Makes the region of a group on a node.
+    /// Creates the region of a group on a node.
     ///
     /// # Errors
     /// [`RegionError`] if the layout is impossible or memory runs out.
@@ -56,8 +56,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Writes the group and the region's index within it, so that a VM can tell its memories apart. The engine calls this before it shares the
-    /// region.
+    /// Writes the group and the region's index within it, by which a VM identifies its memories. The engine calls this before it
+    /// shares the region.
     pub fn label(&self, group: u32, number: u16) {
         kind::write(&self.mapping, Kind::Region { group, number });
     }
@@ -65,7 +65,7 @@ impl Region {
     /// Maps a region that the engine passed.
     ///
     /// # Errors
-    /// [`MapError`] when the file is not what the geometry says.
+    /// [`MapError`] if the file does not fit the geometry.
     pub fn open(name: &str, fd: OwnedFd, geometry: Geometry) -> Result<Self, MapError> {
         if !geometry.is_sound() {
             return Err(MapError::Size { name: name.to_owned(), expected: geometry.bytes, actual: 0 });
@@ -95,7 +95,7 @@ impl Region {
     /// First byte of a buffer.
     ///
     /// # Panics
-    /// In debug builds, for a buffer number that is not below the number of buffers.
+    /// In debug builds, if `buffer` is out of range.
     ///
     /// # Safety
     /// `buffer` is below the number of buffers.
@@ -115,7 +115,7 @@ impl Region {
         }
     }
 
-    /// Who has a buffer, by what the last holder wrote.
+    /// The owner of a buffer, as its last holder wrote it.
     #[inline(always)]
     #[must_use]
     pub fn owner(&self, buffer: u32) -> Option<u8> {
@@ -130,7 +130,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.owner_table.as_ptr(), self.geometry.buffers as usize) }
     }
 
-    /// The chain's backpressure word: bit `s` is set while NF thread `s` finds the ring after it full.
+    /// The chain's backpressure word: bit `s` is set while NF thread `s` finds its next ring full.
     #[inline]
     #[must_use]
     pub fn backpressure(&self, chain: u16) -> &AtomicU64 {
@@ -139,7 +139,7 @@ impl Region {
         unsafe { self.mapping.at::<AtomicU64>(Geometry::BACKPRESSURE_AT + index * 8).as_ref() }
     }
 
-    /// The place of direct ring `index`, or `None` when there are fewer.
+    /// Direct ring `index`, if it exists.
     #[must_use]
     pub fn ring(&self, index: u16) -> Option<RingMemory> {
         let g = &self.geometry;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_see_the_same_buffers_owner_table_and_rings() {
+    fn both_sides_share_buffers_owner_table_and_rings() {
         let engine = Region::create("region-test", small(), Pages::Normal, None).unwrap();
         let fd = engine.as_fd().try_clone_to_owned().unwrap();
         let nf = Region::open("region-test", fd, *engine.geometry()).unwrap();

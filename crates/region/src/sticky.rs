@@ -1,23 +1,23 @@
-//! Replicas that flows stay with: the least occupied one at a flow's first packet, and that one from then on.
+//! Sticky balancing of flows over replicas. In: a flow's hash. Out: the least occupied replica at the flow's first packet, and
+//! the same replica from then on.
 //!
-//! Flows are distinguished by hash buckets. Flows of one bucket share a replica. The promise has one direction: while
-//! a flow's packets come and its replica exists, all go to that replica. How evenly flows are spread is not promised where there
-//! are more of them than buckets.
+//! Flows share hash buckets, and each bucket has one replica. The guarantee: while a flow's packets come and its replica exists,
+//! all of them go to that replica. With more flows than buckets, an even spread is not guaranteed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Which replica each bucket has, and when its last packet came. One thread chooses; the manager may hold it meanwhile.
+/// The replica of each bucket, and the time of its last packet. One thread chooses; the manager may hold a reference meanwhile.
 #[derive(Debug)]
 pub struct Sticky {
     /// Number of the replica, plus 1, in the lower half; the tick of the last packet in the upper one.
     buckets: Box<[AtomicU32]>,
-    /// Ticks without a packet after which a replica is chosen anew.
+    /// Ticks without a packet after which a bucket gets a new replica.
     idle: u16,
 }
 
 impl Sticky {
-    /// With 2^`order` buckets. `idle`: ticks without a packet after which a bucket's replica is chosen anew; to be longer than
-    /// packets stay with a replica, so that none is overtaken.
+    /// A table of 2^`order` buckets. A bucket gets a new replica after more than `idle` ticks without a packet. `idle` must be longer
+    /// than packets stay with a replica, so that no packet overtakes another.
     #[must_use]
     pub fn new(order: u32, idle: u16) -> Self {
         Self { buckets: (0..1usize << order).map(|_| AtomicU32::new(0)).collect(), idle }
@@ -48,12 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_stays_while_its_replica_is_there_and_its_packets_come() {
+    fn a_flow_stays_while_its_replica_exists_and_its_packets_come() {
         let sticky = Sticky::new(4, 10);
         let choose =
             |hash, now, there: &[u16], best| sticky.choose(hash, now, |own| there.contains(&own), || best);
         assert_eq!(choose(5, 0, &[1, 2], 1), 1);
-        assert_eq!(choose(5, 10, &[1, 2], 2), 1, "not idle for longer");
+        assert_eq!(choose(5, 10, &[1, 2], 2), 1, "idle for no longer");
         assert_eq!(choose(6, 10, &[1, 2], 2), 2, "another flow");
         assert_eq!(choose(5 + 16, 20, &[1, 2], 2), 1, "the same bucket");
         assert_eq!(choose(5, 31, &[1, 2], 2), 2, "idle for longer");

@@ -1,8 +1,9 @@
-//! The next-hop table, by which an NF hands packets directly to the next NF.
+//! The next-hop table, by which an NF hands packets directly to the next NF. In: the engine's chains and roles. Out: the
+//! destination of a packet that enters a hop or is sent to a role.
 //!
-//! The engine publishes it; NFs map it read-only (the memfd is sealed against other writable mappings). A sequence count guards it: an NF checks one
-//! word per turn of its loop, and copies the table into private memory when that word has changed. Then it stores the epoch in its
-//! [`crate::Control`] memory, so the engine knows when no NF uses an old ring any more.
+//! The engine publishes it; NFs map it read-only (the memfd is sealed against other writable mappings). A sequence count guards
+//! it: an NF checks one word per turn of its loop, and copies the table into private memory when that word has changed. Then it
+//! stores the epoch in its [`crate::Control`] memory, so the engine knows when no NF uses an old ring any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,32 +18,33 @@ mod entry;
 
 pub use entry::{Balance, Destination, DestinationKind, Name, RingRef};
 
-/// Chains that a host can have.
+/// Most chains of a host.
 pub const MAX_CHAINS: usize = 256;
-/// Hops that a chain can have.
+/// Most hops of a chain.
 pub const MAX_HOPS: usize = 16;
-/// NF threads that a trust group can have, and one more: NF thread 0 is the engine.
+/// Numbers of NF threads in a trust group. Number 0 is the engine, so a group has at most one thread less.
 pub const MAX_NF_THREADS: usize = 64;
-/// Replicas that a hop chooses from.
+/// Most replicas of a hop.
 pub const MAX_REPLICAS: usize = 8;
-/// Roles that a host can have.
+/// Most roles of a host.
 pub const MAX_ROLES: usize = 128;
-/// Ports that a host can have.
+/// Most ports of a host.
 pub const MAX_PORTS: usize = 256;
-/// Bytes that a name can have.
+/// Longest name in bytes.
 pub const NAME_BYTES: usize = 32;
 
-/// The table's content. All zeros is a table that sends everything to the engine.
+/// The table's content. A zeroed table sends everything to the engine.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Table {
-    /// For each chain, where packets go that enter a hop.
+    /// For each chain, the destination of each hop.
     pub hops: [[Destination; MAX_HOPS]; MAX_CHAINS],
     /// For each chain, the role number plus one at each hop; 0 beyond its end.
     pub hop_roles: [[u16; MAX_HOPS]; MAX_CHAINS],
-    /// For each role, where packets go that an NF sends to it.
+    /// For each role, the destination of packets that an NF sends to it.
     pub roles: [Destination; MAX_ROLES],
-    /// 1 while the direct rings of the group form a loop: then an NF thread must not wait for room forever, because the next one may be waiting for it.
+    /// 1 while the direct rings of the group form a loop. Then an NF thread must not wait forever for room in one, because the next
+    /// thread may be waiting for it.
     pub looped: u64,
     /// Bit mask of NF threads that never signal (polling VMs); readers of their rings must poll now and then.
     pub silent: u64,
@@ -58,12 +60,12 @@ impl Table {
     /// A table that sends everything to the engine.
     #[must_use]
     pub fn new_boxed() -> Box<Self> {
-        // Infallible for a type of fixed size short of running out of memory, which aborts in any other allocation too.
+        // Fails only when memory runs out, which aborts in any other allocation too.
         Self::new_box_zeroed()
             .unwrap_or_else(|_| std::alloc::handle_alloc_error(std::alloc::Layout::new::<Self>()))
     }
 
-    /// Where a packet goes that enters `hop` of `chain`; to the engine for numbers that are not possible.
+    /// The destination of a packet that enters `hop` of `chain`; the engine, for numbers out of range.
     #[inline]
     #[must_use]
     pub fn hop(&self, chain: u16, hop: u8) -> Destination {
@@ -71,8 +73,8 @@ impl Table {
         hops.copied().unwrap_or(Destination::engine(hop))
     }
 
-    /// Where a packet goes that is sent to `role` from `hop` of `chain`: to the next hop of the chain with that role if
-    /// there is one, else to the role's NF threads, keeping its hop, so that "next" after the detour is what it was.
+    /// The destination of a packet that an NF at `hop` of `chain` sends to `role`: the chain's next hop with that role if there is
+    /// one, else the role's NF threads. The packet then keeps its hop, so "next" after the detour is what it was before.
     #[inline]
     #[must_use]
     pub fn role(&self, chain: u16, hop: u8, role: u16) -> Destination {
@@ -121,18 +123,18 @@ fn words(mapping: &Mapping) -> &[AtomicU64; WORDS] {
     unsafe { mapping.at::<[AtomicU64; WORDS]>(TABLE_AT).as_ref() }
 }
 
-/// Why a next-hop table that was passed cannot be used.
+/// Why an NF cannot use the next-hop table that it was given.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// Its memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// It is something else.
-    #[error("the memory passed as next-hop table holds something else: what passed it is no netvm engine")]
+    /// The memory does not hold a table.
+    #[error("the memory passed as next-hop table does not hold one: the sender is not a netvm engine")]
     NotATable,
-    /// It is of another netvm.
+    /// Another version of netvm made it.
     #[error(
-        "the next-hop table has layout {theirs}, this netlib reads {}: build the NF against this netvm's netlib",
+        "the next-hop table has layout {theirs}, this netlib reads {}: build the NF with the netlib of this netvm",
         crate::LAYOUT_VERSION
     )]
     Layout {
@@ -149,8 +151,8 @@ pub struct TablePublisher {
     copies: Vec<Weak<TableCopy>>,
 }
 
-/// A copy of the table for one NF, which may map it writable, as `ivshmem-doorbell` devices do. The engine never reads it, so the NF can only
-/// affect itself.
+/// A copy of the table for one NF, which may map it writable, as QEMU's `ivshmem-doorbell` device does. The engine never reads it,
+/// so the NF can affect only itself.
 #[derive(Debug)]
 pub struct TableCopy(Mapping);
 
@@ -262,7 +264,7 @@ impl TableReader {
         epoch(&self.mapping).load(Ordering::Relaxed) != self.epoch
     }
 
-    /// Copies the newest table if one can be had whole at this moment; returns whether the copy changed.
+    /// Copies the newest table, unless the engine is writing it at this moment; returns whether the copy changed.
     pub fn refresh(&mut self) -> bool {
         let before = epoch(&self.mapping).load(Ordering::Acquire);
         if before == self.epoch || before % 2 == 1 {

@@ -1,4 +1,4 @@
-//! The engine's end of everything that an NF shares with an engine: one region, one worker, an empty next-hop table.
+//! The engine's side of an NF's shared memory: one region, one worker, an empty next-hop table.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -20,21 +20,21 @@ pub(super) const STRIDE: u32 = 16_384;
 pub(super) const HEADROOM: u16 = 256;
 const RING: u32 = 64;
 
-/// The memory, and the engine's ends of the rings of each thread. There are [`BURST`] buffers.
+/// The shared memory with [`BURST`] buffers, and the engine's ends of each thread's rings.
 #[derive(Debug)]
 pub(super) struct Host {
     /// To and from each thread of the NF.
     pub(super) rings: Vec<(Producer, Consumer)>,
     pub(super) control: Control,
     pub(super) worker: OwnedFd,
-    /// One for each thread; NF thread 0 is the engine.
+    /// One eventfd for each NF thread; NF thread 0 is the engine.
     pub(super) nf_threads: Vec<OwnedFd>,
     region: Region,
     table: TablePublisher,
 }
 
 impl Host {
-    /// For an NF of `threads`; ports and roles get the numbers of their places in the lists.
+    /// The host of an NF with this many threads. Ports and roles are numbered in the order of the lists.
     pub(super) fn new(ports: &[&str], roles: &[&str], threads: u16) -> Result<Self, Error> {
         let spec = RegionSpec {
             buffers: BURST as u32,
@@ -66,7 +66,7 @@ impl Host {
         let mut publisher = TablePublisher::create("simulator")?;
         publisher.publish(&table);
         let ends = |thread| {
-            // SAFETY: the engine's only ends of these rings; `control`, in the same value, keeps them mapped.
+            // SAFETY: the only engine ends of these rings; `control`, in the same value, keeps them mapped.
             unsafe { (control.ring_to_nf(thread, 0).producer(), control.ring_from_nf(thread, 0).consumer()) }
         };
         let rings = (0..threads).map(ends).collect();
@@ -74,7 +74,7 @@ impl Host {
         Ok(Self { rings, control, worker: event()?, nf_threads, region, table: publisher })
     }
 
-    /// What the NF is passed.
+    /// The descriptors to pass to the NF.
     pub(super) fn fds(&self) -> Fds<BorrowedFd<'_>> {
         Fds {
             control: self.control.as_fd(),
@@ -85,15 +85,15 @@ impl Host {
         }
     }
 
-    /// Writes a frame into a buffer that the NF does not have.
+    /// Writes a frame into a buffer that the NF does not own.
     ///
     /// # Panics
-    /// When the frame is longer than [`MAX_PACKET`], or there is no such buffer.
-    pub(super) fn place(&self, buffer: u32, port: PortId, frame: &[u8]) -> Descriptor {
+    /// If the frame is longer than [`MAX_PACKET`], or the buffer does not exist.
+    pub(super) fn write_frame(&self, buffer: u32, port: PortId, frame: &[u8]) -> Descriptor {
         assert!(frame.len() <= MAX_PACKET, "a packet of {} bytes", frame.len());
         assert!((buffer as usize) < BURST, "buffer {buffer}");
-        // SAFETY: the buffer exists, the frame fits behind the headroom; the NF does not have the buffer now, and one that
-        // writes there all the same spoils its own test's packet.
+        // SAFETY: the buffer exists, and the frame fits behind the headroom. The NF does not own the buffer now; if it writes there
+        // anyway, it spoils only its own test.
         unsafe {
             let start = self.region.buffer(buffer).add(usize::from(HEADROOM));
             start.copy_from_nonoverlapping(NonNull::from(frame).cast(), frame.len());
@@ -101,7 +101,7 @@ impl Host {
         Descriptor::new(buffer, HEADROOM, frame.len() as u16).on_path(0, 0, port.0, 0)
     }
 
-    /// What a descriptor that came back says; `None` when it says what no NF may say.
+    /// The outcome in a returned descriptor; `None` if its verdict or its span is invalid.
     pub(super) fn outcome(&self, descriptor: Descriptor) -> Option<Outcome> {
         let verdict = match VerdictKind::from_raw(descriptor.verdict())? {
             VerdictKind::Port => Verdict::Port(PortId(descriptor.argument())),
@@ -116,8 +116,8 @@ impl Host {
             return None;
         }
         let mut bytes = vec![0; usize::from(length)];
-        // SAFETY: the span was just checked against the region. The NF has given the buffer back; one that still writes
-        // there spoils only its own test.
+        // SAFETY: the span was checked above against the region. The NF has returned the buffer; if it still writes there, it
+        // spoils only its own test.
         unsafe {
             let start = self.region.buffer(buffer).add(usize::from(offset));
             start.copy_to_nonoverlapping(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len());

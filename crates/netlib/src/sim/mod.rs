@@ -1,8 +1,8 @@
-//! A simulator, to test an NF with no engine: no daemon, no privileges, no DPDK.
+//! A simulator to test an NF without an engine: no daemon, no privileges, no DPDK.
 //!
-//! The NF runs on the same rings, memory and endpoint code as in production; only the engine's end is played here.
-//! [`Simulator`] runs a [`crate::NetworkFunction`] in the test's own thread; [`Process`] starts an NF's program, in
-//! whatever language it is written, and speaks the engine's side of the attach protocol with it.
+//! The NF runs on the same rings, memory and endpoint code as in production; the simulator replaces only the engine.
+//! [`Simulator`] runs a [`crate::NetworkFunction`] in the test's own thread. [`Process`] starts an NF's program, in any language,
+//! and speaks the engine's side of the attach protocol with it.
 //!
 //! ```
 //! use netlib::sim::Simulator;
@@ -34,14 +34,14 @@ pub use simulator::Simulator;
 
 use crate::packet::Verdict;
 
-/// What an NF made of a packet.
+/// The result of an NF's work on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its verdict.
+    /// The NF's verdict.
     pub verdict: Verdict,
     /// The packet afterwards.
     pub bytes: Vec<u8>,
-    /// The hash by which replicas would be chosen.
+    /// The hash that would select a replica.
     pub hash: u8,
 }
 

@@ -1,4 +1,4 @@
-//! The simulator for an NF's program.
+//! The simulator for an NF's program. In: a program to start, and packets. Out: its verdicts, counters and exit status.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,10 +20,10 @@ use crate::attach::Error;
 use crate::endpoint::BURST;
 use crate::packet::PortId;
 
-/// How long the program may take to attach, to give its verdicts on a burst, or to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit for the program to attach, to return a burst, or to end.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a program could not be tried as an NF.
+/// Why a program failed as an NF.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// Shared memory or a socket cannot be created.
@@ -34,45 +34,45 @@ pub enum ProcessError {
     Spawn {
         /// The program.
         program: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The program did not attach: it ended before, took longer than ten seconds, or speaks another protocol.
+    /// The program did not attach: it ended early, took longer than ten seconds, or uses another protocol.
     #[error("{program} did not attach: {source}")]
     NotAttached {
         /// The program.
         program: String,
-        /// What it said instead.
+        /// The error of the handshake.
         source: AttachError,
     },
-    /// The program wants what no engine grants.
-    #[error("{program} asks for {what}")]
+    /// The program requested what no engine grants.
+    #[error("{program} requested {what}")]
     Refused {
         /// The program.
         program: String,
-        /// What it asked for.
+        /// The request.
         what: String,
     },
-    /// The program ended while packets were with it.
-    #[error("the NF ended ({status}) with {missing} packets in hand")]
+    /// The program ended while it owned packets.
+    #[error("the NF ended ({status}) and did not return {missing} packets")]
     Ended {
-        /// How.
+        /// Its exit status.
         status: ExitStatus,
-        /// Packets that it had.
+        /// Packets that it did not return.
         missing: usize,
     },
-    /// No verdict came for ten seconds.
-    #[error("the NF kept {missing} packets for ten seconds")]
+    /// The program did not return packets within ten seconds.
+    #[error("the NF did not return {missing} packets within ten seconds")]
     Silent {
-        /// Packets that it had.
+        /// Packets that it did not return.
         missing: usize,
     },
-    /// A descriptor came back that an engine would not follow.
-    #[error("the NF returned {0:?}, which it did not hold or which lies outside of its buffer")]
+    /// The program returned a descriptor that an engine would reject.
+    #[error("the NF returned {0:?}, which it did not own or which exceeds its buffer")]
     Corrupt(Descriptor),
 }
 
-/// An NF in a process of its own, with the engine's end of its rings here. Killed when dropped.
+/// An NF in a separate process; this process has the engine's ends of its rings. Drop kills the NF.
 ///
 /// ```no_run
 /// use netlib::PortId;
@@ -88,25 +88,24 @@ pub struct Process {
     host: Host,
     child: Child,
     hello: Hello,
-    /// Its other end shows the NF that the engine is alive.
+    /// Stays open to show the NF that the engine is alive.
     _socket: OwnedFd,
 }
 
 impl Process {
-    /// Starts the program, and lets it attach; ports and roles have the numbers of their places in the lists.
+    /// Starts the program and lets it attach. Ports and roles are numbered in the order of the lists.
     ///
     /// # Errors
-    /// [`ProcessError`] says what was wrong with the program, or with this machine.
+    /// [`ProcessError`] says what failed in the program, or on this machine.
     pub fn spawn(mut command: Command, ports: &[&str], roles: &[&str]) -> Result<Self, ProcessError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let (socket, theirs) = netvm_attach::pair().map_err(socket_error)?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).map_err(socket_error)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT)).map_err(socket_error)?;
         command.env(FD_VARIABLE, theirs.as_raw_fd().to_string());
-        // SAFETY: between fork and exec the closure makes one system call, on a descriptor that it owns, and allocates
-        // nothing.
+        // SAFETY: between fork and exec the closure makes one system call, on a descriptor that it owns, and does not allocate.
         unsafe { command.pre_exec(move || Ok(rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?)) };
         let spawned = command.spawn();
-        // Closes this process's copy of the NF's end, so that the NF's death is seen.
+        // Closes this process's copy of the NF's end, so that the socket closes when the NF ends.
         drop(command);
         let mut child = spawned.map_err(|source| ProcessError::Spawn { program: program.clone(), source })?;
         match admit(&socket, ports, roles, program) {
@@ -118,13 +117,13 @@ impl Process {
         }
     }
 
-    /// How the program introduced itself: name, role, threads, counters.
+    /// The program's first message: name, role, threads, counters.
     #[must_use]
     pub const fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// The program's process number, for signals.
+    /// The program's process id, for signals.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -135,8 +134,8 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The NF's own counter `name`, summed over its threads; `None` if it did not announce it. NFs publish their counters before they sleep, ten times a
-    /// second, and when they end.
+    /// The NF's own counter `name`, summed over its threads; `None` if the NF did not announce it. NFs publish their counters before
+    /// they sleep, ten times a second, and when they end.
     #[must_use]
     pub fn counter(&self, name: &str) -> Option<u64> {
         let index = self.hello.counters.iter().position(|counter| counter == name)?;
@@ -144,36 +143,36 @@ impl Process {
         (0..self.hello.threads).map(of).sum()
     }
 
-    /// Lets the NF see one packet that came in by `ingress`, and returns what it made of it.
+    /// Sends one packet with ingress port `ingress` to the NF, and returns the outcome.
     ///
     /// # Errors
     /// As for [`Process::inject_all`].
     ///
     /// # Panics
-    /// When the packet is longer than [`MAX_PACKET`].
+    /// If the packet is longer than [`MAX_PACKET`].
     pub fn inject(&mut self, ingress: PortId, frame: &[u8]) -> Result<Outcome, ProcessError> {
         self.inject_all(&[(ingress, frame)])?.pop().ok_or(ProcessError::Silent { missing: 1 })
     }
 
-    /// Lets the NF see packets, spread over its threads in turn, and returns what it made of each, in their order.
+    /// Sends packets to the NF's threads in turn, and returns the outcomes in the order of the packets.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`], [`ProcessError::Silent`] or [`ProcessError::Corrupt`]; after one of these the process
-    /// is of no further use.
+    /// [`ProcessError::Ended`], [`ProcessError::Silent`] or [`ProcessError::Corrupt`]; the process is unusable afterwards.
     ///
     /// # Panics
-    /// When a packet is longer than [`MAX_PACKET`].
+    /// If a packet is longer than [`MAX_PACKET`].
     pub fn inject_all(&mut self, frames: &[(PortId, &[u8])]) -> Result<Vec<Outcome>, ProcessError> {
         debug_assert!(frames.iter().all(|(_, frame)| frame.len() <= MAX_PACKET));
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
-            let placed =
-                burst.iter().zip(0..).map(|((port, frame), buffer)| self.host.place(buffer, *port, frame));
-            let placed: Vec<_> = placed.collect();
+            let write = |((port, frame), buffer): (&(PortId, &[u8]), u32)| {
+                self.host.write_frame(buffer, *port, frame)
+            };
+            let descriptors: Vec<_> = burst.iter().zip(0..).map(write).collect();
             let threads = self.host.rings.len();
             for (thread, (to, _)) in self.host.rings.iter_mut().enumerate() {
-                let share: Vec<_> = placed.iter().skip(thread).step_by(threads).copied().collect();
-                // There is room: the ring is larger than a burst, and empty now.
+                let share: Vec<_> = descriptors.iter().skip(thread).step_by(threads).copied().collect();
+                // There is room: the ring is empty now, and larger than a burst.
                 to.push(&share);
             }
             self.wake(Producer::needs_wakeup);
@@ -182,10 +181,10 @@ impl Process {
         Ok(outcomes)
     }
 
-    fn wake(&self, which: impl Fn(&Producer) -> bool) {
+    fn wake(&self, needs_wakeup: impl Fn(&Producer) -> bool) {
         for ((producer, _), nf_thread) in self.host.rings.iter().zip(self.host.nf_threads.iter().skip(1)) {
-            if which(producer) {
-                // A count that is full wakes as well.
+            if needs_wakeup(producer) {
+                // A full count is harmless, since the eventfd is readable.
                 let _ = rustix::io::write(nf_thread, &1u64.to_ne_bytes());
             }
         }
@@ -193,7 +192,7 @@ impl Process {
 
     /// Waits for the verdicts on buffers 0 to `count`.
     fn collect(&mut self, count: usize) -> Result<Vec<Outcome>, ProcessError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut outcomes: Vec<Option<Outcome>> = vec![None; count];
         let mut missing = count;
         loop {
@@ -232,9 +231,9 @@ impl Process {
         if all_empty {
             let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
             let mut fds = [PollFd::new(&self.host.worker, PollFlags::IN)];
-            // An error (a signal) ends the sleep early, which is always right.
+            // An error (a signal) ends the sleep early, which is harmless.
             let _ = poll(&mut fds, Some(&moment));
-            // Takes the count back to zero; the descriptor does not block.
+            // Resets the count; the descriptor does not block.
             let _ = rustix::io::read(&self.host.worker, &mut [0; 8]);
         }
         for (_, from) in &mut self.host.rings {
@@ -242,15 +241,14 @@ impl Process {
         }
     }
 
-    /// Tells the NF to stop, and waits for its end; kills it when it does not within ten seconds. Counters can still be
-    /// read afterwards.
+    /// Asks the NF to stop, and kills it if it does not end within ten seconds. Its counters stay readable.
     ///
     /// # Errors
-    /// The kernel's, when the process cannot be waited for.
+    /// The kernel's error, if the process cannot be waited for.
     pub fn stop(&mut self) -> io::Result<ExitStatus> {
         self.host.control.request_stop();
         self.wake(|_| true);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
@@ -268,13 +266,13 @@ impl Drop for Process {
     }
 }
 
-/// Kills, and takes the exit status, so that nothing is left behind. A process that is gone already is no error.
+/// Kills the process and reaps it. Ignores a process that is gone already.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// netvmd's side of the ready_message.
+/// netvmd's side of the handshake.
 fn admit(
     socket: &OwnedFd,
     ports: &[&str],
@@ -285,7 +283,7 @@ fn admit(
     let (hello, _) = netvm_attach::receive::<Hello>(socket).map_err(not_attached)?;
     if hello.layout != LAYOUT_VERSION || !(1..=MAX_THREADS).contains(&usize::from(hello.threads)) {
         let what = format!("layout {} with {} threads", hello.layout, hello.threads);
-        let reason = format!("layout {LAYOUT_VERSION} with 1 to {MAX_THREADS} threads is possible");
+        let reason = format!("an NF must have layout {LAYOUT_VERSION} and 1 to {MAX_THREADS} threads");
         netvm_attach::send(socket, &Answer::Refused { reason }, &[]).map_err(not_attached)?;
         return Err(ProcessError::Refused { program, what });
     }

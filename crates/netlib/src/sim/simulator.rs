@@ -1,4 +1,4 @@
-//! The simulator for a function in the test's own thread.
+//! The simulator for a function in the test's own thread. In: packets. Out: the function's verdicts and the changed packets.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,12 +9,12 @@ use netvm_ring::Descriptor;
 use super::host::{Host, socket_error};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::{Attachment, Error};
-use crate::endpoint::{BURST, Endpoint};
-use crate::function::{NetworkFunction, ThreadContext};
+use crate::endpoint::{BURST, Endpoint, ThreadContext};
+use crate::function::NetworkFunction;
 use crate::packet::PortId;
-use crate::wait::{Stop, Waiting};
+use crate::shared::{Stop, Waiting};
 
-/// An engine of one port memory, one worker and one hop, in the same thread as the NF.
+/// An engine with one region, one worker and one hop, in the same thread as the NF.
 #[derive(Debug)]
 pub struct Simulator {
     host: Host,
@@ -26,7 +26,7 @@ impl Simulator {
     /// [`MAX_PACKET`].
     pub const MAX_PACKET: usize = MAX_PACKET;
 
-    /// A simulator in which ports and roles have these names; their numbers are their places in the lists.
+    /// A simulator with these ports and roles, numbered in the order of the lists.
     ///
     /// # Errors
     /// [`Error::Map`] or [`Error::Control`] if a few MiB of shared memory cannot be created.
@@ -49,32 +49,32 @@ impl Simulator {
         }
     }
 
-    /// What the NF's thread knows: to make an NF that looks up names.
+    /// The context of the NF's thread, for NFs that look up names.
     #[must_use]
     pub fn context(&self) -> ThreadContext<'_> {
         ThreadContext::new(&self.endpoint)
     }
 
-    /// How often the NF has taken back what it said of whole flows.
+    /// How often the NF has withdrawn its per-flow verdicts.
     #[must_use]
     pub const fn withdrawn(&self) -> u64 {
         self.withdrawn
     }
 
-    /// Lets the NF see one packet that came in by `ingress`, and returns what it made of it.
+    /// Sends one packet with ingress port `ingress` to the NF, and returns the outcome.
     ///
     /// # Panics
-    /// When the packet is longer than [`Simulator::MAX_PACKET`].
+    /// If the packet is longer than [`Simulator::MAX_PACKET`].
     pub fn inject(&mut self, function: &mut impl NetworkFunction, ingress: PortId, frame: &[u8]) -> Outcome {
         let mut outcomes = self.inject_all(function, &[(ingress, frame)]);
         assert_eq!(outcomes.len(), 1, "one packet in, one verdict out");
         outcomes.remove(0)
     }
 
-    /// Lets the NF see packets, in bursts of [`BURST`], and returns what it made of each, in their order.
+    /// Sends packets to the NF in bursts of [`BURST`], and returns the outcomes in the order of the packets.
     ///
     /// # Panics
-    /// When a packet is longer than [`Simulator::MAX_PACKET`].
+    /// If a packet is longer than [`Simulator::MAX_PACKET`].
     pub fn inject_all(
         &mut self,
         function: &mut impl NetworkFunction,
@@ -82,9 +82,10 @@ impl Simulator {
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
-            let placed =
-                burst.iter().zip(0..).map(|((port, frame), buffer)| self.host.place(buffer, *port, frame));
-            let descriptors: Vec<_> = placed.collect();
+            let write = |((port, frame), buffer): (&(PortId, &[u8]), u32)| {
+                self.host.write_frame(buffer, *port, frame)
+            };
+            let descriptors: Vec<_> = burst.iter().zip(0..).map(write).collect();
             let pushed: usize = self.host.rings.iter_mut().map(|(to, _)| to.push(&descriptors)).sum();
             assert_eq!(pushed, burst.len(), "the ring is larger than a burst");
             while let Some(mut burst) = self.endpoint.try_receive() {
@@ -100,13 +101,13 @@ impl Simulator {
         outcomes
     }
 
-    /// What the NF has returned; words without a packet are counted and left out.
+    /// The packets that the NF has returned. Counts messages and removes them.
     fn returned(&mut self) -> Vec<Descriptor> {
         let mut returned = Vec::new();
-        let mut some = [Descriptor::default(); BURST];
+        let mut burst = [Descriptor::default(); BURST];
         for (_, from) in &mut self.host.rings {
-            while let count @ 1.. = from.pop(&mut some) {
-                returned.extend_from_slice(&some[..count]);
+            while let count @ 1.. = from.pop(&mut burst) {
+                returned.extend_from_slice(&burst[..count]);
             }
         }
         let all = returned.len();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verdict_and_every_change_of_length_comes_out() {
+    fn verdicts_and_changes_of_length_are_returned() {
         let mut simulator = Simulator::new(&["a", "b"], &["x", "y"]).unwrap();
         let out = |verdict, bytes: &[u8], hash| Outcome { verdict, bytes: bytes.to_vec(), hash };
         let frames: [(PortId, &[u8]); 4] =
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn more_packets_than_buffers_pass_in_order() {
+    fn more_packets_than_buffers_return_in_order() {
         let mut simulator = Simulator::new(&[], &[]).unwrap();
         let frames: Vec<Vec<u8>> = (0..1000u32).map(|n| [&[7][..], &n.to_be_bytes()].concat()).collect();
         let list: Vec<_> = frames.iter().map(|frame| (PortId(0), frame.as_slice())).collect();
@@ -172,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn words_about_flows_come_out_and_are_taken_back_in_order() {
-        struct Opinion(bool);
-        impl NetworkFunction for Opinion {
+    fn per_flow_verdicts_are_returned_and_withdrawn_in_order() {
+        struct Firewall(bool);
+        impl NetworkFunction for Firewall {
             fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
                 self.0 |= packet.len() == 3;
                 let idle = Idle(packet.len() as u16);
@@ -185,16 +186,16 @@ mod tests {
             }
         }
         let mut simulator = Simulator::new(&[], &[]).unwrap();
-        let mut opinion = Opinion(false);
-        let got = simulator.inject_all(&mut opinion, &[(PortId(0), &[0, 1]), (PortId(0), &[1, 1])]);
+        let mut firewall = Firewall(false);
+        let got = simulator.inject_all(&mut firewall, &[(PortId(0), &[0, 1]), (PortId(0), &[1, 1])]);
         assert_eq!(got[0].verdict, Verdict::DropFlow(Idle(2)));
         assert_eq!((got[1].verdict, simulator.withdrawn()), (Verdict::SkipFlow(Idle(u16::MAX)), 0));
-        let got = simulator.inject(&mut opinion, PortId(0), &[0, 1, 2]);
+        let got = simulator.inject(&mut firewall, PortId(0), &[0, 1, 2]);
         assert_eq!((got.verdict, simulator.withdrawn()), (Verdict::DropFlow(Idle(3)), 1));
     }
 
     #[test]
-    fn names_have_the_numbers_of_their_places() {
+    fn names_are_numbered_in_order() {
         let simulator = Simulator::new(&["a", "b"], &["x", "y"]).unwrap();
         assert_eq!(simulator.context().port("b"), Some(PortId(1)));
         assert_eq!(simulator.context().role("y"), Some(RoleId(1)));
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn room_in_the_buffer_is_bounded() {
+    fn headroom_and_tailroom_are_bounded() {
         struct Greedy;
         impl NetworkFunction for Greedy {
             fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {

@@ -1,26 +1,27 @@
-//! One ring out of an NF thread.
+//! One tx ring of an NF thread.
 
 use netvm_region::RingRef;
 use netvm_ring::{Descriptor, Producer};
 
-/// The producing end, and what is known of it.
+/// The producer, and cached facts about the ring.
 #[derive(Debug)]
 pub(super) struct TxRing {
     pub(super) producer: Producer,
-    /// Written, not yet published.
+    /// Descriptors written but not yet published.
     pub(super) pending: u32,
-    /// Room that is known of, `pending` not taken off.
+    /// Known free slots, including those of `pending`.
     room: u32,
-    /// The NF thread at the other end; `None` for a worker.
+    /// The NF thread that reads the ring, and the ring; `None` for a worker.
     pub(super) nf_thread: Option<(u8, RingRef)>,
-    /// Chains that go this way, for the backpressure words.
+    /// Chains whose packets use this ring, for the backpressure words.
     pub(super) chains: Vec<u16>,
-    pub(super) pressed: bool,
+    /// Whether this thread's backpressure bit is set for these chains.
+    pub(super) has_backpressure: bool,
 }
 
 impl TxRing {
     pub(super) fn new(producer: Producer, nf_thread: Option<(u8, RingRef)>) -> Self {
-        Self { producer, pending: 0, room: 0, nf_thread, chains: Vec::new(), pressed: false }
+        Self { producer, pending: 0, room: 0, nf_thread, chains: Vec::new(), has_backpressure: false }
     }
 
     #[inline(always)]
@@ -28,7 +29,7 @@ impl TxRing {
         self.room_for(1) > 0
     }
 
-    /// Room for at least `wanted` more descriptors if there is, else what there is.
+    /// Number of free slots. Asks the ring only if fewer than `wanted` are known.
     #[inline(always)]
     fn room_for(&mut self, wanted: u32) -> u32 {
         if self.room - self.pending < wanted {
@@ -37,7 +38,7 @@ impl TxRing {
         self.room - self.pending
     }
 
-    /// So many more are about to be written.
+    /// Prefetches the slots of the next `descriptors`.
     #[inline(always)]
     pub(super) fn prefetch(&mut self, descriptors: u32) {
         self.producer.prefetch(self.pending, descriptors);
@@ -49,23 +50,23 @@ impl TxRing {
         self.pending += 1;
     }
 
-    /// Writes as many as there is room for, each as `told` says; returns how many.
+    /// Writes as many of `run` as fit, each changed by `rewrite`; returns how many.
     #[inline(always)]
     pub(super) fn write_each(
         &mut self,
         run: &[Descriptor],
-        told: impl Fn(Descriptor) -> Descriptor,
+        rewrite: impl Fn(Descriptor) -> Descriptor,
     ) -> usize {
         let wanted = run.len() as u32;
         let count = self.room_for(wanted).min(wanted);
         self.producer.prefetch_index();
         self.prefetch(count);
-        self.producer.write_each(self.pending, &run[..count as usize], |descriptor| told(*descriptor));
+        self.producer.write_each(self.pending, &run[..count as usize], |descriptor| rewrite(*descriptor));
         self.pending += count;
         count as usize
     }
 
-    /// Makes visible what was written; returns whether the consumer sleeps.
+    /// Publishes the written descriptors; returns whether the consumer must be woken.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.pending == 0 {

@@ -18,7 +18,7 @@ fn opened(engine: &Control) -> Result<Control, ControlError> {
 }
 
 #[test]
-fn every_ring_is_its_own() {
+fn every_thread_and_worker_has_its_own_rings() {
     let engine = Control::create("control-test", &admission(), None).unwrap();
     let nf = opened(&engine).unwrap();
     assert_eq!(engine.header(), nf.header());
@@ -61,7 +61,7 @@ fn another_layout_is_refused_with_its_version() {
 }
 
 #[test]
-fn an_unsound_header_is_refused_whatever_is_wrong_with_it() {
+fn a_header_with_any_byte_changed_is_refused_or_harmless() {
     let engine = Control::create("control-test", &admission(), None).unwrap();
     let good = *engine.header();
     let mut refused = 0;
@@ -73,7 +73,7 @@ fn an_unsound_header_is_refused_whatever_is_wrong_with_it() {
         unsafe { engine.mapping.at::<ControlHeader>(0).write_volatile(bad) };
         match opened(&engine) {
             Err(_) => refused += 1,
-            // Names of group and role are any number, and entries beyond the counts are not looked at.
+            // Group and role are arbitrary numbers, and entries beyond the counts are ignored.
             Ok(control) => {
                 let _ = control.ring_from_nf(good.threads - 1, good.workers - 1);
             }
@@ -83,7 +83,7 @@ fn an_unsound_header_is_refused_whatever_is_wrong_with_it() {
 }
 
 #[test]
-fn too_many_of_anything_is_refused() {
+fn numbers_out_of_range_are_refused() {
     let wrong = [
         Admission { nf_threads: vec![1; 17], ..admission() },
         Admission { nf_threads: vec![], ..admission() },

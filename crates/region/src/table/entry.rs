@@ -23,16 +23,16 @@ pub enum Balance {
     LeastOccupied = 0,
     /// By the flow's hash: a flow stays with its replica while the set of replicas stays.
     FlowHash = 1,
-    /// As [`Balance::LeastOccupied`] at a flow's first packet; the flow stays with its replica while that is there.
+    /// As [`Balance::LeastOccupied`] at a flow's first packet; the flow then stays with its replica while that exists.
     Sticky = 2,
 }
 
-/// Where packets go that enter a hop, or that an NF sends to a role.
+/// Where packets that enter a hop, or that an NF sends to a role, go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Destination {
     pub(super) kind: u8,
-    /// The hop at which they then are; differs from the requested hop if that is bypassed.
+    /// The hop at which the packets arrive; differs from the requested hop if that is bypassed.
     pub hop: u8,
     pub(super) balance: u8,
     pub(super) count: u8,
@@ -40,13 +40,13 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// To the engine, as of `hop`.
+    /// The engine, at `hop`.
     #[must_use]
     pub const fn engine(hop: u8) -> Self {
         Self { kind: DestinationKind::Engine as u8, hop, balance: 0, count: 0, nf_threads: [0; MAX_REPLICAS] }
     }
 
-    /// To one of `nf_threads` (at most [`MAX_REPLICAS`] are used), which are at `hop`; to the engine when there are none.
+    /// One of the first [`MAX_REPLICAS`] of `nf_threads`, which are at `hop`; the engine if there are none.
     #[must_use]
     pub fn nf_threads(hop: u8, balance: Balance, nf_threads: &[u8]) -> Self {
         let mut this = Self::engine(hop);
@@ -71,7 +71,7 @@ impl Destination {
         }
     }
 
-    /// How to choose.
+    /// How to choose a replica.
     #[inline]
     #[must_use]
     pub const fn balance(&self) -> Balance {
@@ -83,7 +83,7 @@ impl Destination {
     }
 }
 
-/// Which direct ring leads from one NF thread to another; `PRESENT` is zero where there is none.
+/// The direct ring from one NF thread to another; `present` is 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RingRef {
@@ -114,7 +114,7 @@ impl RingRef {
 pub struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    /// The name, or `None` when it is too long, empty, or has a zero in it.
+    /// The name; `None` if it is empty, too long, or contains a zero byte.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         if name.is_empty() || name.contains('\0') {

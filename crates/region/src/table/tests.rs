@@ -39,7 +39,7 @@ fn nfs_cannot_map_it_writable() {
 }
 
 #[test]
-fn a_copy_follows_and_its_owners_writes_stay_there() {
+fn a_copy_is_updated_and_its_owners_writes_stay_local() {
     let mut publisher = TablePublisher::create("table-test").unwrap();
     let mut table = Table::new_boxed();
     let copies = [publisher.copy("table-test").unwrap(), {
@@ -85,7 +85,7 @@ fn memory_without_a_table_of_this_layout_is_refused() {
 }
 
 #[test]
-fn destinations() {
+fn packets_go_to_the_next_hop_or_the_role() {
     let mut table = Table::new_boxed();
     assert_eq!(table.hop(9, 3), Destination { hop: 0, ..Destination::engine(3) });
     table.hops[2][1] = Destination::nf_threads(1, Balance::FlowHash, &[4, 5]);
@@ -94,7 +94,7 @@ fn destinations() {
     table.hop_roles[2][3] = 9;
     table.roles[9] = Destination::nf_threads(0, Balance::LeastOccupied, &[7]);
     assert_eq!((table.hop(2, 1).replicas(), table.hop(2, 1).balance()), (&[4, 5][..], Balance::FlowHash));
-    assert_eq!(table.role(2, 0, 9), table.hop(2, 1), "a role that the chain has later is a jump to it");
+    assert_eq!(table.role(2, 0, 9), table.hop(2, 1), "a role later in the chain is a jump to it");
     assert_eq!(
         table.role(2, 1, 9),
         Destination::nf_threads(1, Balance::LeastOccupied, &[7]),

@@ -1,7 +1,7 @@
-//! The doorbell of a VM: the registers of its `ivshmem-doorbell` device (QEMU's `docs/specs/ivshmem-spec`, "Doorbell").
+//! The doorbell register of a VM's `ivshmem-doorbell` device (QEMU's `docs/specs/ivshmem-spec`, "Doorbell").
 //!
-//! Writing `peer << 16 | vector` to the register at byte 12 has QEMU, or KVM, signal an eventfd on the host. netvm is peer 0;
-//! its vectors are the workers, then the NF threads.
+//! On a write of `peer << 16 | vector` to the register at byte 12, QEMU or KVM signals an eventfd on the host. netvm is peer 0; its
+//! vectors are the workers, then the NF threads.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -13,9 +13,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 const PAGE: u64 = 4096;
 /// Bytes of the registers, and the offset of the doorbell register.
 const REGISTERS: u64 = 256;
-const RING_AT: u64 = 12;
+const DOORBELL_AT: u64 = 12;
 
-/// The register, mapped.
+/// The mapped register.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     page: NonNull<u8>,
@@ -23,37 +23,37 @@ pub(crate) struct Doorbell {
     workers: usize,
 }
 
-// SAFETY: the register is only ever written, a word at a time, which a device takes from any thread.
+// SAFETY: the register is only written, a word at a time; a device accepts writes from any thread.
 unsafe impl Send for Doorbell {}
 // SAFETY: as above.
 unsafe impl Sync for Doorbell {}
 
 impl Doorbell {
-    /// Maps the registers of the device in this folder of sysfs.
+    /// Maps the registers of the device in this sysfs folder.
     pub(crate) fn open(device: &Path, workers: usize) -> io::Result<Self> {
         let list = fs::read_to_string(device.join("resource"))?;
         let first = list.split_whitespace().next().and_then(|word| word.strip_prefix("0x"));
         let address = first.and_then(|word| u64::from_str_radix(word, 16).ok());
-        // The file is mapped from the start of a page: where in it the registers are, their address tells.
+        // The mapping starts at a page boundary; the registers' address gives their offset in the page.
         let within = address.map(|address| address % PAGE).filter(|within| within + REGISTERS <= PAGE);
-        let within = within.ok_or_else(|| io::Error::other("its registers are not within one page"))?;
+        let within = within.ok_or_else(|| io::Error::other("the registers are not within one page"))?;
         let file = OpenOptions::new().read(true).write(true).open(device.join("resource0"))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: the kernel chooses the address of the new mapping, so it replaces no existing one.
         let page =
             unsafe { mmap(std::ptr::null_mut(), PAGE as usize, protection, MapFlags::SHARED, &file, 0) }?;
         let page = NonNull::new(page.cast::<u8>()).ok_or(io::ErrorKind::Other)?;
-        // SAFETY: within the page, as was just checked; registers are aligned to 16 bytes (PCI specification 3.0, 6.2.5.1).
-        let register = unsafe { page.add((within + RING_AT) as usize) }.cast();
+        // SAFETY: within the page, as checked above; registers are aligned to 16 bytes (PCI specification 3.0, 6.2.5.1).
+        let register = unsafe { page.add((within + DOORBELL_AT) as usize) }.cast();
         Ok(Self { page, register, workers })
     }
 
-    /// Vectors before those of the NF threads.
+    /// Number of the workers' vectors, which precede those of the NF threads.
     pub(crate) const fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Signals one of the host's eventfds; a number that it does not have does nothing.
+    /// Signals one of the host's eventfds; a vector that does not exist has no effect.
     pub(crate) fn ring(&self, vector: usize) {
         const PEER: u32 = 0;
         let word = PEER << 16 | vector as u32 & 0xffff;

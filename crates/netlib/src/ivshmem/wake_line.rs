@@ -1,5 +1,5 @@
-//! Wakes a VM's NF threads: each byte on the second serial port is the number of a thread that has packets. A thread of netlib reads them and signals
-//! eventfds like those of a process.
+//! The wake line: the VM's second serial port, by which the host wakes the VM's NF threads. In: bytes, each the number of a thread
+//! that has packets. Out: signals to eventfds like those of a process, by a thread of netlib.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +14,7 @@ use rustix::termios::{OptionalActions, speed, tcgetattr, tcsetattr};
 
 const PORT: &str = "ttyS1";
 
-/// Listens for wake-ups of threads with these NF threads, in their order; returns what wakes each.
+/// Starts the thread that reads the wake line; returns the eventfd of each of these NF threads.
 pub(crate) fn listen(nf_threads: &[u8]) -> io::Result<BTreeMap<u8, OwnedFd>> {
     let line = open()?;
     let (mut own, mut eventfds) = (BTreeMap::new(), Vec::new());
@@ -23,34 +23,34 @@ pub(crate) fn listen(nf_threads: &[u8]) -> io::Result<BTreeMap<u8, OwnedFd>> {
         eventfds.push(event.try_clone()?);
         own.insert(*nf_thread, event);
     }
-    Builder::new().name("netlib-wake".to_owned()).spawn(move || pass_on(line, &eventfds))?;
+    Builder::new().name("netlib-wake".to_owned()).spawn(move || relay(line, &eventfds))?;
     Ok(own)
 }
 
 fn open() -> io::Result<File> {
     let settings = format!("/sys/class/tty/{PORT}");
-    // Type 0 is a port that there could be, and is not (linux/serial.h, PORT_UNKNOWN).
+    // Type 0 is a port without hardware (linux/serial.h, PORT_UNKNOWN).
     if fs::read_to_string(format!("{settings}/type"))?.trim() == "0" {
         return Err(io::ErrorKind::NotFound.into());
     }
     let flags = (OFlags::NOCTTY | OFlags::CLOEXEC).bits() as i32;
     let line = OpenOptions::new().read(true).write(true).custom_flags(flags).open(format!("/dev/{PORT}"))?;
     let mut modes = tcgetattr(&line)?;
-    // Every byte as it comes, and none sent back.
+    // Raw mode: no translation and no echo.
     modes.make_raw();
     modes.set_speed(speed::B115200)?;
     tcsetattr(&line, OptionalActions::Now, &modes)?;
-    // Best effort: an interrupt for each byte, in place of one when no more has come for some time.
+    // Best effort: an interrupt for each byte, instead of one after a pause.
     let _ = fs::write(format!("{settings}/rx_trig_bytes"), "1");
     Ok(line)
 }
 
-fn pass_on(mut line: File, eventfds: &[OwnedFd]) {
+fn relay(mut line: File, eventfds: &[OwnedFd]) {
     let mut bytes = [0; 64];
-    // An end of the line is the end of the VM; an error leaves the threads to their own clocks.
+    // The line ends with the VM. After an error the threads poll by timeout.
     while let Ok(count @ 1..) = line.read(&mut bytes) {
         for eventfd in bytes[..count].iter().filter_map(|thread| eventfds.get(usize::from(*thread))) {
-            // A count that is full (EAGAIN) wakes as well.
+            // A full count (EAGAIN) is harmless, since the eventfd is readable.
             let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
         }
     }
