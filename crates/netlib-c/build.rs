@@ -1,4 +1,4 @@
-//! Writes `netlib.h`, and gives the shared library the name by which programs ask for it.
+//! Generates `netlib.h`, and sets the soname of the shared library.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,18 +20,18 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = cbindgen::Config::from_file("cbindgen.toml")?;
     config.after_includes = Some(format!(
-        "\n/** Version of this header; netlib_version() says that of the library. */\n\
+        "\n/** Version of this header; netlib_version() returns that of the library. */\n\
          #define NETLIB_VERSION \"{major}.{minor}.{patch}\"\n\
          #define NETLIB_VERSION_NUMBER ({major} * 1000000 + {minor} * 1000 + {patch})\n\
-         \n/** Verdict: to the next hop of the packet's chain, or to the chain's output after the last. */\n\
+         \n/** Verdict: send the packet to the next hop of its chain, or after the last hop to the chain's output. */\n\
          #define NETLIB_NEXT 0u\n\
-         /** Verdict: discard. */\n#define NETLIB_DROP 0x10000u\n\
-         /** Verdict: out of port `port`. */\n#define NETLIB_TO_PORT(port) (0x20000u | (uint16_t)(port))\n\
-         /** Verdict: to an NF of role `role`. */\n#define NETLIB_TO_ROLE(role) (0x30000u | (uint16_t)(role))\n\
-         /** Verdict: discard, and the rest of its flow too, until it is idle for `seconds` (as the configuration bounds it),\n\
-         \x20*  netlib_withdraw() takes it back, or the NF ends. */\n\
+         /** Verdict: discard the packet. */\n#define NETLIB_DROP 0x10000u\n\
+         /** Verdict: send the packet out of port `port`. */\n#define NETLIB_TO_PORT(port) (0x20000u | (uint16_t)(port))\n\
+         /** Verdict: send the packet to an NF of role `role`. */\n#define NETLIB_TO_ROLE(role) (0x30000u | (uint16_t)(role))\n\
+         /** Verdict: discard the packet and the rest of its flow, until the flow has been idle for `seconds` (bounded by the\n\
+         \x20*  configuration), netlib_withdraw() withdraws the verdict, or the NF ends. */\n\
          #define NETLIB_DROP_FLOW(seconds) (0x40000u | (uint16_t)(seconds))\n\
-         /** Verdict: to the next hop, and the rest of its flow passes this NF by, for as long. */\n\
+         /** Verdict: send the packet to the next hop, and the rest of its flow bypasses this NF for as long. */\n\
          #define NETLIB_SKIP_FLOW(seconds) (0x50000u | (uint16_t)(seconds))\n"
     ));
     let sources =
@@ -40,11 +40,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let header = out.join("netlib.h");
     let mut text = Vec::new();
     sources.generate()?.write(&mut text);
-    // rustdoc's word for what the caller sees to, and doxygen's.
+    // Replaces rustdoc's word for preconditions with doxygen's.
     fs::write(&header, String::from_utf8(text)?.replace(" * # Safety\n * ", " * @pre "))?;
-    // OUT_DIR is TARGET/PROFILE/build/NAME/out: a copy goes where the libraries go, to be found with them.
+    // OUT_DIR is TARGET/PROFILE/build/NAME/out. Copies the header next to the libraries.
     if let Some(profile) = out.ancestors().nth(3) {
-        // In one step: another build may be reading the old one.
+        // Renames the copy into place, because another build may be reading the old one.
         let new = profile.join(format!("netlib.h.{}", std::process::id()));
         fs::copy(&header, &new)?;
         fs::rename(&new, profile.join("netlib.h"))?;

@@ -1,4 +1,4 @@
-//! The callback API: a function that is asked about every packet.
+//! The callback API: netlib calls a C function on every packet, and runs the loop.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ use crate::options::netlib_options;
 use crate::packet::{netlib_packet, verdict};
 use crate::status::{Failure, guard, netlib_status};
 
-/// Looks at one packet, changes it if it likes, and returns a verdict: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number),
-/// NETLIB_TO_ROLE(number), NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds); a number that is none of these discards the packet. Called by each thread of the NF, with that
-/// thread's endpoint (for names and counters; not for netlib_receive() and netlib_send()) and with the `user` of
-/// netlib_serve(), which is the same for all. It must return: no longjmp, no C++ exception.
+/// Reads and may change one packet, and returns its verdict: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number),
+/// NETLIB_TO_ROLE(number), NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds); any other number discards the packet. Each thread
+/// of the NF calls it with the thread's endpoint (for names and counters, not for netlib_receive() and netlib_send()) and with the
+/// `user` of netlib_serve(), which all threads share. It must return: no longjmp, no C++ exception.
 pub type netlib_callback = Option<
     unsafe extern "C" fn(
         endpoint: *mut netlib_endpoint,
@@ -26,24 +26,24 @@ pub type netlib_callback = Option<
 
 type Callback = unsafe extern "C" fn(*mut netlib_endpoint, *mut netlib_packet, *mut c_void) -> u32;
 
-/// What goes to a thread.
+/// The arguments of a thread.
 struct Work {
     endpoint: NonNull<netlib_endpoint>,
     callback: Callback,
     user: *mut c_void,
 }
 
-// SAFETY: netlib_serve's caller uses the endpoints nowhere else meanwhile, and each goes to one thread; its callback is
-// made for being called by several threads with the same `user`, as the header says.
+// SAFETY: the caller of netlib_serve does not use the endpoints meanwhile, and each goes to one thread. The header requires that
+// several threads may call the callback with the same `user`.
 unsafe impl Send for Work {}
 
-/// Asks `callback` about every packet, in a thread for each endpoint (in the calling one when there is but one), until the
-/// NF is to end.
+/// Calls `callback` on every packet until the NF must end. Starts a thread for each endpoint; a single endpoint runs in the
+/// calling thread.
 ///
-/// @return NETLIB_OK when the engine ended it or netlib_stop() did; NETLIB_ERR_NULL, NETLIB_ERR_SYSTEM, NETLIB_ERR_PANIC.
+/// @return NETLIB_OK if the engine or netlib_stop() ended the NF; NETLIB_ERR_NULL, NETLIB_ERR_SYSTEM, NETLIB_ERR_PANIC.
 ///
 /// # Safety
-/// `nf` is NULL or attached, and its endpoints are used by no other thread; `callback` may be called by several threads.
+/// `nf` is NULL or attached, and no other thread uses its endpoints; several threads may call `callback`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_serve(
     nf: *const netlib_t,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn netlib_serve(
                 }
             }
             for (number, handle) in threads {
-                // `serve` catches panics; a thread that ends by one all the same has panicked.
+                // `serve` catches panics; a thread whose join fails has panicked all the same.
                 let ended = finish(number, handle.join().unwrap_or(false));
                 result = result.and(ended);
             }
@@ -85,14 +85,14 @@ pub unsafe extern "C" fn netlib_serve(
     })
 }
 
-fn finish(thread: u16, sound: bool) -> Result<c_int, Failure> {
-    if sound { Ok(netlib_status::NETLIB_OK as c_int) } else { Err(Error::Panicked { thread }.into()) }
+fn finish(thread: u16, has_returned: bool) -> Result<c_int, Failure> {
+    if has_returned { Ok(netlib_status::NETLIB_OK as c_int) } else { Err(Error::Panicked { thread }.into()) }
 }
 
-/// netlib_attach(), netlib_serve(), netlib_detach(). For a program that ends when the engine says so; one that also ends
-/// by itself needs the three, for netlib_stop().
+/// Calls netlib_attach(), netlib_serve() and netlib_detach(), for a program that only the engine ends. A program that also calls
+/// netlib_stop() must call the three itself.
 ///
-/// @return as the three.
+/// @return as these three functions.
 ///
 /// # Safety
 /// As for netlib_attach() and netlib_serve().
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn netlib_run(
         return guard(|| Err(Failure::Null("callback")));
     }
     let mut nf = std::ptr::null_mut();
-    // SAFETY: the caller's promises; what was attached is used by netlib_serve alone, and detached after it.
+    // SAFETY: the caller's promises. Only netlib_serve uses the attached NF, which is detached afterwards.
     unsafe {
         let attached = netlib_attach(options, &raw mut nf);
         if attached != netlib_status::NETLIB_OK as c_int {
@@ -118,12 +118,12 @@ pub unsafe extern "C" fn netlib_run(
     }
 }
 
-/// One thread's loop; whether it ended without a panic.
+/// One thread's loop; returns whether it ended without a panic.
 fn serve(work: &Work) -> bool {
     let ended = catch_unwind(AssertUnwindSafe(|| {
         while let Some(count) = receive(work) {
             for n in 0..count {
-                ask(work, n);
+                call(work, n);
             }
         }
     }));
@@ -136,19 +136,19 @@ fn serve(work: &Work) -> bool {
 }
 
 fn receive(work: &Work) -> Option<usize> {
-    // SAFETY: the endpoint is this thread's alone (see Work), and no borrow of it lives while a callback runs.
+    // SAFETY: only this thread uses the endpoint (see Work), and no borrow of it lives while a callback runs.
     let endpoint = unsafe { borrow(work.endpoint.as_ptr()) }.ok()?;
     endpoint.set_serving(true);
     endpoint.receive(None)
 }
 
-fn ask(work: &Work, n: usize) {
+fn call(work: &Work, n: usize) {
     let me = work.endpoint.as_ptr();
     // SAFETY: as in `receive`; the borrow ends before the callback, which reaches the endpoint by the same pointer.
     let packet = unsafe { borrow(me) }.ok().and_then(|endpoint| endpoint.describe(n, me));
     let Some(mut packet) = packet else { return };
     let serial = packet.serial;
-    // SAFETY: a function of C's of this type, with what its declaration promises it.
+    // SAFETY: the C function has this type, and the arguments are as its declaration promises.
     let raw = unsafe { (work.callback)(me, &raw mut packet, work.user) };
     // SAFETY: as in `receive`.
     let endpoint = unsafe { borrow(me) };

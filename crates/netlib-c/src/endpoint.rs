@@ -1,4 +1,4 @@
-//! An attached NF, and its threads' endpoints: the burst API.
+//! The burst API: an attached NF and the endpoints of its threads.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::NonNull;
@@ -10,23 +10,23 @@ use crate::options::{self, netlib_options};
 use crate::packet::{NETLIB_BURST, netlib_packet};
 use crate::status::{Failure, guard, netlib_status};
 
-/// An NF that has attached.
+/// An attached NF.
 #[derive(Debug)]
 pub struct netlib_t {
-    /// From Box::into_raw: each is its thread's from netlib_get_endpoint() to netlib_detach().
+    /// Leaked boxes. Each belongs to its thread from netlib_get_endpoint() to netlib_detach().
     endpoints: Vec<NonNull<netlib_endpoint>>,
     stop: Stop,
 }
 
-/// One NF thread's access to packets. Use each from one thread at a time.
+/// The rings of one NF thread. Use each endpoint from one thread at a time.
 #[derive(Debug)]
 pub struct netlib_endpoint {
-    /// What was received and not yet sent on. While there is one, the endpoint is reached through it alone. Declared
-    /// first, dropped first.
+    /// The burst that was received and not yet sent. While there is one, only it accesses the endpoint. Declared first, so dropped
+    /// first.
     burst: Option<Burst<'static>>,
-    /// From Box::into_raw, so that `burst` may borrow it.
+    /// A leaked box, so that `burst` can borrow it.
     endpoint: NonNull<Endpoint>,
-    /// Number of the burst; identifies packets of older bursts.
+    /// Number of the burst, to detect packets of older bursts.
     serial: u32,
     /// Whether the burst belongs to netlib_serve().
     serving: bool,
@@ -43,7 +43,7 @@ impl netlib_endpoint {
         Self { burst: None, endpoint, serial: 0, serving: false, thread, counters, counted }
     }
 
-    /// The burst of the packets with this number.
+    /// The burst with this number, if it is the current one.
     #[inline]
     pub(crate) fn burst(&mut self, serial: u32) -> Option<&mut Burst<'static>> {
         if serial == self.serial { self.burst.as_mut() } else { None }
@@ -60,28 +60,28 @@ impl netlib_endpoint {
         }
     }
 
-    /// Shows the counters, when no burst is held.
+    /// Publishes the counters. Only without a burst.
     fn report(&mut self) {
-        // SAFETY: the box lives as long as `self`, and there is no burst now that borrows it.
+        // SAFETY: the box lives as long as `self`, and no burst borrows it now.
         unsafe { self.endpoint.as_ref() }.report(&self.counters[..self.counted]);
     }
 
-    /// Takes back what was said of whole flows.
+    /// Withdraws the per-flow verdicts.
     fn withdraw(&mut self) {
         match &mut self.burst {
             Some(burst) => burst.withdraw(),
-            // SAFETY: the box lives as long as `self`, and there is no burst now that borrows it.
+            // SAFETY: the box lives as long as `self`, and no burst borrows it now.
             None => unsafe { self.endpoint.as_mut() }.withdraw(),
         }
     }
 
-    /// Sends on what is held, and takes a burst: its size, 0 when `timeout` has passed, `None` when the NF is to end.
-    /// Without a timeout, waits for as long as it takes.
+    /// Sends the current burst and receives the next one. Returns its size, 0 after `timeout`, or `None` when the NF must end.
+    /// Without a timeout it waits forever.
     pub(crate) fn receive(&mut self, timeout: Option<Duration>) -> Option<usize> {
         self.send();
         self.report();
-        // SAFETY: the box lives as long as `self`, whose `burst`, the only other borrow, is empty; it is filled with this
-        // one, and the lifetime that it loses here is kept by the order of its fields.
+        // SAFETY: the box lives as long as `self`. `burst`, the only other borrow, is empty and receives this one. The order of the
+        // fields keeps the lifetime that is lost here: `burst` is dropped before the box.
         let endpoint = unsafe { &mut *self.endpoint.as_ptr() };
         self.burst = match timeout {
             None => endpoint.receive(),
@@ -90,13 +90,13 @@ impl netlib_endpoint {
         };
         match &self.burst {
             Some(burst) => Some(burst.len()),
-            // SAFETY: as above, and there is no burst.
+            // SAFETY: as above, and no burst borrows it now.
             None if unsafe { self.endpoint.as_ref() }.ended() => None,
             None => Some(0),
         }
     }
 
-    /// Describes packet `n` of the burst that is held, for C, which knows this endpoint as `me`.
+    /// Describes packet `n` of the current burst for C. `me` is C's pointer to this endpoint.
     pub(crate) fn describe(&mut self, n: usize, me: *mut Self) -> Option<netlib_packet> {
         let burst = self.burst.as_mut()?;
         if let Some(ahead) = burst.packet(n + 4) {
@@ -125,30 +125,30 @@ impl netlib_t {
     }
 }
 
-/// An endpoint of C's, to use.
+/// The endpoint behind C's pointer.
 ///
 /// # Safety
-/// `endpoint` is NULL or was given by this library for an NF that is attached still, and no other thread uses it.
+/// `endpoint` is NULL or came from this library for an NF that is still attached, and no other thread uses it.
 pub(crate) unsafe fn borrow<'a>(endpoint: *mut netlib_endpoint) -> Result<&'a mut netlib_endpoint, Failure> {
     // SAFETY: the caller's promise.
     unsafe { endpoint.as_mut() }.ok_or(Failure::Null("endpoint"))
 }
 
-/// Attaches to the engine: by the socket that netvmd left open for an NF that it started, by options->socket, by $NETVM_ATTACH,
-/// or by the default path.
+/// Attaches to the engine. Uses options->socket, else the socket that netvmd left open for an NF that it started, else
+/// $NETVM_ATTACH, else the default path.
 ///
-/// @param nf receives the NF, to be given back to netlib_detach(); NULL after a failure.
+/// @param nf receives the NF, to be passed to netlib_detach(); NULL after a failure.
 /// @return NETLIB_OK; NETLIB_ERR_CONNECT, _REFUSED, _PROTOCOL, _SYSTEM, _NULL, _ARGUMENT.
 ///
 /// # Safety
-/// Pointers are NULL or valid; strings end with a zero.
+/// Pointers are NULL or valid; strings are zero-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_attach(options: *const netlib_options, nf: *mut *mut netlib_t) -> c_int {
     guard(|| {
         if nf.is_null() {
             return Err(Failure::Null("nf"));
         }
-        // SAFETY: not NULL, and the caller's to write.
+        // SAFETY: not NULL, and writable by the caller's promise.
         unsafe { nf.write(std::ptr::null_mut()) };
         // SAFETY: the caller's promise.
         let options = unsafe { options::read(options) }?;
@@ -162,15 +162,15 @@ pub unsafe extern "C" fn netlib_attach(options: *const netlib_options, nf: *mut 
     })
 }
 
-/// Sends on what the endpoints hold, leaves the engine and frees everything; NULL is nothing to free.
+/// Sends the bursts that the endpoints hold, leaves the engine and frees everything. NULL is ignored.
 ///
 /// # Safety
-/// `nf` is NULL or came from netlib_attach(); it and its endpoints are not used by any thread any more.
+/// `nf` is NULL or came from netlib_attach(); no thread uses it or its endpoints any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_detach(nf: *mut netlib_t) {
     guard(|| {
         if let Some(nf) = NonNull::new(nf) {
-            // SAFETY: the caller's promise; `nf` and the endpoints come from boxes, and are freed only here.
+            // SAFETY: the caller's promise. `nf` and the endpoints are leaked boxes, and are freed only here.
             let nf = unsafe { Box::from_raw(nf.as_ptr()) };
             for endpoint in &nf.endpoints {
                 // SAFETY: as above.
@@ -181,19 +181,19 @@ pub unsafe extern "C" fn netlib_detach(nf: *mut netlib_t) {
     });
 }
 
-/// Asks all threads of the NF to end, within 100 ms. May be called from any thread and from a signal handler. NULL is ignored.
+/// Asks the NF to end, which its threads do within 100 ms. May be called from any thread and from a signal handler. NULL is ignored.
 ///
 /// # Safety
 /// `nf` is NULL or attached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_stop(nf: *const netlib_t) {
-    // SAFETY: the caller's promise. One atomic store: nothing that could fail, panic or disturb what a signal interrupts.
+    // SAFETY: the caller's promise. A single atomic store is async-signal-safe.
     if let Some(nf) = unsafe { nf.as_ref() } {
         nf.stop();
     }
 }
 
-/// How many threads, and so endpoints, the NF has; 0 for NULL.
+/// The number of the NF's threads and endpoints; 0 for NULL.
 ///
 /// # Safety
 /// `nf` is NULL or attached.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn netlib_threads(nf: *const netlib_t) -> u16 {
     unsafe { nf.as_ref() }.map_or(0, |nf| nf.endpoints.len() as u16)
 }
 
-/// The endpoint of thread `thread`, from 0; freed by netlib_detach(). NULL when there is none.
+/// The endpoint of thread `thread`, from 0; NULL if there is none. netlib_detach() frees it.
 ///
 /// # Safety
 /// `nf` is NULL or attached.
@@ -214,15 +214,15 @@ pub unsafe extern "C" fn netlib_get_endpoint(nf: *const netlib_t, thread: u16) -
     endpoint.map_or(std::ptr::null_mut(), |endpoint| endpoint.as_ptr())
 }
 
-/// Takes a burst. What the endpoint still held is sent on before.
+/// Sends the burst that the endpoint holds, and receives the next one.
 ///
-/// @param packets room for at least NETLIB_BURST packets.
-/// @param room how many that are.
-/// @param timeout in microseconds; 0 does not wait, less than 0 waits for as long as it takes.
-/// @return how many packets, 0 when the time has passed; NETLIB_END, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
+/// @param packets an array of at least NETLIB_BURST packets.
+/// @param room the length of the array.
+/// @param timeout in microseconds; 0 does not wait, a negative timeout waits forever.
+/// @return the number of packets, 0 after the timeout; NETLIB_END, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
 ///
 /// # Safety
-/// `endpoint` is NULL or an attached NF's, used by this thread alone; `packets` has the room that `room` says.
+/// `endpoint` is NULL or belongs to an attached NF, and no other thread uses it; `packets` is NULL or has `room` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_receive(
     endpoint: *mut netlib_endpoint,
@@ -238,10 +238,10 @@ pub unsafe extern "C" fn netlib_receive(
             return Err(Failure::Null("packets"));
         }
         if room < NETLIB_BURST {
-            return Err(Failure::Argument("room for fewer than NETLIB_BURST packets"));
+            return Err(Failure::Argument("room is less than NETLIB_BURST packets"));
         }
         if endpoint.serving {
-            return Err(Failure::Argument("netlib_receive within a callback"));
+            return Err(Failure::Argument("netlib_receive was called within a callback"));
         }
         let timeout = u64::try_from(timeout).ok().map(Duration::from_micros);
         let Some(count) = endpoint.receive(timeout) else {
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn netlib_receive(
         };
         for n in 0..count {
             if let Some(packet) = endpoint.describe(n, me) {
-                // SAFETY: a burst has at most NETLIB_BURST packets, for which the caller has room.
+                // SAFETY: a burst has at most NETLIB_BURST packets, and the array has at least as many elements.
                 unsafe { packets.add(n).write(packet) };
             }
         }
@@ -257,27 +257,27 @@ pub unsafe extern "C" fn netlib_receive(
     })
 }
 
-/// Sends on the burst that the endpoint holds, by the verdicts that were set; packets without one go to the next hop. Their
-/// bytes must not be touched afterwards.
+/// Sends the burst that the endpoint holds, by its verdicts; packets without a verdict go to the next hop. The caller must not
+/// access their bytes afterwards.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
 ///
 /// # Safety
-/// `endpoint` is NULL or an attached NF's, used by this thread alone.
+/// `endpoint` is NULL or belongs to an attached NF, and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_send(endpoint: *mut netlib_endpoint) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
         let endpoint = unsafe { borrow(endpoint) }?;
         if endpoint.serving {
-            return Err(Failure::Argument("netlib_send within a callback"));
+            return Err(Failure::Argument("netlib_send was called within a callback"));
         }
         endpoint.send();
         Ok(netlib_status::NETLIB_OK as c_int)
     })
 }
 
-/// Which thread of the NF this endpoint is for, from 0; 0 for NULL.
+/// Number of the endpoint's thread in the NF, from 0; 0 for NULL.
 ///
 /// # Safety
 /// As for netlib_send().
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn netlib_thread(endpoint: *const netlib_endpoint) -> u16 
     unsafe { endpoint.as_ref() }.map_or(0, |endpoint| endpoint.thread)
 }
 
-/// Adds to one of the NF's own counters, by its place in options->counters. Shown with the next send or receive.
+/// Adds to one of the NF's own counters, by its index in options->counters. The next send or receive publishes it.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
 ///
@@ -305,8 +305,8 @@ pub unsafe extern "C" fn netlib_count(endpoint: *mut netlib_endpoint, counter: u
     })
 }
 
-/// Withdraws the per-flow verdicts (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) that this endpoint's thread gave in bursts already sent, but not those in its
-/// current burst. May be called within a callback.
+/// Withdraws the per-flow verdicts (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) that this endpoint's thread gave in bursts already sent, but
+/// not those in its current burst. May be called within a callback.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL.
 ///
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn netlib_withdraw(endpoint: *mut netlib_endpoint) -> c_in
     })
 }
 
-/// A number that moves whenever ports, roles or chains have changed: then names may have other numbers. 0 for NULL.
+/// A number that changes whenever ports, roles or chains change, so that names may have other numbers. 0 for NULL.
 ///
 /// # Safety
 /// As for netlib_send().
@@ -329,17 +329,17 @@ pub unsafe extern "C" fn netlib_withdraw(endpoint: *mut netlib_endpoint) -> c_in
 pub unsafe extern "C" fn netlib_epoch(endpoint: *const netlib_endpoint) -> u64 {
     // SAFETY: the caller's promise.
     let Some(this) = (unsafe { endpoint.as_ref() }) else { return 0 };
-    // SAFETY: the box lives as long as `this`, and there is no burst that borrows it when it is asked.
+    // SAFETY: the box lives as long as `this`, and the closure runs only if no burst borrows it.
     let free = || unsafe { this.endpoint.as_ref() }.epoch();
     this.burst.as_ref().map_or_else(free, Burst::epoch)
 }
 
-/// The number of the port with this name, as of now.
+/// The current number of the port with this name.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NAME, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
 ///
 /// # Safety
-/// As for netlib_send(); `name` is NULL or ends with a zero, `port` is NULL or may be written.
+/// As for netlib_send(); `name` is NULL or zero-terminated, `port` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_port(
     endpoint: *const netlib_endpoint,
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn netlib_port(
     guard(|| unsafe { look_up(endpoint, name, port, "port") })
 }
 
-/// The number of the role with this name, as of now.
+/// The current number of the role with this name.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NAME, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
 ///
@@ -384,12 +384,12 @@ unsafe fn look_up(
     let found = match (&this.burst, what) {
         (Some(burst), "port") => burst.context().port(name).map(|port| port.0),
         (Some(burst), _) => burst.context().role(name).map(|role| role.0),
-        // SAFETY: the box lives as long as `this`, and there is no burst that borrows it.
+        // SAFETY: the box lives as long as `this`, and no burst borrows it.
         (None, "port") => unsafe { this.endpoint.as_ref() }.port(name).map(|port| port.0),
         // SAFETY: as above.
         (None, _) => unsafe { this.endpoint.as_ref() }.role(name).map(|role| role.0),
     };
-    // SAFETY: not NULL, and the caller's to write.
+    // SAFETY: not NULL, and writable by the caller's promise.
     unsafe { number.write(found.ok_or(Failure::Name(what))?) };
     Ok(netlib_status::NETLIB_OK as c_int)
 }

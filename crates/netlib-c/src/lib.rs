@@ -1,9 +1,9 @@
-//! netlib for C: what `netlib.h` declares.
+//! netlib for C: the functions and types of `netlib.h`.
 //!
-//! Panics never cross into C: every function catches them and returns `NETLIB_ERR_PANIC`. A NULL is an error. What this
-//! library cannot check it leaves to the caller, as C does: that a pointer that is not NULL points to what its type
-//! says, and that an endpoint is used by one thread at a time.
-// C's names for C's types.
+//! Panics never cross into C: every function catches them and returns `NETLIB_ERR_PANIC`. A required argument that is NULL is an
+//! error. The library cannot check two preconditions, which are up to the caller: a pointer that is not NULL is valid for its type,
+//! and only one thread at a time uses an endpoint.
+// The types have C names.
 #![allow(non_camel_case_types)]
 
 mod callback;

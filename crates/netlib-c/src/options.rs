@@ -1,4 +1,4 @@
-//! How an NF attaches, as C says it.
+//! The options of an NF in C. In: `netlib_options`. Out: checked netlib options.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
@@ -7,45 +7,45 @@ use netlib::{MAX_COUNTERS, Options, Waiting};
 
 use crate::status::{Failure, guard, netlib_status};
 
-/// How a thread waits for packets.
+/// How an NF thread waits for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum netlib_waiting {
-    /// Spin for some microseconds, let other threads run for some more, then sleep until woken.
+    /// Spin for 2 microseconds, yield the core until 50 have passed, then sleep until woken.
     NETLIB_ADAPTIVE = 0,
-    /// Spin: the lowest latency, for an NF with a core of its own.
+    /// Spin. Lowest latency, for an NF with a dedicated core.
     NETLIB_POLL = 1,
 }
 
-/// How an NF attaches. Begin with netlib_options_init(), then set what differs. Strings are UTF-8 and are copied.
+/// How an NF attaches. Call netlib_options_init(), then set the members that differ. netlib copies the strings, which are UTF-8.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct netlib_options {
-    /// Size of this struct, set by netlib_options_init(), so that it can grow.
+    /// Size of this struct, set by netlib_options_init(), so that later versions can extend it.
     pub size: usize,
     /// The program's name, for people. Must be set.
     pub name: *const c_char,
-    /// The role under which the NF answers; NULL for $NETVM_ROLE (which netvmd sets), else the name.
+    /// The role that the NF serves; NULL for $NETVM_ROLE (which netvmd sets), else the name.
     pub role: *const c_char,
-    /// netvmd's socket; NULL for what the environment says, else the default.
+    /// netvmd's socket; NULL for the one in the environment, else the default.
     pub socket: *const c_char,
-    /// Names of the counters that the NF keeps.
+    /// Names of the NF's own counters.
     pub counters: *const *const c_char,
-    /// How many.
+    /// Number of these names.
     pub counter_count: usize,
-    /// Threads that each take packets; netlib_options_init() sets $NETVM_THREADS (which netvmd sets), else 1. A program
-    /// that serves only one endpoint sets 1: packets go to all threads.
+    /// Threads that receive packets; netlib_options_init() sets $NETVM_THREADS (which netvmd sets), else 1. Packets go to all
+    /// threads, so a program that serves only one endpoint must set 1.
     pub threads: u16,
     /// A netlib_waiting.
     pub waiting: c_int,
 }
 
-/// Sets the threads of $NETVM_THREADS, else one, adaptive waiting, nothing else.
+/// Initialises the options: the number of threads from $NETVM_THREADS, else 1; adaptive waiting; all pointers NULL.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL.
 ///
 /// # Safety
-/// `options` is NULL or may be written.
+/// `options` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_options_init(options: *mut netlib_options) -> c_int {
     guard(|| {
@@ -62,17 +62,17 @@ pub unsafe extern "C" fn netlib_options_init(options: *mut netlib_options) -> c_
             threads: Options::new("").threads,
             waiting: netlib_waiting::NETLIB_ADAPTIVE as c_int,
         };
-        // SAFETY: not NULL, and the caller's to write.
+        // SAFETY: not NULL, and writable by the caller's promise.
         unsafe { options.write(initial) };
         Ok(netlib_status::NETLIB_OK as c_int)
     })
 }
 
-/// The options as netlib has them.
+/// Checks C's options and converts them to netlib's.
 ///
 /// # Safety
-/// `options` is NULL or points to options whose strings are NULL or end with a zero, and whose list of counters is NULL
-/// or has `counter_count` strings.
+/// `options` is NULL or valid. Its strings are NULL or zero-terminated, and its list of counters is NULL or has `counter_count`
+/// strings.
 pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Failure> {
     if options.is_null() {
         return Err(Failure::Null("options"));
@@ -81,10 +81,10 @@ pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Fai
     let size = unsafe { (&raw const (*options).size).read() };
     if size != size_of::<netlib_options>() {
         return Err(Failure::Argument(
-            "options: size is not that of this version: call netlib_options_init()",
+            "options.size does not match this version of netlib: call netlib_options_init()",
         ));
     }
-    // SAFETY: the caller's promise, and of the right size.
+    // SAFETY: the caller's promise, and the size matches.
     let given = unsafe { options.read() };
     // SAFETY: the caller's promise about each string.
     let (name, role, socket) = unsafe {
@@ -99,7 +99,7 @@ pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Fai
         return Err(Failure::Argument("options.threads is 0"));
     }
     if given.counter_count > MAX_COUNTERS {
-        return Err(Failure::Argument("options.counter_count is more than an NF can have"));
+        return Err(Failure::Argument("options.counter_count exceeds the limit of counters"));
     }
     if given.counters.is_null() && given.counter_count > 0 {
         return Err(Failure::Null("options.counters"));
@@ -118,15 +118,15 @@ pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Fai
     options.waiting = match given.waiting {
         waiting if waiting == netlib_waiting::NETLIB_ADAPTIVE as c_int => Waiting::Adaptive,
         waiting if waiting == netlib_waiting::NETLIB_POLL as c_int => Waiting::Poll,
-        _ => return Err(Failure::Argument("options.waiting is no netlib_waiting")),
+        _ => return Err(Failure::Argument("options.waiting is not a netlib_waiting")),
     };
     Ok(options)
 }
 
-/// A string of C's; `None` for NULL.
+/// The text of a C string; `None` for NULL.
 ///
 /// # Safety
-/// `string` is NULL or ends with a zero, and outlives what is returned.
+/// `string` is NULL or zero-terminated, and outlives the returned text.
 pub(crate) unsafe fn text<'a>(string: *const c_char, what: &'static str) -> Result<Option<&'a str>, Failure> {
     if string.is_null() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Packets, and what is to become of them.
+//! Packets and verdicts in C.
 
 use std::ffi::c_int;
 
@@ -7,32 +7,32 @@ use netlib::{BURST, Idle, Packet, PortId, RoleId, Verdict};
 use crate::endpoint::{borrow, netlib_endpoint};
 use crate::status::{Failure, guard, netlib_status};
 
-/// Packets that a burst holds at most.
+/// Most packets of a burst.
 pub const NETLIB_BURST: usize = 32;
 const _: () = assert!(NETLIB_BURST == BURST);
 
-/// Verdict: to the next hop of the packet's chain, or to the chain's output after the last.
+/// Verdict: send the packet to the next hop of its chain, or after the last hop to the chain's output.
 pub const NETLIB_NEXT: u32 = 0;
-/// Verdict: discard.
+/// Verdict: discard the packet.
 pub const NETLIB_DROP: u32 = 0x10000;
 
 /// One packet. Read its members; change them only through the functions below.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct netlib_packet {
-    /// Its bytes, from the Ethernet header on, to read and to change in place until the packet is sent on.
+    /// Its bytes, from the Ethernet header on. The NF may change them in place until it sends the packet.
     pub data: *mut u8,
-    /// How many.
+    /// Number of bytes.
     pub length: u32,
-    /// The port that it came in by.
+    /// Its ingress port.
     pub ingress: u16,
     /// Number of its chain.
     pub chain: u16,
     /// Position of this NF in the chain, from 0.
     pub hop: u8,
-    /// Eight bits of the flow's hash, by which replicas are chosen.
+    /// Eight bits of the flow's hash, which select a replica.
     pub hash: u8,
-    /// Place in its burst; for netlib.
+    /// Index in its burst; for netlib.
     pub index: u16,
     /// Number of its burst; for netlib.
     pub serial: u32,
@@ -61,7 +61,7 @@ impl netlib_packet {
     }
 }
 
-/// The verdict with this number.
+/// Converts a verdict from its number.
 pub(crate) fn verdict(raw: u32) -> Option<Verdict> {
     let argument = raw as u16;
     match (raw, raw >> 16) {
@@ -75,10 +75,10 @@ pub(crate) fn verdict(raw: u32) -> Option<Verdict> {
     }
 }
 
-/// Does something with the packet that C's struct stands for, and brings the struct up to date.
+/// Calls `act` on the packet behind C's struct, and updates the struct.
 ///
 /// # Safety
-/// `packet` is NULL or was filled in by this library for an endpoint that this thread uses, of an NF that is attached.
+/// `packet` is NULL, or this library filled it in for an attached NF's endpoint that only this thread uses.
 unsafe fn with<R>(
     packet: *mut netlib_packet,
     act: impl FnOnce(&mut Packet<'_>) -> Option<R>,
@@ -97,7 +97,7 @@ unsafe fn with<R>(
     Ok(result)
 }
 
-/// As [`with`], for what has nothing to return.
+/// As [`with`], and returns a status.
 ///
 /// # Safety
 /// As for [`with`].
@@ -131,9 +131,9 @@ pub unsafe extern "C" fn netlib_set_verdict(packet: *const netlib_packet, verdic
     })
 }
 
-/// How many bytes can be put in front.
+/// Bytes that can be prepended.
 ///
-/// @return that number; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+/// @return the number of bytes; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///
 /// # Safety
 /// As for netlib_set_verdict().
@@ -143,9 +143,9 @@ pub unsafe extern "C" fn netlib_headroom(packet: *mut netlib_packet) -> c_int {
     guard(|| unsafe { with(packet, |packet| c_int::try_from(packet.headroom()).ok()) })
 }
 
-/// How many bytes can be added at the end.
+/// Bytes that can be appended.
 ///
-/// @return that number; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+/// @return the number of bytes; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///
 /// # Safety
 /// As for netlib_set_verdict().
@@ -155,9 +155,9 @@ pub unsafe extern "C" fn netlib_tailroom(packet: *mut netlib_packet) -> c_int {
     guard(|| unsafe { with(packet, |packet| c_int::try_from(packet.tailroom()).ok()) })
 }
 
-/// Puts `count` bytes in front, which hold whatever was there: packet->data and packet->length change.
+/// Prepends `count` uninitialised bytes. Changes packet->data and packet->length.
 ///
-/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when there is no such headroom; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, without enough headroom; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///
 /// # Safety
 /// As for netlib_set_verdict().
@@ -167,9 +167,9 @@ pub unsafe extern "C" fn netlib_prepend(packet: *mut netlib_packet, count: usize
     unsafe { change(packet, |packet| packet.prepend(count).map(drop)) }
 }
 
-/// Adds `count` bytes at the end, which hold whatever was there: packet->length changes.
+/// Appends `count` uninitialised bytes. Changes packet->length.
 ///
-/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when there is no such tailroom; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, without enough tailroom; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///
 /// # Safety
 /// As for netlib_set_verdict().
@@ -179,9 +179,9 @@ pub unsafe extern "C" fn netlib_append(packet: *mut netlib_packet, count: usize)
     unsafe { change(packet, |packet| packet.append(count).map(drop)) }
 }
 
-/// Takes `count` bytes off the front: packet->data and packet->length change.
+/// Removes `count` bytes from the front. Changes packet->data and packet->length.
 ///
-/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when the packet is shorter; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, if the packet is shorter; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///
 /// # Safety
 /// As for netlib_set_verdict().
@@ -191,9 +191,9 @@ pub unsafe extern "C" fn netlib_trim_front(packet: *mut netlib_packet, count: us
     unsafe { change(packet, |packet| packet.trim_front(count).map(drop)) }
 }
 
-/// Shortens the packet to `length` bytes: packet->length changes.
+/// Shortens the packet to `length` bytes. Changes packet->length.
 ///
-/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, when it is shorter already; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+/// @return NETLIB_OK; NETLIB_ERR_SPACE, and no change, if it is shorter already; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///
 /// # Safety
 /// As for netlib_set_verdict().
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn netlib_truncate(packet: *mut netlib_packet, length: usi
     unsafe { change(packet, |packet| packet.truncate(length).map(drop)) }
 }
 
-/// Sets the hash by which replicas are chosen from here on: packet->hash changes.
+/// Sets the hash that selects replicas from here on. Changes packet->hash.
 ///
 /// @return NETLIB_OK; NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///

@@ -1,4 +1,4 @@
-//! What functions return, and the words for it.
+//! Return codes and their messages.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -7,50 +7,50 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use netlib::{Error, IvshmemError};
 use netvm_attach::AttachError;
 
-/// What a function returns when it has nothing to count.
+/// The status that functions return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum netlib_status {
-    /// Done.
+    /// Success.
     NETLIB_OK = 0,
-    /// No failure: the NF is to end, because the engine says so, has gone, or netlib_stop() was called.
+    /// Not a failure: the NF must end, because the engine asks for it or is gone, or because of netlib_stop().
     NETLIB_END = -1,
-    /// A pointer is NULL that must not be.
+    /// A required pointer is NULL.
     NETLIB_ERR_NULL = -2,
-    /// An argument is out of range, or the call does not belong here.
+    /// An argument is out of range, or the call is not allowed here.
     NETLIB_ERR_ARGUMENT = -3,
-    /// netvmd does not answer; trying again later may help.
+    /// netvmd does not answer; a later retry may succeed.
     NETLIB_ERR_CONNECT = -4,
-    /// netvmd does not let this NF in.
+    /// netvmd refused this NF.
     NETLIB_ERR_REFUSED = -5,
-    /// netvmd and this library do not understand each other: built from different versions, most likely.
+    /// netvmd and this library are incompatible: probably different versions.
     NETLIB_ERR_PROTOCOL = -6,
-    /// The kernel refused something: memory, a thread, a descriptor.
+    /// The kernel refused memory, a thread or a descriptor.
     NETLIB_ERR_SYSTEM = -7,
-    /// The packet has no such room, or not so many bytes.
+    /// The packet has too little room, or too few bytes.
     NETLIB_ERR_SPACE = -8,
-    /// The packet is not of the burst that the endpoint holds now.
+    /// The packet does not belong to the endpoint's current burst.
     NETLIB_ERR_STALE = -9,
-    /// There is no port or role of that name.
+    /// No port or role has that name.
     NETLIB_ERR_NAME = -10,
-    /// A defect in the library: it panicked, and says more on standard error.
+    /// The library panicked, which is a defect; see its message on standard error.
     NETLIB_ERR_PANIC = -11,
 }
 
 use netlib_status::*;
 
 const ALL: [(netlib_status, &CStr); 12] = [
-    (NETLIB_OK, c"done"),
-    (NETLIB_END, c"the NF is to end"),
-    (NETLIB_ERR_NULL, c"a pointer is NULL that must not be"),
-    (NETLIB_ERR_ARGUMENT, c"an argument is out of range, or the call does not belong here"),
+    (NETLIB_OK, c"success"),
+    (NETLIB_END, c"the NF must end"),
+    (NETLIB_ERR_NULL, c"a required pointer is NULL"),
+    (NETLIB_ERR_ARGUMENT, c"an argument is out of range, or the call is not allowed here"),
     (NETLIB_ERR_CONNECT, c"netvmd does not answer"),
-    (NETLIB_ERR_REFUSED, c"netvmd does not let this NF in"),
-    (NETLIB_ERR_PROTOCOL, c"netvmd and libnetlib do not understand each other"),
+    (NETLIB_ERR_REFUSED, c"netvmd refused this NF"),
+    (NETLIB_ERR_PROTOCOL, c"netvmd and libnetlib are incompatible"),
     (NETLIB_ERR_SYSTEM, c"the kernel refused"),
-    (NETLIB_ERR_SPACE, c"the packet has no such room, or not so many bytes"),
-    (NETLIB_ERR_STALE, c"the packet is not of the burst that the endpoint holds now"),
-    (NETLIB_ERR_NAME, c"no port or role of that name"),
+    (NETLIB_ERR_SPACE, c"the packet has too little room, or too few bytes"),
+    (NETLIB_ERR_STALE, c"the packet does not belong to the endpoint's current burst"),
+    (NETLIB_ERR_NAME, c"no port or role has that name"),
     (NETLIB_ERR_PANIC, c"libnetlib panicked"),
 ];
 
@@ -67,7 +67,7 @@ pub(crate) enum Failure {
     Name(&'static str),
     #[error(transparent)]
     Netlib(#[from] Error),
-    /// Nothing to add to the code's own words. On the packet path: no allocation.
+    /// A status without details. For the packet path: no allocation.
     #[error("")]
     Plain(netlib_status),
 }
@@ -105,7 +105,7 @@ thread_local! {
     static LAST: RefCell<Message> = const { RefCell::new(Message::Static(c"no failure yet")) };
 }
 
-/// Runs the body of a function that C called: failures become codes and messages, panics too.
+/// Runs the body of a function that C called. Turns failures and panics into statuses and messages.
 pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     // A panic may leave the NF's state half done; the caller learns that the library is defective.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
@@ -115,28 +115,27 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     };
     let status = failure.status();
     let message = match failure {
-        Failure::Plain(status) => Message::Static(words(status as c_int)),
-        other => {
-            CString::new(other.to_string()).map_or(Message::Static(words(status as c_int)), Message::Own)
-        }
+        Failure::Plain(status) => Message::Static(description(status as c_int)),
+        other => CString::new(other.to_string())
+            .map_or(Message::Static(description(status as c_int)), Message::Own),
     };
     // While the thread's variables are being destroyed, no caller can read a message.
     let _ = LAST.try_with(|last| last.replace(message));
     status as c_int
 }
 
-fn words(code: c_int) -> &'static CStr {
+fn description(code: c_int) -> &'static CStr {
     let known = ALL.iter().find(|(status, _)| *status as c_int == code);
-    known.map_or(c"a code that libnetlib does not have", |(_, words)| words)
+    known.map_or(c"unknown status", |(_, text)| text)
 }
 
-/// A few words for a code, never NULL. They live as long as the program.
+/// A description of a status, never NULL. Valid as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn netlib_strerror(code: c_int) -> *const c_char {
-    words(code).as_ptr()
+    description(code).as_ptr()
 }
 
-/// What exactly failed in the last call of this thread that failed, never NULL. Valid until the thread's next failure.
+/// The details of this thread's last failure, never NULL. Valid until the thread's next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn netlib_last_error() -> *const c_char {
     let message = LAST.try_with(|last| match &*last.borrow() {
@@ -146,7 +145,7 @@ pub extern "C" fn netlib_last_error() -> *const c_char {
     message.unwrap_or(c"".as_ptr())
 }
 
-/// The library's version, as NETLIB_VERSION was when it was built.
+/// The version of the library; compare it with NETLIB_VERSION.
 #[unsafe(no_mangle)]
 pub extern "C" fn netlib_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -157,19 +156,19 @@ mod tests {
     use super::*;
 
     fn last() -> &'static str {
-        // SAFETY: never NULL, and no failure follows in this thread while it is read.
+        // SAFETY: never NULL, and this thread has no other failure while it reads the message.
         unsafe { CStr::from_ptr(netlib_last_error()) }.to_str().unwrap()
     }
 
     #[test]
-    fn a_panic_becomes_a_code() {
+    fn a_panic_becomes_a_status() {
         assert_eq!(guard(|| panic!("on purpose")), NETLIB_ERR_PANIC as c_int);
         assert_eq!(last(), "libnetlib panicked");
         assert_eq!(guard(|| Ok(7)), 7);
     }
 
     #[test]
-    fn messages_are_of_the_thread_that_failed() {
+    fn messages_belong_to_the_failing_thread() {
         guard(|| Err(Failure::Null("options")));
         std::thread::spawn(|| {
             assert_eq!(last(), "no failure yet");
@@ -181,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_words() {
+    fn every_status_has_a_description() {
         for (status, text) in ALL {
-            assert_eq!(words(status as c_int), text);
+            assert_eq!(description(status as c_int), text);
         }
-        assert_eq!(words(99), c"a code that libnetlib does not have");
+        assert_eq!(description(99), c"unknown status");
     }
 }

@@ -1,4 +1,4 @@
-//! Calls the C functions as C would: return values and wrong arguments. NFs that must be attached are this test binary in a separate process; an
+//! Calls the C functions as C would: return values and wrong arguments. Attached NFs are this test binary in a separate process; an
 //! environment variable selects the NF.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -28,7 +28,7 @@ fn last_error() -> String {
 
 fn options(name: &CStr) -> netlib_options {
     let mut options = std::mem::MaybeUninit::<netlib_options>::uninit();
-    // SAFETY: there is room for what it writes, and it writes all of it.
+    // SAFETY: the function initialises the whole struct.
     let mut options = unsafe {
         assert_eq!(netlib_options_init(options.as_mut_ptr()), NETLIB_OK as c_int);
         options.assume_init()
@@ -38,11 +38,11 @@ fn options(name: &CStr) -> netlib_options {
 }
 
 fn no_packet() -> netlib_packet {
-    // SAFETY: zeros are a packet of no endpoint.
+    // SAFETY: a zeroed packet is valid, and has no endpoint.
     unsafe { std::mem::zeroed() }
 }
 
-/// Not a test but the NF, when the environment says so.
+/// Not a test: runs the NF that the environment variable names.
 #[test]
 fn be_the_program() {
     match std::env::var(PROGRAM).as_deref() {
@@ -59,7 +59,7 @@ fn burst_program() {
     (options.counters, options.counter_count) = (names.as_ptr(), 2);
     let mut nf = null_mut();
     let mut packets = [no_packet(); NETLIB_BURST];
-    // SAFETY: pointers to what lives here; the endpoint is used by this thread alone, up to the detaching.
+    // SAFETY: the pointers are to locals; only this thread uses the endpoint, until it detaches.
     unsafe {
         assert_eq!(netlib_attach(&raw const options, &raw mut nf), NETLIB_OK as c_int, "{}", last_error());
         assert_eq!((netlib_threads(nf), netlib_get_endpoint(nf, 1)), (1, null_mut()));
@@ -80,9 +80,9 @@ fn burst_program() {
                 break;
             }
             for packet in &mut packets[..count as usize] {
-                treat(packet);
+                exercise(packet);
                 assert_eq!(netlib_count(endpoint, 0, 1), NETLIB_OK as c_int);
-                // Names can be looked up while a burst is held.
+                // A name can be looked up while the endpoint holds a burst.
                 assert_eq!(netlib_role(endpoint, c"audit".as_ptr(), &raw mut number), NETLIB_OK as c_int);
             }
             let mut old = packets[0];
@@ -90,20 +90,20 @@ fn burst_program() {
             assert_eq!(netlib_set_verdict(&raw const old, NETLIB_DROP), NETLIB_ERR_STALE as c_int);
             assert_eq!(netlib_prepend(&raw mut old, 1), NETLIB_ERR_STALE as c_int);
             assert_eq!(netlib_headroom(&raw mut old), NETLIB_ERR_STALE as c_int);
-            // The test sends nothing more, and waits for this counter before it says stop.
-            assert_eq!(netlib_receive(endpoint, packets.as_mut_ptr(), 32, 0), 0, "nothing there, no waiting");
-            assert_eq!(netlib_receive(endpoint, packets.as_mut_ptr(), 32, 2000), 0, "nothing for 2 ms");
+            // The test sends nothing more, and waits for this counter before it stops the NF.
+            assert_eq!(netlib_receive(endpoint, packets.as_mut_ptr(), 32, 0), 0, "no packet, no waiting");
+            assert_eq!(netlib_receive(endpoint, packets.as_mut_ptr(), 32, 2000), 0, "no packet for 2 ms");
             assert_eq!(netlib_count(endpoint, 1, 1), NETLIB_OK as c_int);
         }
         netlib_detach(nf);
     }
 }
 
-/// Exercises every function on a packet, by its first byte.
+/// Calls the functions on a packet, selected by its first byte.
 ///
 /// # Safety
-/// The packet is of the burst that its endpoint holds.
-unsafe fn treat(packet: &mut netlib_packet) {
+/// The packet belongs to its endpoint's current burst.
+unsafe fn exercise(packet: &mut netlib_packet) {
     // SAFETY: the caller's promise.
     unsafe {
         assert_eq!((packet.ingress, packet.chain, packet.hop), (1, 0, 0));
@@ -140,7 +140,7 @@ fn callback_program() {
         user: *mut c_void,
     ) -> u32 {
         let mut packets = [no_packet(); NETLIB_BURST];
-        // SAFETY: what the library gave; `user` is what was given to it.
+        // SAFETY: endpoint and packet come from the library; `user` is the pointer passed to netlib_run.
         unsafe {
             assert_eq!(user.cast::<u32>().read(), 42);
             assert_eq!(netlib_send(endpoint), NETLIB_ERR_ARGUMENT as c_int, "not within a callback");
@@ -165,13 +165,13 @@ fn callback_program() {
     let mut options = options(c"callback");
     options.role = c"filter".as_ptr();
     let mut user = 42u32;
-    // SAFETY: pointers to what lives here.
+    // SAFETY: the pointers are to locals.
     let ended = unsafe { netlib_run(&raw const options, Some(callback), (&raw mut user).cast()) };
     assert_eq!(ended, NETLIB_OK as c_int, "{}", last_error());
 }
 
 #[test]
-fn the_burst_functions_do_what_they_say() {
+fn the_burst_functions_send_by_their_verdicts() {
     let mut nf = spawn("burst", "1");
     let frames: [&[u8]; 4] = [&[0, 10], &[1, 11, 12], &[2, 13], &[3, 14]];
     let outcomes = nf.inject_all(&frames.map(|frame| (PortId(1), frame))).unwrap();
@@ -191,13 +191,13 @@ fn the_burst_functions_do_what_they_say() {
 }
 
 #[test]
-fn the_callback_is_asked_by_every_thread() {
+fn every_thread_calls_the_callback() {
     let mut nf = spawn("callback", "2");
     assert_eq!((nf.hello().role.as_str(), nf.hello().threads), ("filter", 2));
     let frames: [&[u8]; 7] = [&[0], &[1], &[2], &[3], &[4], &[5], &[6]];
     let outcomes = nf.inject_all(&frames.map(|frame| (PortId(0), frame))).unwrap();
     let verdicts: Vec<_> = outcomes.iter().map(|outcome| outcome.verdict).collect();
-    // What is no verdict discards.
+    // An invalid verdict discards the packet.
     let expected = [
         Verdict::Next,
         Verdict::Drop,
@@ -219,7 +219,7 @@ fn a_null_is_an_error_everywhere() {
     let packet = &raw mut packet;
     let mut nf = null_mut();
     let null_error = NETLIB_ERR_NULL as c_int;
-    // SAFETY: NULLs, and pointers to what lives here.
+    // SAFETY: the pointers are NULL or to locals.
     unsafe {
         let codes = [
             netlib_options_init(null_mut()),
@@ -240,7 +240,7 @@ fn a_null_is_an_error_everywhere() {
             netlib_trim_front(null_mut(), 1),
             netlib_truncate(null_mut(), 1),
             netlib_set_hash(null_mut(), 1),
-            // A packet of no endpoint.
+            // A packet without an endpoint.
             netlib_set_verdict(packet, 0),
             netlib_prepend(packet, 1),
         ];
@@ -253,14 +253,14 @@ fn a_null_is_an_error_everywhere() {
 }
 
 #[test]
-fn wrong_options_are_named() {
+fn invalid_options_are_named() {
     let long = CString::new(vec![0xff; 3]).unwrap();
     let counters = [long.as_ptr(), null()];
     let attach = |change: &dyn Fn(&mut netlib_options)| {
         let mut options = options(c"x");
         change(&mut options);
         let mut nf = null_mut();
-        // SAFETY: pointers to what lives here.
+        // SAFETY: the pointers are to locals.
         let code = unsafe { netlib_attach(&raw const options, &raw mut nf) };
         assert!(nf.is_null());
         (code, last_error())
@@ -268,13 +268,13 @@ fn wrong_options_are_named() {
     let wrong = |code: netlib_status, message: &str| (code as c_int, message.to_owned());
     assert_eq!(attach(&|o| o.name = null()), wrong(NETLIB_ERR_NULL, "options.name is NULL"));
     assert_eq!(attach(&|o| o.threads = 0), wrong(NETLIB_ERR_ARGUMENT, "options.threads is 0"));
-    let text = "options.waiting is no netlib_waiting";
+    let text = "options.waiting is not a netlib_waiting";
     assert_eq!(attach(&|o| o.waiting = 9), wrong(NETLIB_ERR_ARGUMENT, text));
-    let text = "options: size is not that of this version: call netlib_options_init()";
+    let text = "options.size does not match this version of netlib: call netlib_options_init()";
     assert_eq!(attach(&|o| o.size = 8), wrong(NETLIB_ERR_ARGUMENT, text));
     let list = |count: usize| attach(&|o| (o.counters, o.counter_count) = (counters.as_ptr(), count));
     assert_eq!(list(1), wrong(NETLIB_ERR_ARGUMENT, "options.counters is not UTF-8"));
-    assert_eq!(list(33), wrong(NETLIB_ERR_ARGUMENT, "options.counter_count is more than an NF can have"));
+    assert_eq!(list(33), wrong(NETLIB_ERR_ARGUMENT, "options.counter_count exceeds the limit of counters"));
     let text = "options.counters is NULL";
     assert_eq!(attach(&|o| o.counter_count = 1), wrong(NETLIB_ERR_NULL, text));
     let (code, message) = attach(&|o| o.socket = c"/nonexistent/attach.sock".as_ptr());
@@ -283,7 +283,7 @@ fn wrong_options_are_named() {
 }
 
 #[test]
-fn the_version_is_that_of_the_header() {
+fn the_header_has_the_librarys_version() {
     // SAFETY: never NULL, and lives as long as the program.
     let version = unsafe { CStr::from_ptr(netlib_version()) }.to_str().unwrap();
     let header = include_str!(concat!(env!("OUT_DIR"), "/netlib.h"));

@@ -290,16 +290,12 @@ impl TxRings {
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            self.publish_nf_thread(index);
+            let Some(tx_ring) = &mut self.nf_threads[index] else { continue };
+            if tx_ring.publish() {
+                self.shared.eventfds.wake_nf_thread(index);
+            }
+            self.update_ring_backpressure(index);
         }
-    }
-
-    fn publish_nf_thread(&mut self, index: usize) {
-        let Some(tx_ring) = &mut self.nf_threads[index] else { return };
-        if tx_ring.publish() {
-            self.shared.eventfds.wake_nf_thread(index);
-        }
-        self.update_ring_backpressure(index);
     }
 
     /// Sets backpressure for a ring that is three quarters full, and clears it when half of the ring is free again.
