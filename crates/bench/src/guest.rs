@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use netvm_attach::Fds;
-use netvm_region::Notify;
+use netvm_region::NotifyMode;
 use netvm_vm::{Accel, Boot, Card, GuestMemory, Machine, Sockets, Version};
 use rustix::io::FdFlags;
 
@@ -83,7 +83,7 @@ impl Guest {
     /// # Errors
     /// [`BenchError::System`].
     pub fn start(&self, fds: &Fds<BorrowedFd<'_>>) -> Result<Child, BenchError> {
-        let memory = GuestMemory::new(fds, Notify::Poll)
+        let memory = GuestMemory::new(fds, NotifyMode::Poll)
             .map_err(BenchError::system("cannot prepare the guest's memory"))?;
         for fd in memory.descriptors() {
             // No other child may start before this process closes its copies.

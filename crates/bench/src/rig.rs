@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvm_attach::{AttachError, FD_VARIABLE, Hello, Ready};
 use netvm_config::model::Host;
-use netvm_engine::{Engine, Notify, ReadyMessage};
+use netvm_engine::{Engine, NotifyMode, ReadyMessage};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -70,7 +70,7 @@ impl Rig {
     /// [`BenchError::Guest`].
     pub fn launch_guest(&mut self, role: &str, guest: &Guest) -> Result<(), BenchError> {
         let fail = |problem: String| BenchError::Guest { problem };
-        let instance = self.engine.admit_guest(role, 1, false, Notify::Poll)?;
+        let instance = self.engine.admit_guest(role, 1, false, NotifyMode::Poll)?;
         let fds = self.engine.descriptors(instance).ok_or_else(|| fail("its group is gone".to_owned()))?;
         let child = guest.start(&fds)?;
         self.nfs.push(NfProcess { child, instance, role: role.to_owned(), _socket: None });

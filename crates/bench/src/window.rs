@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use netvm_engine::{DropReason, Engine, Stage};
-use netvm_region::{StandardCounter, clock};
+use netvm_region::{NfCounter, clock};
 
 use crate::error::BenchError;
 use crate::harness::Figure;
@@ -42,7 +42,7 @@ pub struct Sample {
 /// An NF's counters.
 #[derive(Clone, Debug, Default)]
 struct NfSample {
-    standard: [u64; StandardCounter::COUNT],
+    standard: [u64; NfCounter::COUNT],
     own: Vec<u64>,
     cpu: CpuTime,
 }
@@ -206,7 +206,7 @@ impl Window {
     }
 
     /// A standard counter of the `nf`th NF.
-    pub fn of_nf(&self, nf: usize, counter: StandardCounter) -> u64 {
+    pub fn of_nf(&self, nf: usize, counter: NfCounter) -> u64 {
         self.diff(|sample| sample.nfs.get(nf).map_or(0, |of_nf| of_nf.standard[counter as usize]))
     }
 

@@ -31,6 +31,6 @@ pub use manager::{
     InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, RouterView, StageView, StartError,
     ThreadView, UnknownRouter, WorkerView,
 };
-pub use netvm_region::{Notify, ReadyMessage};
+pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, Step};
 pub use worker::FlowCounts;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_region::{Command, CounterBlock, MAX_COUNTERS, StandardCounter, TableReader, clock};
+use netvm_region::{Command, CounterBlock, MAX_COUNTERS, NfCounter, TableReader, clock};
 use netvm_ring::Descriptor;
 
 mod backoff;
@@ -49,7 +49,7 @@ pub struct Endpoint {
     stopping: bool,
     /// End now.
     leaving: bool,
-    counters: [u64; StandardCounter::COUNT],
+    counters: [u64; NfCounter::COUNT],
     descriptors: [Descriptor; BURST],
     verdicts: [Verdict; BURST],
     received_at: u64,
@@ -70,7 +70,7 @@ impl Endpoint {
             is_signalled: false,
             stopping: false,
             leaving: false,
-            counters: [0; StandardCounter::COUNT],
+            counters: [0; NfCounter::COUNT],
             descriptors: [Descriptor::default(); BURST],
             verdicts: [Verdict::Next; BURST],
             received_at: 0,
@@ -202,8 +202,8 @@ impl Endpoint {
         self.received_at = clock::cycles();
         let count = self.retain_valid(received);
         self.verdicts[..count].fill(Verdict::Next);
-        self.count(StandardCounter::Received, count as u64);
-        self.count(StandardCounter::Bursts, 1);
+        self.count(NfCounter::Received, count as u64);
+        self.count(NfCounter::Bursts, 1);
         count
     }
 
@@ -243,7 +243,7 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn count(&mut self, counter: StandardCounter, by: u64) {
+    fn count(&mut self, counter: NfCounter, by: u64) {
         self.counters[counter as usize] += by;
     }
 
@@ -262,13 +262,13 @@ impl Endpoint {
         self.rx_rings.prefetch(BURST as u32);
         let tally = self.tx_rings.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
         let now = clock::cycles();
-        self.count(StandardCounter::Next, tally.next);
-        self.count(StandardCounter::Dropped, tally.dropped);
-        self.count(StandardCounter::Port, tally.port);
-        self.count(StandardCounter::Role, tally.role);
-        self.count(StandardCounter::Detoured, tally.detoured);
-        self.count(StandardCounter::NfCycles, before.wrapping_sub(self.received_at));
-        self.count(StandardCounter::Cycles, now.wrapping_sub(self.received_at));
+        self.count(NfCounter::Next, tally.next);
+        self.count(NfCounter::Dropped, tally.dropped);
+        self.count(NfCounter::Port, tally.port);
+        self.count(NfCounter::Role, tally.role);
+        self.count(NfCounter::Detoured, tally.detoured);
+        self.count(NfCounter::NfCycles, before.wrapping_sub(self.received_at));
+        self.count(NfCounter::Cycles, now.wrapping_sub(self.received_at));
         self.publish_counters();
         if now >= self.next_check {
             self.check_if_due();
@@ -309,7 +309,7 @@ impl Endpoint {
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
         if self.rx_rings.prepare_wait() && !self.table.is_stale() {
-            self.counters[StandardCounter::Sleeps as usize] += 1;
+            self.counters[NfCounter::Sleeps as usize] += 1;
             self.publish_counters();
             let end = self.shared.sleep(wake, longest);
             self.is_signalled = end.is_signalled;
@@ -324,7 +324,7 @@ impl Endpoint {
     /// Sleeps without wake-ups: short at first, then longer.
     fn sleep_unwoken(&mut self, longest: Duration) {
         let sleep = self.backoff.next_sleep().min(longest);
-        self.count(StandardCounter::Sleeps, 1);
+        self.count(NfCounter::Sleeps, 1);
         self.publish_counters();
         std::thread::sleep(sleep);
     }

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use netvm_region::{Control, Kind, LAYOUT_VERSION, Mapping, Notify, ReadyMessage};
+use netvm_region::{Control, Kind, LAYOUT_VERSION, Mapping, NotifyMode, ReadyMessage};
 
 use crate::attach::{Attachment, Error, Memories, Options};
 use crate::shared::Eventfds;
@@ -171,8 +171,8 @@ impl Devices {
             regions.push(region.ok_or(IvshmemError::Missing("every region of the NF's trust group"))?);
         }
         let eventfds = match control.notify() {
-            Notify::Poll => Eventfds::Silent,
-            Notify::Doorbell => {
+            NotifyMode::Poll => Eventfds::Silent,
+            NotifyMode::Doorbell => {
                 let nf_threads = &header.nf_threads[..usize::from(header.threads)];
                 // Without the wake line the threads sleep for short times and poll, which only adds latency.
                 let own = wake_line::listen(nf_threads).unwrap_or_default();

@@ -28,7 +28,7 @@ const COMMAND_AT: u64 = 2048;
 /// ```text
 ///  0            ControlHeader
 ///  2048         command           see [`Command`]
-///  2052         notify            see [`Notify`]
+///  2052         notify            see [`NotifyMode`]
 ///  2560         ready message     of an NF in a VM; see [`ReadyMessage`]
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
 ///  rings_at     rings             for each thread, for each worker: the ring to the NF, then the ring from it
@@ -93,7 +93,7 @@ pub enum Command {
 
 /// How an NF in a VM notifies workers and other NFs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Notify {
+pub enum NotifyMode {
     /// It does not; receivers of its packets poll.
     #[default]
     Poll,
@@ -105,7 +105,7 @@ pub enum Notify {
 /// Counters that netlib keeps for every thread, by their index in [`CounterBlock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum StandardCounter {
+pub enum NfCounter {
     /// Packets received.
     Received = 0,
     /// Packets passed to the next hop.
@@ -128,7 +128,7 @@ pub enum StandardCounter {
     Sleeps = 9,
 }
 
-impl StandardCounter {
+impl NfCounter {
     /// Number of these counters.
     pub const COUNT: usize = 10;
 }
@@ -141,8 +141,8 @@ pub struct CounterBlock {
     pub epoch: AtomicU64,
     /// Changes while the thread polls its rings.
     pub heartbeat: AtomicU64,
-    /// See [`StandardCounter`].
-    pub standard: [AtomicU64; StandardCounter::COUNT],
+    /// See [`NfCounter`].
+    pub standard: [AtomicU64; NfCounter::COUNT],
     /// The NF's own counters.
     pub own: [AtomicU64; MAX_COUNTERS],
 }
@@ -306,14 +306,14 @@ impl Control {
     }
 
     /// Sets how the VM with this memory notifies others. The engine calls this before the VM starts.
-    pub fn set_notify(&self, notify: Notify) {
-        self.notify_word().store(u32::from(notify == Notify::Doorbell), Ordering::Relaxed);
+    pub fn set_notify(&self, notify: NotifyMode) {
+        self.notify_word().store(u32::from(notify == NotifyMode::Doorbell), Ordering::Relaxed);
     }
 
     /// How this VM notifies others.
     #[must_use]
-    pub fn notify(&self) -> Notify {
-        if self.notify_word().load(Ordering::Relaxed) == 1 { Notify::Doorbell } else { Notify::Poll }
+    pub fn notify(&self) -> NotifyMode {
+        if self.notify_word().load(Ordering::Relaxed) == 1 { NotifyMode::Doorbell } else { NotifyMode::Poll }
     }
 
     fn notify_word(&self) -> &AtomicU32 {

@@ -24,7 +24,7 @@ mod table;
 
 pub use control::{
     Admission, Command, Control, ControlError, ControlHeader, CounterBlock, MAX_COUNTERS, MAX_REGIONS,
-    MAX_THREADS, MAX_WORKERS, Notify, StandardCounter,
+    MAX_THREADS, MAX_WORKERS, NfCounter, NotifyMode,
 };
 pub use geometry::{Geometry, GeometryError, RegionSpec};
 pub use kind::Kind;

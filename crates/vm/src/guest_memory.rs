@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use netvm_attach::Fds;
-use netvm_region::{Control, Notify};
+use netvm_region::{Control, NotifyMode};
 use rustix::fs::fstat;
 
 use crate::doorbell::{DoorbellServer, serve};
@@ -46,15 +46,15 @@ impl GuestMemory {
     ///
     /// # Errors
     /// The process has no free file descriptor.
-    pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: Notify) -> io::Result<Self> {
+    pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: NotifyMode) -> io::Result<Self> {
         let memory = |name: String, fd: BorrowedFd<'_>, read_only| {
             let bytes = fstat(fd)?.st_size as u64;
             Ok::<_, io::Error>(Memory { name, fd: fd.try_clone_to_owned()?, bytes, read_only })
         };
         let (mut memories, mut doorbell, mut line) = (Vec::new(), None, None);
         match notify {
-            Notify::Poll => memories.push(memory("netvm-control".to_owned(), fds.control, false)?),
-            Notify::Doorbell => {
+            NotifyMode::Poll => memories.push(memory("netvm-control".to_owned(), fds.control, false)?),
+            NotifyMode::Doorbell => {
                 let vectors: Vec<_> = fds.workers.iter().chain(&fds.nf_threads).copied().collect();
                 doorbell = Some(serve(fds.control, &vectors)?);
                 line = Some(wake_line::start(&own_nf_threads(fds)?)?);
@@ -131,7 +131,7 @@ mod tests {
             workers: Vec::new(),
             nf_threads: Vec::new(),
         };
-        let memory = GuestMemory::new(&fds, Notify::Poll).unwrap();
+        let memory = GuestMemory::new(&fds, NotifyMode::Poll).unwrap();
         assert_eq!(memory.descriptors().count(), 3);
         let text = |arguments: Vec<OsString>| {
             arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
@@ -169,7 +169,7 @@ mod tests {
             workers: vec![events[0].as_fd()],
             nf_threads: vec![events[1].as_fd(), events[2].as_fd()],
         };
-        let memory = GuestMemory::new(&fds, Notify::Doorbell).unwrap();
+        let memory = GuestMemory::new(&fds, NotifyMode::Doorbell).unwrap();
         assert_eq!(memory.descriptors().count(), 4);
         let arguments: Vec<_> =
             memory.arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect();

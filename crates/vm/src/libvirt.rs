@@ -155,7 +155,7 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::machine::tests::{NEW, OLD, machine};
-    use netvm_region::Notify;
+    use netvm_region::NotifyMode;
 
     #[test]
     fn a_domain_matches_the_arguments() {
@@ -206,7 +206,7 @@ mod tests {
         let mut machine = machine();
         machine.cards.clear();
         let devices =
-            NfDevices { folder: "/run/nf".into(), regions: 1, vectors: 65, notify: Notify::Doorbell };
+            NfDevices { folder: "/run/nf".into(), regions: 1, vectors: 65, notify: NotifyMode::Doorbell };
         let xml = machine.libvirt_xml(&Domain {
             emulator: Path::new("/qemu"),
             version: OLD,

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use netvm_attach::Fds;
-use netvm_region::Notify;
+use netvm_region::NotifyMode;
 
 use crate::doorbell;
 use crate::guest_memory::{NO_REBOOT, own_nf_threads};
@@ -66,20 +66,20 @@ pub struct NfDevices {
     /// Number of workers and NF threads that the guest can wake.
     pub vectors: usize,
     /// How guest and host wake each other.
-    pub notify: Notify,
+    pub notify: NotifyMode,
 }
 
 impl NfDevices {
     /// All sockets of the VM.
     #[must_use]
     pub fn sockets(&self) -> Vec<NfSocket> {
-        let wake = (self.notify == Notify::Doorbell).then_some(NfSocket::Wake);
+        let wake = (self.notify == NotifyMode::Doorbell).then_some(NfSocket::Wake);
         self.memories().map(|(socket, _)| socket).chain(wake).collect()
     }
 
     /// The memories, and the interrupt vectors of their devices.
     fn memories(&self) -> impl Iterator<Item = (NfSocket, usize)> + use<> {
-        let vectors = if self.notify == Notify::Doorbell { self.vectors } else { 1 };
+        let vectors = if self.notify == NotifyMode::Doorbell { self.vectors } else { 1 };
         // QEMU refuses a device without vectors.
         let first = [(NfSocket::Control, vectors), (NfSocket::Table, 1)];
         first.into_iter().chain((0..self.regions).map(|number| (NfSocket::Region(number), 1)))
@@ -98,7 +98,7 @@ impl NfDevices {
             let device = format!("ivshmem-doorbell,chardev=netvm-{},vectors={vectors}", socket.name());
             arguments.extend(["-device".to_owned(), device]);
         }
-        if self.notify == Notify::Doorbell {
+        if self.notify == NotifyMode::Doorbell {
             arguments.extend(chardev(NfSocket::Wake));
             // The second serial port, as the first is the console.
             arguments.extend(["-device".to_owned(), "isa-serial,chardev=netvm-wake,index=1".to_owned()]);
@@ -110,7 +110,7 @@ impl NfDevices {
     /// The same devices as libvirt XML within `<devices>`.
     pub(crate) fn write_xml(&self, xml: &mut String) -> std::fmt::Result {
         let path = |socket: NfSocket| escape_path(&self.folder.join(socket.file()));
-        if self.notify == Notify::Doorbell {
+        if self.notify == NotifyMode::Doorbell {
             writeln!(xml, "    <serial type='unix'>")?;
             writeln!(xml, "      <source mode='connect' path='{}'/>", path(NfSocket::Wake))?;
             writeln!(xml, "      <target type='isa-serial' port='1'/>\n    </serial>")?;
@@ -143,10 +143,10 @@ impl ServedMemory {
     ///
     /// # Errors
     /// The process has no free file descriptor.
-    pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: Notify) -> io::Result<Self> {
+    pub fn new(fds: &Fds<BorrowedFd<'_>>, notify: NotifyMode) -> io::Result<Self> {
         let (vectors, nf_threads) = match notify {
-            Notify::Poll => (Vec::new(), Vec::new()),
-            Notify::Doorbell => ([&fds.workers[..], &fds.nf_threads].concat(), own_nf_threads(fds)?),
+            NotifyMode::Poll => (Vec::new(), Vec::new()),
+            NotifyMode::Doorbell => ([&fds.workers[..], &fds.nf_threads].concat(), own_nf_threads(fds)?),
         };
         Ok(Self {
             control: fds.control.try_clone_to_owned()?,
@@ -196,7 +196,7 @@ fn duplicates(fds: &[BorrowedFd<'_>]) -> io::Result<Vec<OwnedFd>> {
 mod tests {
     use super::*;
 
-    fn devices(notify: Notify) -> NfDevices {
+    fn devices(notify: NotifyMode) -> NfDevices {
         NfDevices { folder: "/run/a,b".into(), regions: 2, vectors: 65, notify }
     }
 
@@ -206,7 +206,7 @@ mod tests {
             let words = devices.arguments();
             words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
         };
-        let (polls, rings) = (devices(Notify::Poll), devices(Notify::Doorbell));
+        let (polls, rings) = (devices(NotifyMode::Poll), devices(NotifyMode::Doorbell));
         let files: Vec<_> = rings.sockets().into_iter().map(NfSocket::file).collect();
         assert_eq!(files, ["control.sock", "table.sock", "region0.sock", "region1.sock", "wake.sock"]);
         assert_eq!(polls.sockets().len(), 4);

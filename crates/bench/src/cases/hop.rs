@@ -17,7 +17,7 @@
 //! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports on one core, without a second thread.
 
 use netvm_config::model::{Idle, Output, PortKind};
-use netvm_region::StandardCounter;
+use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;
 use crate::distance;
@@ -86,8 +86,8 @@ fn hop(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let mut figures = vec![Figure::new("hop", Unit::Mpps, window.mpps())];
     figures.push(Figure::new("hop engine cycles", Unit::CyclesPerPacket, window.engine_cycles_per_packet()));
     figures.extend(window.stages("hop"));
-    let packets = window.of_nf(0, StandardCounter::Received).max(1) as f64;
-    let cycles = window.of_nf(0, StandardCounter::Cycles) as f64;
+    let packets = window.of_nf(0, NfCounter::Received).max(1) as f64;
+    let cycles = window.of_nf(0, NfCounter::Cycles) as f64;
     figures.push(Figure::new("hop nf cycles", Unit::CyclesPerPacket, cycles / packets));
     let offered = window.received().max(1) as f64;
     let dropped = window.dropped_in_all() as f64 / offered * 100.0;

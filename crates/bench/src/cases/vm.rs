@@ -150,8 +150,8 @@ fn run(
     let cycles = window.engine_cycles_per_packet();
     figures.push(Figure::new(format!("{name} engine cycles"), Unit::CyclesPerPacket, cycles));
     figures.extend(window.stages(name));
-    let received = window.of_nf(0, netvm_region::StandardCounter::Received);
-    let bursts = window.of_nf(0, netvm_region::StandardCounter::Bursts).max(1);
+    let received = window.of_nf(0, netvm_region::NfCounter::Received);
+    let bursts = window.of_nf(0, netvm_region::NfCounter::Bursts).max(1);
     figures.push(Figure::new(
         format!("{name} packets per burst"),
         Unit::Count,

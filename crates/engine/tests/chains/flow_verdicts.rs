@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Rig, line, port};
 use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
 use netvm_engine::{DropReason, Engine, FlowVerdict, InstanceId, RoleId, ThreadView};
-use netvm_region::StandardCounter;
+use netvm_region::NfCounter;
 
 const SOON: Duration = Duration::from_secs(30);
 /// For what must not happen.
@@ -29,7 +29,7 @@ fn thread(engine: &Engine, id: InstanceId) -> ThreadView {
 }
 
 fn received(engine: &Engine, id: InstanceId) -> u64 {
-    thread(engine, id).standard[StandardCounter::Received as usize]
+    thread(engine, id).standard[NfCounter::Received as usize]
 }
 
 fn dropped(engine: &Engine, reason: DropReason) -> u64 {

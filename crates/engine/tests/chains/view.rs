@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{Rig, line};
 use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
 use netvm_engine::Engine;
-use netvm_region::StandardCounter;
+use netvm_region::NfCounter;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -51,7 +51,7 @@ fn threads_show_their_nf_threads() {
 fn sums_of_a_role_outlive_its_instances_and_a_new_one_begins_at_zero() {
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&line(&["a"], None, false)).unwrap();
-    let received = |engine: &Engine| engine.role_totals()["a"].standard[StandardCounter::Received as usize];
+    let received = |engine: &Engine| engine.role_totals()["a"].standard[NfCounter::Received as usize];
     let mut last = (0, 0);
     for _ in 0..3 {
         let id = rig.attach("a", "forward", false);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use netvm_engine::{InstanceId, Notify, ReadyMessage};
+use netvm_engine::{InstanceId, NotifyMode, ReadyMessage};
 use netvm_vm::GuestMemory;
 
 use super::Rig;
@@ -24,7 +24,7 @@ pub struct Image {
     /// Processors, as QEMU is told. With one possible processor, the translator makes no atomic instructions.
     pub processors: &'static str,
     /// How the guest wakes others.
-    pub notify: Notify,
+    pub notify: NotifyMode,
     /// Threads of the NF.
     pub threads: u16,
 }
@@ -68,7 +68,7 @@ impl Image {
             // Without a network there is no kernel package.
             return skip(&format!("no guest image: {}", why.trim()));
         }
-        Some(Self { folder, processors: "1,maxcpus=2", notify: Notify::Poll, threads: 1 })
+        Some(Self { folder, processors: "1,maxcpus=2", notify: NotifyMode::Poll, threads: 1 })
     }
 }
 

@@ -10,8 +10,8 @@ use crate::support::vm::Image;
 use crate::support::{Rig, chain, group, line, nf, port, rule, source, two_lines};
 use netvm_capture::CaptureReader;
 use netvm_config::model::{EngineConfig, Host, Idle, OnFailure, PortConfig, PortKind, SourceConfig};
-use netvm_engine::{Engine, Notice, Notify, ReadyMessage};
-use netvm_region::StandardCounter;
+use netvm_engine::{Engine, Notice, NotifyMode, ReadyMessage};
+use netvm_region::NfCounter;
 
 const SOON: Duration = Duration::from_secs(60);
 const FORWARD: &str = "netvm-simple-forward";
@@ -231,7 +231,7 @@ fn a_vm_has_threads_and_regions_as_a_process_does() {
         return;
     }
     let Some(mut image) = Image::of(FORWARD, &[]) else { return };
-    (image.threads, image.processors, image.notify) = (2, "2", Notify::Doorbell);
+    (image.threads, image.processors, image.notify) = (2, "2", NotifyMode::Doorbell);
     // As on a machine with two NUMA nodes: the group has a region on each.
     let config = EngineConfig { cores: vec![0, 1], nodes: vec![vec![0], vec![1]], ..EngineConfig::default() };
     let mut host = line(&["a", "b"], Some(COUNT), true);
@@ -281,7 +281,7 @@ fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
 fn a_doorbell_wakes_workers_processes_and_the_vm() {
     const COUNT: u64 = 60;
     let Some(mut image) = Image::of(FORWARD, &[]) else { return };
-    image.notify = Notify::Doorbell;
+    image.notify = NotifyMode::Doorbell;
     let mut rig = Rig::new(&EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() });
     let mut host = line(&["a", "b"], None, true);
     let slow = SourceConfig { rate: Some(20), lossless: true, count: Some(COUNT), ..SourceConfig::default() };
@@ -296,7 +296,7 @@ fn a_doorbell_wakes_workers_processes_and_the_vm() {
         let views = rig.engine.instances();
         let of = |id| views.iter().find(|view| view.id == id).unwrap().threads[0].standard;
         let worker = rig.engine.workers().map(|worker| worker.counters.sleeps.get()).sum::<u64>();
-        [worker, of(vm.id)[StandardCounter::Sleeps as usize], of(process)[StandardCounter::Sleeps as usize]]
+        [worker, of(vm.id)[NfCounter::Sleeps as usize], of(process)[NfCounter::Sleeps as usize]]
     };
     let since = |before: [u64; 3], now: [u64; 3]| [0, 1, 2].map(|n| now[n] - before[n]);
     rig.until(Duration::from_millis(200), |_| false);

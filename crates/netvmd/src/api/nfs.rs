@@ -6,7 +6,7 @@ use std::time::Instant;
 use netvm_api::{NfInfo, NfPackets, NfState, RoleInfo, ThreadInfo};
 use netvm_config::model::{Host, NfConfig, NfStart};
 use netvm_engine::{InstanceState, InstanceView, RoleTotals, ThreadView, Violation};
-use netvm_region::StandardCounter;
+use netvm_region::NfCounter;
 
 use crate::attach::Externals;
 use crate::supervisor::{Phase, Status};
@@ -92,7 +92,7 @@ fn managed(nf: &NfConfig, group: &str, status: &Status, view: Option<&InstanceVi
 
 /// The totals of a role.
 pub(super) fn role(name: &str, totals: &RoleTotals) -> RoleInfo {
-    let value = |counter: StandardCounter| totals.standard[counter as usize];
+    let value = |counter: NfCounter| totals.standard[counter as usize];
     let violations = Violation::ALL.into_iter().zip(totals.violations).filter(|(_, count)| *count > 0);
     RoleInfo {
         role: name.to_owned(),
@@ -120,27 +120,27 @@ fn count(info: &mut NfInfo, view: &InstanceView) {
 }
 
 fn thread(view: &ThreadView) -> ThreadInfo {
-    let value = |counter: StandardCounter| view.standard[counter as usize];
-    let received = value(StandardCounter::Received);
+    let value = |counter: NfCounter| view.standard[counter as usize];
+    let received = value(NfCounter::Received);
     let per_packet = |counter| if received == 0 { 0.0 } else { value(counter) as f64 / received as f64 };
     ThreadInfo {
         nf_thread: view.nf_thread.0,
         packets: packets(value, (view.flows_decided, view.flows_refused)),
-        cycles_per_packet: per_packet(StandardCounter::Cycles),
-        nf_cycles_per_packet: per_packet(StandardCounter::NfCycles),
-        bursts: value(StandardCounter::Bursts),
-        sleeps: value(StandardCounter::Sleeps),
+        cycles_per_packet: per_packet(NfCounter::Cycles),
+        nf_cycles_per_packet: per_packet(NfCounter::NfCycles),
+        bursts: value(NfCounter::Bursts),
+        sleeps: value(NfCounter::Sleeps),
     }
 }
 
-fn packets(value: impl Fn(StandardCounter) -> u64, (flows_decided, flows_refused): (u64, u64)) -> NfPackets {
+fn packets(value: impl Fn(NfCounter) -> u64, (flows_decided, flows_refused): (u64, u64)) -> NfPackets {
     NfPackets {
-        received: value(StandardCounter::Received),
-        next: value(StandardCounter::Next),
-        dropped: value(StandardCounter::Dropped),
-        to_port: value(StandardCounter::Port),
-        to_role: value(StandardCounter::Role),
-        detoured: value(StandardCounter::Detoured),
+        received: value(NfCounter::Received),
+        next: value(NfCounter::Next),
+        dropped: value(NfCounter::Dropped),
+        to_port: value(NfCounter::Port),
+        to_role: value(NfCounter::Role),
+        detoured: value(NfCounter::Detoured),
         flows_decided,
         flows_refused,
     }

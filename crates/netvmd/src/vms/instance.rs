@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use netvm_attach::Fds;
-use netvm_engine::{AdmitError, Engine, InstanceId, Notify, ReadyMessage};
+use netvm_engine::{AdmitError, Engine, InstanceId, NotifyMode, ReadyMessage};
 use netvm_region::MapError;
 use netvm_vm::{GuestMemory, ServedMemory};
 use tokio::time::sleep;
@@ -40,7 +40,7 @@ pub(super) struct Instance<M> {
 }
 
 /// Builds QEMU's memory from the engine's descriptors.
-type Make<M> = fn(&Fds<BorrowedFd<'_>>, Notify) -> io::Result<M>;
+type Make<M> = fn(&Fds<BorrowedFd<'_>>, NotifyMode) -> io::Result<M>;
 
 impl Instance<GuestMemory> {
     /// Admits an NF whose QEMU netvmd starts.

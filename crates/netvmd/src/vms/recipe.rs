@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use netvm_config::model::{
     GroupId, Guest, Host, NfConfig, PortKind, VhostMode, VmAccel, VmBoot, VmConfig, VmNotify, VmStart,
 };
-use netvm_engine::Notify;
+use netvm_engine::NotifyMode;
 use netvm_vm::{Accel, Boot, Card, Machine, Version};
 
 use super::qemu::{self, QemuError};
@@ -100,7 +100,7 @@ pub struct NfRecipe {
     /// Its threads.
     pub threads: u16,
     /// How it signals others.
-    pub notify: Notify,
+    pub notify: NotifyMode,
 }
 
 /// Everything needed to start a VM, checked.
@@ -139,8 +139,8 @@ impl VmRecipe {
             Guest::Ordinary { cards } => (&cards[..], None),
             Guest::Nf { role, threads, notify } => {
                 let notify = match notify {
-                    VmNotify::Poll => Notify::Poll,
-                    VmNotify::Doorbell => Notify::Doorbell,
+                    VmNotify::Poll => NotifyMode::Poll,
+                    VmNotify::Doorbell => NotifyMode::Doorbell,
                 };
                 let nf = |nf: &NfConfig| {
                     let (role, group, threads) = (nf.role.clone(), nf.group, *threads);

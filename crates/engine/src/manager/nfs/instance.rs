@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use netvm_attach::{Fds, Hello};
 use netvm_region::{
-    Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, MapError, Notify, ReadyMessage, TableCopy,
+    Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, MapError, NotifyMode, ReadyMessage,
+    TableCopy,
 };
 
 use super::AdmitError;
@@ -49,7 +50,7 @@ pub(crate) struct Instance {
     pub(crate) state: InstanceState,
     pub(crate) standby: bool,
     /// How it wakes others, if it runs in a VM. Such an NF reports in its control memory that it is ready.
-    pub(crate) guest: Option<Notify>,
+    pub(crate) guest: Option<NotifyMode>,
     pub(crate) control: Arc<Control>,
     /// Its own copy of the group's table, if it has one.
     pub(crate) table: Option<Arc<TableCopy>>,
@@ -100,7 +101,7 @@ impl Engine {
         role: &str,
         threads: u16,
         standby: bool,
-        notify: Notify,
+        notify: NotifyMode,
     ) -> Result<InstanceId, AdmitError> {
         let (role, name) = (role.to_owned(), String::new());
         let hello = Hello { layout: LAYOUT_VERSION, role, name, threads, counters: Vec::new() };
@@ -144,7 +145,7 @@ impl Engine {
         &mut self,
         hello: &Hello,
         standby: bool,
-        guest: Option<Notify>,
+        guest: Option<NotifyMode>,
     ) -> Result<InstanceId, AdmitError> {
         if hello.layout != LAYOUT_VERSION {
             return Err(AdmitError::Layout { theirs: hello.layout });
@@ -187,7 +188,7 @@ impl Engine {
         if let Some(notify) = guest {
             control.set_notify(notify);
         }
-        if guest == Some(Notify::Poll) {
+        if guest == Some(NotifyMode::Poll) {
             group.silence(mask);
         }
         self.nfs.last_instance += 1;
@@ -235,7 +236,7 @@ impl Engine {
         instance.state = if instance.standby { InstanceState::Standby } else { InstanceState::Active };
         let (group, role, control) = (instance.group, instance.role, Arc::clone(&instance.control));
         let (nf_threads, links) = (instance.nf_threads.clone(), instance.links.clone());
-        let silent = instance.guest == Some(Notify::Poll);
+        let silent = instance.guest == Some(NotifyMode::Poll);
         let Some(group) = self.nfs.groups.get(&group) else { return };
         let memories = self.workers.local(&group.memories);
         for (thread, (nf_thread, links)) in (0u16..).zip(nf_threads.iter().zip(&links)) {

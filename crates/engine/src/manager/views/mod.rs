@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_region::{PageKind, StandardCounter};
+use netvm_region::{NfCounter, PageKind};
 
 use crate::counters::{Drops, Stage, WorkerCounters};
 use crate::drop_reason::{DropReason, Violation};
@@ -75,8 +75,8 @@ pub struct ThreadView {
     pub delivered: u64,
     /// Packets that the engine took from it.
     pub returned: u64,
-    /// What it counts, by [`StandardCounter`].
-    pub standard: [u64; StandardCounter::COUNT],
+    /// What it counts, by [`NfCounter`].
+    pub standard: [u64; NfCounter::COUNT],
     /// Drops for what it said or did.
     pub drops: DropCounts,
     /// What no honest NF does.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use netvm_region::StandardCounter;
+use netvm_region::NfCounter;
 
 use super::InstanceView;
 use crate::drop_reason::{DropReason, Violation};
@@ -18,8 +18,8 @@ pub struct RoleTotals {
     pub delivered: u64,
     /// Packets that the engine took from them.
     pub returned: u64,
-    /// What they count, by [`StandardCounter`].
-    pub standard: [u64; StandardCounter::COUNT],
+    /// What they count, by [`NfCounter`].
+    pub standard: [u64; NfCounter::COUNT],
     /// Drops for what they said or did, by [`DropReason`].
     pub drops: [u64; DropReason::COUNT],
     /// What no honest NF does, by [`Violation`].
