@@ -1,4 +1,4 @@
-//! The client against a server that answers what it is told to. This tests the client alone, not netvmd.
+//! The client against a scripted server. This tests the client alone, not netvmd.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use std::path::PathBuf;
@@ -220,20 +220,20 @@ async fn files_roles_and_plans_arrive() {
     let host = |text: &str| netvm_config::parse("host.toml", text).unwrap().host;
     let plan = netvm_config::plan(&host(""), &host("[[port]]\nname = \"out\"\nkind = \"sink\""));
     let (planned, applied) = (plan.clone(), plan.clone());
-    let told = |headers: HeaderMap, body: String| (file_name(headers[FILE_HEADER].as_bytes()), body);
+    let parts = |headers: HeaderMap, body: String| (file_name(headers[FILE_HEADER].as_bytes()), body);
     let socket = serve(
         Router::new()
             .route(
                 path::PLAN,
                 post(move |headers: HeaderMap, body: String| async move {
-                    assert_eq!(told(headers, body), ("/tmp/Büro 1.toml".to_owned(), "[engine]".to_owned()));
+                    assert_eq!(parts(headers, body), ("/tmp/Büro 1.toml".to_owned(), "[engine]".to_owned()));
                     Json(PlanReply { plan: planned, warnings: Vec::new() })
                 }),
             )
             .route(
                 path::APPLY,
                 post(move |headers: HeaderMap, body: String| async move {
-                    assert_eq!(told(headers, body), ("x.toml".to_owned(), "[engine]\n".repeat(10_000)));
+                    assert_eq!(parts(headers, body), ("x.toml".to_owned(), "[engine]\n".repeat(10_000)));
                     Json(ApplyReply { plan: applied, warnings: Vec::new(), took_ms: 1.5 })
                 }),
             )

@@ -13,120 +13,82 @@ use miette::{
 /// Bytes of the file, from and to.
 pub(crate) type Span = Range<usize>;
 
-/// The kinds of finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Kind {
-    /// Not TOML.
-    Syntax,
-    /// An unknown key or table.
-    UnknownKey,
-    /// A required key is missing.
-    MissingKey,
-    /// Two keys that exclude each other.
-    Conflict,
-    /// A value of the wrong type.
-    WrongType,
-    /// An impossible value.
-    BadValue,
-    /// A text that cannot be a name.
-    BadName,
-    /// The name of a group, port, role, router or chain that does not exist.
-    UnknownName,
-    /// A name, or a device of this machine, that is used twice.
-    Duplicate,
-    /// Two rules with one match and different terminal actions.
-    SameMatch,
-    /// More items than possible.
-    TooMany,
-    /// A port's longest frame does not fit a buffer.
-    BufferSize,
-    /// `on_failure = "standby"` without a standby replica.
-    NoStandby,
-    /// A rule that never matches, since earlier ones take all of its packets.
-    Shadowed,
-    /// Two rules that decide differently on some packets: their order matters.
-    Overlap,
-    /// A rule that no packet can match.
-    Impossible,
-    /// Rules that were not compared with others, which would take too long.
-    NotCompared,
-    /// A rule that allows packets which then go nowhere.
-    NoForward,
-    /// A chain that copies its packets.
-    CrossGroup,
-    /// An item that gets no packets.
-    Unused,
-    /// An NF or VM on the core of a busy-polling worker.
-    SharedCore,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 21] = [
-        Self::Syntax,
-        Self::UnknownKey,
-        Self::MissingKey,
-        Self::Conflict,
-        Self::WrongType,
-        Self::BadValue,
-        Self::BadName,
-        Self::UnknownName,
-        Self::Duplicate,
-        Self::SameMatch,
-        Self::TooMany,
-        Self::BufferSize,
-        Self::NoStandby,
-        Self::Shadowed,
-        Self::Overlap,
-        Self::Impossible,
-        Self::NotCompared,
-        Self::NoForward,
-        Self::CrossGroup,
-        Self::Unused,
-        Self::SharedCore,
-    ];
-
-    /// The name to search for.
-    #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Syntax => "config::syntax",
-            Self::UnknownKey => "config::unknown_key",
-            Self::MissingKey => "config::missing_key",
-            Self::Conflict => "config::conflict",
-            Self::WrongType => "config::wrong_type",
-            Self::BadValue => "config::bad_value",
-            Self::BadName => "config::bad_name",
-            Self::UnknownName => "config::unknown_name",
-            Self::Duplicate => "config::duplicate",
-            Self::SameMatch => "config::same_match",
-            Self::TooMany => "config::too_many",
-            Self::BufferSize => "config::buffer_size",
-            Self::NoStandby => "config::no_standby",
-            Self::Shadowed => "config::shadowed",
-            Self::Overlap => "config::overlap",
-            Self::Impossible => "config::impossible",
-            Self::NotCompared => "config::not_compared",
-            Self::NoForward => "config::no_forward",
-            Self::CrossGroup => "config::cross_group",
-            Self::Unused => "config::unused",
-            Self::SharedCore => "config::shared_core",
+macro_rules! kinds {
+    (errors: { $($(#[$doc:meta])* $error:ident = $code:literal,)* }
+     warnings: { $($(#[$about:meta])* $warning:ident = $name:literal,)* }) => {
+        /// The kinds of finding.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[$doc])* $error,)*
+            $($(#[$about])* $warning,)*
         }
-    }
 
-    const fn is_warning(self) -> bool {
-        matches!(
-            self,
-            Self::Shadowed
-                | Self::Overlap
-                | Self::Impossible
-                | Self::NotCompared
-                | Self::NoForward
-                | Self::CrossGroup
-                | Self::Unused
-                | Self::SharedCore
-        )
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &'static [Self] = &[$(Self::$error,)* $(Self::$warning,)*];
+
+            /// The name to search for.
+            #[must_use]
+            pub const fn code(self) -> &'static str {
+                match self {
+                    $(Self::$error => $code,)*
+                    $(Self::$warning => $name,)*
+                }
+            }
+
+            const fn is_warning(self) -> bool {
+                matches!(self, $(Self::$warning)|*)
+            }
+        }
+    };
+}
+kinds! {
+    errors: {
+        /// Not TOML.
+        Syntax = "config::syntax",
+        /// An unknown key or table.
+        UnknownKey = "config::unknown_key",
+        /// A required key is missing.
+        MissingKey = "config::missing_key",
+        /// Two keys that exclude each other.
+        Conflict = "config::conflict",
+        /// A value of the wrong type.
+        WrongType = "config::wrong_type",
+        /// An impossible value.
+        BadValue = "config::bad_value",
+        /// A text that cannot be a name.
+        BadName = "config::bad_name",
+        /// The name of a group, port, role, router or chain that does not exist.
+        UnknownName = "config::unknown_name",
+        /// A name, or a device of this machine, that is used twice.
+        Duplicate = "config::duplicate",
+        /// Two rules with one match and different terminal actions.
+        SameMatch = "config::same_match",
+        /// More items than possible.
+        TooMany = "config::too_many",
+        /// A port's longest frame does not fit a buffer.
+        BufferSize = "config::buffer_size",
+        /// `on_failure = "standby"` without a standby replica.
+        NoStandby = "config::no_standby",
+    }
+    warnings: {
+        /// A rule that never matches, since earlier ones take all of its packets.
+        Shadowed = "config::shadowed",
+        /// Two rules that decide differently on some packets: their order matters.
+        Overlap = "config::overlap",
+        /// A rule that no packet can match.
+        Impossible = "config::impossible",
+        /// Rules that were not compared with others, which would take too long.
+        NotCompared = "config::not_compared",
+        /// A rule that allows packets which then go nowhere.
+        NoForward = "config::no_forward",
+        /// A chain that copies its packets.
+        CrossGroup = "config::cross_group",
+        /// An item that gets no packets.
+        Unused = "config::unused",
+        /// An NF or VM on the core of a busy-polling worker.
+        SharedCore = "config::shared_core",
     }
 }
 

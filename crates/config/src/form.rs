@@ -12,18 +12,9 @@ use crate::finding::Kind;
 use crate::model::{GroupId, Host, MAX_SET, RoleId};
 use crate::names::{BadName, Check};
 use crate::place::Place;
-use crate::table::{At, Keys, Reader, write};
-
-/// A value with its place.
-pub(crate) type Spanned<'a> = toml::Spanned<DeValue<'a>>;
-
-/// How values of a type are read and written.
-pub(crate) trait Form<T> {
-    /// Reads a value; what is wrong with it becomes a finding.
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T>;
-    /// Writes a value, unless it is left out.
-    fn write(&self, host: &Host, item: &mut T) -> Option<Value>;
-}
+pub(crate) use crate::table::Spanned;
+use crate::table::{At, Form, Keys, Numbered, Reader, write};
+use crate::words::{Words, did_you_mean};
 
 /// A boolean.
 pub(crate) struct Flag;
@@ -94,6 +85,33 @@ impl Form<VlanId> for Vlan {
     fn write(&self, _: &Host, item: &mut VlanId) -> Option<Value> {
         Some(Value::Integer(item.get().into()))
     }
+}
+
+/// One of an enum's words.
+pub(crate) struct Word;
+
+impl<T: Words> Form<T> for Word {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+        one_of(at, text(at, value)?, T::WORDS.iter().copied())
+    }
+
+    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
+        Some(item.word().into())
+    }
+}
+
+/// The value of one of some words.
+pub(crate) fn one_of<T>(
+    at: &At<'_>,
+    text: &str,
+    words: impl Iterator<Item = (&'static str, T)> + Clone,
+) -> Option<T> {
+    let found = words.clone().find(|(word, _)| *word == text).map(|(_, value)| value);
+    if found.is_none() {
+        let known: Vec<&str> = words.map(|(word, _)| word).collect();
+        at.bad_text(text).maybe_help(did_you_mean(text, known, "possible values")).keep();
+    }
+    found
 }
 
 /// A text in quotes.
@@ -318,12 +336,6 @@ impl<T: Keys + Default> Form<T> for Nested {
     fn write(&self, host: &Host, item: &mut T) -> Option<Value> {
         Some(Value::Table(write(host, item)))
     }
-}
-
-/// An item that has a number.
-pub(crate) trait Numbered {
-    /// The item of that number with its defaults.
-    fn numbered(number: usize) -> Self;
 }
 
 /// An array of tables, with what each is called. Items are numbered in their order.

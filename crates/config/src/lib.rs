@@ -1,8 +1,8 @@
 //! The configuration of a host: the model that netvmd and the engine run, its TOML form with errors that name the line
 //! and the remedy, and plans that say what must change between two hosts.
 //!
-//! A file goes in; a [`model::Host`] or a [`ConfigError`] comes out. Each item lists its keys once, beside its struct in
-//! [`model`]; the same list reads the item and writes it.
+//! A file goes in; a [`model::Host`] or a [`ConfigError`] comes out. `keys` lists the keys of each item once; the same
+//! list reads the item and writes it.
 //!
 //! ```
 //! let text = r#"
@@ -35,6 +35,7 @@ mod field;
 mod finding;
 mod form;
 mod ids;
+mod keys;
 mod load;
 pub mod model;
 mod names;

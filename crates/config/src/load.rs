@@ -11,11 +11,11 @@ use miette::Diagnostic;
 
 use crate::check;
 use crate::finding::{Finding, Findings, Kind};
-use crate::form::Numbered;
-use crate::model::{Group, Host, Rule, Rules, add_punt_ports};
+use crate::keys::Rules;
+use crate::model::{Group, Host, Rule, add_punt_ports};
 use crate::names::{Names, read_rules};
 use crate::place::Place;
-use crate::table::{File, Reader};
+use crate::table::{File, Numbered, Reader};
 
 /// Most syntax errors to show: one unclosed quote may cause many.
 const MAX_SYNTAX_ERRORS: usize = 3;

@@ -25,20 +25,16 @@ pub use netvm_policy::{
 };
 use netvm_wire::MacAddr;
 
-use crate::form::{Items, Nested};
-use crate::table::{Keys, Table};
-
-mod action;
 mod engine;
 mod nf;
 mod port;
 mod port_policy;
 mod router;
-mod rule;
 mod vm;
 
 pub use engine::{EngineConfig, Eviction, FlowCacheConfig, Group, Idle, PolicyConfig, SwitchConfig};
 pub use nf::{Balance, Chain, NfConfig, NfStart, OnFailure, Output};
+pub(crate) use port::FRAME_HEADER;
 pub use port::{PortConfig, PortKind, SourceConfig, VhostDma, VhostMode};
 pub use port_policy::{AclDefault, Forward, Guard, PortPolicy, VlanMode};
 pub(crate) use router::add_punt_ports;
@@ -130,37 +126,13 @@ pub struct Host {
     pub rules: Vec<Rule>,
 }
 
-impl Keys for Host {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("engine", &mut self.engine, Nested("[engine]"));
-        table.key("switch", &mut self.switch, Nested("[switch]"));
-        table.key("policy", &mut self.policy, Nested("[policy]"));
-        table.key("group", &mut self.groups, Items("[[group]]"));
-        table.key("port", &mut self.ports, Items("[[port]]"));
-        table.key("nf", &mut self.nfs, Items("[[nf]]"));
-        table.key("vm", &mut self.vms, Items("[[vm]]"));
-        table.key("router", &mut self.routers, Items("[[router]]"));
-        table.key("chain", &mut self.chains, Items("[[chain]]"));
-        table.key("rule", &mut self.rules, Items("[[rule]]"));
-    }
-}
-
-/// Rules alone.
-pub(crate) struct Rules(pub(crate) Vec<Rule>);
-
-impl Keys for Rules {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("rule", &mut self.0, Items("[[rule]]"));
-    }
-}
-
 /// FNV-1a of 64 bits (draft-eastlake-fnv, section 2): the same on every machine and in every version.
 fn stable_hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A locally administered MAC address that follows from a name.
-fn derived_mac(name: impl Iterator<Item = u8>) -> MacAddr {
+pub(crate) fn derived_mac(name: impl Iterator<Item = u8>) -> MacAddr {
     let [a, b, c, d, e, ..] = stable_hash(name).to_be_bytes();
     MacAddr([0x02, a, b, c, d, e])
 }

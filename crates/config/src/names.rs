@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::finding::{Findings, Kind, Span};
-use crate::model::INGRESS;
 use crate::model::{
-    Group, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_VMS, NAME_BYTES,
-    RouterInterface,
+    Group, Host, INGRESS, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_VMS,
+    NAME_BYTES, RouterInterface,
 };
 use crate::place::Place;
 use crate::words::did_you_mean;

@@ -4,10 +4,10 @@
 //! A value that cannot be read becomes a finding and leaves the item as it was. The host is used only when there are no
 //! errors, so that nothing has to be undone.
 
+use toml::Value;
 use toml::de::DeValue;
 
 use crate::finding::{Findings, Kind, Note, Span};
-use crate::form::{Form, Name};
 use crate::model::Host;
 use crate::names::Names;
 use crate::place::Place;
@@ -21,6 +21,23 @@ pub(crate) trait Keys {
     /// Passes every key of the item to the table, in the order in which they are written. The item has its defaults
     /// when it is read.
     fn keys(&mut self, table: &mut Table<'_>);
+}
+
+/// A value with its place.
+pub(crate) type Spanned<'a> = toml::Spanned<DeValue<'a>>;
+
+/// How values of a type are read and written.
+pub(crate) trait Form<T> {
+    /// Reads a value; what is wrong with it becomes a finding.
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T>;
+    /// Writes a value, unless it is left out.
+    fn write(&self, host: &Host, item: &mut T) -> Option<Value>;
+}
+
+/// An item that has a number.
+pub(crate) trait Numbered {
+    /// The item of that number with its defaults.
+    fn numbered(number: usize) -> Self;
 }
 
 /// What all tables of a file share.
@@ -81,7 +98,7 @@ impl<'a> Table<'a> {
         &mut self,
         (key, example): (&'static str, &str),
         name: &mut String,
-        form: Name,
+        form: impl Form<String>,
     ) -> Option<At<'a>> {
         self.required((key, &format!("give it one, such as `{key} = \"{example}\"`")), name, form)
     }

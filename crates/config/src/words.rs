@@ -1,12 +1,6 @@
 //! Words: enums whose values are words in the file and in JSON, each listed once by [`words!`]; and the known word that is
 //! nearest to an unknown one ("did you mean").
 
-use toml::Value;
-
-use crate::form::{Form, Spanned, text};
-use crate::model::Host;
-use crate::table::At;
-
 /// An enum whose values are words in the file.
 pub(crate) trait Words: Copy + PartialEq + 'static {
     /// Every value with its word.
@@ -51,33 +45,6 @@ macro_rules! words {
     };
 }
 pub(crate) use words;
-
-/// One of an enum's words.
-pub(crate) struct Word;
-
-impl<T: Words> Form<T> for Word {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
-        one_of(at, text(at, value)?, T::WORDS.iter().copied())
-    }
-
-    fn write(&self, _: &Host, item: &mut T) -> Option<Value> {
-        Some(item.word().into())
-    }
-}
-
-/// The value of one of some words.
-pub(crate) fn one_of<T>(
-    at: &At<'_>,
-    text: &str,
-    words: impl Iterator<Item = (&'static str, T)> + Clone,
-) -> Option<T> {
-    let found = words.clone().find(|(word, _)| *word == text).map(|(_, value)| value);
-    if found.is_none() {
-        let known: Vec<&str> = words.map(|(word, _)| word).collect();
-        at.bad_text(text).maybe_help(did_you_mean(text, known, "possible values")).keep();
-    }
-    found
-}
 
 /// Letters that a part of a known word must have to stand for it.
 const PART: usize = 3;

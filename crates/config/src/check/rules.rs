@@ -12,22 +12,22 @@ type Written<'a> = (&'a Rule, Place<'a>);
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
     let rules: Vec<Written<'_>> = host.rules.iter().zip(file.items("rule")).collect();
-    let told = contradictions(findings, &rules);
-    doubtful(findings, host, &rules, &told);
+    let reported = contradictions(findings, &rules);
+    doubtful(findings, host, &rules, &reported);
     ingress(findings, file, host, &rules);
     allowed(findings, host, &rules);
 }
 
 /// Two terminal actions for the same packets: the later rule never matches. Returns the positions of the later rules.
 fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize> {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut seen: HashMap<Match, &Written<'_>> = HashMap::with_capacity(rules.len());
     for (n, written) in rules.iter().enumerate().filter(|(_, (rule, _))| rule.actions.terminal.is_some()) {
         let (rule, place) = written;
         let matches = in_order(&rule.matches);
         match seen.get(&matches) {
             Some((before, first)) if before.actions.terminal != rule.actions.terminal => {
-                told.insert(n);
+                reported.insert(n);
                 let (from, to) = (findings.line(first.header.start), findings.line(place.header.start));
                 findings
                     .note(
@@ -45,14 +45,14 @@ fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize>
             }
         }
     }
-    told
+    reported
 }
 
 /// Rules without the effect that they seem to have, except those that contradict another one.
-fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], told: &BTreeSet<usize>) {
+fn doubtful(findings: &Findings, host: &Host, rules: &[Written<'_>], reported: &BTreeSet<usize>) {
     let analysis = analyse(&host.rules);
     let mut overlapped = BTreeSet::new();
-    for warning in analysis.warnings.iter().filter(|warning| !told.contains(&warning.rule)) {
+    for warning in analysis.warnings.iter().filter(|warning| !reported.contains(&warning.rule)) {
         // A wide rule overlaps with many: it gets one warning.
         if warning.kind == Doubt::Overlap && !overlapped.insert(warning.other) {
             findings.more(Kind::Overlap, 1);
@@ -214,7 +214,7 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
     let lost = |port: &&PortConfig| port.policy.forward == Forward::None && receives(port);
     let is_allow =
         |(rule, _): &&Written<'_>| !rule.matches.is_egress() && rule.actions.terminal == Some(Action::Allow);
-    let mut told: Vec<PortId> = Vec::new();
+    let mut reported: Vec<PortId> = Vec::new();
     for (rule, place) in rules.iter().filter(is_allow) {
         let from = &rule.matches.from;
         let port = if from.is_empty() {
@@ -223,8 +223,8 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
         } else {
             from.iter().filter_map(|id| host.port(*id)).find(lost)
         };
-        let Some(port) = port.filter(|port| !told.contains(&port.id)) else { continue };
-        told.push(port.id);
+        let Some(port) = port.filter(|port| !reported.contains(&port.id)) else { continue };
+        reported.push(port.id);
         findings
             .note(Kind::NoForward, format!("packets that are allowed in by port {} go nowhere", port.name))
             .at(place.header.clone(), "allowed, then dropped: the port has no `forward`")

@@ -7,11 +7,11 @@ use crate::model::{Guest, Host, MAX_REPLICAS, NfStart, PortKind, RoleId};
 use crate::place::Place;
 
 pub(super) fn check(findings: &Findings, file: &Place<'_>, host: &Host) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (vm, place) in host.vms.iter().zip(file.items("vm")) {
         if let Guest::Nf { role, .. } = vm.guest {
             nf(findings, host, role, place.of("role"));
-            if host.vm_threads(role) > MAX_REPLICAS && told.insert(role) {
+            if host.vm_threads(role) > MAX_REPLICAS && reported.insert(role) {
                 too_many(findings, host, role, place.of("role"));
             }
         }

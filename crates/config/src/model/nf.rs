@@ -1,25 +1,9 @@
-//! `[[nf]]`: network functions. `[[chain]]`: the chains that lead through them.
+//! Network functions, and the chains that lead through them.
 
-use netvm_policy::{Action, ChainId, PortId, RouterId};
-use toml::Value;
-use toml::de::DeValue;
+use netvm_policy::{ChainId, PortId, RouterId};
 
-use super::engine::Cores;
-use super::{GroupId, Host, INGRESS, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, RoleId, action};
-use crate::field;
-use crate::finding::Kind;
-use crate::form::{
-    Form, InGroup, List, Name, Nested, Number, Numbered, Plain, Spanned, Sparse, TEXTS, Text, ToPort, ToRole,
-    text,
-};
-use crate::names;
-use crate::table::{At, Keys, Reader, Table};
-use crate::words::{Word, words};
-
-/// The user of NFs and VMs that name none: it owns nothing.
-pub(super) const DEFAULT_USER: &str = "nobody";
-/// Prefix of the variables that netvmd itself sets for NFs.
-const RESERVED_VARIABLES: &str = "NETVM_";
+use super::{GroupId, RoleId};
+use crate::words::words;
 
 /// What starts an NF.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,149 +49,6 @@ pub struct NfConfig {
     pub start: NfStart,
 }
 
-impl Numbered for NfConfig {
-    fn numbered(number: usize) -> Self {
-        Self {
-            id: RoleId(number as u16),
-            role: String::new(),
-            group: GroupId::default(),
-            balance: Balance::default(),
-            flow_verdicts: 0,
-            start: NfStart::External { users: Vec::new() },
-        }
-    }
-}
-
-impl Keys for NfConfig {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("role", "firewall"), &mut self.role, Name(names::any));
-        table.key("group", &mut self.group, InGroup);
-        table.key("flow_verdicts", &mut self.flow_verdicts, Sparse(Number(0..=u16::MAX.into())));
-        if let Some(reader) = table.reader() {
-            if !reader.has("group") && reader.file.names.groups.len() > 1 {
-                reader
-                    .note(Kind::MissingKey, format!("[[nf]] {} has no `group`", self.role))
-                    .at(reader.place.header.clone(), "`group` is missing here")
-                    .help("there are several groups: say which one it belongs to, such as `group = \"edge\"`")
-                    .keep();
-            }
-            if reader.has("command") {
-                self.start = NfStart::managed();
-                let external = |table: &mut Table<'_>| NfStart::External { users: Vec::new() }.keys(table);
-                table.others("NFs that netvmd does not start (without `command`)", external);
-            } else {
-                table.others("`command`", |table| NfStart::managed().keys(table));
-            }
-        }
-        self.start.keys(table);
-        table.key("balance", &mut self.balance, Word);
-    }
-}
-
-impl NfStart {
-    /// One process without a program.
-    fn managed() -> Self {
-        Self::Managed {
-            command: Vec::new(),
-            user: DEFAULT_USER.to_owned(),
-            replicas: 1,
-            standby: 0,
-            cores: Vec::new(),
-            environment: Vec::new(),
-            threads: 1,
-        }
-    }
-}
-
-impl Keys for NfStart {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        match self {
-            Self::Managed { command, user, replicas, standby, cores, environment, threads } => {
-                if let Some(at) = table.key("command", command, List(Plain, TEXTS)) {
-                    check_command(&at, command, table.reader());
-                }
-                table.key("user", user, Text(field::user, String::clone));
-                table.key("replicas", replicas, Number(1..=MAX_REPLICAS as u64));
-                table.key("standby", standby, Number(0..=MAX_REPLICAS as u64));
-                table.key("threads", threads, Number(1..=MAX_THREADS as u64));
-                table.key("cores", cores, Cores);
-                table.key("environment", environment, Environment);
-                let product = usize::from(*replicas) * usize::from(*threads);
-                if let Some(reader) = table.reader()
-                    && product > MAX_REPLICAS
-                {
-                    let key = if reader.has("threads") { "threads" } else { "replicas" };
-                    reader
-                        .note(Kind::TooMany, format!("replicas × threads is {product}"))
-                        .at(reader.place.of(key), "too many together")
-                        .help(format!(
-                            "a hop chooses among at most {MAX_REPLICAS} threads of all replicas together"
-                        ))
-                        .keep();
-                }
-            }
-            Self::External { users } => {
-                table.key("attach_users", users, List(Text(field::user, String::clone), TEXTS));
-            }
-        }
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "a reborrow")]
-fn check_command(at: &At<'_>, command: &[String], reader: Option<&mut Reader<'_>>) {
-    if command.first().is_none_or(String::is_empty) {
-        at.bad_value("names no program")
-            .help("write the program and its arguments, such as [\"netvm-firewall\", \"--rules\", \"fw.rules\"]; leave `command` out for an NF that attaches by itself")
-            .keep();
-    }
-    for (n, _) in command.iter().enumerate().filter(|(_, word)| word.contains('\0')) {
-        let span =
-            reader.as_ref().map_or_else(|| at.span.clone(), |reader| reader.place.element("command", n));
-        no_nul(&at.element(span));
-    }
-}
-
-fn no_nul(at: &At<'_>) {
-    at.bad_value("contains a NUL byte").help("a program cannot get one: remove it").keep();
-}
-
-/// Environment variables, in the order of the file.
-struct Environment;
-
-impl Form<Vec<(String, String)>> for Environment {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<(String, String)>> {
-        let DeValue::Table(table) = value.get_ref() else {
-            return at.wrong_type(value.get_ref(), "a table of texts, such as { NAME = \"value\" }");
-        };
-        let mut variables = Vec::new();
-        for (name, value) in table {
-            let Some(text) = text(&at.element(value.span()), value) else { continue };
-            let (at, name) = (at.element(name.span()), name.get_ref());
-            if name.starts_with(RESERVED_VARIABLES) {
-                at.bad_value(&format!("cannot set `{name}`"))
-                    .help(format!(
-                        "variables that begin with {RESERVED_VARIABLES} are set by netvmd: remove it"
-                    ))
-                    .keep();
-            } else if name.is_empty() || name.contains(['=', '\0']) {
-                at.bad_value("has a variable without a proper name")
-                    .help("a name is not empty and has no `=`")
-                    .keep();
-            } else if text.contains('\0') {
-                no_nul(&at);
-            } else {
-                variables.push((name.to_string(), text.to_owned()));
-            }
-        }
-        Some(variables)
-    }
-
-    fn write(&self, _: &Host, item: &mut Vec<(String, String)>) -> Option<Value> {
-        let values = item.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
-        Some(Value::Table(values.collect()))
-    }
-}
-
 /// How one of several replicas is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Balance {
@@ -250,49 +91,6 @@ pub enum Output {
     None,
 }
 
-/// An [`Output`]: a text, or a table.
-struct To;
-
-impl Form<Output> for To {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Output> {
-        if value.get_ref().is_table() {
-            return Nested("output").read(at, value);
-        }
-        if text(at, value)? == INGRESS {
-            Some(Output::Ingress)
-        } else {
-            ToPort.read(at, value).map(Output::Port)
-        }
-    }
-
-    fn write(&self, host: &Host, item: &mut Output) -> Option<Value> {
-        match item {
-            Output::None => None,
-            Output::Ingress => Some(INGRESS.into()),
-            Output::Port(id) => ToPort.write(host, id),
-            Output::Normal | Output::Router(_) => Nested("output").write(host, item),
-        }
-    }
-}
-
-impl Keys for Output {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        let mut to = match *self {
-            Self::Router(id) => Some(Action::Router(id)),
-            Self::Normal => Some(Action::Normal),
-            _ => None,
-        };
-        let keys = ["router", "normal"];
-        action::keys(&mut to, table, &keys);
-        action::exactly_one(table, &keys, "write `\"PORT\"`, `{ normal = true }` or `{ router = \"…\" }`");
-        match to {
-            Some(Action::Router(id)) => *self = Self::Router(id),
-            Some(Action::Normal) => *self = Self::Normal,
-            _ => {}
-        }
-    }
-}
-
 /// A chain: the ordered roles that a class of traffic passes through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
@@ -306,41 +104,4 @@ pub struct Chain {
     pub on_failure: OnFailure,
     /// Where its packets go after the last hop.
     pub output: Output,
-}
-
-impl Numbered for Chain {
-    fn numbered(number: usize) -> Self {
-        Self {
-            id: ChainId(number as u16),
-            name: String::new(),
-            hops: Vec::new(),
-            on_failure: OnFailure::default(),
-            output: Output::default(),
-        }
-    }
-}
-
-impl Keys for Chain {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "web"), &mut self.name, Name(names::any));
-        let example = "list the roles that packets pass, such as `hops = [\"firewall\", \"monitor\"]`";
-        if let Some(at) = table.required(("hops", example), &mut self.hops, List(ToRole, TEXTS))
-            && self.hops.is_empty()
-        {
-            at.bad_value("is empty")
-                .help(format!("{example}; to send packets straight out of a port, use `out` in [[rule]]"))
-                .keep();
-        }
-        if let Some(reader) = table.reader()
-            && self.hops.len() > MAX_HOPS
-        {
-            reader
-                .note(Kind::TooMany, "a chain with too many hops")
-                .at(reader.place.element("hops", MAX_HOPS), format!("this is hop {}", MAX_HOPS + 1))
-                .help(format!("a chain has at most {MAX_HOPS} hops"))
-                .keep();
-        }
-        table.key("on_failure", &mut self.on_failure, Word);
-        table.key("output", &mut self.output, To);
-    }
 }

@@ -1,32 +1,12 @@
-//! `[[vm]]`: virtual machines.
+//! Virtual machines.
 
 use std::path::PathBuf;
 
 use netvm_policy::PortId;
 use netvm_wire::MacAddr;
-use toml::Value;
-use toml::de::DeValue;
 
-use super::engine::Cores;
-use super::nf::DEFAULT_USER;
-use super::{Host, MAX_NODES, MAX_THREADS, RoleId, derived_mac};
-use crate::field;
-use crate::finding::Kind;
-use crate::form::{Form, List, Maybe, Name, Number, Numbered, Plain, Spanned, TEXTS, Text, ToPort, ToRole};
-use crate::names;
-use crate::table::{At, Keys, Table};
-use crate::words::{Word, one_of, words};
-
-/// Most MiB of a VM: a TiB.
-const MOST_MEMORY: u64 = 1 << 20;
-/// Least MiB: below it not even a small kernel starts.
-const LEAST_MEMORY: u64 = 32;
-/// Most virtual processors of QEMU's q35 without an IOMMU.
-const MOST_CPUS: u64 = 255;
-/// Most seconds of `boot_timeout`: an hour.
-const LONGEST_BOOT_TIMEOUT: u64 = 3600;
-/// Most network cards: what fits on QEMU's root bus beside the other devices.
-const MAX_CARDS: usize = 16;
+use super::RoleId;
+use crate::words::words;
 
 /// A virtual machine that netvmd starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,92 +39,6 @@ pub struct VmConfig {
     pub boot_timeout: u32,
 }
 
-impl Numbered for VmConfig {
-    fn numbered(_: usize) -> Self {
-        Self {
-            name: String::new(),
-            guest: Guest::Ordinary { cards: Vec::new() },
-            memory: 512,
-            cpus: 1,
-            cores: Vec::new(),
-            node: None,
-            accel: VmAccel::default(),
-            boot: VmBoot::Image(PathBuf::new()),
-            qemu: field::QEMU.to_owned(),
-            user: DEFAULT_USER.to_owned(),
-            start: VmStart::default(),
-            restart: Restart::default(),
-            boot_timeout: 60,
-        }
-    }
-}
-
-impl Keys for VmConfig {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        table.name(("name", "web1"), &mut self.name, Name(names::any));
-        guest(&mut self.guest, &self.name, table);
-        boot(&mut self.boot, table);
-        table.key("memory", &mut self.memory, Number(LEAST_MEMORY..=MOST_MEMORY));
-        table.key("cpus", &mut self.cpus, Number(1..=MOST_CPUS));
-        table.key("cores", &mut self.cores, Cores);
-        table.key("node", &mut self.node, Maybe(Number(0..=MAX_NODES as u64 - 1)));
-        table.key("accel", &mut self.accel, Word);
-        table.key("qemu", &mut self.qemu, Text(field::program, String::clone));
-        table.key("user", &mut self.user, Text(field::user, String::clone));
-        table.key("start", &mut self.start, Start);
-        table.key("restart", &mut self.restart, Word);
-        table.key("boot_timeout", &mut self.boot_timeout, Number(1..=LONGEST_BOOT_TIMEOUT));
-    }
-}
-
-/// The keys of the guest: `role` or `ports`, and what goes with it.
-fn guest(guest: &mut Guest, vm: &str, table: &mut Table<'_>) {
-    if let Some(reader) = table.reader() {
-        let of_nf = |table: &mut Table<'_>| Guest::nf().keys("", table);
-        let of_ordinary = |table: &mut Table<'_>| Guest::Ordinary { cards: Vec::new() }.keys("", table);
-        match (reader.has("role"), reader.has("ports")) {
-            (true, true) => {
-                reader
-                    .conflict("role", "ports")
-                    .help("keep one of them: a network function gets its packets through its role, without a card")
-                    .keep();
-                table.allow(of_nf);
-                return table.allow(of_ordinary);
-            }
-            (true, false) => {
-                *guest = Guest::nf();
-                table.others("`ports`", of_ordinary);
-            }
-            (false, _) => table.others("`role`", of_nf),
-        }
-    }
-    guest.keys(vm, table);
-}
-
-/// The keys of what it boots: `kernel` or `image`, and what goes with it.
-fn boot(boot: &mut VmBoot, table: &mut Table<'_>) {
-    if let Some(reader) = table.reader() {
-        let of_kernel = |table: &mut Table<'_>| VmBoot::kernel().keys(table);
-        match (reader.has("kernel"), reader.has("image")) {
-            (true, true) => {
-                reader.conflict("kernel", "image").help("keep one of them").keep();
-                table.allow(of_kernel);
-                return table.allow(|table| boot.keys(table));
-            }
-            (true, false) => *boot = VmBoot::kernel(),
-            (false, true) => table.others("`kernel`", of_kernel),
-            (false, false) => {
-                reader.missing(
-                    "image",
-                    "name its disk (`image`), or its Linux kernel (`kernel`, and `initrd`)",
-                );
-                table.allow(of_kernel);
-            }
-        }
-    }
-    boot.keys(table);
-}
-
 /// What starts a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum VmStart {
@@ -155,31 +49,6 @@ pub enum VmStart {
     OnCommand,
     /// Others, by hand or by libvirt; netvmd prepares its sockets.
     Manual,
-}
-
-/// A [`VmStart`]: a boolean, or a word.
-struct Start;
-
-/// The word for [`VmStart::Manual`].
-const MANUAL: &str = "manual";
-
-impl Form<VmStart> for Start {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<VmStart> {
-        match value.get_ref() {
-            DeValue::Boolean(true) => Some(VmStart::WithNetvmd),
-            DeValue::Boolean(false) => Some(VmStart::OnCommand),
-            DeValue::String(text) => one_of(at, text, [(MANUAL, VmStart::Manual)].into_iter()),
-            other => at.wrong_type(other, "`true`, `false` or a word in quotes"),
-        }
-    }
-
-    fn write(&self, _: &Host, item: &mut VmStart) -> Option<Value> {
-        Some(match item {
-            VmStart::WithNetvmd => Value::Boolean(true),
-            VmStart::OnCommand => Value::Boolean(false),
-            VmStart::Manual => MANUAL.into(),
-        })
-    }
 }
 
 /// What a virtual machine is to netvm.
@@ -199,59 +68,6 @@ pub enum Guest {
         /// Its network cards, in the order in which it sees them.
         cards: Vec<VmCard>,
     },
-}
-
-impl Guest {
-    /// A network function with the defaults of its keys.
-    fn nf() -> Self {
-        Self::Nf { role: RoleId::default(), threads: 1, notify: VmNotify::default() }
-    }
-
-    fn keys(&mut self, vm: &str, table: &mut Table<'_>) {
-        match self {
-            Self::Nf { role, threads, notify } => {
-                table.key("role", role, ToRole);
-                table.key("threads", threads, Number(1..=MAX_THREADS as u64));
-                table.key("notify", notify, Word);
-            }
-            Self::Ordinary { cards } => {
-                let (mut ports, mut macs) = cards.iter().map(|card| (card.port, card.mac)).unzip();
-                card_keys(&mut ports, &mut macs, table);
-                let mac = |n: usize| macs.get(n).copied().unwrap_or_else(|| card_mac(vm, n));
-                *cards =
-                    ports.iter().enumerate().map(|(n, port)| VmCard { port: *port, mac: mac(n) }).collect();
-            }
-        }
-    }
-}
-
-fn card_keys(ports: &mut Vec<PortId>, macs: &mut Vec<MacAddr>, table: &mut Table<'_>) {
-    let help =
-        "name its vhost-user ports, such as `ports = [\"guest1\"]`, or the `role` of the NF that it is";
-    let read = table.required(("ports", help), ports, List(ToPort, TEXTS));
-    let with_macs = table.key("macs", macs, List(Text(field::card_mac, ToString::to_string), TEXTS));
-    let (Some(at), Some(reader)) = (read, table.reader()) else { return };
-    if ports.len() > MAX_CARDS {
-        at.note(Kind::TooMany, format!("{} ports of one VM", ports.len()))
-            .at(reader.place.element("ports", MAX_CARDS), "one too many")
-            .help(format!("a VM can have {MAX_CARDS} network cards"))
-            .keep();
-    }
-    if ports.is_empty() {
-        at.bad_value("is an empty list")
-            .help("name a vhost-user port, or the `role` of the NF that it is")
-            .keep();
-    }
-    if let Some(at) = with_macs.filter(|_| macs.len() != ports.len()) {
-        at.bad_value(&format!("has {} addresses for {} ports", macs.len(), ports.len()))
-            .help("give one for each port, in the same order, or leave `macs` out")
-            .keep();
-    }
-}
-
-/// The address of a card that was given none: locally administered, and always the same for that VM and position.
-fn card_mac(vm: &str, card: usize) -> MacAddr {
-    derived_mac(vm.bytes().chain([0, card as u8]))
 }
 
 /// A network card: the guest's side of a vhost-user port.
@@ -290,24 +106,6 @@ pub enum VmBoot {
     },
     /// A disk with a boot loader: qcow2 if its name ends in `.qcow2`, else raw.
     Image(PathBuf),
-}
-
-impl VmBoot {
-    fn kernel() -> Self {
-        Self::Kernel { kernel: PathBuf::new(), initrd: None, append: String::new() }
-    }
-
-    fn keys(&mut self, table: &mut Table<'_>) {
-        let path = || Text(field::absolute_path, field::path_text);
-        match self {
-            Self::Kernel { kernel, initrd, append } => {
-                table.key("kernel", kernel, path());
-                table.key("initrd", initrd, Maybe(path()));
-                table.key("append", append, Plain);
-            }
-            Self::Image(image) => drop(table.key("image", image, path())),
-        }
-    }
 }
 
 /// When netvmd restarts a virtual machine that has ended.

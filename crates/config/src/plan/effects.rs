@@ -11,30 +11,33 @@ pub(super) fn add(changes: &mut Vec<Change>, old: &Host, new: &Host) {
     }
     let rewired: Vec<Change> = new.vms.iter().filter_map(|vm| rewired(vm, old, new)).collect();
     for change in rewired {
-        let known = changes.iter_mut().find(|known| known.item == ItemKind::Vm && known.name == change.name);
-        match known {
-            None => {
-                let is_before = |known: &Change| is_early(known.item) || known.item == ItemKind::Nf;
-                let place = changes.iter().position(|known| !is_before(known)).unwrap_or(changes.len());
-                changes.insert(place, change);
-            }
-            Some(known) if known.effects.is_empty() => known.effects = change.effects,
-            Some(_) => {}
+        if let Some(change) = merge(changes, change) {
+            let is_before = |known: &Change| is_early(known.item) || known.item == ItemKind::Nf;
+            let place = changes.iter().position(|known| !is_before(known)).unwrap_or(changes.len());
+            changes.insert(place, change);
         }
     }
-    let mut moved = Vec::new();
-    let unwritten =
-        new.ports.iter().filter_map(|port| resized(port, old, new).or_else(|| moved_port(port, old, new)));
-    for change in unwritten {
-        let known = |known: &&mut Change| known.item == ItemKind::Port && known.name == change.name;
-        match changes.iter_mut().find(known) {
-            None => moved.push(change),
-            Some(known) if known.effects.is_empty() => known.effects = change.effects,
-            Some(_) => {}
-        }
-    }
+    let ports = new.ports.iter();
+    let reopened = ports.filter_map(|port| resized(port, old, new).or_else(|| moved_port(port, old, new)));
+    let reopened: Vec<Change> = reopened.filter_map(|change| merge(changes, change)).collect();
     let place = changes.iter().position(|change| !is_early(change.item)).unwrap_or(changes.len());
-    changes.splice(place..place, moved);
+    changes.splice(place..place, reopened);
+}
+
+/// Adds the effects of a change to the change of the same item; returns it if there is none.
+fn merge(changes: &mut [Change], change: Change) -> Option<Change> {
+    let known = changes.iter_mut().find(|known| known.item == change.item && known.name == change.name);
+    let Some(known) = known else { return Some(change) };
+    if known.effects.is_empty() {
+        known.effects = change.effects;
+    }
+    None
+}
+
+/// A port that is reopened because of changes of other items.
+fn reopen(port: &PortConfig, text: String) -> Change {
+    let effects = vec![Effect::PortReopened { port: port.name.clone(), why: text.clone() }];
+    Change { action: ChangeKind::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
 }
 
 /// Whether such changes come before those of NFs.
@@ -133,11 +136,7 @@ fn punts(name: &str, old: &Host, new: &Host) -> Vec<Effect> {
 fn resized(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     new.punted_by(port.id)?;
     let before = old.port_named(&port.name).filter(|before| old.punted_by(before.id).is_some())?;
-    (before.mtu != port.mtu).then(|| {
-        let text = format!("mtu {} → {}", before.mtu, port.mtu);
-        let effects = vec![Effect::PortReopened { port: port.name.clone(), why: text.clone() }];
-        Change { action: ChangeKind::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
-    })
+    (before.mtu != port.mtu).then(|| reopen(port, format!("mtu {} → {}", before.mtu, port.mtu)))
 }
 
 /// Reopens a port whose device differs; the keys about packets change while it is open.
@@ -170,11 +169,7 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
 fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = landing_name(old, old.port_named(&port.name)?);
     let after = landing_name(new, port);
-    (before != after).then(|| {
-        let text = format!("packets land in {after} instead of {before}");
-        let effects = vec![Effect::PortReopened { port: port.name.clone(), why: text.clone() }];
-        Change { action: ChangeKind::Change, item: ItemKind::Port, name: port.name.clone(), text, effects }
-    })
+    (before != after).then(|| reopen(port, format!("packets land in {after} instead of {before}")))
 }
 
 fn landing_name(host: &Host, port: &PortConfig) -> String {

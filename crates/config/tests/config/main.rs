@@ -52,11 +52,11 @@ fn planned(old: &str, new: &str) -> String {
     before.to_string()
 }
 
-/// The rows of a table of cases: cells between ` | `, `⏎` for the end of a line. Rows that begin with `#` are headings.
-fn cases<const CELLS: usize>(table: &str) -> Vec<[String; CELLS]> {
+/// The rows of a table of cases, in columns between ` | `; `⏎` stands for the end of a line, `#` begins a heading.
+fn cases<const COLUMNS: usize>(table: &str) -> Vec<[String; COLUMNS]> {
     let rows = table.lines().filter(|row| !row.is_empty() && !row.starts_with('#'));
-    let cells = |row: &str| row.split(" | ").map(|cell| cell.replace('⏎', "\n")).collect::<Vec<_>>();
-    rows.map(|row| cells(row).try_into().unwrap_or_else(|_| panic!("{row}"))).collect()
+    let columns = |row: &str| row.split(" | ").map(|column| column.replace('⏎', "\n")).collect::<Vec<_>>();
+    rows.map(|row| columns(row).try_into().unwrap_or_else(|_| panic!("{row}"))).collect()
 }
 
 /// Whether a finding has this code and this in its remedy.

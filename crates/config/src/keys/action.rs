@@ -3,19 +3,22 @@
 use netvm_policy::Action;
 use toml::Value;
 
-use super::Host;
-use crate::form::{Form, Spanned, ToChain, ToPort, ToRouter, Yes};
-use crate::table::Table;
+use crate::form::{Plain, Spanned, ToChain, ToPort, ToRouter, Yes};
+use crate::model::Host;
+use crate::table::{At, Form, Table};
 
-/// Passes these keys to the table. One of them at most is written; if the file has several, none is read.
+/// Passes these keys to the table; at most one is written. If the file has several, only the first is resolved.
 pub(super) fn keys(terminal: &mut Option<Action>, table: &mut Table<'_>, keys: &[&'static str]) {
-    if table.reader().is_some_and(|reader| reader.given(keys).len() > 1) {
-        return table.allow(|table| self::keys(terminal, table, keys));
-    }
     let written = *terminal;
+    let first = table.reader().and_then(|reader| reader.given(keys).first().copied());
     for key in keys {
         let mut value = written;
-        if table.key(key, &mut value, ByKey(key)).is_some() {
+        if first.is_some_and(|first| first != *key) {
+            match *key {
+                "chain" | "out" | "router" => table.key(key, &mut String::new(), Plain),
+                _ => table.key(key, &mut false, Yes),
+            };
+        } else if table.key(key, &mut value, ByKey(key)).is_some() {
             *terminal = value;
         }
     }
@@ -25,7 +28,7 @@ pub(super) fn keys(terminal: &mut Option<Action>, table: &mut Table<'_>, keys: &
 pub(super) fn exactly_one(table: &mut Table<'_>, keys: &[&'static str], help: &str) {
     let Some(reader) = table.reader() else { return };
     match (reader.given(keys).as_slice(), keys) {
-        ([], [.., last]) => reader.missing(last, help),
+        ([], [first, ..]) => reader.missing(first, help),
         ([first, second, ..], _) => reader.conflict(first, second).help("keep one of them").keep(),
         _ => {}
     }
@@ -35,7 +38,7 @@ pub(super) fn exactly_one(table: &mut Table<'_>, keys: &[&'static str], help: &s
 struct ByKey(&'static str);
 
 impl Form<Option<Action>> for ByKey {
-    fn read<'a>(&self, at: &crate::table::At<'a>, value: &'a Spanned<'a>) -> Option<Option<Action>> {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Option<Action>> {
         let yes = |terminal| Yes.read(at, value)?.then_some(terminal);
         Some(match self.0 {
             "chain" => Some(Action::Chain(ToChain.read(at, value)?)),

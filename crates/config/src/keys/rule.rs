@@ -8,9 +8,9 @@ use netvm_wire::{EtherType, IpProto};
 use super::action;
 use crate::field;
 use crate::finding::Kind;
-use crate::form::{Maybe, Name, Nested, Number, Numbered, OneOrMore, Scalar, Sparse, ToPort, Yes};
+use crate::form::{Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, ToPort, Yes};
 use crate::names;
-use crate::table::{Keys, Reader, Table};
+use crate::table::{Keys, Numbered, Reader, Table};
 
 /// Keys that say where packets go.
 const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];

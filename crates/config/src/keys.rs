@@ -1,0 +1,39 @@
+//! The keys of every item, each listed once: its name, the field of [`crate::model`] that it sets, the form of its value, and
+//! what only this key can be wrong in.
+
+use crate::form::{Items, Nested};
+use crate::model::{Host, Rule};
+use crate::table::{Keys, Table};
+
+mod action;
+mod engine;
+mod nf;
+mod port;
+mod port_policy;
+mod router;
+mod rule;
+mod vm;
+
+impl Keys for Host {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("engine", &mut self.engine, Nested("[engine]"));
+        table.key("switch", &mut self.switch, Nested("[switch]"));
+        table.key("policy", &mut self.policy, Nested("[policy]"));
+        table.key("group", &mut self.groups, Items("[[group]]"));
+        table.key("port", &mut self.ports, Items("[[port]]"));
+        table.key("nf", &mut self.nfs, Items("[[nf]]"));
+        table.key("vm", &mut self.vms, Items("[[vm]]"));
+        table.key("router", &mut self.routers, Items("[[router]]"));
+        table.key("chain", &mut self.chains, Items("[[chain]]"));
+        table.key("rule", &mut self.rules, Items("[[rule]]"));
+    }
+}
+
+/// Rules alone.
+pub(crate) struct Rules(pub(crate) Vec<Rule>);
+
+impl Keys for Rules {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("rule", &mut self.0, Items("[[rule]]"));
+    }
+}

@@ -1,0 +1,169 @@
+//! `[[port]]`: the keys about the device.
+
+use std::path::PathBuf;
+
+use netvm_policy::PortId;
+use toml::Value;
+
+use crate::field::{self, FieldError};
+use crate::form::{
+    Flag, InGroup, Maybe, Name, Number, Plain, Spanned, Sparse, Text, When, Word, one_of, text,
+};
+use crate::model::{
+    FRAME_HEADER, Host, MAX_WORKERS, PortConfig, PortKind, PortPolicy, SourceConfig, VhostDma,
+};
+use crate::names;
+use crate::table::{At, Form, Keys, Numbered, Table};
+
+/// Ethernet's payload, and netvm's default.
+const DEFAULT_MTU: u16 = 1500;
+
+/// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
+const DEVICE_BYTES: usize = 63;
+/// Longest frame: what fits the largest buffer behind a headroom of 256.
+const MAX_FRAME: u64 = 65_472 - 256;
+
+impl Numbered for PortConfig {
+    fn numbered(number: usize) -> Self {
+        Self {
+            id: PortId(number as u16),
+            name: String::new(),
+            kind: PortKind::Sink,
+            queues: 1,
+            mtu: DEFAULT_MTU,
+            group: None,
+            policy: PortPolicy::default(),
+        }
+    }
+}
+
+impl Keys for PortConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.name(("name", "client"), &mut self.name, Name(names::port));
+        let kinds = PortKind::all().map(|kind| format!("`{}`", kind.word()));
+        let help = format!("say what the port is: {}", kinds.join(", "));
+        let kind = table.required(("kind", &help), &mut self.kind, Kind);
+        for mut other in PortKind::all().into_iter().filter(|other| other.word() != self.kind.word()) {
+            let word = other.word();
+            let keys = |table: &mut Table<'_>| other.keys(table);
+            match kind {
+                Some(_) => table.others(&format!("kind = \"{word}\""), keys),
+                None => table.allow(keys),
+            }
+        }
+        self.kind.keys(table);
+        if table.reader().is_some() {
+            self.mtu = DEFAULT_MTU.max(self.kind.needed_mtu());
+        }
+        if let Some(at) = table.key("mtu", &mut self.mtu, Number(68..=MAX_FRAME - u64::from(FRAME_HEADER)))
+            && self.mtu < self.kind.needed_mtu()
+        {
+            let needed = self.kind.needed_mtu();
+            let size = needed + FRAME_HEADER;
+            at.bad_value(&format!("is {}, but frames are {size} bytes long", self.mtu))
+                .help(format!(
+                    "frames of {size} bytes, {FRAME_HEADER} of them header, need an MTU of {needed}"
+                ))
+                .keep();
+        }
+        if let Some(at) = table.key("queues", &mut self.queues, Number(1..=MAX_WORKERS as u64))
+            && let (PortKind::Pcap { .. }, 2..) = (&self.kind, self.queues)
+        {
+            at.bad_value(&format!("is {} for a capture", self.queues))
+                .help("one worker reads and writes a capture, which keeps its packets in order: leave `queues` out")
+                .keep();
+        }
+        table.key("group", &mut self.group, Maybe(InGroup));
+        self.policy.keys(table);
+    }
+}
+
+/// The word of a [`PortKind`].
+struct Kind;
+
+impl Form<PortKind> for Kind {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<PortKind> {
+        one_of(at, text(at, value)?, PortKind::all().map(|kind| (kind.word(), kind)).into_iter())
+    }
+
+    fn write(&self, _: &Host, item: &mut PortKind) -> Option<Value> {
+        Some(item.word().into())
+    }
+}
+
+/// The keys that go with the kind.
+impl Keys for PortKind {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        match self {
+            Self::Pci { address } => {
+                let help = "name the device, such as `address = \"0000:3b:00.0\"` (see `lspci -D`)";
+                table.required(("address", help), address, Text(field::pci_address, String::clone));
+            }
+            Self::AfXdp { interface, generic } => {
+                kernel_interface(interface, table);
+                table.key("generic", generic, Flag);
+            }
+            Self::AfPacket { interface } | Self::Tap { interface } => kernel_interface(interface, table),
+            Self::VhostUser { path, mode, dma } => {
+                let help = "name the socket, such as `path = \"/run/netvm/guest.sock\"`";
+                table.required(("path", help), path, Text(field::socket_path, field::path_text));
+                table.key("mode", mode, Word);
+                table.key("dma", dma, Sparse(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
+            }
+            Self::Pcap { input, output, paced } => {
+                for (key, path) in [("input", input), ("output", output)] {
+                    let mut text = path.as_ref().map(field::path_text);
+                    table.key(key, &mut text, Maybe(Plain));
+                    *path = text.map(PathBuf::from);
+                }
+                table.key("paced", paced, Flag);
+                if let Some(reader) = table.reader()
+                    && reader.given(&["input", "output"]).is_empty()
+                {
+                    reader.missing(
+                        "input",
+                        "name a capture to read (`input`), one to write (`output`), or both",
+                    );
+                }
+            }
+            Self::Null { size } => drop(table.key("size", size, Number(60..=MAX_FRAME))),
+            Self::Source(source) => source.keys(table),
+            Self::Sink => {}
+        }
+    }
+}
+
+fn kernel_interface(name: &mut String, table: &mut Table<'_>) {
+    let help = "name the interface, such as `interface = \"eth1\"` (see `ip link`)";
+    table.required(("interface", help), name, Name(names::kernel_interface));
+}
+
+impl Keys for SourceConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        let most = i64::MAX as u64;
+        table.key("size", &mut self.size, Number(60..=MAX_FRAME));
+        table.key("flows", &mut self.flows, Number(1..=1 << 24));
+        table.key("rate", &mut self.rate, Maybe(Number(1..=most)));
+        let has_rate = table.has("rate", self.rate.is_some());
+        if let Some(at) = table.key("burst", &mut self.burst, When(has_rate, Number(1..=u16::MAX.into())))
+            && !has_rate
+        {
+            at.bad_value("has no effect without `rate`")
+                .help("give the source a `rate`, or leave `burst` out: without a rate it sends as fast as possible")
+                .keep();
+        }
+        table.key("lossless", &mut self.lossless, Flag);
+        table.key("count", &mut self.count, Maybe(Number(1..=most)));
+    }
+}
+
+fn dma_of(text: &str) -> Result<VhostDma, FieldError> {
+    match text {
+        "off" => Ok(VhostDma::Off),
+        "auto" => Ok(VhostDma::Auto),
+        _ if (1..=DEVICE_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(VhostDma::Device(text.to_owned()))
+        }
+        _ => Err(FieldError::Syntax("`off`, `auto`, or a DMA device by its name in DPDK, such as `wq0.1`")),
+    }
+}

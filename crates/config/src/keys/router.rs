@@ -1,0 +1,101 @@
+//! `[[router]]` and `[[router.interface]]`.
+
+use std::collections::BTreeMap;
+
+use netvm_policy::{PortId, RouterId};
+use netvm_wire::MacAddr;
+use toml::Value;
+
+use crate::field;
+use crate::finding::Kind;
+use crate::form::{Items, List, Maybe, Name, Number, Scalar, Spanned, TEXTS, Text, ToPort, Vlan};
+use crate::model::{Host, InterfaceAddress, PUNT_RATE, RouterConfig, RouterInterface};
+use crate::names;
+use crate::table::{At, Form, Keys, Numbered, Table};
+
+impl Numbered for RouterConfig {
+    fn numbered(number: usize) -> Self {
+        Self { id: RouterId(number as u16), name: String::new(), interfaces: Vec::new() }
+    }
+}
+
+impl Keys for RouterConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.name(("name", "blue"), &mut self.name, Name(names::router));
+        let help = "a router needs at least one: add a [[router.interface]]";
+        table.required(("interface", help), &mut self.interfaces, Items("[[router.interface]]"));
+        let Some(reader) = table.reader() else { return };
+        let mut seen = BTreeMap::new();
+        for (interface, place) in self.interfaces.iter_mut().zip(reader.place.items("interface")) {
+            if interface.mac == MacAddr::ZERO {
+                interface.mac = RouterInterface::own_mac(&self.name, &interface.name);
+            }
+            interface.host_end = RouterInterface::host_end_of(&self.name, &interface.name);
+            let place = place.of("name");
+            let first = seen.entry(&interface.name).or_insert_with(|| place.clone());
+            if *first != place && !interface.name.is_empty() {
+                let message = format!("two interfaces of one router are called `{}`", interface.name);
+                reader
+                    .note(Kind::Duplicate, message)
+                    .at(place, "again")
+                    .at(first.clone(), "first here")
+                    .help("give every interface of a router a name of its own")
+                    .keep();
+            }
+        }
+    }
+}
+
+impl Numbered for RouterInterface {
+    fn numbered(_: usize) -> Self {
+        Self {
+            name: String::new(),
+            port: PortId::default(),
+            vlan: None,
+            mac: MacAddr::ZERO,
+            addresses: Vec::new(),
+            punt_rate: PUNT_RATE,
+            punt: PortId::default(),
+            host_end: String::new(),
+        }
+    }
+}
+
+impl Keys for RouterInterface {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.name(("name", "lan"), &mut self.name, Name(names::interface));
+        let help = "name the port of its packets, such as `port = \"uplink\"`";
+        table.required(("port", help), &mut self.port, ToPort);
+        table.key("vlan", &mut self.vlan, Maybe(Vlan));
+        table.key("mac", &mut self.mac, Scalar(field::card_mac, ToString::to_string));
+        table.key("addresses", &mut self.addresses, Addresses);
+        table.key("punt_rate", &mut self.punt_rate, Number(1..=100_000_000));
+    }
+}
+
+/// Addresses, each once.
+struct Addresses;
+
+impl Form<Vec<InterfaceAddress>> for Addresses {
+    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<InterfaceAddress>> {
+        let texts = List(Text(str::parse, ToString::to_string), TEXTS);
+        let addresses: Vec<InterfaceAddress> = texts.read(at, value)?;
+        let written = value.get_ref().as_array().into_iter().flatten().map(toml::Spanned::span);
+        let mut seen = BTreeMap::new();
+        for (InterfaceAddress { address, .. }, place) in addresses.iter().zip(written) {
+            let first = seen.entry(address).or_insert_with(|| place.clone());
+            if *first != place {
+                at.note(Kind::Duplicate, format!("an interface has the address {address} twice"))
+                    .at(place, "again")
+                    .at(first.clone(), "first here")
+                    .help("remove one of them")
+                    .keep();
+            }
+        }
+        Some(addresses)
+    }
+
+    fn write(&self, host: &Host, item: &mut Vec<InterfaceAddress>) -> Option<Value> {
+        List(Text(str::parse::<InterfaceAddress>, ToString::to_string), TEXTS).write(host, item)
+    }
+}
