@@ -200,12 +200,13 @@ impl AclBuilder {
         self.rules.is_empty()
     }
 
-    /// Compiles the rules for keys in arrays of `N` bytes. They may take `bytes` bytes of the EAL's memory; DPDK says only
-    /// afterwards how much it is, so for a moment it can be more. What ports and pools take of that memory meanwhile
-    /// counts, too.
+    /// Compiles the rules for keys in arrays of `N` bytes. They may take `bytes` bytes of the EAL's memory; DPDK says
+    /// only afterwards how much it is, so for a moment it can be more. What ports and pools take of that memory
+    /// meanwhile counts, too.
     ///
-    /// Rules are compiled by one thread at a time. It takes ordinary memory besides, and time: for 1,000 rules 20 to 900 ms and up to 400 MB, for 10,000 rules
-    /// up to 8 s and 1.3 GB, by how many overlap in how many fields (ClassBench sets, one 2.3 GHz core).
+    /// Rules are compiled by one thread at a time. It takes ordinary memory besides, and time: for 1,000 rules 20 to
+    /// 900 ms and up to 400 MB, for 10,000 rules up to 8 s and 1.3 GB, by how many overlap in how many fields
+    /// (ClassBench sets, one 2.3 GHz core).
     ///
     /// # Errors
     /// [`AclError`]; those of size and complexity go away when there are fewer rules.

@@ -1,7 +1,7 @@
 //! DMA engines that copy packets to guests (DPDK's dmadev: Intel DSA and IOAT, and others).
 //!
-//! A [`DmaChannel`] is one device, for one [`crate::VhostPort`]: a guest that makes its device fail is alone with it. The device
-//! must take the process's own addresses (shared virtual addressing, as Linux's `idxd` driver gives it).
+//! A [`DmaChannel`] is one device, for one [`crate::VhostPort`]: a guest that makes its device fail is alone with it.
+//! The device must take the process's own addresses (shared virtual addressing, as Linux's `idxd` driver gives it).
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -75,8 +75,9 @@ impl fmt::Debug for DmaChannel {
 }
 
 impl DmaChannel {
-    /// Starts the device of a name, as DPDK has it: `wq0.1` (a queue of a DSA device), `dma_skeleton0` (a thread that copies,
-    /// for tests). `descriptors`: copies that can be under way, a power of two; `None`: 1024, or what the device has.
+    /// Starts the device of a name, as DPDK has it: `wq0.1` (a queue of a DSA device), `dma_skeleton0` (a thread that
+    /// copies, for tests). `descriptors`: copies that can be under way, a power of two; `None`: 1024, or what the
+    /// device has.
     ///
     /// # Errors
     /// [`DmaChannelError`] says what is wrong with the device.

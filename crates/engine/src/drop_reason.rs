@@ -1,5 +1,6 @@
-//! Drop reasons and NF violations. The engine counts every drop under one reason, per port, chain and NF. Buffers that an NF held when
-//! it died are counted as reclaimed (`WorkerCounters::reclaimed`) instead, because their chains are no longer known.
+//! Drop reasons and NF violations. The engine counts every drop under one reason, per port, chain and NF. Buffers that
+//! an NF held when it died are counted as reclaimed (`WorkerCounters::reclaimed`) instead, because their chains are no
+//! longer known.
 
 /// Declares an enum whose numbers index counter arrays, with the name of each variant that users see.
 macro_rules! counted {
@@ -90,8 +91,8 @@ DropReason {
     NoRouterInterface = "no-router-interface",
     /// The destination MAC address is not the router interface's.
     NotForRouter = "not-for-router",
-    /// An invalid IP header: length, version, checksum, or an address that cannot occur on a link (RFC 1812 sections 5.2.2 and
-    /// 5.3.7, RFC 4291 section 2.5).
+    /// An invalid IP header: length, version, checksum, or an address that cannot occur on a link (RFC 1812 sections
+    /// 5.2.2 and 5.3.7, RFC 4291 section 2.5).
     BadIpHeader = "bad-ip-header",
     /// A blackhole route.
     Blackhole = "blackhole",

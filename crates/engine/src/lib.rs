@@ -1,9 +1,9 @@
 //! The packet path: workers, ports, trust groups, chains, and the NFs that attach to them.
 //!
-//! [`Engine`] starts the workers, applies configurations ([`Engine::apply`]), admits NFs ([`Engine::admit`]) and reclaims their buffers when
-//! they end. The packet path is in `worker`, one file per stage; `docs/architecture.md` walks a packet through it.
+//! [`Engine`] starts the workers, applies configurations ([`Engine::apply`]), admits NFs ([`Engine::admit`]) and
+//! reclaims their buffers when they end. The packet path is in `worker`, one file per stage; `docs/architecture.md`
+//! walks a packet through it.
 
-mod call;
 mod counters;
 mod drop_reason;
 mod ids;

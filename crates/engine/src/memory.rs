@@ -1,4 +1,5 @@
-//! The engine's view of a region: an mbuf for each buffer, the in-flight table, and the time stamps of captured packets.
+//! The engine's view of a region: an mbuf for each buffer, the in-flight table, and the time stamps of captured
+//! packets.
 //!
 //! Only the engine maps the mbuf headers. While an NF has a packet, [`crate::inflight`] owns its mbuf.
 
@@ -24,8 +25,8 @@ pub struct Memory {
     region: Arc<Region>,
     /// Buffers that NFs have.
     pub(crate) in_flight: Arc<InFlightTable>,
-    /// For captures, per buffer: time stamp; original length, with the number of the capture port plus 1 in the upper half. A stamp of another port
-    /// is a left-over of an earlier packet in the same buffer.
+    /// For captures, per buffer: time stamp; original length, with the number of the capture port plus 1 in the upper
+    /// half. A stamp of another port is a left-over of an earlier packet in the same buffer.
     stamps: Box<[[AtomicU64; 2]]>,
 }
 
@@ -77,8 +78,8 @@ const fn read_by(port: u16) -> u64 {
 /// A region as DPDK sees it.
 struct Buffers(Arc<Region>);
 
-// SAFETY: the region stays mapped at one address while the Arc lives; its buffers hold only packets, and the layout passed to the
-// pool covers only them.
+// SAFETY: the region stays mapped at one address while the Arc lives; its buffers hold only packets, and the layout
+// passed to the pool covers only them.
 unsafe impl PacketMemory for Buffers {
     fn base(&self) -> core::ptr::NonNull<u8> {
         self.0.mapping().base()
@@ -127,7 +128,8 @@ pub(crate) fn eal_for_tests() -> Eal {
 
 #[cfg(test)]
 impl Memory {
-    /// A memory in ordinary pages, for tests without root: `buffers` of 512 bytes, and `rings` of `ring_capacity` in its region.
+    /// A memory in ordinary pages, for tests without root: `buffers` of 512 bytes, and `rings` of `ring_capacity` in
+    /// its region.
     pub(crate) fn for_tests(buffers: u32, rings: u16, ring_capacity: u32) -> Self {
         let spec =
             netvm_region::RegionSpec { buffers, stride: 512, headroom: HEADROOM, rings, ring_capacity };

@@ -1,4 +1,5 @@
-//! The configuration as workers see it: one immutable snapshot of ports, chains, rules and routers, replaced as a whole.
+//! The configuration as workers see it: one immutable snapshot of ports, chains, rules and routers, replaced as a
+//! whole.
 
 use std::sync::Arc;
 

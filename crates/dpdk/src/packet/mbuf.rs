@@ -210,7 +210,8 @@ impl Mbuf {
         unsafe { self.set::<u16, PORT>(port.0) };
     }
 
-    /// Two words of its owner's, in the place of the hash that a NIC gives: they stay while the packet is out of its pool.
+    /// Two words of its owner's, in the place of the hash that a NIC gives: they stay while the packet is out of its
+    /// pool.
     #[inline(always)]
     #[must_use]
     pub fn note(&self) -> [u32; 2] {
@@ -221,7 +222,8 @@ impl Mbuf {
     /// Writes [`Mbuf::note`].
     #[inline(always)]
     pub fn set_note(&mut self, note: [u32; 2]) {
-        // SAFETY: as in `note`; drivers look at the hash of packets that they are given to send in no mode that netvm sets.
+        // SAFETY: as in `note`; drivers look at the hash of packets that they are given to send in no mode that netvm
+        // sets.
         unsafe { self.set::<[u32; 2], HASH>(note) };
     }
 
@@ -309,8 +311,9 @@ impl Mbuf {
         length
     }
 
-    /// Copies the first `N` bytes of the packet out, which compiles to a few moves: where the packet is shorter, what the
-    /// buffer holds behind it comes along. Returns how many bytes of them are the packet's; 0 when the buffer ends before.
+    /// Copies the first `N` bytes of the packet out, which compiles to a few moves: where the packet is shorter, what
+    /// the buffer holds behind it comes along. Returns how many bytes of them are the packet's; 0 when the buffer ends
+    /// before.
     #[inline(always)]
     pub fn copy_first<const N: usize>(&self, out: &mut [u8; N]) -> usize {
         if usize::from(self.data_off()) + N > usize::from(self.buf_len()) {

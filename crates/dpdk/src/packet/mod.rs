@@ -1,4 +1,5 @@
-//! Packets and who owns them: one ([`Mbuf`]), up to 64 ([`Batch`]), and the work that a sender left to others (`offload`).
+//! Packets and who owns them: one ([`Mbuf`]), up to 64 ([`Batch`]), and the work that a sender left to others
+//! (`offload`).
 
 mod batch;
 mod mbuf;

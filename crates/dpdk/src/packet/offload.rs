@@ -1,4 +1,5 @@
-//! What the sender of a packet has left to others: its checksum, and cutting a TCP segment that is longer than a packet.
+//! What the sender of a packet has left to others: its checksum, and cutting a TCP segment that is longer than a
+//! packet.
 //!
 //! Only guests leave such work ([`crate::VhostQueue::receive`]), and only guests that have said so take it over
 //! ([`crate::VhostQueue::accepts`]); for all others it is to be done first.
@@ -85,8 +86,8 @@ impl Mbuf {
         })
     }
 
-    /// Computes the checksum that is left out, if one is. Whether it could be done: where the sender said it was, there may
-    /// be no place for it.
+    /// Computes the checksum that is left out, if one is. Whether it could be done: where the sender said it was, there
+    /// may be no place for it.
     pub fn finish_checksum(&mut self) -> bool {
         // SAFETY: `self` owns the mbuf and what is chained to it; the function keeps to the buffers.
         unsafe { sys::netvm_offload_checksum(self.as_ptr().as_ptr()) == 0 }
@@ -122,8 +123,8 @@ impl Mbuf {
         Ok(())
     }
 
-    /// Appends `length` bytes of another packet, from `offset` on, to this one; returns their sum (RFC 1071), as it is in
-    /// memory.
+    /// Appends `length` bytes of another packet, from `offset` on, to this one; returns their sum (RFC 1071), as it is
+    /// in memory.
     ///
     /// # Errors
     /// [`BoundsError`] if they do not fit, or the other has not so many.
@@ -137,8 +138,8 @@ impl Mbuf {
         };
         self.set_bounds(begin, before.checked_add(length).ok_or(error)?)?;
         let to = self.data().wrapping_add(before.into());
-        // SAFETY: just checked that `length` bytes from there on are within the buffer of `self`, which is another than those
-        // of `other`; the function keeps to the latter's.
+        // SAFETY: just checked that `length` bytes from there on are within the buffer of `self`, which is another than
+        // those of `other`; the function keeps to the latter's.
         let read = unsafe { sys::netvm_mbuf_read(other.as_ptr().as_ptr(), offset, length.into(), to.cast()) };
         if read != 0 {
             self.set_bounds(begin, before)?;
@@ -150,7 +151,8 @@ impl Mbuf {
 }
 
 impl Pool {
-    /// A copy of a packet, in as many buffers as it takes, with what is left to be done; `None` if the pool has not enough.
+    /// A copy of a packet, in as many buffers as it takes, with what is left to be done; `None` if the pool has not
+    /// enough.
     #[must_use]
     pub fn copy_of(&self, packet: &Mbuf) -> Option<Mbuf> {
         // SAFETY: the packet is owned by the caller, and the pool alive.

@@ -40,8 +40,8 @@ impl BufferLayout {
 
 /// Turns addresses of buffers into their numbers without a division. A copy of it stays in registers over a loop.
 ///
-/// With stride = odd × 2^shift, the distance of buffer i from buffer 0 is i × odd × 2^shift. Shifting is exact, and what is
-/// left is multiplied by the inverse of `odd` modulo 2^32, which undoes the multiplication by `odd`.
+/// With stride = odd × 2^shift, the distance of buffer i from buffer 0 is i × odd × 2^shift. Shifting is exact, and
+/// what is left is multiplied by the inverse of `odd` modulo 2^32, which undoes the multiplication by `odd`.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferIndex {
     first: usize,

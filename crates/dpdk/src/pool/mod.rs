@@ -1,9 +1,9 @@
 //! Pools of packets over memory that the caller maps and may share.
 //!
-//! The mbuf headers are in the EAL's memory, which is mapped by this process alone; the packets' bytes are in buffers of
-//! the caller's memory (`rte_pktmbuf_pool_create_extbuf`). Buffer i belongs to one mbuf for good, so that either names
-//! the other: a table gives the mbuf of a buffer, and a subtraction, a shift and a multiplication give the buffer of an
-//! mbuf.
+//! The mbuf headers are in the EAL's memory, which is mapped by this process alone; the packets' bytes are in buffers
+//! of the caller's memory (`rte_pktmbuf_pool_create_extbuf`). Buffer i belongs to one mbuf for good, so that either
+//! names the other: a table gives the mbuf of a buffer, and a subtraction, a shift and a multiplication give the buffer
+//! of an mbuf.
 
 mod buffers;
 mod dma_mapping;
@@ -197,8 +197,8 @@ impl Pool {
         self.alloc_frames_into(batch, count, HEADROOM, 0)
     }
 
-    /// [`Pool::alloc_into`] of packets of `length` bytes, which are whatever the buffers hold, from `offset` in the buffer;
-    /// none if that reaches out of it.
+    /// [`Pool::alloc_into`] of packets of `length` bytes, which are whatever the buffers hold, from `offset` in the
+    /// buffer; none if that reaches out of it.
     #[inline]
     pub fn alloc_frames_into(&self, batch: &mut Batch, count: usize, offset: u16, length: u16) -> usize {
         let (spare, room) = batch.spare();

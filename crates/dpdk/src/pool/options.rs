@@ -14,8 +14,8 @@ pub enum Store {
     /// runs over or empty. [`Store::Ring`] where that handler is not installed.
     #[default]
     Stack,
-    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): goes round all buffers when threads' caches run
-    /// over.
+    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): goes round all buffers when threads' caches
+    /// run over.
     Ring,
 }
 

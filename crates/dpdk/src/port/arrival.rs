@@ -1,18 +1,18 @@
 //! How one who sleeps learns that an AF_PACKET port has packets.
 //!
-//! DPDK's driver gives no descriptor to wait on, but it has one: each queue is a packet socket with a ring, which the kernel
-//! reports as readable while a frame in the ring has not been taken (`packet_poll` in Linux's `net/packet/af_packet.c`).
-//! The driver makes these sockets while the device is probed, queue by queue, so that they are found among the descriptors
-//! that have appeared meanwhile: those of packet sockets that are bound to the interface. A duplicate of the descriptor is
-//! kept, so that its number cannot come to mean something else.
+//! DPDK's driver gives no descriptor to wait on, but it has one: each queue is a packet socket with a ring, which the
+//! kernel reports as readable while a frame in the ring has not been taken (`packet_poll` in Linux's
+//! `net/packet/af_packet.c`). The driver makes these sockets while the device is probed, queue by queue, so that they
+//! are found among the descriptors that have appeared meanwhile: those of packet sockets that are bound to the
+//! interface. A duplicate of the descriptor is kept, so that its number cannot come to mean something else.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::interface;
 
-/// Of descriptors that have just been opened, duplicates of those of packet sockets bound to the interface, in order; none
-/// when there are not just as many as the port has queues.
+/// Of descriptors that have just been opened, duplicates of those of packet sockets bound to the interface, in order;
+/// none when there are not just as many as the port has queues.
 pub(crate) fn packet_sockets(opened: &[i32], name: &str, queues: u16) -> Vec<OwnedFd> {
     let Ok(index) = interface::index(name) else { return Vec::new() };
     let bound = opened.iter().filter(|fd| bound_to(**fd) == Some(index));
@@ -24,8 +24,8 @@ pub(crate) fn packet_sockets(opened: &[i32], name: &str, queues: u16) -> Vec<Own
 fn bound_to(fd: i32) -> Option<i32> {
     let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
     let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, which is the size of the address; a number that is no socket gives an
-    // error.
+    // SAFETY: the kernel writes at most `length` bytes, which is the size of the address; a number that is no socket
+    // gives an error.
     let result = unsafe { libc::getsockname(fd, address.as_mut_ptr().cast(), &raw mut length) };
     // SAFETY: zeroed before; integers and bytes, of which any are a value.
     let address = unsafe { address.assume_init() };

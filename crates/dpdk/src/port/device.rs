@@ -80,8 +80,8 @@ pub enum Device {
     },
     /// A NIC that is bound to a driver for user space (vfio-pci), or has one that shares it (mlx5).
     ///
-    /// Many round the room of a buffer down to a power of two: buffers of 2,176 bytes do for an MTU of 1,500. Without an
-    /// IOMMU the pool's memory must be in huge pages, and the size of a buffer divide that of a page (4,096).
+    /// Many round the room of a buffer down to a power of two: buffers of 2,176 bytes do for an MTU of 1,500. Without
+    /// an IOMMU the pool's memory must be in huge pages, and the size of a buffer divide that of a page (4,096).
     Pci {
         /// Where it is.
         address: PciAddress,

@@ -35,8 +35,8 @@ impl RxQueue {
         Self { arrival, port, id, _one_thread: PhantomData }
     }
 
-    /// What is readable while packets wait in the queue, to be polled and not to be read; `None` for a kind of port that can
-    /// only be asked. It shows an error once the interface has gone down.
+    /// What is readable while packets wait in the queue, to be polled and not to be read; `None` for a kind of port
+    /// that can only be asked. It shows an error once the interface has gone down.
     #[must_use]
     pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
         self.arrival.as_ref().map(AsFd::as_fd)
@@ -56,8 +56,8 @@ impl RxQueue {
         self.id
     }
 
-    /// Adds what has come in to the batch, as much as it has room for, and returns how many packets that are. Hand in an
-    /// empty batch: some drivers receive nothing into less than 32 places.
+    /// Adds what has come in to the batch, as much as it has room for, and returns how many packets that are. Hand in
+    /// an empty batch: some drivers receive nothing into less than 32 places.
     #[inline]
     pub fn burst(&mut self, batch: &mut Batch) -> usize {
         self.burst_of(batch, Batch::CAPACITY)

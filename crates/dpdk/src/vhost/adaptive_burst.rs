@@ -1,9 +1,9 @@
 //! How many packets a guest is about to have sent.
 //!
-//! The library takes as many mbufs from the pool as it is asked for before it looks into a ring, and gives those back for
-//! which there was no packet (`virtio_dev_tx_packed` of DPDK 22.11 to 25.11). For an empty ring that is as much work as
-//! several packets are. So a ring is first asked for little more than it had the last time, and for the rest once it has
-//! given all of that.
+//! The library takes as many mbufs from the pool as it is asked for before it looks into a ring, and gives those back
+//! for which there was no packet (`virtio_dev_tx_packed` of DPDK 22.11 to 25.11). For an empty ring that is as much
+//! work as several packets are. So a ring is first asked for little more than it had the last time, and for the rest
+//! once it has given all of that.
 
 use dpdk_sys as sys;
 

@@ -1,7 +1,7 @@
 //! The eventfds by which guests are notified (call descriptors).
 //!
-//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So the library does not get the
-//! guests' eventfds, but one of netvm's that no one reads in place of each:
+//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So the library
+//! does not get the guests' eventfds, but one of netvm's that no one reads in place of each:
 //!
 //! ```text
 //!   guest ── SET_VRING_CALL, eventfd ──▶ relay ── SET_VRING_CALL, another ──▶ library
@@ -11,8 +11,9 @@
 //!   owner of a queue: burst; does the guest want a call? ──▶ the kernel signals the eventfd in the list
 //! ```
 //!
-//! The library, or netvm's own ring code (`vring.h`), reports after a burst that the guest wants a call. A descriptor in the list keeps its
-//! number while its device exists, so owners in a read section never use one that is being closed.
+//! The library, or netvm's own ring code (`vring.h`), reports after a burst that the guest wants a call. A descriptor
+//! in the list keeps its number while its device exists, so owners in a read section never use one that is being
+//! closed.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -51,7 +52,8 @@ impl PendingCalls {
         {
             match place.load(Ordering::Relaxed) {
                 0 => place.store(fd.into_raw_fd() + 1, Ordering::Release),
-                // SAFETY: takes no pointer. The number is this list's; a concurrent user sees the old or the new descriptor.
+                // SAFETY: takes no pointer. The number is this list's; a concurrent user sees the old or the new
+                // descriptor.
                 known => drop(unsafe { libc::dup3(fd.as_raw_fd(), known - 1, libc::O_CLOEXEC) }),
             }
         }

@@ -202,12 +202,13 @@ impl Guests {
         }
     }
 
-    /// Withdraws a device before the library gets a message about its memory or rings, until the library has handled that message and all
-    /// that follow meanwhile. Only the device's relay calls this; `pending_calls` identifies it.
+    /// Withdraws a device before the library gets a message about its memory or rings, until the library has handled
+    /// that message and all that follow meanwhile. Only the device's relay calls this; `pending_calls` identifies it.
     ///
-    /// The library locks the rings while it handles the message. An owner that waits in a read section for such a lock (to start DMA copies, for
-    /// example) would never leave it. Nor may it get the lock afterwards: if the library fails to replace memory, it unmaps the old
-    /// memory, leaves the rings as they were and releases their locks before it reports that the device is gone (DPDK 22.11 to 25.11).
+    /// The library locks the rings while it handles the message. An owner that waits in a read section for such a lock
+    /// (to start DMA copies, for example) would never leave it. Nor may it get the lock afterwards: if the library
+    /// fails to replace memory, it unmaps the old memory, leaves the rings as they were and releases their locks before
+    /// it reports that the device is gone (DPDK 22.11 to 25.11).
     ///
     /// This does not call the library, which may be handling other messages.
     fn pause_device(&self, number: i32, pending_calls: &Arc<PendingCalls>) {
@@ -305,7 +306,8 @@ fn share(queue: u16, queues: usize) -> u64 {
     (queue..MAX_PAIRS).step_by(queues.max(1)).fold(0, |pairs, pair| pairs | 1 << pair)
 }
 
-/// The queue pair that a queue sends to: its own, or another enabled one. If none is enabled, the library refuses the first.
+/// The queue pair that a queue sends to: its own, or another enabled one. If none is enabled, the library refuses the
+/// first.
 fn send_pair(receiving: u64, queue: u16) -> u16 {
     let wanted = queue.checked_rem(receiving.count_ones() as u16).unwrap_or(0);
     (0..MAX_PAIRS).filter(|pair| receiving >> pair & 1 == 1).nth(wanted.into()).unwrap_or(0)

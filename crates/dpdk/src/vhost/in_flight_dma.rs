@@ -1,8 +1,8 @@
 //! DMA copies to a guest that are in flight.
 //!
-//! The library owns the packets until they are copied, and its records fit the rings as they were when the DMA channel was attached. So no copy
-//! may be in flight while a message changes rings or memory: the channel is detached before and attached again afterwards; in
-//! between, the processor copies. The same happens when a guest disconnects.
+//! The library owns the packets until they are copied, and its records fit the rings as they were when the DMA channel
+//! was attached. So no copy may be in flight while a message changes rings or memory: the channel is detached before
+//! and attached again afterwards; in between, the processor copies. The same happens when a guest disconnects.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,8 +17,8 @@ use crate::vhost_user::{
     SET_VRING_NUM,
 };
 
-/// Messages that change features, memory or rings. The library handles them with the vrings locked. Before other changes it reports that the
-/// guest is gone.
+/// Messages that change features, memory or rings. The library handles them with the vrings locked. Before other
+/// changes it reports that the guest is gone.
 pub(super) const fn needs_detach(request: u32) -> bool {
     matches!(
         request,
@@ -59,11 +59,13 @@ impl InFlightDma {
         if self.stuck.load(Ordering::Relaxed) {
             return 0;
         }
-        // SAFETY: the library is calling for the device. Its vrings are locked if `locked`; otherwise no thread moves packets.
+        // SAFETY: the library is calling for the device. Its vrings are locked if `locked`; otherwise no thread moves
+        // packets.
         unsafe { sys::netvm_dma_begin(device, locked.into()) }
     }
 
-    /// Waits for the copies in flight, sends the guest its calls, and detaches the DMA channel. If not `locked`, no thread may move packets.
+    /// Waits for the copies in flight, sends the guest its calls, and detaches the DMA channel. If not `locked`, no
+    /// thread may move packets.
     pub(super) fn detach(&self, device: i32, locked: bool) {
         if self.stuck.load(Ordering::Relaxed) {
             return;

@@ -1,12 +1,12 @@
 //! virtio-net devices of guests, over vhost-user sockets, with DPDK's vhost library.
 //!
-//! A [`VhostPort`] is one socket, by which one guest comes: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The guest
-//! may come and go while the port stays open; its packets are copied into buffers of a pool and out of them, so that it
-//! shares no memory with anything but netvm. A [`VhostQueue`] serves the guest's queue pairs that fall to it, whatever
-//! number of pairs the guest uses.
+//! A [`VhostPort`] is one socket, by which one guest comes: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The
+//! guest may come and go while the port stays open; its packets are copied into buffers of a pool and out of them, so
+//! that it shares no memory with anything but netvm. A [`VhostQueue`] serves the guest's queue pairs that fall to it,
+//! whatever number of pairs the guest uses.
 //!
-//! The library serves the sockets in a thread of its own, which frees a device when its guest goes. `rcu` keeps that thread and those that move
-//! packets apart. Messages of guests go through `relay` before the library sees them.
+//! The library serves the sockets in a thread of its own, which frees a device when its guest goes. `rcu` keeps that
+//! thread and those that move packets apart. Messages of guests go through `relay` before the library sees them.
 
 mod adaptive_burst;
 mod callbacks;
@@ -138,7 +138,8 @@ pub enum Refusal {
 pub struct VhostStatus {
     /// Its driver is ready, and it is not disconnected.
     pub connected: bool,
-    /// It truncated memory that it shares (the file is shorter than the mapping). It stays disconnected until it connects again.
+    /// It truncated memory that it shares (the file is shorter than the mapping). It stays disconnected until it
+    /// connects again.
     pub truncated: bool,
     /// No guest is connected; the last one was disconnected for this reason.
     pub refused: Option<Refusal>,
@@ -153,8 +154,9 @@ pub struct VhostStatus {
 pub struct VhostPort(Arc<Served>);
 
 impl VhostPort {
-    /// Starts serving a socket. The queues go to the workers that move packets. The DMA channel, if there is one, copies packets to the guest; the
-    /// memory of all pools that they come from must stay mapped while the port is open.
+    /// Starts serving a socket. The queues go to the workers that move packets. The DMA channel, if there is one,
+    /// copies packets to the guest; the memory of all pools that they come from must stay mapped while the port is
+    /// open.
     ///
     /// # Errors
     /// [`VhostError`] names the socket and the obstacle.
@@ -196,8 +198,8 @@ impl VhostPort {
             dma: number.is_some().into(),
         };
         let control = Control::enter();
-        // SAFETY: the EAL runs; the string lives until the call returns, which copies it; the callbacks are functions, and
-        // `control` keeps others out.
+        // SAFETY: the EAL runs; the string lives until the call returns, which copies it; the callbacks are functions,
+        // and `control` keeps others out.
         let error = unsafe { sys::netvm_vhost_open(&raw const spec) };
         if error != 0 {
             return Err(VhostError::Refused { path, errno: -error, said: control.said() });

@@ -87,8 +87,8 @@ impl VhostQueue {
         &self.served.guests.rcu_slots[usize::from(self.number)]
     }
 
-    /// Copies packets from the guest into mbufs of the pool and adds them to the batch: at most `most`, and at most its room. Returns how
-    /// many.
+    /// Copies packets from the guest into mbufs of the pool and adds them to the batch: at most `most`, and at most its
+    /// room. Returns how many.
     #[inline]
     pub fn receive(&mut self, pool: &Pool, batch: &mut Batch, most: usize) -> usize {
         if self.rcu_slot().peek().is_none() {
@@ -113,8 +113,8 @@ impl VhostQueue {
             let vring = 2 * pair as u16 + 1;
             let count = adaptive_burst.gather(pair, most, |before, more| {
                 let spare = spare.wrapping_add(before.into());
-                // SAFETY: the device is there until the read section ends; there is room for `before` pointers and `more`, and
-                // the pool is alive.
+                // SAFETY: the device is there until the read section ends; there is room for `before` pointers and
+                // `more`, and the pool is alive.
                 unsafe { sys::netvm_vhost_receive(active.device, vring, pool.mempool(), spare, more) }
             });
             calls.after_burst(active.device, vring);
@@ -138,9 +138,9 @@ impl VhostQueue {
         count
     }
 
-    /// Copies packets from the front of the batch to the guest and frees them; returns their number and bytes. The others stay in the batch: the
-    /// guest's ring is full, the first of them is longer than its room, or the guest is reconfiguring ([`VhostQueue::is_paused`]). `None`
-    /// without a guest.
+    /// Copies packets from the front of the batch to the guest and frees them; returns their number and bytes. The
+    /// others stay in the batch: the guest's ring is full, the first of them is longer than its room, or the guest is
+    /// reconfiguring ([`VhostQueue::is_paused`]). `None` without a guest.
     ///
     /// A DMA channel only starts the copies; [`VhostQueue::reap`] frees the packets when they are done.
     #[inline]
@@ -157,8 +157,8 @@ impl VhostQueue {
                 // SAFETY: as below; what is handed over is the library's until it is reaped, or the device is gone.
                 unsafe { sys::netvm_dma_send(active.device, vring, dma, mbufs, count, &raw mut bytes) }
             } else {
-                // SAFETY: the device is there until the read section ends; the first `count` pointers are mbufs that the batch
-                // owns, each within its buffer.
+                // SAFETY: the device is there until the read section ends; the first `count` pointers are mbufs that
+                // the batch owns, each within its buffer.
                 unsafe { sys::netvm_vhost_send(active.device, vring, mbufs, count, &raw mut bytes) }
             };
             calls.after_burst(active.device, vring);
@@ -234,8 +234,8 @@ impl VhostQueue {
         self.rcu_slot().is_paused()
     }
 
-    /// Enables kicks until packets are received. `true`: packets may be waiting; call [`VhostQueue::receive`] and then this again. `false`: the guest
-    /// will kick for the next packet.
+    /// Enables kicks until packets are received. `true`: packets may be waiting; call [`VhostQueue::receive`] and then
+    /// this again. `false`: the guest will kick for the next packet.
     pub fn begin_wait(&mut self) -> bool {
         if self.unseen.is_none() || self.rcu_slot().peek().is_none() {
             self.enable_kicks();
@@ -263,7 +263,8 @@ impl VhostQueue {
         fence(Ordering::SeqCst);
     }
 
-    /// A descriptor that becomes readable when the guest kicks, to be polled and not read; `None` if kicks are off or impossible.
+    /// A descriptor that becomes readable when the guest kicks, to be polled and not read; `None` if kicks are off or
+    /// impossible.
     #[must_use]
     pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
         let kicks = self.kicks();

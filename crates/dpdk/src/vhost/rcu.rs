@@ -1,7 +1,8 @@
 //! RCU read sections around the use of a guest's device.
 //!
-//! The threads that handle vhost-user messages publish the active device of each queue; the queue's owner enters a read section for each
-//! burst. Before a device changes or goes away, its publisher withdraws it and waits until no owner uses it:
+//! The threads that handle vhost-user messages publish the active device of each queue; the queue's owner enters a read
+//! section for each burst. Before a device changes or goes away, its publisher withdraws it and waits until no owner
+//! uses it:
 //!
 //! ```text
 //!   owner:     section += 1;  light fence;  active = state;  ... burst, if there is a device ...;  section += 1
@@ -10,10 +11,10 @@
 //!
 //! Sections are counted, because a publisher might never see an owner outside that enters again at once.
 //!
-//! Either the owner sees that the device is withdrawn, or the publisher sees that the owner is inside; that needs a full fence on both
-//! sides. The publisher's is `membarrier(2)`, which makes every thread of the process execute a full fence, so the owner's can be a compiler
-//! fence: a section costs two stores and a load of lines that no other thread writes. On kernels without `membarrier` the owner's fence is
-//! a real one.
+//! Either the owner sees that the device is withdrawn, or the publisher sees that the owner is inside; that needs a
+//! full fence on both sides. The publisher's is `membarrier(2)`, which makes every thread of the process execute a full
+//! fence, so the owner's can be a compiler fence: a section costs two stores and a load of lines that no other thread
+//! writes. On kernels without `membarrier` the owner's fence is a real one.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
@@ -86,7 +87,8 @@ impl RcuSlot {
         self.state.load(Ordering::Relaxed) & !0xff == PAUSED
     }
 
-    /// Runs `inside` in a read section, with the active device and the pairs to receive from. Only for the queue's owner.
+    /// Runs `inside` in a read section, with the active device and the pairs to receive from. Only for the queue's
+    /// owner.
     #[inline(always)]
     pub(super) fn read<R>(&self, fenced: bool, inside: impl FnOnce(ActiveDevice, u64) -> R) -> Option<R> {
         let section = self.section.load(Ordering::Relaxed) | 1;
@@ -114,7 +116,8 @@ impl RcuSlot {
     }
 }
 
-/// Waits until no owner uses a device that was published before. A read section lasts for one burst, or until its thread runs again.
+/// Waits until no owner uses a device that was published before. A read section lasts for one burst, or until its
+/// thread runs again.
 pub(super) fn synchronize(rcu_slots: &[RcuSlot]) {
     heavy_fence();
     for rcu_slot in rcu_slots {

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The page at the address is one that the file has no more, so that nothing is lost. It cannot be anybody else's: the
-//! mapping is only removed once nobody uses it any more (see `rcu_slot`, and the library's locks), which the thread that got the signal
-//! still does. What a thread touches while it handles a guest's message is that guest's, wherever it is: the library looks
-//! into memory that it has just mapped before anybody is told of it.
+//! mapping is only removed once nobody uses it any more (see `rcu_slot`, and the library's locks), which the thread
+//! that got the signal still does. What a thread touches while it handles a guest's message is that guest's, wherever
+//! it is: the library looks into memory that it has just mapped before anybody is told of it.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -178,8 +178,9 @@ fn fill(address: usize) -> bool {
     PAGES.iter().any(|page| {
         let (protection, start) = (libc::PROT_READ | libc::PROT_WRITE, address & !(page - 1));
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: what is there is the page of a file that has none there any more, so that no access to it can succeed: it
-        // holds nothing. Parts of a huge page are refused, so that the first size that is not is the page's.
+        // SAFETY: what is there is the page of a file that has none there any more, so that no access to it can
+        // succeed: it holds nothing. Parts of a huge page are refused, so that the first size that is not is the
+        // page's.
         let filled = unsafe { libc::mmap(start as *mut c_void, *page, protection, flags, -1, 0) };
         filled != libc::MAP_FAILED
     })

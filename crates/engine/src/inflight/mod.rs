@@ -20,27 +20,30 @@
 //! | out, in order | nobody | the in-order queue of the NF thread that it was handed to: `queue` |
 //! | out, in table | nobody | its word of the in-flight table: `table` |
 //!
-//! A packet that is out is in one queue or in the table, never in both, so it comes back once, whatever an NF returns. It comes back by
-//! the worker that handed it out, from any NF thread of the trust group.
+//! A packet that is out is in one queue or in the table, never in both, so it comes back once, whatever an NF returns.
+//! It comes back by the worker that handed it out, from any NF thread of the trust group.
 //!
-//! - Private and trusted: the queues (one worker's) and the table (one per memory, each word with one writer). Only the engine maps them.
-//! - Shared and not trusted: descriptors that NFs return. A descriptor chooses the buffer; the queue or the table decides whether the
-//!   packet was out. Its bounds are checked before the mbuf gets them.
-//! - Shared, and a hint: the owner table, one byte per buffer, in which the last holder wrote which NF thread has the buffer. It only
-//!   chooses what a sweep takes (`sweep`). An NF that lies in it can hide its own buffers from a sweep; the audit of its group
-//!   (`manager/audit.rs`) then finds them by their generation.
+//! - Private and trusted: the queues (one worker's) and the table (one per memory, each word with one writer). Only the
+//!   engine maps them.
+//! - Shared and not trusted: descriptors that NFs return. A descriptor chooses the buffer; the queue or the table
+//!   decides whether the packet was out. Its bounds are checked before the mbuf gets them.
+//! - Shared, and a hint: the owner table, one byte per buffer, in which the last holder wrote which NF thread has the
+//!   buffer. It only chooses what a sweep takes (`sweep`). An NF that lies in it can hide its own buffers from a sweep;
+//!   the audit of its group (`manager/audit.rs`) then finds them by their generation.
 //!
 //! # Order
 //!
 //! Comparing with the queue is the cheap way back (`take_back`), so the engine learns where order holds:
 //!
-//! - A thread returns what it was handed, or, as the last hop of a chain, what the first hop was handed: its *source* is the NF thread
-//!   whose queue is compared with what it returns. When the next descriptor is neither in the source's queue nor in the table, the
-//!   engine looks for the queue that it is first in and makes that the source, up to [`MOST_CHANGES`] times in a tick.
-//! - When no queue has it in front, or the source changes too often, order is *given up* in that memory: every queue spills and closes
-//!   until the next tick. A reordering NF then costs what the table costs, and no search for each packet.
-//! - Queues spill before anything reads the table (commands, sweeps, views), and once per tick. A new queue is closed until the next
-//!   tick, as order may have been given up before the NF attached.
+//! - A thread returns what it was handed, or, as the last hop of a chain, what the first hop was handed: its *source*
+//!   is the NF thread whose queue is compared with what it returns. When the next descriptor is neither in the source's
+//!   queue nor in the table, the engine looks for the queue that it is first in and makes that the source, up to
+//!   [`MOST_CHANGES`] times in a tick.
+//! - When no queue has it in front, or the source changes too often, order is *given up* in that memory: every queue
+//!   spills and closes until the next tick. A reordering NF then costs what the table costs, and no search for each
+//!   packet.
+//! - Queues spill before anything reads the table (commands, sweeps, views), and once per tick. A new queue is closed
+//!   until the next tick, as order may have been given up before the NF attached.
 //!
 //! # Cost
 //!
@@ -141,8 +144,8 @@ impl InFlight {
         self.threads[link.index()].take()
     }
 
-    /// Hands the first `count` packets of a batch to an NF thread. `write` puts their descriptors into its ring; publish them after
-    /// this. Returns whether the NF thread exists.
+    /// Hands the first `count` packets of a batch to an NF thread. `write` puts their descriptors into its ring;
+    /// publish them after this. Returns whether the NF thread exists.
     #[inline(always)]
     pub(crate) fn hand_out(
         &mut self,
@@ -158,8 +161,8 @@ impl InFlight {
         let spans = &self.spans[..count];
         write(packets, spans);
         let (mbufs, mark) = (&batch.raw()[..count], table.mark(self.worker));
-        // SAFETY: `set_owners` computed the spans of these packets, packets on this path have one segment, and the batch forgets them
-        // below; `push` is asked only for what fits.
+        // SAFETY: `set_owners` computed the spans of these packets, packets on this path have one segment, and the
+        // batch forgets them below; `push` is asked only for what fits.
         unsafe {
             if queue.fits(count, mark) {
                 queue.push(spans, mbufs, mark);
@@ -186,8 +189,8 @@ impl InFlight {
         });
     }
 
-    /// `first` is neither in front of its source's queue nor in the table: looks for the queue that it is in front of, or gives up order.
-    /// Returns whether it may be found now.
+    /// `first` is neither in front of its source's queue nor in the table: looks for the queue that it is in front of,
+    /// or gives up order. Returns whether it may be found now.
     #[cold]
     fn find_source(&mut self, link: LinkId, first: u32) -> bool {
         let Some(thread) = self.threads[link.index()].as_deref() else { return false };
@@ -238,7 +241,8 @@ impl InFlight {
     }
 }
 
-/// Makes an NF thread the owner of packets' buffers, and notes where the packets are. Not inlined, so that its values stay in registers.
+/// Makes an NF thread the owner of packets' buffers, and notes where the packets are. Not inlined, so that its values
+/// stay in registers.
 #[inline(never)]
 fn set_owners(owners: OwnerWriter<'_>, packets: &[Mbuf], spans: &mut [Span; Batch::CAPACITY]) {
     for (mbuf, span) in packets.iter().zip(spans) {

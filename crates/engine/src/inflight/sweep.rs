@@ -67,7 +67,8 @@ impl Sweeps {
         self.0.is_empty()
     }
 
-    /// Does a slice of the oldest sweep. When that was the last one, returns the result, and the request to be freed by the manager.
+    /// Does a slice of the oldest sweep. When that was the last one, returns the result, and the request to be freed by
+    /// the manager.
     pub(crate) fn step(&mut self, in_flight: &mut InFlight) -> Option<(Swept, SweepRequest)> {
         let Sweep { request, next, buffers } = self.0.front_mut()?;
         let (table, worker) = (&request.table, in_flight.worker);

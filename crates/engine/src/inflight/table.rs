@@ -7,9 +7,9 @@
 //!  worker + 1 : 8 | mbuf address : 50 | generation : 6      out, in the table
 //! ```
 //!
-//! Mbufs are aligned to cache lines, so the low bits are free for the generation, which audits use to tell old packets from new ones.
-//! A non-zero word is changed only by the worker in it, a zero word only by the worker that owns the mbuf. Each word therefore has one
-//! writer at any time, and relaxed loads and stores suffice.
+//! Mbufs are aligned to cache lines, so the low bits are free for the generation, which audits use to tell old packets
+//! from new ones. A non-zero word is changed only by the worker in it, a zero word only by the worker that owns the
+//! mbuf. Each word therefore has one writer at any time, and relaxed loads and stores suffice.
 //!
 //! A store costs 8 bytes of a line that no other core writes; a take costs that line and the first line of the mbuf.
 
@@ -43,8 +43,8 @@ impl Mark {
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Writes the owner table for packets that go to one NF thread. Passed by value: behind a reference, the compiler would reload every
-/// field after each store to shared memory.
+/// Writes the owner table for packets that go to one NF thread. Passed by value: behind a reference, the compiler would
+/// reload every field after each store to shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerWriter<'a> {
     buffers: BufferIndex,
@@ -167,8 +167,8 @@ impl InFlightTable {
         next
     }
 
-    /// Publishes how many packets the in-order queue of an NF thread holds. A reader that sees a lower level sees the words to which
-    /// the queue has spilled.
+    /// Publishes how many packets the in-order queue of an NF thread holds. A reader that sees a lower level sees the
+    /// words to which the queue has spilled.
     #[inline(always)]
     pub(super) fn set_level(&self, worker: WorkerId, nf_thread: NfThreadId, level: usize) {
         self.levels[worker.index()].0[nf_thread.index()].store(level as u32, Ordering::Release);
@@ -197,20 +197,21 @@ impl InFlightTable {
         self.words.len() as u32
     }
 
-    /// Table → free, of the buffers in `range` that `worker` handed out and that are, by the owner table, with one of `nf_threads` (a
-    /// bit each). Returns how many.
+    /// Table → free, of the buffers in `range` that `worker` handed out and that are, by the owner table, with one of
+    /// `nf_threads` (a bit each). Returns how many.
     pub(super) fn sweep_gone(&self, range: Range<u32>, worker: WorkerId, nf_threads: u64) -> u64 {
         let is_gone = |owner: u8| nf_threads.checked_shr(owner.into()).is_some_and(|bits| bits & 1 == 1);
         self.sweep(range, worker, |buffer| self.region.owner(buffer).is_some_and(is_gone))
     }
 
-    /// Table → free, of the buffers in `range` that `worker` handed out in another generation than `current`. Returns how many.
+    /// Table → free, of the buffers in `range` that `worker` handed out in another generation than `current`. Returns
+    /// how many.
     pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> u64 {
         self.sweep(range, worker, |buffer| self.word(buffer) % MbufPtr::ALIGNMENT != usize::from(current))
     }
 
-    /// Table → free, of the buffers that `worker` handed out and that are, by the owner table, with the NF thread named beside them.
-    /// Returns how many.
+    /// Table → free, of the buffers that `worker` handed out and that are, by the owner table, with the NF thread named
+    /// beside them. Returns how many.
     pub(super) fn sweep_stranded(&self, stranded: &[(u32, NfThreadId)], worker: WorkerId) -> u64 {
         let one = |(buffer, to): &(u32, NfThreadId)| {
             self.region.owner(*buffer) == Some(to.0) && self.of(worker).take(*buffer).is_ok()

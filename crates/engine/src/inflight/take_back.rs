@@ -1,12 +1,13 @@
-//! The way back: descriptors that an NF thread returned, checked against its source's queue, then against the in-flight table.
+//! The way back: descriptors that an NF thread returned, checked against its source's queue, then against the in-flight
+//! table.
 //!
-//! In: descriptors from the NF's ring, which may say anything. Out: a run of packets that the worker owns and that share a verdict, with
-//! bounds inside their buffers; or one control message; or one descriptor refused.
+//! In: descriptors from the NF's ring, which may say anything. Out: a run of packets that the worker owns and that
+//! share a verdict, with bounds inside their buffers; or one control message; or one descriptor refused.
 //!
-//! Cost per packet in order: the low words of descriptors cross from the NF's core (8 lines for 64 packets, prefetched a run ahead), and
-//! are compared with the queue in 15 instructions, a row of slots at a time and without a branch for each. Whatever differs falls back
-//! to one descriptor at a time for the rest of the turn. The check for control messages is one branch per run: messages
-//! differ from packets in the bits that all descriptors of a run share.
+//! Cost per packet in order: the low words of descriptors cross from the NF's core (8 lines for 64 packets, prefetched
+//! a run ahead), and are compared with the queue in 15 instructions, a row of slots at a time and without a branch for
+//! each. Whatever differs falls back to one descriptor at a time for the rest of the turn. The check for control
+//! messages is one branch per run: messages differ from packets in the bits that all descriptors of a run share.
 
 use dpdk::{Batch, MbufPtr};
 use netvm_ring::{Consumer, Descriptor, Message, Span};
@@ -48,7 +49,8 @@ pub(crate) enum Returned {
 }
 
 impl InFlight {
-    /// Takes back the next packets with the same verdict, as many as the empty batch `run` holds, or one descriptor of another kind.
+    /// Takes back the next packets with the same verdict, as many as the empty batch `run` holds, or one descriptor of
+    /// another kind.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, turn: &mut Turn, from_nf: &mut Consumer, run: &mut Batch) -> Returned {
         while let Some(first) = from_nf.peek_cached() {
@@ -121,7 +123,8 @@ impl InFlight {
                 return false;
             }
             let Ok(mut mbuf) = view.take(span.buffer()) else { return false };
-            // SAFETY: the span lies in the mbuf's buffer, as just checked; a packet that was handed out has one segment.
+            // SAFETY: the span lies in the mbuf's buffer, as just checked; a packet that was handed out has one
+            // segment.
             unsafe { mbuf.set_bounds_unchecked(span.offset(), span.length()) };
             // SAFETY: `spare` has place for `room`, and fewer have been taken.
             unsafe { spare.add(taken).write(mbuf.into_raw().as_ptr()) };
@@ -135,7 +138,8 @@ impl InFlight {
         taken
     }
 
-    /// One descriptor that is no packet which is out and whose bounds are good. Read anew: a hostile NF may have changed it.
+    /// One descriptor that is no packet which is out and whose bounds are good. Read anew: a hostile NF may have
+    /// changed it.
     #[cold]
     fn take_one(&self, link: LinkId, from_nf: &mut Consumer) -> Returned {
         let mut returned = Returned::Nothing;

@@ -149,7 +149,8 @@ impl Engine {
         }
     }
 
-    /// Closes ports and opens others, so that with these they are those of `host`; on an error they are those of before.
+    /// Closes ports and opens others, so that with these they are those of `host`; on an error they are those of
+    /// before.
     fn change_ports(&mut self, host: &Host, policy: &Policy) -> Result<Vec<Opened>, ApplyError> {
         let landing = |config: &PortConfig| host.landing_by(&policy.leading, config);
         let old: Vec<PortConfig> = self.ports.values().map(|port| port.config.clone()).collect();

@@ -1,7 +1,7 @@
 //! The manager: applies configurations, admits NFs, and sends the workers the commands that follow.
 //!
-//! An [`Engine`] belongs to one thread. Its calls take effect at once if they can; what has to wait (buffers of a dead NF, a port that is
-//! being closed) proceeds in [`Engine::service`], which must be called every few milliseconds.
+//! An [`Engine`] belongs to one thread. Its calls take effect at once if they can; what has to wait (buffers of a dead
+//! NF, a port that is being closed) proceeds in [`Engine::service`], which must be called every few milliseconds.
 //!
 //! | part | what it holds |
 //! |---|---|

@@ -30,15 +30,16 @@ pub enum Notice {
         /// Buffers reclaimed.
         buffers: u64,
     },
-    /// A capture could not be read or written to its end (reported when its port closes), or a guest was disconnected: it truncated shared memory or
-    /// broke the protocol.
+    /// A capture could not be read or written to its end (reported when its port closes), or a guest was disconnected:
+    /// it truncated shared memory or broke the protocol.
     PortFault {
         /// The port.
         port: PortId,
         /// What happened.
         fault: String,
     },
-    /// The kernel refuses to signal eventfds asynchronously, so a hostile NF or guest can stall threads that wake it. Reported once.
+    /// The kernel refuses to signal eventfds asynchronously, so a hostile NF or guest can stall threads that wake it.
+    /// Reported once.
     WakesMayWait {
         /// The kernel's answer, an errno.
         error: i32,

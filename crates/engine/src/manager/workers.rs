@@ -1,7 +1,7 @@
 //! The manager's end of the workers: commands go in, events come out.
 //!
-//! A worker handles its commands between two turns, in the order in which they were sent. A command that is answered carries a ticket, which
-//! comes back with the answer; [`Pending`] holds the tickets without an answer yet.
+//! A worker handles its commands between two turns, in the order in which they were sent. A command that is answered
+//! carries a ticket, which comes back with the answer; [`Pending`] holds the tickets without an answer yet.
 
 use std::sync::Arc;
 
@@ -118,7 +118,8 @@ impl Workers {
         self.ask_all(|_, ticket| Command::Barrier(ticket))
     }
 
-    /// Asks every worker to sweep the one of a group's `memories` on its NUMA node. `what` gets the index of that memory.
+    /// Asks every worker to sweep the one of a group's `memories` on its NUMA node. `what` gets the index of that
+    /// memory.
     pub(crate) fn sweep(&mut self, memories: &[Arc<Memory>], what: impl Fn(usize) -> What) -> Pending {
         self.ask_all(|region, ticket| {
             let table = Arc::clone(&memories[region].in_flight);

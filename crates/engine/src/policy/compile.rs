@@ -95,8 +95,8 @@ impl Compiler {
         self.carried_over(host, before, before)
     }
 
-    /// Adapts `compiled`, which was compiled for an older configuration, to `host`: changes become an overlay; token buckets and addresses come
-    /// from `running`, the policy in force. `None` if there are too many changes.
+    /// Adapts `compiled`, which was compiled for an older configuration, to `host`: changes become an overlay; token
+    /// buckets and addresses come from `running`, the policy in force. `None` if there are too many changes.
     #[must_use]
     pub fn carried_over(&self, host: &Host, compiled: &Policy, running: &Policy) -> Option<Policy> {
         let build = |before: Option<&Lookup>, flats: &Arc<[Arc<Flat>]>| {

@@ -1,7 +1,8 @@
 //! The compiled policy: immutable, compiled off the packet path, shared by all workers.
 //!
-//! A worker looks up the flow key of a received packet once among the rules of its port. The result is the number of a [`Decision`], which the
-//! flow cache stores. Ports with egress rules add a second lookup on the way out. Decisions 0 and 1 are the defaults.
+//! A worker looks up the flow key of a received packet once among the rules of its port. The result is the number of a
+//! [`Decision`], which the flow cache stores. Ports with egress rules add a second lookup on the way out. Decisions 0
+//! and 1 are the defaults.
 
 mod compile;
 mod counters;

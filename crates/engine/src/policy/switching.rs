@@ -79,8 +79,8 @@ impl Switching {
     }
 }
 
-/// Whether packets of the port can be switched: by its `forward`, by an ingress rule, or at the end of a chain. Such ports are members of the
-/// bridge.
+/// Whether packets of the port can be switched: by its `forward`, by an ingress rule, or at the end of a chain. Such
+/// ports are members of the bridge.
 fn is_switched(host: &Host, rules: &[Rule], port: &PortConfig) -> bool {
     let side = Side::Ingress { from: port.id };
     let leads = |rule: &Rule| rule.actions.terminal == Some(Action::Normal) && side.takes(&rule.matches);

@@ -61,8 +61,8 @@ pub enum Step {
 }
 
 impl Policy {
-    /// The path of a packet of `length` bytes with these headers that `from` receives, until it leaves by a port, enters a chain or goes to a
-    /// router.
+    /// The path of a packet of `length` bytes with these headers that `from` receives, until it leaves by a port,
+    /// enters a chain or goes to a router.
     pub(crate) fn trace(&self, from: PortId, headers: &[u8], length: usize, tick: u32) -> Vec<Step> {
         let mut steps = vec![Step::In(from)];
         let Some(ingress) = self.ingress(from) else {

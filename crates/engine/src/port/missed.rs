@@ -1,4 +1,5 @@
-//! Packets that a device dropped before a worker saw them. The statistics code reads them from the device, off the packet path.
+//! Packets that a device dropped before a worker saw them. The statistics code reads them from the device, off the
+//! packet path.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

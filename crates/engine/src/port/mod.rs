@@ -43,8 +43,8 @@ pub(crate) trait Device: Send {
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool;
 
-    /// Called before the worker sleeps: enables notifications for [`Device::arrival`]. The next [`Device::receive`] that finds packets disables
-    /// them.
+    /// Called before the worker sleeps: enables notifications for [`Device::arrival`]. The next [`Device::receive`]
+    /// that finds packets disables them.
     fn prepare_wait(&mut self) {}
 
     /// How to learn about packets.

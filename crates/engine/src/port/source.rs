@@ -1,9 +1,9 @@
-//! The built-in traffic source: UDP over IPv4 in as many flows as asked for, at a rate or flat out; what goes out by it is
-//! counted and freed.
+//! The built-in traffic source: UDP over IPv4 in as many flows as asked for, at a rate or flat out; what goes out by it
+//! is counted and freed.
 //!
-//! Flow `n` has source address 10.0.0.0 + n (mod 2^24) and source port 1024 + n / 2^24; the UDP checksum is 0, which IPv4
-//! allows (RFC 768). So 2^32 - 1 flows are possible, and traffic whose flows do not come again for minutes. A packet costs
-//! one cache line of stores: it is put together in registers from a template and what is the flow's own.
+//! Flow `n` has source address 10.0.0.0 + n (mod 2^24) and source port 1024 + n / 2^24; the UDP checksum is 0, which
+//! IPv4 allows (RFC 768). So 2^32 - 1 flows are possible, and traffic whose flows do not come again for minutes. A
+//! packet costs one cache line of stores: it is put together in registers from a template and what is the flow's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,8 @@ struct RateLimit {
 }
 
 impl RateLimit {
-    /// Packets due at `now`, in whole bursts. A backlog of more than 10 ms (or one burst, if that is longer) is given up.
+    /// Packets due at `now`, in whole bursts. A backlog of more than 10 ms (or one burst, if that is longer) is given
+    /// up.
     fn due(&mut self, now: u64) -> usize {
         let start = *self.start.get_or_insert(now);
         let due =

@@ -9,7 +9,8 @@ use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::memory::Memory;
 
-/// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block the queue forever.
+/// Turns that packets wait while the guest takes none. A packet larger than the guest's buffers would otherwise block
+/// the queue forever.
 const REFUSED_TURNS: u32 = 256;
 
 /// One queue of a guest.

@@ -76,8 +76,8 @@ impl XskDevice {
 fn own(memory: &Memory, buffers: &[u32]) -> Batch {
     let mut batch = Batch::new();
     for mbuf in buffers.iter().filter_map(|buffer| memory.pool.mbuf_of(*buffer)) {
-        // SAFETY: the socket keeps a record and returns only buffers that it was given, each once; the code that gave it the buffer
-        // forgot the mbuf.
+        // SAFETY: the socket keeps a record and returns only buffers that it was given, each once; the code that gave
+        // it the buffer forgot the mbuf.
         let _ = batch.push(unsafe { mbuf.own() });
     }
     batch
@@ -98,8 +98,8 @@ impl Device for XskDevice {
                 let _ = out.push(mbuf);
             }
         }
-        // Once a turn, if the kernel asks for it: announces free buffers and packets to send. An interface that is down shows in the
-        // port's link state, not here.
+        // Once a turn, if the kernel asks for it: announces free buffers and packets to send. An interface that is down
+        // shows in the port's link state, not here.
         let _ = socket.kick();
     }
 

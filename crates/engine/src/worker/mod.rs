@@ -11,8 +11,8 @@
 //!                   port ◀─ tx/transmit ◀─ forward/egress ◀──────────── chain/leave
 //! ```
 //!
-//! Then `idle/wake_nfs` wakes NFs that sleep on packets, and `idle/backoff` spends the time of turns that moved nothing. Stages are functions
-//! over [`Datapath`](state::Datapath), what the worker owns.
+//! Then `idle/wake_nfs` wakes NFs that sleep on packets, and `idle/backoff` spends the time of turns that moved
+//! nothing. Stages are functions over [`Datapath`](state::Datapath), what the worker owns.
 
 use std::sync::Arc;
 

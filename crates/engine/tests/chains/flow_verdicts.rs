@@ -1,4 +1,5 @@
-//! Per-flow verdicts of real NF processes: drop the rest of a flow, or bypass this NF; how long a verdict holds, and which ones the engine refuses.
+//! Per-flow verdicts of real NF processes: drop the rest of a flow, or bypass this NF; how long a verdict holds, and
+//! which ones the engine refuses.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! NFs that have those wait who use the eventfds that they share with them: nobody does, but NFs of their own trust group.
+//! NFs that have those wait who use the eventfds that they share with them: nobody does, but NFs of their own trust
+//! group.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -58,8 +59,8 @@ fn eventfd_of(rig: &Rig, id: InstanceId) -> OwnedFd {
 /// How many packets an NF that is played here sends back, one at a time.
 const ROUNDS: usize = 31;
 
-/// Takes `ROUNDS` packets as this NF, and gives them back one by one to a worker that sleeps. A quarter of them left by the
-/// port in the time that it returns: others may have waited for a core.
+/// Takes `ROUNDS` packets as this NF, and gives them back one by one to a worker that sleeps. A quarter of them left by
+/// the port in the time that it returns: others may have waited for a core.
 fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
     let control = rig.control_of(id);
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
@@ -110,8 +111,8 @@ fn two_groups(count: [Option<u64>; 2]) -> Host {
     two_lines([&["a"], &["b"]], count.map(|count| source(60, count, true)))
 }
 
-/// Does something to an engine with an NF of role `a` that is played here. Not where the kernel does not signal eventfds for
-/// this process, so that nothing is promised.
+/// Does something to an engine with an NF of role `a` that is played here. Not where the kernel does not signal
+/// eventfds for this process, so that nothing is promised.
 fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static) {
     in_time(move || {
         let mut rig = Rig::new(&EngineConfig::default());

@@ -190,7 +190,8 @@ fn what_rules_do_besides_is_done_in_order_and_counted() {
     let tag = Actions { set_vlan: Some(SetVlan::Tag(vlan(7))), ..Actions::default() };
     let mirror = Actions { mirror: Some(PortId(2)), ..Actions::default() };
     let strip = Actions { set_vlan: Some(SetVlan::Strip), ..does(Action::Port(PortId(3))) };
-    // To port 1: a copy, a tag, on by default. To port 2: the tag is put on and taken off again. To port 3: only counted.
+    // To port 1: a copy, a tag, on by default. To port 2: the tag is put on and taken off again. To port 3: only
+    // counted.
     let rules = vec![
         on(0, 1, mirror),
         on(1, 1, tag),

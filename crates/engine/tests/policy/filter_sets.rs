@@ -1,4 +1,5 @@
-//! Public filter sets through the whole engine: a capture comes in, and every packet goes where a plain linear scan says.
+//! Public filter sets through the whole engine: a capture comes in, and every packet goes where a plain linear scan
+//! says.
 //!
 //! `NETVM_TEST_HEADERS` says how many headers for each set; the full number is 100,000.
 

@@ -19,7 +19,8 @@ const FLOWS: u32 = 300;
 const TOGETHER: u32 = 8;
 const PACKETS: u32 = 24;
 
-/// Packets of so many flows at a time in turn, each with its flow and its number in it. Flows begin one after the other.
+/// Packets of so many flows at a time in turn, each with its flow and its number in it. Flows begin one after the
+/// other.
 fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let apart = PACKETS / TOGETHER;
@@ -90,7 +91,8 @@ fn replicas_of_unequal_speed_are_equally_full_and_no_flow_is_reordered() {
     let done = rig.until(Duration::from_secs(120), |engine| {
         let chain = &engine.chains()[0];
         let left = chain.left;
-        // Once there is something in the rings, and while packets come in: afterwards they run empty at speeds of their own.
+        // Once there is something in the rings, and while packets come in: afterwards they run empty at speeds of their
+        // own.
         if left > 1000 && chain.entered < all - 64 {
             let held = rings.map(|ring| u64::from(ring.occupancy()));
             sums = [sums[0] + held[0], sums[1] + held[1]];

@@ -108,8 +108,8 @@ pub fn routed(mut ports: Vec<PortConfig>, (inside, outside): (u16, u16)) -> Host
     Host { ports, routers, ..Host::default() }
 }
 
-/// The same between captures: `frames` come in by the LAN, `from_kernel` from the kernel for the other interface. IP packets of
-/// more than 150 bytes are too long for that.
+/// The same between captures: `frames` come in by the LAN, `from_kernel` from the kernel for the other interface. IP
+/// packets of more than 150 bytes are too long for that.
 pub fn host(scratch: &Scratch, frames: &[Vec<u8>], from_kernel: &[Vec<u8>], vlans: (u16, u16)) -> Host {
     let mut ports = vec![
         scratch.port(LAN, frames),

@@ -105,7 +105,8 @@ impl Running {
 }
 
 /// Ends guests in good order, so that captures are whole; all of them together. What ends leaves its session's group of
-/// processes (autogroup, sched(7)): with idle priority it gets next to no time on a core where others of the group poll on.
+/// processes (autogroup, sched(7)): with idle priority it gets next to no time on a core where others of the group poll
+/// on.
 pub fn quit(mut guests: Vec<Running>) {
     for guest in &mut guests {
         if let Some(mut prompt) = guest.prompt.take() {

@@ -315,8 +315,8 @@ impl Rogue {
         unsafe { self.memory.add(at).cast::<[u8; N]>().read_volatile() }
     }
 
-    /// Offers a ring full of buffers, for the `turn`th time from 1 on: empty ones, or frames to all in its transmit ring. Asks
-    /// to be told once they are used.
+    /// Offers a ring full of buffers, for the `turn`th time from 1 on: empty ones, or frames to all in its transmit
+    /// ring. Asks to be told once they are used.
     pub fn offer(&self, ring: u64, turn: u16) {
         const BYTES: u64 = 2048;
         let at = ring * RING;

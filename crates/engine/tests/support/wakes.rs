@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Rig;
 
-/// Does something again and again for so long, but no longer than it takes for an eventfd to be signalled `enough` times; returns
-/// how often it was. Says how many packets left by another's port.
+/// Does something again and again for so long, but no longer than it takes for an eventfd to be signalled `enough`
+/// times; returns how often it was. Says how many packets left by another's port.
 pub fn wakes(
     rig: &mut Rig,
     (eventfd, port): (&impl AsFd, u16),

@@ -1,5 +1,5 @@
-//! Guests that share what netvm would wait for, and descriptors that nobody asked for: neither packets nor other guests wait, and
-//! nothing stays open.
+//! Guests that share what netvm would wait for, and descriptors that nobody asked for: neither packets nor other guests
+//! wait, and nothing stays open.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};

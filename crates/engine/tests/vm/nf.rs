@@ -275,8 +275,8 @@ fn a_guest_that_restarts_or_panics_is_one_that_is_gone() {
     }
 }
 
-/// A VM that polls would sleep for at most 1 ms while it waits, and make the worker and a process behind it sleep too: with a
-/// doorbell all of them sleep until there is something.
+/// A VM that polls would sleep for at most 1 ms while it waits, and make the worker and a process behind it sleep too:
+/// with a doorbell all of them sleep until there is something.
 #[test]
 fn a_doorbell_wakes_workers_processes_and_the_vm() {
     const COUNT: u64 = 60;

@@ -1,10 +1,11 @@
 //! The connections by which guests come to the library, which are taken from it.
 //!
-//! The library does not tell which descriptor a connection has. When a guest has just been met, it is the one of the process
-//! that has the socket's address; or, if the guest made the socket, no address but a peer, and is open to programs that are
-//! started, as none but DPDK's are. A name that the guest chose is not asked for. One end of a pair takes its place (`relay`),
-//! so that the next guest's is the only one again. If there are two, as two threads of the library have connected at the same
-//! time, nobody can tell whose they are: both are hung up on, and the library connects again.
+//! The library does not tell which descriptor a connection has. When a guest has just been met, it is the one of the
+//! process that has the socket's address; or, if the guest made the socket, no address but a peer, and is open to
+//! programs that are started, as none but DPDK's are. A name that the guest chose is not asked for. One end of a pair
+//! takes its place (`relay`), so that the next guest's is the only one again. If there are two, as two threads of the
+//! library have connected at the same time, nobody can tell whose they are: both are hung up on, and the library
+//! connects again.
 
 use std::ffi::CStr;
 use std::fs;
@@ -80,7 +81,8 @@ fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
     })
 }
 
-/// The library does not hear what has been said on it: the kernel closes descriptors that come where none are asked for.
+/// The library does not hear what has been said on it: the kernel closes descriptors that come where none are asked
+/// for.
 fn hang_up(fd: BorrowedFd<'_>) {
     let _ = shutdown(fd, Shutdown::Both);
     while recv(fd, &mut [0; 512], RecvFlags::DONTWAIT).is_ok_and(|(bytes, _)| bytes > 0) {}
@@ -90,8 +92,8 @@ fn hang_up(fd: BorrowedFd<'_>) {
 fn descriptors() -> impl Iterator<Item = BorrowedFd<'static>> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // SAFETY: not -1. Others may close theirs meanwhile: they are only asked what they are, and whatever takes their number
-    // may be asked as well. The library does not close a connection while it says that a guest has come.
+    // SAFETY: not -1. Others may close theirs meanwhile: they are only asked what they are, and whatever takes their
+    // number may be asked as well. The library does not close a connection while it says that a guest has come.
     numbers.filter(|number| *number > 2).map(|number| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
@@ -99,8 +101,8 @@ fn inode(fd: BorrowedFd<'_>) -> Option<u64> {
     fstat(fd).ok().map(|stat| stat.st_ino)
 }
 
-/// Whether a socket has this address, and is connected to another. Of the other's address, which a guest may have chosen,
-/// nothing but the family is looked at.
+/// Whether a socket has this address, and is connected to another. Of the other's address, which a guest may have
+/// chosen, nothing but the family is looked at.
 fn is_connected(fd: BorrowedFd<'_>, own: &SocketAddrUnix) -> bool {
     let is_unix =
         |peer: Option<SocketAddrAny>| peer.is_some_and(|it| it.address_family() == AddressFamily::UNIX);

@@ -1,12 +1,12 @@
 //! The descriptors that guests hand over: those that nobody waits for.
 //!
-//! A worker takes a page fault where a page of a guest's memory is not there. If that memory is a file whose pages somebody
-//! has to bring (the server of a FUSE file system, of the guest's own; a machine across the network; a disk), the worker
-//! waits for as long as that one likes to, and everybody's traffic with it. Who only asks such a file for its size, or for
-//! its file system (fstat, fstatfs), waits as well, and so does who closes it. So nothing is asked but what the kernel
-//! knows of itself: whether the file has seals (`F_GET_SEALS`). Memory has, and nothing else: memfds, and files of tmpfs and
-//! hugetlbfs. A list of more file systems would let in what may lie on a device that a process serves (loop over FUSE,
-//! nbd, ublk), and at the best waits for a disk and a journal.
+//! A worker takes a page fault where a page of a guest's memory is not there. If that memory is a file whose pages
+//! somebody has to bring (the server of a FUSE file system, of the guest's own; a machine across the network; a disk),
+//! the worker waits for as long as that one likes to, and everybody's traffic with it. Who only asks such a file for
+//! its size, or for its file system (fstat, fstatfs), waits as well, and so does who closes it. So nothing is asked but
+//! what the kernel knows of itself: whether the file has seals (`F_GET_SEALS`). Memory has, and nothing else: memfds,
+//! and files of tmpfs and hugetlbfs. A list of more file systems would let in what may lie on a device that a process
+//! serves (loop over FUSE, nbd, ublk), and at the best waits for a disk and a journal.
 //!
 //! What tells, or is told, of packets is an eventfd: of others nothing is known that holds for all.
 

@@ -1,8 +1,9 @@
 //! What a guest's front-end may say, and when.
 //!
-//! DPDK's library takes most messages at any time: it changes the size of rings that are in use, starts rings that it has no
-//! size of or whose lists it has freed, and takes parts of a packed ring for those of a split one (22.11 to 25.11). So each
-//! message is checked against those before it, and a front end that sends what none may send is disconnected:
+//! DPDK's library takes most messages at any time: it changes the size of rings that are in use, starts rings that it
+//! has no size of or whose lists it has freed, and takes parts of a packed ring for those of a split one (22.11 to
+//! 25.11). So each message is checked against those before it, and a front end that sends what none may send is
+//! disconnected:
 //!
 //! ```text
 //!           SET_VRING_NUM        SET_VRING_ADDR         SET_VRING_KICK
@@ -10,9 +11,9 @@
 //!                                                                        GET_VRING_BASE
 //! ```
 //!
-//! A ring that is started stays as it is, and its parts within the memory that is shared. QEMU, DPDK's `virtio_user`, and
-//! front-ends on rust-vmm's `vhost` keep to this. Messages that fail in the library end the connection, too, so that what is
-//! known here holds.
+//! A ring that is started stays as it is, and its parts within the memory that is shared. QEMU, DPDK's `virtio_user`,
+//! and front-ends on rust-vmm's `vhost` keep to this. Messages that fail in the library end the connection, too, so
+//! that what is known here holds.
 
 use dpdk_sys as sys;
 
@@ -29,9 +30,9 @@ const PACKED: u64 = 1 << 34;
 
 /// Rings that a device can have, two a queue pair.
 const RINGS: u32 = 256;
-/// Entries of the longest ring (virtio 1.2 section 2.6), and of the shortest that is served: with a ring that is shorter than
-/// a burst, the library writes behind its list of used buffers, and behind the ring, when the guest says that there are more
-/// buffers than entries.
+/// Entries of the longest ring (virtio 1.2 section 2.6), and of the shortest that is served: with a ring that is
+/// shorter than a burst, the library writes behind its list of used buffers, and behind the ring, when the guest says
+/// that there are more buffers than entries.
 const LONGEST: u32 = 1 << 15;
 const SHORTEST: u32 = sys::NETVM_VHOST_BURST;
 /// Most regions in one message, and bytes of the longest: one with so many.
@@ -159,7 +160,8 @@ impl Protocol {
             | SET_VRING_ENABLE
             | NET_SET_MTU
             | SET_STATUS => word(payload, 0).map(|_| ()),
-            // Logs of migrations, in-flight descriptors, IOMMUs, postcopy, RARP and other devices' messages: not offered.
+            // Logs of migrations, in-flight descriptors, IOMMUs, postcopy, RARP and other devices' messages: not
+            // offered.
             _ => None,
         }
     }
@@ -243,8 +245,8 @@ fn state(payload: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from_ne_bytes(index.try_into().ok()?), u32::from_ne_bytes(number.try_into().ok()?)))
 }
 
-/// Messages during which the library holds the locks of all vrings (DPDK 22.11 to 25.11). They change memory or rings, so relays pause the
-/// device before they pass them on.
+/// Messages during which the library holds the locks of all vrings (DPDK 22.11 to 25.11). They change memory or rings,
+/// so relays pause the device before they pass them on.
 pub(in crate::vhost) const fn locks_vrings(request: u32) -> bool {
     matches!(
         request,

@@ -5,11 +5,11 @@
 //!             ◀════════════       ◀══════════
 //! ```
 //!
-//! The library reads a message in two parts and blocks on the second. It blocks until there is room for an answer, for some messages with all
-//! rings locked. It keeps the descriptors of messages that it does not handle; it asks files for their size and closes them, and a file on
-//! FUSE answers when its server likes. One thread serves all guests, so one guest could block all. The relay therefore passes on only
-//! complete and valid messages (`protocol`) with descriptors that cannot block (`descriptors`). Each connection has a relay thread, which waits
-//! only for its own guest.
+//! The library reads a message in two parts and blocks on the second. It blocks until there is room for an answer, for
+//! some messages with all rings locked. It keeps the descriptors of messages that it does not handle; it asks files for
+//! their size and closes them, and a file on FUSE answers when its server likes. One thread serves all guests, so one
+//! guest could block all. The relay therefore passes on only complete and valid messages (`protocol`) with descriptors
+//! that cannot block (`descriptors`). Each connection has a relay thread, which waits only for its own guest.
 //!
 //! The relay passes answers on as they come, and disconnects a front-end that does not read them.
 
@@ -65,11 +65,11 @@ pub(in crate::vhost) struct Relay {
 }
 
 impl Relay {
-    /// Runs until one side closes the connection or breaks the protocol. Calls `pause_device` before the library gets a message about memory or
-    /// rings.
+    /// Runs until one side closes the connection or breaks the protocol. Calls `pause_device` before the library gets a
+    /// message about memory or rings.
     ///
-    /// Calls `refuse` once the library has handled the earlier messages and closed its end. The descriptors of the last message are closed
-    /// last: closing a file may block on its server, and no thread waits for this one.
+    /// Calls `refuse` once the library has handled the earlier messages and closed its end. The descriptors of the last
+    /// message are closed last: closing a file may block on its server, and no thread waits for this one.
     pub(in crate::vhost) fn run(
         self,
         pause_device: impl Fn(&Arc<PendingCalls>),

@@ -1,8 +1,8 @@
 //! The state machine against an obvious model: a map from each buffer that is out to the worker that handed it out.
 //!
-//! Two workers hand packets of one memory to two NF threads each. The NFs return them in any order, by each other's rings, twice, with
-//! other bounds, by the other worker, or made up. Every descriptor must come to what the model says, in order, and after each step
-//! queues, table and pool must hold exactly the model's packets.
+//! Two workers hand packets of one memory to two NF threads each. The NFs return them in any order, by each other's
+//! rings, twice, with other bounds, by the other worker, or made up. Every descriptor must come to what the model says,
+//! in order, and after each step queues, table and pool must hold exactly the model's packets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -147,7 +147,8 @@ impl Rig {
         }
     }
 
-    /// An NF thread returns descriptors to a worker, which takes all of them back: in order, each comes to what the model says.
+    /// An NF thread returns descriptors to a worker, which takes all of them back: in order, each comes to what the
+    /// model says.
     fn take_back(&mut self, worker: usize, by: usize, descriptors: &[Descriptor]) {
         let by = link(worker, by);
         assert_eq!(

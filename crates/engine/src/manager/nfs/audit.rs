@@ -1,16 +1,18 @@
 //! The audit of a trust group: finds lost buffers without trusting the owner table.
 //!
-//! NFs write the owner table, so an NF can claim that another NF has a buffer that it holds itself, and die. Those buffers would be missing while the other NF
-//! lives. The manager therefore audits the group after every teardown, while traffic goes on:
+//! NFs write the owner table, so an NF can claim that another NF has a buffer that it holds itself, and die. Those
+//! buffers would be missing while the other NF lives. The manager therefore audits the group after every teardown,
+//! while traffic goes on:
 //!
-//! 1. Workers start a new generation. It distinguishes, in the in-flight table that no NF can write, buffers handed out before and after.
-//! 2. Rounds, one more than the longest chain has hops. In each round, consumers read every ring of the group past the index that its producer had
-//!    reached, and then every NF thread passes the start of its loop, where it holds no packet (it confirms a newly published table
-//!    there). After a round, each older packet has moved by a hop or left.
+//! 1. Workers start a new generation. It distinguishes, in the in-flight table that no NF can write, buffers handed out
+//!    before and after.
+//! 2. Rounds, one more than the longest chain has hops. In each round, consumers read every ring of the group past the
+//!    index that its producer had reached, and then every NF thread passes the start of its loop, where it holds no
+//!    packet (it confirms a newly published table there). After a round, each older packet has moved by a hop or left.
 //! 3. Buffers of the old generation that are still out are lost; a sweep reclaims them.
 //!
-//! Ring indexes and confirmations are claims of NFs. An NF that lies about them can make the audit reclaim a packet of another NF of its own trust group,
-//! which it could also overwrite; it cannot affect other groups.
+//! Ring indexes and confirmations are claims of NFs. An NF that lies about them can make the audit reclaim a packet of
+//! another NF of its own trust group, which it could also overwrite; it cannot affect other groups.
 
 use netvm_ring::RingMemory;
 
@@ -57,8 +59,8 @@ impl Engine {
         self.nfs.audits.push(Audit { group, phase, generations, pending, buffers: 0, again: false });
     }
 
-    /// An NF of the group has ended: starts over, without waiting for its rings. Its teardown keeps the memory of those rings mapped for longer than an
-    /// audit that began before refers to it.
+    /// An NF of the group has ended: starts over, without waiting for its rings. Its teardown keeps the memory of those
+    /// rings mapped for longer than an audit that began before refers to it.
     pub(crate) fn restart_audit(&mut self, group: GroupId) {
         for audit in self.nfs.audits.iter_mut().filter(|audit| audit.group == group) {
             if !matches!(audit.phase, Phase::Sweeping) {

@@ -1,18 +1,46 @@
 //! A trust group: memories, next-hop table, NF threads, and the direct rings between them.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvm_config::model::Group;
-use netvm_notify::{RateLimit, Signaller, new_eventfd};
+use netvm_notify::{EpollWaiter, RateLimit, Signaller, new_eventfd};
 use netvm_region::{MAX_NF_THREADS, RegionError, RingRef, Table, TablePublisher};
+use rustix::io::Errno;
 
-use crate::call::Call;
 use crate::ids::{GroupId, NfThreadId};
 use crate::manager::memory::{GroupError, RINGS};
 use crate::manager::workers::Workers;
 use crate::memory::Memory;
+
+/// The eventfd that the NFs of a group signal to wake a worker. The worker's epoll instance watches it until this is
+/// dropped. NF processes may keep their descriptor for longer.
+#[derive(Debug)]
+pub(crate) struct Call {
+    fd: OwnedFd,
+    waiter: EpollWaiter,
+}
+
+impl Call {
+    fn new(waiter: &EpollWaiter) -> Result<Self, Errno> {
+        let fd = new_eventfd()?;
+        waiter.add(&fd)?;
+        Ok(Self { fd, waiter: waiter.clone() })
+    }
+}
+
+impl AsFd for Call {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.waiter.remove(&self.fd);
+    }
+}
 
 /// A trust group.
 pub(crate) struct GroupState {
@@ -25,8 +53,8 @@ pub(crate) struct GroupState {
     pub(crate) wakes: Vec<Arc<OwnedFd>>,
     /// Limits the manager's wake-ups.
     rate_limit: RateLimit,
-    /// By worker: the eventfd by which this group's NFs wake it. An NF can stall every process that writes to a shared eventfd, so each group has
-    /// its own.
+    /// By worker: the eventfd by which this group's NFs wake it. An NF can stall every process that writes to a shared
+    /// eventfd, so each group has its own.
     pub(crate) calls: Vec<Call>,
     /// Bit mask of NF threads in use or not yet free again.
     taken: u64,
@@ -105,7 +133,8 @@ impl GroupState {
         });
     }
 
-    /// The ring between two NF threads, created if there is none; `None` if no ring is free. Packets then go through the engine.
+    /// The ring between two NF threads, created if there is none; `None` if no ring is free. Packets then go through
+    /// the engine.
     pub(crate) fn ring_between(&mut self, from: NfThreadId, to: NfThreadId) -> Option<RingRef> {
         if let Some(ring) = self.rings.get(&(from.0, to.0)) {
             return Some(*ring);

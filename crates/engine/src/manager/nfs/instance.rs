@@ -91,8 +91,9 @@ impl Engine {
         self.admit_any(hello, standby, None)
     }
 
-    /// As [`Engine::admit`], for an NF in a VM, before the VM starts. The VM sees the memories of [`Engine::descriptors`] as PCI devices and wakes
-    /// others as `notify` says. Then call [`Engine::guest_ready`] until it answers, and [`Engine::departed`] when the VM has ended.
+    /// As [`Engine::admit`], for an NF in a VM, before the VM starts. The VM sees the memories of
+    /// [`Engine::descriptors`] as PCI devices and wakes others as `notify` says. Then call [`Engine::guest_ready`]
+    /// until it answers, and [`Engine::departed`] when the VM has ended.
     ///
     /// # Errors
     /// As for [`Engine::admit`].
@@ -108,8 +109,8 @@ impl Engine {
         self.admit_any(&hello, standby, Some(notify))
     }
 
-    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. What the VM writes there
-    /// affects only itself.
+    /// Gives an admitted NF its own copy of the next-hop table, for VMs whose devices map everything writable. What the
+    /// VM writes there affects only itself.
     ///
     /// # Errors
     /// [`MapError`] if memory runs out.
@@ -127,7 +128,8 @@ impl Engine {
         Some(GuestShape { regions: group.memories.len(), vectors: group.calls.len() + group.wakes.len() })
     }
 
-    /// The ready message of an NF in a VM, once; activates the NF. Poll it every few milliseconds. The message is not trusted.
+    /// The ready message of an NF in a VM, once; activates the NF. Poll it every few milliseconds. The message is not
+    /// trusted.
     pub fn guest_ready(&mut self, id: InstanceId) -> Option<ReadyMessage> {
         let instance = self.nfs.instances.get_mut(&id)?;
         if instance.guest.is_none() || instance.state != InstanceState::Attaching {
@@ -242,8 +244,8 @@ impl Engine {
         for (thread, (nf_thread, links)) in (0u16..).zip(nf_threads.iter().zip(&links)) {
             for ((worker, link), memory) in (0u8..).zip(links).zip(&memories) {
                 let worker = WorkerId(worker);
-                // SAFETY: the engine's only ends of these rings: each instance is activated once, each link goes to one worker,
-                // and the link keeps the control memory mapped.
+                // SAFETY: the engine's only ends of these rings: each instance is activated once, each link goes to one
+                // worker, and the link keeps the control memory mapped.
                 let (to_nf, from_nf) = unsafe {
                     let ring_to = control.ring_to_nf(thread, worker.0.into());
                     let ring_from = control.ring_from_nf(thread, worker.0.into());

@@ -65,8 +65,8 @@ impl Teardown {
 }
 
 impl Engine {
-    /// Asks an NF to leave: it gets no new packets, returns what it has, and then gets the stop command and closes its connection. A standby
-    /// replaces it at once.
+    /// Asks an NF to leave: it gets no new packets, returns what it has, and then gets the stop command and closes its
+    /// connection. A standby replaces it at once.
     pub fn dismiss(&mut self, id: InstanceId) {
         let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
         let role = instance.role;
@@ -85,7 +85,8 @@ impl Engine {
         }
     }
 
-    /// The NF's process has ended (its connection is closed): redirects its traffic as its chains say and reclaims its buffers.
+    /// The NF's process has ended (its connection is closed): redirects its traffic as its chains say and reclaims its
+    /// buffers.
     pub fn departed(&mut self, id: InstanceId) {
         let since = Instant::now();
         let Some(instance) = self.nfs.instances.remove(&id) else { return };
@@ -243,8 +244,8 @@ impl Engine {
         }
     }
 
-    /// Whether a leaving NF has no packets. The in-flight table is complete once workers have spilled their queues to it, after all other NFs know
-    /// that it leaves.
+    /// Whether a leaving NF has no packets. The in-flight table is complete once workers have spilled their queues to
+    /// it, after all other NFs know that it leaves.
     fn is_drained(&mut self, id: InstanceId) -> bool {
         let Some(instance) = self.nfs.instances.get(&id) else { return true };
         let Some(group) = self.nfs.groups.get(&instance.group) else { return true };

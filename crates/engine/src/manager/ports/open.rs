@@ -24,7 +24,8 @@ const PUNT_RING: u32 = 256;
 /// Entries of a ring at least.
 const LEAST_RING: u32 = 64;
 
-/// Rings of an AF_XDP port of a host. Where it shares the engine's own memory, those of all such ports may hold half of it.
+/// Rings of an AF_XDP port of a host. Where it shares the engine's own memory, those of all such ports may hold half of
+/// it.
 pub(crate) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes {
     let full = RingSizes::default().fill;
     let most = if host.punted_by(config.id).is_some() { PUNT_RING } else { full };
@@ -38,7 +39,8 @@ pub(crate) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes
     RingSizes { fill: entries, rx: entries, tx: entries, completion: entries }
 }
 
-/// Buffers of the engine's own memory for a host: twice what the rings of its ports hold when they are full, within reason.
+/// Buffers of the engine's own memory for a host: twice what the rings of its ports hold when they are full, within
+/// reason.
 pub(crate) fn own_buffers(host: &Host) -> u32 {
     (own_sockets(host) * 2 * RingSizes::default().fill).next_power_of_two().clamp(8192, 65_536)
 }
@@ -195,8 +197,8 @@ fn open_xsk(
             buffers: geometry.buffers,
             headroom: geometry.headroom as u16,
         };
-        // SAFETY: the device keeps the memory, and with it the mapping, for longer than its socket; packet bytes are only
-        // reached by address.
+        // SAFETY: the device keeps the memory, and with it the mapping, for longer than its socket; packet bytes are
+        // only reached by address.
         let umem = unsafe { Umem::new(&buffers) }?;
         let socket = interface.queue(n, &umem)?;
         zero_copy &= socket.zero_copy();

@@ -61,7 +61,8 @@ impl Engine {
         self.rules.policy = policy;
     }
 
-    /// Puts a policy that was compiled for `host` into force, unless the rules have changed since. Returns whether it did.
+    /// Puts a policy that was compiled for `host` into force, unless the rules have changed since. Returns whether it
+    /// did.
     pub fn replace_policy(&mut self, host: &Host, policy: Arc<Policy>) -> bool {
         let current = Policy::same_sources(&self.host, host);
         if current {

@@ -1,5 +1,5 @@
-//! Chains with bypassed inner hops, for flows that the NFs there skip. The manager creates one when a worker first needs it. It has an id of its
-//! own in tables and descriptors; statistics count it as the configured chain.
+//! Chains with bypassed inner hops, for flows that the NFs there skip. The manager creates one when a worker first
+//! needs it. It has an id of its own in tables and descriptors; statistics count it as the configured chain.
 
 use std::sync::atomic::Ordering;
 

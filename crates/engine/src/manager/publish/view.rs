@@ -1,4 +1,5 @@
-//! Builds the snapshot of each worker and the next-hop table of each group, from the configuration and the attached NFs.
+//! Builds the snapshot of each worker and the next-hop table of each group, from the configuration and the attached
+//! NFs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

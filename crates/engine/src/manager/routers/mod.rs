@@ -174,11 +174,11 @@ impl State {
 }
 
 impl Engine {
-    /// Changes the table of a router. It takes effect a few milliseconds later, all of it at once; what is said until then is
-    /// put together, so that this can be called often.
+    /// Changes the table of a router. It takes effect a few milliseconds later, all of it at once; what is said until
+    /// then is put together, so that this can be called often.
     ///
-    /// Hops name interfaces by their place in [`RouterConfig::interfaces`]. A host that is applied and changes these places
-    /// empties the table: all of it is to be said again.
+    /// Hops name interfaces by their place in [`RouterConfig::interfaces`]. A host that is applied and changes these
+    /// places empties the table: all of it is to be said again.
     ///
     /// # Errors
     /// [`UnknownRouter`]; nothing is changed.

@@ -8,7 +8,8 @@ use crate::worker::state::Datapath;
 use crate::worker::tx::copy::copies_of;
 use crate::worker::tx::transmit::transmit;
 
-/// Sends a copy of each packet by a port, whatever that port's own rules say. A copy that finds no buffer is a drop of that port.
+/// Sends a copy of each packet by a port, whatever that port's own rules say. A copy that finds no buffer is a drop of
+/// that port.
 pub(crate) fn mirror(dp: &mut Datapath, to: PortId, memory: MemoryId, batch: &Batch) {
     let mut copies = Batch::new();
     let lost = copies_of(dp, memory, batch.as_slice(), &mut copies);

@@ -12,7 +12,8 @@ use super::state::burst::Origin;
 use crate::policy::Extras;
 use police::police;
 
-/// Does what a decision says besides where packets go: rate limits, then the tag, then the copies, which have the new tag.
+/// Does what a decision says besides where packets go: rate limits, then the tag, then the copies, which have the new
+/// tag.
 #[cold]
 pub(crate) fn do_extras(dp: &mut Datapath, extras: &Extras, origin: Origin<'_>, batch: &mut Batch) {
     for meter in &extras.meters {

@@ -1,8 +1,9 @@
-//! In: packets that a rule rejects. Out: nothing of them, and an answer to their senders by the same port: a TCP reset, else ICMP or
-//! ICMPv6 "administratively prohibited".
+//! In: packets that a rule rejects. Out: nothing of them, and an answer to their senders by the same port: a TCP reset,
+//! else ICMP or ICMPv6 "administratively prohibited".
 //!
-//! A worker sends at most 1000 answers a second, so that a flood of rejected packets is no flood of answers (RFC 1812 section 4.3.2.8).
-//! Resets, ICMP errors, fragments but the first, and packets from or to a group address get none (RFC 1122 section 3.2.2).
+//! A worker sends at most 1000 answers a second, so that a flood of rejected packets is no flood of answers (RFC 1812
+//! section 4.3.2.8). Resets, ICMP errors, fragments but the first, and packets from or to a group address get none (RFC
+//! 1122 section 3.2.2).
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Out of an NF's ring. In: descriptors that an NF thread has returned. Out: packets that were out, in runs with the same verdict, to
-//! [`verdict`](super::verdict). What taking back costs: see [`crate::inflight`].
+//! Out of an NF's ring. In: descriptors that an NF thread has returned. Out: packets that were out, in runs with the
+//! same verdict, to [`verdict`](super::verdict). What taking back costs: see [`crate::inflight`].
 
 use dpdk::Batch;
 use netvm_ring::Message;
@@ -17,8 +17,8 @@ const MAX_DESCRIPTORS: usize = 4 * BURST;
 
 /// Takes what one NF thread has returned, as far as is known, and acts on it. Returns how many descriptors there were.
 ///
-/// That is more than a port gives in a turn: otherwise rings that filled up once, while either side stood still, would stay full, as
-/// nothing takes more out of them than comes in.
+/// That is more than a port gives in a turn: otherwise rings that filled up once, while either side stood still, would
+/// stay full, as nothing takes more out of them than comes in.
 #[inline]
 pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> usize {
     let Some(end) = dp.nfs.get(link) else { return 0 };

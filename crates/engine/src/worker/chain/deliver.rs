@@ -1,7 +1,8 @@
-//! Into a hop. In: packets for the NFs of a hop, all from one memory. Out: to the ring of the replica that the hop's balancing chooses.
-//! Packets for another trust group are copied, and offload work is done first.
+//! Into a hop. In: packets for the NFs of a hop, all from one memory. Out: to the ring of the replica that the hop's
+//! balancing chooses. Packets for another trust group are copied, and offload work is done first.
 //!
-//! Cost to one replica: two comparisons per burst. Least occupied: one look at each ring's indexes per burst. By hash: a key per packet.
+//! Cost to one replica: two comparisons per burst. Least occupied: one look at each ring's indexes per burst. By hash:
+//! a key per packet.
 
 use dpdk::{Accepts, Batch, Mbuf};
 
@@ -45,7 +46,8 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Hands packets to NFs of a hop, and drops those that find no room; the batch is empty afterwards. Returns how many were handed over.
+/// Hands packets to NFs of a hop, and drops those that find no room; the batch is empty afterwards. Returns how many
+/// were handed over.
 #[inline]
 pub(crate) fn deliver(
     dp: &mut Datapath,

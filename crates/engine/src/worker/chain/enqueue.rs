@@ -1,9 +1,9 @@
-//! Into the ring of one NF thread. In: packets for it. Out: their descriptors in its ring, and the packets in the hands of
-//! [`InFlight`](crate::inflight::InFlight).
+//! Into the ring of one NF thread. In: packets for it. Out: their descriptors in its ring, and the packets in the hands
+//! of [`InFlight`](crate::inflight::InFlight).
 //!
-//! Predicted cost, in bursts of 64: 8 bytes of descriptor that cross (the others are compared with what is there), and handing out:
-//! about 9 cycles a packet, in some 35 instructions. Measured: 8 to 10 at 2.6 GHz where a line takes 120 cycles to the other core, 12 to
-//! 14 where it takes 430.
+//! Predicted cost, in bursts of 64: 8 bytes of descriptor that cross (the others are compared with what is there), and
+//! handing out: about 9 cycles a packet, in some 35 instructions. Measured: 8 to 10 at 2.6 GHz where a line takes 120
+//! cycles to the other core, 12 to 14 where it takes 430.
 
 use dpdk::{Batch, Mbuf};
 use netvm_ring::Descriptor;

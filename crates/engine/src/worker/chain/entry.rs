@@ -1,6 +1,6 @@
-//! The entry of a chain. In: packets for a chain. Out: to the NFs of its first hop. Traffic is dropped here if a later ring of the chain
-//! fills up, unless the rx stage made sure of room. NFs that write to that ring say so; the engine looks itself at rings between trust
-//! groups.
+//! The entry of a chain. In: packets for a chain. Out: to the NFs of its first hop. Traffic is dropped here if a later
+//! ring of the chain fills up, unless the rx stage made sure of room. NFs that write to that ring say so; the engine
+//! looks itself at rings between trust groups.
 //!
 //! Cost: one word per watched group and burst.
 
@@ -116,8 +116,8 @@ pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: Chain
     }
 }
 
-/// How many packets every ring of a chain has room for, at most `wanted`: where NFs may let flows skip them, a burst may enter at any
-/// hop.
+/// How many packets every ring of a chain has room for, at most `wanted`: where NFs may let flows skip them, a burst
+/// may enter at any hop.
 #[cold]
 fn room_inside(dp: &mut Datapath, path: &ChainPath, wanted: usize) -> usize {
     let links = path.targets.iter().filter_map(Target::replicas).flat_map(|replicas| replicas.links);

@@ -1,5 +1,6 @@
 //! Verdicts of NFs on whole flows, recorded. In: packets that an NF returned with such a verdict. Out: entries in
-//! [`FlowVerdicts`](crate::worker::state::flow_verdicts::FlowVerdicts), by which the next packets of these flows are classified.
+//! [`FlowVerdicts`](crate::worker::state::flow_verdicts::FlowVerdicts), by which the next packets of these flows are
+//! classified.
 
 use dpdk::Batch;
 
@@ -19,7 +20,8 @@ pub(crate) struct FlowVerdict {
     pub(crate) seconds: u16,
 }
 
-/// Records a verdict for each packet whose flow is known, if the NF is the one at that hop of the chain and the configuration lets it.
+/// Records a verdict for each packet whose flow is known, if the NF is the one at that hop of the chain and the
+/// configuration lets it.
 pub(crate) fn record(
     dp: &mut Datapath,
     (snapshot, path): (&Snapshot, &ChainPath),

@@ -1,4 +1,5 @@
-//! Out of a chain. In: packets whose next target is no NF. Out: to the egress stage of a port, to L2 switching, to a router, or nowhere.
+//! Out of a chain. In: packets whose next target is no NF. Out: to the egress stage of a port, to L2 switching, to a
+//! router, or nowhere.
 //!
 //! Cost of a chain that ends at a port: one counter per burst.
 

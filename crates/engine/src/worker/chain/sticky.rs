@@ -1,8 +1,8 @@
-//! To the replicas that flows stick to. In: packets for several replicas. Out: each to the replica of its flow, which was the emptiest one
-//! when the flow's first packet came.
+//! To the replicas that flows stick to. In: packets for several replicas. Out: each to the replica of its flow, which
+//! was the emptiest one when the flow's first packet came.
 //!
-//! Predicted cost: the key of each packet once more (20 cycles) and a bucket (a line of 64 KiB at worst); a burst that goes to
-//! several replicas is published once for each.
+//! Predicted cost: the key of each packet once more (20 cycles) and a bucket (a line of 64 KiB at worst); a burst that
+//! goes to several replicas is published once for each.
 
 use dpdk::Batch;
 use netvm_config::model::MAX_REPLICAS;

@@ -1,5 +1,6 @@
-//! Verdicts of NFs. In: packets that an NF returned with one verdict. Out: to the next hop, out of the chain, to another role, or nowhere,
-//! as far as the NF may say so. A chain or hop that is not the NF's, a port or role that it may not name: the packets are dropped and counted.
+//! Verdicts of NFs. In: packets that an NF returned with one verdict. Out: to the next hop, out of the chain, to
+//! another role, or nowhere, as far as the NF may say so. A chain or hop that is not the NF's, a port or role that it
+//! may not name: the packets are dropped and counted.
 //!
 //! Cost: one look at the chain per run.
 
@@ -107,8 +108,8 @@ fn note_flow_verdict(
     record(dp, (sender.cx.snapshot, path), flow_verdict, run);
 }
 
-/// To the next hop of the chain with that role, in whatever group the chain leads to, else to an NF of the sender's own group: the hop stays
-/// what it is.
+/// To the next hop of the chain with that role, in whatever group the chain leads to, else to an NF of the sender's own
+/// group: the hop stays what it is.
 #[cold]
 fn send_to_role(
     dp: &mut Datapath,

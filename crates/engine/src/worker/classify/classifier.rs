@@ -12,8 +12,8 @@ use crate::worker::state::burst::{Burst, Ingress};
 use crate::worker::state::flows::Flows;
 use crate::worker::state::lookup_results::Alike;
 
-/// A way to find the actions of a burst. All of them must find the same ones; `worker/tests/classify.rs` compares them with
-/// [`PerFlow`](super::per_flow::PerFlow).
+/// A way to find the actions of a burst. All of them must find the same ones; `worker/tests/classify.rs` compares them
+/// with [`PerFlow`](super::per_flow::PerFlow).
 pub(crate) trait Classify {
     /// Finds the action of every packet of the burst. Packets that cannot be parsed, and need to be, are dropped first.
     fn classify(&self, cl: &mut Classifier<'_>, ingress: &Ingress<'_>, burst: &mut Burst) -> Classified;

@@ -1,5 +1,6 @@
-//! Verdicts of NFs on whole flows, applied. In: packets with their decisions. Out: the flow noted in each mbuf, for verdicts to come, and
-//! [`Action::DropFlow`](crate::worker::state::lookup_results::Action) or `SkipHops` for packets of flows with verdicts.
+//! Verdicts of NFs on whole flows, applied. In: packets with their decisions. Out: the flow noted in each mbuf, for
+//! verdicts to come, and [`Action::DropFlow`](crate::worker::state::lookup_results::Action) or `SkipHops` for packets
+//! of flows with verdicts.
 
 use netvm_flow::Slot;
 

@@ -1,8 +1,9 @@
-//! The L2 fast path: for ports that switch every packet. Only Ethernet headers are read, and once for all packets in a row with the same
-//! header (a [`Run`]). A flow is then what has the same addresses, tags and EtherType, and is cached as such.
+//! The L2 fast path: for ports that switch every packet. Only Ethernet headers are read, and once for all packets in a
+//! row with the same header (a [`Run`]). A flow is then what has the same addresses, tags and EtherType, and is cached
+//! as such.
 //!
-//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet (prefetched) and a comparison of 16 bytes, 6 cycles; 60 more for
-//! a header that differs from the one before.
+//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet (prefetched) and a comparison of 16 bytes,
+//! 6 cycles; 60 more for a header that differs from the one before.
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers};
 use super::l2_lookup;

@@ -1,8 +1,8 @@
-//! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up where the destination is. In: packets that are to be switched.
-//! Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
+//! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up where the destination is. In: packets that
+//! are to be switched. Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
 //!
-//! The flow cache keeps the action. It holds until an address of its port moves away (the port's epoch); once a tick the first packet of a
-//! flow refreshes its source in the forwarding database.
+//! The flow cache keeps the action. It holds until an address of its port moves away (the port's epoch); once a tick
+//! the first packet of a flow refreshes its source in the forwarding database.
 
 use netvm_config::model::SetVlan;
 use netvm_switch::{Forward, NotForwarded};

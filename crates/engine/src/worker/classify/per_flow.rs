@@ -1,7 +1,8 @@
-//! The reference way: the key of each packet, the flow cache, and the compiled rules for flows that the cache does not know.
+//! The reference way: the key of each packet, the flow cache, and the compiled rules for flows that the cache does not
+//! know.
 //!
-//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet (prefetched) and its key 20 cycles, hash and cache 15 with few
-//! flows and 35 with 100,000, the rules 100 for a flow that the cache does not know.
+//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet (prefetched) and its key 20 cycles, hash
+//! and cache 15 with few flows and 35 with 100,000, the rules 100 for a flow that the cache does not know.
 
 use dpdk::Mbuf;
 use netvm_flow::Moment;

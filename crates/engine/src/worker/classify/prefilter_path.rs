@@ -1,6 +1,6 @@
-//! The prefilter path: for ports of whose rules most match few packets. Packets that the prefilter proves to match no rule get the port's
-//! decision for these; the others go the reference way, flow by flow. All packets of a flow go one way, as the prefilter reads only what
-//! names the flow. The burst keeps its order.
+//! The prefilter path: for ports of whose rules most match few packets. Packets that the prefilter proves to match no
+//! rule get the port's decision for these; the others go the reference way, flow by flow. All packets of a flow go one
+//! way, as the prefilter reads only what names the flow. The burst keeps its order.
 
 use netvm_switch::Guard;
 use netvm_wire::{Address, EtherType, FlowKey, MacAddr};
@@ -51,8 +51,8 @@ impl Classify for PrefilterPath<'_> {
 }
 
 impl<'a> PrefilterPath<'a> {
-    /// Runs the prefilter; leaves the beginning and the length of each packet in the results. A packet that the port's guest may not send
-    /// is not proven.
+    /// Runs the prefilter; leaves the beginning and the length of each packet in the results. A packet that the port's
+    /// guest may not send is not proven.
     #[inline(always)]
     fn prefilter(&self, ingress: &Ingress<'_>, burst: &mut Burst) -> Prefiltered {
         let Burst { batch, results } = burst;

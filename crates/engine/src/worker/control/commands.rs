@@ -1,5 +1,5 @@
-//! Commands from the manager, and events to it. Everything that has to be freed goes back to the manager, so that a worker frees no memory
-//! but packets.
+//! Commands from the manager, and events to it. Everything that has to be freed goes back to the manager, so that a
+//! worker frees no memory but packets.
 
 use std::sync::Arc;
 
@@ -67,7 +67,8 @@ pub(crate) enum Event {
 }
 
 impl Worker {
-    /// Handles the commands that wait. Once they are answered, the in-flight table has all packets that were handed out before.
+    /// Handles the commands that wait. Once they are answered, the in-flight table has all packets that were handed out
+    /// before.
     #[cold]
     pub(crate) fn handle_commands(&mut self) {
         self.dp.in_flight.spill();
@@ -123,7 +124,8 @@ impl Worker {
         }
     }
 
-    /// Sends an event to the manager; waits while it has a thousand to read already, which only happens when it is stuck.
+    /// Sends an event to the manager; waits while it has a thousand to read already, which only happens when it is
+    /// stuck.
     pub(crate) fn send(&mut self, event: Event) {
         let mut event = event;
         while let Err(rtrb::PushError::Full(back)) = self.outbox.push(event) {

@@ -1,7 +1,9 @@
-//! The egress stage. In: packets that are to leave by a port. Out: to the tx stage those that the port's egress rules and rate allow.
+//! The egress stage. In: packets that are to leave by a port. Out: to the tx stage those that the port's egress rules
+//! and rate allow.
 //!
-//! A port without either costs one look at the policy per burst. Else packets are looked up once more, with the key that they have now, as an
-//! NF may have changed them. The flow cache keeps the decisions, under the egress port and the class of the ingress port.
+//! A port without either costs one look at the policy per burst. Else packets are looked up once more, with the key
+//! that they have now, as an NF may have changed them. The flow cache keeps the decisions, under the egress port and
+//! the class of the ingress port.
 
 use dpdk::{Batch, Mbuf};
 use netvm_flow::{Moment, New, Options, Slot};

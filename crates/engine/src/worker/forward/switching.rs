@@ -1,4 +1,5 @@
-//! L2 switching. In: packets and what the L2 lookup found for them. Out: one port, or each port of the VLAN, with the tag that it wants.
+//! L2 switching. In: packets and what the L2 lookup found for them. Out: one port, or each port of the VLAN, with the
+//! tag that it wants.
 
 use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf};

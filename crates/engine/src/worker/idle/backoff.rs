@@ -1,11 +1,13 @@
-//! Idle back-off. In: a turn that moved nothing. Out: time spent: spinning for some microseconds, then asleep, for longer and longer.
+//! Idle back-off. In: a turn that moved nothing. Out: time spent: spinning for some microseconds, then asleep, for
+//! longer and longer.
 //!
-//! To sleep and be woken costs tens of microseconds, most of all in a VM whose core halts. So a worker spins while packets are likely to come:
-//! those that NFs have, and more from ports where the last ones came at a short interval. Otherwise it soon sleeps, also because an NF that
-//! was just sent packets may be waiting for its core.
+//! To sleep and be woken costs tens of microseconds, most of all in a VM whose core halts. So a worker spins while
+//! packets are likely to come: those that NFs have, and more from ports where the last ones came at a short interval.
+//! Otherwise it soon sleeps, also because an NF that was just sent packets may be waiting for its core.
 //!
-//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF returns packets. Ports that
-//! can only be polled, NFs in VMs that poll, and descriptors beyond the most that a sleep can wait for bound it.
+//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, and when an NF
+//! returns packets. Ports that can only be polled, NFs in VMs that poll, and descriptors beyond the most that a sleep
+//! can wait for bound it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Wakes NFs that sleep while they have packets, and sometimes shortly before. In: links to which a burst was published, or a port that has
-//! packets after a sleep. Out: signals to eventfds.
+//! Wakes NFs that sleep while they have packets, and sometimes shortly before. In: links to which a burst was
+//! published, or a port that has packets after a sleep. Out: signals to eventfds.
 //!
 //! Cost: one fence per turn in which something was published, and a look at each link.
 
@@ -38,8 +38,9 @@ pub(crate) fn wake_sleepers(dp: &mut Datapath) {
     }
 }
 
-/// A port has packets after a sleep of this worker: the NF that they probably go to wakes while they are being received. A core that has
-/// slept for long wakes in a tenth of a millisecond, and packets are received in a fifth of that.
+/// A port has packets after a sleep of this worker: the NF that they probably go to wakes while they are being
+/// received. A core that has slept for long wakes in a tenth of a millisecond, and packets are received in a fifth of
+/// that.
 #[cold]
 pub(crate) fn wake_ahead(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) {
     if let Some([chain]) = snapshot.policy.ingress(port).map(|ingress| &ingress.chains[..])

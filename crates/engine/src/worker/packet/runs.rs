@@ -26,8 +26,8 @@ pub(crate) fn runs<K: PartialEq + Copy>(
     }
 }
 
-/// Splits a batch into packets with the same key, in order among themselves, and gives each group to `each`, which empties it. `key` gets
-/// the index of a packet in the batch.
+/// Splits a batch into packets with the same key, in order among themselves, and gives each group to `each`, which
+/// empties it. `key` gets the index of a packet in the batch.
 pub(crate) fn groups<K: PartialEq>(
     batch: &mut Batch,
     key: impl Fn(usize) -> K,

@@ -133,8 +133,8 @@ impl Head {
         u16::from(self.l2) + header as u16
     }
 
-    /// Makes it that of a packet which was classified as one to forward and leaves by `out` for `to`, and returns what takes
-    /// the place of the first [`Self::old`] bytes. `None` if its time to live ends here.
+    /// Makes it that of a packet which was classified as one to forward and leaves by `out` for `to`, and returns what
+    /// takes the place of the first [`Self::old`] bytes. `None` if its time to live ends here.
     #[inline(always)]
     pub(crate) fn forward(&mut self, out: &InterfacePath, to: MacAddr, header: usize) -> Option<&[u8]> {
         let ip = ROOM + usize::from(self.l2);

@@ -1,5 +1,5 @@
-//! The decisions of a virtual router for a burst. In: packets that came in by one of its ports. Out: a [`RouteVerdict`] for each, and new
-//! headers on those that are forwarded.
+//! The decisions of a virtual router for a burst. In: packets that came in by one of its ports. Out: a [`RouteVerdict`]
+//! for each, and new headers on those that are forwarded.
 //!
 //! ```text
 //!  interface by port and VLAN ──▶ checked ──▶ looked up ──▶ rewritten ──▶ out of the next hop's port
@@ -8,12 +8,12 @@
 //!    └─ punted to the kernel ◀────────────────────┘
 //! ```
 //!
-//! What the kernel can do better or must know of gets there whole: nothing is lost where the table is behind it. The routes of a burst are
-//! looked up together.
+//! What the kernel can do better or must know of gets there whole: nothing is lost where the table is behind it. The
+//! routes of a burst are looked up together.
 //!
-//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet and its copy 12 cycles, checks 12, route and
-//! next hop 15 where the table is in the cache, the header written back 15, sorting 5: about 60. Measured by `./dev bench route`
-//! are 73 where nothing disturbs; the look-up in a full table is six of them.
+//! Predicted cost at 2.3 GHz in bursts of 32: the first line of each packet and its copy 12 cycles, checks 12, route
+//! and next hop 15 where the table is in the cache, the header written back 15, sorting 5: about 60. Measured by `./dev
+//! bench route` are 73 where nothing disturbs; the look-up in a full table is six of them.
 
 mod head;
 #[cfg(test)]
@@ -92,7 +92,8 @@ impl RouterBurst {
         }
     }
 
-    /// Finds the verdict for every packet of a burst that came in where these interfaces are, and rewrites those that are forwarded.
+    /// Finds the verdict for every packet of a burst that came in where these interfaces are, and rewrites those that
+    /// are forwarded.
     #[inline]
     pub(crate) fn decide(&mut self, router: &RouterPath, here: Here<'_>, batch: &mut Batch) {
         let Self { heads, verdicts, v4, v6 } = self;
@@ -189,7 +190,8 @@ fn is_cut_to(mtu: u32, mbuf: &Mbuf) -> bool {
     })
 }
 
-/// The hash by which a flow keeps to one of several next hops. Only the first fragment has ports: all fragments go by addresses and protocol.
+/// The hash by which a flow keeps to one of several next hops. Only the first fragment has ports: all fragments go by
+/// addresses and protocol.
 pub(crate) fn flow_hash(key: Option<FlowKey>) -> u32 {
     let tuple = key.and_then(|key| {
         let mut tuple = key.five_tuple()?;

@@ -1,4 +1,5 @@
-//! Whatever bytes come: they are looked at within bounds, and what is forwarded is what came, but for what a router changes.
+//! Whatever bytes come: they are looked at within bounds, and what is forwarded is what came, but for what a router
+//! changes.
 
 use std::sync::Arc;
 

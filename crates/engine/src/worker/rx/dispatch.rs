@@ -1,11 +1,11 @@
-//! The dispatch stage. In: a received burst. Out: packets with the same action together, in order, to a chain, a port, L2 switching, a router
-//! or nowhere, after the extra actions of their decision. Actions are found in one of two ways:
+//! The dispatch stage. In: a received burst. Out: packets with the same action together, in order, to a chain, a port,
+//! L2 switching, a router or nowhere, after the extra actions of their decision. Actions are found in one of two ways:
 //!
 //! - blanket: the port has one decision for all packets, whatever they carry. No packet is read.
 //! - per flow: [`classify`] finds the action of each packet.
 //!
-//! Cost: blanket, one look at the policy per burst. Per flow, one comparison of 8 bytes per packet if all actions are the same; otherwise
-//! a copy of the mbuf pointers per different action.
+//! Cost: blanket, one look at the policy per burst. Per flow, one comparison of 8 bytes per packet if all actions are
+//! the same; otherwise a copy of the mbuf pointers per different action.
 
 use dpdk::Batch;
 

@@ -1,5 +1,5 @@
-//! The rx stage. In: a port's rx queue. Out: a burst, each packet marked with its port and counted. A port that waits for room gives no more
-//! packets than their chains take.
+//! The rx stage. In: a port's rx queue. Out: a burst, each packet marked with its port and counted. A port that waits
+//! for room gives no more packets than their chains take.
 
 use dpdk::{Batch, PortNumber};
 

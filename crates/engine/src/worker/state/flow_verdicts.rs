@@ -5,12 +5,13 @@
 //!  back: DropFlow, SkipFlow ──▶ the mbuf's note ──▶ the flow's key as it came in ──▶ verdict into the table
 //! ```
 //!
-//! - The key is the one that the packet came in with, whatever an NF has made of it since: mbufs and the flow cache are the engine's own
-//!   memory. If the slot has another flow by then, the verdict holds for its packet alone.
-//! - Verdicts lie in a table of their own, which no traffic writes to: a scan that fills the flow cache evicts none, and a new policy
-//!   leaves them. It is read only at ports whose packets can get to an NF that may give verdicts.
-//! - A verdict holds while its flow is not idle for longer than it says, and while its link is the same: one number that moves ends all
-//!   verdicts of an NF thread. Each worker has the verdicts on packets that it received, and those are all of a flow (RSS).
+//! - The key is the one that the packet came in with, whatever an NF has made of it since: mbufs and the flow cache are
+//!   the engine's own memory. If the slot has another flow by then, the verdict holds for its packet alone.
+//! - Verdicts lie in a table of their own, which no traffic writes to: a scan that fills the flow cache evicts none,
+//!   and a new policy leaves them. It is read only at ports whose packets can get to an NF that may give verdicts.
+//! - A verdict holds while its flow is not idle for longer than it says, and while its link is the same: one number
+//!   that moves ends all verdicts of an NF thread. Each worker has the verdicts on packets that it received, and those
+//!   are all of a flow (RSS).
 
 use core::cell::Cell;
 
@@ -87,8 +88,8 @@ impl FlowVerdicts {
         epoch.set(epoch.get().wrapping_add(1));
     }
 
-    /// Records a verdict; it replaces an earlier one of the same role and hop. Returns whether there was room for it: a flow has at most
-    /// [`MAX_VERDICTS`].
+    /// Records a verdict; it replaces an earlier one of the same role and hop. Returns whether there was room for it: a
+    /// flow has at most [`MAX_VERDICTS`].
     pub(crate) fn record(&mut self, port: PortId, key: &FlowKey, new: NewVerdict, now: u32) -> bool {
         let key = UsedFields::default().mask(*key);
         let NewVerdict { drops, role, hop, link, seconds } = new;
@@ -127,7 +128,8 @@ impl FlowVerdicts {
         }
     }
 
-    /// Finds flows with verdicts, bit `n` of the result for `keys[n]`, and their slots. Each flow found counts a packet.
+    /// Finds flows with verdicts, bit `n` of the result for `keys[n]`, and their slots. Each flow found counts a
+    /// packet.
     pub(crate) fn look_up(&mut self, port: PortId, keys: &[FlowKey], now: u32, slots: &mut [Slot]) -> u64 {
         if !self.any {
             return 0;
@@ -193,8 +195,8 @@ impl FlowVerdicts {
     }
 }
 
-/// Notes in each packet which flow it is of: the slot in the flow cache, and the serial number of its entry. `slots` and `keys` are by
-/// packet.
+/// Notes in each packet which flow it is of: the slot in the flow cache, and the serial number of its entry. `slots`
+/// and `keys` are by packet.
 pub(crate) fn note_flows(
     cache: &FlowCache,
     port: PortId,

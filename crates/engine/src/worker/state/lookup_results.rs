@@ -1,5 +1,5 @@
-//! What classification finds for each packet of a burst: a decision of the policy, and an [`Action`] where the decision leaves open
-//! what exactly happens.
+//! What classification finds for each packet of a burst: a decision of the policy, and an [`Action`] where the decision
+//! leaves open what exactly happens.
 
 use netvm_flow::Slot;
 use netvm_wire::FlowKey;
@@ -26,9 +26,9 @@ pub(crate) enum Action {
     SkipHops(u16),
 }
 
-/// An [`Action`] in 32 bits: 3 bits of kind above 29 bits of argument. For [`Action::SwitchTo`] the argument is a port below an
-/// epoch, which the flow cache keeps to see whether the port still has the address; an action without its epoch is compared
-/// with others as a number.
+/// An [`Action`] in 32 bits: 3 bits of kind above 29 bits of argument. For [`Action::SwitchTo`] the argument is a port
+/// below an epoch, which the flow cache keeps to see whether the port still has the address; an action without its
+/// epoch is compared with others as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedAction(u32);
 

@@ -1,5 +1,5 @@
-//! [`Datapath`]: what one worker owns and its stages share, in parts that belong together. Nothing here is seen by other threads
-//! but counters, regions and the rings to NFs and other workers.
+//! [`Datapath`]: what one worker owns and its stages share, in parts that belong together. Nothing here is seen by
+//! other threads but counters, regions and the rings to NFs and other workers.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ use memories::Memories;
 use nf_links::NfLinks;
 use ports::Ports;
 
-/// Packets that a stage handles at once. The fixed cost of a turn (a fence, the clock, ring indexes that cross between cores) is
-/// shared by all of them: twice as many as DPDK's usual 32 made a hop 14 % faster.
+/// Packets that a stage handles at once. The fixed cost of a turn (a fence, the clock, ring indexes that cross between
+/// cores) is shared by all of them: twice as many as DPDK's usual 32 made a hop 14 % faster.
 pub(crate) const BURST: usize = Batch::CAPACITY;
 
 /// Answers to rejected packets per second.

@@ -89,7 +89,8 @@ impl NfLinks {
         self.each(|link| link.from_nf.prefetch(BURST as u32));
     }
 
-    /// Wakes an NF thread if a wake-up is pending. Returns whether the kernel took longer than it does for an honest group.
+    /// Wakes an NF thread if a wake-up is pending. Returns whether the kernel took longer than it does for an honest
+    /// group.
     #[inline(always)]
     pub(crate) fn wake(&mut self, link: LinkId, now: u64) -> bool {
         let Self { by_id, rate_limits, signaller, .. } = self;

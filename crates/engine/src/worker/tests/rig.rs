@@ -1,4 +1,5 @@
-//! A [`Worker`] on the test's thread: real memory, rules and rings; ports whose wire is a list; NF threads whose rings the test serves.
+//! A [`Worker`] on the test's thread: real memory, rules and rings; ports whose wire is a list; NF threads whose rings
+//! the test serves.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

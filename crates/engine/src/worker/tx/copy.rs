@@ -1,5 +1,5 @@
-//! Copies of packets: into another memory for a trust group or device that cannot read the first, and within a memory for ports that
-//! get a packet besides. Nothing else copies packets. Counts what crosses.
+//! Copies of packets: into another memory for a trust group or device that cannot read the first, and within a memory
+//! for ports that get a packet besides. Nothing else copies packets. Counts what crosses.
 
 use dpdk::{Batch, Mbuf};
 
@@ -7,8 +7,8 @@ use crate::ids::MemoryId;
 use crate::memory::Memory;
 use crate::worker::state::Datapath;
 
-/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns how many were lost because no buffer was
-/// free or long enough.
+/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns how many were lost because
+/// no buffer was free or long enough.
 pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut Batch) -> usize {
     let wanted = batch.len();
     let (Some(target), Some(source)) = (dp.memories.get(to), dp.memories.get(from)) else {
@@ -61,8 +61,8 @@ fn copy_one((source, from): (&Memory, &Mbuf), (target, to): (&Memory, &mut Mbuf)
     }
     to.set_port(from.port());
     to.set_note(from.note());
-    // SAFETY: the engine owns both packets, and `length` bytes lie in the buffer of each. NFs of the source's group may write to the
-    // source meanwhile: the copy is then as torn as the packet.
+    // SAFETY: the engine owns both packets, and `length` bytes lie in the buffer of each. NFs of the source's group may
+    // write to the source meanwhile: the copy is then as torn as the packet.
     unsafe { core::ptr::copy_nonoverlapping(from.data(), to.data(), usize::from(length)) };
     let (time, original) = source.stamp(from);
     target.set_stamp(to, time, original);

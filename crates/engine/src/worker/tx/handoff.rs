@@ -1,4 +1,5 @@
-//! In: packets that other workers handed over, for ports of which only this worker has a tx queue. Out: to [`transmit`].
+//! In: packets that other workers handed over, for ports of which only this worker has a tx queue. Out: to
+//! [`transmit`].
 
 use dpdk::Batch;
 

@@ -1,5 +1,6 @@
-//! Offload work that guests leave to others: checksums, and cutting TCP segments. In: packets with such work. Out: packets that their
-//! receiver takes: plain ones for NFs and for all ports but those of guests that have said that they take more.
+//! Offload work that guests leave to others: checksums, and cutting TCP segments. In: packets with such work. Out:
+//! packets that their receiver takes: plain ones for NFs and for all ports but those of guests that have said that they
+//! take more.
 //!
 //! Cost for other packets: a look at each one's flags, and only in an engine with such guests.
 
@@ -24,8 +25,8 @@ pub(crate) fn all_plain(batch: &Batch) -> bool {
     batch.as_slice().iter().all(Mbuf::is_plain)
 }
 
-/// Does the work that the receiver does not, and gives the packets to `each`, in order and batch by batch, which it empties. A packet
-/// whose work cannot be done is a drop of the port that it came in by.
+/// Does the work that the receiver does not, and gives the packets to `each`, in order and batch by batch, which it
+/// empties. A packet whose work cannot be done is a drop of the port that it came in by.
 #[cold]
 pub(crate) fn finish(
     dp: &mut Datapath,

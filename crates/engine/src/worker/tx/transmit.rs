@@ -1,6 +1,6 @@
-//! The tx stage. In: packets of one memory for one port. Out: into the port's queue, which gathers them into bursts and sends them once
-//! per turn or when a burst is full, or into the ring of the worker that has the queue. Packets are copied here if the device can
-//! only send from a memory of its own.
+//! The tx stage. In: packets of one memory for one port. Out: into the port's queue, which gathers them into bursts and
+//! sends them once per turn or when a burst is full, or into the ring of the worker that has the queue. Packets are
+//! copied here if the device can only send from a memory of its own.
 
 use dpdk::{Accepts, Batch};
 

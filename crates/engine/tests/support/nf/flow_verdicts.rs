@@ -1,4 +1,5 @@
-//! An NF that returns verdicts for whole flows: `skip=IDLE`, `drop=IDLE`, `drop-one=FLOW`, `forge=FLOW`, `withdraw=MILLISECONDS`.
+//! An NF that returns verdicts for whole flows: `skip=IDLE`, `drop=IDLE`, `drop-one=FLOW`, `forge=FLOW`,
+//! `withdraw=MILLISECONDS`.
 
 use std::time::{Duration, Instant};
 

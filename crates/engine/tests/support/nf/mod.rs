@@ -11,7 +11,8 @@ use netlib::{NetworkFunction, Options, Packet, PortId as NfPort, Verdict, Waitin
 /// Variable that makes the test binary an NF of that kind.
 pub const KIND: &str = "NETVM_TEST_NF";
 
-/// The NF program: [`Rig::attach`] starts the test binary again with this test alone. It does nothing in an ordinary run.
+/// The NF program: [`Rig::attach`] starts the test binary again with this test alone. It does nothing in an ordinary
+/// run.
 #[test]
 fn nf_process() {
     let Ok(kind) = std::env::var(KIND) else { return };

@@ -1,13 +1,14 @@
-//! The prefilter: which packets of a burst provably match no rule of their port. In: packets, and the prefilter of the rules. Out: one bit
-//! each ([`Prefiltered`]), and the beginning of each packet.
+//! The prefilter: which packets of a burst provably match no rule of their port. In: packets, and the prefilter of the
+//! rules. Out: one bit each ([`Prefiltered`]), and the beginning of each packet.
 //!
-//! The first 48 bytes of each packet are copied once, and everything is read from the copy: NFs and guests may write to packets at any time.
-//! The prefilter judges untagged whole IPv4 without options whose TCP or UDP lengths fit: frames that the parser takes without an error. All
-//! others (malformed packets, fragments) are not proven, and go the reference way.
+//! The first 48 bytes of each packet are copied once, and everything is read from the copy: NFs and guests may write to
+//! packets at any time. The prefilter judges untagged whole IPv4 without options whose TCP or UDP lengths fit: frames
+//! that the parser takes without an error. All others (malformed packets, fragments) are not proven, and go the
+//! reference way.
 //!
-//! Predicted cost at 2.3 GHz with AVX2, eight packets at a time: copies 1.5 cycles a packet, turning rows into columns 1.5,
-//! checks 1, two gathers of 8 words from 16 KiB each 1.5, the mbuf's fields 1; four more gathers for eight of which one is
-//! not proven by these.
+//! Predicted cost at 2.3 GHz with AVX2, eight packets at a time: copies 1.5 cycles a packet, turning rows into columns
+//! 1.5, checks 1, two gathers of 8 words from 16 KiB each 1.5, the mbuf's fields 1; four more gathers for eight of
+//! which one is not proven by these.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
