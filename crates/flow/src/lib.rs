@@ -13,9 +13,7 @@
 //!   and touched at creation, on transparent huge pages if the kernel has them.
 //! - An entry is valid while its generation is the policy's and it has not expired. A new policy thus invalidates all
 //!   entries at once; packets overwrite them one by one. Correctness is one-sided: a hit is a decision for exactly this
-//!   key,
-//! port and
-//!   generation; a miss is always permitted.
+//!   key, port and generation; a miss is always permitted.
 //! - `find` processes the burst in steps, each prefetching the lines of the next: hashes (a set each), tags (two lines
 //!   of an entry each), keys. In a run of equal keys only the first is looked up.
 //! - The policy may mask fields that no rule uses, so that a flow does not have an entry for each combination of TCP

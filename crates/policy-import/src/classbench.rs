@@ -12,11 +12,9 @@
 //!   protocol with these bits.
 //! - FLAGS/MASK, 16 bits, are optional. `db_generator` takes them from seed files of real filters, by protocol. For TCP
 //!   the high byte holds the flags: 0x0200/0x1200 is SYN without ACK, 0x1000/0x1000 is ACK. For ICMP it is the type,
-//!   and
-//! the low
-//!   byte the code: 0x0303/0xffff is port unreachable. The paper does not define them; under this reading, published
-//! sets hold
-//!   values that operators use. Headers of five fields have no flags, so they are ignored by default ([`Flags`]).
+//!   and the low byte the code: 0x0303/0xffff is port unreachable. The paper does not define them; under this reading,
+//!   published sets hold values that operators use. Headers of five fields have no flags, so they are ignored by
+//!   default ([`Flags`]).
 //! - Extra numbers (`db_generator -extra`) are ignored with a note.
 //! - Blanks and tabs separate; lines may end in CRLF; empty lines and lines that start with `#` are skipped.
 //!

@@ -1,10 +1,9 @@
 //! Imports output of `nft -j list ruleset`: the JSON of libnftables-json(5), schema 1 (nftables 0.9 to 1.1).
 //!
 //! Imported:
-//! - Chains with hook `forward` of families `ip`, `ip6`, `inet` and `bridge`, with hook `ingress` of `netdev` and `inet`,
-//!   with their policies, in the order of priority; packets that one accepts go to the next. Chains reached by `jump`
-//! and
-//!   `goto`, with `return`.
+//! - Chains with hook `forward` of families `ip`, `ip6`, `inet` and `bridge`, with hook `ingress` of `netdev` and
+//!   `inet`, with their policies, in the order of priority; packets that one accepts go to the next. Chains reached by
+//!   `jump` and `goto`, with `return`.
 //! - `match` of `ip` (`saddr`, `daddr`, `protocol`, `dscp`, fragment offset and "more fragments" as nft writes "is a later
 //!   fragment"), `ip6` (`saddr`, `daddr`, `nexthdr`, `dscp`), `tcp`, `udp`, `sctp`, `th` (ports; flags of TCP), `icmp` and
 //!   `icmpv6` (`type`, `code`), `ether`, `vlan` (`id`, `type`), `arp` (`operation`, `saddr ip`, `daddr ip`), and of `meta`
