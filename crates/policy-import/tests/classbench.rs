@@ -116,7 +116,7 @@ fn ignored_columns_are_noted_once() {
     assert_eq!(
         notes(&text, Flags::Match),
         [
-            "line 1: flags of another protocol than TCP and ICMP (2 rules): netvm has no field for these flags of this \
+            "line 1: flags of another protocol than TCP and ICMP (2 rules): netvm cannot match these flags of this \
              protocol; they are ignored",
             "line 2: extra fields (1 rules): columns after the flags are ignored",
         ]
