@@ -29,7 +29,7 @@ pub struct Args {
     /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// File of routes, one on each line: PREFIX NEXT-HOP-MAC PORT [VLAN]; reloaded on SIGHUP
+    /// File of routes, one on each line: PREFIX NEXT-HOP-MAC PORT, and an optional VLAN; reloaded on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub routes: PathBuf,
     /// The router's MAC address
