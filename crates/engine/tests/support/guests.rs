@@ -2,14 +2,15 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use netvm_config::model::{Forward, Host, PortConfig, PortKind, VhostDma, VhostMode};
 use netvm_engine::{Engine, PortView};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
-use super::guest::{Guest, Running, quit};
+use super::guest::{Guest, Running, quit, socket, turn};
 use super::pcap::{Scratch, read, write};
 use super::{Rig, group, port};
 
@@ -132,4 +133,11 @@ pub fn swallow_by(path: &Path, rings: &str) -> Running {
 pub fn goes_on(rig: &mut Rig) {
     let before = rig.sent(1);
     assert!(rig.until(SOON, |engine| view(engine, 1).tx_packets > before + 1000), "{}", rig.story());
+}
+
+/// A turn, a folder, and sockets in it for two guests.
+pub fn two_guests() -> Option<(MutexGuard<'static, ()>, Scratch, PathBuf, PathBuf)> {
+    let (turn, scratch) = (turn()?, Scratch::new());
+    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    Some((turn, scratch, a, b))
 }

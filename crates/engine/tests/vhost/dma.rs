@@ -4,12 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::Rig;
-use crate::support::guest::{Guest, socket, turn};
+use crate::support::guest::Guest;
 use crate::support::guests::{
     SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
-    transfer, view,
+    transfer, two_guests, view,
 };
-use crate::support::pcap::Scratch;
 use netvm_config::model::{EngineConfig, Host, PortKind, VhostDma};
 use netvm_engine::DropReason;
 
@@ -41,9 +40,7 @@ fn copies(rig: &Rig) -> u64 {
 
 #[test]
 fn what_the_device_copies_is_what_was_sent() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, scratch, a, b)) = two_guests() else { return };
     let Some(mut rig) = rig(&a, &b) else { return };
     assert_eq!(view(&rig.engine, 1).driver, format!("vhost-user, copies by {DEVICE}"));
     assert_eq!(view(&rig.engine, 0).copies, None);
@@ -65,9 +62,7 @@ fn what_the_device_copies_is_what_was_sent() {
 
 #[test]
 fn segments_in_several_buffers_are_copied_whole() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, scratch, a, b)) = two_guests() else { return };
     let Some(mut rig) = rig(&a, &b) else { return };
     let mut receiver = Guest::new(&b);
     receiver.arguments = vec!["--mbuf-size=10240", "--max-pkt-len=9728"];
@@ -85,9 +80,7 @@ fn segments_in_several_buffers_are_copied_whole() {
 
 #[test]
 fn guests_and_ports_that_go_with_copies_under_way_lose_no_buffer() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, _scratch, a, b)) = two_guests() else { return };
     let Some(mut rig) = rig(&a, &b) else { return };
     let sender = flood(&a);
     for _ in 0..3 {
@@ -121,9 +114,7 @@ fn guests_and_ports_that_go_with_copies_under_way_lose_no_buffer() {
 
 #[test]
 fn what_is_wrong_with_a_device_is_said() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, _scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     let mut host = host(&[&a, &b]);
     let ask = |host: &mut Host, port: usize, wanted: VhostDma| {

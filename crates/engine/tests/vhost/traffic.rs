@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::guest::{Guest, Running, socket, turn};
+use crate::support::guest::{Guest, Running, socket};
 use crate::support::guests::{
     SOON, connected, flood, frames, goes_on, host, leaves_work, no_buffer_is_lost, segments, swallow,
-    swallow_by, transfer, view,
+    swallow_by, transfer, two_guests, view,
 };
 use crate::support::pcap::Scratch;
 use crate::support::{Rig, chain, nf, rule};
@@ -22,9 +22,7 @@ fn drops(rig: &Rig, id: u16, reason: DropReason) -> u64 {
 
 #[test]
 fn frames_pass_from_guest_to_guest_unchanged() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host(&[&a, &b])).unwrap();
     assert_eq!(view(&rig.engine, 0).link, Some(false));
@@ -66,9 +64,7 @@ fn a_port_is_opened_again_when_it_changes_and_what_is_in_its_way_is_named() {
 
 #[test]
 fn several_queues_serve_whatever_the_guest_uses() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     let mut host = host(&[&a, &b]);
     // Fewer queues than the guest has pairs, and more.
@@ -102,9 +98,7 @@ fn check_cut(got: &[Vec<u8>], sent: &[Vec<u8>]) {
 
 #[test]
 fn what_a_guest_leaves_is_done_for_guests_and_ports_that_want_it_done() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     let mut host = host(&[&a, &b]);
     // Flooded: to the guest, which takes packets as they are on the wire only, and to the capture.
@@ -122,9 +116,7 @@ fn what_a_guest_leaves_is_done_for_guests_and_ports_that_want_it_done() {
 
 #[test]
 fn what_a_guest_leaves_is_taken_over_by_guests_that_can() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host(&[&a, &b])).unwrap();
     let mut receiver = Guest::new(&b);
@@ -140,9 +132,7 @@ fn what_a_guest_leaves_is_taken_over_by_guests_that_can() {
 
 #[test]
 fn what_a_guest_leaves_is_done_before_a_chain() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     let mut host = host(&[&a, &b]);
     host.nfs = vec![nf(0, "a", 0)];
@@ -158,9 +148,7 @@ fn what_a_guest_leaves_is_done_before_a_chain() {
 
 #[test]
 fn guests_that_are_killed_under_load_lose_no_buffer_and_come_back() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, _scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host(&[&a, &b])).unwrap();
     let mut receiver = swallow(&b);
@@ -187,9 +175,7 @@ fn guests_that_are_killed_under_load_lose_no_buffer_and_come_back() {
 
 #[test]
 fn guests_that_make_their_socket_are_connected_to_whenever_it_is_there() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, _scratch, a, b)) = two_guests() else { return };
     let mut host = host(&[&a, &b]);
     for (port, path) in host.ports.iter_mut().zip([&a, &b]) {
         port.kind = PortKind::VhostUser { path: path.clone(), mode: VhostMode::Client, dma: VhostDma::Off };
@@ -219,9 +205,7 @@ fn guests_that_make_their_socket_are_connected_to_whenever_it_is_there() {
 
 #[test]
 fn a_guard_holds_and_a_rate_does() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, _scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     let mut host = host(&[&a, &b]);
     let guard = Guard { macs: vec![MacAddr([2, 0, 0, 0, 0, 9])], addresses: Vec::new() };
@@ -248,9 +232,7 @@ fn a_guard_holds_and_a_rate_does() {
 
 #[test]
 fn busy_guests_tell_nobody() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, _scratch, a, b)) = two_guests() else { return };
     // A worker that sleeps wants to be told.
     let mut host = host(&[&a, &b]);
     host.engine.idle = Idle::Poll;
@@ -270,9 +252,7 @@ fn busy_guests_tell_nobody() {
 
 #[test]
 fn silent_guests_cost_no_time() {
-    let Some(_turn) = turn() else { return };
-    let scratch = Scratch::new();
-    let (a, b) = (socket(scratch.path(), "a"), socket(scratch.path(), "b"));
+    let Some((_turn, _scratch, a, b)) = two_guests() else { return };
     let mut rig = Rig::new(&EngineConfig::default());
     rig.engine.apply(&host(&[&a, &b])).unwrap();
     let guests = (swallow(&a), swallow_by(&b, ",packed_vq=1"));
