@@ -1,19 +1,19 @@
-//! Guests that take back memory which they share.
+//! Guests that truncate memory which they share.
 //!
-//! A guest hands over files (memfds), which the library maps. Who shortens such a file takes the pages away from under
-//! a reader: that is a SIGBUS here, by default the end of the process. So this module keeps where each guest's
-//! memory is mapped, and handles the signal:
+//! A guest passes files (memfds), which the library maps. Truncating such a file removes pages under a reader, which gets
+//! SIGBUS; by default that ends the process. This module records where each guest's memory is mapped, and handles
+//! the signal:
 //!
 //! ```text
-//!   handler: address in a guest's memory?  no: what was done before
-//!            yes: a page of zeroes takes the place of the one that is missing; the guest is marked; the eventfd rings
-//!   signaller:  closes the gates of marked guests, so that their memory is used no more
+//!   handler: address in a guest's memory?  no: runs the previous handler
+//!            yes: maps a page of zeroes in place of the missing one, marks the guest, signals the eventfd
+//!   signaller:  withdraws marked guests, so that no thread uses their memory any more
 //! ```
 //!
-//! The page at the address is one that the file has no more, so that nothing is lost. It cannot be anybody else's: the
-//! mapping is only removed once nobody uses it any more (see `rcu_slot`, and the library's locks), which the thread
-//! that got the signal still does. What a thread touches while it handles a guest's message is that guest's, wherever
-//! it is: the library looks into memory that it has just mapped before anybody is told of it.
+//! The file no longer has the page at the address, so no data is lost. The page belongs to that guest: a mapping is
+//! removed only when no thread uses it (see `rcu`, and the library's locks), and the thread that got the signal still
+//! does. While a thread handles a guest's message, all memory that it touches is that guest's, mapped in this
+//! module's records or not: the library reads memory that it has just mapped before it reports the mapping.
 
 use std::cell::Cell;
 use std::ffi::c_void;
