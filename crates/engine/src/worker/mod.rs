@@ -50,7 +50,7 @@ use rx::receive::receive;
 use state::Datapath;
 use state::burst::Burst;
 use state::nf_links::Awaited;
-pub(crate) use state::{flows::Flows, handoff};
+pub(crate) use state::{cycles_per_tick, flows::Flows, handoff};
 use tx::handoff::take_handoffs;
 
 /// Stages are timed in one of so many turns with packets.

@@ -16,7 +16,6 @@
 
 use netvm_ring::RingMemory;
 
-use super::instance::InstanceState;
 use crate::ids::GroupId;
 use crate::inflight::sweep::{Swept, What};
 use crate::manager::workers::Pending;
@@ -122,7 +121,7 @@ impl Engine {
                 group.wake_all(&self.nfs.signaller);
                 audit.phase = Phase::Confirming { epoch, rounds: *rounds };
             }
-            Phase::Confirming { epoch, rounds } if self.all_have_seen(audit.group, *epoch) => {
+            Phase::Confirming { epoch, rounds } if self.nfs.all_have_seen(audit.group, *epoch) => {
                 if let Some(rounds) = rounds.checked_sub(1) {
                     audit.phase = Phase::Draining { rings: self.rings_of(audit.group), rounds };
                 } else {
@@ -155,15 +154,6 @@ impl Engine {
             }
         }
         rings.into_iter().map(|ring| (ring, ring.claims().1)).collect()
-    }
-
-    fn all_have_seen(&self, group: GroupId, epoch: u64) -> bool {
-        let mut members = self
-            .nfs
-            .instances
-            .values()
-            .filter(|instance| instance.group == group && instance.state != InstanceState::Attaching);
-        members.all(|instance| instance.has_seen(epoch))
     }
 
     fn sweep_older(&mut self, group: GroupId, generations: &[u8]) -> Pending {

@@ -16,7 +16,7 @@ use crate::link::MAX_LINKS;
 use crate::worker::Command;
 use audit::Audit;
 use group::GroupState;
-use instance::Instance;
+use instance::{Instance, InstanceState};
 use teardown::Teardown;
 
 /// Why the engine does not admit an NF; the text goes to the NF's author.
@@ -95,6 +95,13 @@ impl Nfs {
             signaller: Signaller::new(),
             last_instance: 0,
         }
+    }
+
+    /// Whether all attached NFs of a group use the table of `epoch` or a later one.
+    fn all_have_seen(&self, group: GroupId, epoch: u64) -> bool {
+        let is_member =
+            |instance: &&Instance| instance.group == group && instance.state != InstanceState::Attaching;
+        self.instances.values().filter(is_member).all(|instance| instance.has_seen(epoch))
     }
 
     /// Link ids that neither an instance nor a teardown uses.

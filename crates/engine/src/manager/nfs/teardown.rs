@@ -213,12 +213,7 @@ impl Engine {
                 false
             }
             Phase::AwaitingOthers => {
-                let others = self
-                    .nfs
-                    .instances
-                    .values()
-                    .filter(|other| other.group == group && other.state != InstanceState::Attaching);
-                if others.into_iter().all(|other| other.has_seen(epoch)) {
+                if self.nfs.all_have_seen(group, epoch) {
                     let sweeps = self.sweep(group, mask, &[]);
                     let teardown = &mut self.nfs.teardowns[index];
                     teardown.sweeps = sweeps;

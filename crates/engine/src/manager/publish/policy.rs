@@ -6,10 +6,10 @@ use std::sync::Arc;
 use netvm_config::model::Host;
 use netvm_policy::RuleId;
 use netvm_region::clock;
-use netvm_switch::TICKS_PER_SECOND;
 
 use crate::manager::Engine;
 use crate::policy::{Compiler, HitCounts, Policy, PolicyError, RuleCount};
+use crate::worker::cycles_per_tick;
 
 /// Buckets of the forwarding database to age at a time.
 const AGED_AT_ONCE: usize = 64;
@@ -94,6 +94,5 @@ impl Engine {
 
 /// The current tick of the coarse clock, as workers count it.
 pub(crate) fn now() -> u32 {
-    let cycles = clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1);
-    (clock::cycles() / cycles) as u32
+    (clock::cycles() / cycles_per_tick()) as u32
 }

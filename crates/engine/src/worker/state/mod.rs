@@ -38,6 +38,11 @@ const REJECTS_PER_SECOND: u64 = 1000;
 /// Answers at once.
 const REJECT_BURST: u64 = 100;
 
+/// Length of a tick of the coarse clock. Never 0.
+pub(crate) fn cycles_per_tick() -> u64 {
+    clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1)
+}
+
 /// Time as the stages see it: read once per turn.
 #[derive(Default)]
 pub(crate) struct Clock {
@@ -100,7 +105,7 @@ impl Datapath {
     #[cold]
     fn start_tick(&mut self) {
         let clock = &mut self.clock;
-        let cycles = clock::cycles_in_micros(1_000_000 / u64::from(TICKS_PER_SECOND)).max(1);
+        let cycles = cycles_per_tick();
         clock.tick = (clock.now / cycles) as u32;
         clock.next_tick = (clock.now / cycles + 1) * cycles;
         self.in_flight.expect_order_again();

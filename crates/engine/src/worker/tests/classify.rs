@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
-use super::rig::{Rig, mac, mbuf_of};
+use super::rig::{Rig, bytes_of, mac, mbuf_of};
 use crate::ids::{MemoryId, PortId};
 use crate::worker::classify::classifier::{Classified, Classifier, Classify};
 use crate::worker::classify::{classify, per_flow::PerFlow};
@@ -100,11 +100,7 @@ fn actions(rig: &mut Rig, frames: &[Vec<u8>], reference: bool) -> Vec<(Vec<u8>, 
         Classified::Alike(alike) => alike.action,
         Classified::Each => burst.results.action(n),
     };
-    let bytes = burst.batch.as_slice().iter().map(|mbuf| {
-        let mut bytes = vec![0; mbuf.data_len().into()];
-        mbuf.copy_to(&mut bytes);
-        bytes
-    });
+    let bytes = burst.batch.as_slice().iter().map(bytes_of);
     bytes.enumerate().map(|(n, bytes)| (bytes, action(n))).collect()
 }
 

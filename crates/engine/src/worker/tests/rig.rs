@@ -22,7 +22,7 @@ use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port::{Arrival, Device, PortQueue};
 use crate::snapshot::{ChainPath, Choice, PortBits, Snapshot, Target};
 use crate::worker::state::{flows::Flows, handoff::Handoff};
-use crate::worker::{Setup, Worker};
+use crate::worker::{Setup, Worker, cycles_per_tick};
 
 pub(super) const GROUP: GroupId = GroupId(0);
 pub(super) const CHAIN: ChainId = ChainId(0);
@@ -81,7 +81,7 @@ pub(super) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
     mbuf
 }
 
-fn bytes_of(mbuf: &Mbuf) -> Vec<u8> {
+pub(super) fn bytes_of(mbuf: &Mbuf) -> Vec<u8> {
     let mut bytes = vec![0; mbuf.data_len().into()];
     mbuf.copy_to(&mut bytes);
     bytes
@@ -211,9 +211,7 @@ impl Rig {
 
     /// Starts a turn in that tick of the coarse clock.
     pub(super) fn tick(&mut self, tick: u64) {
-        let cycles =
-            netvm_region::clock::cycles_in_micros(1_000_000 / u64::from(netvm_switch::TICKS_PER_SECOND));
-        self.worker.dp.start_turn(tick * cycles.max(1));
+        self.worker.dp.start_turn(tick * cycles_per_tick());
     }
 
     /// One turn of the worker's loop.
