@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 
 use dpdk::Batch;
 
-use super::deliver::{Delivery, deliver};
-use super::leave::leave;
+use super::deliver::Delivery;
+use super::leave::go_to;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, MemoryId};
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
@@ -26,10 +26,7 @@ pub(crate) fn enter(dp: &mut Datapath, origin: Origin<'_>, chain: ChainId, batch
         return dp.drop_in_chain(chain, DropReason::ChainFull, batch);
     }
     let delivery = Delivery::into_chain(origin, chain, path);
-    let entered = match path.entry.replicas() {
-        Some(replicas) => deliver(dp, &delivery, replicas, batch),
-        None => leave(dp, &delivery, &path.entry, batch),
-    };
+    let entered = go_to(dp, &delivery, &path.entry, batch);
     count_entered(dp, chain, entered);
 }
 
@@ -56,11 +53,7 @@ pub(crate) fn enter_without_hops(
         return dp.drop_in_chain(chain, DropReason::ChainFull, batch);
     }
     let delivery = Delivery::into_chain(origin, id, path);
-    let target = &path.targets[first];
-    let entered = match target.replicas() {
-        Some(replicas) => deliver(dp, &delivery, replicas, batch),
-        None => leave(dp, &delivery, target, batch),
-    };
+    let entered = go_to(dp, &delivery, &path.targets[first], batch);
     count_entered(dp, chain, entered);
 }
 

@@ -5,7 +5,7 @@
 
 use dpdk::Batch;
 
-use super::deliver::Delivery;
+use super::deliver::{Delivery, deliver};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId};
 use crate::snapshot::Target;
@@ -16,9 +16,18 @@ use crate::worker::packet::runs::runs;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Origin;
 
+/// Packets go to a target of their chain, an NF or out of it; the batch is empty afterwards. Returns how many went.
+#[inline]
+pub(crate) fn go_to(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mut Batch) -> usize {
+    match target.replicas() {
+        Some(replicas) => deliver(dp, delivery, replicas, batch),
+        None => leave(dp, delivery, target, batch),
+    }
+}
+
 /// Packets leave their chain; the batch is empty afterwards. Returns how many left: a drop is none.
 #[inline]
-pub(crate) fn leave(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mut Batch) -> usize {
+fn leave(dp: &mut Datapath, delivery: &Delivery<'_>, target: &Target, batch: &mut Batch) -> usize {
     let (cx, chain) = (delivery.cx, delivery.chain);
     match target {
         Target::Port(port) => return leave_by(dp, delivery, *port, batch),

@@ -9,7 +9,7 @@ use netvm_ring::{Descriptor, VerdictKind};
 
 use super::deliver::{Delivery, deliver};
 use super::flow_verdicts::{FlowVerdict, record};
-use super::leave::{leave, leave_by};
+use super::leave::{go_to, leave_by};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, PortId};
 use crate::snapshot::{ChainPath, Replicas, Target};
@@ -54,7 +54,7 @@ pub(crate) fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: 
     let refused = |reason| (Some(chain), reason);
     match VerdictKind::from_raw(verdict.kind) {
         Some(VerdictKind::Next) => {
-            go_to(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
+            go_on(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
         }
         Some(VerdictKind::Port) => {
             let port = PortId(verdict.argument);
@@ -75,25 +75,21 @@ pub(crate) fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: 
         }
         Some(VerdictKind::SkipFlow) => {
             note_flow_verdict(dp, (sender, path), verdict, run);
-            go_to(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
+            go_on(dp, (sender, chain, path), &path.targets[usize::from(verdict.hop) + 1], run);
         }
         None => refuse(dp, sender, refused(DropReason::BadAction), run),
     }
 }
 
-/// To a target of the chain that packets are in.
+/// On from the sender to a target of the chain that packets are in.
 #[inline]
-fn go_to(
+fn go_on(
     dp: &mut Datapath,
     (sender, chain, path): (Sender<'_>, ChainId, &ChainPath),
     target: &Target,
     run: &mut Batch,
 ) {
-    let delivery = Delivery::onwards(sender.cx, chain, path);
-    match target.replicas() {
-        Some(replicas) => deliver(dp, &delivery, replicas, run),
-        None => leave(dp, &delivery, target, run),
-    };
+    go_to(dp, &Delivery::onwards(sender.cx, chain, path), target, run);
 }
 
 #[cold]
@@ -120,7 +116,7 @@ fn send_to_role(
     let (chain, role) = (verdict.chain, verdict.argument);
     let after = usize::from(verdict.hop) + 1;
     if let Some(later) = path.roles.iter().skip(after).position(|other| *other == role) {
-        return go_to(dp, (sender, chain, path), &path.targets[after + later], run);
+        return go_on(dp, (sender, chain, path), &path.targets[after + later], run);
     }
     let target = sender.cx.snapshot.roles.get(usize::from(role)).and_then(Option::as_ref);
     match target.and_then(Target::replicas) {
