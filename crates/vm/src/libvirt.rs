@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::machine::{Accel, Boot, Card, FIRMWARE_ON_SERIAL, Machine, command_line, monitor, vectors};
 use crate::qmp::Version;
-use crate::served::NfDevices;
+use crate::served::{NfDevices, escape, escape_path};
 
 /// Settings of a domain besides the machine.
 #[derive(Clone, Copy, Debug)]
@@ -130,25 +130,6 @@ impl Machine {
         writeln!(xml, "      <driver{queues} rx_queue_size='1024' tx_queue_size='1024'/>")?;
         writeln!(xml, "    </interface>")
     }
-}
-
-pub(crate) fn escape_path(path: &Path) -> String {
-    escape(&path.display().to_string())
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '\'' => escaped.push_str("&apos;"),
-            '"' => escaped.push_str("&quot;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -13,14 +13,13 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use netvm_attach::Fds;
 use netvm_region::NotifyMode;
 
 use crate::doorbell;
 use crate::guest_memory::{NO_REBOOT, own_nf_threads};
-use crate::libvirt::escape_path;
 use crate::machine::escape_path_commas;
 use crate::wake_line;
 
@@ -190,6 +189,27 @@ impl ServedMemory {
 
 fn duplicates(fds: &[BorrowedFd<'_>]) -> io::Result<Vec<OwnedFd>> {
     fds.iter().map(BorrowedFd::try_clone_to_owned).collect()
+}
+
+/// Escapes a path for XML.
+pub(crate) fn escape_path(path: &Path) -> String {
+    escape(&path.display().to_string())
+}
+
+/// Escapes text for XML.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\'' => escaped.push_str("&apos;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]
