@@ -22,7 +22,7 @@ const LIBRARIES: [&str; 9] = [
     "rte_vhost",
 ];
 
-/// DPDK's own functions that are bound as they are; everything else goes through `netvm_*` of the shim.
+/// DPDK functions that are bound directly; everything else goes through the shim's `netvm_*`.
 const FUNCTIONS: [&str; 22] = [
     "rte_version",
     "rte_get_tsc_hz",
@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         "mbuf_free.h",
         "offload.c",
         "offload.h",
+        "port.c",
         "shim.c",
         "shim.h",
         "vhost.c",
@@ -96,8 +97,9 @@ fn build() -> Result<(), Box<dyn Error>> {
     let flags = c_flags()?;
 
     let mut shim = cc::Build::new();
-    // On the packet path, so optimised in debug builds too.
+    // Part of the packet path: optimised in debug builds too.
     shim.file("src/shim.c")
+        .file("src/port.c")
         .file("src/acl.c")
         .file("src/offload.c")
         .file("src/vhost.c")
@@ -107,7 +109,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         .opt_level(3);
     shim.define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None);
     for flag in &flags {
-        // As system headers: DPDK's own warn under -Wextra.
+        // As system headers: DPDK's own headers warn under -Wextra.
         match flag.strip_prefix("-I") {
             Some(path) => shim.flag("-isystem").flag(path),
             None => shim.flag(flag),
@@ -122,8 +124,8 @@ fn build() -> Result<(), Box<dyn Error>> {
     bindings(&out, &flags)
 }
 
-/// Generates `bindings.rs`: the allow-listed functions and what the shim defines. DPDK's own structures are left out:
-/// lib.rs declares them as handles, since no layout of theirs is to be relied on.
+/// Generates `bindings.rs`: the allow-listed functions and the shim's definitions. It leaves out DPDK's own structures:
+/// lib.rs declares them as handles, because netvm must not rely on their layout.
 fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
     let mut builder = bindgen::Builder::default()
         .header("src/shim.h")
@@ -155,8 +157,8 @@ fn bindings(out: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// All compiler flags that pkg-config knows of, with those that choose the instruction set, which the pkg-config
-/// crate leaves out and DPDK's inline functions need.
+/// All of pkg-config's compiler flags, including those for the instruction set, which the pkg-config crate drops and
+/// DPDK's inline functions need.
 fn c_flags() -> Result<Vec<String>, Box<dyn Error>> {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_owned());
     let output = std::process::Command::new(tool).args(["--cflags", "libdpdk"]).output()?;

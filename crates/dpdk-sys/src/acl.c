@@ -35,7 +35,7 @@ netvm_acl_quiet(void)
 	rte_log_set_level_pattern("lib.acl", RTE_LOG_EMERG);
 }
 
-/* Adds the rules in portions, as rte_acl wants them in a form of its own. */
+/* Adds the rules in portions, converted to the form of rte_acl. */
 static int
 add_rules(struct rte_acl_ctx *context, const struct netvm_acl_spec *spec)
 {
@@ -69,8 +69,8 @@ add_rules(struct rte_acl_ctx *context, const struct netvm_acl_spec *spec)
 
 /*
  * With a limit in its configuration rte_acl tries to do with as few tries as fit, at great expense: 10,000 rules that
- * overlap much (ClassBench acl2) take 40 s and 3.3 GB to compile, and 2 s and 400 MB without. What comes out is about as
- * fast. So there is none here, and the caller looks at how much it was.
+ * overlap much (ClassBench acl2) take 40 s and 3.3 GB to compile, and 2 s and 400 MB without. What comes out is about
+ * as fast. So there is none here, and the caller looks at how much it was.
  */
 int
 netvm_acl_create(const struct netvm_acl_spec *spec, struct rte_acl_ctx **context)
@@ -112,9 +112,9 @@ netvm_acl_create(const struct netvm_acl_spec *spec, struct rte_acl_ctx **context
 }
 
 /*
- * rte_acl_create chooses by the EAL's limit on SIMD, which is 256 bits unless told otherwise, for fear of processors
- * that lower their clock for wider ones. Those of the last years do not, or hardly; and the limit is one for all of
- * DPDK. So 256 counts as no limit here. A smaller one is what somebody has asked for, and holds.
+ * rte_acl_create chooses by the EAL's limit on SIMD, which defaults to 256 bits because older processors lower their
+ * clock for wider registers. Recent ones hardly do, and the limit applies to all of DPDK. So 256 counts as no limit
+ * here; a smaller limit was configured on purpose, and holds.
  */
 uint32_t
 netvm_acl_algorithm(const struct rte_acl_ctx *context, size_t key_bytes)
@@ -124,7 +124,7 @@ netvm_acl_algorithm(const struct rte_acl_ctx *context, size_t key_bytes)
 	const uint8_t *key = nothing;
 	uint32_t result;
 
-	/* A build of DPDK without the instructions has stand-ins, which say so. */
+	/* A build of DPDK without the instructions has stubs that fail. */
 	if (rte_vect_get_max_simd_bitwidth() >= RTE_VECT_SIMD_256 && key_bytes <= sizeof(nothing)) {
 		if (rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512F) > 0 &&
 				rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512VL) > 0 &&

@@ -67,7 +67,7 @@ struct netvm_heap {
 
 void netvm_heap(struct netvm_heap *heap);
 
-/** Switches rte_acl's log off: what it says of failures is known from their numbers. */
+/** Switches rte_acl's log off: error numbers describe its failures. */
 void netvm_acl_quiet(void);
 
 /**

@@ -31,7 +31,7 @@
 static const char software[] = "dma_skeleton";
 
 static uint8_t taken[RTE_DMADEV_DEFAULT_MAX];
-/* Where in an mbuf its mark is: 0, or its DMA channel's number plus one. */
+/* Offset of the mark in an mbuf: 0, or its DMA channel's number plus one. */
 static int mark_at = -1;
 
 static uint8_t *
@@ -54,7 +54,7 @@ register_mark(void)
 	return mark_at >= 0 ? 0 : -rte_errno;
 }
 
-/* The library gives the devices the process's own addresses if the EAL does. */
+/* The library passes the process's addresses to devices if the EAL does. */
 static int
 suits(const struct rte_dma_info *info)
 {
@@ -69,7 +69,7 @@ is_hardware(const struct rte_dma_info *info)
 	return strncmp(info->dev_name, software, sizeof(software) - 1) != 0;
 }
 
-/* Any that is hardware, suits and is free. */
+/* Finds any suitable free hardware device. */
 static int
 find_any(struct rte_dma_info *info)
 {
@@ -152,7 +152,7 @@ netvm_dma_stop(int dma)
 void
 netvm_dma_close(int dma)
 {
-	/* Fails if the device was stopped before it had finished: the library keeps its record of it then. */
+	/* Fails if the device was stopped with copies in flight: then the library keeps its record of it. */
 	rte_vhost_async_dma_unconfigure(dma, CHANNEL);
 	netvm_dma_stop(dma);
 	taken[dma] = 0;
@@ -200,7 +200,7 @@ netvm_dma_begin(int device, int locked)
 	int vring, error;
 
 	for (vring = 0; vring < vrings; vring += 2) {
-		/* One that is left over could be made for a ring of another size. */
+		/* A leftover channel could belong to a ring of another size. */
 		unregister(device, vring, locked);
 		error = locked ? rte_vhost_async_channel_register_thread_unsafe(device, vring) :
 			rte_vhost_async_channel_register(device, vring);
@@ -296,9 +296,9 @@ netvm_dma_end(int device, int dma, int locked, uint64_t *calls)
 }
 
 /*
- * The library notes the buffers that a call has used in a list as long as the ring. With mergeable ones a guest may have one
- * packet use a whole ring of empty ones (DPDK 22.11 to 25.11): the next would be written behind the list. And in packed rings
- * chains of such buffers lead it out of the ring, so that these are left to the processor.
+ * The library keeps the buffers that a call has used in a list as long as the ring. With mergeable buffers, a guest can
+ * make one packet use a whole ring of empty ones (DPDK 22.11 to 25.11), so the next would be written beyond the list.
+ * In packed rings, chains of such buffers lead it out of the ring, so the processor copies to these.
  */
 static uint16_t
 hand_over(int device, uint16_t vring, int dma, struct rte_mbuf **mbufs, uint16_t count)
@@ -328,7 +328,7 @@ send_some(int device, uint16_t vring, int dma, struct rte_mbuf **mbufs, uint16_t
 		lengths[i] = mbufs[i]->pkt_len;
 		*mark(mbufs[i]) = dma + 1;
 	}
-	/* What it takes may be back in its pool before it returns. */
+	/* Its packets may be back in their pool before it returns. */
 	handed = hand_over(device, vring, dma, mbufs, count);
 	for (i = 0; i < handed; i++)
 		*bytes += lengths[i];

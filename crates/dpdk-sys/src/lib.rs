@@ -1,4 +1,4 @@
-//! What netvm uses of DPDK, bound to Rust: a few functions of DPDK itself and a C shim (`shim.h`, `acl.h`).
+//! Bindings to DPDK for netvm: a few functions of DPDK itself, and a C shim (`shim.h`, `acl.h` and others).
 //!
 //! The shim exists for two reasons. Most of DPDK's packet path is `static inline` and has no symbol to link to; the
 //! shim wraps each such function for a whole burst, so that the call costs a fraction of a cycle per packet. And
@@ -8,7 +8,7 @@
 //! `rte_mbuf` in particular is opaque here. The shim exports the byte offsets of the fields that netvm reads
 //! (`NETVM_MBUF_OFF_*`), taken by the C compiler from the headers of the DPDK that is linked.
 //!
-//! Nothing here is safe to call as it is; use the crate `dpdk`.
+//! All of it is unsafe to call; use the crate `dpdk`.
 #![no_std]
 
 use core::marker::{PhantomData, PhantomPinned};

@@ -1,10 +1,10 @@
 /*
- * Threads that are giving mbufs back.
+ * Tracks threads that are freeing mbufs.
  *
- * All mbufs of a pool may have been counted as back while the thread that put the last one still runs inside the
- * mempool's code. Freeing the pool then would pull the memory from under it. So a thread that gives mbufs back says so, in a
- * section that its lcore id selects: `entered` runs ahead of `left` while it does. Threads without an lcore id share one
- * section and pay for an atomic addition.
+ * All mbufs of a pool may count as free while the thread that freed the last one still runs the mempool's code; freeing
+ * the pool then would free memory in use. So each thread counts its frees in a section that its lcore id selects:
+ * `entered` is ahead of `left` during a free. Threads without an lcore id share one section and pay for an atomic
+ * addition.
  */
 #ifndef NETVM_DPDK_MBUF_FREE_H
 #define NETVM_DPDK_MBUF_FREE_H
@@ -55,8 +55,8 @@ free_end(struct free_section *section)
 }
 
 /*
- * Whether an mbuf of this pool goes back as it is: one buffer, which is its own, and no other reference. Its second cache
- * line, where `next` is, need not be looked at: `next` is null where there is one segment (rte_mbuf.h).
+ * Whether an mbuf can return to this pool unchanged: one segment, its own buffer, and one reference. Its second cache
+ * line, with `next`, is not read: `next` is null for one segment (rte_mbuf.h).
  */
 static inline int
 is_simple(const struct rte_mbuf *mbuf, const struct rte_mempool *pool)
@@ -64,7 +64,7 @@ is_simple(const struct rte_mbuf *mbuf, const struct rte_mempool *pool)
 	return mbuf->nb_segs == 1 && mbuf->refcnt == 1 && mbuf->pool == pool && RTE_MBUF_DIRECT(mbuf);
 }
 
-/* Gives mbufs back; `simple`: all of them are, and of the first one's pool. */
+/* Frees mbufs; `simple`: is_simple() holds for all, with the first one's pool. */
 static inline void
 free_mbufs(struct rte_mbuf **mbufs, uint32_t count, int simple)
 {

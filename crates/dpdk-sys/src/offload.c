@@ -30,7 +30,7 @@ netvm_offload_checksum(struct rte_mbuf *mbuf)
 	if (rte_raw_cksum_mbuf(mbuf, start, mbuf->pkt_len - start, &sum) != 0)
 		return -EINVAL;
 	sum = (uint16_t)~sum;
-	/* 0 says that there is none (RFC 768); the other zero means the same sum. */
+	/* 0 means no checksum (RFC 768); 0xffff stands for the same sum. */
 	if (sum == 0 && wanted == RTE_MBUF_F_TX_UDP_CKSUM)
 		sum = 0xffff;
 	memcpy(rte_pktmbuf_mtod_offset(mbuf, char *, at), &sum, sizeof(sum));
@@ -70,7 +70,7 @@ netvm_raw_checksum(const void *bytes, size_t length)
 struct rte_mbuf *
 netvm_mbuf_copy(const struct rte_mbuf *mbuf, struct rte_mempool *pool)
 {
-	/* It frees what it has taken when that is not enough. */
+	/* It frees its mbufs if the pool has too few. */
 	struct free_section *section = free_begin();
 	struct rte_mbuf *copy = rte_pktmbuf_copy(mbuf, pool, 0, UINT32_MAX);
 

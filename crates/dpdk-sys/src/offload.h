@@ -1,6 +1,6 @@
 /*
- * What the sender of a packet has left to others: its checksum (virtio's partial checksum), and cutting a TCP segment that
- * is longer than a packet (TSO). DPDK's vhost library marks such packets with the flags of transmit offloads.
+ * Offloads of packets from guests: partial checksums (virtio) and TCP segments longer than a packet (TSO). DPDK's vhost
+ * library marks such packets with the flags of transmit offloads.
  */
 #ifndef NETVM_DPDK_OFFLOAD_H
 #define NETVM_DPDK_OFFLOAD_H
@@ -12,11 +12,11 @@
 
 #include <rte_mbuf.h>
 
-/** ol_flags: something is left to do. */
+/** ol_flags: an offload is pending. */
 static const uint64_t NETVM_OFFLOAD_ANY = RTE_MBUF_F_TX_L4_MASK | RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_TCP_SEG;
-/** ol_flags: the packet is to be cut. */
+/** ol_flags: the packet must be split. */
 static const uint64_t NETVM_OFFLOAD_SEGMENT = RTE_MBUF_F_TX_TCP_SEG;
-/** ol_flags: it is one of IPv6. */
+/** ol_flags: IPv6. */
 static const uint64_t NETVM_OFFLOAD_IPV6 = RTE_MBUF_F_TX_IPV6;
 
 enum netvm_offload_constant {
@@ -29,18 +29,18 @@ enum netvm_offload_constant {
 };
 
 /**
- * Computes the checksum that is left out, over the partial one in its place (virtio 1.2 section 5.1.6.2), and clears the
- * flags. -EINVAL if the headers that it is of do not lie in the first buffer.
+ * Computes the missing checksum from the partial one in its field (virtio 1.2 section 5.1.6.2), and clears the flags.
+ * -EINVAL if the headers are not all in the first buffer.
  */
 int netvm_offload_checksum(struct rte_mbuf *mbuf);
 
-/** Copies bytes of a packet, wherever its buffers are: 0, or -EINVAL if it has not so many. */
+/** Copies bytes of a packet from all its segments: 0, or -EINVAL if it is shorter. */
 int netvm_mbuf_read(const struct rte_mbuf *mbuf, uint32_t offset, uint32_t length, void *to);
 
-/** The sum of bytes (RFC 1071), neither complemented nor swapped. */
+/** The Internet checksum of bytes (RFC 1071), neither complemented nor byte-swapped. */
 uint16_t netvm_raw_checksum(const void *bytes, size_t length);
 
-/** A copy of a whole packet in mbufs of the pool, with what is left to do; NULL if it has not enough. */
+/** A copy of a whole packet in mbufs of the pool, with its pending offloads; NULL if the pool has too few. */
 struct rte_mbuf *netvm_mbuf_copy(const struct rte_mbuf *mbuf, struct rte_mempool *pool);
 
 #endif

@@ -17,9 +17,9 @@
 
 struct free_section netvm_free_sections[FREE_SECTIONS];
 
-/* Waits until everybody who is giving mbufs back now has finished; not for those who begin later. */
+/* Waits for all frees that are in progress; not for those that begin later. */
 static int
-await_givers(void)
+await_frees(void)
 {
 	unsigned int i, tries = 0;
 
@@ -31,14 +31,14 @@ await_givers(void)
 			uint32_t left = atomic_load_explicit(&netvm_free_sections[i].left, memory_order_acquire);
 
 			if (i == SHARED_SECTION) {
-				/* Several may be inside: it takes a moment when none is. `entered` is read after. */
+				/* Several threads may be inside: wait for a moment without any. `entered` is read last. */
 				entered = atomic_load_explicit(&netvm_free_sections[i].entered, memory_order_relaxed);
 				if (left == entered)
 					break;
 			} else if ((int32_t)(left - entered) >= 0) {
 				break;
 			}
-			/* A driver may wait for the kernel in there; not for ever. */
+			/* A driver may wait for the kernel in there, but not for ever. */
 			if (++tries > 2000)
 				return -ETIMEDOUT;
 			if (tries < 1000)
@@ -51,10 +51,10 @@ await_givers(void)
 }
 
 /*
- * A thread that gives mbufs back while its cache is full moves the cache to the store, then shortens the cache: in
- * between these mbufs count twice. The caller lets nobody take mbufs, so the store only grows. If it has not grown from
- * the first look to the last, no such move began in between, and those begun before have ended; so the count in the
- * middle holds no mbuf twice.
+ * A thread that frees mbufs while its cache is full moves the cache to the store and then shortens the cache; in
+ * between, these mbufs count twice. The caller allows no allocation, so the store only grows. If it has not grown
+ * between the first count and the last, no such move began in between, and earlier ones have ended; so the count in the
+ * middle counts no mbuf twice.
  */
 int
 netvm_pool_is_whole(struct rte_mempool *pool)
@@ -63,7 +63,7 @@ netvm_pool_is_whole(struct rte_mempool *pool)
 	unsigned int stored = store->get_count(pool);
 	unsigned int available;
 
-	if (await_givers() != 0)
+	if (await_frees() != 0)
 		return -ETIMEDOUT;
 	available = rte_mempool_avail_count(pool);
 	atomic_thread_fence(memory_order_acquire);
@@ -71,7 +71,7 @@ netvm_pool_is_whole(struct rte_mempool *pool)
 		return -EAGAIN;
 	if (available < pool->size)
 		return 0;
-	return await_givers() == 0 ? 1 : -ETIMEDOUT;
+	return await_frees() == 0 ? 1 : -ETIMEDOUT;
 }
 
 /* EAL, threads, logs */
@@ -93,7 +93,7 @@ log_write(void *cookie, const char *text, size_t size)
 	(void)cookie;
 	pthread_mutex_lock(&logs.lock);
 	if (logs.catching) {
-		/* Keep the end: the last line tells why. */
+		/* Keep the end: the last line has the reason. */
 		if (logs.length + kept > sizeof(logs.text)) {
 			size_t gone = logs.length + kept - sizeof(logs.text);
 
@@ -153,7 +153,7 @@ netvm_log_end(char *text, size_t capacity)
 
 static atomic_int starting;
 
-/* DPDK 25.11 ends the process for some wrong arguments; what it has said of them is caught, and would be lost. */
+/* DPDK 25.11 ends the process for some wrong arguments; the captured log would be lost. */
 static void
 tell_at_exit(void)
 {
@@ -210,10 +210,10 @@ netvm_pool_has_handler(const char *name)
 }
 
 /*
- * Lets an mbuf pass for one whose buffer follows it. Freeing one that is marked as external reads two more of its cache
- * lines and writes one, to learn that its buffer stays with it for ever; that is so for every mbuf of the pool. What the
- * mark is needed for otherwise is attaching other mbufs to its buffer, which nobody does: NFs hand buffers on, not mbufs.
- * The pool itself stays marked as one of pinned buffers, which is what drivers go by that map its memory.
+ * Makes an mbuf look as if its buffer followed it. Freeing an mbuf marked as external reads two more of its cache lines
+ * and writes one, only to learn that its buffer is pinned, as all of this pool are. The mark is otherwise needed only
+ * to attach other mbufs to its buffer, which netvm never does: NFs pass buffers on, not mbufs. The pool itself stays
+ * marked as one of pinned buffers, which drivers check when they map its memory.
  */
 static void
 call_direct(struct rte_mempool *pool, void *context, void *object, unsigned int index)
@@ -334,189 +334,4 @@ netvm_pool_flush(struct rte_mempool *pool)
 	section = free_begin();
 	rte_mempool_cache_flush(cache, pool);
 	free_end(section);
-}
-
-/* Ports */
-
-int
-netvm_port_info(uint16_t port, struct netvm_port_info *info)
-{
-	struct rte_eth_dev_info device;
-	struct rte_ether_addr mac;
-	int error = rte_eth_dev_info_get(port, &device);
-
-	if (error != 0)
-		return error;
-	memset(info, 0, sizeof(*info));
-	if (device.driver_name != NULL)
-		snprintf(info->driver, sizeof(info->driver), "%s", device.driver_name);
-	if (rte_eth_macaddr_get(port, &mac) == 0)
-		memcpy(info->mac, mac.addr_bytes, sizeof(info->mac));
-	info->rss_offloads = device.flow_type_rss_offloads;
-	info->max_packet_bytes = device.max_rx_pktlen;
-	info->node = rte_eth_dev_socket_id(port);
-	info->max_rx_queues = device.max_rx_queues;
-	info->max_tx_queues = device.max_tx_queues;
-	info->min_mtu = device.min_mtu;
-	info->max_mtu = device.max_mtu;
-	info->rss_key_bytes = device.hash_key_size;
-	return 0;
-}
-
-int
-netvm_port_configure(uint16_t port, const struct netvm_port_config *config)
-{
-	/* A key of one repeated 16-bit word hashes both directions of a flow alike (Woo and Park, 2012). */
-	uint8_t key[UINT8_MAX + 1];
-	struct rte_eth_dev_info device;
-	struct rte_eth_conf conf = { 0 };
-	size_t i;
-	int error = rte_eth_dev_info_get(port, &device);
-
-	if (error != 0)
-		return error;
-	conf.rxmode.mtu = config->mtu;
-	if (config->rss) {
-		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-		conf.rx_adv_conf.rss_conf.rss_hf = device.flow_type_rss_offloads &
-			(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP);
-		if (config->rss_symmetric && device.hash_key_size > 0) {
-			for (i = 0; i < device.hash_key_size; i++)
-				key[i] = i % 2 == 0 ? 0x6d : 0x5a;
-			conf.rx_adv_conf.rss_conf.rss_key = key;
-			conf.rx_adv_conf.rss_conf.rss_key_len = device.hash_key_size;
-		}
-	}
-	return rte_eth_dev_configure(port, config->rx_queues, config->tx_queues, &conf);
-}
-
-int
-netvm_port_link(uint16_t port, struct netvm_link *link)
-{
-	struct rte_eth_link now;
-	int error;
-
-	memset(&now, 0, sizeof(now));
-	error = rte_eth_link_get_nowait(port, &now);
-	if (error != 0)
-		return error;
-	link->megabits = now.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : now.link_speed;
-	link->up = now.link_status == RTE_ETH_LINK_UP;
-	link->full_duplex = now.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
-	return 0;
-}
-
-int
-netvm_port_stats(uint16_t port, struct netvm_port_stats *stats)
-{
-	struct rte_eth_stats now;
-	int error;
-
-	memset(&now, 0, sizeof(now));
-	error = rte_eth_stats_get(port, &now);
-	if (error != 0)
-		return error;
-	stats->rx_packets = now.ipackets;
-	stats->rx_bytes = now.ibytes;
-	stats->rx_missed = now.imissed;
-	stats->rx_errors = now.ierrors;
-	stats->rx_no_mbuf = now.rx_nombuf;
-	stats->tx_packets = now.opackets;
-	stats->tx_bytes = now.obytes;
-	stats->tx_errors = now.oerrors;
-	return 0;
-}
-
-int
-netvm_port_scatters(uint16_t port)
-{
-	struct rte_eth_rxq_info queue;
-
-	memset(&queue, 0, sizeof(queue));
-	return rte_eth_rx_queue_info_get(port, 0, &queue) == 0 && queue.scattered_rx != 0;
-}
-
-static struct rte_device *
-port_device(uint16_t port)
-{
-	struct rte_eth_dev_info device;
-
-	return rte_eth_dev_info_get(port, &device) == 0 ? device.device : NULL;
-}
-
-int
-netvm_port_dma_map(uint16_t port, void *address, uint64_t iova, size_t bytes)
-{
-	struct rte_device *device = port_device(port);
-
-	if (device == NULL)
-		return -ENODEV;
-	return rte_dev_dma_map(device, address, iova, bytes) == 0 ? 0 : -rte_errno;
-}
-
-int
-netvm_port_dma_unmap(uint16_t port, void *address, uint64_t iova, size_t bytes)
-{
-	struct rte_device *device = port_device(port);
-
-	if (device == NULL)
-		return -ENODEV;
-	return rte_dev_dma_unmap(device, address, iova, bytes) == 0 ? 0 : -rte_errno;
-}
-
-int
-netvm_port_stop(uint16_t port)
-{
-	struct free_section *section = free_begin();
-	int error = rte_eth_dev_stop(port);
-
-	free_end(section);
-	return error;
-}
-
-int
-netvm_port_close(uint16_t port)
-{
-	struct rte_device *device = port_device(port);
-	struct free_section *section = free_begin();
-	int error = rte_eth_dev_close(port);
-	int then;
-
-	if (device != NULL) {
-		then = rte_dev_remove(device);
-		if (error == 0)
-			error = then;
-	}
-	free_end(section);
-	return error;
-}
-
-uint16_t
-netvm_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
-{
-	return rte_eth_rx_burst(port, queue, mbufs, count);
-}
-
-uint16_t
-netvm_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
-{
-	struct free_section *section = free_begin();
-	uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, count);
-
-	free_end(section);
-	return sent;
-}
-
-/* Rings */
-
-uint32_t
-netvm_ring_enqueue(struct rte_ring *ring, struct rte_mbuf **mbufs, uint32_t count)
-{
-	return rte_ring_sp_enqueue_burst(ring, (void **)mbufs, count, NULL);
-}
-
-uint32_t
-netvm_ring_dequeue(struct rte_ring *ring, struct rte_mbuf **mbufs, uint32_t count)
-{
-	return rte_ring_sc_dequeue_burst(ring, (void **)mbufs, count, NULL);
 }

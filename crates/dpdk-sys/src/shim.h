@@ -1,5 +1,5 @@
 /*
- * What netvm needs of DPDK and cannot link to or rely on across releases; see lib.rs for why.
+ * Parts of DPDK that netvm cannot link to directly or rely on across releases; lib.rs gives the reasons.
  *
  * Conventions: functions that can fail return a negative errno. Bursts are called once per burst, never per packet.
  */
@@ -26,7 +26,7 @@
 #include <rte_mempool.h>
 #include <rte_ring.h>
 
-/** Byte offsets of the fields of struct rte_mbuf that are read from Rust, and what else depends on DPDK's build. */
+/** Byte offsets of the fields of struct rte_mbuf that Rust reads, and other values that depend on DPDK's build. */
 enum netvm_constant {
 	NETVM_MBUF_OFF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
 	NETVM_MBUF_OFF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
@@ -56,19 +56,19 @@ enum netvm_constant {
 /** rte_eal_init. */
 int netvm_eal_init(int argc, char **argv);
 
-/** What is logged goes to standard error up to this level (RTE_LOG_*), unless it is caught. */
+/** Sends log lines up to this level (RTE_LOG_*) to standard error, unless they are captured. */
 void netvm_log_print_up_to(uint32_t level);
 
 /** Sends DPDK's log to a buffer until netvm_log_end; callers take turns. 0 or a negative errno. */
 int netvm_log_begin(void);
 
-/** Ends netvm_log_begin: copies what was logged (its end, if it is long) to `text` and returns its length. */
+/** Ends netvm_log_begin: copies the log (its end, if it is long) to `text` and returns its length. */
 size_t netvm_log_end(char *text, size_t capacity);
 
 /** Gives the calling thread an lcore id, which selects its mempool caches. -EALREADY if it has one. */
 int netvm_thread_register(void);
 
-/** Whether addresses given to devices are virtual ones. */
+/** Whether devices use virtual addresses. */
 int netvm_iova_is_va(void);
 
 /** The counter that rte_get_tsc_hz counts. */
@@ -92,7 +92,7 @@ struct netvm_pool_spec {
 /** Whether a mempool handler of that name is loaded. */
 int netvm_pool_has_handler(const char *name);
 
-/** Creates a pool whose mbufs' buffers are the buffers. Not to be called by two threads at once. */
+/** Creates a pool whose mbufs use these buffers. One caller at a time. */
 int netvm_pool_create(const struct netvm_pool_spec *spec, struct rte_mempool **pool);
 
 /** Writes the pool's mbufs to `table` in the order of their buffers, at most `capacity`; returns how many there are. */
@@ -106,8 +106,8 @@ void netvm_mbuf_set_iova(struct rte_mbuf *mbuf, uint64_t iova);
 
 /**
  * Takes `count` mbufs from the pool, or none, whose packets are `length` bytes `offset` behind the start of their
- * buffers: 0 or a negative errno. As drivers do when they receive, it writes the mbuf's first line only: `tx_offload` is
- * that of the last user, and means nothing until a flag says so.
+ * buffers: 0 or a negative errno. As drivers do when they receive, it writes the mbuf's first line only: `tx_offload`
+ * is that of the last user, and means nothing until a flag says so.
  */
 int netvm_pool_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count, uint16_t offset,
 	uint16_t length);
@@ -115,13 +115,12 @@ int netvm_pool_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t
 /** Frees mbufs of any pools, with their further segments. */
 void netvm_mbuf_free(struct rte_mbuf **mbufs, uint32_t count);
 
-/** Moves what the calling thread's cache of the pool holds to the pool itself. */
+/** Moves the contents of the calling thread's cache to the pool. */
 void netvm_pool_flush(struct rte_mempool *pool);
 
 /**
- * Whether all mbufs are back in the pool and no thread is still inside a call that gave one back: 1 yes, 0 no, -EAGAIN
- * if it could not be told as others gave mbufs back meanwhile, -ETIMEDOUT if a thread stays in such a call for a second.
- * Nobody may be able to take mbufs from the pool.
+ * Whether all mbufs are in the pool and no thread is still freeing one: 1 yes, 0 no, -EAGAIN if concurrent frees hide
+ * the answer, -ETIMEDOUT if a free takes longer than a second. No thread may be able to allocate from the pool.
  */
 int netvm_pool_is_whole(struct rte_mempool *pool);
 
@@ -174,7 +173,7 @@ int netvm_port_configure(uint16_t port, const struct netvm_port_config *config);
 int netvm_port_link(uint16_t port, struct netvm_link *link);
 int netvm_port_stats(uint16_t port, struct netvm_port_stats *stats);
 
-/** Whether a started port splits packets over several mbufs that are longer than a buffer: 1 yes, 0 no or not told. */
+/** Whether a started port splits packets longer than a buffer over several mbufs: 1 yes, 0 no or unknown. */
 int netvm_port_scatters(uint16_t port);
 
 int netvm_port_dma_map(uint16_t port, void *address, uint64_t iova, size_t bytes);
@@ -182,13 +181,13 @@ int netvm_port_dma_unmap(uint16_t port, void *address, uint64_t iova, size_t byt
 
 int netvm_port_stop(uint16_t port);
 
-/** Closes a stopped port and removes its device. The first error, after having done all it can. */
+/** Closes a stopped port and removes its device. Returns the first error, after all steps. */
 int netvm_port_close(uint16_t port);
 
 /** Receives at most `count` packets. */
 uint16_t netvm_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 
-/** Sends; the first so many of `mbufs` that it returns belong to the driver then. */
+/** Sends packets from the first on and returns how many; the driver owns these. */
 uint16_t netvm_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 
 /* Rings of mbufs, one producer and one consumer */

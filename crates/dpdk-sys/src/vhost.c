@@ -20,20 +20,20 @@
 
 /* Fragmentation of UDP by the peer (UFO) is left out: no driver since Linux 4.14 sends it. */
 /*
- * Nor is the log of a migration offered: the library writes it at an offset behind its mapping that the other side chooses
- * (log_base of vhost_user_set_log_base, DPDK 22.11 to 25.11).
+ * The dirty log of migration is not offered either: the library writes it at an offset beyond its mapping that the
+ * other side chooses (log_base of vhost_user_set_log_base, DPDK 22.11 to 25.11).
  */
 #define NEVER (BIT(VIRTIO_NET_F_HOST_UFO) | BIT(VIRTIO_NET_F_GUEST_UFO) | BIT(VHOST_F_LOG_ALL))
 
-/* What of vhost-user is offered besides its beginnings; the messages that go with it are in protocol.rs. */
-#define SPOKEN (BIT(VHOST_USER_PROTOCOL_F_MQ) | BIT(VHOST_USER_PROTOCOL_F_REPLY_ACK) | \
+/* Offered protocol features; protocol.rs has their messages. */
+#define OFFERED (BIT(VHOST_USER_PROTOCOL_F_MQ) | BIT(VHOST_USER_PROTOCOL_F_REPLY_ACK) | \
 		BIT(VHOST_USER_PROTOCOL_F_NET_MTU) | BIT(VHOST_USER_PROTOCOL_F_STATUS))
 
-/* Of one connection; the library keeps a pointer to them. */
+/* The library keeps a pointer to these. */
 static struct rte_vhost_device_ops callbacks;
 static struct netvm_vhost_callbacks ours;
 
-/* What a message begins with (vhost-user, "Message Specification"); the library has seen to it that the payload is there. */
+/* A message (vhost-user, "Message Specification"); the library has read its payload. */
 struct heading {
 	uint32_t request;
 	uint32_t flags;
@@ -44,12 +44,12 @@ struct heading {
 #define IS_REPLY (1u << 2)
 #define NEED_REPLY (1u << 3)
 
-/* The wish for an answer of the message that this thread handles. */
-static __thread uint32_t wish;
+/* NEED_REPLY of the message that this thread handles. */
+static __thread uint32_t need_reply;
 
 /*
- * The library does not hang up after a message that has failed if an answer is wanted, but goes on with rings, or memory,
- * that it has changed in part. So it does not see the wish until the message has been handled.
+ * If a failed message asks for a reply, the library does not disconnect, but continues with partly changed rings or
+ * memory. So the flag is hidden from it until the message has been handled.
  */
 static enum rte_vhost_msg_result
 before(int device, void *message)
@@ -58,7 +58,7 @@ before(int device, void *message)
 	enum netvm_vhost_verdict verdict = ours.message(device, heading->request);
 	uint32_t regions = UINT32_MAX;
 
-	wish = heading->flags & NEED_REPLY;
+	need_reply = heading->flags & NEED_REPLY;
 	heading->flags &= ~NEED_REPLY;
 	switch (verdict) {
 	case NETVM_VHOST_PASS_OVER:
@@ -66,7 +66,7 @@ before(int device, void *message)
 	case NETVM_VHOST_REFUSE:
 		return RTE_VHOST_MSG_RESULT_ERR;
 	case NETVM_VHOST_REFUSE_MEMORY:
-		/* The library closes descriptors of messages that it refuses itself, as one with more regions than descriptors. */
+		/* The library closes the descriptors of a message that it refuses: here one with too many regions. */
 		memcpy(heading->payload, &regions, sizeof(regions));
 		break;
 	case NETVM_VHOST_HANDLE:
@@ -82,7 +82,7 @@ after(int device, void *message)
 
 	ours.handled(device, heading->request);
 	if (!(heading->flags & IS_REPLY))
-		heading->flags |= wish;
+		heading->flags |= need_reply;
 	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
 }
 
@@ -96,9 +96,9 @@ met(int device)
 	return error == 0 ? ours.met(device) : error;
 }
 
-/* The library has written to what it knows as the guest's eventfd (calls.rs). */
+/* The library has written to the eventfd that it takes for the guest's (calls.rs). */
 static void
-told(int device)
+notified(int device)
 {
 	(void)device;
 	netvm_vring_want_call();
@@ -112,7 +112,7 @@ serve(const struct netvm_vhost_spec *spec)
 
 	if (spec->client)
 		flags |= RTE_VHOST_USER_CLIENT;
-	/* Without segmentation a packet that needs a second mbuf is one that is too long. */
+	/* Without segmentation, a packet that needs a second mbuf is too long. */
 	if (!spec->segmentation)
 		flags |= RTE_VHOST_USER_LINEARBUF_SUPPORT;
 	if (spec->dma)
@@ -123,7 +123,7 @@ serve(const struct netvm_vhost_spec *spec)
 		return errno > 0 ? -errno : -EINVAL;
 	if (rte_vhost_driver_disable_features(spec->path, NEVER) != 0 ||
 			rte_vhost_driver_get_protocol_features(spec->path, &offered) != 0 ||
-			rte_vhost_driver_set_protocol_features(spec->path, offered & SPOKEN) != 0 ||
+			rte_vhost_driver_set_protocol_features(spec->path, offered & OFFERED) != 0 ||
 			rte_vhost_driver_callback_register(spec->path, &callbacks) != 0) {
 		rte_vhost_driver_unregister(spec->path);
 		return -EINVAL;
@@ -148,8 +148,8 @@ netvm_vhost_open(const struct netvm_vhost_spec *spec)
 	callbacks.destroy_device = spec->callbacks.left;
 	callbacks.destroy_connection = spec->callbacks.gone;
 	callbacks.vring_state_changed = spec->callbacks.vring;
-	callbacks.guest_notified = told;
-	/* What guests write and say must not be able to fill a log; what this call has to say is heard. */
+	callbacks.guest_notified = notified;
+	/* Guests must not be able to fill a log; only this call may log. */
 	rte_log_set_level_pattern("lib.vhost.data", RTE_LOG_CRIT);
 	rte_log_set_level_pattern("lib.vhost.config", RTE_LOG_ERR);
 	error = serve(spec);

@@ -18,15 +18,15 @@ enum netvm_vhost_constant {
 	NETVM_VHOST_BURST = 32,
 	/** Longest path of a socket, with its NUL byte. */
 	NETVM_VHOST_PATH = 108,
-	/** Most devices, over all sockets. */
+	/** Devices at most, over all sockets. */
 	NETVM_VHOST_MAX_DEVICES = 1024,
-	/** Most pieces of memory that a guest shares. */
+	/** Pieces of memory that a guest shares at most. */
 	NETVM_VHOST_MAX_PIECES = 8,
 };
 
-/** What a guest takes besides plain packets. */
+/** Offloads that a guest accepts. */
 enum netvm_vhost_accepts {
-	/** Checksums of TCP and UDP that are not computed. */
+	/** TCP and UDP packets without a checksum. */
 	NETVM_VHOST_CSUM = 1,
 	/** TCP segments longer than its MTU, over IPv4. */
 	NETVM_VHOST_TSO4 = 2,
@@ -36,15 +36,15 @@ enum netvm_vhost_accepts {
 	NETVM_VHOST_DMA = 8,
 };
 
-/** What becomes of a message. */
+/** Whether to handle a message. */
 enum netvm_vhost_verdict {
 	/** The library handles it. */
 	NETVM_VHOST_HANDLE,
-	/** Nobody handles it. */
+	/** It is ignored. */
 	NETVM_VHOST_PASS_OVER,
 	/** Its connection ends. */
 	NETVM_VHOST_REFUSE,
-	/** The same, of one that brings memory (SET_MEM_TABLE): its descriptors are closed. */
+	/** The same for SET_MEM_TABLE: its descriptors are closed. */
 	NETVM_VHOST_REFUSE_MEMORY,
 };
 
@@ -54,7 +54,7 @@ struct netvm_vhost_callbacks {
 	int (*met)(int device);
 	/** A guest's driver is ready. */
 	int (*arrived)(int device);
-	/** It is not any more: nobody may use the device after this returns. */
+	/** It is no longer ready: no thread may use the device after this returns. */
 	void (*left)(int device);
 	/** Its connection is closed. */
 	void (*gone)(int device);
@@ -62,7 +62,7 @@ struct netvm_vhost_callbacks {
 	int (*vring)(int device, uint16_t vring, int enabled);
 	/** A message is about to be handled, by this thread. */
 	enum netvm_vhost_verdict (*message)(int device, uint32_t request);
-	/** It has been, or passed over. Not called if it was refused, by whomever: the connection ends. */
+	/** It has been handled or ignored. Not called for refused messages, which end the connection. */
 	void (*handled)(int device, uint32_t request);
 };
 
@@ -86,19 +86,19 @@ struct netvm_vhost_spec {
 /** Begins to serve a socket. 0 or a negative errno. */
 int netvm_vhost_open(const struct netvm_vhost_spec *spec);
 
-/** Ends that; calls `left` for what was connected. */
+/** Stops serving it; calls `left` for connected guests. */
 int netvm_vhost_close(const char *path);
 
-/** The path of the socket by which a device has come. */
+/** The path of a device's socket. */
 int netvm_vhost_path(int device, char path[NETVM_VHOST_PATH]);
 
-/** NETVM_VHOST_* of what the guest agreed to; 0 if the device is gone. */
+/** Offloads that the guest accepts (NETVM_VHOST_*); 0 if the device is gone. */
 uint32_t netvm_vhost_accepts(int device);
 
-/** What a guest shares; returns how many pieces were written, or 0. */
+/** The memory that a guest shares; returns the number of pieces, or 0. */
 uint32_t netvm_vhost_memory(int device, struct netvm_vhost_piece pieces[NETVM_VHOST_MAX_PIECES]);
 
-/** The eventfd by which a guest tells of a vring, or a negative number. */
+/** The eventfd by which a guest kicks a vring, or a negative errno. */
 int netvm_vhost_kick(int device, uint16_t vring);
 
 /** Copies packets out of a transmit ring into mbufs of the pool; at most NETVM_VHOST_BURST. */
@@ -106,8 +106,8 @@ uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *poo
 	uint16_t count);
 
 /**
- * Copies packets into a receive ring, frees the first so many that it returns, and adds up their bytes; the others stay
- * the caller's.
+ * Copies packets into a receive ring, frees the copied ones and adds up their bytes; returns their number. The caller
+ * keeps the others.
  */
 uint16_t netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes);
 

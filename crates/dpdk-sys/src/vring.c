@@ -6,32 +6,28 @@
 #include <string.h>
 
 #include <linux/virtio_config.h>
-#include <linux/virtio_net.h>
 #include <linux/virtio_ring.h>
 
 #include <rte_config.h>
 #include <rte_mbuf.h>
 #include <rte_memcpy.h>
-#include <rte_net.h>
 #include <rte_prefetch.h>
 #include <rte_spinlock.h>
-#include <rte_tcp.h>
-#include <rte_udp.h>
 #include <rte_vhost.h>
 
 #include "vhost.h"
 #include "vring_packed.h"
 #include "vring_split.h"
 
-/* Packets whose buffers are looked at before the first is copied. */
+/* Packets whose buffers are read before the first is copied. */
 #define AHEAD 32
-/* Looks at a lock that another worker has, for a burst. */
+/* Attempts per burst to take a lock that another worker holds. */
 #define LOCK_TRIES 1000
 
-/* What is known of a receive ring besides what the library knows. */
+/* State of a receive ring beyond what the library keeps. */
 struct rx_ring_state {
 	_Alignas(RTE_CACHE_LINE_SIZE) rte_spinlock_t lock;
-	/* The position of which the guest was last last_call, if it is known. */
+	/* The position at the last publication, if known. */
 	uint16_t last_call;
 	bool has_called;
 };
@@ -43,7 +39,7 @@ static struct rte_vhost_memory *memories[NETVM_VHOST_MAX_DEVICES];
 static struct rx_ring_state rx_rings[NETVM_VHOST_MAX_DEVICES][NETVM_VHOST_MAX_PAIRS];
 
 static bool
-is_known(int device)
+is_valid(int device)
 {
 	return device >= 0 && device < NETVM_VHOST_MAX_DEVICES;
 }
@@ -53,7 +49,7 @@ netvm_vring_forget(int device)
 {
 	int pair;
 
-	if (!is_known(device))
+	if (!is_valid(device))
 		return;
 	free(memories[device]);
 	memories[device] = NULL;
@@ -65,11 +61,11 @@ void
 netvm_vring_learn(int device)
 {
 	netvm_vring_forget(device);
-	if (is_known(device) && rte_vhost_get_mem_table(device, &memories[device]) != 0)
+	if (is_valid(device) && rte_vhost_get_mem_table(device, &memories[device]) != 0)
 		memories[device] = NULL;
 }
 
-/* The library tells where a ring is also when it has found that not all of it is the guest's. */
+/* The library also reports rings that it has found to lie partly outside the guest's memory. */
 static bool
 is_sound(const struct ring *ring)
 {
@@ -81,7 +77,7 @@ is_sound(const struct ring *ring)
 static bool
 find(struct ring *ring, int device, uint16_t vring)
 {
-	if (!is_known(device) || (ring->memory = memories[device]) == NULL ||
+	if (!is_valid(device) || (ring->memory = memories[device]) == NULL ||
 			rte_vhost_get_vhost_vring(device, vring, &ring->at) != 0 ||
 			rte_vhost_get_vring_base(device, vring, &ring->avail, &ring->used) != 0 ||
 			rte_vhost_get_negotiated_features(device, &ring->features) != 0)
@@ -98,7 +94,7 @@ find(struct ring *ring, int device, uint16_t vring)
 	return true;
 }
 
-/* The compiler knows the instruction for it of few processors; those that do not have it do nothing. */
+/* The compiler emits this instruction for few targets; processors without it ignore it. */
 static inline void
 prefetch_to_write(const void *at)
 {
@@ -109,7 +105,7 @@ prefetch_to_write(const void *at)
 #endif
 }
 
-/* Finds buffers for so many bytes. */
+/* Collects buffers for `bytes` bytes. */
 static bool
 find_room(const struct ring *ring, struct room *room, uint64_t bytes, bool packed)
 {
@@ -127,43 +123,7 @@ find_room(const struct ring *ring, struct room *room, uint64_t bytes, bool packe
 	return true;
 }
 
-/* Leaves work to the guest that it has agreed to do. */
-static void
-leave_work(struct rte_mbuf *mbuf, struct virtio_net_hdr *header)
-{
-	uint64_t sum = mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK;
-
-	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG)
-		sum = RTE_MBUF_F_TX_TCP_CKSUM;
-	/* Sums of pseudo-headers (section 5.1.6.2), and those of IPv4. */
-	rte_net_intel_cksum_prepare(mbuf);
-	if (sum != 0) {
-		header->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
-		header->csum_start = mbuf->l2_len + mbuf->l3_len;
-		header->csum_offset = sum == RTE_MBUF_F_TX_UDP_CKSUM ? offsetof(struct rte_udp_hdr, dgram_cksum) :
-			offsetof(struct rte_tcp_hdr, cksum);
-	}
-	if (mbuf->ol_flags & RTE_MBUF_F_TX_IP_CKSUM) {
-		struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv4_hdr *, mbuf->l2_len);
-
-		ip->hdr_checksum = 0;
-		ip->hdr_checksum = rte_ipv4_cksum(ip);
-	}
-	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG) {
-		header->gso_type = mbuf->ol_flags & RTE_MBUF_F_TX_IPV4 ? VIRTIO_NET_HDR_GSO_TCPV4 :
-			VIRTIO_NET_HDR_GSO_TCPV6;
-		header->gso_size = mbuf->tso_segsz;
-		header->hdr_len = mbuf->l2_len + mbuf->l3_len + mbuf->l4_len;
-	}
-}
-
-static inline bool
-leaves_work(const struct rte_mbuf *mbuf)
-{
-	return mbuf->ol_flags & (RTE_MBUF_F_TX_L4_MASK | RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_IP_CKSUM);
-}
-
-/* Copies to the pieces from where the last call ended. */
+/* Copies to the pieces, continuing where the last call ended. */
 static void
 put(struct piece **piece, const void *from, uint64_t bytes)
 {
@@ -187,14 +147,14 @@ copy(const struct ring *ring, struct room *room, struct rte_mbuf *mbuf)
 	struct virtio_net_hdr_mrg_rxbuf header = { .num_buffers = room->buffers };
 	struct piece *piece = room->piece;
 
-	if (leaves_work(mbuf))
-		leave_work(mbuf, &header.hdr);
+	if (has_offloads(mbuf))
+		describe_offloads(mbuf, &header.hdr);
 	put(&piece, &header, ring->header);
 	for (; mbuf != NULL; mbuf = mbuf->next)
 		put(&piece, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
 }
 
-/* Gives a buffer back; the guest does not see it yet. */
+/* Adds a used buffer; the guest does not see it yet. */
 static inline void
 give_back(struct ring *ring, const struct buffer *buffer, bool packed)
 {
@@ -219,7 +179,7 @@ fill_one(struct ring *ring, struct rte_mbuf *mbuf, bool packed)
 	return true;
 }
 
-/* Packets in one piece for buffers in one piece: how many, and where these are. */
+/* Finds contiguous buffers for single-segment packets: how many, and their addresses. */
 static inline uint16_t
 look_ahead(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, char **places, uint16_t *ids,
 	bool packed)
@@ -239,7 +199,7 @@ look_ahead(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, cha
 			rte_prefetch0(&ring->at.desc[head & (ring->at.size - 1)]);
 		}
 	} else {
-		/* Lines that are read now and written afterwards. */
+		/* These lines are read now and written later. */
 		for (i = 0; i < count; i += RTE_CACHE_LINE_SIZE / sizeof(*at))
 			prefetch_to_write(&ring->at.desc_packed[packed_place(ring, ring->avail, i, &wrap)]);
 	}
@@ -259,7 +219,7 @@ look_ahead(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, cha
 		}
 		bytes = ring->header + mbufs[i]->pkt_len;
 		if ((descriptor.flags & (VRING_DESC_F_NEXT | VRING_DESC_F_INDIRECT)) || descriptor.len < bytes ||
-				mbufs[i]->nb_segs != 1 || leaves_work(mbufs[i]))
+				mbufs[i]->nb_segs != 1 || has_offloads(mbufs[i]))
 			break;
 		places[i] = whole(ring, descriptor.addr, bytes);
 		if (places[i] == NULL)
@@ -270,7 +230,7 @@ look_ahead(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, cha
 	return i;
 }
 
-/* Both lengths that there are. */
+/* Of either length. */
 static inline void
 put_header(char *to, const struct virtio_net_hdr_mrg_rxbuf *header, uint16_t bytes)
 {
@@ -316,13 +276,13 @@ netvm_vring_want_call(void)
 int
 netvm_vring_take_call(void)
 {
-	int last_call = call_wanted;
+	int wanted = call_wanted;
 
 	call_wanted = 0;
-	return last_call;
+	return wanted;
 }
 
-/* Lets the guest see what has been given back, and finds out whether it wants to be last_call. */
+/* Publishes the used buffers, and notes whether the guest wants a call. */
 static void
 publish(struct ring *ring, struct rx_ring_state *state, bool packed)
 {
@@ -335,7 +295,7 @@ publish(struct ring *ring, struct rx_ring_state *state, bool packed)
 		__atomic_store_n(&ring->at.used->idx, ring->used, __ATOMIC_RELEASE);
 	state->last_call = ring->used;
 	state->has_called = true;
-	/* It sees them, or what it wants is seen here. */
+	/* Either the guest sees the buffers, or this thread sees its suppression flags. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	wanted = packed ? wants_call_packed(ring, before, has_called) : wants_call_split(ring, before, has_called);
 	if (wanted && ring->at.callfd >= 0)
@@ -390,7 +350,7 @@ netvm_vring_fill(int device, uint16_t vring, struct rte_mbuf *const *mbufs, uint
 	struct rx_ring_state *state;
 	uint16_t done;
 
-	if (!is_known(device) || vring / 2 >= NETVM_VHOST_MAX_PAIRS)
+	if (!is_valid(device) || vring / 2 >= NETVM_VHOST_MAX_PAIRS)
 		return 0;
 	state = &rx_rings[device][vring / 2];
 	if (!take(state))

@@ -1,7 +1,7 @@
 /*
- * A receive ring for as long as a burst takes, and where in a guest's memory that is what it names. For vring.c.
+ * A receive ring during a burst, and the guest memory that its descriptors name. For vring.c.
  *
- * What is on the path of every packet is inline, here and in the headers of both kinds of rings.
+ * The per-packet code is inline, here and in the headers of both kinds of rings.
  */
 #ifndef NETVM_DPDK_VRING_MEMORY_H
 #define NETVM_DPDK_VRING_MEMORY_H
@@ -10,15 +10,20 @@
 #include <stdint.h>
 
 #include <linux/virtio_config.h>
+#include <linux/virtio_net.h>
 #include <linux/virtio_ring.h>
 
+#include <rte_mbuf.h>
+#include <rte_net.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
 #include <rte_vhost.h>
 
 #define BIT(feature) (1ULL << (feature))
-/* Pieces of memory that the buffers of one packet may have: more than 64 KB in pages takes. */
+/* Pieces of memory that the buffers of one packet may have: more than 64 KB of single pages need. */
 #define PIECES 256
 
-/* A ring for as long as a burst takes. */
+/* A ring during a burst. */
 struct ring {
 	struct rte_vhost_vring at;
 	struct rte_vhost_memory *memory;
@@ -27,14 +32,14 @@ struct ring {
 	uint64_t features;
 	/* Bytes of a virtio-net header. */
 	uint16_t header;
-	/* Most buffers that a packet may take. */
+	/* Buffers that a packet may use at most. */
 	uint16_t most;
-	/* Positions: of the next buffer, and of the next that is given back. Those of packed rings wrap at their size. */
+	/* Positions of the next available and the next used buffer. Those of packed rings wrap at their size. */
 	uint16_t avail, used;
 	bool avail_wrap, used_wrap;
-	/* Split: buffers that wait. Packed: unused. */
+	/* Split: available buffers. Packed: unused. */
 	uint16_t waiting;
-	/* Packed: the first of the burst that is given back, whose flags are written last. */
+	/* Packed: the first used descriptor of the burst, whose flags are written last. */
 	struct vring_packed_desc *first;
 	uint16_t first_flags;
 };
@@ -44,7 +49,7 @@ struct piece {
 	uint64_t bytes;
 };
 
-/* A buffer that is given back. */
+/* A used buffer. */
 struct buffer {
 	uint32_t bytes;
 	uint16_t id;
@@ -60,10 +65,10 @@ struct room {
 	struct buffer buffer[PIECES];
 };
 
-/* What guests may write at the same time is read once. */
+/* Reads memory that a guest may write concurrently, once. */
 #define READ(place) __atomic_load_n(&(place), __ATOMIC_RELAXED)
 
-/* Whether so many bytes from an address of ours are the guest's, and aligned. */
+/* Whether the bytes at an address of ours are all the guest's, and aligned. */
 static inline bool
 is_guests(const struct rte_vhost_memory *memory, const void *at, uint64_t bytes, uint64_t alignment)
 {
@@ -78,7 +83,7 @@ is_guests(const struct rte_vhost_memory *memory, const void *at, uint64_t bytes,
 	return false;
 }
 
-/* Where a buffer is that is in one piece, or NULL. Most are where the last one was. */
+/* Address of a contiguous buffer, or NULL. Most are in the last one's region. */
 static inline char *
 whole(struct ring *ring, uint64_t address, uint64_t bytes)
 {
@@ -96,7 +101,7 @@ whole(struct ring *ring, uint64_t address, uint64_t bytes)
 	return (char *)(uintptr_t)(region->host_user_addr + offset);
 }
 
-/* Adds a descriptor's memory. One without any is refused: a guest could offer so many that others wait. */
+/* Adds a descriptor's memory. Empty descriptors are refused: a guest could offer enough of them to stall others. */
 static inline bool
 add(const struct ring *ring, struct room *room, uint64_t address, uint32_t bytes)
 {
@@ -119,7 +124,7 @@ add(const struct ring *ring, struct room *room, uint64_t address, uint32_t bytes
 	return true;
 }
 
-/* Where an entry of an indirect table is, or NULL. */
+/* Address of an entry of an indirect table, or NULL. */
 static inline const void *
 entry(const struct ring *ring, uint64_t table, uint32_t number)
 {
@@ -129,11 +134,47 @@ entry(const struct ring *ring, uint64_t table, uint32_t number)
 	return bytes == sizeof(struct vring_desc) && at % __alignof__(uint64_t) == 0 ? (const void *)(uintptr_t)at : NULL;
 }
 
-/* Whether `now` has reached a position that the guest wants to be last_call of, since `before` (section 2.7.10.1). */
+/* Whether `now` has passed the position at which the guest wants a call, since `before` (section 2.7.10.1). */
 static inline bool
 has_passed(uint16_t wanted, uint16_t now, uint16_t before)
 {
 	return (uint16_t)(now - wanted - 1) < (uint16_t)(now - before);
+}
+
+/* Describes offloads in the header, for a guest that accepts them. */
+static inline void
+describe_offloads(struct rte_mbuf *mbuf, struct virtio_net_hdr *header)
+{
+	uint64_t sum = mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK;
+
+	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG)
+		sum = RTE_MBUF_F_TX_TCP_CKSUM;
+	/* Sums of pseudo-headers (section 5.1.6.2), and those of IPv4. */
+	rte_net_intel_cksum_prepare(mbuf);
+	if (sum != 0) {
+		header->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+		header->csum_start = mbuf->l2_len + mbuf->l3_len;
+		header->csum_offset = sum == RTE_MBUF_F_TX_UDP_CKSUM ? offsetof(struct rte_udp_hdr, dgram_cksum) :
+			offsetof(struct rte_tcp_hdr, cksum);
+	}
+	if (mbuf->ol_flags & RTE_MBUF_F_TX_IP_CKSUM) {
+		struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv4_hdr *, mbuf->l2_len);
+
+		ip->hdr_checksum = 0;
+		ip->hdr_checksum = rte_ipv4_cksum(ip);
+	}
+	if (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG) {
+		header->gso_type = mbuf->ol_flags & RTE_MBUF_F_TX_IPV4 ? VIRTIO_NET_HDR_GSO_TCPV4 :
+			VIRTIO_NET_HDR_GSO_TCPV6;
+		header->gso_size = mbuf->tso_segsz;
+		header->hdr_len = mbuf->l2_len + mbuf->l3_len + mbuf->l4_len;
+	}
+}
+
+static inline bool
+has_offloads(const struct rte_mbuf *mbuf)
+{
+	return mbuf->ol_flags & (RTE_MBUF_F_TX_L4_MASK | RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_IP_CKSUM);
 }
 
 #endif

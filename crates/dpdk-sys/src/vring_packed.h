@@ -22,7 +22,7 @@ read_packed(const struct vring_packed_desc *at)
 	return (struct vring_packed_desc){ READ(at->addr), READ(at->len), READ(at->id), READ(at->flags) };
 }
 
-/* A position of a packed ring so many descriptors ahead; how often it wraps then. */
+/* The position `ahead` descriptors further in a packed ring; toggles `wrap` if it wraps. */
 static inline uint32_t
 packed_place(const struct ring *ring, uint16_t position, uint32_t ahead, bool *wrap)
 {

@@ -11,7 +11,7 @@ is_sound_split(const struct ring *ring)
 {
 	const struct rte_vhost_memory *memory = ring->memory;
 	uint64_t size = ring->at.size;
-	/* Behind the lists: what is wanted to be last_call of. */
+	/* Behind the lists: used_event and avail_event. */
 	uint64_t event = ring->features & BIT(VIRTIO_RING_F_EVENT_IDX) ? sizeof(uint16_t) : 0;
 
 	return (size & (size - 1)) == 0 &&
@@ -40,7 +40,7 @@ add_split_table(const struct ring *ring, struct room *room, uint64_t table, uint
 	const struct vring_desc *at;
 	struct vring_desc descriptor = { .flags = VRING_DESC_F_NEXT };
 
-	/* Each adds a piece, of which there is an end. */
+	/* Ends: each entry adds a piece, and pieces are limited. */
 	while (descriptor.flags & VRING_DESC_F_NEXT) {
 		at = descriptor.next < entries ? entry(ring, table, descriptor.next) : NULL;
 		if (at == NULL)

@@ -1,4 +1,4 @@
-//! DPDK's `rte_acl`: the first of many rules that fits a key, for bursts of keys.
+//! DPDK's `rte_acl`: classifies bursts of keys by the matching rule of highest priority.
 //!
 //! A key is an array of bytes, its fields in network order:
 //!
@@ -9,7 +9,7 @@
 //!   +----+--------+----------------+----------------+--
 //! ```
 //!
-//! The first field has one byte. All others lie in groups of four bytes that they fill without a gap.
+//! The first field has one byte. The others fill groups of four bytes without a gap.
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
@@ -24,10 +24,10 @@ use crate::{Eal, NumaNode};
 /// Held while rules are compiled.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Bytes of all ACLs that have been freed. Held while one is, so that what the heap says and this go together.
+/// Bytes of all freed ACLs. Locked while one is freed, so that it stays consistent with the heap's figures.
 static FREED: Mutex<usize> = Mutex::new(0);
 
-/// What a rule says of a field.
+/// How a rule matches a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AclKind {
     /// A value and a mask.
@@ -39,13 +39,13 @@ pub enum AclKind {
 /// A field of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AclField {
-    /// What rules say of it.
+    /// How rules match it.
     pub kind: AclKind,
     /// Bytes: 1, 2 or 4.
     pub bytes: u8,
 }
 
-/// What one rule says of one field.
+/// One rule's match of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AclValue {
     /// The value of the bits that matter, or the lowest value.
@@ -57,33 +57,31 @@ pub struct AclValue {
 /// Rules could not be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AclError {
-    /// The fields do not make a key.
-    #[error(
-        "field {0} of an ACL key is not possible: the first has one byte, all others fill groups of four"
-    )]
+    /// The fields do not form a key.
+    #[error("field {0} of an ACL key is invalid: the first has one byte, and the others fill groups of four")]
     Layout(usize),
-    /// The key is longer than the array that was chosen for it.
+    /// The key is longer than its array.
     #[error("an ACL key of {needed} bytes does not fit in {chosen}")]
     KeyBytes {
-        /// What the fields take.
+        /// Bytes of the fields.
         needed: usize,
-        /// What there is.
+        /// Bytes of the array.
         chosen: usize,
     },
-    /// A rule has not one value for each field, or one that its field does not have, or no possible priority.
-    #[error("rule {0} of an ACL is not possible")]
+    /// A rule lacks a value for a field, has one out of the field's range, or an invalid priority.
+    #[error("rule {0} of an ACL is invalid: a value or its priority is out of range")]
     Rule(usize),
     /// There is no rule.
     #[error("an ACL without rules")]
     Empty,
-    /// They take more memory than is set aside.
-    #[error("{rules} compiled rules take {needed} bytes, and {bytes} are set aside for them")]
+    /// They take more memory than allowed.
+    #[error("{rules} compiled rules take {needed} bytes, but only {bytes} are allowed")]
     TooLarge {
         /// How many rules.
         rules: usize,
-        /// What they take.
+        /// Bytes that they take.
         needed: usize,
-        /// What is set aside.
+        /// Bytes allowed.
         bytes: usize,
     },
     /// DPDK has no memory for them, or they differ too much to be compiled into one ACL.
@@ -93,7 +91,7 @@ pub enum AclError {
     NoMemory {
         /// How many rules.
         rules: usize,
-        /// The longest stretch of the EAL's memory that is free.
+        /// Bytes of the longest free block of the EAL's memory.
         free: usize,
     },
     /// DPDK refused for another reason.
@@ -151,10 +149,10 @@ impl AclBuilder {
         Ok(Self { fields: list, rules: Vec::new(), values: Vec::new(), key_bytes: usize::from(offset) })
     }
 
-    /// Adds a rule: a value for each field, a priority (the highest wins, from 1) and what classifying gives.
+    /// Adds a rule: a value for each field, a priority (from 1; the highest wins) and the result.
     ///
     /// # Errors
-    /// [`AclError::Rule`] if the values do not go with the fields, or the priority is out of range.
+    /// [`AclError::Rule`] if a value does not fit its field, or the priority is out of range.
     pub fn rule(
         &mut self,
         values: &[AclValue],
@@ -200,9 +198,9 @@ impl AclBuilder {
         self.rules.is_empty()
     }
 
-    /// Compiles the rules for keys in arrays of `N` bytes. They may take `bytes` bytes of the EAL's memory; DPDK says
-    /// only afterwards how much it is, so for a moment it can be more. What ports and pools take of that memory
-    /// meanwhile counts, too.
+    /// Compiles the rules for keys in arrays of `N` bytes. They may take `bytes` bytes of the EAL's memory. DPDK
+    /// reports the size only afterwards, so they may take more for a moment; memory that ports and pools take meanwhile
+    /// counts too.
     ///
     /// Rules are compiled by one thread at a time. It takes ordinary memory besides, and time: for 1,000 rules 20 to
     /// 900 ms and up to 400 MB, for 10,000 rules up to 8 s and 1.3 GB, by how many overlap in how many fields
@@ -242,11 +240,11 @@ impl AclBuilder {
             node: NumaNode::to_signed(node),
         };
         let mut context = std::ptr::null_mut();
-        // One at a time, so that the memory that is missing afterwards is that of this one, but for what was freed.
+        // One at a time, so that the memory taken meanwhile is this ACL's, apart from memory freed.
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let before = heap_used();
-        // SAFETY: the pointers are to arrays of as many elements as is said, `values` having one for each field of each
-        // rule, as `rule` sees to; DPDK copies them. The name is not used twice.
+        // SAFETY: the arrays have the lengths given; `rule` has added a value for each field of each rule. DPDK copies
+        // them. The name is unique.
         let error = unsafe { sys::netvm_acl_create(&raw const spec, &raw mut context) };
         let Some(context) = NonNull::new(context) else {
             return Err(match -error {
@@ -262,7 +260,7 @@ impl AclBuilder {
     }
 }
 
-/// Of the EAL, which is initialised where there are rules.
+/// Figures of the EAL's heap; rules exist only after the EAL is initialised.
 fn heap() -> sys::netvm_heap {
     let mut heap = sys::netvm_heap { used: 0, longest_free: 0 };
     // SAFETY: writes the structure.
@@ -270,7 +268,7 @@ fn heap() -> sys::netvm_heap {
     heap
 }
 
-/// Bytes that have been taken, whether or not they have been freed if it was by an ACL.
+/// Bytes allocated, including those that freed ACLs had.
 fn heap_used() -> usize {
     let freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
     heap().used.saturating_add(*freed)
@@ -299,14 +297,14 @@ impl<const N: usize> Acl<N> {
         Self { context, algorithm, bytes }
     }
 
-    /// Bytes of the EAL's memory that it takes, as far as nobody else took any while it was compiled.
+    /// Bytes of the EAL's memory that it takes; approximate if other memory was taken while it was compiled.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Writes what the rule of the highest priority gives that fits, or 0 if none does, for as many keys as both slices
-    /// have. Bursts of 32 and more are fastest.
+    /// Writes for each key the result of the matching rule of highest priority, or 0 without a match; stops at the end
+    /// of the shorter slice. Bursts of 32 and more are fastest.
     #[inline]
     pub fn classify(&self, keys: &[[u8; N]], results: &mut [u32]) {
         for (keys, results) in keys.chunks(Self::BURST).zip(results.chunks_mut(Self::BURST)) {
@@ -333,7 +331,7 @@ impl<const N: usize> Acl<N> {
 impl<const N: usize> Drop for Acl<N> {
     fn drop(&mut self) {
         let mut freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: made in `build`, and nobody else refers to it.
+        // SAFETY: made in `build`; this is the only reference to it.
         unsafe { sys::rte_acl_free(self.context.as_ptr()) };
         *freed = freed.saturating_add(self.bytes);
     }

@@ -13,36 +13,36 @@ use crate::log::{Control, quoted, reason};
 
 const NAME: usize = sys::NETVM_DMA_NAME as usize;
 
-/// A device cannot be had.
+/// A DMA device could not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaChannelError {
-    /// There is none of this name.
+    /// No device has this name.
     #[error("there is no DMA device {name}{}; `dpdk-devbind.py --status-dev dma` lists those of this machine", quoted(.said))]
     Unknown {
-        /// What was asked for.
+        /// The name requested.
         name: String,
         /// What DPDK logged.
         said: String,
     },
-    /// It works for another port.
+    /// Another port uses it.
     #[error("DMA device {name} copies for another port: give each port a device of its own")]
     Busy {
-        /// What was asked for.
+        /// The name requested.
         name: String,
     },
-    /// It does not take the process's addresses.
+    /// It cannot use the process's addresses.
     #[error(
-        "DMA device {name} does not take addresses of processes: use one that Linux's idxd driver serves with shared \
-         virtual addressing"
+        "DMA device {name} cannot use virtual addresses: use one that Linux's idxd driver serves with shared virtual \
+         addressing"
     )]
     Addresses {
-        /// What was asked for.
+        /// The name requested.
         name: String,
     },
     /// It does not start.
     #[error("DMA device {name} does not start: {}{}", reason(*.errno), quoted(.said))]
     Refused {
-        /// What was asked for.
+        /// The name requested.
         name: String,
         /// The error number.
         errno: i32,
@@ -51,7 +51,7 @@ pub enum DmaChannelError {
     },
 }
 
-/// What a device has done for its port.
+/// Counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaChannelStats {
     /// Copies handed to it.
@@ -75,12 +75,12 @@ impl fmt::Debug for DmaChannel {
 }
 
 impl DmaChannel {
-    /// Starts the device of a name, as DPDK has it: `wq0.1` (a queue of a DSA device), `dma_skeleton0` (a thread that
-    /// copies, for tests). `descriptors`: copies that can be under way, a power of two; `None`: 1024, or what the
-    /// device has.
+    /// Starts the device with this name in DPDK: `wq0.1` (a queue of a DSA device), `dma_skeleton0` (a thread that
+    /// copies, for tests). `descriptors`: copies in flight at most, a power of two; `None`: 1024, or as many as the
+    /// device supports.
     ///
     /// # Errors
-    /// [`DmaChannelError`] says what is wrong with the device.
+    /// [`DmaChannelError`] names the device and the problem.
     pub fn open(_eal: Eal, name: &str, descriptors: Option<u16>) -> Result<Self, DmaChannelError> {
         let mut buffer = [0 as c_char; NAME];
         let known = !name.is_empty() && name.len() < NAME && !name.contains('\0');
@@ -101,10 +101,10 @@ impl DmaChannel {
         })
     }
 
-    /// Starts any that is hardware, suits, and is free; `None` if there is none.
+    /// Starts any suitable free hardware device; `None` if there is none.
     ///
     /// # Errors
-    /// [`DmaChannelError::Refused`] if one is there and does not start.
+    /// [`DmaChannelError::Refused`] if one exists but does not start.
     pub fn any(_eal: Eal) -> Result<Option<Self>, DmaChannelError> {
         match start(&mut [0; NAME], 0) {
             Ok(dma) => Ok(Some(dma)),
@@ -117,7 +117,7 @@ impl DmaChannel {
     #[must_use]
     pub fn free(_eal: Eal) -> u32 {
         let _control = Control::enter();
-        // SAFETY: reads what the EAL knows of devices, alone.
+        // SAFETY: reads the EAL's list of devices, exclusively.
         unsafe { sys::netvm_dma_count() }
     }
 
@@ -127,7 +127,7 @@ impl DmaChannel {
         &self.name
     }
 
-    /// What it has done since it was started.
+    /// Its counters since it was started.
     #[must_use]
     pub fn stats(&self) -> DmaChannelStats {
         let mut found = sys::netvm_dma_stats { submitted: 0, completed: 0, errors: 0 };
@@ -143,7 +143,7 @@ impl DmaChannel {
 
 fn start(name: &mut [c_char; NAME], descriptors: u16) -> Result<DmaChannel, (i32, String)> {
     let control = Control::enter();
-    // SAFETY: `name` is as long as the function wants it, and NUL-terminated; `control` keeps others out.
+    // SAFETY: `name` has the length that the function expects and is NUL-terminated; `control` excludes other callers.
     let number = unsafe { sys::netvm_dma_open(name.as_mut_ptr(), descriptors) };
     if number < 0 {
         return Err((-number, control.said()));

@@ -1,14 +1,15 @@
 //! DPDK's environment abstraction layer (EAL): started once per process, and threads that are registered with it.
 //!
-//! The EAL wants a thread of its own, which it pins and names its main lcore. That thread is made here and parked, so
-//! that the caller's affinity stays as it is; packet threads are ordinary ones that call [`Eal::register_thread`].
+//! The EAL pins the thread that starts it and makes it the main lcore. This module starts and parks a thread for that,
+//! so that the caller's affinity does not change; packet threads are ordinary threads that call
+//! [`Eal::register_thread`].
 //!
 //! Without free huge pages (or with [`HugePages::Off`]) the EAL's memory, which holds mbuf headers and driver state but
-//! no packets, is ordinary memory, and nothing needs privileges. Neither way is anything kept in the file system.
+//! no packets, is ordinary memory, and nothing needs privileges. Either way nothing is left in the file system.
 //!
-//! Starting takes about 140 ms where the processor does not tell its TSC frequency: 100 ms in which DPDK measures it,
-//! and 30 ms to load all driver plug-ins of a Debian system. The plug-in directory is fixed when DPDK is built and is
-//! loaded whole whatever else is asked for, so there is nothing to be saved there.
+//! Starting takes about 140 ms on processors that do not report their TSC frequency: DPDK measures it for 100 ms and
+//! loads all driver plug-ins of a Debian system in 30 ms. The plug-in directory is fixed when DPDK is built, and DPDK
+//! always loads all of it.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;
@@ -19,7 +20,7 @@ use std::{fs, io, ptr, thread};
 use crate::inherit::Opened;
 use crate::log::{Control, LogLevel, c_string, quoted, reason, set_level};
 
-/// What the EAL's memory is made of.
+/// Pages of the EAL's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
     /// Huge pages when enough of them are free for [`EalOptions::memory_mib`], else ordinary ones.
@@ -32,19 +33,19 @@ pub enum HugePages {
 /// How the EAL is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EalOptions {
-    /// What its memory is made of.
+    /// Pages of its memory.
     pub huge_pages: HugePages,
-    /// Most memory for mbuf headers and drivers, in MiB; see [`crate::Pool::eal_bytes`]. Ordinary memory is reserved
-    /// but taken only when used.
+    /// Memory limit for mbuf headers and drivers, in MiB; see [`crate::Pool::eal_bytes`]. Ordinary memory is reserved,
+    /// but allocated only when used.
     pub memory_mib: u32,
     /// Names this program among those that use DPDK; the process id is added.
     pub file_prefix: String,
-    /// Looks for PCI devices, so that ports on them can be opened; none is touched before.
+    /// Enables PCI, so that ports can be opened on PCI devices; no device is touched before.
     pub pci: bool,
-    /// What of its log goes to standard error.
+    /// How much of its log goes to standard error.
     pub log_level: LogLevel,
-    /// Further arguments, as DPDK documents them (`--force-max-simd-bitwidth=512`). DPDK 25.11 ends the process for one
-    /// that it does not know, or that is given already.
+    /// Further arguments, as DPDK documents them (`--force-max-simd-bitwidth=512`). DPDK 25.11 ends the process for an
+    /// unknown or repeated one.
     pub arguments: Vec<String>,
 }
 
@@ -64,18 +65,18 @@ impl Default for EalOptions {
 /// The EAL could not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EalError {
-    /// Started before, otherwise than asked for now; a process starts it once.
+    /// Started before with other options; a process starts it once.
     #[error(
-        "DPDK was started before in this process with other options: start it once, with the options of all"
+        "DPDK was started before in this process with other options: start it once, with options that suit all users"
     )]
     OtherOptions,
-    /// An argument has a NUL byte in it.
-    #[error("a DPDK argument holds a NUL byte: {0:?}")]
+    /// An argument contains a NUL byte.
+    #[error("a DPDK argument contains a NUL byte: {0:?}")]
     Nul(String),
     /// No thread could be made.
     #[error("cannot start DPDK's main thread: {}", reason(*.0))]
     Thread(i32),
-    /// DPDK refused. It cannot be asked again in this process.
+    /// DPDK refused. It cannot be started again in this process.
     #[error("DPDK cannot start: {}{}; {}", reason(*.errno), quoted(.said), remedy(*.errno))]
     Refused {
         /// The error number.
@@ -97,7 +98,7 @@ fn remedy(errno: i32) -> &'static str {
 /// A thread could not be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThreadError {
-    /// It is registered, and the guard of that is alive.
+    /// It is already registered, and its guard is alive.
     #[error("this thread is registered with DPDK already")]
     Registered,
     /// DPDK has no more lcore ids, 128 in most builds.
@@ -166,7 +167,7 @@ impl Eal {
         started.as_ref().is_some_and(|(options, _)| options.pci)
     }
 
-    /// Gives this thread its own caches in all pools; without, every burst goes to the pool's shared store.
+    /// Gives this thread its own caches in all pools. Without them, every burst goes to the pool's shared store.
     ///
     /// # Errors
     /// [`ThreadError`] if it is registered already or DPDK has no more ids.
@@ -180,7 +181,7 @@ impl Eal {
     }
 }
 
-/// A thread's registration; ends it when dropped, and gives what its caches hold back to the pools.
+/// A thread's registration. Dropping it ends the registration and returns the contents of its caches to the pools.
 #[derive(Debug)]
 pub struct ThreadGuard {
     /// Raw pointers are not Send: the guard must be dropped by the thread that it is for.
@@ -260,7 +261,7 @@ fn start(arguments: Vec<CString>) -> Result<Outcome, EalError> {
     Ok(outcome.recv().unwrap_or(Err(EalError::Thread(libc::EAGAIN))))
 }
 
-/// DPDK makes a directory for this process even when it keeps nothing there, and the one above it.
+/// DPDK creates a directory for this process, and its parent, even if it keeps nothing there.
 fn remove_runtime_directory() {
     // SAFETY: returns a pointer to a static buffer, written by rte_eal_init only, which has returned.
     let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
@@ -270,7 +271,7 @@ fn remove_runtime_directory() {
     // SAFETY: DPDK keeps the buffer NUL-terminated.
     let path = unsafe { CStr::from_ptr(path) };
     if let Some(path) = path.to_str().ok().filter(|path| !path.is_empty()).map(Path::new) {
-        // Both fail, rightly, when somebody has put something there.
+        // Both fail, rightly, if the directory is not empty.
         let _ = fs::remove_dir(path);
         let _ = path.parent().map(fs::remove_dir);
     }
@@ -282,7 +283,7 @@ fn arguments(options: &EalOptions, free_huge_bytes: u64) -> Vec<String> {
         "netvm".into(),
         format!("--lcores=0@{}", first_allowed_cpu()),
         format!("--file-prefix={}-{}", options.file_prefix, std::process::id()),
-        // Warnings are caught at least, as some drivers give their reasons there.
+        // Catch at least warnings: some drivers give their reasons there.
         format!("--log-level=*:{}", options.log_level.max(LogLevel::Warning).name()),
         "--no-telemetry".into(),
     ];
@@ -308,7 +309,7 @@ fn arguments(options: &EalOptions, free_huge_bytes: u64) -> Vec<String> {
 fn first_allowed_cpu() -> usize {
     // SAFETY: a cpu_set_t is a bit mask, for which all zeroes is a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is as large as is said.
+    // SAFETY: `set` has the size given.
     if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
         return 0;
     }

@@ -1,8 +1,9 @@
-//! Keeps descriptors that DPDK opens from the programs that this process starts.
+//! Keeps descriptors that DPDK opens out of the programs that this process starts.
 //!
-//! DPDK's drivers open packet sockets, /dev/net/tun and VFIO groups without `O_CLOEXEC`, so that every child would have
-//! them. An NF must not, so they are marked as soon as the call that opens them returns. A program that another thread
-//! starts during the call has them still: code that starts untrusted programs closes what it does not pass on.
+//! DPDK's drivers open packet sockets, /dev/net/tun and VFIO groups without `O_CLOEXEC`, so every child would inherit
+//! them. An NF must not, so this module sets the flag as soon as the call that opens them returns. A program that
+//! another thread starts during the call still inherits them: code that starts untrusted programs closes the
+//! descriptors that it does not pass on.
 
 use std::collections::BTreeSet;
 use std::fs;

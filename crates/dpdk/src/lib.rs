@@ -1,25 +1,21 @@
-//! A safe wrapper of what netvm uses of DPDK 22.11 to 25.11.
+//! A safe wrapper of the parts of DPDK 22.11 to 25.11 that netvm uses.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `eal` | [`Eal`]: started once, with or without huge pages and privileges; threads register with it |
+//! | `eal` | [`Eal`]: started once, with or without huge pages and privileges; threads register with it; [`cycles()`] |
 //! | `pool` | [`Pool`]: packets whose bytes are in memory that the caller maps and shares, and whose headers are private |
-//! | `mbuf` | [`Mbuf`] owns a packet, [`MbufPtr`] is its address |
-//! | `offload` | checksums and segmentation that guests leave to others |
-//! | `batch` | [`Batch`] owns up to 64 packets |
-//! | `arrival` | what one sleeps on until an AF_PACKET port has packets |
-//! | `builder`, `port`, `queue` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
+//! | `packet` | [`Mbuf`] owns a packet, [`MbufPtr`] is its address, [`Batch`] owns up to 64; offloads of guests' packets |
+//! | `port` | [`PortBuilder`] opens a [`Port`] on a [`Device`]; [`RxQueue`] and [`TxQueue`] move batches |
 //! | `acl` | [`AclBuilder`] compiles rules into an [`Acl`]: DPDK's `rte_acl` |
 //! | `vhost` | [`VhostPort`] serves a vhost-user socket; [`VhostQueue`] moves batches from and to the guest |
 //! | [`vhost_user`] | numbers of its messages |
-//! | `dma` | [`DmaChannel`]: a DMA engine that copies to a port's guest |
-//! | `ring` | [`ring()`]: DPDK's `rte_ring`, to compare with |
-//! | `cycles` | [`cycles()`], the time stamp counter |
+//! | `dma_channel` | [`DmaChannel`]: a DMA engine that copies to a port's guest |
+//! | `ring` | [`ring()`]: DPDK's `rte_ring`, for comparison |
 //!
-//! Who owns a packet is in the type. Safe code cannot free a packet twice or use one that it has sent: [`Mbuf`] and
+//! Types express ownership. Safe code cannot free a packet twice or use one that it has sent: [`Mbuf`] and
 //! [`Batch`] are not copied, sending takes packets out of the batch, and a pool that is dropped while packets are out
-//! stays allocated. Queues are handles that move between threads and are not shared. What is not checked is marked
-//! `unsafe` and says what it takes.
+//! stays allocated. Queues are handles that move between threads and are not shared. Unchecked operations are `unsafe`
+//! and document their conditions.
 //!
 //! Nothing on the packet path allocates, locks or logs, and there is one call into C per burst.
 

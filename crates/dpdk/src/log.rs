@@ -1,21 +1,22 @@
-//! Catches what DPDK and its drivers log while they are asked for something, as that is where they say why they refuse.
+//! Captures DPDK's log during control calls: DPDK and its drivers log the reason for a failure, and the text becomes
+//! part of the error.
 
 use std::ffi::{CString, NulError};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What of DPDK's log goes to standard error. What a failing call logs is part of its error in any case.
+/// How much of DPDK's log goes to standard error. The log of a failing call is always part of its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// What went wrong while packets move. What was logged during a call that then succeeds is left out.
+    /// Errors while packets move. The log of a call that succeeds is left out.
     #[default]
     Error,
-    /// What may be wrong.
+    /// Possible problems.
     Warning,
-    /// What is unusual.
+    /// Unusual events.
     Notice,
-    /// What was done.
+    /// Actions.
     Info,
     /// Everything.
     Debug,
@@ -33,14 +34,14 @@ impl LogLevel {
     }
 }
 
-/// Held through every call that creates, changes or removes something in DPDK: most of these are not thread-safe, and
-/// the log is caught for one caller at a time.
+/// Locked during every call that creates, changes or removes something in DPDK: most of these are not thread-safe, and
+/// the log is captured for one caller at a time.
 static CONTROL: Mutex<()> = Mutex::new(());
 
-/// Whether what was logged is forgotten when nothing failed: drivers log errors, too, that they get over.
+/// Whether to discard the log of a successful call: drivers also log errors that they recover from.
 static QUIET: AtomicBool = AtomicBool::new(true);
 
-/// What goes to standard error from now on.
+/// Sets how much goes to standard error from now on.
 pub(crate) fn set_level(level: LogLevel) {
     QUIET.store(level == LogLevel::Error, Ordering::Relaxed);
     // RTE_LOG_ERR is 4, and each further level one more.
@@ -55,7 +56,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Waits for its turn and begins to catch the log.
+    /// Waits for its turn and starts to capture the log.
     pub(crate) fn enter() -> Self {
         let turn = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: no arguments; the mutex keeps it to one caller at a time.
@@ -63,7 +64,7 @@ impl Control {
         Self { catching, _turn: turn }
     }
 
-    /// What was logged since `enter`, for an error message; the log goes to standard error again.
+    /// Ends the capture and returns the log since `enter`, for an error message.
     pub(crate) fn said(mut self) -> String {
         self.take()
     }
@@ -73,7 +74,7 @@ impl Control {
             return String::new();
         }
         let mut text = vec![0_u8; 4096];
-        // SAFETY: `text` has as many bytes as is said.
+        // SAFETY: `text` has the length given.
         let length = unsafe { dpdk_sys::netvm_log_end(text.as_mut_ptr().cast(), text.len()) };
         text.truncate(length);
         String::from_utf8_lossy(&text).trim_end().to_owned()
@@ -81,11 +82,11 @@ impl Control {
 }
 
 impl Drop for Control {
-    /// Nothing failed.
+    /// The call has succeeded.
     fn drop(&mut self) {
         let text = self.take();
         if !text.is_empty() && !QUIET.load(Ordering::Relaxed) {
-            // Standard error may be closed; there is nobody to tell.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "{text}");
         }
     }
@@ -102,7 +103,7 @@ pub(crate) fn reason(errno: i32) -> String {
     std::io::Error::from_raw_os_error(errno.abs()).to_string()
 }
 
-/// A C string of our own making: a name or a number, which has no NUL in it unless the caller put it there.
+/// A C string of a name or number; it fails only if the caller put a NUL byte into it.
 pub(crate) fn c_string(text: &str) -> Result<CString, NulError> {
     CString::new(text)
 }

@@ -21,7 +21,7 @@ pub enum RingError {
     /// DPDK refused.
     #[error("DPDK cannot make a ring of {slots} slots: {}{}", reason(libc::ENOMEM), quoted(.said))]
     Refused {
-        /// What was asked for.
+        /// The number requested.
         slots: u32,
         /// What DPDK logged.
         said: String,
@@ -31,7 +31,7 @@ pub enum RingError {
 #[derive(Debug)]
 struct Inner(NonNull<sys::rte_ring>);
 
-// SAFETY: the ring is made for two threads, and the two ends see to it that there are no more.
+// SAFETY: the ring is made for two threads; each end has one handle, so no more use it.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -102,7 +102,7 @@ impl RingConsumer {
         let count = most.min(room) as u32;
         // SAFETY: the ring is alive and this is its only consumer; there is room for `count` pointers.
         let moved = unsafe { sys::netvm_ring_dequeue(self.0.0.as_ptr(), spare, count) } as usize;
-        // SAFETY: the ring has written so many mbufs there and given them up.
+        // SAFETY: the ring has written `moved` mbufs there and given them up.
         unsafe { batch.assume_added(moved) };
         moved
     }
@@ -123,7 +123,7 @@ impl Drop for Inner {
             batch.clear();
         }
         let _control = Control::enter();
-        // SAFETY: nobody uses it any more.
+        // SAFETY: both ends are gone.
         unsafe { sys::rte_ring_free(self.0.as_ptr()) };
     }
 }

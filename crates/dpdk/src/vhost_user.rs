@@ -1,5 +1,5 @@
-//! Messages that a vhost-user front-end sends, by their numbers (vhost-user, "Front-end message types"): those that are
-//! served, and others that say more than a plain device needs.
+//! Numbers of vhost-user messages (vhost-user, "Front-end message types"): those that netvm serves, and those that it
+//! refuses.
 
 #![allow(missing_docs, reason = "the specification says what they are")]
 

@@ -1,4 +1,4 @@
-//! `rte_acl` where the EAL is told to use no wide registers.
+//! `rte_acl` when the EAL is configured without wide registers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::num::NonZeroU32;

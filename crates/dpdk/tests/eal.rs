@@ -14,7 +14,7 @@ use std::{env, fs};
 use common::{eal, null, options, pool, root_or_skip};
 use dpdk::{Batch, Device, Eal, EalError, EalOptions, HugePages, PortBuilder, PortError, ThreadError};
 
-/// Nobody, as Linux numbers it everywhere.
+/// The user and group id of nobody on Linux.
 const NOBODY: u32 = 65_534;
 
 fn child(test: &str) -> Command {
@@ -230,7 +230,7 @@ fn everything_but_kernel_interfaces_works_without_privileges() {
     if !root_or_skip("an unprivileged child") {
         return;
     }
-    // Where nobody may read it, whatever the permissions of the build directory are.
+    // A place that user nobody can read, whatever the permissions of the build directory are.
     let copy: PathBuf = env::temp_dir().join(format!("netvm-dpdk-eal-{}", std::process::id()));
     fs::copy(env::current_exe().unwrap(), &copy).unwrap();
     let mut command = Command::new(&copy);

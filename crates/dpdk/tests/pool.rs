@@ -1,4 +1,4 @@
-//! Pools over memory of the caller's, and who owns what is in them.
+//! Pools over the caller's memory, and the ownership of their packets.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -82,7 +82,7 @@ fn pools_that_cannot_be_are_refused() {
         PoolError::Outside { .. }
     ));
     let error = refused(good, PoolOptions { cache: 43, ..options });
-    assert_eq!(error.to_string(), "pool bad: caches of 43 packets with 64 buffers; at most 42 are possible");
+    assert_eq!(error.to_string(), "pool bad: caches of 43 packets with 64 buffers; use at most 42");
     let nul = Pool::over_region(eal(), "a\0b", memory(good), good, options).unwrap_err();
     assert!(matches!(nul, PoolError::Name(_)));
 }
@@ -115,7 +115,7 @@ fn a_buffer_keeps_its_bytes_and_nothing_else_is_written() {
     let written = packet(&pool, &[0xab; 192]);
     assert_eq!((written.pkt_len(), written.data_len()), (192, 192));
     let at = layout.first + pool.buffer_of(&written) as usize * 320 + usize::from(HEADROOM);
-    // SAFETY: the whole memory; nobody writes to it meanwhile.
+    // SAFETY: the whole memory; no other thread writes to it.
     let all = unsafe { std::slice::from_raw_parts(memory.base().as_ptr(), memory.len()) };
     assert!(
         all.iter().enumerate().all(|(i, &byte)| byte == if (at..at + 192).contains(&i) { 0xab } else { 0 })
@@ -173,11 +173,11 @@ fn batches_own_their_packets() {
     other.clear();
     assert_eq!((other.len(), pool.in_use()), (0, 1));
 
-    // What is released is the caller's.
+    // The caller owns released packets.
     let released = batch.release()[0];
     drop(batch);
     assert_eq!(pool.in_use(), 1);
-    // SAFETY: released above, and by nobody else taken over.
+    // SAFETY: released above, and without another owner.
     drop(unsafe { released.own() });
     assert_eq!(pool.in_use(), 0);
 }
@@ -227,7 +227,7 @@ fn a_stack_gives_the_buffers_used_last() {
     assert_eq!(first, second);
 }
 
-/// Says when it is dropped.
+/// Records that it was dropped.
 struct Watched {
     memory: HeapMemory,
     gone: Arc<AtomicBool>,

@@ -1,16 +1,18 @@
-//! Ports: what they refuse, and frames through real interfaces in private network namespaces.
+//! Ports: errors, and frames through real interfaces in private network namespaces.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{bytes, eal, layout, memory, null, packet, pool, root_or_skip};
+use common::{
+    bytes, eal, ip, layout, memory, null, packet, pool, private_namespace, root_or_skip, socket_on, veth,
+};
 use dpdk::{
     Batch, BufferLayout, Device, Mbuf, Pool, PoolOptions, PortBuilder, PortError, RxQueue, Started, TxQueue,
 };
@@ -35,26 +37,6 @@ fn is_ours(frame: &[u8]) -> bool {
     frame.len() >= 18 && frame[12..14] == ETHERTYPE
 }
 
-/// Moves the calling test's thread, and what it starts, to a network namespace of its own; it ends with them.
-fn private_namespace() {
-    // SAFETY: affects the calling thread only.
-    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    ip("link set lo up");
-}
-
-fn ip(arguments: &str) -> String {
-    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn veth(mtu: u16) {
-    ip(&format!("link add va mtu {mtu} type veth peer name vb mtu {mtu}"));
-    ip("link set va up");
-    ip("link set vb up");
-}
-
 fn af_packet(interface: &str) -> PortBuilder {
     PortBuilder::new(Device::AfPacket { interface: interface.into() }).promiscuous(true)
 }
@@ -62,28 +44,6 @@ fn af_packet(interface: &str) -> PortBuilder {
 fn pool_of(stride: u32, buffers: u32) -> Arc<Pool> {
     let layout = BufferLayout { stride, ..layout(buffers) };
     Arc::new(Pool::over_region(eal(), "ports", memory(layout), layout, PoolOptions::default()).unwrap())
-}
-
-/// A packet socket on an interface.
-fn socket_on(interface: &str) -> File {
-    let name = std::ffi::CString::new(interface).unwrap();
-    // SAFETY: plain system calls on values of this function; the descriptor is owned by the File.
-    unsafe {
-        let protocol = (libc::ETH_P_ALL as u16).to_be();
-        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, i32::from(protocol));
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        let file = File::from_raw_fd(fd);
-        let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
-        let bound = libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32);
-        assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
-        let patience = libc::timeval { tv_sec: 5, tv_usec: 0 };
-        let (value, length) = ((&raw const patience).cast(), size_of_val(&patience) as u32);
-        assert_eq!(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, length), 0);
-        file
-    }
 }
 
 fn send(tx: &mut TxQueue, packet: Mbuf) {
@@ -112,7 +72,7 @@ fn receive(queues: &mut [RxQueue], count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_not_possible_is_refused_with_a_reason() {
+fn invalid_options_are_refused_with_a_reason() {
     let pool = pool(256);
     let refused = |builder: PortBuilder| builder.start(eal(), &pool).unwrap_err();
     let vdev = |driver: &str, arguments: &str| {
@@ -148,7 +108,7 @@ fn what_is_not_possible_is_refused_with_a_reason() {
 }
 
 #[test]
-fn null_ports_have_the_queues_and_tell_what_they_are() {
+fn null_ports_have_queues_and_report_their_properties() {
     let pool = pool(1024);
     let device = Device::Null { packet_bytes: 1500, copy: true, receive: true };
     let builder = PortBuilder::new(device).queues(3, 2).symmetric_rss(true).promiscuous(true);
@@ -175,7 +135,7 @@ fn null_ports_have_the_queues_and_tell_what_they_are() {
 }
 
 #[test]
-fn ports_come_and_go() {
+fn ports_can_be_reopened() {
     let pool = pool(256);
     let numbers: Vec<_> = (0..40)
         .map(|_| {
@@ -183,7 +143,7 @@ fn ports_come_and_go() {
             port.port.number()
         })
         .collect();
-    // Closed ones free their numbers, of which there are 32.
+    // Closing a port frees its number; there are 32.
     assert!(numbers.iter().all(|number| number.0 < 32));
     let open: Vec<_> = (0..4).map(|_| null(&pool)).collect();
     let mut distinct: Vec<_> = open.iter().map(|port| port.port.number()).collect();
@@ -211,7 +171,7 @@ fn queues_work_on_other_threads() {
             });
         }
     });
-    // Not what it has sent: net_null of DPDK 25.11 tells the last queue's number only.
+    // Not the packets sent: net_null of DPDK 25.11 reports the last queue's number only.
     assert_eq!((port.stats().unwrap().rx_packets, pool.in_use()), (64_000, 0));
 }
 
@@ -259,7 +219,7 @@ fn af_packet_spreads_flows_over_queues_and_loses_none() {
     assert_eq!(numbers, (0..200_u32).map(|n| n.to_be_bytes().to_vec()).collect::<Vec<_>>());
 }
 
-/// Whether a queue says that it has packets, within a moment.
+/// Whether a queue signals packets within a moment.
 fn has_arrivals(queue: &RxQueue) -> bool {
     let fd = queue.arrival().unwrap().as_raw_fd();
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -286,10 +246,10 @@ fn af_packet_can_be_waited_for_queue_by_queue() {
     assert!(b.rx.iter().all(|queue| !has_arrivals(queue)));
     for n in 0..50 {
         send(&mut a.tx[0], packet(&pool, &frame(n, 100)));
-        let told = [has_arrivals(&b.rx[0]), has_arrivals(&b.rx[1])];
-        for (queue, told) in b.rx.iter_mut().zip(told) {
+        let signalled = [has_arrivals(&b.rx[0]), has_arrivals(&b.rx[1])];
+        for (queue, is_signalled) in b.rx.iter_mut().zip(signalled) {
             let count = queue.burst(&mut Batch::new());
-            assert_eq!(told, count > 0, "frame {n}, queue {}", queue.id());
+            assert_eq!(is_signalled, count > 0, "frame {n}, queue {}", queue.id());
         }
     }
     assert!(b.rx.iter().all(|queue| !has_arrivals(queue)));
@@ -301,7 +261,7 @@ fn af_packet_can_be_waited_for_queue_by_queue() {
 }
 
 #[test]
-fn af_packet_takes_jumbo_frames_when_buffers_hold_them() {
+fn af_packet_moves_jumbo_frames_that_fit_the_buffers() {
     if !root_or_skip("AF_PACKET") {
         return;
     }
@@ -339,7 +299,7 @@ fn talk(port: &mut Started, pool: &Pool, interface: &str, length: usize) {
     }
 }
 
-/// The next frame that a packet socket has; it sees what it has sent, too.
+/// The next frame of ours on a packet socket, which also receives its own frames.
 fn next_frame(socket: &mut File) -> Vec<u8> {
     let mut buffer = vec![0; 10_000];
     loop {
@@ -375,14 +335,14 @@ fn tap_moves_frames_both_ways() {
     talk(&mut port, &pool, "nvtap", 60);
     talk(&mut port, &pool, "nvtap", 1514);
     assert!(port.port.info().unwrap().driver.contains("tap"));
-    // A queue of 8 descriptors, and what it keeps at hand.
+    // A queue of 8 descriptors, and its spare mbufs.
     assert!(pool.in_use() <= 9, "{}", pool.in_use());
     drop(port);
     assert_eq!(pool.in_use(), 0);
     assert_goes("nvtap");
 }
 
-/// Descriptors that a program started now would have, beyond the standard ones.
+/// Descriptors that a program started now would inherit.
 fn inherited() -> Vec<String> {
     let output = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();
@@ -414,7 +374,7 @@ fn drivers_descriptors_are_not_inherited() {
 }
 
 #[test]
-fn tap_takes_jumbo_frames_when_asked() {
+fn tap_moves_jumbo_frames_with_a_larger_mtu() {
     if !root_or_skip("TAP") {
         return;
     }

@@ -1,7 +1,7 @@
-//! Packets that travel together, and who owns them.
+//! A [`Batch`] owns packets that travel together: a fixed array on a worker's stack, made once.
 //!
-//! A [`Batch`] owns the packets in it. Sending moves packets out of it into a driver and leaves the unsent ones; what
-//! is in it when it is dropped goes back to its pool. It is a fixed array on the stack of a worker, made once.
+//! Sending moves packets out of the batch into a driver and leaves the unsent ones. Dropping it frees the rest to their
+//! pools.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use crate::{Mbuf, MbufPtr};
 /// }
 /// ```
 pub struct Batch {
-    /// At most CAPACITY; the first so many mbufs are initialised and owned.
+    /// At most CAPACITY; the first `len` mbufs are initialised and owned.
     len: usize,
     mbufs: [MaybeUninit<MbufPtr>; Batch::CAPACITY],
 }
@@ -111,7 +111,7 @@ impl Batch {
         Drain { batch: self, next: 0, end }
     }
 
-    /// Gives up ownership of all packets and tells which they were: the caller owns them now.
+    /// Gives all packets to the caller.
     #[inline(always)]
     pub fn release(&mut self) -> &[MbufPtr] {
         let len = std::mem::take(&mut self.len);
@@ -175,7 +175,7 @@ impl Batch {
         unsafe { std::slice::from_raw_parts(self.mbufs.as_ptr().cast(), self.len) }
     }
 
-    /// For C functions that take packets: the array of pointers, of which the first [`Batch::len`] are packets.
+    /// For C functions that take packets: an array whose first [`Batch::len`] pointers are packets.
     ///
     /// Follow with [`Batch::forget_front`].
     #[inline(always)]
@@ -192,10 +192,10 @@ impl Batch {
         (self.mbufs.as_mut_ptr().wrapping_add(self.len).cast(), self.room())
     }
 
-    /// The first `count` packets belong to somebody else now; the others move to the front.
+    /// Removes the first `count` packets, which now have another owner; the others move to the front.
     ///
     /// # Safety
-    /// `count` is at most [`Batch::len`], and somebody took them over (if nobody did, they leak).
+    /// `count` is at most [`Batch::len`], and the packets have another owner (otherwise they leak).
     #[inline(always)]
     pub unsafe fn forget_front(&mut self, count: usize) {
         debug_assert!(count <= self.len);
@@ -209,7 +209,7 @@ impl Batch {
     /// `count` packets have been written to [`Batch::spare`].
     ///
     /// # Safety
-    /// They have, `count` is at most what was spare, and they belong to the batch as of now.
+    /// They have, `count` is at most the spare room, and the batch owns them from now on.
     #[inline(always)]
     pub unsafe fn assume_added(&mut self, count: usize) {
         debug_assert!(count <= self.room());
@@ -295,7 +295,7 @@ impl Drop for Drain<'_> {
     fn drop(&mut self) {
         if self.next != self.end {
             let rest = self.batch.mbufs[self.next..self.end].as_mut_ptr();
-            // SAFETY: these slots hold mbufs that the iterator owns; nobody counts them afterwards.
+            // SAFETY: these slots hold mbufs that the iterator owns and that are not counted afterwards.
             unsafe { sys::netvm_mbuf_free(rest.cast(), (self.end - self.next) as u32) };
         }
     }

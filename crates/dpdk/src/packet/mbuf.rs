@@ -57,8 +57,8 @@ impl MbufPtr {
     /// Takes the packet over.
     ///
     /// # Safety
-    /// The caller owns the mbuf: it is initialised, out of its pool, whose memory is mapped, and nobody else uses it
-    /// or frees it.
+    /// The caller owns the mbuf: it is initialised and out of its pool, the pool's memory is mapped, and no one else
+    /// uses or frees it.
     #[inline(always)]
     #[must_use]
     pub const unsafe fn own(self) -> Mbuf {
@@ -76,13 +76,13 @@ impl MbufPtr {
     }
 }
 
-/// A packet does not fit where it was to be.
+/// A packet does not fit at a position in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet of {length} bytes at offset {offset} of a buffer of {buffer} bytes in {segments} segments")]
 pub struct BoundsError {
-    /// Where it was to begin, in bytes from the start of the buffer.
+    /// Its requested beginning, in bytes from the start of the buffer.
     pub offset: u16,
-    /// How long it was to be, in bytes.
+    /// Its requested length, in bytes.
     pub length: u16,
     /// Bytes of the buffer.
     pub buffer: u16,
@@ -90,7 +90,7 @@ pub struct BoundsError {
     pub segments: u16,
 }
 
-/// A packet, with all that is chained to it. Dropping it gives it back to its pool.
+/// A packet with all its segments. Dropping it returns it to its pool.
 ///
 /// A pool that is dropped while packets are out stays allocated, so an `Mbuf` is valid whatever becomes of its pool.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Mbuf {
     #[inline(always)]
     unsafe fn get<T: Copy, const OFFSET: usize>(&self) -> T {
         // SAFETY: the field lies in the mbuf, which is allocated while `self` owns it (see `MbufPtr::own`), and is
-        // aligned (checked above); nobody writes to it but the owner.
+        // aligned (checked above); only the owner writes to it.
         unsafe { self.0.as_ptr().byte_add(OFFSET).cast::<T>().read() }
     }
 
@@ -155,7 +155,7 @@ impl Mbuf {
         self.0
     }
 
-    /// Start of the packet's buffer: of its buffer.
+    /// Start of the packet's buffer.
     #[inline(always)]
     #[must_use]
     pub fn buf_addr(&self) -> *mut u8 {
@@ -203,19 +203,18 @@ impl Mbuf {
         PortNumber(unsafe { self.get::<u16, PORT>() })
     }
 
-    /// Notes the port that it came in from.
+    /// Sets the port that it came in from.
     #[inline(always)]
     pub fn set_port(&mut self, port: PortNumber) {
         // SAFETY: the field is a u16, and any number is allowed in it.
         unsafe { self.set::<u16, PORT>(port.0) };
     }
 
-    /// Two words of its owner's, in the place of the hash that a NIC gives: they stay while the packet is out of its
-    /// pool.
+    /// Two words for the owner, in the field of the NIC's hash; they last while the packet is out of its pool.
     #[inline(always)]
     #[must_use]
     pub fn note(&self) -> [u32; 2] {
-        // SAFETY: rte_mbuf.hash is a union of eight bytes, of which any are a pair of numbers.
+        // SAFETY: rte_mbuf.hash is a union of eight bytes; any bytes are valid.
         unsafe { self.get::<[u32; 2], HASH>() }
     }
 
@@ -243,7 +242,7 @@ impl Mbuf {
         unsafe { AtomicU16::from_ptr(self.0.as_ptr().byte_add(REFCNT).cast()) }.load(Ordering::Relaxed)
     }
 
-    /// What the driver says of the packet, and what it is asked to do (`RTE_MBUF_F_*`).
+    /// The driver's report on the packet, and offload requests to it (`RTE_MBUF_F_*`).
     #[inline(always)]
     #[must_use]
     pub fn ol_flags(&self) -> u64 {
@@ -251,7 +250,7 @@ impl Mbuf {
         unsafe { self.get::<u64, OL_FLAGS>() }
     }
 
-    /// First byte of the packet. Who else maps the buffer may change it at any time.
+    /// First byte of the packet. Other processes that map the buffer may change it at any time.
     #[inline(always)]
     #[must_use]
     pub fn data(&self) -> *mut u8 {
@@ -259,10 +258,10 @@ impl Mbuf {
         self.buf_addr().wrapping_add(usize::from(self.data_off()))
     }
 
-    /// Says where in its buffer the packet is.
+    /// Sets where in its buffer the packet is.
     ///
     /// # Errors
-    /// [`BoundsError`] if it would reach out of the buffer, or is spread over several.
+    /// [`BoundsError`] if it would exceed the buffer, or has several segments.
     #[inline(always)]
     pub fn set_bounds(&mut self, offset: u16, length: u16) -> Result<(), BoundsError> {
         let (buffer, segments) = (self.buf_len(), self.nb_segs());
@@ -274,7 +273,7 @@ impl Mbuf {
         Ok(())
     }
 
-    /// [`Mbuf::set_bounds`] for who has checked it.
+    /// [`Mbuf::set_bounds`] without the checks.
     ///
     /// # Safety
     /// `offset + length` is at most [`Mbuf::buf_len`], and [`Mbuf::nb_segs`] is 1.
@@ -311,9 +310,8 @@ impl Mbuf {
         length
     }
 
-    /// Copies the first `N` bytes of the packet out, which compiles to a few moves: where the packet is shorter, what
-    /// the buffer holds behind it comes along. Returns how many bytes of them are the packet's; 0 when the buffer ends
-    /// before.
+    /// Copies the first `N` bytes out in a few moves. If the packet is shorter, this includes bytes of the buffer
+    /// behind it. Returns how many are the packet's; 0 if the buffer ends before `N` bytes.
     #[inline(always)]
     pub fn copy_first<const N: usize>(&self, out: &mut [u8; N]) -> usize {
         if usize::from(self.data_off()) + N > usize::from(self.buf_len()) {

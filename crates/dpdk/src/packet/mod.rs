@@ -1,5 +1,4 @@
-//! Packets and who owns them: one ([`Mbuf`]), up to 64 ([`Batch`]), and the work that a sender left to others
-//! (`offload`).
+//! Owners of packets: [`Mbuf`] of one, [`Batch`] of up to 64; and pending offloads of guests' packets (`offload`).
 
 mod batch;
 mod mbuf;

@@ -1,8 +1,7 @@
-//! What the sender of a packet has left to others: its checksum, and cutting a TCP segment that is longer than a
-//! packet.
+//! Offloads: a packet whose checksum is not computed yet, and a TCP segment longer than a packet.
 //!
-//! Only guests leave such work ([`crate::VhostQueue::receive`]), and only guests that have said so take it over
-//! ([`crate::VhostQueue::accepts`]); for all others it is to be done first.
+//! Such packets come from guests only ([`crate::VhostQueue::receive`]) and may go to guests that accept them
+//! ([`crate::VhostQueue::accepts`]); before any other use, netvm finishes them.
 
 use std::ptr::NonNull;
 
@@ -15,7 +14,7 @@ const L2_BITS: u32 = sys::NETVM_OFFLOAD_L2_BITS;
 const L3_BITS: u32 = sys::NETVM_OFFLOAD_L3_BITS;
 const L4_BITS: u32 = sys::NETVM_OFFLOAD_L4_BITS;
 
-/// A TCP segment that is to be cut into packets.
+/// A TCP segment to be split into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oversized {
     /// Bytes of the link layer's headers.
@@ -24,7 +23,7 @@ pub struct Oversized {
     pub l3: u16,
     /// Bytes of the TCP header, with its options.
     pub l4: u16,
-    /// Bytes of TCP payload that a packet is to have; the sender's word, which can be any.
+    /// Bytes of TCP payload per packet, as the sender claims; any value is possible.
     pub size: u16,
     /// IPv6, else IPv4.
     pub v6: bool,
@@ -39,7 +38,7 @@ impl Oversized {
 }
 
 impl Accepts {
-    /// Whether who accepts this takes a packet as it is.
+    /// Whether a guest that accepts these offloads accepts a packet unchanged.
     #[must_use]
     pub fn takes(self, packet: &Mbuf) -> bool {
         match packet.oversized() {
@@ -50,14 +49,14 @@ impl Accepts {
 }
 
 impl Mbuf {
-    /// Whether nothing is left to be done.
+    /// Whether no offload is pending.
     #[inline(always)]
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.ol_flags() & sys::NETVM_OFFLOAD_ANY == 0
     }
 
-    /// Whether nothing is left to be done, and the packet is in one buffer.
+    /// Whether no offload is pending and the packet is in one buffer.
     #[inline(always)]
     #[must_use]
     pub fn is_plain(&self) -> bool {
@@ -69,7 +68,7 @@ impl Mbuf {
         unsafe { self.as_ptr().as_ptr().byte_add(TX_OFFLOAD).cast::<u64>().read_unaligned() }
     }
 
-    /// How the packet is to be cut, if it is.
+    /// How to split the packet, if it is too long.
     #[must_use]
     pub fn oversized(&self) -> Option<Oversized> {
         if self.ol_flags() & sys::NETVM_OFFLOAD_SEGMENT == 0 {
@@ -86,17 +85,17 @@ impl Mbuf {
         })
     }
 
-    /// Computes the checksum that is left out, if one is. Whether it could be done: where the sender said it was, there
-    /// may be no place for it.
+    /// Computes a missing checksum. Returns whether that worked: the position that the sender gave may lie outside the
+    /// packet.
     pub fn finish_checksum(&mut self) -> bool {
-        // SAFETY: `self` owns the mbuf and what is chained to it; the function keeps to the buffers.
+        // SAFETY: `self` owns the mbuf and its segments; the function stays within the buffers.
         unsafe { sys::netvm_offload_checksum(self.as_ptr().as_ptr()) == 0 }
     }
 
-    /// Puts `new` in the place of the packet's first `old` bytes, which moves its beginning and not its end.
+    /// Replaces the packet's first `old` bytes by `new`; moves its beginning, not its end.
     ///
     /// # Errors
-    /// [`BoundsError`] if its buffer has no room before it, or the packet not so many bytes.
+    /// [`BoundsError`] if the buffer lacks room before the packet, or the packet has fewer bytes.
     #[inline]
     pub fn replace_front(&mut self, old: u16, new: &[u8]) -> Result<(), BoundsError> {
         let (buffer, segments, length) = (self.buf_len(), self.nb_segs(), self.data_len());
@@ -123,11 +122,11 @@ impl Mbuf {
         Ok(())
     }
 
-    /// Appends `length` bytes of another packet, from `offset` on, to this one; returns their sum (RFC 1071), as it is
-    /// in memory.
+    /// Appends `length` bytes of another packet, from `offset` on; returns their Internet checksum (RFC 1071) in memory
+    /// order.
     ///
     /// # Errors
-    /// [`BoundsError`] if they do not fit, or the other has not so many.
+    /// [`BoundsError`] if they do not fit, or the other packet is shorter.
     pub fn append_from(&mut self, other: &Self, offset: u32, length: u16) -> Result<u16, BoundsError> {
         let (begin, before) = (self.data_off(), self.data_len());
         let error = BoundsError {
@@ -145,19 +144,18 @@ impl Mbuf {
             self.set_bounds(begin, before)?;
             return Err(error);
         }
-        // SAFETY: as above. Who else maps the buffer may change the bytes: the sum is wrong then.
+        // SAFETY: as above. If another process changes the bytes meanwhile, only the sum is wrong.
         Ok(unsafe { sys::netvm_raw_checksum(to.cast(), length.into()) })
     }
 }
 
 impl Pool {
-    /// A copy of a packet, in as many buffers as it takes, with what is left to be done; `None` if the pool has not
-    /// enough.
+    /// A copy of a packet with its pending offloads, in as many buffers as needed; `None` if the pool has too few.
     #[must_use]
     pub fn copy_of(&self, packet: &Mbuf) -> Option<Mbuf> {
         // SAFETY: the packet is owned by the caller, and the pool alive.
         let copy = unsafe { sys::netvm_mbuf_copy(packet.as_ptr().as_ptr(), self.mempool()) };
-        // SAFETY: a new packet, which nobody else has.
+        // SAFETY: a new packet without another owner.
         NonNull::new(copy).map(|copy| unsafe { MbufPtr::new(copy).own() })
     }
 }

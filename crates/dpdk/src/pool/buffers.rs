@@ -1,8 +1,8 @@
-//! Where buffers are in packet memory, and which buffer an address is.
+//! The layout of buffers in packet memory, and the buffer number of an address.
 
 use crate::Mbuf;
 
-/// How packet memory is cut into buffers.
+/// How packet memory is divided into buffers.
 ///
 /// ```text
 ///  base                 base + first              + stride
@@ -17,7 +17,7 @@ pub struct BufferLayout {
     pub stride: u32,
     /// Number of buffers.
     pub buffers: u32,
-    /// Least number of free bytes wanted before a received packet. Drivers leave [`HEADROOM`], which is fixed when
+    /// Free bytes required before a received packet. Drivers leave [`HEADROOM`], which is fixed when
     /// DPDK is built, so more is refused.
     pub headroom: u16,
 }

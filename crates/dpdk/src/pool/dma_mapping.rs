@@ -1,9 +1,8 @@
 //! Lets devices on the PCI bus reach packet memory.
 //!
-//! DPDK maps its own memory for devices, not the caller's: that must be registered with the EAL once, and mapped. Where
-//! the system has an IOMMU, devices use the addresses of this process (an IOMMU of fewer than 48 bits cannot hold them
-//! and refuses); where it has none they use physical ones, which last for huge pages only, and every mbuf is told its
-//! own.
+//! DPDK maps its own memory for devices, not the caller's, which must be registered with the EAL once and mapped. With
+//! an IOMMU, devices use the addresses of this process (an IOMMU of fewer than 48 bits cannot hold them and refuses).
+//! Without one they use physical addresses, which stay valid for huge pages only, and each mbuf gets its own.
 //!
 //! All devices that VFIO drives share their mappings, so one mapping serves them all until the last of them is closed.
 //! Devices that share their NIC with the kernel (mlx5 and its like) have mappings of their own.
@@ -28,8 +27,8 @@ pub enum DmaError {
     Unaligned(usize),
     /// Ordinary pages on a system without an IOMMU.
     #[error(
-        "devices use physical addresses here (there is no IOMMU), and packet memory in ordinary pages has none that \
-         last: use huge pages"
+        "devices use physical addresses here (there is no IOMMU), and those of packet memory in ordinary pages can \
+         change: use huge pages"
     )]
     SmallPages,
     /// Physical addresses cannot be read.
@@ -41,7 +40,7 @@ pub enum DmaError {
     #[error("buffer {0} crosses from one page to another: choose a buffer size that divides {1} bytes")]
     Split(usize, usize),
     /// The EAL refused the memory.
-    #[error("DPDK does not take the packet memory: {}{}", reason(*.errno), quoted(.said))]
+    #[error("DPDK does not accept the packet memory: {}{}", reason(*.errno), quoted(.said))]
     Register {
         /// The error number.
         errno: i32,
@@ -69,7 +68,7 @@ enum Addresses {
     None(DmaError),
 }
 
-/// Who uses the memory.
+/// Users of the memory.
 #[derive(Debug, Default)]
 struct Users {
     /// Whether the EAL knows the memory.
@@ -95,12 +94,12 @@ impl Default for Dma {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DmaPort {
     pub(crate) number: PortNumber,
-    /// Whether its device has mappings of its own.
+    /// Whether its device has its own mappings.
     pub(crate) alone: bool,
 }
 
 impl Dma {
-    /// For a new pool: finds out which addresses devices use, and tells the mbufs.
+    /// For a new pool: determines which addresses devices use, and sets them in the mbufs.
     pub(crate) fn place(memory: &dyn PacketMemory, mbufs: &[MbufPtr]) -> Self {
         // SAFETY: reads the EAL's configuration; a pool exists, so it has one.
         if unsafe { sys::netvm_iova_is_va() } != 0 {
@@ -162,7 +161,7 @@ impl Dma {
         }
     }
 
-    /// Takes the memory from the EAL again; no port uses it any more.
+    /// Unregisters the memory from the EAL; no port uses it any more.
     pub(crate) fn forget(&self, memory: &dyn PacketMemory) {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut users.registered) {
@@ -172,7 +171,7 @@ impl Dma {
         }
     }
 
-    /// What is mapped at a time: all at once under the process's own addresses, else page by page.
+    /// The pieces to map: all at once under the process's addresses, otherwise page by page.
     fn pieces(&self, memory: &dyn PacketMemory) -> Vec<Piece> {
         let (base, page) = (memory.base().as_ptr(), memory.page_bytes());
         match &self.addresses {
@@ -202,7 +201,7 @@ fn whole_pages(memory: &dyn PacketMemory) -> bool {
     page != 0 && (memory.base().as_ptr() as usize).is_multiple_of(page) && memory.len().is_multiple_of(page)
 }
 
-/// The physical address of each page; tells each mbuf that of its buffer.
+/// The physical address of each page; sets each mbuf's buffer address.
 fn physical(memory: &dyn PacketMemory, mbufs: &[MbufPtr]) -> Result<Vec<u64>, DmaError> {
     /// The smallest huge page of the architectures that DPDK has.
     const HUGE: usize = 2 << 20;
@@ -221,7 +220,7 @@ fn physical(memory: &dyn PacketMemory, mbufs: &[MbufPtr]) -> Result<Vec<u64>, Dm
         .ok_or(DmaError::NoPhysical)?;
     let iova = |offset: usize| pages.get(offset / page).map(|start| start + (offset % page) as u64);
     for (buffer, mbuf) in mbufs.iter().enumerate() {
-        // SAFETY: the pool is new and nobody else has it, so its mbufs may be looked at and changed.
+        // SAFETY: the pool is new and not shared yet, so its mbufs may be read and changed.
         let packet = unsafe { mbuf.borrow() };
         let start = packet.buf_addr() as usize - base as usize;
         let last = usize::from(packet.buf_len()) - 1;

@@ -1,4 +1,4 @@
-//! Where packet bytes are: memory that the caller maps and may share.
+//! Memory for the bytes of packets, which the caller maps and may share.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 ///
 /// # Safety
 /// As long as the value lives, `len` bytes from `base` stay mapped, readable and writable, at that address, and they
-/// hold nothing but packets: no reference is made to them and nothing relies on what is in them. Other processes may
+/// hold nothing but packets: no reference is made to them, and nothing relies on their contents. Other processes may
 /// map them and write at any time. All three functions always return the same.
 pub unsafe trait PacketMemory: Send + Sync {
     /// First byte.
@@ -27,14 +27,14 @@ pub unsafe trait PacketMemory: Send + Sync {
     }
 }
 
-/// Packet memory of one process, in ordinary pages: for tests, benchmarks, and pools that are shared with nobody.
+/// Private packet memory in ordinary pages: for tests, benchmarks, and pools that are not shared.
 #[derive(Debug)]
 pub struct HeapMemory {
     base: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: only addresses are handed out; see PacketMemory for what may be done with them.
+// SAFETY: it gives out addresses only; PacketMemory restricts their use.
 unsafe impl Send for HeapMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HeapMemory {}

@@ -1,9 +1,8 @@
 //! Pools of packets over memory that the caller maps and may share.
 //!
-//! The mbuf headers are in the EAL's memory, which is mapped by this process alone; the packets' bytes are in buffers
-//! of the caller's memory (`rte_pktmbuf_pool_create_extbuf`). Buffer i belongs to one mbuf for good, so that either
-//! names the other: a table gives the mbuf of a buffer, and a subtraction, a shift and a multiplication give the buffer
-//! of an mbuf.
+//! The mbuf headers are in the EAL's memory, which only this process maps; the packets' bytes are in buffers of the
+//! caller's memory (`rte_pktmbuf_pool_create_extbuf`). Buffer i always belongs to the same mbuf: a table gives the mbuf
+//! of a buffer, and a subtraction, a shift and a multiplication give the buffer of an mbuf.
 
 mod buffers;
 mod dma_mapping;
@@ -26,10 +25,10 @@ pub use memory::{HeapMemory, PacketMemory};
 use options::cache_limit;
 pub use options::{PoolError, PoolOptions, Store};
 
-/// Pools that exist, by address; what a thread's caches hold is given back to them when it ends its registration.
+/// Existing pools, by address; a thread that ends its registration returns the contents of its caches to them.
 static LIVE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Gives what this thread's caches hold back to the pools.
+/// Returns the contents of this thread's caches to the pools.
 pub(crate) fn flush_this_thread() {
     for &pool in LIVE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         // SAFETY: a pool is freed only after it has been taken off the list, which is locked. The function works on
@@ -40,7 +39,7 @@ pub(crate) fn flush_this_thread() {
 
 /// A pool of packets.
 ///
-/// Dropped while packets are out, it stays allocated, and the memory with it, so that their holders can go on.
+/// If it is dropped while packets are out, it and its memory stay allocated, so that the packets stay valid.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -85,7 +84,7 @@ impl Pool {
     /// `name` appears in DPDK's own tools; it need not be unique and is cut to some 20 bytes there.
     ///
     /// # Errors
-    /// [`PoolError`] names what is not possible.
+    /// [`PoolError`] names the invalid option or the failure.
     pub fn over_region(
         _eal: Eal,
         name: &str,
@@ -115,7 +114,7 @@ impl Pool {
         };
         let mut mempool = ptr::null_mut();
         // SAFETY: the strings live until the call returns; `check` has made sure that the buffers lie in the memory,
-        // which PacketMemory keeps mapped; `control` keeps others out.
+        // which PacketMemory keeps mapped; `control` excludes other callers.
         let error = unsafe { sys::netvm_pool_create(&raw const spec, &raw mut mempool) };
         let Some(mempool) = NonNull::new(mempool).filter(|_| error == 0) else {
             let bytes = Self::eal_bytes(layout.buffers);
@@ -142,7 +141,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// EAL memory that the headers of a pool of so many buffers take at most, for [`crate::EalOptions::memory_mib`].
+    /// EAL memory that the headers of a pool with this many buffers take at most, for
+    /// [`crate::EalOptions::memory_mib`].
     #[must_use]
     pub const fn eal_bytes(buffers: u32) -> u64 {
         sys::NETVM_POOL_BYTES_FIXED as u64 + buffers as u64 * sys::NETVM_POOL_BYTES_PER_BUFFER as u64
@@ -154,22 +154,22 @@ impl Pool {
         &self.name
     }
 
-    /// How its memory is cut.
+    /// How its memory is divided.
     #[must_use]
     pub const fn layout(&self) -> BufferLayout {
         self.layout
     }
 
-    /// The mbuf of a buffer; none for a number that is no buffer's.
+    /// The mbuf of a buffer; `None` if there is no such buffer.
     ///
-    /// That it is returned says nothing of who owns it.
+    /// This does not mean that the caller owns it.
     #[inline(always)]
     #[must_use]
     pub fn mbuf_of(&self, buffer: u32) -> Option<MbufPtr> {
         self.table.get(buffer as usize).copied()
     }
 
-    /// What tells the buffer of a packet.
+    /// Turns addresses into buffer numbers.
     #[inline(always)]
     #[must_use]
     pub const fn buffer_index(&self) -> BufferIndex {
@@ -190,15 +190,15 @@ impl Pool {
         self.mbuf_of(self.buffer_of(packet)) == Some(packet.as_ptr())
     }
 
-    /// Adds `count` packets to the batch, or as many as it has room for, and returns how many; 0 if the pool has not
-    /// so many. They are empty and begin at [`HEADROOM`].
+    /// Adds `count` packets to the batch, or as many as it has room for, and returns how many; 0 if the pool has too
+    /// few. They are empty and begin at [`HEADROOM`].
     #[inline]
     pub fn alloc_into(&self, batch: &mut Batch, count: usize) -> usize {
         self.alloc_frames_into(batch, count, HEADROOM, 0)
     }
 
-    /// [`Pool::alloc_into`] of packets of `length` bytes, which are whatever the buffers hold, from `offset` in the
-    /// buffer; none if that reaches out of it.
+    /// [`Pool::alloc_into`] for packets of `length` bytes at `offset` in the buffer, with arbitrary contents; none if
+    /// they exceed the buffer.
     #[inline]
     pub fn alloc_frames_into(&self, batch: &mut Batch, count: usize, offset: u16, length: u16) -> usize {
         let (spare, room) = batch.spare();
@@ -211,13 +211,13 @@ impl Pool {
         if unsafe { sys::netvm_pool_alloc(mempool, spare, count as u32, offset, length) } != 0 {
             return 0;
         }
-        // SAFETY: the call has written `count` mbufs that nobody else has.
+        // SAFETY: the call has written `count` mbufs without another owner.
         unsafe { batch.assume_added(count) };
         count
     }
 
-    /// Packets that are in the pool, threads' caches included. Goes through the caches of all possible threads; while
-    /// packets move it is near the truth only.
+    /// Packets in the pool, including threads' caches. Visits the caches of all possible threads; approximate while
+    /// packets move.
     #[must_use]
     pub fn available(&self) -> u32 {
         // SAFETY: the pool is alive; the function only reads.
@@ -244,12 +244,12 @@ impl Pool {
         self.dma.unmap_for(self.memory.as_ref(), port);
     }
 
-    /// The first buffer that is not its mbuf's buffer.
+    /// The first buffer that differs from its mbuf's.
     fn first_misplaced(&self) -> Option<u32> {
         let first = self.memory.base().as_ptr() as usize + self.layout.first;
         (0..self.layout.buffers).find(|&buffer| {
             self.mbuf_of(buffer).is_none_or(|mbuf| {
-                // SAFETY: the pool is new and nobody else has it, so its mbufs, though in the pool, may be looked at.
+                // SAFETY: the pool is new and not shared yet, so its mbufs may be read although they are in the pool.
                 let packet = unsafe { mbuf.borrow() };
                 packet.buf_addr() as usize != first + buffer as usize * self.layout.stride as usize
                     || u32::from(packet.buf_len()) != self.layout.stride
@@ -262,8 +262,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = (0..100).find_map(|_| {
-            // SAFETY: the pool is alive. Packets are taken from it by its methods and by ports, which have it in an
-            // Arc: nobody can any more.
+            // SAFETY: the pool is alive. Only its methods and ports take packets from it; ports hold it in an Arc, so
+            // none is left.
             match unsafe { sys::netvm_pool_is_whole(self.mempool.as_ptr()) } {
                 1 => Some(true),
                 error if error == -libc::EAGAIN => None,
@@ -271,15 +271,15 @@ impl Drop for Pool {
             }
         });
         if whole != Some(true) {
-            // Packets are out: leave the pool and its memory to those who have them.
+            // Packets are out: keep the pool and its memory for their owners.
             return;
         }
         live.retain(|&pool| pool != self.mempool.as_ptr() as usize);
         drop(live);
         self.dma.forget(self.memory.as_ref());
         let _control = Control::enter();
-        // SAFETY: all mbufs are in the pool and no thread is inside a call that put one there, so nobody has a
-        // pointer into it; it is off the list that ending threads go through. `memory` is not used afterwards.
+        // SAFETY: all mbufs are in the pool and no thread is inside a call that put one there, so no pointer into
+        // it is left; it is off the list that ending threads visit. `memory` is not used afterwards.
         unsafe {
             sys::rte_mempool_free(self.mempool.as_ptr());
             ManuallyDrop::drop(&mut self.memory);
@@ -332,7 +332,7 @@ fn unique_name(name: &str) -> String {
 /// The pool's mbufs in the order of their buffers; fewer than `buffers` if DPDK made fewer.
 fn table(mempool: NonNull<sys::rte_mempool>, buffers: u32) -> Box<[MbufPtr]> {
     let mut table = vec![ptr::null_mut(); buffers as usize];
-    // SAFETY: the pool is alive and the table has as many places as is said.
+    // SAFETY: the pool is alive and the table has the length given.
     unsafe { sys::netvm_pool_table(mempool.as_ptr(), table.as_mut_ptr(), buffers) };
     table.into_iter().map_while(NonNull::new).map(MbufPtr::new).collect()
 }

@@ -6,7 +6,7 @@ use super::HEADROOM;
 use crate::NumaNode;
 use crate::log::{quoted, reason};
 
-/// Where free packets are kept that are in no thread's cache.
+/// Where a pool keeps free packets that are in no thread's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
     /// Last in, first out (`stack`): recycles the buffers that were used last, so that few stay in the processor's
@@ -36,7 +36,7 @@ pub struct PoolOptions {
     /// Packets that each registered thread may keep to itself: 0 to 512, and at most two thirds of the buffers. The
     /// thread moves packets between its cache and the store when it holds more than 1.5 times as many.
     pub cache: u32,
-    /// Where the other free packets are.
+    /// Where the pool keeps its other free packets.
     pub store: Store,
 }
 
@@ -53,12 +53,12 @@ pub enum PoolError {
     /// No buffers.
     #[error("pool {0}: no buffers; give it one at least")]
     Empty(String),
-    /// A buffer that holds no packet, or is too large for an mbuf.
-    #[error("pool {name}: buffers of {stride} bytes; from {} to 65535 are possible", HEADROOM + 64)]
+    /// Buffers too small for a packet or too large for an mbuf.
+    #[error("pool {name}: buffers of {stride} bytes; use {} to 65535", HEADROOM + 64)]
     Stride {
         /// The pool.
         name: String,
-        /// What was asked for.
+        /// The value requested.
         stride: u32,
     },
     /// More headroom than drivers leave.
@@ -69,7 +69,7 @@ pub enum PoolError {
     Headroom {
         /// The pool.
         name: String,
-        /// What was asked for.
+        /// The value requested.
         headroom: u16,
     },
     /// The buffers do not fit into the memory.
@@ -82,22 +82,22 @@ pub enum PoolError {
         /// Bytes of the memory.
         bytes: usize,
     },
-    /// A cache that DPDK does not make.
-    #[error("pool {name}: caches of {cache} packets with {buffers} buffers; at most {} are possible", cache_limit(*.buffers))]
+    /// A cache larger than DPDK supports.
+    #[error("pool {name}: caches of {cache} packets with {buffers} buffers; use at most {}", cache_limit(*.buffers))]
     Cache {
         /// The pool.
         name: String,
-        /// What was asked for.
+        /// The value requested.
         cache: u32,
         /// Buffers of the pool.
         buffers: u32,
     },
     /// A NUL byte in the name.
-    #[error("pool {0:?}: a name cannot hold a NUL byte")]
+    #[error("pool {0:?}: a name cannot contain a NUL byte")]
     Name(String),
     /// DPDK refused.
     #[error(
-        "pool {name}: DPDK cannot make it: {}{}; its headers take {} MiB of DPDK's memory, which is configured when \
+        "pool {name}: DPDK cannot create it: {}{}; its headers take {} MiB of DPDK's memory, which is configured when \
          DPDK is started",
         reason(*.errno), quoted(.said), .bytes.div_ceil(1 << 20)
     )]
@@ -111,19 +111,17 @@ pub enum PoolError {
         /// EAL memory that the pool takes at most.
         bytes: u64,
     },
-    /// DPDK has not put mbuf i over buffer i.
-    #[error(
-        "pool {name}: this DPDK put the buffer of mbuf {buffer} elsewhere than at its buffer; the release is not supported"
-    )]
+    /// DPDK did not assign buffer i to mbuf i.
+    #[error("pool {name}: this DPDK assigned another buffer to mbuf {buffer}; the release is not supported")]
     Order {
         /// The pool.
         name: String,
-        /// First buffer that is elsewhere.
+        /// First buffer that differs.
         buffer: u32,
     },
 }
 
-/// Largest cache with so many buffers: DPDK lets it run over to 1.5 times its size, which the pool must hold.
+/// Largest cache with this many buffers: DPDK lets it grow to 1.5 times its size, which the pool must hold.
 pub(super) const fn cache_limit(buffers: u32) -> u32 {
     let most = buffers as u64 * 2 / 3;
     if most < sys::NETVM_CACHE_MAX as u64 { most as u32 } else { sys::NETVM_CACHE_MAX }

@@ -1,18 +1,17 @@
-//! How one who sleeps learns that an AF_PACKET port has packets.
+//! Finds the descriptors that become readable when an AF_PACKET port has packets.
 //!
-//! DPDK's driver gives no descriptor to wait on, but it has one: each queue is a packet socket with a ring, which the
-//! kernel reports as readable while a frame in the ring has not been taken (`packet_poll` in Linux's
-//! `net/packet/af_packet.c`). The driver makes these sockets while the device is probed, queue by queue, so that they
-//! are found among the descriptors that have appeared meanwhile: those of packet sockets that are bound to the
-//! interface. A duplicate of the descriptor is kept, so that its number cannot come to mean something else.
+//! DPDK's driver exposes no descriptor to wait on, but each of its queues is a packet socket with a ring, which the
+//! kernel reports as readable while the ring holds a frame (`packet_poll` in Linux's `net/packet/af_packet.c`). The
+//! driver opens these sockets in queue order while it probes the device, so this module finds them among the new
+//! descriptors: packet sockets bound to the interface. It keeps duplicates, whose numbers cannot be reused.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::interface;
 
-/// Of descriptors that have just been opened, duplicates of those of packet sockets bound to the interface, in order;
-/// none when there are not just as many as the port has queues.
+/// Duplicates of those new descriptors that are packet sockets bound to the interface, in order; none unless there is
+/// one for each queue of the port.
 pub(crate) fn packet_sockets(opened: &[i32], name: &str, queues: u16) -> Vec<OwnedFd> {
     let Ok(index) = interface::index(name) else { return Vec::new() };
     let bound = opened.iter().filter(|fd| bound_to(**fd) == Some(index));
@@ -20,14 +19,14 @@ pub(crate) fn packet_sockets(opened: &[i32], name: &str, queues: u16) -> Vec<Own
     if sockets.len() == usize::from(queues) { sockets } else { Vec::new() }
 }
 
-/// The interface that a packet socket is bound to; `None` for what is no packet socket.
+/// The interface that a packet socket is bound to; `None` for other descriptors.
 fn bound_to(fd: i32) -> Option<i32> {
     let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
     let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, which is the size of the address; a number that is no socket
     // gives an error.
     let result = unsafe { libc::getsockname(fd, address.as_mut_ptr().cast(), &raw mut length) };
-    // SAFETY: zeroed before; integers and bytes, of which any are a value.
+    // SAFETY: zeroed before; any integers and bytes are valid.
     let address = unsafe { address.assume_init() };
     (result == 0 && i32::from(address.sll_family) == libc::AF_PACKET).then_some(address.sll_ifindex)
 }
@@ -35,6 +34,6 @@ fn bound_to(fd: i32) -> Option<i32> {
 fn duplicate(fd: i32) -> Option<OwnedFd> {
     // SAFETY: takes no pointer; a number without a descriptor gives an error.
     let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-    // SAFETY: a new descriptor, which nobody else has.
+    // SAFETY: a new descriptor, owned by no one else.
     (own >= 0).then(|| unsafe { OwnedFd::from_raw_fd(own) })
 }

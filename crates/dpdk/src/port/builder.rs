@@ -1,4 +1,5 @@
-//! Opens a port: attach the device, configure it, set its queues up, start it. Whatever fails, what was done is undone.
+//! Opens a port: attaches the device, configures it, sets up its queues and starts it. If a step fails, the earlier
+//! ones are undone.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -77,14 +78,14 @@ impl PortBuilder {
         }
     }
 
-    /// Numbers of queues; AF_PACKET and TAP want as many of one kind as of the other.
+    /// Numbers of queues; AF_PACKET and TAP need as many receive as transmit queues.
     pub const fn queues(mut self, rx: u16, tx: u16) -> Self {
         self.rx_queues = rx;
         self.tx_queues = tx;
         self
     }
 
-    /// Packets that a queue can hold at a time; adjusted to what the device can do. A NIC takes so many from the pool.
+    /// Descriptors of a queue, adjusted to the device's limits. A NIC takes this many packets from the pool.
     pub const fn descriptors(mut self, rx: u16, tx: u16) -> Self {
         self.rx_descriptors = rx;
         self.tx_descriptors = tx;
@@ -104,7 +105,7 @@ impl PortBuilder {
         self
     }
 
-    /// Where several receive queues are filled by RSS: both directions of a flow come in by one queue.
+    /// With RSS over several receive queues, delivers both directions of a flow to one queue.
     pub const fn symmetric_rss(mut self, on: bool) -> Self {
         self.symmetric_rss = on;
         self
@@ -115,7 +116,7 @@ impl PortBuilder {
     /// Virtual devices look for interfaces in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// [`PortError`] names the device, what it refused and why; nothing is left behind then.
+    /// [`PortError`] names the device, the step that failed and the reason; nothing is left behind.
     pub fn start(self, eal: Eal, pool: &Arc<Pool>) -> Result<Started, PortError> {
         let room = pool.layout().room();
         self.check(eal, room)?;
@@ -143,22 +144,22 @@ impl PortBuilder {
         self.device.to_string()
     }
 
-    /// What can be told before anything is opened.
+    /// Checks that need no open device.
     fn check(&self, eal: Eal, room: u32) -> Result<(), PortError> {
         if let Some(interface) = self.device.interface().filter(|interface| !interface::is_name(interface)) {
             return Err(PortError::Name { device: self.name(), text: interface.to_owned() });
         }
         if self.rx_queues == 0 && self.tx_queues == 0 {
-            return Err(self.queues_error("at least one is needed"));
+            return Err(self.queues_error("configure at least one"));
         }
         if self.device.interface().is_some() && self.rx_queues != self.tx_queues {
-            return Err(self.queues_error("this kind of device wants as many of one kind as of the other"));
+            return Err(self.queues_error("this kind of device needs as many receive as transmit queues"));
         }
         if matches!(self.device, Device::Pci { .. }) && !eal.pci() {
             return Err(PortError::PciOff { device: self.name() });
         }
         let (frame, room) = match &self.device {
-            // The kernel cuts what is too long for the socket's ring, so the interface's own MTU counts.
+            // The kernel truncates frames that are too long for the socket's ring, so the interface's own MTU counts.
             Device::AfPacket { interface } => {
                 let mtu = match self.mtu {
                     Some(mtu) => u32::from(mtu),
@@ -186,7 +187,7 @@ impl PortBuilder {
         PortError::Mtu { device: self.name(), errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
     }
 
-    /// Makes DPDK probe the device; returns also, for each queue, what tells of packets, if there is such a thing.
+    /// Makes DPDK probe the device. Also returns, for each queue, the descriptor that signals packets, if there is one.
     fn attach(&self, pool: &Arc<Pool>, room: u32) -> Result<(Inner, Vec<OwnedFd>), PortError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -201,7 +202,7 @@ impl PortBuilder {
         let control = Control::enter();
         let opened = Opened::from_here();
         let mut number = 0;
-        // SAFETY: NUL-terminated strings; `control` keeps others from probing at the same time.
+        // SAFETY: NUL-terminated strings; `control` excludes concurrent probes.
         let error = unsafe {
             match sys::rte_dev_probe(whole.as_ptr()) {
                 0 => sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut number),
@@ -245,7 +246,7 @@ impl PortBuilder {
         let config = sys::netvm_port_config {
             rx_queues: self.rx_queues,
             tx_queues: self.tx_queues,
-            // The driver for packet sockets has no limit of its own but its ring's, and does not let itself be told.
+            // The driver for packet sockets is limited by its ring only, and cannot set an MTU.
             mtu: if matches!(self.device, Device::AfPacket { .. }) { 0 } else { self.mtu.unwrap_or(0) },
             rss: u8::from(self.rx_queues > 1 && info.rss && !by_kernel),
             rss_symmetric: u8::from(self.symmetric_rss),
@@ -258,7 +259,7 @@ impl PortBuilder {
 
     fn set_up_queues(&self, inner: &Inner) -> Result<(), PortError> {
         let (mut rx, mut tx) = (self.rx_descriptors, self.tx_descriptors);
-        inner.step("take so many descriptors", |port| {
+        inner.step("adjust its numbers of descriptors", |port| {
             // SAFETY: writes to both numbers; the port is open.
             unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx, &raw mut tx) }
         })?;

@@ -1,4 +1,4 @@
-//! What a port can be opened on, in words that DPDK understands.
+//! Devices that a port can be opened on, and their names and arguments in DPDK.
 
 use std::fmt;
 use std::fs;
@@ -46,10 +46,10 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// What a port is opened on.
+/// A device that a port is opened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Receives packets out of nothing, as fast as it is asked, and drops what it sends (`net_null`).
+    /// Receives made-up packets at any rate, and drops the packets it sends (`net_null`).
     Null {
         /// Bytes of a received packet.
         packet_bytes: u16,
@@ -91,7 +91,7 @@ pub enum Device {
 }
 
 impl Device {
-    /// The NUMA node that the device is attached to, as far as Linux tells; pools and workers are best there.
+    /// The NUMA node of the device, if Linux knows it; pools and workers are best there.
     ///
     /// ```
     /// let null = dpdk::Device::Null { packet_bytes: 64, copy: false, receive: true };
@@ -107,7 +107,7 @@ impl Device {
         NumaNode::from_signed(fs::read_to_string(path).ok()?.trim().parse().ok()?)
     }
 
-    /// The kernel interface that it reads and writes or makes.
+    /// The kernel interface that it uses or creates.
     pub(crate) fn interface(&self) -> Option<&str> {
         match self {
             Self::AfPacket { interface } | Self::Tap { interface } => Some(interface),
@@ -177,8 +177,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// As long frames as the driver allows: it wants a frame's data to fit into a buffer, takes 32 bytes of the frame
-    /// for the header (tpacket(7)), and reckons that blocks, which are whole pages, hold whole frames.
+    /// The longest frames that the driver allows: a frame's data must fit into a buffer, 32 bytes of the frame are the
+    /// header (tpacket(7)), and a block of whole pages holds whole frames.
     fn for_room(room: u32) -> Self {
         let frame = ((room + 32) / 128 * 128).max(128);
         // Page and frame are multiples of 128, so this is their least common multiple or a multiple of that.

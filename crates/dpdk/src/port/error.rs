@@ -1,4 +1,4 @@
-//! Why a port cannot be opened, or refuses a request.
+//! Errors of ports.
 
 use crate::DmaError;
 use crate::log::{quoted, reason};
@@ -6,15 +6,15 @@ use crate::log::{quoted, reason};
 /// A port could not be opened, or refuses to do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
-    /// A name or an argument that DPDK cannot be given.
-    #[error("{device}: {text:?} cannot be an interface's name or a device's argument")]
+    /// An invalid interface name or device argument.
+    #[error("{device}: {text:?} is not valid as an interface name or device argument")]
     Name {
         /// The port.
         device: String,
-        /// What was given.
+        /// The invalid text.
         text: String,
     },
-    /// A port without queues, or with more than one can use.
+    /// An unsupported number of queues.
     #[error("{device}: {rx} receive and {tx} transmit queues; {rule}")]
     Queues {
         /// The port.
@@ -23,7 +23,7 @@ pub enum PortError {
         rx: u16,
         /// Transmit queues asked for.
         tx: u16,
-        /// What is possible.
+        /// The rule that it breaks.
         rule: String,
     },
     /// Several receive queues on a device that does not spread packets over them.
@@ -33,12 +33,12 @@ pub enum PortError {
         device: String,
         /// Its driver.
         driver: String,
-        /// What was asked for.
+        /// The number requested.
         queues: u16,
     },
-    /// Frames that are longer than buffers.
+    /// Frames longer than buffers.
     #[error(
-        "{device}: frames of {frame} bytes do not fit into buffers with room for {room}: take larger buffers or a smaller MTU"
+        "{device}: frames of {frame} bytes do not fit into buffers with room for {room}: configure larger buffers or a smaller MTU"
     )]
     FrameTooLong {
         /// The port.
@@ -48,10 +48,10 @@ pub enum PortError {
         /// Bytes that a buffer has for a frame.
         room: u32,
     },
-    /// The device takes less of a buffer than there is room for.
+    /// The device uses less of a buffer than its room.
     #[error(
         "{device}: driver {driver} would split packets over buffers with room for {room} bytes, as it rounds that down: \
-         take buffers of 128 bytes more than a power of two (2176 for an MTU of 1500)"
+         configure buffers of 128 bytes more than a power of two (2176 for an MTU of 1500)"
     )]
     Splits {
         /// The port.
@@ -61,8 +61,8 @@ pub enum PortError {
         /// Bytes that a buffer has for a frame.
         room: u32,
     },
-    /// The kernel refused to tell or set the interface's MTU.
-    #[error("{device}: cannot tell or set its MTU: {}", reason(*.errno))]
+    /// The kernel refused to read or set the interface's MTU.
+    #[error("{device}: cannot read or set its MTU: {}", reason(*.errno))]
     Mtu {
         /// The port.
         device: String,
@@ -70,7 +70,7 @@ pub enum PortError {
         errno: i32,
     },
     /// A PCI device, but the EAL was started without PCI.
-    #[error("{device}: DPDK was started without PCI; configure it before any port is opened")]
+    #[error("{device}: DPDK was started without PCI: enable PCI before the first port is opened")]
     PciOff {
         /// The port.
         device: String,
@@ -100,7 +100,7 @@ pub enum PortError {
     Refused {
         /// The port.
         device: String,
-        /// What it was asked to do.
+        /// The step that failed.
         what: &'static str,
         /// The error number.
         errno: i32,

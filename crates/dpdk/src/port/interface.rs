@@ -1,9 +1,9 @@
-//! MTU of a kernel interface, which the drivers for them do not set beyond 1,500, and its number.
+//! A kernel interface's number and MTU. DPDK's drivers set no MTU beyond 1,500.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Whether a name can be that of an interface, and stand in a device's arguments.
+/// Whether a name is valid for an interface and in a device's arguments.
 pub(crate) fn is_name(name: &str) -> bool {
     let plain =
         |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ',' | '=' | ':' | '"' | '\'' | '[' | ']');
@@ -34,7 +34,7 @@ pub(crate) fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
 }
 
 fn request(name: &str) -> libc::ifreq {
-    // SAFETY: an ifreq is plain old data, for which all zeroes is a value.
+    // SAFETY: an ifreq is plain old data; all zeroes is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays 0.
     for (to, &from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.as_bytes()) {
@@ -50,7 +50,7 @@ fn ask(number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else has it.
+    // SAFETY: just opened, with no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     // SAFETY: these requests read and write an ifreq, which `request` is.
     match unsafe { libc::ioctl(socket.as_raw_fd(), number, std::ptr::from_mut(request)) } {

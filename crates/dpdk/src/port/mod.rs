@@ -1,4 +1,4 @@
-//! A running port, seen from the control side. How it comes to run is in `builder.rs`, the packet path in `queue.rs`.
+//! Ports: this file controls a running one, `builder.rs` opens it, and `queue.rs` is its packet path.
 
 mod arrival;
 mod builder;
@@ -21,7 +21,7 @@ pub use device::{Device, PciAddress, PciAddressError};
 pub use error::PortError;
 pub use queue::{RxQueue, TxQueue};
 
-/// What a port tells of itself.
+/// A port's properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInfo {
     /// The driver: `net_null`, `net_ice`.
@@ -49,18 +49,18 @@ pub struct Link {
     pub full_duplex: bool,
 }
 
-/// What a port has counted since it was started, as far as its driver counts.
+/// Counters of a port since it was started, as far as its driver supports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Packets received.
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Packets that the device dropped since nobody fetched them in time.
+    /// Packets that the device dropped because they were not received in time.
     pub rx_missed: u64,
-    /// Packets that came in broken.
+    /// Packets that arrived damaged.
     pub rx_errors: u64,
-    /// Times that a packet could not be received as the pool was empty.
+    /// Receive failures because the pool was empty.
     pub rx_no_mbuf: u64,
     /// Packets sent.
     pub tx_packets: u64,
@@ -87,7 +87,7 @@ impl Port {
         self.inner.number
     }
 
-    /// What it was opened on, in words.
+    /// A description of its device.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.inner.device
@@ -99,18 +99,18 @@ impl Port {
         &self.inner.pool
     }
 
-    /// Lets its device send packets of another pool than the one that it receives into. Needed for NICs, which read
-    /// packets by themselves, before the first such packet is sent; others send packets of any pool.
+    /// Lets its device send packets of another pool than the one it receives into. NICs read packets by DMA and need
+    /// this before the first such packet; other devices send packets of any pool.
     ///
-    /// The port keeps the pool.
+    /// The port holds the pool.
     ///
     /// # Errors
-    /// [`PortError::Dma`] if the device cannot reach the pool's memory: then it must not be given its packets.
+    /// [`PortError::Dma`] if the device cannot reach the pool's memory: then do not send its packets.
     pub fn add_pool(&self, pool: &Arc<Pool>) -> Result<(), PortError> {
         self.inner.add_pool(pool)
     }
 
-    /// What it tells of itself.
+    /// Its properties.
     ///
     /// # Errors
     /// [`PortError::Refused`] if the device is gone.
@@ -118,20 +118,20 @@ impl Port {
         self.inner.info()
     }
 
-    /// State of its link, without waiting for one that is coming up.
+    /// State of its link; does not wait for a link that is coming up.
     ///
     /// # Errors
     /// [`PortError::Refused`] if the device is gone.
     pub fn link(&self) -> Result<Link, PortError> {
         let mut link = sys::netvm_link { megabits: 0, up: 0, full_duplex: 0 };
-        self.inner.step("tell its link", |port| {
+        self.inner.step("report its link", |port| {
             // SAFETY: writes to `link`; the port is open.
             unsafe { sys::netvm_port_link(port, &raw mut link) }
         })?;
         Ok(Link { up: link.up != 0, megabits: link.megabits, full_duplex: link.full_duplex != 0 })
     }
 
-    /// What it has counted. Does not stall its queues.
+    /// Its counters. Does not stall its queues.
     ///
     /// # Errors
     /// [`PortError::Refused`] if the device is gone.
@@ -146,7 +146,7 @@ impl Port {
             tx_bytes: 0,
             tx_errors: 0,
         };
-        self.inner.step("tell its statistics", |port| {
+        self.inner.step("report its statistics", |port| {
             // SAFETY: writes to `now`; the port is open.
             unsafe { sys::netvm_port_stats(port, &raw mut now) }
         })?;
@@ -162,7 +162,7 @@ impl Port {
         })
     }
 
-    /// Whether it receives packets for other Ethernet addresses too.
+    /// Sets whether it also receives packets for other Ethernet addresses.
     ///
     /// # Errors
     /// [`PortError::Refused`] if the device cannot.
@@ -170,7 +170,7 @@ impl Port {
         self.inner.set_promiscuous(on)
     }
 
-    /// Whether the device has been unplugged. The port is to be given up then, its queues first.
+    /// Whether the device has been unplugged. Then drop the queues and the port.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         // SAFETY: the port is open.
@@ -178,7 +178,7 @@ impl Port {
     }
 }
 
-/// An open port. Closed on drop, before the pools that its queues have packets of.
+/// An open port. Dropping it closes it, before the pools whose packets its queues hold.
 #[derive(Debug)]
 pub(crate) struct Inner {
     number: PortNumber,
@@ -187,7 +187,7 @@ pub(crate) struct Inner {
     dma: Option<PortDma>,
 }
 
-/// What a device that reads packets by itself can reach.
+/// The pools that a DMA-capable device can reach.
 #[derive(Debug)]
 struct PortDma {
     port: DmaPort,
@@ -229,11 +229,11 @@ impl Inner {
         &self.pool
     }
 
-    /// Asks DPDK for something, and says what and why if it refuses.
-    pub(crate) fn step(&self, what: &'static str, ask: impl FnOnce(u16) -> i32) -> Result<(), PortError> {
+    /// Runs a DPDK call; the error names the step and the reason.
+    pub(crate) fn step(&self, what: &'static str, call: impl FnOnce(u16) -> i32) -> Result<(), PortError> {
         let control = Control::enter();
         let _opened = Opened::from_here();
-        match ask(self.number.0) {
+        match call(self.number.0) {
             0 => Ok(()),
             error => {
                 let (device, errno) = (self.device.clone(), -error);
@@ -264,7 +264,7 @@ impl Inner {
             mac: [0; 6],
             rss_key_bytes: 0,
         };
-        self.step("tell of itself", |port| {
+        self.step("report its properties", |port| {
             // SAFETY: writes to `info`; the port is open.
             unsafe { sys::netvm_port_info(port, &raw mut info) }
         })?;
@@ -295,7 +295,7 @@ impl Drop for Inner {
             }
         }
         let _control = Control::enter();
-        // SAFETY: as above. Nothing can be done about an error: the device may be unplugged.
+        // SAFETY: as above. An error is ignored: the device may be unplugged.
         unsafe { sys::netvm_port_close(port) };
     }
 }

@@ -1,5 +1,6 @@
-//! The packet path: receiving and sending bursts. One call into DPDK each, which makes no system call unless the
-//! port's kind needs one.
+//! The packet path of a port: bursts from a receive queue into a batch, and from a batch to a transmit queue.
+//!
+//! A burst costs one call into DPDK, and no system call unless the port's kind needs one.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -14,7 +15,7 @@ use crate::{Batch, PortNumber, QueueId};
 /// A receive queue. It has one owner, and keeps its port open.
 #[derive(Debug)]
 pub struct RxQueue {
-    /// A duplicate of the driver's own: goes before the port does.
+    /// A duplicate of the driver's descriptor, closed before the port.
     arrival: Option<OwnedFd>,
     port: Arc<Inner>,
     id: QueueId,
@@ -35,8 +36,8 @@ impl RxQueue {
         Self { arrival, port, id, _one_thread: PhantomData }
     }
 
-    /// What is readable while packets wait in the queue, to be polled and not to be read; `None` for a kind of port
-    /// that can only be asked. It shows an error once the interface has gone down.
+    /// A descriptor that is readable while packets wait in the queue, to be polled and not read; `None` for ports that
+    /// can only be polled by receiving. It reports an error once the interface is down.
     #[must_use]
     pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
         self.arrival.as_ref().map(AsFd::as_fd)
@@ -56,8 +57,8 @@ impl RxQueue {
         self.id
     }
 
-    /// Adds what has come in to the batch, as much as it has room for, and returns how many packets that are. Hand in
-    /// an empty batch: some drivers receive nothing into less than 32 places.
+    /// Receives packets into the batch, as many as it has room for, and returns how many. Pass an empty batch: some
+    /// drivers receive nothing into fewer than 32 slots.
     #[inline]
     pub fn burst(&mut self, batch: &mut Batch) -> usize {
         self.burst_of(batch, Batch::CAPACITY)
@@ -71,7 +72,7 @@ impl RxQueue {
         // SAFETY: the port is started and has this queue while `self` holds it; `&mut self` of its only handle keeps
         // other threads from the queue. There is room for `most` pointers.
         let count = usize::from(unsafe { sys::netvm_rx_burst(self.port.number().0, self.id.0, spare, most) });
-        // SAFETY: the driver has written so many mbufs there and given them up.
+        // SAFETY: the driver has written `count` mbufs there and given them up.
         unsafe { batch.assume_added(count) };
         count
     }
@@ -96,10 +97,10 @@ impl TxQueue {
         self.id
     }
 
-    /// Sends packets from the front of the batch and returns how many; the others stay in it, in order.
+    /// Sends packets from the front of the batch and returns how many; the others stay in order.
     ///
-    /// The first that stays may be one that the driver never takes (longer than the MTU, with TAP): drop what stays
-    /// after a try or two.
+    /// The driver may never accept the first that stays (with TAP, one longer than the MTU): drop the rest after a try
+    /// or two.
     #[inline]
     pub fn burst(&mut self, batch: &mut Batch) -> usize {
         let count = batch.len() as u16;

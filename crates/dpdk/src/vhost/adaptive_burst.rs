@@ -1,19 +1,19 @@
-//! How many packets a guest is about to have sent.
+//! Adapts the burst size to how many packets a guest's ring had last time.
 //!
-//! The library takes as many mbufs from the pool as it is asked for before it looks into a ring, and gives those back
-//! for which there was no packet (`virtio_dev_tx_packed` of DPDK 22.11 to 25.11). For an empty ring that is as much
-//! work as several packets are. So a ring is first asked for little more than it had the last time, and for the rest
-//! once it has given all of that.
+//! The library allocates as many mbufs as it is asked for before it looks into the ring, and frees those without a
+//! packet (`virtio_dev_tx_packed` of DPDK 22.11 to 25.11). For an empty ring that costs as much as several packets. So
+//! the first request is a little more than the ring had last time, and further requests follow only if it was fully
+//! met.
 
 use dpdk_sys as sys;
 
 const PAIRS: usize = sys::NETVM_VHOST_MAX_PAIRS as usize;
-/// Packets that the library can be asked for at once.
+/// Packets per request at most.
 const BURST: u16 = sys::NETVM_VHOST_BURST as u16;
-/// Packets that the library copies at once out of a packed ring.
+/// Packets that the library copies at once from a packed ring.
 const LEAST: u16 = 4;
 
-/// What each ring gave the last time.
+/// Packets that each ring had last time.
 #[derive(Debug)]
 pub(super) struct AdaptiveBurst([u8; PAIRS]);
 
@@ -22,8 +22,8 @@ impl AdaptiveBurst {
         Self([0; PAIRS])
     }
 
-    /// Calls `ask` for packets of a pair, with what there are already and how many more it is to bring, at most 32,
-    /// until it brings fewer, or there are `most`; returns how many there are.
+    /// Requests packets of a pair from `ask`, which takes the number received so far and the number requested (at most
+    /// 32), until it returns fewer or there are `most`. Returns the total.
     #[inline(always)]
     pub(super) fn gather(&mut self, pair: u32, most: u16, mut ask: impl FnMut(u16, u16) -> u16) -> u16 {
         let Some(last) = self.0.get_mut(pair as usize) else { return 0 };
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_is_asked_for_what_it_is_likely_to_have_and_gives_all_it_has() {
+    fn requests_follow_the_last_burst_and_drain_the_ring() {
         let mut adaptive_burst = AdaptiveBurst::new();
         let mut gather = |has: u16| {
             let mut asked = Vec::new();

@@ -1,4 +1,4 @@
-//! What the library calls, to tell of guests.
+//! The callbacks by which the library reports guests.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ pub(super) const ALL: sys::netvm_vhost_callbacks = sys::netvm_vhost_callbacks {
     handled: Some(handled),
 };
 
-/// The guests of the socket that a device has come by.
+/// The guests of a device's socket.
 fn of(device: c_int) -> Option<Arc<Guests>> {
     let mut path = [0 as c_char; sys::NETVM_VHOST_PATH as usize];
-    // SAFETY: `path` is as long as the function wants it, and NUL-terminated afterwards.
+    // SAFETY: `path` has the length that the function expects; the function terminates it with NUL.
     if unsafe { sys::netvm_vhost_path(device, path.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -36,21 +36,22 @@ fn of(device: c_int) -> Option<Arc<Guests>> {
 }
 
 extern "C" fn met(device: c_int) -> c_int {
-    // Nobody says that a connection is gone which ends with its port.
+    // The library does not report the end of a connection that ends with its port.
     forget(device);
     let Some(guests) = of(device) else { return -1 };
-    // Where the guest made the socket, the library would not connect again: it hangs up with the first message.
+    // If the guest made the socket, refusing would keep the library from connecting again: it disconnects at the first
+    // message.
     if guests.relay(device) || guests.mode == VhostMode::Client { 0 } else { -1 }
 }
 
 extern "C" fn arrived(number: c_int) -> c_int {
     let Some(guests) = of(number) else { return -1 };
-    // SAFETY: the device is there, as the library calls for it.
+    // SAFETY: the device exists: the library is calling for it.
     let accepts = unsafe { sys::netvm_vhost_accepts(number) } as u8;
-    // SAFETY: the same, and nobody is inside yet.
+    // SAFETY: as above; no owner uses the device yet.
     unsafe { sys::netvm_vring_learn(number) };
     guests.change(number, |devices, place| {
-        // Vrings have been switched on before; it becomes the newest.
+        // Its vrings were enabled earlier; it becomes the newest device.
         let mut device = devices.remove(place);
         device.ready = true;
         if truncated::is_marked(number) && !device.truncated {
@@ -66,7 +67,7 @@ extern "C" fn arrived(number: c_int) -> c_int {
     0
 }
 
-/// Called without any of the library's locks, so that those who wait for one of these get it, and leave.
+/// The library holds none of its locks here, so an owner that waits for one gets it and leaves its read section.
 extern "C" fn left(device: c_int) {
     if let Some(guests) = of(device) {
         guests.change(device, |devices, place| {
@@ -92,11 +93,11 @@ extern "C" fn gone(device: c_int) {
     forget(device);
 }
 
-/// The device's memory is gone; nobody is inside any more.
+/// Forgets a device whose memory is gone and that no owner uses.
 fn forget(device: c_int) {
     truncated::forget(device);
     calls::forget(device);
-    // SAFETY: nobody fills its rings.
+    // SAFETY: no owner fills its rings.
     unsafe { sys::netvm_vring_forget(device) };
 }
 
@@ -118,7 +119,7 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
         end_flights(device);
     }
     if is_memory {
-        // Until it was said somebody may have been inside, and found a page missing.
+        // Until now an owner may have been in a read section and met a missing page.
         truncated::forget_pieces(device);
     }
     if request == SET_VRING_CALL {
@@ -127,7 +128,7 @@ extern "C" fn message(device: c_int, request: u32) -> sys::netvm_vhost_verdict {
     sys::NETVM_VHOST_HANDLE
 }
 
-/// Takes a device's rings from the DMA channel before they change. Nobody is inside.
+/// Detaches the DMA channel from a device's rings before they change. No owner is in a read section.
 fn end_flights(device: c_int) {
     let Some(guests) = of(device) else { return };
     let Some(in_flight_dma) = &guests.in_flight_dma else { return };
@@ -135,7 +136,7 @@ fn end_flights(device: c_int) {
     in_flight_dma.detach(device, true);
 }
 
-/// The message has been handled.
+/// Publishes the device again after the message.
 fn resume(device: c_int, request: u32) {
     let Some(guests) = of(device) else { return };
     guests.change(device, |devices, place| {
@@ -152,7 +153,7 @@ fn resume(device: c_int, request: u32) {
 extern "C" fn handled(device: c_int, request: u32) {
     if request == SET_MEM_TABLE {
         truncated::brought(device);
-        // SAFETY: nobody is inside, and the library has just mapped the memory.
+        // SAFETY: no owner is in a read section, and the library has just mapped the memory.
         unsafe { sys::netvm_vring_learn(device) };
     }
     if locks_vrings(request) {
@@ -161,7 +162,7 @@ extern "C" fn handled(device: c_int, request: u32) {
     truncated::handled();
 }
 
-/// May be called with the library's locks: waits for nobody.
+/// The library may hold its locks here, so this never waits.
 extern "C" fn vring(device: c_int, vring: u16, enabled: c_int) -> c_int {
     let pair = vring / 2;
     if let Some(guests) = of(device).filter(|_| pair < MAX_PAIRS) {

@@ -85,11 +85,11 @@ impl Kicks {
 
     /// Watches these descriptors instead of the previous ones.
     fn set(&self, kicks: Vec<OwnedFd>) {
-        let mut heard = lock(&self.watched);
+        let mut watched = lock(&self.watched);
         self.all_watched.store(false, Ordering::Release);
-        heard.drain(..).for_each(|kick| self.waiter.remove(&kick));
+        watched.drain(..).for_each(|kick| self.waiter.remove(&kick));
         let all_watched = !kicks.is_empty() && kicks.iter().all(|kick| self.waiter.add(kick).is_ok());
-        *heard = kicks;
+        *watched = kicks;
         self.all_watched.store(all_watched, Ordering::Release);
     }
 }

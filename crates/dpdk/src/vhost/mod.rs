@@ -1,12 +1,12 @@
 //! virtio-net devices of guests, over vhost-user sockets, with DPDK's vhost library.
 //!
-//! A [`VhostPort`] is one socket, by which one guest comes: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The
-//! guest may come and go while the port stays open; its packets are copied into buffers of a pool and out of them, so
-//! that it shares no memory with anything but netvm. A [`VhostQueue`] serves the guest's queue pairs that fall to it,
-//! whatever number of pairs the guest uses.
+//! A [`VhostPort`] is one socket for one guest: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The guest may
+//! connect and disconnect while the port stays open. Packets are copied into and out of a pool's buffers, so a guest
+//! shares memory with netvm only. A [`VhostQueue`] serves its share of the guest's queue pairs, however many the guest
+//! uses. Each packet costs one copy.
 //!
 //! The library serves the sockets in a thread of its own, which frees a device when its guest goes. `rcu` keeps that
-//! thread and those that move packets apart. Messages of guests go through `relay` before the library sees them.
+//! thread and those that move packets apart. The messages of guests go through `messages` before the library sees them.
 
 mod adaptive_burst;
 mod callbacks;
@@ -58,12 +58,12 @@ pub struct VhostOptions {
     pub segmentation: bool,
 }
 
-/// The DMA engine of a port, as it does.
+/// State of a port's DMA channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DmaChannelStatus {
     /// DPDK's name for it.
     pub name: String,
-    /// What it has done.
+    /// Its counters.
     pub stats: DmaChannelStats,
     /// It did not finish a copy in a second, was stopped, and is not used any more.
     pub stuck: bool,
@@ -79,27 +79,27 @@ pub enum VhostError {
         path: PathBuf,
     },
     /// Too many queues.
-    #[error("{path}: {queues} queues; 1 to {} are possible", sys::NETVM_VHOST_MAX_PAIRS)]
+    #[error("{path}: {queues} queues; use 1 to {}", sys::NETVM_VHOST_MAX_PAIRS)]
     Queues {
         /// The socket.
         path: PathBuf,
-        /// What was asked for.
+        /// The number requested.
         queues: u16,
     },
-    /// Somebody has it.
+    /// Another port or program serves it.
     #[error("{path}: another port or program serves this socket: stop that one, or choose another path")]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// Something else is there.
-    #[error("{path}: is there, and is no socket: remove it, or choose another path")]
+    /// The path exists and is not a socket.
+    #[error("{path}: exists and is not a socket: remove it, or choose another path")]
     NoSocket {
         /// The path.
         path: PathBuf,
     },
-    /// Nothing would hold what a guest does to what it shares against netvm.
-    #[error("{path}: cannot be served: no thread or descriptor to watch over guests: {}", reason(*.errno))]
+    /// No protection against guests that truncate shared memory.
+    #[error("{path}: cannot be served: no thread or descriptor to watch guests: {}", reason(*.errno))]
     Watch {
         /// The socket.
         path: PathBuf,
@@ -185,7 +185,7 @@ impl VhostPort {
             Ok(None) => return Err(VhostError::InUse { path }),
             Err(error) => return Err(VhostError::Watch { path, errno: error.raw_os_error() }),
         };
-        // Ends the registration when it fails further on.
+        // Dropping it ends the registration if a later step fails.
         let mut served = Served { guests, open: false };
         if options.mode == VhostMode::Server {
             remove_stale(&path)?;
@@ -212,13 +212,13 @@ impl VhostPort {
         Ok((Self(served), queues))
     }
 
-    /// What is known of its guest.
+    /// State of its guest.
     #[must_use]
     pub fn status(&self) -> VhostStatus {
         self.0.guests.status()
     }
 
-    /// Its DMA engine.
+    /// State of its DMA channel.
     #[must_use]
     pub fn dma(&self) -> Option<DmaChannelStatus> {
         self.0.guests.in_flight_dma.as_ref().map(InFlightDma::status)
@@ -250,14 +250,14 @@ impl Drop for Served {
     fn drop(&mut self) {
         if self.open {
             let _control = Control::enter();
-            // SAFETY: a NUL-terminated string. Callbacks that this call makes find the guests in the list still.
+            // SAFETY: a NUL-terminated string. Callbacks during this call still find the guests in the list.
             unsafe { sys::netvm_vhost_close(self.guests.path.as_ptr()) };
         }
         self.guests.unregister();
     }
 }
 
-/// Removes a socket that nobody serves any more.
+/// Removes a socket that no program serves.
 fn remove_stale(path: &Path) -> Result<(), VhostError> {
     let own = || path.to_path_buf();
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
@@ -266,7 +266,7 @@ fn remove_stale(path: &Path) -> Result<(), VhostError> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            // If it cannot be removed, binding says why.
+            // If this fails, binding reports why.
             let _ = std::fs::remove_file(path);
             Ok(())
         }

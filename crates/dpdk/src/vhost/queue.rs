@@ -1,4 +1,6 @@
-//! The packet path of a vhost-user queue: bursts from a guest and to it.
+//! The packet path of a vhost-user queue: bursts from a guest into a batch, and from a batch to the guest.
+//!
+//! Each packet is copied once; a burst costs one RCU read section, and an eventfd write only if the guest wants a call.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -133,7 +135,7 @@ impl VhostQueue {
         if let Some(unseen) = &mut self.unseen {
             *unseen &= !(1 << pair);
         }
-        // SAFETY: the calls have written so many mbufs, which nobody else has.
+        // SAFETY: the calls have written `count` mbufs and given them up.
         unsafe { batch.assume_added(count) };
         count
     }
@@ -154,7 +156,7 @@ impl VhostQueue {
             let (vring, mbufs) = (2 * active.send_pair, batch.as_mut_ptr());
             let sent = if let Some(dma) = dma.filter(|_| active.copied()) {
                 copying = 1u64.checked_shl(active.send_pair.into()).unwrap_or(0);
-                // SAFETY: as below; what is handed over is the library's until it is reaped, or the device is gone.
+                // SAFETY: as below; the library owns the mbufs until they are reaped or the device is gone.
                 unsafe { sys::netvm_dma_send(active.device, vring, dma, mbufs, count, &raw mut bytes) }
             } else {
                 // SAFETY: the device is there until the read section ends; the first `count` pointers are mbufs that

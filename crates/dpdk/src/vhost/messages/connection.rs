@@ -1,11 +1,11 @@
-//! The connections by which guests come to the library, which are taken from it.
+//! Takes a new guest's connection from the library and puts a relay in its place.
 //!
-//! The library does not tell which descriptor a connection has. When a guest has just been met, it is the one of the
-//! process that has the socket's address; or, if the guest made the socket, no address but a peer, and is open to
-//! programs that are started, as none but DPDK's are. A name that the guest chose is not asked for. One end of a pair
-//! takes its place (`relay`), so that the next guest's is the only one again. If there are two, as two threads of the
-//! library have connected at the same time, nobody can tell whose they are: both are hung up on, and the library
-//! connects again.
+//! The library does not say which descriptor a new connection has, so this module searches the process's descriptors.
+//! If the library made the socket, the connection is the one with the socket's address. If the guest made it, the
+//! connection has a peer, no address, and no `O_CLOEXEC`, which only DPDK omits. Names that a guest may have chosen are
+//! not compared. One end of a socket pair replaces the connection (`relay`), so the next guest's is the only match
+//! again. If two match, because two threads of the library connected at the same time, both are shut down, and the
+//! library connects again.
 
 use std::ffi::CStr;
 use std::fs;
@@ -24,16 +24,16 @@ use rustix::net::{
 use super::super::VhostMode;
 use super::relay::Relay;
 
-/// What looked like a connection of the library's before it had any: somebody else's, by inode.
+/// Sockets, by inode, that looked like the library's before it had any connection.
 static FOREIGN: OnceLock<Vec<u64>> = OnceLock::new();
-/// Connections that were taken, by inode.
+/// Connections taken over, by inode.
 static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 fn taken() -> MutexGuard<'static, Vec<u64>> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until this is dropped, which is after its descriptors are closed, a connection is known not to be the library's.
+/// Excludes a connection from the search until this is dropped, after its descriptors are closed.
 #[derive(Debug)]
 pub(in crate::vhost) struct Taken(u64);
 
@@ -43,21 +43,21 @@ impl Drop for Taken {
     }
 }
 
-/// To be called before guests come.
+/// Call this before the first guest connects.
 pub(in crate::vhost) fn prepare() {
     FOREIGN.get_or_init(|| descriptors().filter(|fd| is_made_by_dpdk(*fd)).filter_map(inode).collect());
 }
 
-/// Takes the connection by which a guest has come just now. If that cannot be done, it is hung up on.
+/// Takes over the connection of a guest that has just connected, or shuts it down if that fails.
 pub(in crate::vhost) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Taken)> {
     let foreign = FOREIGN.get().map_or(&[][..], Vec::as_slice);
-    let is_others = |inode| taken().contains(&inode) || foreign.contains(&inode);
+    let is_excluded = |inode| taken().contains(&inode) || foreign.contains(&inode);
     let is_it = |fd: &BorrowedFd<'_>| {
-        let is_like_it = match mode {
+        let is_candidate = match mode {
             VhostMode::Server => is_accepted(*fd, path),
             VhostMode::Client => is_made_by_dpdk(*fd),
         };
-        is_like_it && !inode(*fd).is_none_or(is_others)
+        is_candidate && !inode(*fd).is_none_or(is_excluded)
     };
     let found: Vec<BorrowedFd<'_>> = descriptors().filter(is_it).collect();
     let relay = if let [fd] = found[..] { replace(fd) } else { None };
@@ -67,13 +67,13 @@ pub(in crate::vhost) fn take(path: &CStr, mode: VhostMode) -> Option<(Relay, Tak
     relay
 }
 
-/// Puts one end of a pair in the place of a connection.
+/// Replaces a connection by one end of a socket pair.
 fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
     let inode = inode(fd)?;
     let front = fcntl_dupfd_cloexec(fd, 3).ok()?;
     let (back, library) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
-    // SAFETY: takes no pointer. The number stays the library's, which does not know that it stands for something else.
+    // SAFETY: takes no pointer. The number stays the library's; it now refers to the socket pair.
     let done = unsafe { libc::dup3(library.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
     (done == fd.as_raw_fd()).then(|| {
         taken().push(inode);
@@ -81,8 +81,7 @@ fn replace(fd: BorrowedFd<'_>) -> Option<(Relay, Taken)> {
     })
 }
 
-/// The library does not hear what has been said on it: the kernel closes descriptors that come where none are asked
-/// for.
+/// Shuts a connection down and discards what it holds; the kernel closes descriptors that `recv` does not ask for.
 fn hang_up(fd: BorrowedFd<'_>) {
     let _ = shutdown(fd, Shutdown::Both);
     while recv(fd, &mut [0; 512], RecvFlags::DONTWAIT).is_ok_and(|(bytes, _)| bytes > 0) {}
@@ -92,8 +91,8 @@ fn hang_up(fd: BorrowedFd<'_>) {
 fn descriptors() -> impl Iterator<Item = BorrowedFd<'static>> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // SAFETY: not -1. Others may close theirs meanwhile: they are only asked what they are, and whatever takes their
-    // number may be asked as well. The library does not close a connection while it says that a guest has come.
+    // SAFETY: not -1. Another thread may close its descriptor meanwhile and reuse the number; callers only query them,
+    // which is harmless. The library does not close a connection during the callback for a new guest.
     numbers.filter(|number| *number > 2).map(|number| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
@@ -101,20 +100,20 @@ fn inode(fd: BorrowedFd<'_>) -> Option<u64> {
     fstat(fd).ok().map(|stat| stat.st_ino)
 }
 
-/// Whether a socket has this address, and is connected to another. Of the other's address, which a guest may have
-/// chosen, nothing but the family is looked at.
+/// Whether a socket has this address and a peer. Only the family of the peer's address counts; a guest may have chosen
+/// the rest.
 fn is_connected(fd: BorrowedFd<'_>, own: &SocketAddrUnix) -> bool {
     let is_unix =
         |peer: Option<SocketAddrAny>| peer.is_some_and(|it| it.address_family() == AddressFamily::UNIX);
     getpeername(fd).is_ok_and(is_unix) && getsockname(fd) == Ok(own.as_any())
 }
 
-/// It came by a socket that the library made.
+/// Whether it came in by the socket that the library made.
 fn is_accepted(fd: BorrowedFd<'_>, path: &CStr) -> bool {
     SocketAddrUnix::new(path).is_ok_and(|own| is_connected(fd, &own))
 }
 
-/// It went to a socket that somebody else made.
+/// Whether the library connected it to a socket that a guest made.
 fn is_made_by_dpdk(fd: BorrowedFd<'_>) -> bool {
     is_connected(fd, &SocketAddrUnix::new_unnamed())
         && socket_type(fd) == Ok(SocketType::STREAM)
@@ -145,7 +144,7 @@ pub(in crate::vhost) mod tests {
         fcntl_setfd(fd, FdFlags::empty()).unwrap();
     }
 
-    /// Both ends of a connection by a socket: who went to it, and who was.
+    /// A connection by a socket: the end that connected, and the end that accepted.
     pub(in crate::vhost) fn pair(name: &str) -> (CString, UnixStream, UnixStream) {
         let path = std::env::temp_dir().join(format!("netvm-{name}-{}.sock", std::process::id()));
         let _ = fs::remove_file(&path);
@@ -165,7 +164,7 @@ pub(in crate::vhost) mod tests {
         rustix::io::write(from, &[7]).is_ok() && to.read_exact(&mut byte).is_ok() && byte == [7]
     }
 
-    fn say(to: &UnixStream, fds: &[BorrowedFd<'_>]) {
+    fn write_with(to: &UnixStream, fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
@@ -187,22 +186,22 @@ pub(in crate::vhost) mod tests {
             }
             let (relay, _taken) = take(&path, mode).unwrap();
             assert!(leads(&relay.front, &guest) && leads(&relay.back, &library));
-            // It is nobody's any more.
+            // The connection was given up.
             assert!(take(&path, mode).is_none());
             (&library).write_all(&[1]).unwrap();
         }
     }
 
     #[test]
-    fn nobody_gets_one_of_two_that_cannot_be_told_apart() {
+    fn two_matching_connections_are_both_shut_down() {
         let _alone = ALONE.lock();
         let (path, first, guest) = pair("first");
         let (_, second, _guest) = pair("second");
         open_to_programs(&first);
         open_to_programs(&second);
-        // What has been said is lost, and nobody has what came with it.
+        // The messages are lost, and their descriptors are closed.
         let (end, given) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
-        say(&guest, &[given.as_fd()]);
+        write_with(&guest, &[given.as_fd()]);
         drop(given);
         assert!(rustix::io::read(&end, &mut [0]).is_err());
         assert!(take(&path, VhostMode::Client).is_none());

@@ -1,14 +1,13 @@
-//! The descriptors that guests hand over: those that nobody waits for.
+//! Checks that the descriptors in a guest's message cannot block netvm.
 //!
-//! A worker takes a page fault where a page of a guest's memory is not there. If that memory is a file whose pages
-//! somebody has to bring (the server of a FUSE file system, of the guest's own; a machine across the network; a disk),
-//! the worker waits for as long as that one likes to, and everybody's traffic with it. Who only asks such a file for
-//! its size, or for its file system (fstat, fstatfs), waits as well, and so does who closes it. So nothing is asked but
-//! what the kernel knows of itself: whether the file has seals (`F_GET_SEALS`). Memory has, and nothing else: memfds,
-//! and files of tmpfs and hugetlbfs. A list of more file systems would let in what may lie on a device that a process
-//! serves (loop over FUSE, nbd, ublk), and at the best waits for a disk and a journal.
+//! A worker takes a page fault where a guest's memory has no page yet. If the memory is a file whose pages come from a
+//! process (a FUSE server, perhaps the guest's own), from the network or from a disk, the worker waits for that server,
+//! and all traffic waits with it. Even fstat, fstatfs and close can wait for it. So this module asks only what the
+//! kernel itself knows: whether the file supports seals (`F_GET_SEALS`). Only files of memory do: memfds, and files on
+//! tmpfs and hugetlbfs. More file systems are not allowed, because they may lie on a device that a process serves (loop
+//! over FUSE, nbd, ublk), and at best wait for a disk and a journal.
 //!
-//! What tells, or is told, of packets is an eventfd: of others nothing is known that holds for all.
+//! Kick and call descriptors must be eventfds: no other kind is known never to block.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,10 +18,10 @@ use super::super::Refusal;
 use super::protocol::word;
 use crate::vhost_user::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
 
-/// Beside the index of a ring: there is no descriptor (vhost-user, "Front-end message types").
+/// Flag beside a ring's index: the message has no descriptor (vhost-user, "Front-end message types").
 const NO_FD: u64 = 1 << 8;
 
-/// Whether a message has the descriptors that belong to it, and these are what they should be.
+/// Checks that a message has as many descriptors as it should, of the right kind.
 pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(), Refusal> {
     let first = word(payload, 0).unwrap_or(0);
     let wanted = match request {
@@ -42,7 +41,7 @@ pub(super) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(),
         .map_or(Ok(()), |fd| Err(Refusal::ServedMemory { file_system: file_system(fd) }))
 }
 
-/// Whether its pages are the kernel's to bring.
+/// Whether the kernel itself provides its pages.
 fn is_memory_file(fd: impl AsFd) -> bool {
     fcntl_get_seals(fd).is_ok()
 }
@@ -52,7 +51,7 @@ fn is_eventfd(fd: &OwnedFd) -> bool {
     kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// What the kernel calls the file system that a file is on; `None` if it is not mounted where this process can see it.
+/// The kernel's name for the file system of a file; `None` if this process does not see its mount.
 fn file_system(fd: &OwnedFd) -> Option<String> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().to_owned();
@@ -79,7 +78,7 @@ mod tests {
         memfd_create("memory", MemfdFlags::CLOEXEC).unwrap()
     }
 
-    /// A new file, which nobody finds any more.
+    /// A new file without a name.
     fn file_in(folder: &std::path::Path) -> OwnedFd {
         let path = folder.join(format!("netvm-memory-{}", std::process::id()));
         let mut file = fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();

@@ -1,9 +1,8 @@
-//! What a guest's front-end may say, and when.
+//! The vhost-user protocol's state machine: which message a guest's front-end may send when.
 //!
-//! DPDK's library takes most messages at any time: it changes the size of rings that are in use, starts rings that it
-//! has no size of or whose lists it has freed, and takes parts of a packed ring for those of a split one (22.11 to
-//! 25.11). So each message is checked against those before it, and a front end that sends what none may send is
-//! disconnected:
+//! DPDK's library accepts most messages at any time: it resizes rings in use, starts rings without a size or with freed
+//! lists, and takes parts of a packed ring for those of a split one (22.11 to 25.11). So this module checks each
+//! message against the earlier ones, and a front-end that breaks the protocol is disconnected:
 //!
 //! ```text
 //!           SET_VRING_NUM        SET_VRING_ADDR         SET_VRING_KICK
@@ -11,9 +10,9 @@
 //!                                                                        GET_VRING_BASE
 //! ```
 //!
-//! A ring that is started stays as it is, and its parts within the memory that is shared. QEMU, DPDK's `virtio_user`,
-//! and front-ends on rust-vmm's `vhost` keep to this. Messages that fail in the library end the connection, too, so
-//! that what is known here holds.
+//! A started ring does not change, and its parts stay within shared memory. QEMU, DPDK's `virtio_user` and front-ends
+//! on rust-vmm's `vhost` conform. A message that fails in the library also ends the connection, so this state never
+//! differs from the library's.
 
 use dpdk_sys as sys;
 
@@ -30,16 +29,16 @@ const PACKED: u64 = 1 << 34;
 
 /// Rings that a device can have, two a queue pair.
 const RINGS: u32 = 256;
-/// Entries of the longest ring (virtio 1.2 section 2.6), and of the shortest that is served: with a ring that is
-/// shorter than a burst, the library writes behind its list of used buffers, and behind the ring, when the guest says
-/// that there are more buffers than entries.
+/// Entries of the longest ring (virtio 1.2 section 2.6) and of the shortest one served. If a guest claims more buffers
+/// than entries in a ring shorter than a burst, the library writes beyond its list of used buffers, and beyond the
+/// ring.
 const LONGEST: u32 = 1 << 15;
 const SHORTEST: u32 = sys::NETVM_VHOST_BURST;
-/// Most regions in one message, and bytes of the longest: one with so many.
+/// Regions in one message at most, and bytes of that longest message.
 pub(super) const REGIONS: usize = 8;
 pub(super) const MOST_BYTES: usize = 8 + 32 * REGIONS;
 
-/// A piece of shared memory: where it is in the front-end's address space, and in its file.
+/// A region of shared memory: its addresses in the guest and in the front-end, and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Region {
     physical: u64,
@@ -49,7 +48,7 @@ struct Region {
 }
 
 impl Region {
-    /// Whether so many bytes from an address on are in it, so aligned where they are mapped.
+    /// Whether it contains `bytes` bytes from an address on, with this alignment in netvm's mapping.
     fn holds(&self, address: u64, bytes: u64, alignment: u64) -> bool {
         let Some(distance) = address.checked_sub(self.start) else { return false };
         distance.checked_add(bytes).is_some_and(|end| end <= self.bytes)
@@ -60,7 +59,7 @@ impl Region {
         address.checked_sub(self.start).is_some_and(|distance| distance < self.bytes)
     }
 
-    /// What the library compares when it looks whether memory has changed.
+    /// The fields by which the library decides whether memory has changed.
     const fn key(&self) -> [u64; 3] {
         [self.physical, self.bytes, self.start]
     }
@@ -68,7 +67,7 @@ impl Region {
 
 /// Where a ring is: its descriptors, and the areas that the driver and the device write.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Addresses {
     descriptors: u64,
     driver: u64,
     device: u64,
@@ -77,18 +76,18 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     size: Option<u32>,
-    /// Where it goes on: one word, of which packed rings have two indexes (vhost-user, "Vring state").
+    /// The index to continue at; for packed rings, two indexes in one word (vhost-user, "Vring state").
     base: Option<u32>,
-    place: Option<Place>,
+    addresses: Option<Addresses>,
     started: bool,
 }
 
 impl Ring {
-    const UNKNOWN: Self = Self { size: None, base: None, place: None, started: false };
+    const UNKNOWN: Self = Self { size: None, base: None, addresses: None, started: false };
 
-    /// Whether it can run with such features in such memory.
+    /// Whether it can run with these features in this memory.
     fn fits(&self, features: u64, memory: &[Region]) -> bool {
-        let (Some(size), Some(place)) = (self.size, self.place) else { return false };
+        let (Some(size), Some(at)) = (self.size, self.addresses) else { return false };
         let packed = features & PACKED != 0;
         let entries = u64::from(size);
         // Virtio 1.2 sections 2.7 and 2.8: bytes and alignment of each part.
@@ -99,19 +98,19 @@ impl Ring {
             ((4 + 2 * entries + event, 2), (4 + 8 * entries + event, 4))
         };
         let held = |address: u64, (bytes, alignment): (u64, u64)| {
-            // The library looks into the first region only that has the address.
+            // The library looks only at the first region that contains the address.
             let region = memory.iter().find(|region| region.begins(address));
             region.is_some_and(|region| region.holds(address, bytes, alignment))
         };
         let within = |base: u32| base & 0x7fff < size && base >> 16 & 0x7fff < size;
-        held(place.descriptors, (16 * entries, 16))
-            && held(place.driver, driver)
-            && held(place.device, device)
+        held(at.descriptors, (16 * entries, 16))
+            && held(at.driver, driver)
+            && held(at.device, device)
             && (!packed || self.base.is_some_and(within))
     }
 }
 
-/// What one front-end has said.
+/// The state that one front-end has set up.
 #[derive(Debug)]
 pub(super) struct Protocol {
     features: u64,
@@ -132,17 +131,17 @@ impl Protocol {
         self.rings.get_mut(index)
     }
 
-    /// Whether a front-end may say it now; `None` if not.
+    /// Applies a message; `None` if the front-end may not send it now.
     pub(super) fn allows(&mut self, request: u32, payload: &[u8]) -> Option<()> {
         match request {
-            // The last is passed over.
+            // RESET_OWNER is ignored later.
             GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS | RESET_OWNER => {
                 Some(())
             }
             SET_FEATURES => self.set_features(word(payload, 0)?),
             SET_MEM_TABLE => self.set_memory(payload),
             SET_VRING_NUM => self.set_size(state(payload)?),
-            SET_VRING_ADDR => self.set_place(payload),
+            SET_VRING_ADDR => self.set_addresses(payload),
             SET_VRING_BASE => {
                 let (index, base) = state(payload)?;
                 let ring = self.ring(index).filter(|ring| !ring.started)?;
@@ -175,7 +174,7 @@ impl Protocol {
         if changed & PACKED != 0 {
             self.rings.fill(Ring::UNKNOWN);
         } else if changed != 0 {
-            self.rings.iter_mut().for_each(|ring| ring.place = None);
+            self.rings.iter_mut().for_each(|ring| ring.addresses = None);
         }
         if features & MULTIQUEUE == 0 {
             // The library frees them.
@@ -195,7 +194,7 @@ impl Protocol {
         if count > REGIONS || !memory.iter().all(ends) {
             return None;
         }
-        // The library does nothing then.
+        // The library ignores an unchanged table.
         if !self.memory.is_empty() && self.memory.iter().map(Region::key).eq(memory.iter().map(Region::key)) {
             return Some(());
         }
@@ -209,17 +208,17 @@ impl Protocol {
             return None;
         }
         let ring = self.ring(index).filter(|ring| !ring.started)?;
-        (ring.size, ring.place) = (Some(size), None);
+        (ring.size, ring.addresses) = (Some(size), None);
         Some(())
     }
 
-    fn set_place(&mut self, payload: &[u8]) -> Option<()> {
+    fn set_addresses(&mut self, payload: &[u8]) -> Option<()> {
         let index = word(payload, 0)? as u32;
         let (descriptors, device, driver) = (word(payload, 1)?, word(payload, 2)?, word(payload, 3)?);
-        // The log's address, which is not used.
+        // The log's address is unused.
         word(payload, 4)?;
         let ring = self.ring(index).filter(|ring| !ring.started && ring.size.is_some())?;
-        ring.place = Some(Place { descriptors, driver, device });
+        ring.addresses = Some(Addresses { descriptors, driver, device });
         Some(())
     }
 
@@ -234,12 +233,12 @@ impl Protocol {
     }
 }
 
-/// The `n`th of what a message says in words of 8 bytes.
+/// The `n`th 8-byte word of a payload.
 pub(super) fn word(payload: &[u8], n: usize) -> Option<u64> {
     payload.get(8 * n..8 * n + 8)?.try_into().ok().map(u64::from_ne_bytes)
 }
 
-/// A ring's index, and what is said of it.
+/// A ring's index and value (vhost-user, "Vring state").
 fn state(payload: &[u8]) -> Option<(u32, u32)> {
     let (index, number) = payload.get(..8)?.split_at(4);
     Some((u32::from_ne_bytes(index.try_into().ok()?), u32::from_ne_bytes(number.try_into().ok()?)))

@@ -140,7 +140,7 @@ impl Relay {
     }
 }
 
-/// Waits until a descriptor is ready; `false`: the time is up.
+/// Waits until a descriptor is ready; returns `false` on timeout.
 fn wait(fds: &mut [PollFd<'_>], end: Option<Instant>) -> Result<bool, End> {
     loop {
         let left = end.map(|end| Timespec::try_from(end.saturating_duration_since(Instant::now())));
@@ -152,13 +152,13 @@ fn wait(fds: &mut [PollFd<'_>], end: Option<Instant>) -> Result<bool, End> {
     }
 }
 
-/// A message that is read, or has been.
+/// A message being read, or complete.
 #[derive(Debug)]
 struct Message {
     bytes: [u8; HEADER + MOST_BYTES],
     have: usize,
     fds: Vec<OwnedFd>,
-    /// Until when the rest is waited for.
+    /// Deadline for the rest.
     end: Option<Instant>,
 }
 
@@ -185,7 +185,7 @@ impl Message {
         self.bytes.get(HEADER..self.have).unwrap_or_default()
     }
 
-    /// Bytes that are to be there, as far as is known.
+    /// Bytes of the header, or of the message once its header is complete.
     fn wanted(&self) -> usize {
         if self.have < HEADER { HEADER } else { HEADER.saturating_add(self.word(2) as usize) }
     }
@@ -194,13 +194,13 @@ impl Message {
         self.have >= HEADER && self.have == self.wanted()
     }
 
-    /// Reads what is there of this message; whether it is whole.
+    /// Reads more of this message; returns whether it is complete.
     fn read(&mut self, from: impl AsFd) -> Result<bool, End> {
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let wanted = self.wanted();
-            // Longer than any that there is.
+            // Longer than any valid message.
             let Some(rest) = self.bytes.get_mut(self.have..wanted) else {
                 return Err(End::Refused(Refusal::Protocol));
             };
@@ -230,7 +230,7 @@ impl Message {
         }
     }
 
-    /// To where there is room for it.
+    /// Sends it; the socket must have room.
     fn send(&self, to: impl AsFd) -> Result<(), End> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -11,7 +11,7 @@ use super::super::super::calls;
 use super::*;
 use crate::vhost_user::{GET_FEATURES, SET_FEATURES, SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR};
 
-/// A relay with both of its neighbours.
+/// A relay with a guest and a library at its ends.
 struct Line {
     guest: UnixStream,
     library: UnixStream,
@@ -26,10 +26,10 @@ fn line() -> Line {
 
 fn line_kept(pause_device: impl Fn(&Arc<PendingCalls>) + Send + 'static) -> Line {
     let ((guest, front), (back, library)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
-    let (tell, refused) = channel();
+    let (sender, refused) = channel();
     let pending_calls = Arc::default();
     let relay = Relay { front: front.into(), back: back.into(), pending_calls: Arc::clone(&pending_calls) };
-    let thread = std::thread::spawn(move || relay.run(pause_device, move |why| tell.send(why).unwrap()));
+    let thread = std::thread::spawn(move || relay.run(pause_device, move |why| sender.send(why).unwrap()));
     for end in [&guest, &library] {
         end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     }
@@ -41,14 +41,14 @@ fn bytes(request: u32, payload: &[u8]) -> Vec<u8> {
     header.iter().flat_map(|word| word.to_ne_bytes()).chain(payload.iter().copied()).collect()
 }
 
-fn say(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+fn write_with(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
     assert_eq!(sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()), Ok(bytes.len()));
 }
 
-/// What the library gets at once, as it reads a header.
+/// The bytes that the library gets at once, when it reads a header.
 fn received(from: &UnixStream, most: usize) -> (Vec<u8>, Vec<OwnedFd>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MOST_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -65,7 +65,7 @@ fn received(from: &UnixStream, most: usize) -> (Vec<u8>, Vec<OwnedFd>) {
 fn is_over(mut end: &UnixStream) -> bool {
     match end.read(&mut [0]) {
         Ok(bytes) => bytes == 0,
-        // What it had said was not read to the end.
+        // The relay closed before it had read everything.
         Err(error) => error.kind() == ErrorKind::ConnectionReset,
     }
 }
@@ -95,14 +95,14 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
     }
     assert_eq!(received(&line.library, 100).0, features);
     let fds: Vec<OwnedFd> = (0..8).map(|_| memfd()).collect();
-    say(&line.guest, &memory(8), &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    write_with(&line.guest, &memory(8), &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
     let (message, got) = received(&line.library, 1000);
     assert_eq!((message, got.len()), (memory(8), 8));
     // Many at once stay in order and apart, in both directions.
     for ring in 0..100u64 {
         let error = event();
         rustix::io::write(&error, &(ring + 1).to_ne_bytes()).unwrap();
-        say(&line.guest, &bytes(SET_VRING_ERR, &ring.to_ne_bytes()), &[error.as_fd()]);
+        write_with(&line.guest, &bytes(SET_VRING_ERR, &ring.to_ne_bytes()), &[error.as_fd()]);
     }
     for ring in 0..100u64 {
         let (message, fds) = received(&line.library, 20);
@@ -117,7 +117,7 @@ fn messages_and_answers_pass_whole_with_what_belongs_to_them() {
         line.guest.read_exact(&mut answer).unwrap();
         assert_eq!(answer, ring.to_ne_bytes());
     }
-    // Who hangs up is heard on the other side.
+    // Closing one side closes the other.
     drop(line.guest);
     line.thread.join().unwrap();
     assert!(is_over(&line.library) && line.refused.try_recv().is_err());
@@ -129,9 +129,9 @@ fn everybody_is_kept_out_before_the_library_hears_of_rings() {
     let line = line_kept(move |_| keep.send(()).unwrap());
     let features = bytes(SET_FEATURES, &(1u64 << 32).to_ne_bytes());
     for _ in 0..3 {
-        say(&line.guest, &bytes(GET_FEATURES, &[]), &[]);
+        write_with(&line.guest, &bytes(GET_FEATURES, &[]), &[]);
         assert_eq!(received(&line.library, 12).0, bytes(GET_FEATURES, &[]));
-        say(&line.guest, &features, &[]);
+        write_with(&line.guest, &features, &[]);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(recv(&line.library, &mut [0; 1], RecvFlags::DONTWAIT), Err(Errno::AGAIN));
         kept.recv().unwrap();
@@ -147,8 +147,8 @@ fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
     let (line, device) = (line(), dpdk_sys::NETVM_VHOST_MAX_DEVICES as i32 - 2);
     let call = netvm_notify::new_eventfd().unwrap();
     let (own, none) = (3u64, 4u64 | 1 << 8);
-    say(&line.guest, &bytes(SET_VRING_CALL, &own.to_ne_bytes()), &[call.as_fd()]);
-    say(&line.guest, &bytes(SET_VRING_CALL, &none.to_ne_bytes()), &[]);
+    write_with(&line.guest, &bytes(SET_VRING_CALL, &own.to_ne_bytes()), &[call.as_fd()]);
+    write_with(&line.guest, &bytes(SET_VRING_CALL, &none.to_ne_bytes()), &[]);
     let (message, fds) = received(&line.library, 20);
     assert_eq!((message, fds.len()), (bytes(SET_VRING_CALL, &own.to_ne_bytes()), 1));
     let (message, no_fds) = received(&line.library, 20);
@@ -170,7 +170,7 @@ fn the_library_has_no_eventfd_of_a_guest_to_tell_it_by() {
 }
 
 #[test]
-fn what_is_wrong_goes_no_further_and_is_told_once_the_library_has_heard_the_rest() {
+fn a_refused_message_is_reported_once_the_library_has_handled_the_earlier_ones() {
     let [event, memfd] = [event(), memfd()];
     let call = bytes(SET_VRING_CALL, &0u64.to_ne_bytes());
     let many = vec![event.as_fd(); 9];
@@ -191,8 +191,8 @@ fn what_is_wrong_goes_no_further_and_is_told_once_the_library_has_heard_the_rest
     for (message, fds, why) in wrong {
         let line = line();
         let right = bytes(SET_FEATURES, &(1u64 << 32).to_ne_bytes());
-        say(&line.guest, &right, &[]);
-        say(&line.guest, &message, fds);
+        write_with(&line.guest, &right, &[]);
+        write_with(&line.guest, &message, fds);
         assert_eq!(received(&line.library, 1000).0, right);
         assert!(is_over(&line.library));
         assert!(line.refused.recv_timeout(Duration::from_millis(50)).is_err());
@@ -215,9 +215,9 @@ fn half_a_message_is_waited_for_in_vain_and_not_for_long() {
 }
 
 #[test]
-fn who_reads_no_answers_keeps_nobody() {
+fn a_guest_that_reads_no_answers_is_disconnected() {
     let mut line = line();
-    // It would block if nobody read.
+    // It would block without a reader.
     while line.library.write_all(&[0; 20]).is_ok() {}
     line.thread.join().unwrap();
     let mut answers = Vec::new();
@@ -225,7 +225,7 @@ fn who_reads_no_answers_keeps_nobody() {
     assert!(answers.len() > 200, "{}", answers.len());
 }
 
-/// What is left in nobody's hands is closed.
+/// Descriptors that no message needs are closed.
 #[test]
 fn descriptors_that_go_no_further_are_closed() {
     let memfd = memfd();
@@ -238,7 +238,7 @@ fn descriptors_that_go_no_further_are_closed() {
     let other = std::fs::File::open(format!("/proc/self/fd/{}", memfd.as_raw_fd())).unwrap();
     for request in [SET_FEATURES, SET_VRING_CALL, 99] {
         let line = line();
-        say(&line.guest, &bytes(request, &[0; 8]), &[other.as_fd(); 8]);
+        write_with(&line.guest, &bytes(request, &[0; 8]), &[other.as_fd(); 8]);
         assert!(is_over(&line.library));
         drop(line.library);
         line.thread.join().unwrap();
