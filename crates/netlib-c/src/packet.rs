@@ -106,11 +106,10 @@ unsafe fn change(packet: *mut netlib_packet, act: impl FnOnce(&mut Packet<'_>) -
     guard(|| unsafe { with(packet, act) }.map(|()| netlib_status::NETLIB_OK as c_int))
 }
 
-/// Says what is to become of the packet: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number), NETLIB_TO_ROLE(number),
-/// NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds). The
-/// last word counts; a packet of which nothing is said goes to the next hop.
+/// Sets the verdict on the packet: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number), NETLIB_TO_ROLE(number),
+/// NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds). The last call counts; a packet without a verdict goes to the next hop.
 ///
-/// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is no verdict, NETLIB_ERR_STALE, NETLIB_ERR_NULL.
+/// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is not a verdict, NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///
 /// # Safety
 /// `packet` is NULL or was filled in by netlib_receive(), or given to a callback, in this thread.

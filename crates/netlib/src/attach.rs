@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use netvm_attach::{AttachError, Fds, Hello, Ready};
 use netvm_region::{
-    Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Region, TableError, TableReader,
+    Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Mapping, ReadyMessage, Region, TableError,
+    TableReader,
 };
 
 use crate::endpoint::Endpoint;
-use crate::ivshmem::{self, IvshmemError};
-use crate::shared::{Eventfds, Shared, Stop, Waiting};
+use crate::ivshmem::{self, Devices, IvshmemError};
+use crate::shared::{Eventfds, Memories, Shared, Stop, Waiting};
 
 /// Why an NF could not attach, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -98,15 +99,6 @@ fn configured_threads(text: Option<&str>) -> u16 {
     number.filter(|threads| (1..=MAX_THREADS).contains(&usize::from(*threads))).unwrap_or(1)
 }
 
-/// What an NF received from the engine.
-pub(crate) struct Memories {
-    pub(crate) control: Control,
-    pub(crate) table: OwnedFd,
-    pub(crate) regions: Vec<OwnedFd>,
-    pub(crate) eventfds: Eventfds,
-    pub(crate) socket: Option<OwnedFd>,
-}
-
 /// An attached NF: an endpoint for each of its threads.
 #[derive(Debug)]
 pub struct Attachment {
@@ -168,7 +160,7 @@ impl Attachment {
 /// [`Error`] says what failed and on which side. [`AttachError::may_retry`] says whether a later retry may succeed.
 pub fn attach(options: &Options) -> Result<Attachment, Error> {
     if is_in_vm(options) {
-        return ivshmem::attach(options);
+        return attach_in_vm(options);
     }
     let socket = socket(options)?;
     // Prevents other processes of the same user, such as NFs of other trust groups, from reading this process's memory or its
@@ -186,6 +178,29 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
     let attachment = Attachment::from_fds(fds, Some(socket), options.waiting, options.stop.clone())?;
     netvm_attach::send(&ready, &Ready { pid: std::process::id() }, &[])?;
     Ok(attachment)
+}
+
+/// Attaches through the devices of this VM, and reports the result to the engine.
+fn attach_in_vm(options: &Options) -> Result<Attachment, Error> {
+    let mut devices = Devices::search()?;
+    let control = devices.take_control()?;
+    // Holds the ready message, whose offset is the same in every layout.
+    let page = Mapping::open("control", control.try_clone().map_err(AttachError::from)?, 4096, true)?;
+    if ReadyMessage::is_present(&page) {
+        return Err(IvshmemError::Again.into());
+    }
+    let map = || {
+        ivshmem::check_processors()?;
+        let memories = devices.into_memories(Control::open(control)?)?;
+        Attachment::over(memories, options.waiting, options.stop.clone())
+    };
+    let outcome = map();
+    match &outcome {
+        Ok(_) => ReadyMessage::Ready { name: options.name.clone(), counters: options.counters.clone() },
+        Err(error) => ReadyMessage::Failed { reason: error.to_string() },
+    }
+    .write(&page);
+    outcome
 }
 
 /// Whether to attach through PCI devices.

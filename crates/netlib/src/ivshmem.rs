@@ -1,5 +1,5 @@
-//! Attaches from within a VM. The engine's memories are PCI devices there (QEMU's `ivshmem-plain`). They need no driver: Linux
-//! shows the memory of a device as a file in sysfs.
+//! Finds the engine's memories from within a VM. They are PCI devices there (QEMU's `ivshmem-plain`) and need no driver: Linux shows
+//! the memory of a device as a file in sysfs. In: this VM's devices. Out: the memories of the NF, and what wakes its peers.
 //!
 //! ```text
 //!  /sys/bus/pci/devices/0000:00:03.0/  vendor 0x1af4, device 0x1110
@@ -8,8 +8,8 @@
 //!     resource2    the memory: control, next-hop table or region, by its first words (netvm_region::Kind)
 //! ```
 //!
-//! The control memory replaces the socket of a process: its header has the NF's identity, and in a [`ReadyMessage`] the NF reports
-//! that it is ready, or why not.
+//! The control memory replaces the socket of a process: its header has the NF's identity, and in a ready message the NF reports that
+//! it is ready, or why not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -17,15 +17,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use netvm_region::{Control, Kind, LAYOUT_VERSION, Mapping, NotifyMode, ReadyMessage};
+use netvm_region::{Control, Kind, LAYOUT_VERSION, Mapping, NotifyMode};
 
-use crate::attach::{Attachment, Error, Memories, Options};
-use crate::shared::Eventfds;
+use crate::shared::doorbell::Doorbell;
+use crate::shared::{Eventfds, Memories};
 
-pub(crate) mod doorbell;
 mod wake_line;
-
-use doorbell::Doorbell;
 
 /// Value of `NETVM_ATTACH` that selects the devices of this VM.
 pub(crate) const KEYWORD: &str = "ivshmem";
@@ -91,28 +88,9 @@ pub(crate) fn is_present() -> bool {
     !paths().is_empty()
 }
 
-/// Attaches through the devices of this VM, and reports the result to the engine.
-pub(crate) fn attach(options: &Options) -> Result<Attachment, Error> {
-    let mut devices = Devices::search()?;
-    let control = devices.control.take().ok_or(IvshmemError::Missing("control memory"))?;
-    // Holds the ready message, whose offset is the same in every layout.
-    let page =
-        Mapping::open("control", control.try_clone().map_err(netvm_attach::AttachError::from)?, 4096, true)?;
-    if ReadyMessage::is_present(&page) {
-        return Err(IvshmemError::Again.into());
-    }
-    let outcome = check_processors().map_err(Error::from).and_then(|()| devices.attach(control, options));
-    match &outcome {
-        Ok(_) => ReadyMessage::Ready { name: options.name.clone(), counters: options.counters.clone() },
-        Err(error) => ReadyMessage::Failed { reason: error.to_string() },
-    }
-    .write(&page);
-    outcome
-}
-
 /// The memories that the devices hold.
 #[derive(Default)]
-struct Devices {
+pub(crate) struct Devices {
     control: Option<OwnedFd>,
     /// The sysfs folder of the device with the control memory.
     control_path: PathBuf,
@@ -124,7 +102,8 @@ struct Devices {
 }
 
 impl Devices {
-    fn search() -> Result<Self, IvshmemError> {
+    /// Looks at all `ivshmem` devices of this VM.
+    pub(crate) fn search() -> Result<Self, IvshmemError> {
         let mut found = Self::default();
         for path in paths() {
             let device = name_of(&path);
@@ -158,10 +137,15 @@ impl Devices {
         Ok(found)
     }
 
-    fn attach(mut self, control: OwnedFd, options: &Options) -> Result<Attachment, Error> {
-        let control = Control::open(control)?;
+    /// The control memory, once.
+    pub(crate) fn take_control(&mut self) -> Result<OwnedFd, IvshmemError> {
+        self.control.take().ok_or(IvshmemError::Missing("control memory"))
+    }
+
+    /// The memories of the NF with this control memory.
+    pub(crate) fn into_memories(mut self, control: Control) -> Result<Memories, IvshmemError> {
         if let Some((device, theirs)) = self.unsupported {
-            return Err(IvshmemError::Layout { device, theirs }.into());
+            return Err(IvshmemError::Layout { device, theirs });
         }
         let header = *control.header();
         let table = self.table.take().ok_or(IvshmemError::Missing("a next-hop table"))?;
@@ -179,8 +163,7 @@ impl Devices {
                 Eventfds::Doorbell(self.doorbell(usize::from(header.workers))?, own)
             }
         };
-        let memories = Memories { control, table, regions, eventfds, socket: None };
-        Attachment::over(memories, options.waiting, options.stop.clone())
+        Ok(Memories { control, table, regions, eventfds, socket: None })
     }
 
     fn doorbell(&self, workers: usize) -> Result<Doorbell, IvshmemError> {
@@ -215,7 +198,7 @@ fn paths() -> Vec<PathBuf> {
 
 /// QEMU translates atomic instructions into atomic ones only if the VM may run two processors at a time. With KVM the VM runs on
 /// the real processor and needs no second one.
-fn check_processors() -> Result<(), IvshmemError> {
+pub(crate) fn check_processors() -> Result<(), IvshmemError> {
     let possible = fs::read_to_string(POSSIBLE).unwrap_or_default();
     if possible.trim() == "0" && !is_kvm() { Err(IvshmemError::OneProcessor) } else { Ok(()) }
 }

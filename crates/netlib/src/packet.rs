@@ -76,11 +76,11 @@ impl<'a> Packet<'a> {
         unsafe { slice::from_raw_parts(self.start(), self.len()) }
     }
 
-    /// The packet's bytes, to change in place.
+    /// The packet's bytes, writable in place.
     #[inline]
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `data`; `&mut self` is the only way to the bytes in this process.
+        // SAFETY: as for `data`; only `&mut self` gives access to the bytes in this process.
         unsafe { slice::from_raw_parts_mut(self.start(), self.len()) }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Packet<'a> {
         Some(self.data_mut())
     }
 
-    /// Takes `count` bytes off the front; `None`, and no change, when the packet is shorter.
+    /// Removes `count` bytes from the front; if the packet is shorter, returns `None` and changes nothing.
     pub fn trim_front(&mut self, count: usize) -> Option<&mut [u8]> {
         let count = u16::try_from(count).ok()?;
         let length = self.descriptor.length().checked_sub(count)?;

@@ -10,7 +10,9 @@ use netvm_region::{Control, Region, RingRef};
 use netvm_ring::RingMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::ivshmem::doorbell::Doorbell;
+pub(crate) mod doorbell;
+
+use doorbell::Doorbell;
 
 /// How an NF thread waits for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -45,6 +47,15 @@ impl From<Arc<AtomicBool>> for Stop {
     fn from(flag: Arc<AtomicBool>) -> Self {
         Self(flag)
     }
+}
+
+/// What an NF received from the engine.
+pub(crate) struct Memories {
+    pub(crate) control: Control,
+    pub(crate) table: OwnedFd,
+    pub(crate) regions: Vec<OwnedFd>,
+    pub(crate) eventfds: Eventfds,
+    pub(crate) socket: Option<OwnedFd>,
 }
 
 /// The mappings and descriptors of an NF.
