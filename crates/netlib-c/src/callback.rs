@@ -13,9 +13,10 @@ use crate::packet::{netlib_packet, verdict};
 use crate::status::{Failure, guard, netlib_status};
 
 /// Reads and may change one packet, and returns its verdict: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number),
-/// NETLIB_TO_ROLE(number), NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds); any other number discards the packet. Each thread
-/// of the NF calls it with the thread's endpoint (for names and counters, not for netlib_receive() and netlib_send()) and with the
-/// `user` of netlib_serve(), which all threads share. It must return: no longjmp, no C++ exception.
+/// NETLIB_TO_ROLE(number), NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds); any other number discards the
+/// packet. Each thread of the NF calls it with the thread's endpoint (for names and counters, not for netlib_receive()
+/// and netlib_send()) and with the `user` of netlib_serve(), which all threads share. It must return: no longjmp, no
+/// C++ exception.
 pub type netlib_callback = Option<
     unsafe extern "C" fn(
         endpoint: *mut netlib_endpoint,
@@ -33,12 +34,12 @@ struct Work {
     user: *mut c_void,
 }
 
-// SAFETY: the caller of netlib_serve does not use the endpoints meanwhile, and each goes to one thread. The header requires that
-// several threads may call the callback with the same `user`.
+// SAFETY: the caller of netlib_serve does not use the endpoints meanwhile, and each goes to one thread. The header
+// requires that several threads may call the callback with the same `user`.
 unsafe impl Send for Work {}
 
-/// Calls `callback` on every packet until the NF must end. Starts a thread for each endpoint; a single endpoint runs in the
-/// calling thread.
+/// Calls `callback` on every packet until the NF must end. Starts a thread for each endpoint; a single endpoint runs in
+/// the calling thread.
 ///
 /// @return NETLIB_OK if the engine or netlib_stop() ended the NF; NETLIB_ERR_NULL, NETLIB_ERR_SYSTEM, NETLIB_ERR_PANIC.
 ///
@@ -89,8 +90,8 @@ fn finish(thread: u16, has_returned: bool) -> Result<c_int, Failure> {
     if has_returned { Ok(netlib_status::NETLIB_OK as c_int) } else { Err(Error::Panicked { thread }.into()) }
 }
 
-/// Calls netlib_attach(), netlib_serve() and netlib_detach(), for a program that only the engine ends. A program that also calls
-/// netlib_stop() must call the three itself.
+/// Calls netlib_attach(), netlib_serve() and netlib_detach(), for a program that only the engine ends. A program that
+/// also calls netlib_stop() must call the three itself.
 ///
 /// @return as these three functions.
 ///

@@ -21,8 +21,8 @@ pub struct netlib_t {
 /// The rings of one NF thread. Use each endpoint from one thread at a time.
 #[derive(Debug)]
 pub struct netlib_endpoint {
-    /// The burst that was received and not yet sent. While there is one, only it accesses the endpoint. Declared first, so dropped
-    /// first.
+    /// The burst that was received and not yet sent. While there is one, only it accesses the endpoint. Declared first,
+    /// so dropped first.
     burst: Option<Burst<'static>>,
     /// A leaked box, so that `burst` can borrow it.
     endpoint: NonNull<Endpoint>,
@@ -75,13 +75,13 @@ impl netlib_endpoint {
         }
     }
 
-    /// Sends the current burst and receives the next one. Returns its size, 0 after `timeout`, or `None` when the NF must end.
-    /// Without a timeout it waits forever.
+    /// Sends the current burst and receives the next one. Returns its size, 0 after `timeout`, or `None` when the NF
+    /// must end. Without a timeout it waits forever.
     pub(crate) fn receive(&mut self, timeout: Option<Duration>) -> Option<usize> {
         self.send();
         self.report();
-        // SAFETY: the box lives as long as `self`. `burst`, the only other borrow, is empty and receives this one. The order of the
-        // fields keeps the lifetime that is lost here: `burst` is dropped before the box.
+        // SAFETY: the box lives as long as `self`. `burst`, the only other borrow, is empty and receives this one. The
+        // order of the fields keeps the lifetime that is lost here: `burst` is dropped before the box.
         let endpoint = unsafe { &mut *self.endpoint.as_ptr() };
         self.burst = match timeout {
             None => endpoint.receive(),
@@ -181,7 +181,8 @@ pub unsafe extern "C" fn netlib_detach(nf: *mut netlib_t) {
     });
 }
 
-/// Asks the NF to end, which its threads do within 100 ms. May be called from any thread and from a signal handler. NULL is ignored.
+/// Asks the NF to end, which its threads do within 100 ms. May be called from any thread and from a signal handler.
+/// NULL is ignored.
 ///
 /// # Safety
 /// `nf` is NULL or attached.
@@ -222,7 +223,8 @@ pub unsafe extern "C" fn netlib_get_endpoint(nf: *const netlib_t, thread: u16) -
 /// @return the number of packets, 0 after the timeout; NETLIB_END, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
 ///
 /// # Safety
-/// `endpoint` is NULL or belongs to an attached NF, and no other thread uses it; `packets` is NULL or has `room` elements.
+/// `endpoint` is NULL or belongs to an attached NF, and no other thread uses it; `packets` is NULL or has `room`
+/// elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netlib_receive(
     endpoint: *mut netlib_endpoint,
@@ -257,8 +259,8 @@ pub unsafe extern "C" fn netlib_receive(
     })
 }
 
-/// Sends the burst that the endpoint holds, by its verdicts; packets without a verdict go to the next hop. The caller must not
-/// access their bytes afterwards.
+/// Sends the burst that the endpoint holds, by its verdicts; packets without a verdict go to the next hop. The caller
+/// must not access their bytes afterwards.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
 ///
@@ -305,8 +307,8 @@ pub unsafe extern "C" fn netlib_count(endpoint: *mut netlib_endpoint, counter: u
     })
 }
 
-/// Withdraws the per-flow verdicts (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) that this endpoint's thread gave in bursts already sent, but
-/// not those in its current burst. May be called within a callback.
+/// Withdraws the per-flow verdicts (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) that this endpoint's thread gave in bursts
+/// already sent, but not those in its current burst. May be called within a callback.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL.
 ///

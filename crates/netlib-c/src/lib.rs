@@ -1,8 +1,8 @@
 //! netlib for C: the functions and types of `netlib.h`.
 //!
-//! Panics never cross into C: every function catches them and returns `NETLIB_ERR_PANIC`. A required argument that is NULL is an
-//! error. The library cannot check two preconditions, which are up to the caller: a pointer that is not NULL is valid for its type,
-//! and only one thread at a time uses an endpoint.
+//! Panics never cross into C: every function catches them and returns `NETLIB_ERR_PANIC`. A required argument that is
+//! NULL is an error. The library cannot check two preconditions, which are up to the caller: a pointer that is not NULL
+//! is valid for its type, and only one thread at a time uses an endpoint.
 // The types have C names.
 #![allow(non_camel_case_types)]
 

@@ -17,7 +17,8 @@ pub enum netlib_waiting {
     NETLIB_POLL = 1,
 }
 
-/// How an NF attaches. Call netlib_options_init(), then set the members that differ. netlib copies the strings, which are UTF-8.
+/// How an NF attaches. Call netlib_options_init(), then set the members that differ. netlib copies the strings, which
+/// are UTF-8.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct netlib_options {
@@ -33,8 +34,8 @@ pub struct netlib_options {
     pub counters: *const *const c_char,
     /// Number of these names.
     pub counter_count: usize,
-    /// Threads that receive packets; netlib_options_init() sets $NETVM_THREADS (which netvmd sets), else 1. Packets go to all
-    /// threads, so a program that serves only one endpoint must set 1.
+    /// Threads that receive packets; netlib_options_init() sets $NETVM_THREADS (which netvmd sets), else 1. Packets go
+    /// to all threads, so a program that serves only one endpoint must set 1.
     pub threads: u16,
     /// A netlib_waiting.
     pub waiting: c_int,
@@ -71,8 +72,8 @@ pub unsafe extern "C" fn netlib_options_init(options: *mut netlib_options) -> c_
 /// Checks C's options and converts them to netlib's.
 ///
 /// # Safety
-/// `options` is NULL or valid. Its strings are NULL or zero-terminated, and its list of counters is NULL or has `counter_count`
-/// strings.
+/// `options` is NULL or valid. Its strings are NULL or zero-terminated, and its list of counters is NULL or has
+/// `counter_count` strings.
 pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Failure> {
     if options.is_null() {
         return Err(Failure::Null("options"));

@@ -107,7 +107,8 @@ unsafe fn change(packet: *mut netlib_packet, act: impl FnOnce(&mut Packet<'_>) -
 }
 
 /// Sets the verdict on the packet: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number), NETLIB_TO_ROLE(number),
-/// NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds). The last call counts; a packet without a verdict goes to the next hop.
+/// NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds). The last call counts; a packet without a verdict goes to the
+/// next hop.
 ///
 /// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is not a verdict, NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///

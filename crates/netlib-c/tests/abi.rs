@@ -1,5 +1,5 @@
-//! Calls the C functions as C would: return values and wrong arguments. Attached NFs are this test binary in a separate process; an
-//! environment variable selects the NF.
+//! Calls the C functions as C would: return values and wrong arguments. Attached NFs are this test binary in a separate
+//! process; an environment variable selects the NF.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::ffi::{CStr, CString, c_int, c_void};

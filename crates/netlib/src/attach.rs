@@ -55,8 +55,8 @@ pub struct Options {
     pub name: String,
     /// The role that the NF serves.
     pub role: String,
-    /// Threads that receive packets, at least 1. A program that serves fewer endpoints than threads loses the packets of the
-    /// other endpoints. So a program with a single loop sets 1.
+    /// Threads that receive packets, at least 1. A program that serves fewer endpoints than threads loses the packets
+    /// of the other endpoints. So a program with a single loop sets 1.
     pub threads: u16,
     /// How the threads wait.
     pub waiting: Waiting,
@@ -69,8 +69,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Adaptive waiting. Role and number of threads come from the environment, which netvmd sets for an NF that it starts; the
-    /// defaults are the program's name and one thread.
+    /// Adaptive waiting. Role and number of threads come from the environment, which netvmd sets for an NF that it
+    /// starts; the defaults are the program's name and one thread.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let role = std::env::var(crate::ROLE_VARIABLE).unwrap_or_else(|_| name.to_owned());
@@ -151,10 +151,10 @@ impl Attachment {
     }
 }
 
-/// Attaches to the engine. Uses `options.socket`, else the socket that netvmd left open for an NF that it started, else the path in
-/// the environment, else the default path. A VM has no socket: there the NF attaches through the `ivshmem` devices that netvmd gave
-/// to the VM, and `NETVM_ATTACH=ivshmem` forces this. Role and number of threads then come from the VM's configuration, not from the
-/// options.
+/// Attaches to the engine. Uses `options.socket`, else the socket that netvmd left open for an NF that it started, else
+/// the path in the environment, else the default path. A VM has no socket: there the NF attaches through the `ivshmem`
+/// devices that netvmd gave to the VM, and `NETVM_ATTACH=ivshmem` forces this. Role and number of threads then come
+/// from the VM's configuration, not from the options.
 ///
 /// # Errors
 /// [`Error`] says what failed and on which side. [`AttachError::may_retry`] says whether a later retry may succeed.
@@ -163,8 +163,8 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
         return attach_in_vm(options);
     }
     let socket = socket(options)?;
-    // Prevents other processes of the same user, such as NFs of other trust groups, from reading this process's memory or its
-    // descriptors through /proc. If the kernel refuses, its other protections must do.
+    // Prevents other processes of the same user, such as NFs of other trust groups, from reading this process's memory
+    // or its descriptors through /proc. If the kernel refuses, its other protections must do.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let hello = Hello {
         layout: LAYOUT_VERSION,
@@ -224,8 +224,8 @@ fn socket(options: &Options) -> Result<OwnedFd, AttachError> {
             rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*number) }).is_ok()
         };
         return match number.filter(is_open) {
-            // SAFETY: the descriptor is open, is none of the standard three, and belongs to this process: netvmd sets the variable
-            // only for a process that inherits it. A second call finds a used socket, and fails cleanly.
+            // SAFETY: the descriptor is open, is none of the standard three, and belongs to this process: netvmd sets
+            // the variable only for a process that inherits it. A second call finds a used socket, and fails cleanly.
             Some(number) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
             None => Err(AttachError::Variable(text)),
         };

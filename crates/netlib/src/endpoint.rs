@@ -1,8 +1,8 @@
-//! The burst API: one thread of an NF. In: descriptors from its rx rings. Out: a [`Burst`] for the NF, and then descriptors in its
-//! tx rings. The callback API ([`crate::run`]) is built on it.
+//! The burst API: one thread of an NF. In: descriptors from its rx rings. Out: a [`Burst`] for the NF, and then
+//! descriptors in its tx rings. The callback API ([`crate::run`]) is built on it.
 //!
-//! Cost: one load per turn to notice a new next-hop table, one publication of the counters per burst, no system call while
-//! packets come, except to wake a sleeping peer and every 10 ms to check the engine.
+//! Cost: one load per turn to notice a new next-hop table, one publication of the counters per burst, no system call
+//! while packets come, except to wake a sleeping peer and every 10 ms to check the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -134,7 +134,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns a burst if there is one, without waiting. For programs that wait by other means; see [`Endpoint::ended`].
+    /// Returns a burst if there is one, without waiting. For programs that wait by other means; see
+    /// [`Endpoint::ended`].
     pub fn try_receive(&mut self) -> Option<Burst<'_>> {
         let count = if self.leaving { 0 } else { self.poll() };
         if count == 0 {

@@ -16,8 +16,8 @@ pub trait NetworkFunction {
     /// Reads and may change one packet, and returns its verdict.
     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict;
 
-    /// Processes a whole burst; by default calls [`NetworkFunction::packet`] on each packet. Override it to batch look-ups or
-    /// to prefetch.
+    /// Processes a whole burst; by default calls [`NetworkFunction::packet`] on each packet. Override it to batch
+    /// look-ups or to prefetch.
     #[inline]
     fn burst(&mut self, burst: &mut Burst<'_>) {
         burst.for_each(|packet| self.packet(packet));
@@ -30,7 +30,8 @@ pub trait NetworkFunction {
     fn tick(&mut self) {}
 
     /// Called after each burst and about ten times a second. Return `true` once to withdraw the per-flow verdicts
-    /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]) that this thread has given so far, for example after a change of rules.
+    /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]) that this thread has given so far, for example after a change of
+    /// rules.
     #[inline]
     fn withdraws(&mut self) -> bool {
         false

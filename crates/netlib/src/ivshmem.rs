@@ -1,5 +1,6 @@
-//! Finds the engine's memories from within a VM. They are PCI devices there (QEMU's `ivshmem-plain`) and need no driver: Linux shows
-//! the memory of a device as a file in sysfs. In: this VM's devices. Out: the memories of the NF, and what wakes its peers.
+//! Finds the engine's memories from within a VM. They are PCI devices there (QEMU's `ivshmem-plain`) and need no
+//! driver: Linux shows the memory of a device as a file in sysfs. In: this VM's devices. Out: the memories of the NF,
+//! and what wakes its peers.
 //!
 //! ```text
 //!  /sys/bus/pci/devices/0000:00:03.0/  vendor 0x1af4, device 0x1110
@@ -8,8 +9,8 @@
 //!     resource2    the memory: control, next-hop table or region, by its first words (netvm_region::Kind)
 //! ```
 //!
-//! The control memory replaces the socket of a process: its header has the NF's identity, and in a ready message the NF reports that
-//! it is ready, or why not.
+//! The control memory replaces the socket of a process: its header has the NF's identity, and in a ready message the NF
+//! reports that it is ready, or why not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -196,8 +197,8 @@ fn paths() -> Vec<PathBuf> {
     paths
 }
 
-/// QEMU translates atomic instructions into atomic ones only if the VM may run two processors at a time. With KVM the VM runs on
-/// the real processor and needs no second one.
+/// QEMU translates atomic instructions into atomic ones only if the VM may run two processors at a time. With KVM the
+/// VM runs on the real processor and needs no second one.
 pub(crate) fn check_processors() -> Result<(), IvshmemError> {
     let possible = fs::read_to_string(POSSIBLE).unwrap_or_default();
     if possible.trim() == "0" && !is_kvm() { Err(IvshmemError::OneProcessor) } else { Ok(()) }

@@ -1,8 +1,8 @@
 //! Write a network function (NF) for netvm.
 //!
-//! An NF is a process (or the same program in a VM) that takes packets from rings in shared memory, reads and changes them in
-//! place, and returns a [`Verdict`] for each. It needs no DPDK and copies nothing: a packet's bytes stay in the memory region of
-//! the NF's trust group from the first hop to the last.
+//! An NF is a process (or the same program in a VM) that takes packets from rings in shared memory, reads and changes
+//! them in place, and returns a [`Verdict`] for each. It needs no DPDK and copies nothing: a packet's bytes stay in the
+//! memory region of the NF's trust group from the first hop to the last.
 //!
 //! ```no_run
 //! use netlib::{NetworkFunction, Packet, Verdict};
@@ -21,9 +21,9 @@
 //! }
 //! ```
 //!
-//! There are three ways to use it: [`run`] with a [`NetworkFunction`] (callback per packet or per burst); [`attach`] and
-//! [`Endpoint::receive`] for programs with their own loop; and [`sim`] to test an NF without an engine: its code with
-//! [`sim::Simulator`], its program with [`sim::Process`].
+//! There are three ways to use it: [`run`] with a [`NetworkFunction`] (callback per packet or per burst); [`attach`]
+//! and [`Endpoint::receive`] for programs with their own loop; and [`sim`] to test an NF without an engine: its code
+//! with [`sim::Simulator`], its program with [`sim::Process`].
 
 mod attach;
 mod endpoint;

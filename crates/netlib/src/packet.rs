@@ -34,22 +34,24 @@ pub enum Verdict {
     Port(PortId),
     /// Send it to an NF of this role.
     Role(RoleId),
-    /// Discard it and the rest of its flow: the engine drops the later packets before they reach the NF. A flow is defined by its
-    /// packets at ingress: port, MAC addresses, EtherType, VLANs, IP addresses, protocol and ports, in one direction.
+    /// Discard it and the rest of its flow: the engine drops the later packets before they reach the NF. A flow is
+    /// defined by its packets at ingress: port, MAC addresses, EtherType, VLANs, IP addresses, protocol and ports, in
+    /// one direction.
     ///
     /// The flow's worker applies the verdict until the flow has been idle for the timeout, this thread withdraws it
     /// ([`crate::Burst::withdraw`]), or the NF ends. If the configuration does not allow the role per-flow verdicts
     /// (`flow_verdicts`), or the NF is not in the packet's chain, this acts as [`Verdict::Drop`].
     DropFlow(Idle),
-    /// As [`Verdict::Next`], and the rest of its flow bypasses this NF for as long as with [`Verdict::DropFlow`]. Packets of the flow
-    /// already in the NF's rings still arrive, and later ones may overtake them, once.
+    /// As [`Verdict::Next`], and the rest of its flow bypasses this NF for as long as with [`Verdict::DropFlow`].
+    /// Packets of the flow already in the NF's rings still arrive, and later ones may overtake them, once.
     SkipFlow(Idle),
 }
 
 /// One packet, in its buffer.
 ///
-/// The NF owns the packet until it gives its verdict: no other NF of the trust group writes to it. (NFs of one trust group trust
-/// each other with their packets. An NF that breaks this rule can corrupt the bytes that another NF is reading, and nothing else.)
+/// The NF owns the packet until it gives its verdict: no other NF of the trust group writes to it. (NFs of one trust
+/// group trust each other with their packets. An NF that breaks this rule can corrupt the bytes that another NF is
+/// reading, and nothing else.)
 #[derive(Debug)]
 pub struct Packet<'a> {
     region: &'a Region,
@@ -60,8 +62,8 @@ impl<'a> Packet<'a> {
     /// The packet of a descriptor whose bounds were checked against the region.
     ///
     /// # Safety
-    /// The region's geometry contains the descriptor's buffer, offset and length. The caller's process owns the buffer and
-    /// makes no second Packet of it.
+    /// The region's geometry contains the descriptor's buffer, offset and length. The caller's process owns the buffer
+    /// and makes no second Packet of it.
     #[inline(always)]
     pub(crate) unsafe fn new(region: &'a Region, descriptor: &'a mut Descriptor) -> Self {
         Self { region, descriptor }
@@ -71,8 +73,8 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn data(&self) -> &[u8] {
-        // SAFETY: the caller of `new` and the changes of the span below keep it within the buffer, which this process owns until
-        // the verdict.
+        // SAFETY: the caller of `new` and the changes of the span below keep it within the buffer, which this process
+        // owns until the verdict.
         unsafe { slice::from_raw_parts(self.start(), self.len()) }
     }
 
@@ -119,8 +121,8 @@ impl<'a> Packet<'a> {
         self.region.geometry().stride as usize - self.headroom() - self.len()
     }
 
-    /// Prepends `count` uninitialised bytes and returns the whole packet; without enough headroom returns `None` and changes
-    /// nothing.
+    /// Prepends `count` uninitialised bytes and returns the whole packet; without enough headroom returns `None` and
+    /// changes nothing.
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
         let count = u16::try_from(count).ok()?;
         let offset = self.descriptor.offset().checked_sub(count)?;

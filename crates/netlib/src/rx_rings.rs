@@ -1,5 +1,5 @@
-//! The rx rings of an NF thread: one from each worker, and one from each NF thread that precedes it in a chain. Out: a burst from
-//! one ring at a time, round robin.
+//! The rx rings of an NF thread: one from each worker, and one from each NF thread that precedes it in a chain. Out: a
+//! burst from one ring at a time, round robin.
 
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ impl RxRings {
         }
     }
 
-    /// Applies a new table: reads its direct rings into this NF thread. Rings that the table no longer has are read until they are
-    /// empty: their producer is gone or has confirmed that it does not use them.
+    /// Applies a new table: reads its direct rings into this NF thread. Rings that the table no longer has are read
+    /// until they are empty: their producer is gone or has confirmed that it does not use them.
     pub(crate) fn apply(&mut self, table: &Table) {
         let wanted = |from: u8| table.rings[usize::from(from)][usize::from(self.nf_thread)].get();
         for rx_ring in &mut self.list {
@@ -96,7 +96,8 @@ impl RxRings {
                 continue;
             }
             let Some(memory) = self.shared.direct_ring(ring) else { continue };
-            // SAFETY: the only consumer: the engine assigns each direct ring one consuming NF thread, which is this one.
+            // SAFETY: the only consumer: the engine assigns each direct ring one consuming NF thread, which is this
+            // one.
             let consumer = unsafe { memory.consumer() };
             let chains = chains_from_to(table, from, self.nf_thread);
             self.list.push(RxRing { consumer, origin: Some((from, ring)), chains, retired: false });
@@ -117,8 +118,8 @@ impl RxRings {
         self.has_silent
     }
 
-    /// Announces on every ring that the thread is about to sleep; returns whether all are empty. Call [`RxRings::end_wait`] in
-    /// either case.
+    /// Announces on every ring that the thread is about to sleep; returns whether all are empty. Call
+    /// [`RxRings::end_wait`] in either case.
     pub(crate) fn prepare_wait(&mut self) -> bool {
         let mut empty = true;
         for rx_ring in &mut self.list {

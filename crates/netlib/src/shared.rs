@@ -1,4 +1,5 @@
-//! What all threads of an NF share: the mapped memories, the connection to the engine, and the eventfds that wake others.
+//! What all threads of an NF share: the mapped memories, the connection to the engine, and the eventfds that wake
+//! others.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,8 +25,8 @@ pub enum Waiting {
     Adaptive,
 }
 
-/// Stops an NF from within its process: from another thread or, through the flag, from a signal handler. Clones share one flag.
-/// The NF's threads see it within 100 ms; the engine takes back the packets that are then in the NF's rings.
+/// Stops an NF from within its process: from another thread or, through the flag, from a signal handler. Clones share
+/// one flag. The NF's threads see it within 100 ms; the engine takes back the packets that are then in the NF's rings.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -64,7 +65,8 @@ pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) regions: Vec<Region>,
     pub(crate) eventfds: Eventfds,
-    /// The connection, which closes when the engine ends. `None` in the simulator, and in a VM, which ends with the engine.
+    /// The connection, which closes when the engine ends. `None` in the simulator, and in a VM, which ends with the
+    /// engine.
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) stop: Stop,
 }
@@ -120,7 +122,8 @@ fn is_closed(socket: &PollFd<'_>) -> bool {
 pub(crate) enum Eventfds {
     /// As a process: by eventfds, one per worker and one per NF thread.
     Events { workers: Vec<OwnedFd>, nf_threads: Vec<OwnedFd> },
-    /// In a VM: by a register of a PCI device. The wake line, if there is one, signals the eventfds of the VM's own threads.
+    /// In a VM: by a register of a PCI device. The wake line, if there is one, signals the eventfds of the VM's own
+    /// threads.
     Doorbell(Doorbell, BTreeMap<u8, OwnedFd>),
     /// Not at all, in a VM that polls. Its peers poll now and then.
     Silent,

@@ -1,8 +1,8 @@
-//! The tx rings of an NF thread: one to each worker, and one to each NF thread that follows it in a chain. In: a burst with its
-//! verdicts. Out: descriptors in these rings.
+//! The tx rings of an NF thread: one to each worker, and one to each NF thread that follows it in a chain. In: a burst
+//! with its verdicts. Out: descriptors in these rings.
 //!
-//! Cost: one look-up of the next hop per run of packets with the same verdict, hop and worker; one fence and one publication per
-//! ring and burst.
+//! Cost: one look-up of the next hop per run of packets with the same verdict, hop and worker; one fence and one
+//! publication per ring and burst.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -21,9 +21,9 @@ use tx_ring::TxRing;
 use crate::packet::Verdict;
 use crate::shared::Shared;
 
-/// How long a packet waits for room in a direct ring, if the rings form a loop, before it takes a detour through the engine. The
-/// engine never waits, so NFs that wait for each other in a loop do not deadlock. Without a loop a packet waits until there is
-/// room: the last NF of the line always makes progress.
+/// How long a packet waits for room in a direct ring, if the rings form a loop, before it takes a detour through the
+/// engine. The engine never waits, so NFs that wait for each other in a loop do not deadlock. Without a loop a packet
+/// waits until there is room: the last NF of the line always makes progress.
 const DETOUR_AFTER_MICROS: u64 = 2000;
 
 /// Buckets of sticky flows, as a power of two: one for each value of a descriptor's hash.
@@ -102,7 +102,8 @@ impl TxRings {
             let wanted = ring.map(|ring| (to, ring));
             if slot.as_ref().and_then(|tx_ring| tx_ring.nf_thread) != wanted {
                 let memory = ring.and_then(|ring| self.shared.direct_ring(ring));
-                // SAFETY: the only producer: the engine assigns each direct ring one producing NF thread, which is this one.
+                // SAFETY: the only producer: the engine assigns each direct ring one producing NF thread, which is this
+                // one.
                 *slot = memory.map(|memory| TxRing::new(unsafe { memory.producer() }, wanted));
             }
             if let Some(tx_ring) = slot {
@@ -254,8 +255,8 @@ impl TxRings {
         }
         let Some(tx_ring) = &mut self.nf_threads[index] else { return false };
         tx_ring.write(descriptor);
-        // Slot before owner table, owner table before tail: if this process is killed in between, the engine finds the buffer either
-        // with its old owner, or in an unpublished slot (RingMemory::unpublished).
+        // Slot before owner table, owner table before tail: if this process is killed in between, the engine finds the
+        // buffer either with its old owner, or in an unpublished slot (RingMemory::unpublished).
         compiler_fence(Ordering::Release);
         if let Some(region) = self.shared.region_of(descriptor.worker()) {
             region.set_owner(descriptor.buffer(), nf_thread);

@@ -1,7 +1,8 @@
 //! Eventfd notifications between the engine and the NFs and guests that share the eventfds.
 //!
-//! A peer may do anything to an eventfd that it shares. [`Signaller`] wakes the peer without ever blocking on it, [`RateLimit`] bounds
-//! the CPU time that wake-ups take, and [`EpollWaiter`] receives the peer's signals without taking the eventfd's lock.
+//! A peer may do anything to an eventfd that it shares. [`Signaller`] wakes the peer without ever blocking on it,
+//! [`RateLimit`] bounds the CPU time that wake-ups take, and [`EpollWaiter`] receives the peer's signals without taking
+//! the eventfd's lock.
 
 mod rate_limit;
 mod signaller;

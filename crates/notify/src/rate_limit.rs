@@ -1,16 +1,18 @@
 //! Bounds the time that a thread spends on waking peers.
 //!
-//! The more threads wait for an eventfd, the longer the kernel takes to signal it. A peer that shares an eventfd can wait for it
-//! with every descriptor and epoll instance that it has: with a thousand of each, a signal takes 50 ms. The limiter therefore
-//! charges each wake to the peer that shares the eventfd: the NFs of a trust group, or a guest. A wake delays the peer's next ones
-//! by twice the time that it took, or by 200 times if it took over 5 ms ([`COSTLY_MICROS`]). So wakes take at most half of the
-//! thread's time, and costly ones 0.5 %. A wake of an honest peer takes some µs; [`CREDIT_MICROS`] allows many at once.
+//! The more threads wait for an eventfd, the longer the kernel takes to signal it. A peer that shares an eventfd can
+//! wait for it with every descriptor and epoll instance that it has: with a thousand of each, a signal takes 50 ms. The
+//! limiter therefore charges each wake to the peer that shares the eventfd: the NFs of a trust group, or a guest. A
+//! wake delays the peer's next ones by twice the time that it took, or by 200 times if it took over 5 ms
+//! ([`COSTLY_MICROS`]). So wakes take at most half of the thread's time, and costly ones 0.5 %. A wake of an honest
+//! peer takes some µs; [`CREDIT_MICROS`] allows many at once.
 //!
-//! A wake can look long by the clock because another thread, such as the woken one, used the core meanwhile. So a wake that looks
-//! long is not charged. Instead the limiter measures the following wakes by the thread's CPU time, which takes a system call,
-//! for as long as it takes that the uncharged time is at most 0.5 % too. CPU time in turn includes the kernel's soft interrupts
-//! for the network (hundreds of µs under load, at most a little over 2 ms) and, in a virtual machine, time that the host
-//! took from the core. Hence the limit of 5 ms, and hence a costly wake is repeated and only the shorter of the two counts.
+//! A wake can look long by the clock because another thread, such as the woken one, used the core meanwhile. So a wake
+//! that looks long is not charged. Instead the limiter measures the following wakes by the thread's CPU time, which
+//! takes a system call, for as long as it takes that the uncharged time is at most 0.5 % too. CPU time in turn includes
+//! the kernel's soft interrupts for the network (hundreds of µs under load, at most a little over 2 ms) and, in a
+//! virtual machine, time that the host took from the core. Hence the limit of 5 ms, and hence a costly wake is repeated
+//! and only the shorter of the two counts.
 
 use std::os::fd::AsFd;
 
@@ -120,7 +122,8 @@ impl RateLimit {
         let price = self.bounded(taken.saturating_mul(factor));
         self.paid_at = self.paid_at.max(now) + price;
         if !self.is_short(cost) {
-            // Measures the next wake too, unless it comes later than the charge once more after the charges are paid off.
+            // Measures the next wake too, unless it comes later than the charge once more after the charges are paid
+            // off.
             self.measured_until = self.measured_until.max(self.paid_at + price);
         }
         wake
@@ -155,8 +158,8 @@ mod tests {
         (RateLimit { micro: 1000, paid_at: 0, measured_until: 0 }, 1_000_000_000_000)
     }
 
-    /// Sends wakes of the given costs in turn, each as soon as the limit allows it, for `nanos`. Returns how many were sent,
-    /// and the share of the time that they took, in thousandths.
+    /// Sends wakes of the given costs in turn, each as soon as the limit allows it, for `nanos`. Returns how many were
+    /// sent, and the share of the time that they took, in thousandths.
     fn share(costs: &[u64], nanos: u64) -> (u64, u64) {
         let (mut rate_limit, start) = rate_limit();
         let (mut now, mut made, mut taken) = (start, 0, 0);

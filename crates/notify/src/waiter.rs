@@ -1,9 +1,9 @@
 //! Waits for eventfds that peers share. In: eventfds. Out: one readable epoll descriptor for all of them.
 //!
-//! A peer can make thousands of threads wait for an eventfd. A read then takes the kernel as long as waking them all, a writer
-//! holds the eventfd's lock for as long, and poll(2) takes that lock twice. Each worker therefore sleeps on an epoll instance
-//! of its own. The instance reports every write, whatever the count is (`EPOLLET`). Polling it takes no eventfd's lock, and no
-//! peer holds its descriptor.
+//! A peer can make thousands of threads wait for an eventfd. A read then takes the kernel as long as waking them all, a
+//! writer holds the eventfd's lock for as long, and poll(2) takes that lock twice. Each worker therefore sleeps on an
+//! epoll instance of its own. The instance reports every write, whatever the count is (`EPOLLET`). Polling it takes no
+//! eventfd's lock, and no peer holds its descriptor.
 //!
 //! A peer that keeps an eventfd's count full makes writes fail, and so silences it for every process that shares it.
 
@@ -39,7 +39,8 @@ impl EpollWaiter {
         epoll::add(&self.0, fd, epoll::EventData::new_u64(0), edges)
     }
 
-    /// Removes an eventfd. Call this before closing the descriptor: the watch lives as long as a peer holds the eventfd.
+    /// Removes an eventfd. Call this before closing the descriptor: the watch lives as long as a peer holds the
+    /// eventfd.
     pub fn remove(&self, fd: &impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }

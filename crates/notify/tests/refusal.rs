@@ -1,5 +1,5 @@
-//! The fallback when the kernel gives the process no AIO context. The only test of its process, since it lowers the limit of
-//! descriptors.
+//! The fallback when the kernel gives the process no AIO context. The only test of its process, since it lowers the
+//! limit of descriptors.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use netvm_notify::{Signaller, new_eventfd};

@@ -1,5 +1,5 @@
-//! Control memory, shared by the engine and one NF. The engine writes the header and a command; the NF reports epochs and
-//! counters; packets pass in the rings.
+//! Control memory, shared by the engine and one NF. The engine writes the header and a command; the NF reports epochs
+//! and counters; packets pass in the rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,8 @@ const THREADS_AT: u64 = 4096;
 const THREAD_BYTES: u64 = 512;
 const COMMAND_AT: u64 = 2048;
 
-/// The header: the layout, and the NF's identity. The engine writes it before it shares the memory; the NF copies it once.
+/// The header: the layout, and the NF's identity. The engine writes it before it shares the memory; the NF copies it
+/// once.
 ///
 /// ```text
 ///  0            ControlHeader
@@ -97,8 +98,8 @@ pub enum NotifyMode {
     /// It does not; receivers of its packets poll.
     #[default]
     Poll,
-    /// By a register of its `ivshmem-doorbell` device, to which it writes the number of an eventfd. The workers' eventfds come
-    /// first, then those of the NF threads.
+    /// By a register of its `ivshmem-doorbell` device, to which it writes the number of an eventfd. The workers'
+    /// eventfds come first, then those of the NF threads.
     Doorbell,
 }
 

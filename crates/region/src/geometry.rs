@@ -1,4 +1,5 @@
-//! The layout of a region. In: the numbers and sizes of buffers and rings. Out: their offsets, checked once; see [`Geometry`].
+//! The layout of a region. In: the numbers and sizes of buffers and rings. Out: their offsets, checked once; see
+//! [`Geometry`].
 
 use netvm_ring::{CapacityError, RingMemory, ring_bytes};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -24,7 +25,8 @@ pub struct RegionSpec {
 }
 
 impl Default for RegionSpec {
-    /// 16,384 buffers of 2 KiB (an Ethernet frame of 1,518 bytes and 256 bytes of headroom), 256 direct rings of 512 slots.
+    /// 16,384 buffers of 2 KiB (an Ethernet frame of 1,518 bytes and 256 bytes of headroom), 256 direct rings of 512
+    /// slots.
     fn default() -> Self {
         Self { buffers: 16_384, stride: 2048, headroom: 256, rings: 256, ring_capacity: 512 }
     }

@@ -1,5 +1,5 @@
-//! The kind of a shared memory, in its first three words. A process knows the kind from the order of the descriptors that it
-//! receives. A VM finds PCI devices, and reads these words to identify them.
+//! The kind of a shared memory, in its first three words. A process knows the kind from the order of the descriptors
+//! that it receives. A VM finds PCI devices, and reads these words to identify them.
 
 use crate::{LAYOUT_VERSION, Mapping};
 

@@ -1,7 +1,7 @@
 //! The memory that the engine and the NFs of one trust group share.
 //!
-//! Each memory is a sealed memfd; a VM sees the same pages as the memory of an `ivshmem` device. It holds indexes and offsets,
-//! never pointers, so each side can map it anywhere. There are three kinds, by writer:
+//! Each memory is a sealed memfd; a VM sees the same pages as the memory of an `ivshmem` device. It holds indexes and
+//! offsets, never pointers, so each side can map it anywhere. There are three kinds, by writer:
 //!
 //! | memory | one per | written by | holds |
 //! |---|---|---|---|
@@ -9,8 +9,8 @@
 //! | [`TablePublisher`] / [`TableReader`] | trust group | engine (NFs map it read-only) | the destination of each hop of each chain, names of ports and roles |
 //! | [`Control`] | NF | engine and that NF | the NF's rings to and from the engine, its counters |
 //!
-//! The engine never reads a size, an offset or a count back from them: it keeps its own copy. It uses an NF's claims (an epoch,
-//! a counter) only as numbers to show or to wait for, never as addresses.
+//! The engine never reads a size, an offset or a count back from them: it keeps its own copy. It uses an NF's claims
+//! (an epoch, a counter) only as numbers to show or to wait for, never as addresses.
 
 pub mod clock;
 mod control;

@@ -93,11 +93,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Creates a memfd of `bytes`: zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` if that
-    /// exists.
+    /// Creates a memfd of `bytes`: zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` if
+    /// that exists.
     ///
-    /// The file's length is the next power of two, because a VM sees it as the memory of a PCI device, which has no other sizes.
-    /// The part beyond `bytes` has no pages until a peer writes there, and is not mapped here.
+    /// The file's length is the next power of two, because a VM sees it as the memory of a PCI device, which has no
+    /// other sizes. The part beyond `bytes` has no pages until a peer writes there, and is not mapped here.
     ///
     /// # Errors
     /// [`MapError::Memory`] if the machine has less memory available, [`MapError::System`] if a call fails.
@@ -144,7 +144,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps a memfd from another process, or in a VM the memory of a PCI device (`resource2` in sysfs), which cannot shrink.
+    /// Maps a memfd from another process, or in a VM the memory of a PCI device (`resource2` in sysfs), which cannot
+    /// shrink.
     ///
     /// # Errors
     /// [`MapError`] if it is smaller than `bytes`, if it is not sealed against shrinking, or if a call fails.
@@ -172,8 +173,8 @@ impl Mapping {
         Ok(Self { base, length, fd, pages: if huge { PageKind::Huge } else { PageKind::Normal }, writable })
     }
 
-    /// Seals the file against later writable mappings and writes, so that it can be passed to readers. This mapping stays
-    /// writable.
+    /// Seals the file against later writable mappings and writes, so that it can be passed to readers. This mapping
+    /// stays writable.
     ///
     /// # Errors
     /// [`MapError::System`] if the kernel refuses the seal (before Linux 5.1).
@@ -216,8 +217,8 @@ impl Mapping {
     /// Address of the `T` at byte `at`.
     ///
     /// # Panics
-    /// If the value exceeds the mapping or is not aligned. Offsets come from checked layouts, so this is a defect of netvm, not of
-    /// a peer.
+    /// If the value exceeds the mapping or is not aligned. Offsets come from checked layouts, so this is a defect of
+    /// netvm, not of a peer.
     #[inline]
     #[must_use]
     pub fn at<T>(&self, at: u64) -> NonNull<T> {
@@ -241,8 +242,8 @@ impl AsFd for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map` and is unmapped only here; callers of `base` promised not to outlive it.
-        // A failure leaves the range mapped, which is harmless.
+        // SAFETY: the range was mapped by `map` and is unmapped only here; callers of `base` promised not to outlive
+        // it. A failure leaves the range mapped, which is harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
@@ -251,8 +252,8 @@ fn system(name: &str, step: &'static str, source: io::Error) -> MapError {
     MapError::System { name: name.to_owned(), step, source }
 }
 
-/// Asks the kernel for pages of one node. Best effort: with a node that does not exist (a test's topology) the pages only come
-/// from elsewhere.
+/// Asks the kernel for pages of one node. Best effort: with a node that does not exist (a test's topology) the pages
+/// only come from elsewhere.
 ///
 /// # Safety
 /// `base` and `length` are a mapping.

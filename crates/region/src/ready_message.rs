@@ -1,5 +1,5 @@
-//! The message by which an NF in a VM reports that it is ready, or why it is not. A process sends it on its socket; a VM has no
-//! socket and writes it to control memory.
+//! The message by which an NF in a VM reports that it is ready, or why it is not. A process sends it on its socket; a
+//! VM has no socket and writes it to control memory.
 //!
 //! ```text
 //!  2560   state: 0 none yet, 1 ready, 2 failed; written last, with release

@@ -22,8 +22,8 @@ pub struct Region {
     buffers: NonNull<u8>,
 }
 
-// SAFETY: owner table and backpressure are atomics. Packet bytes are reached only by address; code that makes a reference from
-// one is responsible for it.
+// SAFETY: owner table and backpressure are atomics. Packet bytes are reached only by address; code that makes a
+// reference from one is responsible for it.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -56,8 +56,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Writes the group and the region's index within it, by which a VM identifies its memories. The engine calls this before it
-    /// shares the region.
+    /// Writes the group and the region's index within it, by which a VM identifies its memories. The engine calls this
+    /// before it shares the region.
     pub fn label(&self, group: u32, number: u16) {
         kind::write(&self.mapping, Kind::Region { group, number });
     }

@@ -1,12 +1,13 @@
-//! Sticky balancing of flows over replicas. In: a flow's hash. Out: the least occupied replica at the flow's first packet, and
-//! the same replica from then on.
+//! Sticky balancing of flows over replicas. In: a flow's hash. Out: the least occupied replica at the flow's first
+//! packet, and the same replica from then on.
 //!
-//! Flows share hash buckets, and each bucket has one replica. The guarantee: while a flow's packets come and its replica exists,
-//! all of them go to that replica. With more flows than buckets, an even spread is not guaranteed.
+//! Flows share hash buckets, and each bucket has one replica. The guarantee: while a flow's packets come and its
+//! replica exists, all of them go to that replica. With more flows than buckets, an even spread is not guaranteed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The replica of each bucket, and the time of its last packet. One thread chooses; the manager may hold a reference meanwhile.
+/// The replica of each bucket, and the time of its last packet. One thread chooses; the manager may hold a reference
+/// meanwhile.
 #[derive(Debug)]
 pub struct Sticky {
     /// Number of the replica, plus 1, in the lower half; the tick of the last packet in the upper one.
@@ -16,8 +17,8 @@ pub struct Sticky {
 }
 
 impl Sticky {
-    /// A table of 2^`order` buckets. A bucket gets a new replica after more than `idle` ticks without a packet. `idle` must be longer
-    /// than packets stay with a replica, so that no packet overtakes another.
+    /// A table of 2^`order` buckets. A bucket gets a new replica after more than `idle` ticks without a packet. `idle`
+    /// must be longer than packets stay with a replica, so that no packet overtakes another.
     #[must_use]
     pub fn new(order: u32, idle: u16) -> Self {
         Self { buckets: (0..1usize << order).map(|_| AtomicU32::new(0)).collect(), idle }

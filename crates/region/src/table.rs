@@ -1,9 +1,10 @@
-//! The next-hop table, by which an NF hands packets directly to the next NF. In: the engine's chains and roles. Out: the
-//! destination of a packet that enters a hop or is sent to a role.
+//! The next-hop table, by which an NF hands packets directly to the next NF. In: the engine's chains and roles. Out:
+//! the destination of a packet that enters a hop or is sent to a role.
 //!
-//! The engine publishes it; NFs map it read-only (the memfd is sealed against other writable mappings). A sequence count guards
-//! it: an NF checks one word per turn of its loop, and copies the table into private memory when that word has changed. Then it
-//! stores the epoch in its [`crate::Control`] memory, so the engine knows when no NF uses an old ring any more.
+//! The engine publishes it; NFs map it read-only (the memfd is sealed against other writable mappings). A sequence
+//! count guards it: an NF checks one word per turn of its loop, and copies the table into private memory when that word
+//! has changed. Then it stores the epoch in its [`crate::Control`] memory, so the engine knows when no NF uses an old
+//! ring any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -43,8 +44,8 @@ pub struct Table {
     pub hop_roles: [[u16; MAX_HOPS]; MAX_CHAINS],
     /// For each role, the destination of packets that an NF sends to it.
     pub roles: [Destination; MAX_ROLES],
-    /// 1 while the direct rings of the group form a loop. Then an NF thread must not wait forever for room in one, because the next
-    /// thread may be waiting for it.
+    /// 1 while the direct rings of the group form a loop. Then an NF thread must not wait forever for room in one,
+    /// because the next thread may be waiting for it.
     pub looped: u64,
     /// Bit mask of NF threads that never signal (polling VMs); readers of their rings must poll now and then.
     pub silent: u64,
@@ -73,8 +74,9 @@ impl Table {
         hops.copied().unwrap_or(Destination::engine(hop))
     }
 
-    /// The destination of a packet that an NF at `hop` of `chain` sends to `role`: the chain's next hop with that role if there is
-    /// one, else the role's NF threads. The packet then keeps its hop, so "next" after the detour is what it was before.
+    /// The destination of a packet that an NF at `hop` of `chain` sends to `role`: the chain's next hop with that role
+    /// if there is one, else the role's NF threads. The packet then keeps its hop, so "next" after the detour is what
+    /// it was before.
     #[inline]
     #[must_use]
     pub fn role(&self, chain: u16, hop: u8, role: u16) -> Destination {
@@ -151,8 +153,8 @@ pub struct TablePublisher {
     copies: Vec<Weak<TableCopy>>,
 }
 
-/// A copy of the table for one NF, which may map it writable, as QEMU's `ivshmem-doorbell` device does. The engine never reads it,
-/// so the NF can affect only itself.
+/// A copy of the table for one NF, which may map it writable, as QEMU's `ivshmem-doorbell` device does. The engine
+/// never reads it, so the NF can affect only itself.
 #[derive(Debug)]
 pub struct TableCopy(Mapping);
 

@@ -5,9 +5,9 @@
 //!  high word  0..16  chain     16..24  hop   24..31  verdict   31  control    32..48  argument    48..56  worker   56..64  hash
 //! ```
 //!
-//! A descriptor with the control bit carries a [`Message`] and no packet: the message number replaces the verdict, and the low
-//! word means nothing. The bit is next to the verdict because a reader splits a burst into runs by that byte: no run mixes
-//! packets and messages, so one check of the bit covers a run.
+//! A descriptor with the control bit carries a [`Message`] and no packet: the message number replaces the verdict, and
+//! the low word means nothing. The bit is next to the verdict because a reader splits a burst into runs by that byte:
+//! no run mixes packets and messages, so one check of the bit covers a run.
 
 /// An NF's verdict on a packet, in the descriptor that the NF returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,8 +23,8 @@ pub enum VerdictKind {
     Role = 3,
     /// Discard the packet and the later packets of its flow, until the flow has been idle for the argument, in seconds.
     DropFlow = 4,
-    /// As [`VerdictKind::Next`], and later packets of the flow bypass this NF, until the flow has been idle for the argument, in
-    /// seconds.
+    /// As [`VerdictKind::Next`], and later packets of the flow bypass this NF, until the flow has been idle for the
+    /// argument, in seconds.
     SkipFlow = 5,
 }
 
@@ -49,7 +49,8 @@ impl VerdictKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Message {
-    /// The worker forgets every per-flow verdict of the sending thread ([`VerdictKind::DropFlow`], [`VerdictKind::SkipFlow`]).
+    /// The worker forgets every per-flow verdict of the sending thread ([`VerdictKind::DropFlow`],
+    /// [`VerdictKind::SkipFlow`]).
     WithdrawVerdicts = 0,
 }
 
@@ -93,11 +94,11 @@ impl Span {
     }
 }
 
-/// One packet: where its bytes are (buffer, offset, length), its position in a chain (chain, hop, worker), and what to do with
-/// it (verdict, argument).
+/// One packet: where its bytes are (buffer, offset, length), its position in a chain (chain, hop, worker), and what to
+/// do with it (verdict, argument).
 ///
-/// Stored as the two words that go through the ring. Every field is a claim by its writer: the code that acts on a field
-/// checks its bounds.
+/// Stored as the two words that go through the ring. Every field is a claim by its writer: the code that acts on a
+/// field checks its bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Descriptor {
     pub(crate) low: u64,
@@ -142,7 +143,8 @@ impl Descriptor {
         Self { low: span.0, high: self.high }
     }
 
-    /// The same packet at `hop` of `chain`, to be returned to `worker`. On the way to an NF, `argument` is the ingress port.
+    /// The same packet at `hop` of `chain`, to be returned to `worker`. On the way to an NF, `argument` is the ingress
+    /// port.
     #[inline]
     #[must_use]
     pub const fn on_path(self, chain: u16, hop: u8, argument: u16, worker: u8) -> Self {

@@ -1,10 +1,11 @@
 //! Single-producer single-consumer rings of packet descriptors in memory that a hostile peer also maps.
 //!
-//! In: 16-byte [`Descriptor`]s from a worker or an NF thread. Out: the same descriptors at the other end of the ring. The peer may
-//! be a process or a VM that netvm does not trust, so each side keeps its own index in private memory and treats the index that
-//! the peer publishes as a claim. An impossible claim is counted ([`Producer::faults`], [`Consumer::faults`]) and read as "full"
-//! or "empty". The consumer copies a descriptor out of shared memory once, as two words, and the code that acts on it checks
-//! it. The worst that a peer can do to a ring is to lose its own packets.
+//! In: 16-byte [`Descriptor`]s from a worker or an NF thread. Out: the same descriptors at the other end of the ring.
+//! The peer may be a process or a VM that netvm does not trust, so each side keeps its own index in private memory and
+//! treats the index that the peer publishes as a claim. An impossible claim is counted ([`Producer::faults`],
+//! [`Consumer::faults`]) and read as "full" or "empty". The consumer copies a descriptor out of shared memory once, as
+//! two words, and the code that acts on it checks it. The worst that a peer can do to a ring is to lose its own
+//! packets.
 //!
 //! ```text
 //!  byte 0     Header     layout version, capacity (written once by the engine, for people and debuggers)
@@ -15,9 +16,9 @@
 //!             high words the same again
 //! ```
 //!
-//! Indexes run freely through `u32`. Bit 31 of a slot's low word is the lap bit. It alternates from one lap of the ring to
-//! the next, starting with 1 in zeroed memory. By it the engine finds the slots that a producer wrote but did not publish
-//! before it died ([`RingMemory::unpublished`]).
+//! Indexes run freely through `u32`. Bit 31 of a slot's low word is the lap bit. It alternates from one lap of the ring
+//! to the next, starting with 1 in zeroed memory. By it the engine finds the slots that a producer wrote but did not
+//! publish before it died ([`RingMemory::unpublished`]).
 
 mod descriptor;
 #[cfg(any(test, loom))]

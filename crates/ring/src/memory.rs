@@ -1,4 +1,5 @@
-//! A ring's shared memory: its header and slots as atomics. In: a free-running index. Out: references to the words of its slot.
+//! A ring's shared memory: its header and slots as atomics. In: a free-running index. Out: references to the words of
+//! its slot.
 
 use core::ptr::NonNull;
 
@@ -17,7 +18,8 @@ const WORD_BYTES: usize = 8;
 /// Words in a block: two cache lines, because processors fetch lines in pairs.
 pub(crate) const BLOCK: u32 = 128 / WORD_BYTES as u32;
 
-/// Byte offsets, from the start of a ring of `capacity` slots, of the two words of a slot. Any free-running index is valid.
+/// Byte offsets, from the start of a ring of `capacity` slots, of the two words of a slot. Any free-running index is
+/// valid.
 #[must_use]
 pub const fn word_offsets(index: u32, capacity: u32) -> [usize; 2] {
     let low = HEADER_BYTES + word_position(index, capacity) * WORD_BYTES;
@@ -26,9 +28,9 @@ pub const fn word_offsets(index: u32, capacity: u32) -> [usize; 2] {
 
 /// Position of a slot's word in the array of low words, and in that of high words. Any free-running index is valid.
 ///
-/// Blocks are in bit-reversed order. For seven blocks of eight, the next block in memory is thus used at least a quarter of the
-/// ring later. In index order, the hardware prefetcher of a consumer close behind the producer would fetch the lines that the
-/// producer is about to write, and each line would cross twice more.
+/// Blocks are in bit-reversed order. For seven blocks of eight, the next block in memory is thus used at least a
+/// quarter of the ring later. In index order, the hardware prefetcher of a consumer close behind the producer would
+/// fetch the lines that the producer is about to write, and each line would cross twice more.
 #[inline(always)]
 pub(crate) const fn word_position(index: u32, capacity: u32) -> usize {
     let first = index & (capacity - 1);
@@ -87,8 +89,8 @@ impl Slot<'_> {
         (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
     }
 
-    /// Skips the store of an unchanged high word. Most packets of a chain have the same one, so the slot often holds it from the
-    /// lap before, and the line stays in the caches of both sides.
+    /// Skips the store of an unchanged high word. Most packets of a chain have the same one, so the slot often holds it
+    /// from the lap before, and the line stays in the caches of both sides.
     #[inline(always)]
     pub(crate) fn store(self, descriptor: Descriptor, lap: u64) {
         if self.high.load(Ordering::Relaxed) != descriptor.high {
@@ -141,8 +143,8 @@ pub struct RingMemory {
     capacity: u32,
 }
 
-// SAFETY: all access through a RingMemory goes to atomics, which any thread may use. The caller of `from_raw` keeps the memory
-// mapped, for every thread.
+// SAFETY: all access through a RingMemory goes to atomics, which any thread may use. The caller of `from_raw` keeps the
+// memory mapped, for every thread.
 unsafe impl Send for RingMemory {}
 // SAFETY: as above: atomics only.
 unsafe impl Sync for RingMemory {}
@@ -160,8 +162,8 @@ impl RingMemory {
         }
     }
 
-    /// The ring of `capacity` slots at `base`. The capacity must come from the side that set up the ring, not from shared
-    /// memory.
+    /// The ring of `capacity` slots at `base`. The capacity must come from the side that set up the ring, not from
+    /// shared memory.
     ///
     /// # Errors
     /// [`CapacityError`] as in [`RingMemory::check_capacity`].
@@ -246,15 +248,15 @@ impl RingMemory {
         Slot { low: &lows[0], high: &highs[0] }
     }
 
-    /// At most `most` slots from a free-running index to the end of its block, which are all of one lap. In bounds for every
-    /// index: the position is below the capacity, which no peer can set.
+    /// At most `most` slots from a free-running index to the end of its block, which are all of one lap. In bounds for
+    /// every index: the position is below the capacity, which no peer can set.
     #[inline(always)]
     pub(crate) fn row(&self, index: u32, most: u32) -> Row<'_> {
         // A power of two; the compiler does not know that, and would divide to get a remainder.
         let block = BLOCK.min(self.capacity);
         let count = most.min(block - (index & (block - 1))) as usize;
-        // SAFETY: the words of a block are adjacent, so every position in the row is below the capacity; `from_raw`'s caller
-        // keeps twice as many words mapped. They are atomics.
+        // SAFETY: the words of a block are adjacent, so every position in the row is below the capacity; `from_raw`'s
+        // caller keeps twice as many words mapped. They are atomics.
         unsafe {
             let low = self.words.add(word_position(index, self.capacity));
             let high = low.add(self.capacity as usize);

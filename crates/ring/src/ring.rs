@@ -1,11 +1,12 @@
 //! The two ends of a ring: [`Producer`] and [`Consumer`].
 //!
-//! In: a burst of descriptors. Out: the same descriptors, in order, at the other end. Each end owns one index and caches the
-//! index of its peer. It loads the peer's cache line only when the cached index shows too little room, or no descriptor.
+//! In: a burst of descriptors. Out: the same descriptors, in order, at the other end. Each end owns one index and
+//! caches the index of its peer. It loads the peer's cache line only when the cached index shows too little room, or no
+//! descriptor.
 //!
-//! Orderings: the producer writes slots relaxed and publishes them with a release store of the tail, which the consumer loads
-//! with acquire. The consumer releases slots in the same way through the head. Only the wake-up of a sleeping consumer needs
-//! more, because both sides store and then load: see [`Producer::needs_wakeup`].
+//! Orderings: the producer writes slots relaxed and publishes them with a release store of the tail, which the consumer
+//! loads with acquire. The consumer releases slots in the same way through the head. Only the wake-up of a sleeping
+//! consumer needs more, because both sides store and then load: see [`Producer::needs_wakeup`].
 
 use crate::descriptor::{Descriptor, MaskedKey, Span};
 use crate::memory::RingMemory;
@@ -15,8 +16,8 @@ impl RingMemory {
     /// The producer of this ring.
     ///
     /// # Safety
-    /// All netvm processes together have at most one producer of this ring at a time. A producer made after the first is
-    /// gone continues behind the last published descriptor.
+    /// All netvm processes together have at most one producer of this ring at a time. A producer made after the first
+    /// is gone continues behind the last published descriptor.
     #[must_use]
     pub unsafe fn producer(self) -> Producer {
         let tail = self.header().tail.0.load(Ordering::Acquire);
@@ -59,8 +60,8 @@ impl Producer {
         let head = self.memory.header().head.0.load(Ordering::Acquire);
         let used = self.tail.wrapping_sub(head);
         if used > known {
-            // The consumer claims to have read unwritten slots, or to have gone back. Keep the room reported before: the caller
-            // may have written there already.
+            // The consumer claims to have read unwritten slots, or to have gone back. Keep the room reported before:
+            // the caller may have written there already.
             self.faults += 1;
             return room;
         }
@@ -76,9 +77,9 @@ impl Producer {
         self.memory.slot(index).store(descriptor, self.memory.lap(index));
     }
 
-    /// [`Producer::write`] for each item, from the `n`th on; there must be room for all. The loop copies the ring's fields into
-    /// locals so that they stay in registers: the compiler assumes that a store to shared memory may change anything behind
-    /// a reference.
+    /// [`Producer::write`] for each item, from the `n`th on; there must be room for all. The loop copies the ring's
+    /// fields into locals so that they stay in registers: the compiler assumes that a store to shared memory may change
+    /// anything behind a reference.
     #[inline(always)]
     pub fn write_each<T>(&mut self, n: u32, items: &[T], mut descriptor: impl FnMut(&T) -> Descriptor) {
         let (memory, mut index, mut rest) = (self.memory, self.tail.wrapping_add(n), items);
@@ -113,12 +114,12 @@ impl Producer {
         count as usize
     }
 
-    /// Whether the consumer sleeps; call it once per published burst. Returns `true` once per sleep, and the caller must then
-    /// wake the consumer.
+    /// Whether the consumer sleeps; call it once per published burst. Returns `true` once per sleep, and the caller
+    /// must then wake the consumer.
     ///
-    /// The fence pairs with the one in [`Consumer::prepare_wait`]: either the producer sees that the consumer waits, or the
-    /// consumer sees the published descriptor, so no wake-up is lost. Clearing the flag may clear that of a later sleep. This
-    /// is harmless, because the wake-up that follows ends that sleep too.
+    /// The fence pairs with the one in [`Consumer::prepare_wait`]: either the producer sees that the consumer waits, or
+    /// the consumer sees the published descriptor, so no wake-up is lost. Clearing the flag may clear that of a later
+    /// sleep. This is harmless, because the wake-up that follows ends that sleep too.
     #[inline]
     #[must_use]
     pub fn needs_wakeup(&self) -> bool {
@@ -126,8 +127,8 @@ impl Producer {
         self.needs_wakeup_fenced()
     }
 
-    /// [`Producer::needs_wakeup`] for a caller that made a [`full_fence`] after it published the burst. One late fence for
-    /// many rings does not wait until the published index reaches the other core.
+    /// [`Producer::needs_wakeup`] for a caller that made a [`full_fence`] after it published the burst. One late fence
+    /// for many rings does not wait until the published index reaches the other core.
     #[inline]
     #[must_use]
     pub fn needs_wakeup_fenced(&self) -> bool {
@@ -139,8 +140,9 @@ impl Producer {
         is_waiting
     }
 
-    /// Prefetches, for writing, the slots of `descriptors` from the `n`th after the last published one. Skips slots that were
-    /// prefetched before, and slots that the consumer may not have read yet: each of their lines would cross twice more.
+    /// Prefetches, for writing, the slots of `descriptors` from the `n`th after the last published one. Skips slots
+    /// that were prefetched before, and slots that the consumer may not have read yet: each of their lines would cross
+    /// twice more.
     #[inline(always)]
     pub fn prefetch(&mut self, n: u32, descriptors: u32) {
         let room = self.memory.capacity() - self.tail.wrapping_sub(self.cached_head);
@@ -229,9 +231,9 @@ impl Consumer {
         Some(Descriptor::from_words([low, high]))
     }
 
-    /// Reads at most `most` descriptors, oldest first, until `accepts` refuses one; releases the slots of the accepted ones and
-    /// returns their number. Reads only below the cached index, which [`Consumer::prefetch`] refreshes, and so never waits for a
-    /// line that the producer is writing.
+    /// Reads at most `most` descriptors, oldest first, until `accepts` refuses one; releases the slots of the accepted
+    /// ones and returns their number. Reads only below the cached index, which [`Consumer::prefetch`] refreshes, and so
+    /// never waits for a line that the producer is writing.
     ///
     /// The next call reads a refused descriptor again, and may see another value.
     #[inline(always)]
@@ -251,9 +253,9 @@ impl Consumer {
         taken as usize
     }
 
-    /// Pops descriptors below the cached index while they name exactly `packets`, in order, and match `key`. Compares row by row
-    /// and stops before the first row with a difference. It has no branch per descriptor, so it is faster than
-    /// [`Consumer::pop_cached`] when most descriptors match.
+    /// Pops descriptors below the cached index while they name exactly `packets`, in order, and match `key`. Compares
+    /// row by row and stops before the first row with a difference. It has no branch per descriptor, so it is faster
+    /// than [`Consumer::pop_cached`] when most descriptors match.
     #[inline(always)]
     pub fn pop_matching(&mut self, packets: &[Span], key: MaskedKey) -> usize {
         let known = self.cached_tail.wrapping_sub(self.head).min(packets.len() as u32);
@@ -290,8 +292,8 @@ impl Consumer {
         prefetch_read(&self.memory.header().tail.0);
     }
 
-    /// Loads the producer's index if fewer than `descriptors` are known, and prefetches the slots of those that are published.
-    /// Slots beyond the tail are skipped: a prefetch would take their lines from the producer.
+    /// Loads the producer's index if fewer than `descriptors` are known, and prefetches the slots of those that are
+    /// published. Slots beyond the tail are skipped: a prefetch would take their lines from the producer.
     #[inline(always)]
     pub fn prefetch(&mut self, descriptors: u32) {
         if self.cached_tail.wrapping_sub(self.head) < descriptors {
@@ -334,8 +336,8 @@ impl Consumer {
     }
 }
 
-/// Calls `each` with a word of every cache line that holds low words of `count` slots from `index`, for some lines twice. The
-/// high words are left out: they mostly stay in the caches of both sides.
+/// Calls `each` with a word of every cache line that holds low words of `count` slots from `index`, for some lines
+/// twice. The high words are left out: they mostly stay in the caches of both sides.
 #[inline(always)]
 fn each_line(memory: RingMemory, index: u32, count: u32, mut each: impl FnMut(&AtomicU64)) {
     let mut done = 0;
@@ -349,8 +351,8 @@ fn each_line(memory: RingMemory, index: u32, count: u32, mut each: impl FnMut(&A
     }
 }
 
-/// PREFETCHW; processors without it execute it as a no-op. An ordinary prefetch would bring the line in shared state, and the
-/// later store would have to request it again.
+/// PREFETCHW; processors without it execute it as a no-op. An ordinary prefetch would bring the line in shared state,
+/// and the later store would have to request it again.
 #[inline(always)]
 fn prefetch_write<T>(target: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]

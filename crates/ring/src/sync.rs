@@ -12,7 +12,8 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[inline(always)]
 pub fn full_fence() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-    // SAFETY: the instruction writes back the value of a stack word; the compiler assumes that it may change any memory.
+    // SAFETY: the instruction writes back the value of a stack word; the compiler assumes that it may change any
+    // memory.
     unsafe {
         core::arch::asm!("lock or dword ptr [rsp - 64], 0", options(nostack));
     }

@@ -1,5 +1,5 @@
-//! A burst of received packets, and the look-ups of names that an NF needs meanwhile. In: the packets that an [`Endpoint`] received.
-//! Out: a verdict for each; dropping the burst sends the packets.
+//! A burst of received packets, and the look-ups of names that an NF needs meanwhile. In: the packets that an
+//! [`Endpoint`] received. Out: a verdict for each; dropping the burst sends the packets.
 
 use super::Endpoint;
 use crate::packet::{Packet, PortId, RoleId, Verdict};
@@ -46,8 +46,8 @@ impl Burst<'_> {
         let endpoint = &mut *self.endpoint;
         let descriptor = endpoint.descriptors[..self.count].get_mut(n)?;
         let region = endpoint.shared.region_of(descriptor.worker())?;
-        // SAFETY: `poll` kept only descriptors whose bounds are within the region, in private memory. This process owns the buffer
-        // until the burst is sent. The borrow of `self` makes this the only Packet.
+        // SAFETY: `poll` kept only descriptors whose bounds are within the region, in private memory. This process owns
+        // the buffer until the burst is sent. The borrow of `self` makes this the only Packet.
         Some(unsafe { Packet::new(region, descriptor) })
     }
 

@@ -1,7 +1,7 @@
 //! The doorbell register of a VM's `ivshmem-doorbell` device (QEMU's `docs/specs/ivshmem-spec`, "Doorbell").
 //!
-//! On a write of `peer << 16 | vector` to the register at byte 12, QEMU or KVM signals an eventfd on the host. netvm is peer 0; its
-//! vectors are the workers, then the NF threads.
+//! On a write of `peer << 16 | vector` to the register at byte 12, QEMU or KVM signals an eventfd on the host. netvm is
+//! peer 0; its vectors are the workers, then the NF threads.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -43,7 +43,8 @@ impl Doorbell {
         let page =
             unsafe { mmap(std::ptr::null_mut(), PAGE as usize, protection, MapFlags::SHARED, &file, 0) }?;
         let page = NonNull::new(page.cast::<u8>()).ok_or(io::ErrorKind::Other)?;
-        // SAFETY: within the page, as checked above; registers are aligned to 16 bytes (PCI specification 3.0, 6.2.5.1).
+        // SAFETY: within the page, as checked above; registers are aligned to 16 bytes (PCI specification 3.0,
+        // 6.2.5.1).
         let register = unsafe { page.add((within + DOORBELL_AT) as usize) }.cast();
         Ok(Self { page, register, workers })
     }

@@ -92,8 +92,8 @@ impl Host {
     pub(super) fn write_frame(&self, buffer: u32, port: PortId, frame: &[u8]) -> Descriptor {
         assert!(frame.len() <= MAX_PACKET, "a packet of {} bytes", frame.len());
         assert!((buffer as usize) < BURST, "buffer {buffer}");
-        // SAFETY: the buffer exists, and the frame fits behind the headroom. The NF does not own the buffer now; if it writes there
-        // anyway, it spoils only its own test.
+        // SAFETY: the buffer exists, and the frame fits behind the headroom. The NF does not own the buffer now; if it
+        // writes there anyway, it spoils only its own test.
         unsafe {
             let start = self.region.buffer(buffer).add(usize::from(HEADROOM));
             start.copy_from_nonoverlapping(NonNull::from(frame).cast(), frame.len());
@@ -116,8 +116,8 @@ impl Host {
             return None;
         }
         let mut bytes = vec![0; usize::from(length)];
-        // SAFETY: the span was checked above against the region. The NF has returned the buffer; if it still writes there, it
-        // spoils only its own test.
+        // SAFETY: the span was checked above against the region. The NF has returned the buffer; if it still writes
+        // there, it spoils only its own test.
         unsafe {
             let start = self.region.buffer(buffer).add(usize::from(offset));
             start.copy_to_nonoverlapping(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len());

@@ -102,7 +102,8 @@ impl Process {
         let (socket, theirs) = netvm_attach::pair().map_err(socket_error)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT)).map_err(socket_error)?;
         command.env(FD_VARIABLE, theirs.as_raw_fd().to_string());
-        // SAFETY: between fork and exec the closure makes one system call, on a descriptor that it owns, and does not allocate.
+        // SAFETY: between fork and exec the closure makes one system call, on a descriptor that it owns, and does not
+        // allocate.
         unsafe { command.pre_exec(move || Ok(rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?)) };
         let spawned = command.spawn();
         // Closes this process's copy of the NF's end, so that the socket closes when the NF ends.
@@ -134,8 +135,8 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The NF's own counter `name`, summed over its threads; `None` if the NF did not announce it. NFs publish their counters before
-    /// they sleep, ten times a second, and when they end.
+    /// The NF's own counter `name`, summed over its threads; `None` if the NF did not announce it. NFs publish their
+    /// counters before they sleep, ten times a second, and when they end.
     #[must_use]
     pub fn counter(&self, name: &str) -> Option<u64> {
         let index = self.hello.counters.iter().position(|counter| counter == name)?;
@@ -157,7 +158,8 @@ impl Process {
     /// Sends packets to the NF's threads in turn, and returns the outcomes in the order of the packets.
     ///
     /// # Errors
-    /// [`ProcessError::Ended`], [`ProcessError::Silent`] or [`ProcessError::Corrupt`]; the process is unusable afterwards.
+    /// [`ProcessError::Ended`], [`ProcessError::Silent`] or [`ProcessError::Corrupt`]; the process is unusable
+    /// afterwards.
     ///
     /// # Panics
     /// If a packet is longer than [`MAX_PACKET`].

@@ -1,4 +1,5 @@
-//! The simulator for a function in the test's own thread. In: packets. Out: the function's verdicts and the changed packets.
+//! The simulator for a function in the test's own thread. In: packets. Out: the function's verdicts and the changed
+//! packets.
 
 use std::os::fd::{AsFd, OwnedFd};
 

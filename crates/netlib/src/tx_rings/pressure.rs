@@ -1,8 +1,8 @@
 //! Backpressure: tells the engine, at the entry of a chain, that a ring inside the chain is filling up.
 //!
-//! For each chain the group's region has a word with a bit for each NF thread. An NF thread sets its bit when its next ring is
-//! three quarters full. The writer or the reader of that ring clears it, whichever first sees half of it free. The engine admits
-//! no packet into a chain with a bit set.
+//! For each chain the group's region has a word with a bit for each NF thread. An NF thread sets its bit when its next
+//! ring is three quarters full. The writer or the reader of that ring clears it, whichever first sees half of it free.
+//! The engine admits no packet into a chain with a bit set.
 
 use std::sync::atomic::Ordering;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use netvm_notify::cpu_nanos;
 use rustix::event::epoll;
 
-/// Adds waiters to an eventfd until a signal takes at least `least`. Returns the waiters, and the time that a signal takes.
+/// Adds waiters to an eventfd until a signal takes at least `least`. Returns the waiters, and the time that a signal
+/// takes.
 pub fn crowd(eventfd: BorrowedFd<'_>, least: Duration) -> (Vec<OwnedFd>, Duration) {
     let mut all = Vec::new();
     loop {
