@@ -1,4 +1,4 @@
-/* An NF in C, by the burst API: puts an 802.1ad tag (service VLAN) around every packet, or takes it off again. */
+/* An NF in C with the burst API: pushes an 802.1ad tag (service VLAN) on every packet, or pops it. */
 
 #include <netlib.h>
 #include <stdio.h>
@@ -47,20 +47,20 @@ int main(int argc, char **argv) {
     put = strcmp(argv[1], "push") == 0;
     vlan = strtoul(argv[2], NULL, 10);
     if (vlan < 1 || vlan > 4094) {
-        fprintf(stderr, "netvm-outer-tag: VLAN %s: 1 to 4094 are possible\n", argv[2]);
+        fprintf(stderr, "netvm-outer-tag: VLAN %s: must be 1 to 4094\n", argv[2]);
         return 2;
     }
     netlib_options_init(&options);
     options.name = "netvm-outer-tag";
     options.counters = counters;
     options.counter_count = 2;
-    options.threads = 1; /* as there is one loop, below */
+    options.threads = 1; /* one loop, below */
     if (netlib_attach(&options, &nf) != NETLIB_OK) {
         fprintf(stderr, "netvm-outer-tag: attach: %s\n", netlib_last_error());
         return 1;
     }
     endpoint = netlib_get_endpoint(nf, 0);
-    /* A second of silence is nothing to this NF; one with timers would see to them then. */
+    /* An NF with timers would serve them after a second without packets. */
     while ((count = netlib_receive(endpoint, packets, NETLIB_BURST, 1000000)) >= 0) {
         for (n = 0; n < count; n++) {
             int changed = put ? put_on(&packets[n], (unsigned)vlan) : take_off(&packets[n], (unsigned)vlan);

@@ -1,5 +1,5 @@
-/* An NF in C, by the callback API: takes one from the TTL of IPv4 packets, and discards those whose time is over. With the
- * names of two ports, what comes in by one goes out of the other; without, packets go to the next hop. */
+/* An NF in C with the callback API: decrements the TTL of IPv4 packets and drops expired ones. With the names of two ports,
+* it forwards from each to the other; without, packets go to the next hop. */
 
 #include <netlib.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ static void on_signal(int number) {
     netlib_stop(nf);
 }
 
-/* Where the IPv4 header begins, or 0 when there is none: behind at most one VLAN tag. */
+/* Offset of the IPv4 header, after at most one VLAN tag; 0 if there is none. */
 static size_t ipv4_offset(const uint8_t *frame, size_t length) {
     size_t at = 12;
     if (length >= at + 6 && frame[at] == 0x81 && frame[at + 1] == 0x00)
@@ -42,8 +42,8 @@ static void decrement_ttl(uint8_t *ip) {
     ip[11] = (uint8_t)~sum;
 }
 
-/* Out of the other of the two ports. Looked up for each packet: simple, and right when ports change their numbers; an NF in
- * a hurry keeps the numbers until netlib_epoch() moves. */
+/* The other of the two ports. Looked up for each packet: simple, and right if port ids change; a fast NF caches the ids until
+* netlib_epoch() changes. */
 static uint32_t verdict(netlib_endpoint *endpoint, const netlib_packet *packet, const struct ports *ports) {
     uint16_t a, b;
     if (ports->names[0] == NULL)

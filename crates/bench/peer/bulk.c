@@ -1,7 +1,7 @@
 /*
- * The null device in bulk, for guests that share one core: what they take for themselves, the switch between them cannot
- * be shown to be faster than. DPDK's device allocates and frees each mbuf by itself, a quarter of such a guest's time;
- * these functions do so by the burst. They take the device's place once it is running, on the thread that runs it.
+ * The null device in bulk, for guests that share a core, whose cost limits the measurable rate of the switch between them.
+ * DPDK's device allocates and frees mbufs one by one, a quarter of such a guest's time; these functions use bursts. They
+ * replace the device's functions while it runs, on the thread that polls it.
  */
 #include "bulk.h"
 
@@ -13,7 +13,7 @@
 
 #define BULK 64
 
-/* What the device makes of an mbuf; the pool is that of all its packets. */
+/* The device's initialisation of an mbuf; all its packets have the same pool. */
 static struct {
 	struct rte_mempool *pool;
 	uint64_t rearm;

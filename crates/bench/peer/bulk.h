@@ -4,7 +4,7 @@
 
 struct rte_mbuf;
 
-/** All null devices of this process work in bulk from now on; `like`: a packet that the one that receives has made. */
+/** Makes all null devices of this process work in bulk; `like`: a packet from the receiving one. */
 void netvm_bench_bulk_replace(const struct rte_mbuf *like);
 
 #endif

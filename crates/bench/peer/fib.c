@@ -1,6 +1,6 @@
 /*
- * DPDK's longest-prefix match with the settings that its documentation has for full tables: next hops of two bytes, as
- * netvm's have, or of four where the tables do not fit otherwise. Memory in small pages, as there may be no others.
+ * DPDK's longest-prefix match with the settings that its documentation recommends for full tables: next hops of two bytes,
+ * as in netvm, or of four if the tables do not fit otherwise. Memory in small pages, as huge ones may be unavailable.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -144,7 +144,7 @@ int netvm_bench_fib_once(const void *addresses, uint32_t count, uint64_t *next_h
 
 int netvm_bench_fib_measure(const void *addresses, uint32_t count, uint32_t millis, uint64_t *lookups, double *seconds)
 {
-	/* A pass of this many bursts between looks at the clock. */
+	/* Bursts between two readings of the clock. */
 	const uint32_t pass = 1024 * BURST;
 	double start = seconds_of(CLOCK_THREAD_CPUTIME_ID), had = 0;
 	volatile uint64_t sink = 0;

@@ -1,11 +1,11 @@
-/* DPDK's rte_fib and rte_fib6 to compare with; see fib.c. */
+/* DPDK's rte_fib and rte_fib6 as a peer; see fib.c. */
 #ifndef NETVM_BENCH_FIB_H
 #define NETVM_BENCH_FIB_H
 
 #include <stdint.h>
 
 struct netvm_bench_fib_route {
-	/** As on the wire; of IPv4 the first four. */
+	/** As on the wire; IPv4 uses the first four bytes. */
 	uint8_t address[16];
 	uint16_t next_hop;
 	uint8_t length;
@@ -13,21 +13,21 @@ struct netvm_bench_fib_route {
 
 enum netvm_bench_fib_lookup {
 	NETVM_BENCH_FIB_SCALAR,
-	/** What rte_fib chooses by itself where it may use 512-bit vectors. */
+	/** rte_fib's default with 512-bit vectors allowed. */
 	NETVM_BENCH_FIB_DEFAULT,
 };
 
-/** Starts DPDK in this process and makes the table. 0 or a negative errno. */
+/** Starts DPDK in this process and creates the table. Returns 0 or a negative errno. */
 int netvm_bench_fib_start(uint32_t ipv6, const struct netvm_bench_fib_route *routes, uint32_t count,
 			  uint64_t *memory_bytes, double *load_seconds);
 
-/** Chooses how it looks up. 0 or a negative errno. */
+/** Selects the lookup function. Returns 0 or a negative errno. */
 int netvm_bench_fib_select(uint32_t lookup);
 
-/** Looks up addresses, 4 bytes each in host order, or 16 each as on the wire: all of them, once. */
+/** Looks up all addresses once, 4 bytes each in host order, or 16 each as on the wire. */
 int netvm_bench_fib_once(const void *addresses, uint32_t count, uint64_t *next_hops);
 
-/** The same over and over, in bursts of 32, until the thread has had its core for some time. */
+/** The same repeatedly, in bursts of 32, until the thread has had enough CPU time. */
 int netvm_bench_fib_measure(const void *addresses, uint32_t count, uint32_t millis, uint64_t *lookups, double *seconds);
 
 #endif

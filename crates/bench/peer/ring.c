@@ -1,18 +1,18 @@
 /*
- * The comparison that needs no engine: a DPDK program that carries packets to a second thread and back through two
- * rte_rings of mbuf pointers, as openNetVM and DPDK's multi-process examples do. Nothing is checked, nothing is counted
- * per packet, and everything of DPDK is inlined, so that no wrapper of ours slows it down.
+ * A peer without an engine: a DPDK program that sends packets to a second thread and back through two rte_rings of mbuf
+ * pointers, like openNetVM and DPDK's multi-process examples. It neither checks nor counts packets, and inlines all DPDK
+ * functions, so that no wrapper slows it down.
  *
  *   core A   rx_burst(null) -> enqueue(there)                      dequeue(back) -> act -> tx_burst(null)
  *   core B                     dequeue(there) -> verdict, enqueue(back)
  *
- * Where mbuf pointers go round, the mbuf is where an NF finds its packet and where its verdict goes: openNetVM's
- * simple_forward writes action and destination into the mbuf's user data, and the thread that takes the packet back reads them
- * (onvm_nflib.c, onvm_pkt_common.c). So does core B here. With `blind` it does not look at any mbuf: it is then no NF,
- * as it neither knows where a packet is nor says what is to become of it, but shows what the rings alone cost.
+ * With rings of mbuf pointers, an NF finds its packet and stores its verdict in the mbuf: openNetVM's simple_forward writes
+ * action and destination into the mbuf's user data, and the receiving thread reads them (onvm_nflib.c, onvm_pkt_common.c).
+ * Core B here does the same. With `blind` it does not read any mbuf. It is not an NF then, as it can neither find a packet
+ * nor give a verdict; it shows the cost of the rings alone.
  *
- * What does not fit into a full ring is freed, as openNetVM does; or (`wait`) core A looks for room before it receives,
- * which spares it the work on packets that it would have to drop.
+ * Packets that do not fit into a full ring are freed, as in openNetVM; or (`wait`) core A checks for room before it
+ * receives, which saves work on packets that it would drop.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -32,11 +32,11 @@
 
 #include "ring.h"
 
-#define MOST 64 /* packets of a burst */
+#define MOST 64 /* largest burst */
 #define SLOTS 512
 #define CACHE 256
 
-/* What an NF says of a packet, as openNetVM's onvm_pkt_meta. */
+/* An NF's verdict, like openNetVM's onvm_pkt_meta. */
 struct verdict {
 	uint8_t action;
 	uint8_t from;
@@ -45,7 +45,7 @@ struct verdict {
 
 enum { ACTION_DROP, ACTION_OUT };
 
-/* In the mbuf's room for users, where openNetVM has it. */
+/* In the mbuf's user data, as in openNetVM. */
 static inline struct verdict *verdict_of(struct rte_mbuf *mbuf)
 {
 	return (struct verdict *)&mbuf->dynfield1[0];
@@ -93,7 +93,7 @@ static void *second_thread(void *argument)
 	return NULL;
 }
 
-/* Does what the verdicts say; returns how many packets are to leave. */
+/* Applies the verdicts; returns the number of packets to send. */
 static inline __attribute__((always_inline)) unsigned act(struct rte_mbuf **burst, unsigned count, uint16_t port)
 {
 	unsigned kept = 0;
@@ -109,7 +109,7 @@ static inline __attribute__((always_inline)) unsigned act(struct rte_mbuf **burs
 	return kept;
 }
 
-/* Core A's loop, for a number of cycles; returns how many packets went out. */
+/* Core A's loop for a number of cycles; returns the number of packets sent. */
 static inline __attribute__((always_inline)) uint64_t
 first_loop(struct paths *paths, uint16_t port, uint64_t cycles, const bool wait, const bool blind)
 {
@@ -142,7 +142,7 @@ static uint64_t first_thread(struct paths *paths, uint16_t port, uint64_t cycles
 	return wait ? first_loop(paths, port, cycles, true, false) : first_loop(paths, port, cycles, false, false);
 }
 
-/* Mbuf headers here, data there: how netvm's own pools are made, and faster than the ordinary kind. */
+/* Mbuf headers separate from data, as in netvm's pools; faster than the ordinary kind. */
 static struct rte_mempool *extbuf_pool(unsigned count)
 {
 	struct rte_pktmbuf_extmem memory = { .elt_size = 2048, .buf_len = (size_t)count * 2048, .buf_iova = RTE_BAD_IOVA };
@@ -183,7 +183,7 @@ int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netv
 	pthread_t second;
 	int error;
 
-	/* The EAL makes the calling thread its main lcore, on the first core that it may use. */
+	/* The EAL makes the calling thread its main lcore, on the first permitted core. */
 	if (pin(options->core_a) != 0)
 		return -errno;
 	error = options->huge_pages ? rte_eal_init(RTE_DIM(huge), huge) : rte_eal_init(RTE_DIM(normal), normal);

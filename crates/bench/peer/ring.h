@@ -1,4 +1,4 @@
-/* A DPDK program to compare with; see ring.c. */
+/* A DPDK program as a peer; see ring.c. */
 #ifndef NETVM_BENCH_RING_H
 #define NETVM_BENCH_RING_H
 
@@ -10,15 +10,15 @@ struct netvm_bench_ring_options {
 	uint32_t packet_bytes;
 	/** Mbufs of the pool. */
 	uint32_t buffers;
-	/** Packet data apart from the mbuf headers. */
+	/** Packet data separate from the mbuf headers. */
 	uint32_t extbuf;
-	/** Look for room in the ring before receiving, in place of freeing what does not fit. */
+	/** Check for room in the ring before receiving, instead of freeing packets that do not fit. */
 	uint32_t wait;
-	/** The second thread looks at no packet and says nothing of it. */
+	/** The second thread neither reads packets nor gives verdicts. */
 	uint32_t blind;
-	/** Packets of a burst, at most 64. */
+	/** Burst size, at most 64. */
 	uint32_t burst;
-	/** The EAL's memory in huge pages. */
+	/** Use huge pages. */
 	uint32_t huge_pages;
 	uint32_t warm_up_millis;
 	uint32_t window_millis;
@@ -29,7 +29,7 @@ struct netvm_bench_ring_result {
 	double seconds;
 };
 
-/** Starts DPDK in this process, runs, and says how many packets left in the window. 0 or a negative errno. */
+/** Starts DPDK in this process, runs, and reports the packets sent in the window. Returns 0 or a negative errno. */
 int netvm_bench_ring(const struct netvm_bench_ring_options *options, struct netvm_bench_ring_result *result);
 
 #endif

@@ -1,15 +1,15 @@
 /*
- * Test traffic: UDP over IPv4 in frames of 60 bytes (64 with FCS), written into what DPDK's null device hands out.
+ * Test traffic: UDP over IPv4 in frames of 60 bytes (64 with FCS), written into the packets of DPDK's null device.
  *
- * The null device allocates mbufs as a NIC's driver would, and leaves their data as it is. A receive callback
- * (rte_eth_add_rx_callback) writes it. So whatever runs on DPDK can have the same traffic from the same device at the same
- * cost: netvm in the benchmark's own process, Open vSwitch with this file as a plug-in (`-d`). A capture
- * replayed by net_pcap would not do: it copies from a ring of mbufs, so that at 100,000 flows more than half of the time
- * goes into cache misses of the replay, and a million flows do not fit into the pool of Open vSwitch.
+ * The null device allocates mbufs like a NIC's driver and leaves their data unchanged; a receive callback
+ * (rte_eth_add_rx_callback) writes it. So every DPDK program gets the same traffic from the same device at the same cost:
+ * netvm in the benchmark's process, Open vSwitch with this file as a plug-in (`-d`). Replaying a capture by net_pcap is
+ * unsuitable: it copies from a ring of mbufs, so at 100,000 flows cache misses of the replay take more than half of the
+ * time, and a million flows do not fit into Open vSwitch's pool.
  *
- * Flow n has the addresses and ports that a bijection of 64 bits makes of n (splitmix64; Steele, Lea and Flood, OOPSLA
- * 2014): without any order, as those of a scan, and no two alike. Bit 3 of the source address's first octet is 0, so
- * that no source is in 76.0.0.0/8 or 136.0.0.0/8, from which the rules of acl1_1k for UDP are: nothing matches them.
+ * A 64-bit bijection (splitmix64; Steele, Lea and Flood, OOPSLA 2014) maps flow n to its addresses and ports: unordered,
+ * like a scan, and all different. Bit 3 of the source address's first octet is 0, so no source is in 76.0.0.0/8 or
+ * 136.0.0.0/8, the sources of acl1_1k's UDP rules: no packet matches them.
  */
 #include "traffic.h"
 
@@ -29,13 +29,13 @@
 #error "frames are written as little-endian words"
 #endif
 
-/* What is next; only the thread that receives writes it. */
+/* The next flow; only the receiving thread writes it. */
 static struct {
 	uint64_t next;
 	uint64_t flows;
 	uint32_t new_macs;
 	const uint32_t *destinations;
-	/* The device is still to be replaced. */
+	/* The device's functions are not replaced yet. */
 	uint32_t replace;
 	int port;
 	const struct rte_eth_rxtx_callback *callback;
@@ -56,8 +56,8 @@ static inline uint64_t mix(uint64_t z)
 #define UDP_BYTES (IP_BYTES - 20)
 
 /*
- * From 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP checksum (RFC 768). To `destination` if there
- * is one; then from somewhere in 10.0.0.0/8.
+ * From 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP checksum (RFC 768). With a `destination`,
+ * the source is in 10.0.0.0/8.
  */
 static inline __attribute__((always_inline)) void
 write_frame(uint8_t *frame, uint64_t flow, const bool new_macs, const uint32_t *destination)
@@ -67,7 +67,7 @@ write_frame(uint8_t *frame, uint64_t flow, const bool new_macs, const uint32_t *
 		WORD(0, 0, 0, 2, 0x08, 0x00, 0x45, 0),
 		WORD(0, IP_BYTES, 0, 0, 0x40, 0, 64, 17),
 	};
-	/* The sum of the header's words (RFC 1071) is the same whatever their byte order, if it is the same for all. */
+	/* The sum of the header's words (RFC 1071) does not depend on the byte order, if all words have the same. */
 	const uint32_t fixed = 0x0045 + (IP_BYTES << 8) + 0x0040 + (17 << 8 | 64);
 	uint64_t tuple = mix(flow);
 	uint32_t from = (uint32_t)tuple & ~UINT32_C(0x08), to = (uint32_t)(tuple >> 32);
@@ -164,7 +164,7 @@ void netvm_bench_traffic_detach(void)
 
 static struct netvm_bench_traffic wanted;
 
-/* Ports come and are set up at the program's leisure: look until there is one, then say so by making a file. */
+/* The program sets up ports at any time: poll until one exists, then create the file. */
 static void *attach_when_ready(void *path)
 {
 	int got;

@@ -133,14 +133,14 @@ impl Prefilter {
     /// which costs needless lookups.
     #[must_use]
     pub fn changed<T: ?Sized + AsRef<[Cube]>>(&self, before: &[Arc<T>], entries: &[Arc<T>]) -> Option<Self> {
-        let anew = || Self::build(&entries.iter().map(|entry| (**entry).as_ref()).collect::<Vec<_>>());
+        let rebuild = || Self::build(&entries.iter().map(|entry| (**entry).as_ref()).collect::<Vec<_>>());
         let edit = Edit::between(before, entries, same);
         let otherwise = match self.otherwise {
             NONE => Some(NONE),
             entry => edit.now(entry as usize).map(|entry| entry as u32),
         };
         // Entries after one that contained everything are in no table.
-        let (Some(otherwise), true) = (otherwise, edit.len() <= FEW) else { return anew() };
+        let (Some(otherwise), true) = (otherwise, edit.len() <= FEW) else { return rebuild() };
         let mut made = Self { otherwise, ..self.clone() };
         for place in edit.added().take_while(|place| *place < otherwise as usize) {
             let cubes = (*entries[place]).as_ref().iter().filter(|cube| cube.family == Family::V4);

@@ -383,9 +383,8 @@ fn an_unprivileged_user_can_run_netvmd() {
         std::fs::copy(from, folder.0.join(name)).unwrap();
         folder.0.join(name)
     };
-    let netvmd = copy(std::path::Path::new(env!("CARGO_BIN_EXE_netvmd")), "netvmd");
     let own = std::env::current_exe().unwrap();
-    let nf = copy(&own, "nf");
+    let (netvmd, nf) = (copy(env!("CARGO_BIN_EXE_netvmd").as_ref(), "netvmd"), copy(&own, "nf"));
     std::fs::create_dir(folder.run_dir()).unwrap();
     std::os::unix::fs::chown(folder.run_dir(), Some(65534), Some(65534)).unwrap();
     let text = config(&["a"]).replace(own.to_str().unwrap(), nf.to_str().unwrap());

@@ -315,11 +315,11 @@ mod tests {
                 }
                 let edit = Edit::between(&before, &rules, Rule::is_clone_of);
                 let changed = list.changed(&before, &rules, edit, SIDE, limit);
-                let anew = flatten(&rules, SIDE, limit);
-                prop_assert_eq!(changed.as_ref().err(), anew.as_ref().err());
-                let (Ok(changed), Ok(anew)) = (changed, anew) else { continue };
-                prop_assert_eq!(changed.flats(), anew.flats());
-                prop_assert_eq!(changed.cubes, anew.cubes);
+                let rebuilt = flatten(&rules, SIDE, limit);
+                prop_assert_eq!(changed.as_ref().err(), rebuilt.as_ref().err());
+                let (Ok(changed), Ok(rebuilt)) = (changed, rebuilt) else { continue };
+                prop_assert_eq!(changed.flats(), rebuilt.flats());
+                prop_assert_eq!(changed.cubes, rebuilt.cubes);
                 (before, list) = (rules, changed);
             }
         }

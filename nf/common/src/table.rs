@@ -1,8 +1,7 @@
 //! A bounded table with least-recently-used eviction.
 //!
-//! All slots are allocated at the start. A hash with a random key selects a chain of slots, so that traffic cannot aim
-//! at one chain; a doubly linked list orders the slots by last use. Lookup, insertion, eviction and expiry take
-//! constant time on average and do not allocate. Time is any monotonic number; NFs use cycles.
+//! All slots are allocated at the start; operations take constant time on average and do not allocate. A randomly keyed
+//! hash selects a chain of slots; a list orders the slots by last use. Time is any monotonic number; NFs use cycles.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};

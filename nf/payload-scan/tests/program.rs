@@ -1,4 +1,4 @@
-//! The program itself, on real rings, with no engine.
+//! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Read;
@@ -19,7 +19,7 @@ fn verdict(nf: &mut Process, payload: &[u8]) -> Verdict {
 }
 
 #[test]
-fn the_program_steers_by_content_and_reads_its_patterns_again() {
+fn the_program_steers_by_content_and_reloads_its_patterns() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("patterns");
     let first = "# steer\nrole:web \"GET \"i\ndrop hex:de ad be ef\nport:gone \"lost\"\ncount \"x\"\n";
@@ -55,7 +55,7 @@ fn the_program_steers_by_content_and_reads_its_patterns_again() {
 }
 
 #[test]
-fn a_wrong_file_ends_it_with_a_word() {
+fn a_wrong_file_ends_it_with_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("patterns");
     std::fs::write(&file, "drop \"a\"\n\nallow \"b\"\n").unwrap();

@@ -119,7 +119,7 @@ fn content_is_found_in_every_kind_of_packet() {
 }
 
 #[test]
-fn what_is_not_there_is_counted_and_its_packets_dropped_until_it_comes() {
+fn packets_to_missing_destinations_are_dropped_and_counted() {
     let (mut simulator, mut nf) = with("role:late \"a\"\nport:gone \"b\"\n", &["--default", "port:gone"]);
     assert_eq!(verdicts(&mut simulator, &mut nf, &["a", "b", "c"]), [Verdict::Drop; 3]);
     assert_eq!((counter(&nf, "no-target"), counter(&nf, "matched")), (3, 2));
@@ -131,7 +131,7 @@ fn what_is_not_there_is_counted_and_its_packets_dropped_until_it_comes() {
 }
 
 #[test]
-fn replicas_are_chosen_by_flow() {
+fn replicas_are_selected_by_flow() {
     let (mut simulator, mut nf) = with("role:audit \"a\"\n", &[]);
     let hash = |simulator: &mut Simulator, nf: &mut PayloadScan, source: &str, destination: &str| {
         simulator.inject(nf, IN, &testing::tcp(source, destination, b"a")).hash
@@ -151,7 +151,7 @@ fn replicas_are_chosen_by_flow() {
 }
 
 #[test]
-fn patterns_without_a_counter_of_their_own_are_summed() {
+fn patterns_without_a_counter_are_summed() {
     let text: String = (0..40).map(|n| format!("count \"<{n}>\"\n")).collect();
     let (mut simulator, mut nf) = with(&text, &[]);
     let payloads: Vec<_> = (0..40).map(|n| format!("<{n}>")).collect();
@@ -165,7 +165,7 @@ fn patterns_without_a_counter_of_their_own_are_summed() {
 }
 
 #[test]
-fn new_patterns_are_taken_while_packets_flow() {
+fn new_patterns_apply_under_traffic() {
     let text = Arc::new(Mutex::new("drop \"a\"\n".to_owned()));
     let source = Arc::clone(&text);
     let live = Live::new(move || {
@@ -184,29 +184,29 @@ fn new_patterns_are_taken_while_packets_flow() {
         assert!(std::time::Instant::now() < deadline, "the new patterns are not used");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    assert!(simulator.withdrawn() > 0, "what the old ones said of flows is taken back");
+    assert!(simulator.withdrawn() > 0, "the flow verdicts of the old patterns are withdrawn");
     assert_eq!(verdicts(&mut simulator, &mut nf, &["a", "ab"]), [Verdict::Next, WAN]);
-    assert_eq!((counter(&nf, "pattern-1"), counter(&nf, "pattern-rest")), (2, 4), "counted anew");
+    assert_eq!((counter(&nf, "pattern-1"), counter(&nf, "pattern-rest")), (2, 4), "the counters restart");
 }
 
 #[test]
-fn the_rest_of_a_flow_is_left_to_the_engine() {
+fn the_engine_gets_verdicts_for_the_rest_of_a_flow() {
     let text = "drop \"evil\"\nport:wan \"GET\"\n";
     let (mut simulator, mut nf) = with(text, &["--drop-flow", "--skip-after", "3", "--flow-idle", "9"]);
     let (skip, drop) = (Verdict::SkipFlow(Idle(9)), Verdict::DropFlow(Idle(9)));
-    // A packet that a pattern decides about makes its flow begin anew.
+    // A packet with a deciding pattern resets its flow's count.
     let payloads = ["a", "b", "GET", "a", "b", "c", "d", "evil", "a"];
     assert_eq!(
         verdicts(&mut simulator, &mut nf, &payloads),
         [Verdict::Next, Verdict::Next, WAN, Verdict::Next, Verdict::Next, skip, skip, drop, Verdict::Next]
     );
     assert_eq!((counter(&nf, "flow-skips"), counter(&nf, "flow-drops")), (2, 1));
-    // Flows are told apart by all that the engine tells them by, and by nothing that differs within one.
+    // Flows are distinguished by the engine's flow key, without fields that differ within a flow.
     let mut of = |from: &str, to: &str| simulator.inject(&mut nf, IN, &testing::tcp(from, to, b"x")).verdict;
     assert_eq!([of("10.0.0.9:1", "10.0.0.8:2"), of("10.0.0.9:1", "10.0.0.8:2")], [Verdict::Next; 2]);
     assert_eq!([of("10.0.0.9:2", "10.0.0.8:2"), of("10.0.0.8:2", "10.0.0.9:1")], [Verdict::Next; 2]);
     assert_eq!(of("10.0.0.9:1", "10.0.0.8:2"), skip);
-    // Only where packets would go on anyway.
+    // Only if the default is the next hop.
     let (mut simulator, mut nf) = with(text, &["--skip-after", "1", "--default", "port:wan"]);
     assert_eq!(verdicts(&mut simulator, &mut nf, &["a", "evil"]), [WAN, Verdict::Drop]);
     let (mut simulator, mut nf) = with(text, &["--skip-after", "1", "--whole-frame"]);
@@ -221,8 +221,8 @@ fn wrong_options_are_refused() {
     assert!(Args::try_parse_from(["nf"]).is_err(), "patterns are needed");
 }
 
-/// What a pattern is to do, in the file's words, and by plain search.
-const WAYS: [(&str, Option<Verdict>); 5] = [
+/// Actions as in the file, with their verdicts in the reference search.
+const ACTIONS: [(&str, Option<Verdict>); 5] = [
     ("drop", Some(Verdict::Drop)),
     ("next", Some(Verdict::Next)),
     ("port:wan", Some(WAN)),
@@ -238,15 +238,15 @@ fn plain(list: &[(String, usize, bool)], payload: &[u8]) -> Verdict {
     };
     let mut deciding = list
         .iter()
-        .filter_map(|(text, destination, ignore)| is_in(text, *ignore).then_some(WAYS[*destination].1?));
+        .filter_map(|(text, destination, ignore)| is_in(text, *ignore).then_some(ACTIONS[*destination].1?));
     deciding.next().unwrap_or(WAN)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn verdicts_are_those_of_a_plain_search(
-        list in prop::collection::btree_map("[abAB\"\\\\ #]{1,4}", (0..WAYS.len(), any::<bool>()), 0..10),
+    fn verdicts_agree_with_a_naive_search(
+        list in prop::collection::btree_map("[abAB\"\\\\ #]{1,4}", (0..ACTIONS.len(), any::<bool>()), 0..10),
         payloads in prop::collection::vec("[abABx\"\\\\ #]{0,30}", 1..30),
     ) {
         let mut list: Vec<_> = list.into_iter().map(|(text, (destination, ignore))| (text, destination, ignore)).collect();
@@ -254,7 +254,7 @@ proptest! {
         list.retain(|(text, _, ignore)| seen.insert((if *ignore { text.to_lowercase() } else { text.clone() }, *ignore)));
         let line = |(text, destination, ignore): &(String, usize, bool)| {
             let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace(' ', "\\x20");
-            format!("{} \"{text}\"{}\n", WAYS[*destination].0, if *ignore { "i" } else { "" })
+            format!("{} \"{text}\"{}\n", ACTIONS[*destination].0, if *ignore { "i" } else { "" })
         };
         let text: String = list.iter().map(line).collect();
         let (mut simulator, mut nf) = with(&text, &["--default", "port:wan"]);
