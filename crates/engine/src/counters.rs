@@ -44,6 +44,9 @@ impl Drops {
     }
 }
 
+/// Drops by reason, without zeros.
+pub type DropCounts = Vec<(DropReason, u64)>;
+
 /// One worker's counters of one port.
 #[derive(Debug, Default)]
 #[repr(align(128))]

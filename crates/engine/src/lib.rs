@@ -19,15 +19,15 @@ mod snapshot;
 mod worker;
 
 pub use counters::{
-    ChainCounters, Counter, Drops, LinkCounters, PortCounters, RouterCounters, Stage, StageCounters,
-    WorkerCounters,
+    ChainCounters, Counter, DropCounts, Drops, LinkCounters, PortCounters, RouterCounters, Stage,
+    StageCounters, WorkerCounters,
 };
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
-    AdmitError, ApplyError, ChainView, DropCounts, Engine, GroupError, GroupView, GuestShape, InstanceState,
+    AdmitError, ApplyError, ChainView, Engine, GroupError, GroupView, GuestShape, InstanceState,
     InstanceView, MemoryView, Notice, OpenError, PortView, RoleTotals, RouterView, StageView, StartError,
     ThreadView, UnknownRouter, WorkerView,
 };

@@ -1,16 +1,15 @@
-//! Making the engine be what a host says: live, and as a whole or not at all.
+//! Applying a configuration to the running engine, as a whole or not at all.
 //!
-//! Everything that can fail (memory, ports) is made first, beside what runs. Then the workers get the new things and a
-//! new snapshot, and what is no longer wanted is taken away. A port that changes must be closed before it can be opened
-//! anew; if that fails, it is opened as it was.
+//! Everything that can fail (memory, ports) is created first, beside what runs. Then the workers get the new objects and a new snapshot,
+//! and what is no longer configured is removed. A port that changes must be closed before it can be opened again; if that fails, it
+//! is opened as it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{EngineConfig, Group, Host, PortConfig};
+use netvm_config::model::{Group, Host, PortConfig};
 
 use super::nfs::group::GroupState;
-use super::nfs::instance::Instance;
 use super::ports::{self, OpenError, PortState};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, InstanceId, PortId, WorkerId};
@@ -19,19 +18,19 @@ use crate::policy::{Policy, PolicyError};
 use crate::port::PortQueue;
 use crate::worker::Command;
 
-/// How long to wait for workers to give a port's queues back.
+/// How long to wait for workers to return a port's queues.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// A port that is open, and its queues, which no worker has yet.
+/// An open port, and its queues, which no worker has yet.
 type Opened = (PortState, Vec<(WorkerId, PortQueue)>);
 
-/// Why a host was not applied. The engine is then as it was.
+/// Why a host was not applied. The engine is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Something that only a restart can change.
+    /// A change that needs a restart.
     #[error("{what} cannot be changed while netvm runs: restart netvmd, or leave it as it is")]
     NeedsRestart {
-        /// What.
+        /// The changed part.
         what: String,
     },
     /// A group's memory.
@@ -43,8 +42,8 @@ pub enum ApplyError {
     /// The rules.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A worker does not give a queue back.
-    #[error("port {port}: a worker has not given its queue back after {} s", CLOSING.as_secs())]
+    /// A worker does not return a queue.
+    #[error("port {port}: a worker has not returned its queue within {} s", CLOSING.as_secs())]
     Stuck {
         /// The port.
         port: String,
@@ -52,66 +51,55 @@ pub enum ApplyError {
 }
 
 impl Engine {
-    /// Makes the engine be what `host` says. NFs of roles that are gone or whose group changed are asked to leave.
+    /// Applies a host. NFs whose role is removed or changes its group are dismissed.
     ///
     /// # Errors
-    /// [`ApplyError`]; everything is then as it was.
+    /// [`ApplyError`]; the engine is then unchanged.
     pub fn apply(&mut self, host: &Host) -> Result<(), ApplyError> {
-        let policy = self.compiled(host)?;
+        let policy = self.compile(host)?;
         self.apply_with(host.clone(), policy)
     }
 
-    /// [`Engine::apply`] with a policy that was compiled for `host` elsewhere, which spares this thread the time.
+    /// As [`Engine::apply`], with a policy that another thread has compiled for `host`.
     ///
     /// # Errors
-    /// [`ApplyError`]; everything is then as it was.
+    /// [`ApplyError`]; the engine is then unchanged.
     pub fn apply_with(&mut self, host: impl Into<Arc<Host>>, policy: Arc<Policy>) -> Result<(), ApplyError> {
         let shared = host.into();
         let host: &Host = &shared;
         self.check_live(host)?;
         let quotas = self.routers.quotas(host).map_err(PolicyError::from)?;
-        let new_groups = self.make_groups(host)?;
-        for memory in new_groups.iter().flat_map(|group| &group.memories) {
-            for port in self.ports.values() {
-                port.reach(memory)?;
-            }
-        }
-        for group in &new_groups {
-            self.announce_memories(&group.memories, Some(group.id()));
-        }
-        let ids: Vec<GroupId> = new_groups.iter().map(GroupState::id).collect();
-        self.nfs.groups.extend(new_groups.into_iter().map(|group| (group.id(), group)));
+        let new_groups = self.create_groups(host)?;
         let opened = match self.change_ports(host, &policy) {
             Ok(opened) => opened,
             Err(error) => {
-                for id in ids {
-                    self.nfs.retiring.extend(self.nfs.groups.remove(&id));
+                for group in new_groups {
+                    self.nfs.retire(group);
                 }
                 return Err(error);
             }
         };
         let before = std::mem::replace(&mut self.host, Arc::clone(&shared));
         self.reaper.free(before);
-        self.routers.follow(&shared, quotas);
+        self.routers.follow(host, quotas);
         self.forget_shortened();
         self.follow_sticky();
-        let gone: Vec<GroupId> =
+        let removed: Vec<GroupId> =
             self.nfs.groups.keys().filter(|id| host.group(**id).is_none()).copied().collect();
-        self.dismiss_unwanted(host);
+        self.dismiss_unconfigured(host);
         self.adopt(policy);
-        self.rebuild_in_order();
-        // After the snapshot that knows what to do with their packets.
+        self.publish_in_order();
+        // After the snapshot that says what to do with their packets.
         self.install_all(opened);
-        for id in gone {
-            self.nfs.retiring.extend(self.nfs.groups.remove(&id));
+        for group in removed {
+            self.nfs.retire(group);
         }
         Ok(())
     }
 
     fn check_live(&self, host: &Host) -> Result<(), ApplyError> {
         let needs_restart = |what: String| Err(ApplyError::NeedsRestart { what });
-        let idle_may_differ = EngineConfig { idle: self.host.engine.idle, ..host.engine.clone() };
-        if idle_may_differ != self.host.engine || host.engine.idle != self.host.engine.idle {
+        if host.engine != self.host.engine {
             return needs_restart("the [engine] section".to_owned());
         }
         for group in &host.groups {
@@ -123,59 +111,68 @@ impl Engine {
                     group.name
                 ));
             }
-            if !self.nfs.instances.values().all(|i| i.group != group.id) && old.config.name != group.name {
+            let has_nfs = self.nfs.instances.values().any(|nf| nf.group == group.id);
+            if has_nfs && old.config.name != group.name {
                 return needs_restart(format!("the name of group {}", group.name));
             }
         }
         Ok(())
     }
 
-    fn make_groups(&mut self, host: &Host) -> Result<Vec<GroupState>, ApplyError> {
-        let mut made = Vec::new();
+    /// Creates the groups that are new in `host`, and announces their memories to ports and workers.
+    fn create_groups(&mut self, host: &Host) -> Result<Vec<GroupId>, ApplyError> {
+        let mut created = Vec::new();
         for config in host.groups.iter().filter(|config| !self.nfs.groups.contains_key(&config.id)) {
             let memories = self.memory.create(config)?;
-            made.push(GroupState::create(config.clone(), memories, &self.workers)?);
+            created.push(GroupState::create(config.clone(), memories, &self.workers)?);
         }
-        Ok(made)
+        for memory in created.iter().flat_map(|group| &group.memories) {
+            for port in self.ports.values() {
+                port.reach(memory)?;
+            }
+        }
+        let ids = created.iter().map(GroupState::id).collect();
+        for group in created {
+            self.announce_memories(&group.memories, Some(group.id()));
+            self.nfs.groups.insert(group.id(), group);
+        }
+        Ok(ids)
     }
 
     fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
-        let regions = self.workers.regions().to_vec();
-        for (n, memory) in memories.iter().enumerate() {
+        let local = self.workers.local(memories);
+        for memory in memories {
             self.workers.send_all(|worker| {
-                let home = group.filter(|_| n == usize::from(regions[worker.index()]));
+                let home = group.filter(|_| local[worker.index()].id == memory.id);
                 Command::AddMemory { memory: Arc::clone(memory), home }
             });
         }
     }
 
-    /// Closes ports and opens others, so that with these they are those of `host`; on an error they are those of
-    /// before.
+    /// Closes and opens the ports that differ in `host`. On an error, the ports are as before.
     fn change_ports(&mut self, host: &Host, policy: &Policy) -> Result<Vec<Opened>, ApplyError> {
-        let landing = |config: &PortConfig| host.landing_by(&policy.leading, config);
-        let old: Vec<PortConfig> = self.ports.values().map(|port| port.config.clone()).collect();
-        let same = |a: &PortConfig, b: &PortConfig, engine: &Self| {
-            a.is_same_device(b) && engine.host.landing_by(&engine.rules.policy.leading, a) == landing(b)
+        let is_same = |old: &PortConfig, new: &PortConfig| {
+            old.is_same_device(new)
+                && self.host.landing_by(&self.rules.policy.leading, old)
+                    == host.landing_by(&policy.leading, new)
         };
-        let closed: Vec<PortConfig> =
-            old.iter().filter(|a| host.port(a.id).is_none_or(|b| !same(a, b, self))).cloned().collect();
-        let opened: Vec<PortConfig> = host
-            .ports
-            .iter()
-            .filter(|b| self.ports.get(&b.id).is_none_or(|a| !same(&a.config, b, self)))
-            .cloned()
-            .collect();
-        for config in &closed {
+        let old = self.ports.values().map(|port| &port.config);
+        let to_close = old.filter(|old| host.port(old.id).is_none_or(|new| !is_same(old, new)));
+        let to_close: Vec<PortConfig> = to_close.cloned().collect();
+        let is_open =
+            |new: &&PortConfig| self.ports.get(&new.id).is_some_and(|old| is_same(&old.config, new));
+        let to_open: Vec<&PortConfig> = host.ports.iter().filter(|new| !is_open(new)).collect();
+        for config in &to_close {
             self.close_port(config.id)?;
         }
-        let mut done = Vec::new();
-        for config in &opened {
+        let mut opened = Vec::new();
+        for config in to_open {
             match self.open_port(host, config) {
-                Ok(port) => done.push(port),
+                Ok(port) => opened.push(port),
                 Err(error) => {
-                    drop(done);
-                    for config in &closed {
-                        // It was open a moment ago; if it cannot be opened again, that is the graver news.
+                    drop(opened);
+                    for config in &to_close {
+                        // It was open a moment ago. If it cannot be opened again, that is the graver error.
                         let before = Arc::clone(&self.host);
                         let port = self.open_port(&before, config)?;
                         self.install_all(vec![port]);
@@ -184,26 +181,26 @@ impl Engine {
                 }
             }
         }
-        Ok(done)
+        Ok(opened)
     }
 
     fn open_port(&mut self, host: &Host, config: &PortConfig) -> Result<Opened, ApplyError> {
-        let memories = self.memories_for(host, host.landing_group(config))?;
+        let memories = self.memories_for(host, config)?;
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
-        let (state, queues) =
-            ports::open(self.memory.eal, config, &memories, ports::rings(host, config, buffers))?;
-        let all = self.nfs.groups.values().flat_map(|group| &group.memories).chain(&self.memory.own);
-        for memory in all {
+        let rings = ports::rings(host, config, buffers);
+        let (state, queues) = ports::open(self.memory.eal, config, &memories, rings)?;
+        let groups = self.nfs.groups.values().flat_map(|group| &group.memories);
+        for memory in groups.chain(&self.memory.own) {
             memory.forget_stamps(config.id);
             state.reach(memory)?;
         }
         Ok((state, queues))
     }
 
-    /// For each worker, the memory in which packets of a port land.
-    fn memories_for(&mut self, host: &Host, group: Option<GroupId>) -> Result<Vec<Arc<Memory>>, ApplyError> {
-        if let Some(state) = group.and_then(|group| self.nfs.groups.get(&group)) {
-            return Ok(self.workers.local(&state.memories));
+    /// For each worker, the memory into which a port receives.
+    fn memories_for(&mut self, host: &Host, config: &PortConfig) -> Result<Vec<Arc<Memory>>, ApplyError> {
+        if let Some(group) = host.landing_group(config).and_then(|group| self.nfs.groups.get(&group)) {
+            return Ok(self.workers.local(&group.memories));
         }
         if let Some(created) = self.memory.create_own(ports::own_buffers(host))? {
             let created = created.to_vec();
@@ -212,30 +209,27 @@ impl Engine {
         Ok(self.workers.local(&self.memory.own))
     }
 
-    /// All ports can send before packets come in by any of them.
+    /// Hands ports to the workers. Every port can send before the first one receives.
     fn install_all(&mut self, opened: Vec<Opened>) {
         let ports: Vec<PortId> = opened.iter().map(|(state, _)| state.id()).collect();
         for (state, queues) in opened {
             self.install(state, queues);
         }
-        for port in ports {
-            for worker in self.ports.get(&port).map_or_else(Vec::new, |state| state.workers.clone()) {
-                self.workers.send(worker, Command::StartPort(port));
+        for port in ports.iter().filter_map(|port| self.ports.get(port)) {
+            for worker in &port.workers {
+                self.workers.send(*worker, Command::StartPort(port.id()));
             }
         }
     }
 
     fn install(&mut self, state: PortState, queues: Vec<(WorkerId, PortQueue)>) {
-        let id = state.id();
-        let senders = state.workers.clone();
+        let (id, senders) = (state.id(), &state.workers);
         for (worker, queue) in queues {
             self.workers.send(worker, Command::AddPort(Box::new(queue)));
         }
         self.workers.send_all(|worker| {
-            let owner = (!senders.contains(&worker))
-                .then(|| senders.get(worker.index() % senders.len().max(1)).copied())
-                .flatten();
-            Command::SetOwner(id, owner)
+            let next = senders.get(worker.index() % senders.len().max(1)).copied();
+            Command::SetOwner(id, next.filter(|_| !senders.contains(&worker)))
         });
         self.ports.insert(id, state);
     }
@@ -243,11 +237,11 @@ impl Engine {
     /// Takes a port from the workers and waits until it is closed.
     fn close_port(&mut self, id: PortId) -> Result<(), ApplyError> {
         let Some(state) = self.ports.get_mut(&id) else { return Ok(()) };
-        state.closing = state.workers.clone();
+        state.closing.clone_from(&state.workers);
         let name = state.config.name.clone();
         self.workers.send_all(|_| Command::SetOwner(id, None));
-        for worker in self.ports[&id].workers.clone() {
-            self.workers.send(worker, Command::RemovePort(id));
+        for worker in &state.workers {
+            self.workers.send(*worker, Command::RemovePort(id));
         }
         let start = Instant::now();
         while self.ports.get(&id).is_some_and(|state| !state.closing.is_empty()) {
@@ -264,18 +258,11 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn port_retired(&mut self, id: PortId, worker: WorkerId) {
-        if let Some(state) = self.ports.get_mut(&id) {
-            state.closing.retain(|other| *other != worker);
-        }
-    }
-
-    fn dismiss_unwanted(&mut self, host: &Host) {
-        let wanted =
-            |instance: &Instance| host.nf(instance.role).is_some_and(|nf| nf.group == instance.group);
-        let gone: Vec<InstanceId> =
-            self.nfs.instances.values().filter(|i| !wanted(i)).map(|i| i.id).collect();
-        for id in gone {
+    fn dismiss_unconfigured(&mut self, host: &Host) {
+        let is_configured = |role, group| host.nf(role).is_some_and(|nf| nf.group == group);
+        let instances = self.nfs.instances.values();
+        let dismissed = instances.filter(|nf| !is_configured(nf.role, nf.group)).map(|nf| nf.id);
+        for id in dismissed.collect::<Vec<InstanceId>>() {
             self.dismiss(id);
         }
     }

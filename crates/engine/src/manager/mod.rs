@@ -1,7 +1,9 @@
 //! The manager: applies configurations, admits NFs, and sends the workers the commands that follow.
 //!
-//! An [`Engine`] belongs to one thread. Its calls take effect at once if they can; what has to wait (buffers of a dead
-//! NF, a port that is being closed) proceeds in [`Engine::service`], which must be called every few milliseconds.
+//! In come configurations ([`Engine::apply`]), NFs ([`Engine::admit`]), route updates ([`Engine::update_router`]) and the workers'
+//! events. Out go commands to the workers, the trust groups' next-hop tables, and notices. One thread owns an [`Engine`]. Its calls take
+//! effect at once where they need not wait; [`Engine::service`], called every few milliseconds, continues the rest, such as reclaiming
+//! the buffers of an NF that ended.
 //!
 //! | part | what it holds |
 //! |---|---|
@@ -52,11 +54,10 @@ use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use views::flows::FlowReader;
 pub use views::flows::{Address, FlowVerdict, FlowView};
+pub use views::nf::{InstanceView, ThreadView};
 pub use views::totals::RoleTotals;
 use views::totals::Totals;
-pub use views::{
-    ChainView, DropCounts, GroupView, InstanceView, MemoryView, PortView, StageView, ThreadView, WorkerView,
-};
+pub use views::{ChainView, GroupView, MemoryView, PortView, StageView, WorkerView};
 use workers::Workers;
 
 /// The engine and its manager.
@@ -79,10 +80,10 @@ pub struct Engine {
 impl Engine {
     /// Starts DPDK and the workers with an empty configuration.
     ///
-    /// `pci`: DPDK looks for NICs, so that ports on them can be opened; it touches none before.
+    /// `pci`: DPDK probes the PCI bus, so that ports can use its NICs. It touches none until a port does.
     ///
     /// # Errors
-    /// [`StartError`] names what is missing and what helps.
+    /// [`StartError`] names what is missing and the remedy.
     pub fn start(config: &EngineConfig, pci: bool) -> Result<Self, StartError> {
         let cores = Cores::of(config)?;
         let eal = dpdk::Eal::init(&crate::memory::eal_options(config.huge_pages, pci))?;
@@ -116,25 +117,27 @@ impl Engine {
         Arc::clone(&self.host)
     }
 
-    /// Proceeds with what had to wait.
+    /// Handles the workers' events and continues what had to wait.
     pub fn service(&mut self) {
         while let Some((worker, event)) = self.workers.next_event() {
             match event {
-                Event::Swept(done, _) => self.swept(done),
+                Event::Swept(done, _) => self.nfs.swept(done),
                 Event::PortRetired(port, queue) => {
                     drop(queue);
-                    self.port_retired(port, worker);
+                    if let Some(state) = self.ports.get_mut(&port) {
+                        state.closing.retain(|other| *other != worker);
+                    }
                 }
-                Event::Passed(ticket) => self.barrier_passed(ticket),
-                Event::Flows(page) => self.flows_read(*page),
+                Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
+                Event::Flows(page) => self.flows_read(page),
                 Event::Retired(_) => {}
             }
         }
-        self.serve_teardowns();
-        self.serve_audits();
-        self.serve_policy();
-        self.serve_routers();
-        self.serve_shortened();
+        self.service_teardowns();
+        self.service_audits();
+        self.service_policy();
+        self.service_routers();
+        self.service_shortened();
         self.retire_groups();
         for (id, state) in &mut self.ports {
             if let Some(fault) = state.new_fault() {
@@ -143,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// What happened since the last call.
+    /// The notices since the last call.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
         self.notices.drain()
     }

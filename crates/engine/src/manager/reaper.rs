@@ -1,5 +1,4 @@
-//! Freeing what takes long, apart from the engine's thread: compiled rules, whose memory DPDK clears, and long lists of
-//! rules.
+//! Frees large objects on a thread of its own: compiled rules, whose memory DPDK clears, and long rule lists.
 
 use std::any::Any;
 use std::io;
@@ -9,7 +8,7 @@ use std::thread::JoinHandle;
 /// The thread that frees.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    /// `None` once it is to end.
+    /// `None` while it is being dropped, which ends the thread.
     inbox: Option<Sender<Box<dyn Any + Send>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -23,10 +22,10 @@ impl Reaper {
         Ok(Self { inbox: Some(inbox), thread: Some(thread) })
     }
 
-    /// Drops it there.
+    /// Drops `thing` on the thread.
     pub(crate) fn free(&self, thing: impl Any + Send) {
         if let Some(inbox) = &self.inbox {
-            // If the thread is gone, it is dropped here.
+            // Without the thread, this drops it here.
             let _ = inbox.send(Box::new(thing));
         }
     }
@@ -36,7 +35,7 @@ impl Drop for Reaper {
     fn drop(&mut self) {
         self.inbox = None;
         if let Some(thread) = self.thread.take() {
-            // It panics only if a drop does, which has said so.
+            // It panics only if a drop does, and a panic prints its message.
             let _ = thread.join();
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk::Eal;
 use netvm_classifier::{Limits, Prefilter, Table};
-use netvm_config::model::{AclDefault, Action, Forward, Host, Police, PortConfig};
+use netvm_config::model::{AclDefault, Action, Host, Police, PortConfig};
 use netvm_policy::{
     Cube, Edit, Family, Fields, Flat, Rule, Side, UsedFields, egress_classes, flatten, ingress_classes,
 };
@@ -18,8 +18,7 @@ use super::port::{Lookup, Shortcut};
 use super::switching::Switching;
 use super::{EgressPolicy, IngressPolicy, MeterOf, Policy, PolicyError};
 use crate::drop_reason::DropReason;
-use crate::ids::put;
-use crate::ids::{ChainId, PortId};
+use crate::ids::{ChainId, PortId, put};
 
 /// Limit of cubes per side.
 const MOST_CUBES: usize = 1 << 18;
@@ -262,16 +261,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
 
     fn decision(&mut self, decision: &netvm_policy::Decision) -> Result<Decision, Stop> {
         let actions = &decision.actions;
-        let outcome = match actions.terminal {
-            None => Outcome::Undecided,
-            Some(Action::Allow) => Outcome::Allow,
-            Some(Action::Drop) => Outcome::Drop(DropReason::Rule),
-            Some(Action::Reject) => Outcome::Reject,
-            Some(Action::Port(port)) => Outcome::Port(port),
-            Some(Action::Chain(chain)) => Outcome::Chain(chain),
-            Some(Action::Normal) => Outcome::Normal,
-            Some(Action::Router(router)) => Outcome::Router(router),
-        };
+        let outcome = actions.terminal.map_or(Outcome::Undecided, Outcome::from);
         let mut meters = Vec::new();
         for (rule, police) in &actions.polices {
             meters.push(self.meter(MeterOf::Rule(*rule), *police)?);
@@ -310,13 +300,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         everything: bool,
     ) -> Result<IngressPolicy, Stop> {
         let policy = &port.policy;
-        let forward = match policy.forward {
-            Forward::None => Outcome::Drop(DropReason::NoRule),
-            Forward::Normal => Outcome::Normal,
-            Forward::Port(port) => Outcome::Port(port),
-            Forward::Chain(chain) => Outcome::Chain(chain),
-            Forward::Router(router) => Outcome::Router(router),
-        };
+        let forward = Outcome::from(policy.forward);
         let (otherwise, undecided) = match policy.acl_in {
             AclDefault::Allow => (ALLOW, forward),
             AclDefault::Deny => (DENY, Outcome::Drop(DropReason::Denied)),

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use netvm_config::model::SetVlan;
+use netvm_config::model::{Action, Forward, SetVlan};
 use netvm_policy::{RouterId, RuleId};
 use netvm_switch::Meter;
 
@@ -46,6 +46,32 @@ impl Outcome {
             Self::Allow => forward,
             Self::Undecided => undecided,
             other => other,
+        }
+    }
+}
+
+impl From<Action> for Outcome {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Allow => Self::Allow,
+            Action::Drop => Self::Drop(DropReason::Rule),
+            Action::Reject => Self::Reject,
+            Action::Port(port) => Self::Port(port),
+            Action::Chain(chain) => Self::Chain(chain),
+            Action::Normal => Self::Normal,
+            Action::Router(router) => Self::Router(router),
+        }
+    }
+}
+
+impl From<Forward> for Outcome {
+    fn from(forward: Forward) -> Self {
+        match forward {
+            Forward::None => Self::Drop(DropReason::NoRule),
+            Forward::Normal => Self::Normal,
+            Forward::Port(port) => Self::Port(port),
+            Forward::Chain(chain) => Self::Chain(chain),
+            Forward::Router(router) => Self::Router(router),
         }
     }
 }

@@ -49,7 +49,7 @@ fn flows(rig: &mut Rig) -> Vec<(u8, Vec<FlowVerdict>)> {
         std::net::IpAddr::V4(address) => address.octets()[3],
         std::net::IpAddr::V6(_) => panic!("the source sends IPv4"),
     };
-    flows.iter().map(|flow| (number(flow), flow.words.clone())).collect()
+    flows.iter().map(|flow| (number(flow), flow.verdicts.clone())).collect()
 }
 
 /// Waits until a counter has stood still for a while in which `moves` has gone on.
@@ -80,10 +80,10 @@ fn an_inner_hop_disappears_from_the_path_of_flows_that_skip_it_until_it_dies() {
     assert_eq!(thread(&rig.engine, c).delivered, before.2, "{}", rig.story());
     let flows = flows(&mut rig);
     assert_eq!(flows.len(), FLOWS as usize);
-    for (flow, words) in flows {
-        let [word] = words[..] else { panic!("flow {flow}: {words:?}") };
-        assert_eq!((word.role, word.drops), (RoleId(1), false));
-        assert!(word.left > 50.0 && word.left <= 60.0, "bounded by the configuration: {word:?}");
+    for (flow, verdicts) in flows {
+        let [verdict] = verdicts[..] else { panic!("flow {flow}: {verdicts:?}") };
+        assert_eq!((verdict.role, verdict.drops), (RoleId(1), false));
+        assert!(verdict.left > 50.0 && verdict.left <= 60.0, "bounded by the configuration: {verdict:?}");
     }
     let chain = rig.engine.chains()[0].clone();
     assert!(chain.left <= chain.entered && chain.left + 2000 > chain.entered, "{}", rig.story());
@@ -105,8 +105,8 @@ fn the_first_and_the_last_hop_can_be_skipped_together() {
     );
     let still = |engine: &Engine| received(engine, a) + received(engine, c);
     assert!(stands_still(&mut rig, still, |engine| engine.chains()[0].left), "{}", rig.story());
-    for (flow, words) in flows(&mut rig) {
-        assert_eq!(words.len(), 2, "flow {flow}: {words:?}");
+    for (flow, verdicts) in flows(&mut rig) {
+        assert_eq!(verdicts.len(), 2, "flow {flow}: {verdicts:?}");
     }
 }
 
@@ -123,7 +123,7 @@ fn the_rest_of_a_flow_is_dropped_at_the_entry_until_the_nf_takes_it_back() {
     );
     assert_eq!(rig.engine.chains()[0].left, 0);
     assert!(rig.until(SOON, |engine| engine.chains()[0].left > 1000), "{}", rig.story());
-    assert!(flows(&mut rig).iter().all(|(_, words)| words.is_empty()));
+    assert!(flows(&mut rig).iter().all(|(_, verdicts)| verdicts.is_empty()));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn an_nf_decides_about_the_flow_that_came_in_whatever_it_makes_of_the_packet() {
     let (a, b) = (rig.attach("a", "forge=7", false), rig.attach("b", "pass", false));
     assert!(rig.until(SOON, |engine| dropped(engine, DropReason::FlowVerdict) > 100), "{}", rig.story());
     let told: Vec<u8> =
-        flows(&mut rig).iter().filter(|(_, words)| !words.is_empty()).map(|(flow, _)| *flow).collect();
+        flows(&mut rig).iter().filter(|(_, verdicts)| !verdicts.is_empty()).map(|(flow, _)| *flow).collect();
     assert_eq!(told, [7], "{}", rig.story());
     assert!(received(&rig.engine, b) > 0 && thread(&rig.engine, a).flows_decided > 0);
 }
@@ -163,7 +163,7 @@ fn only_an_nf_that_may_and_that_is_at_that_hop_decides() {
     assert!(rig.until(SOON, refused), "{}", rig.story());
     assert_eq!(dropped(&rig.engine, DropReason::FlowVerdict), 0);
     assert!(dropped(&rig.engine, DropReason::Verdict) > 100);
-    assert!(flows(&mut rig).iter().all(|(_, words)| words.is_empty()));
+    assert!(flows(&mut rig).iter().all(|(_, verdicts)| verdicts.is_empty()));
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn flow_info(host: &Host, flow: &FlowView) -> FlowInfo {
         bytes: flow.bytes,
         idle_s: flow.idle,
         age_s: flow.age,
-        verdicts: flow.words.iter().map(|verdict| verdict_info(host, *verdict)).collect(),
+        verdicts: flow.verdicts.iter().map(|verdict| verdict_info(host, *verdict)).collect(),
     }
 }
 

@@ -168,8 +168,14 @@ impl GroupState {
         }
     }
 
-    /// Wakes every sleeping NF thread.
-    pub(crate) fn wake_all(&mut self, signaller: &Signaller) {
+    /// Publishes the table and wakes every sleeping NF thread. Returns the table's epoch.
+    pub(crate) fn publish(&mut self, signaller: &Signaller) -> u64 {
+        let epoch = self.publisher.publish(&self.table);
+        self.wake_all(signaller);
+        epoch
+    }
+
+    fn wake_all(&mut self, signaller: &Signaller) {
         for wake in &self.wakes {
             self.rate_limit.signal(signaller, wake);
         }

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use netvm_attach::{Fds, Hello};
 use netvm_region::{
-    Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, MapError, NotifyMode, ReadyMessage,
-    TableCopy,
+    Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_NF_THREADS, MAX_THREADS, MapError, NotifyMode,
+    ReadyMessage, TableCopy,
 };
 
 use super::AdmitError;
@@ -72,7 +72,7 @@ impl Instance {
     }
 
     /// Whether every thread uses the table of `epoch` or a later one.
-    pub(crate) fn has_seen(&self, epoch: u64) -> bool {
+    pub(crate) fn has_confirmed(&self, epoch: u64) -> bool {
         let seen =
             |thread| self.control.thread(thread).epoch.load(std::sync::atomic::Ordering::Acquire) >= epoch;
         (0..self.nf_threads.len() as u16).all(seen)
@@ -86,7 +86,7 @@ impl Engine {
     /// `standby`: it waits to replace an NF that dies.
     ///
     /// # Errors
-    /// [`AdmitError`], in words for the NF's author. Nothing has changed then.
+    /// [`AdmitError`]; nothing is changed then.
     pub fn admit(&mut self, hello: &Hello, standby: bool) -> Result<InstanceId, AdmitError> {
         self.admit_any(hello, standby, None)
     }
@@ -175,7 +175,7 @@ impl Engine {
         let mask = nf_threads.iter().fold(0u64, |mask, nf_thread| mask | 1 << nf_thread.0);
         if nf_threads.len() < threads {
             group.release_nf_threads(mask);
-            return Err(AdmitError::Full { what: "NF threads in the trust group", most: 63 });
+            return Err(AdmitError::Full { what: "NF threads in the trust group", most: MAX_NF_THREADS - 1 });
         }
         let admission = Admission {
             group: u32::from(group_id.0),
@@ -258,6 +258,6 @@ impl Engine {
                 self.workers.send(worker, Command::AddLink(Box::new(link.silent(silent)), in_flight));
             }
         }
-        self.rebuild_in_order();
+        self.publish_in_order();
     }
 }

@@ -11,7 +11,9 @@ use netvm_notify::Signaller;
 use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
 
 use super::Engine;
+use super::ports::PortState;
 use crate::ids::{GroupId, InstanceId, LinkId, MemoryId};
+use crate::inflight::sweep::Swept;
 use crate::link::MAX_LINKS;
 use crate::worker::Command;
 use audit::Audit;
@@ -19,47 +21,47 @@ use group::GroupState;
 use instance::{Instance, InstanceState};
 use teardown::Teardown;
 
-/// Why the engine does not admit an NF; the text goes to the NF's author.
+/// Why the engine refuses an NF. The NF's author reads the text.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError {
-    /// It was built with another netvm.
+    /// The NF was built against another netvm.
     #[error(
-        "this NF was built for layout {theirs}, the engine speaks {}: rebuild it against this netvm's netlib",
+        "this NF was built for layout {theirs}, the engine has layout {}: publish it against this netvm's netlib",
         LAYOUT_VERSION
     )]
     Layout {
         /// The NF's layout version.
         theirs: u32,
     },
-    /// No such role.
+    /// The role is not configured.
     #[error("there is no role `{role}`: the configuration has {}", list(.known))]
     UnknownRole {
-        /// What it asked for.
+        /// The requested role.
         role: String,
-        /// What there is.
+        /// The configured roles.
         known: Vec<String>,
     },
-    /// More threads or counters than possible.
+    /// Too many threads or counters.
     #[error(
-        "{threads} threads and {counters} counters: from 1 to {} threads and at most {} counters are possible",
+        "the NF has {threads} threads and {counters} counters: from 1 to {} threads and at most {} counters are possible",
         MAX_THREADS,
         MAX_COUNTERS
     )]
     TooMany {
-        /// Threads asked for.
+        /// The NF's threads.
         threads: usize,
-        /// Counters named.
+        /// The NF's counters.
         counters: usize,
     },
-    /// No more of something.
-    #[error("no more {what}: there can be {most}")]
+    /// All of a limited resource is in use.
+    #[error("no more {what}: at most {most} are possible")]
     Full {
-        /// Of what.
+        /// The resource.
         what: &'static str,
-        /// How many there can be.
+        /// Its limit.
         most: usize,
     },
-    /// Its control memory could not be made.
+    /// Its control memory could not be created.
     #[error(transparent)]
     Control(#[from] ControlError),
 }
@@ -97,18 +99,55 @@ impl Nfs {
         }
     }
 
-    /// Whether all attached NFs of a group use the table of `epoch` or a later one.
-    fn all_have_seen(&self, group: GroupId, epoch: u64) -> bool {
-        let is_member =
-            |instance: &&Instance| instance.group == group && instance.state != InstanceState::Attaching;
-        self.instances.values().filter(is_member).all(|instance| instance.has_seen(epoch))
+    /// A group's instances.
+    fn members(&self, group: GroupId) -> impl Iterator<Item = &Instance> {
+        self.instances.values().filter(move |instance| instance.group == group)
+    }
+
+    /// Whether every NF of a group that has mapped its table has confirmed `epoch`.
+    fn all_have_confirmed(&self, group: GroupId, epoch: u64) -> bool {
+        let mut mapped = self.members(group).filter(|other| other.state != InstanceState::Attaching);
+        mapped.all(|other| other.has_confirmed(epoch))
+    }
+
+    /// A sweep of a teardown or an audit is done.
+    pub(crate) fn swept(&mut self, done: Swept) {
+        for audit in &mut self.audits {
+            audit.swept(done);
+        }
+        for teardown in &mut self.teardowns {
+            teardown.swept(done);
+        }
+    }
+
+    /// A worker has passed a barrier of an audit or of an NF that leaves.
+    pub(crate) fn barrier_passed(&mut self, ticket: u64) {
+        let audits = self.audits.iter_mut().map(|audit| &mut audit.pending);
+        let leaving = self.instances.values_mut().filter_map(|instance| instance.settling.as_mut());
+        for pending in audits.chain(leaving) {
+            pending.answer(ticket);
+        }
+    }
+
+    /// Wakes all threads of an NF.
+    fn wake(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let Some(group) = self.groups.get_mut(&instance.group) else { return };
+        for nf_thread in &instance.nf_threads {
+            group.wake(&self.signaller, *nf_thread);
+        }
+    }
+
+    /// Removes a group once none of its buffers is out.
+    pub(crate) fn retire(&mut self, group: GroupId) {
+        self.retiring.extend(self.groups.remove(&group));
     }
 
     /// Link ids that neither an instance nor a teardown uses.
     fn free_links(&self) -> impl Iterator<Item = LinkId> + use<> {
         let mut used = [false; MAX_LINKS];
-        let live = self.instances.values().flat_map(|instance| instance.links.iter());
-        for link in live.chain(self.teardowns.iter().flat_map(Teardown::links)).flatten() {
+        let instances = self.instances.values().chain(self.teardowns.iter().map(Teardown::instance));
+        for link in instances.flat_map(|instance| &instance.links).flatten() {
             used[link.index()] = true;
         }
         (0..MAX_LINKS).filter(move |link| !used[*link]).map(|link| LinkId(link as u16))
@@ -118,31 +157,21 @@ impl Nfs {
 impl Engine {
     /// Drops removed groups once all their buffers are back.
     pub(crate) fn retire_groups(&mut self) {
-        let busy: Vec<GroupId> = self
-            .nfs
-            .instances
-            .values()
-            .map(|i| i.group)
-            .chain(self.nfs.teardowns.iter().map(Teardown::group))
-            .collect();
-        let ports: Vec<MemoryId> =
-            self.ports.values().flat_map(crate::manager::ports::PortState::memories).collect();
-        let mut kept = Vec::new();
-        for group in core::mem::take(&mut self.nfs.retiring) {
-            let in_use = busy.contains(&group.id())
-                || group
-                    .memories
-                    .iter()
-                    .any(|memory| memory.in_flight.buffers_out() > 0 || ports.contains(&memory.id));
-            if in_use {
-                kept.push(group);
+        let by_ports: Vec<MemoryId> = self.ports.values().flat_map(PortState::memories).collect();
+        let instances = self.nfs.instances.values().chain(self.nfs.teardowns.iter().map(Teardown::instance));
+        let busy: Vec<GroupId> = instances.map(|instance| instance.group).collect();
+        for group in std::mem::take(&mut self.nfs.retiring) {
+            let mut memories = group.memories.iter();
+            if busy.contains(&group.id())
+                || memories.any(|memory| memory.in_flight.buffers_out() > 0 || by_ports.contains(&memory.id))
+            {
+                self.nfs.retiring.push(group);
                 continue;
             }
             for memory in &group.memories {
                 self.workers.send_all(|_| Command::RemoveMemory(memory.id));
             }
         }
-        self.nfs.retiring = kept;
     }
 }
 

@@ -1,15 +1,15 @@
-//! Teardown of an NF that dies or leaves: redirects its traffic, reclaims its buffers, frees its numbers.
+//! The end of an NF: its traffic takes other ways, its buffers are reclaimed, its numbers become free.
 //!
 //! ```text
-//!  dies ────────────────────────────────┐
-//!                                       ▼
-//!  leaves: no new packets, returns ───▶ gone: tables and snapshots without it; links drained; first sweep
-//!          what it has, gets `Stop`                │  all NF threads of the group use the new table
-//!                                                  ▼
-//!                                       last sweep: what other NFs handed to it meanwhile
-//!                                                  │
-//!                                                  ▼
-//!                                       numbers and rings are free
+//!  dies ──────────────────────────────┐
+//!                                     ▼
+//!  leaves: gets no new packets, ──▶ departed: tables and snapshots without it; links drained; first sweep
+//!          sends on what it holds,            │  all NF threads of the group confirm the new table
+//!          is told to stop                    ▼
+//!                                   last sweep: what others handed to it meanwhile
+//!                                             │
+//!                                             ▼
+//!                                   its numbers and rings are free; an audit of the group begins
 //! ```
 
 use std::time::{Duration, Instant};
@@ -17,109 +17,108 @@ use std::time::{Duration, Instant};
 use netvm_config::model::NfStart;
 
 use super::instance::{Instance, InstanceState};
-use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId};
+use crate::ids::{InstanceId, NfThreadId, RoleId};
 use crate::inflight::sweep::{Swept, What};
 use crate::manager::workers::Pending;
 use crate::manager::{Engine, Notice};
 use crate::worker::Command;
 
-/// How long a leaving NF may take to return its packets.
+/// Time that a leaving NF has for sending on what it holds.
 const GRACE: Duration = Duration::from_secs(2);
-/// After this time all workers use the new snapshot.
+/// Time after which every worker uses a new snapshot for certain.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     FirstSweep,
-    AwaitingOthers,
+    /// Other NFs have not all confirmed the table without it.
+    Confirming,
     LastSweep,
 }
 
-/// A teardown in progress.
+/// The teardown of an NF that has ended.
 pub(crate) struct Teardown {
-    /// Keeps the rings of its links mapped until the links are retired.
+    /// Keeps the memory of the links' rings until the workers have retired the links.
     instance: Instance,
-    mask: u64,
-    /// Epoch of the table without it.
+    /// The table without the NF.
     epoch: u64,
     phase: Phase,
-    /// The sweeps in progress.
-    sweeps: Pending,
+    /// The sweep in progress.
+    pending: Pending,
     buffers: u64,
     since: Instant,
     first_sweep: Duration,
 }
 
 impl Teardown {
-    pub(crate) const fn group(&self) -> GroupId {
-        self.instance.group
-    }
-
     pub(crate) const fn instance(&self) -> &Instance {
         &self.instance
     }
 
-    pub(crate) fn links(&self) -> impl Iterator<Item = &Vec<LinkId>> {
-        self.instance.links.iter()
+    /// Notes a finished sweep if it is one of this teardown's.
+    pub(crate) fn swept(&mut self, done: Swept) {
+        if self.pending.answer(done.ticket) {
+            self.buffers += done.buffers;
+            if self.phase == Phase::FirstSweep {
+                self.first_sweep = self.first_sweep.max(done.at.duration_since(self.since));
+            }
+        }
     }
 }
 
 impl Engine {
-    /// Asks an NF to leave: it gets no new packets, returns what it has, and then gets the stop command and closes its
-    /// connection. A standby replaces it at once.
+    /// Asks an NF to leave: it gets no new packets, sends on those that it holds, and is then told to stop, whereupon it closes its
+    /// connection. A standby replica replaces it at once.
     pub fn dismiss(&mut self, id: InstanceId) {
         let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
         let role = instance.role;
         match instance.state {
             InstanceState::Attaching | InstanceState::Standby => {
                 instance.control.request_stop();
-                self.wake_nf_threads(id);
+                self.nfs.wake(id);
             }
             InstanceState::Active => {
                 instance.state = InstanceState::Leaving;
                 instance.since = Instant::now();
                 self.promote_standby(role);
-                self.rebuild();
+                self.publish();
             }
             InstanceState::Leaving => {}
         }
     }
 
-    /// The NF's process has ended (its connection is closed): redirects its traffic as its chains say and reclaims its
-    /// buffers.
+    /// The NF's process has ended (its connection is closed): begins its teardown.
     pub fn departed(&mut self, id: InstanceId) {
         let since = Instant::now();
         let Some(instance) = self.nfs.instances.remove(&id) else { return };
-        let mask = instance.mask();
         let stranded = self.stranded(&instance);
         if let Some(group) = self.nfs.groups.get_mut(&instance.group) {
-            group.mark_gone(mask);
+            group.mark_gone(instance.mask());
         }
-        self.restart_audit(instance.group);
+        for audit in self.nfs.audits.iter_mut().filter(|audit| audit.group == instance.group) {
+            audit.restart();
+        }
         if instance.state == InstanceState::Active {
             self.promote_standby(instance.role);
         }
-        self.rebuild();
+        self.publish();
         let epoch = self.nfs.groups.get(&instance.group).map_or(0, |group| group.publisher.epoch());
         for links in &instance.links {
-            for (worker, link) in (0u8..).zip(links) {
-                self.workers.send(WorkerId(worker), Command::RemoveLink(*link));
-            }
+            self.workers.send_all(|worker| Command::RemoveLink(links[worker.index()]));
         }
-        let sweeps = self.sweep(instance.group, mask, &stranded);
+        let pending = self.sweep_gone(&instance, &stranded);
         self.nfs.teardowns.push(Teardown {
             instance,
-            mask,
             epoch,
             phase: Phase::FirstSweep,
-            sweeps,
+            pending,
             buffers: 0,
             since,
             first_sweep: Duration::ZERO,
         });
     }
 
-    /// Buffers that the dead NF wrote to other NFs' rings without publishing them.
+    /// The buffers that a dead NF wrote to other NFs' rings but did not publish, each with the NF thread of the ring.
     fn stranded(&self, instance: &Instance) -> Vec<(u32, NfThreadId)> {
         let Some(group) = self.nfs.groups.get(&instance.group) else { return Vec::new() };
         let rings = instance.nf_threads.iter().flat_map(|from| group.rings_from(*from));
@@ -133,90 +132,56 @@ impl Engine {
         stranded
     }
 
-    /// Activates a standby of the role if fewer NFs than `replicas` are active.
+    /// Activates a standby replica of a role, unless the role has none or enough replicas are active (the instance that ended was then
+    /// about to become a standby itself).
     fn promote_standby(&mut self, role: RoleId) {
         let Some(nf) = self.host.nf(role) else { return };
         let is =
             |other: &Instance, state| other.role == role && other.group == nf.group && other.state == state;
         if let NfStart::Managed { replicas, .. } = nf.start {
-            let active = self.nfs.instances.values().filter(|other| is(other, InstanceState::Active)).count();
-            if active >= usize::from(replicas) {
+            let instances = self.nfs.instances.values();
+            if instances.filter(|other| is(other, InstanceState::Active)).count() >= usize::from(replicas) {
                 return;
             }
         }
-        let waiting = |other: &&mut Instance| is(other, InstanceState::Standby);
-        if let Some(standby) = self.nfs.instances.values_mut().find(waiting) {
+        let mut instances = self.nfs.instances.values_mut();
+        if let Some(standby) = instances.find(|other| is(other, InstanceState::Standby)) {
             standby.state = InstanceState::Active;
             standby.standby = false;
             self.notices.push(Notice::StandbyTookOver { instance: standby.id, role: standby.role });
         }
     }
 
-    fn sweep(&mut self, group: GroupId, nf_threads: u64, stranded: &[(u32, NfThreadId)]) -> Pending {
-        let Some(group) = self.nfs.groups.get(&group) else { return Pending::default() };
+    /// Begins a sweep of the buffers of an NF that has ended.
+    fn sweep_gone(&mut self, instance: &Instance, stranded: &[(u32, NfThreadId)]) -> Pending {
+        let Some(group) = self.nfs.groups.get(&instance.group) else { return Pending::default() };
+        let nf_threads = instance.mask();
         self.workers.sweep(&group.memories, |_| What::Gone { nf_threads, stranded: stranded.to_vec() })
     }
 
-    /// A sweep is done.
-    pub(crate) fn swept(&mut self, done: Swept) {
-        if self.audit_swept(done) {
-            return;
-        }
-        let mut teardowns = self.nfs.teardowns.iter_mut();
-        if let Some(teardown) =
-            teardowns.find_map(|teardown| teardown.sweeps.answer(done.ticket).then_some(teardown))
-        {
-            teardown.buffers += done.buffers;
-            if teardown.phase == Phase::FirstSweep {
-                teardown.first_sweep = teardown.first_sweep.max(done.at.duration_since(teardown.since));
+    /// Advances teardowns, and stops NFs that have left.
+    pub(crate) fn service_teardowns(&mut self) {
+        self.stop_leaving();
+        for mut teardown in std::mem::take(&mut self.nfs.teardowns) {
+            if self.advance_teardown(&mut teardown) {
+                self.finish_teardown(&teardown);
+            } else {
+                self.nfs.teardowns.push(teardown);
             }
         }
     }
 
-    /// Advances teardowns and leaving NFs.
-    pub(crate) fn serve_teardowns(&mut self) {
-        self.stop_drained_nfs();
-        let mut done = Vec::new();
-        for index in 0..self.nfs.teardowns.len() {
-            if self.nfs.teardowns[index].sweeps.is_empty() && self.advance(index) {
-                done.push(index);
-            }
-        }
-        for index in done.into_iter().rev() {
-            let teardown = self.nfs.teardowns.remove(index);
-            let group_id = teardown.group();
-            self.remember(group_id, &teardown.instance);
-            if let Some(group) = self.nfs.groups.get_mut(&group_id) {
-                group.release_nf_threads(teardown.mask);
-            }
-            self.nfs.reclaimed += teardown.buffers;
-            self.want_audit(group_id);
-            self.notices.push(Notice::Reclaimed {
-                instance: teardown.instance.id,
-                role: teardown.instance.role,
-                buffers: teardown.buffers,
-                first_sweep: teardown.first_sweep,
-                total: teardown.since.elapsed(),
-            });
-        }
-    }
-
-    /// The sweep of this phase is done: enters the next. Returns whether the teardown is complete.
-    fn advance(&mut self, index: usize) -> bool {
-        let (group, epoch, mask) = {
-            let teardown = &self.nfs.teardowns[index];
-            (teardown.group(), teardown.epoch, teardown.mask)
-        };
-        match self.nfs.teardowns[index].phase {
+    /// Returns whether the teardown is done.
+    fn advance_teardown(&mut self, teardown: &mut Teardown) -> bool {
+        match teardown.phase {
+            _ if !teardown.pending.is_empty() => false,
             Phase::FirstSweep => {
-                self.nfs.teardowns[index].phase = Phase::AwaitingOthers;
+                teardown.phase = Phase::Confirming;
                 false
             }
-            Phase::AwaitingOthers => {
-                if self.nfs.all_have_seen(group, epoch) {
-                    let sweeps = self.sweep(group, mask, &[]);
-                    let teardown = &mut self.nfs.teardowns[index];
-                    teardown.sweeps = sweeps;
+            Phase::Confirming => {
+                if self.nfs.all_have_confirmed(teardown.instance.group, teardown.epoch) {
+                    teardown.pending = self.sweep_gone(&teardown.instance, &[]);
                     teardown.phase = Phase::LastSweep;
                 }
                 false
@@ -225,32 +190,48 @@ impl Engine {
         }
     }
 
-    /// Stops leaving NFs that have returned everything or run out of time.
-    fn stop_drained_nfs(&mut self) {
-        let leaving = self.nfs.instances.values().filter(|instance| instance.state == InstanceState::Leaving);
-        for (id, age) in leaving.map(|instance| (instance.id, instance.since.elapsed())).collect::<Vec<_>>() {
-            if age <= GRACE && (age <= SETTLE || !self.is_drained(id)) {
+    fn finish_teardown(&mut self, teardown: &Teardown) {
+        let instance = &teardown.instance;
+        self.add_to_past(instance);
+        if let Some(group) = self.nfs.groups.get_mut(&instance.group) {
+            group.release_nf_threads(instance.mask());
+        }
+        self.nfs.reclaimed += teardown.buffers;
+        self.begin_audit(instance.group);
+        self.notices.push(Notice::Reclaimed {
+            instance: instance.id,
+            role: instance.role,
+            buffers: teardown.buffers,
+            first_sweep: teardown.first_sweep,
+            total: teardown.since.elapsed(),
+        });
+    }
+
+    /// Tells leaving NFs to stop that hold nothing any more or have used up their time.
+    fn stop_leaving(&mut self) {
+        let leaving = self.nfs.instances.values().filter(|nf| nf.state == InstanceState::Leaving);
+        for (id, age) in leaving.map(|nf| (nf.id, nf.since.elapsed())).collect::<Vec<_>>() {
+            if age <= GRACE && (age <= SETTLE || !self.holds_nothing(id)) {
                 continue;
             }
             if let Some(instance) = self.nfs.instances.get(&id) {
                 instance.control.request_stop();
             }
-            self.wake_nf_threads(id);
+            self.nfs.wake(id);
         }
     }
 
-    /// Whether a leaving NF has no packets. The in-flight table is complete once workers have spilled their queues to
-    /// it, after all other NFs know that it leaves.
-    fn is_drained(&mut self, id: InstanceId) -> bool {
+    /// Whether a leaving NF holds no packets. The in-flight table shows that only after every other NF has confirmed the table without
+    /// it, and every worker has then passed a barrier and so spilled what it handed out.
+    fn holds_nothing(&mut self, id: InstanceId) -> bool {
         let Some(instance) = self.nfs.instances.get(&id) else { return true };
         let Some(group) = self.nfs.groups.get(&instance.group) else { return true };
-        let Some(unanswered) = &instance.settling else {
+        let Some(pending) = &instance.settling else {
             let epoch = group.publisher.epoch();
-            let mut others = self.nfs.instances.values().filter(|other| other.group == instance.group);
-            if others.all(|other| other.has_seen(epoch)) {
-                let barrier = self.workers.barrier();
+            if self.nfs.members(instance.group).all(|other| other.has_confirmed(epoch)) {
+                let pending = self.workers.barrier();
                 if let Some(instance) = self.nfs.instances.get_mut(&id) {
-                    instance.settling = Some(barrier);
+                    instance.settling = Some(pending);
                 }
             }
             return false;
@@ -258,14 +239,6 @@ impl Engine {
         let holds = |nf_thread: &NfThreadId| {
             group.memories.iter().any(|memory| memory.in_flight.buffers_with(*nf_thread) > 0)
         };
-        unanswered.is_empty() && !instance.nf_threads.iter().any(holds)
-    }
-
-    fn wake_nf_threads(&mut self, id: InstanceId) {
-        let Some(instance) = self.nfs.instances.get(&id) else { return };
-        let Some(group) = self.nfs.groups.get_mut(&instance.group) else { return };
-        for nf_thread in &instance.nf_threads {
-            group.wake(&self.nfs.signaller, *nf_thread);
-        }
+        pending.is_empty() && !instance.nf_threads.iter().any(holds)
     }
 }

@@ -20,44 +20,44 @@ pub(crate) use open::{open, own_buffers, rings};
 pub struct OpenError {
     /// The port.
     pub name: String,
-    /// What is wrong, and what helps.
+    /// What is wrong, and the remedy.
     pub problem: OpenProblem,
 }
 
 /// What is wrong with a port.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenProblem {
-    /// DPDK's device.
+    /// The DPDK device.
     #[error(transparent)]
     Eth(#[from] dpdk::PortError),
-    /// A PCI address that is none.
+    /// A malformed PCI address.
     #[error(transparent)]
     Pci(#[from] dpdk::PciAddressError),
-    /// The interface.
+    /// The AF_XDP interface.
     #[error(transparent)]
     Interface(#[from] netvm_xsk::OpenError),
-    /// One of its queues.
+    /// One of the interface's queues.
     #[error(transparent)]
     Queue(#[from] netvm_xsk::QueueError),
-    /// No descriptor for its counters.
+    /// No file descriptor for its counters.
     #[error("{0} (raise the limit of open files)")]
     Counter(std::io::Error),
-    /// The socket of a guest.
+    /// The vhost-user socket.
     #[error(transparent)]
     Vhost(#[from] dpdk::VhostError),
-    /// The DMA engine that is to copy to a guest.
+    /// The dmadev channel that copies to a guest.
     #[error(transparent)]
     DmaChannel(#[from] dpdk::DmaChannelError),
     /// The group's memory does not suit AF_XDP.
     #[error(transparent)]
     Umem(#[from] netvm_xsk::UmemError),
-    /// The capture to read.
+    /// The capture to read from.
     #[error(transparent)]
     Read(#[from] netvm_capture::OpenError),
-    /// The capture to write.
+    /// The capture to write to.
     #[error(transparent)]
     Write(#[from] netvm_capture::CreateError),
-    /// Longer than what a buffer holds.
+    /// Frames that do not fit a buffer.
     #[error(
         "frames of {wanted} bytes do not fit the group's buffers, which hold {room}: raise `buffer_size` or lower the size"
     )]
@@ -67,20 +67,20 @@ pub enum OpenProblem {
         /// Bytes that a buffer holds.
         room: u32,
     },
-    /// More queues than the kind of port has.
+    /// More queues than this kind of port has.
     #[error("{wanted} queues, but a port of this kind has one: set `queues = 1`")]
     OneQueue {
-        /// What was asked for.
+        /// The configured number.
         wanted: u16,
     },
 }
 
-/// What a port shows besides its counters.
+/// How a port is driven.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMode {
-    /// How it is driven: `net_null`, `AF_XDP native zero-copy`.
+    /// For example `net_null` or `AF_XDP native zero-copy`.
     pub driver: String,
-    /// What was tried first and did not work.
+    /// What was tried first, and why it failed.
     pub fallback: Option<String>,
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct PortState {
     pub(crate) config: PortConfig,
     pub(crate) mode: PortMode,
     memories: Vec<MemoryId>,
-    /// Workers that have queues of it.
+    /// Workers that have its queues.
     pub(crate) workers: Vec<WorkerId>,
-    /// Workers that have not given their queue back yet, once it is being closed.
+    /// While it closes: workers that have not returned their queue yet.
     pub(crate) closing: Vec<WorkerId>,
     pub(crate) progress: Option<Arc<Progress>>,
     eth: Option<dpdk::Port>,
@@ -131,12 +131,12 @@ impl PortState {
             return Some(refused(&why));
         }
         if let Some(name) = self.dma().filter(|dma| dma.stuck).map(|dma| dma.name) {
-            return Some(format!("{name} did not finish its copies and was stopped; the processor copies"));
+            return Some(format!("{name} did not finish its copies and was stopped; the CPU copies instead"));
         }
         self.progress.as_ref().and_then(|progress| progress.fault.lock().ok()?.clone())
     }
 
-    /// The DMA engine that copies to its guest.
+    /// The dmadev channel that copies to its guest.
     pub(crate) fn dma(&self) -> Option<dpdk::DmaChannelStatus> {
         self.vhost.as_ref()?.dma()
     }
@@ -162,7 +162,7 @@ impl PortState {
         self.config.id
     }
 
-    /// Lets a NIC reach packets of a memory; other devices reach all.
+    /// Registers a memory for a NIC's DMA. Other devices need no registration.
     pub(crate) fn reach(&self, memory: &Memory) -> Result<(), OpenError> {
         let Some(port) = self.eth.as_ref().filter(|_| matches!(self.config.kind, PortKind::Pci { .. }))
         else {

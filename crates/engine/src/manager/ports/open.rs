@@ -19,13 +19,12 @@ use crate::port::vhost::VhostDevice;
 use crate::port::xsk::XskDevice;
 use crate::port::{Device, PortQueue};
 
-/// Entries of the rings of a port to a router's kernel, which gets thousands of packets a second and not millions.
+/// Ring entries of a router's punt port: the kernel gets thousands of packets a second, not millions.
 const PUNT_RING: u32 = 256;
-/// Entries of a ring at least.
+/// The fewest entries of a ring.
 const LEAST_RING: u32 = 64;
 
-/// Rings of an AF_XDP port of a host. Where it shares the engine's own memory, those of all such ports may hold half of
-/// it.
+/// The ring sizes of an AF_XDP port whose memory has `buffers`. All ports in the engine's own memory share half of it.
 pub(crate) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes {
     let full = RingSizes::default().fill;
     let most = if host.punted_by(config.id).is_some() { PUNT_RING } else { full };
@@ -39,13 +38,12 @@ pub(crate) fn rings(host: &Host, config: &PortConfig, buffers: u32) -> RingSizes
     RingSizes { fill: entries, rx: entries, tx: entries, completion: entries }
 }
 
-/// Buffers of the engine's own memory for a host: twice what the rings of its ports hold when they are full, within
-/// reason.
+/// Buffers of the engine's own memory: twice what its ports' rings hold when full, within bounds.
 pub(crate) fn own_buffers(host: &Host) -> u32 {
     (own_sockets(host) * 2 * RingSizes::default().fill).next_power_of_two().clamp(8192, 65_536)
 }
 
-/// AF_XDP queues whose packets land in the engine's own memory.
+/// AF_XDP queues that receive into the engine's own memory.
 fn own_sockets(host: &Host) -> u32 {
     let is_own = |port: &&PortConfig| {
         matches!(port.kind, PortKind::AfXdp { .. }) && host.landing_group(port).is_none()
@@ -53,10 +51,10 @@ fn own_sockets(host: &Host) -> u32 {
     host.ports.iter().filter(is_own).map(|port| u32::from(port.queues.max(1))).sum()
 }
 
-/// Queues of one port, each with the worker that gets it.
+/// Device queues of one port, each with its worker.
 type Queues = Vec<(WorkerId, Box<dyn Device>)>;
 
-/// Opens a port whose packets land, for each worker, in `memories[worker]`; `rings`: of an AF_XDP port.
+/// Opens a port that receives, for each worker, into `memories[worker]`. `rings` applies to AF_XDP.
 pub(crate) fn open(
     eal: dpdk::Eal,
     config: &PortConfig,
@@ -129,18 +127,20 @@ fn open_kind(
         PortKind::VhostUser { path, mode, dma } => {
             return open_vhost(eal, config, (path, *mode), dma, memories);
         }
-        PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => return open_own(config, memories),
+        PortKind::Pcap { .. } | PortKind::Source(_) | PortKind::Sink => {
+            return open_builtin(config, memories);
+        }
     };
-    open_eth(eal, config, device, memories)
+    open_ethdev(eal, config, device, memories)
 }
 
-/// The workers that get the port's queues: those whose memory is the first worker's, which is where its packets land.
+/// The workers that get the port's queues: those with the memory of the first worker, into which the port receives.
 fn local_workers(memories: &[Arc<Memory>]) -> Vec<WorkerId> {
     let local = |(_, memory): &(u8, &Arc<Memory>)| memory.id == memories[0].id;
     (0u8..).zip(memories).filter(local).map(|(worker, _)| WorkerId(worker)).collect()
 }
 
-fn open_eth(
+fn open_ethdev(
     eal: dpdk::Eal,
     config: &PortConfig,
     device: EthKind,
@@ -197,8 +197,8 @@ fn open_xsk(
             buffers: geometry.buffers,
             headroom: geometry.headroom as u16,
         };
-        // SAFETY: the device keeps the memory, and with it the mapping, for longer than its socket; packet bytes are
-        // only reached by address.
+        // SAFETY: the device keeps the memory, and so the mapping, for longer than its socket; packet bytes are accessed only by
+        // raw address.
         let umem = unsafe { Umem::new(&buffers) }?;
         let socket = interface.queue(n, &umem)?;
         zero_copy &= socket.zero_copy();
@@ -207,10 +207,10 @@ fn open_xsk(
         let device = XskDevice::new(socket, Arc::clone(memory), Arc::clone(&interface), drops);
         queues.push((worker, Box::new(device)));
     }
-    let place = if interface.mode() == Attached::Native { "native" } else { "generic" };
+    let attached = if interface.mode() == Attached::Native { "native" } else { "generic" };
     let copy = if zero_copy { "zero-copy" } else { "copy" };
     let fallback = interface.fallback().map(|error| format!("native mode: {error}"));
-    let mode = PortMode { driver: format!("AF_XDP {place} {copy}"), fallback };
+    let mode = PortMode { driver: format!("AF_XDP {attached} {copy}"), fallback };
     Ok(Opened { queues, mode, eth: None, vhost: None, progress: None, missed })
 }
 
@@ -249,7 +249,7 @@ fn open_vhost(
     Ok(Opened { vhost: Some(port), mode, ..Opened::new(queues, String::new()) })
 }
 
-fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
+fn open_builtin(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, OpenProblem> {
     let room = memories[0].region().geometry().room();
     if config.queues > 1 && matches!(config.kind, PortKind::Pcap { .. }) {
         return Err(OpenProblem::OneQueue { wanted: config.queues });
@@ -257,7 +257,7 @@ fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, Ope
     match &config.kind {
         PortKind::Pcap { input, output, paced } => {
             let input = input.as_deref().map(CaptureReader::open).transpose()?;
-            // A capture that is read and written keeps its form: no time stamp loses precision.
+            // The output keeps the input's format, so no time stamp loses precision.
             let options = match (&input, output) {
                 (Some(input), Some(output)) => WriterOptions::for_output(output, input),
                 _ => WriterOptions::default(),
@@ -281,7 +281,7 @@ fn open_own(config: &PortConfig, memories: &[Arc<Memory>]) -> Result<Opened, Ope
             let opened = Opened::new(queues, "built-in source".to_owned());
             Ok(Opened { missed: vec![Missed::Source(missed)], ..opened })
         }
-        // Every worker sends to its own: nothing is shared.
+        // A sink for each worker: they share nothing.
         _ => {
             let queue = |n: usize| -> (WorkerId, Box<dyn Device>) { (WorkerId(n as u8), Box::new(Sink)) };
             let queues = (0..memories.len()).map(queue).collect();

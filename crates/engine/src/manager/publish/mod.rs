@@ -2,7 +2,8 @@
 
 pub(crate) mod policy;
 pub(crate) mod shortened;
-pub(crate) mod view;
+mod snapshot;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +18,13 @@ use super::nfs::instance::{Instance, InstanceState};
 use crate::ids::{GroupId, RoleId};
 use crate::worker::Command;
 use shortened::ShortChain;
-use view::View;
+use snapshot::View;
 
 /// How long to wait for NFs to confirm a new table.
 const CONFIRMATION: Duration = Duration::from_millis(50);
 /// Buckets of flows per sticky role and worker, as a power of two: 256 KiB.
 const STICKY_ORDER: u32 = 16;
-/// Ticks without packets after which a flow may get another replica: longer than a packet waits in a full ring of a
-/// slow NF.
+/// Ticks without packets after which a flow may get another replica: longer than a packet waits in a full ring of a slow NF.
 const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
 
 /// State of chains beyond the configuration.
@@ -38,19 +38,19 @@ pub(crate) struct Chains {
 
 impl Engine {
     /// Publishes new tables and snapshots without waiting for NFs.
-    pub(crate) fn rebuild(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.publish_tables();
         self.send_snapshots();
     }
 
-    /// [`Engine::rebuild`] that waits until NFs have confirmed the new tables before workers get new snapshots. An NF
-    /// that does not know its next hop yet sends packets through the engine, where packets that it sends directly later
-    /// would overtake them. Waits at most [`CONFIRMATION`] for an NF that does not answer.
-    pub(crate) fn rebuild_in_order(&mut self) {
+    /// [`Engine::publish`] that waits until NFs have confirmed the new tables before workers get new snapshots. An NF that does not know its
+    /// next hop yet sends packets through the engine, where packets that it sends directly later would overtake them. Waits at most
+    /// [`CONFIRMATION`] for an NF that does not answer.
+    pub(crate) fn publish_in_order(&mut self) {
         let published = self.publish_tables();
         let deadline = Instant::now() + CONFIRMATION;
         let knows = |instance: &Instance| {
-            published.iter().all(|(group, epoch)| *group != instance.group || instance.has_seen(*epoch))
+            published.iter().all(|(group, epoch)| *group != instance.group || instance.has_confirmed(*epoch))
         };
         let takes_packets = |instance: &&Instance| instance.state == InstanceState::Active;
         while !self.nfs.instances.values().filter(takes_packets).all(knows) && Instant::now() < deadline {
@@ -64,11 +64,10 @@ impl Engine {
         let view = View::new((&self.host, &self.routers), &self.rules, &self.chains, &self.nfs);
         let mut published = Vec::new();
         for (id, group) in &mut self.nfs.groups {
-            let before = group.table.clone();
-            view.fill_table(group);
-            if *group.table != *before || group.publisher.epoch() == 0 {
-                published.push((*id, group.publisher.publish(&group.table)));
-                group.wake_all(&self.nfs.signaller);
+            let table = view.table(group);
+            if *group.table != *table || group.publisher.epoch() == 0 {
+                group.table = table;
+                published.push((*id, group.publish(&self.nfs.signaller)));
             }
         }
         published

@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// The policy for a host.
-    pub(crate) fn compiled(&self, host: &Host) -> Result<Arc<Policy>, PolicyError> {
+    pub(crate) fn compile(&self, host: &Host) -> Result<Arc<Policy>, PolicyError> {
         self.rules.compiler.policy_for(host, &self.host, &self.rules.policy)
     }
 
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Ages a few addresses of the forwarding database.
-    pub(crate) fn serve_policy(&mut self) {
+    pub(crate) fn service_policy(&mut self) {
         if let Some(switching) = &self.rules.policy.switching {
             switching.fdb.age(now(), AGED_AT_ONCE);
         }

@@ -41,7 +41,7 @@ pub(crate) struct ShortChain {
 
 impl Engine {
     /// Creates the chains that workers requested.
-    pub(crate) fn serve_shortened(&mut self) {
+    pub(crate) fn service_shortened(&mut self) {
         let mut made = false;
         let wanted: Vec<u64> = self
             .workers
@@ -52,7 +52,7 @@ impl Engine {
             made |= self.shorten(ChainId((wanted >> 16) as u16), wanted as u16);
         }
         if made {
-            self.rebuild_in_order();
+            self.publish_in_order();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Virtual routers: what the control plane says of each, and what workers get of it.
+//! Virtual routers: route updates come in from the control plane, forwarding tables go out to the workers' snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,48 +17,48 @@ mod trace;
 
 use builder::Builder;
 
-/// There is no router of that number.
+/// No router has this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no router {0}: it was taken out of the configuration")]
+#[error("there is no router {0}: it was removed from the configuration")]
 pub struct UnknownRouter(pub RouterId);
 
-/// How a router does.
+/// A router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouterView {
     /// Its number.
     pub id: RouterId,
-    /// Packets that were forwarded by its table.
+    /// Packets forwarded by its table.
     pub forwarded: u64,
-    /// Packets that its kernel got.
+    /// Packets punted to its kernel.
     pub punted: u64,
-    /// Packets that came from its kernel.
+    /// Packets received from its kernel.
     pub from_kernel: u64,
-    /// Routes of IPv4 and of IPv6 that workers know.
+    /// IPv4 and IPv6 routes that the workers use.
     pub routes: (usize, usize),
-    /// Bytes of the table that workers read; there are two of them.
+    /// Bytes of one version of the table; there are two.
     pub memory: usize,
 }
 
-/// All of them.
+/// All routers.
 pub(crate) struct Routers {
     states: BTreeMap<RouterId, State>,
-    /// By number, for snapshots.
+    /// By router number, for snapshots.
     paths: Vec<Option<Arc<RouterPath>>>,
     quotas: Quotas,
     builder: Builder,
     last_ticket: u64,
 }
 
-/// One of them.
+/// A router's state.
 struct State {
-    /// What the builder knows it by; never used twice.
+    /// Identifies it to the builder; never reused.
     ticket: u64,
-    /// Names of its interfaces, whose places the table is about.
-    places: Vec<String>,
+    /// Names of its interfaces; next hops refer to their indexes.
+    interfaces: Vec<String>,
     tables: Arc<Tables>,
 }
 
-/// What kernels get of interfaces at most, by punt port.
+/// The punt rate of each interface and its meter, by punt port.
 pub(crate) type Quotas = BTreeMap<PortId, (Rate, Arc<Meter>)>;
 
 impl Routers {
@@ -72,12 +72,12 @@ impl Routers {
         })
     }
 
-    /// For snapshots, by number.
+    /// By router number, for snapshots.
     pub(crate) fn paths(&self) -> &[Option<Arc<RouterPath>>] {
         &self.paths
     }
 
-    /// The token buckets for a host: those that there are, where their rates stay.
+    /// The meters for a host. Interfaces whose rate is unchanged keep theirs.
     pub(crate) fn quotas(&self, host: &Host) -> Result<Quotas, PolicerError> {
         let interfaces = host.routers.iter().flat_map(|router| &router.interfaces);
         let quota = |interface: &RouterInterface| {
@@ -95,37 +95,37 @@ impl Routers {
         interfaces.map(quota).collect()
     }
 
-    /// Makes them those of a host. A router whose interfaces have other places than before begins with an empty table.
+    /// Follows a new host. A router whose interface indexes changed starts with an empty table.
     pub(crate) fn follow(&mut self, host: &Host, quotas: Quotas) {
         let same =
-            |id: &RouterId, state: &State| host.router(*id).is_some_and(|now| places(now) == state.places);
-        let gone: Vec<RouterId> =
+            |id: &RouterId, state: &State| host.router(*id).is_some_and(|now| names(now) == state.interfaces);
+        let removed: Vec<RouterId> =
             self.states.iter().filter(|(id, state)| !same(id, state)).map(|(id, _)| *id).collect();
-        for state in gone.iter().filter_map(|id| self.states.remove(id)) {
+        for state in removed.iter().filter_map(|id| self.states.remove(id)) {
             self.builder.forget(state.ticket);
         }
         for router in &host.routers {
             if !self.states.contains_key(&router.id) {
                 self.last_ticket += 1;
-                let (ticket, places) = (self.last_ticket, places(router));
-                self.states.insert(router.id, State { ticket, places, tables: Arc::default() });
+                let (ticket, interfaces) = (self.last_ticket, names(router));
+                self.states.insert(router.id, State { ticket, interfaces, tables: Arc::default() });
             }
         }
         self.quotas = quotas;
         self.fill(host);
     }
 
-    /// Whether tables are on their way to workers.
+    /// Whether updates have not reached the workers yet.
     pub(crate) fn is_settling(&self) -> bool {
         self.builder.is_busy()
     }
 
-    /// Takes what the builder has made; returns whether there was anything.
-    fn take_made(&mut self, host: &Host) -> bool {
-        let mut made = self.builder.take();
+    /// Takes the builder's new tables. Returns whether there were any.
+    fn take_built(&mut self, host: &Host) -> bool {
+        let mut built = self.builder.take();
         let mut changed = false;
         for state in self.states.values_mut() {
-            if let Some(tables) = made.remove(&state.ticket) {
+            if let Some(tables) = built.remove(&state.ticket) {
                 state.tables = tables;
                 changed = true;
             }
@@ -149,7 +149,8 @@ impl Routers {
     }
 }
 
-fn places(router: &RouterConfig) -> Vec<String> {
+/// Names of a router's interfaces, in order.
+fn names(router: &RouterConfig) -> Vec<String> {
     router.interfaces.iter().map(|interface| interface.name.clone()).collect()
 }
 
@@ -161,24 +162,24 @@ impl State {
                 port: interface.port,
                 vlan: interface.vlan,
                 mac: interface.mac,
-                // Without its port nothing leaves by it, and the kernel is told of that.
+                // While its port is missing, no packet fits, so all are punted.
                 mtu: host.port(interface.port).map_or(0, |port| port.mtu.into()),
                 punt: interface.punt,
                 quota: Arc::clone(quota),
             })
         };
-        // Each has its quota.
+        // Every interface has a quota.
         let interfaces = router.interfaces.iter().filter_map(interface).collect();
         RouterPath::new(router.id, interfaces, Arc::clone(&self.tables))
     }
 }
 
 impl Engine {
-    /// Changes the table of a router. It takes effect a few milliseconds later, all of it at once; what is said until
-    /// then is put together, so that this can be called often.
+    /// Updates the table of a router. The update takes effect as a whole, a few milliseconds later. Updates in the meantime are merged,
+    /// so frequent calls are cheap.
     ///
-    /// Hops name interfaces by their place in [`RouterConfig::interfaces`]. A host that is applied and changes these
-    /// places empties the table: all of it is to be said again.
+    /// Next hops refer to interfaces by their index in [`RouterConfig::interfaces`]. Applying a host that changes these indexes empties
+    /// the table, and the caller must send all routes again.
     ///
     /// # Errors
     /// [`UnknownRouter`]; nothing is changed.
@@ -193,7 +194,7 @@ impl Engine {
     pub fn routers(&self) -> Vec<RouterView> {
         let view = |(id, state): (&RouterId, &State)| {
             let sum = |of: fn(&crate::counters::RouterCounters) -> &crate::counters::Counter| {
-                self.sum(|worker| worker.routers.get(id.index()).map_or(0, |router| of(router).get()))
+                self.workers.sum(|worker| worker.routers.get(id.index()).map_or(0, |router| of(router).get()))
             };
             RouterView {
                 id: *id,
@@ -207,9 +208,9 @@ impl Engine {
         self.routers.states.iter().map(view).collect()
     }
 
-    /// Gives workers the tables that are ready.
-    pub(crate) fn serve_routers(&mut self) {
-        if self.routers.take_made(&self.host) {
+    /// Sends new tables to the workers.
+    pub(crate) fn service_routers(&mut self) {
+        if self.routers.take_built(&self.host) {
             self.send_snapshots();
         }
     }

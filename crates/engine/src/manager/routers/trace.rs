@@ -1,4 +1,4 @@
-//! What a router would do with a packet, by the tables that workers use.
+//! Traces a packet through a virtual router, with the tables that the workers use.
 
 use netvm_config::model::RouterId;
 use netvm_router::{NextHop, NextHopId};
@@ -11,8 +11,8 @@ use crate::policy::Step;
 use crate::worker::{Class, Head, V4, V6, flow_hash};
 
 impl Engine {
-    /// Adds the steps of a packet that has come to a router.
-    pub(in super::super) fn trace_routed(
+    /// Appends the steps of a packet that reaches a router.
+    pub(crate) fn trace_routed(
         &self,
         router: RouterId,
         from: PortId,
@@ -20,9 +20,9 @@ impl Engine {
         length: usize,
         steps: &mut Vec<Step>,
     ) {
-        let lost = Step::Dropped(DropReason::NoRouterInterface);
+        let dropped = Step::Dropped(DropReason::NoRouterInterface);
         let Some(router) = self.routers.paths.get(router.index()).and_then(Option::as_deref) else {
-            return steps.push(lost);
+            return steps.push(dropped);
         };
         let key = FlowKey::of_frame(headers, length);
         if let Some(interface) = router.punted_by(from) {
@@ -53,7 +53,7 @@ impl Engine {
             let punt = router.interface(head.interface()).map(|interface| interface.punt);
             return match punt {
                 Some(punt) => self.rules.policy.trace_out(from, punt, key, steps),
-                None => steps.push(lost),
+                None => steps.push(dropped),
             };
         };
         steps.push(Step::NextHop { port: out.port, vlan: out.vlan, mac });

@@ -1,4 +1,6 @@
-//! Flows and addresses, as people see them.
+//! Flows, addresses and packet traces, for display.
+//!
+//! Workers report their flows in pages, one per command, so that reading stalls no worker.
 
 use std::sync::Arc;
 
@@ -12,68 +14,99 @@ use crate::manager::publish::policy::now;
 use crate::policy::{Policy, Step};
 use crate::worker::{Command, FlowCounts, FlowPage};
 
-/// What an NF has said of a flow.
+/// An NF's verdict on a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowVerdict {
     /// The NF's role.
     pub role: RoleId,
-    /// Drop the rest; otherwise: skip me.
+    /// Drop the flow's packets; otherwise bypass the NF.
     pub drops: bool,
-    /// Seconds for which it holds, if no packet comes.
+    /// Seconds until it expires without another packet.
     pub left: f64,
 }
 
-/// A flow that a worker knows.
+/// A flow in a worker's flow cache.
 #[derive(Clone, Debug)]
 pub struct FlowView {
     /// The worker.
     pub worker: WorkerId,
-    /// The port that its packets come in by.
+    /// The ingress port.
     pub port: PortId,
-    /// The fields of its packets; those that no rule looks at and that change within a flow are zero.
+    /// The flow's header fields. Fields that no rule matches and that vary within a flow are zero.
     pub key: FlowKey,
-    /// The rules that its packets match, the deciding one last; none for a port's default.
+    /// The rules that its packets match, the deciding one last; empty for a port's default.
     pub rules: Vec<RuleId>,
-    /// Packets since it is known.
+    /// Packets since it was cached.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes since it was cached.
     pub bytes: u64,
-    /// Seconds since the last one.
+    /// Seconds since the last packet.
     pub idle: f64,
-    /// Seconds since it is known.
+    /// Seconds since it was cached.
     pub age: f64,
-    /// What NFs have said of it, as far as it holds.
-    pub words: Vec<FlowVerdict>,
+    /// The NFs' verdicts that have not expired.
+    pub verdicts: Vec<FlowVerdict>,
 }
 
-/// An address that L2 switching knows.
+/// An address in the switch's forwarding database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Its VLAN; 0 where ports are not aware of any.
+    /// Its VLAN; 0 on ports that are not VLAN-aware.
     pub vlan: u16,
     /// The address.
     pub mac: MacAddr,
-    /// The port behind which it is.
+    /// Its port.
     pub port: PortId,
 }
 
-/// Who reads flows, and what has come so far.
+/// A request to read flows, and what has arrived so far.
 pub(crate) struct FlowReader {
     ticket: u64,
-    /// Workers that have more.
+    /// Workers that have more pages.
     left: usize,
     most: usize,
     flows: Vec<FlowView>,
     counts: Vec<FlowCounts>,
     policy: Arc<Policy>,
-    done: Option<Done>,
+    done: Done,
 }
 
-/// Gets the flows, and how each worker's cache does.
+/// Receives the flows, and each worker's cache counters.
 type Done = Box<dyn FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send>;
 
+impl FlowReader {
+    /// Takes a page's rows. Rows of another policy generation are skipped: their decisions mean nothing in this one.
+    fn take(&mut self, page: &mut FlowPage) {
+        let seconds = |ticks: u32| f64::from(ticks) / f64::from(TICKS_PER_SECOND);
+        let room = self.most.saturating_sub(self.flows.len());
+        let is_current = page.generation == self.policy.generation;
+        for row in page.rows.drain(..).take(room).filter(|_| is_current) {
+            let verdicts = row.verdicts.iter().flatten().map(|(verdict, left)| FlowVerdict {
+                role: verdict.role,
+                drops: verdict.drops,
+                left: seconds(*left),
+            });
+            self.flows.push(FlowView {
+                worker: page.worker,
+                port: row.port,
+                key: row.key,
+                rules: self.policy.decision(row.decision).rules.to_vec(),
+                packets: row.packets,
+                bytes: row.bytes,
+                idle: seconds(row.idle),
+                age: seconds(row.age),
+                verdicts: verdicts.collect(),
+            });
+        }
+        page.rows.clear();
+        if let Some(counts) = self.counts.get_mut(page.worker.index()) {
+            *counts = page.counts;
+        }
+    }
+}
+
 impl Engine {
-    /// Reads at most `most` flows of all workers, in parts, and gives them to `done` from within [`Engine::service`].
+    /// Reads at most `most` flows of all workers, page by page. [`Engine::service`] calls `done` with them.
     pub fn read_flows(
         &mut self,
         most: usize,
@@ -86,60 +119,30 @@ impl Engine {
             most,
             flows: Vec::new(),
             counts: vec![FlowCounts::default(); self.workers.len()],
-            policy: Arc::clone(&self.rules.policy),
-            done: Some(Box::new(done)),
+            policy: self.policy(),
+            done: Box::new(done),
         });
         self.workers.send_all(|worker| Command::ReadFlows(Box::new(FlowPage::new(worker, ticket))));
     }
 
-    /// A part has come: the next one is asked for.
-    pub(crate) fn flows_read(&mut self, mut page: FlowPage) {
-        let Some(n) = self.readers.iter().position(|reader| reader.ticket == page.ticket) else { return };
-        let reader = &mut self.readers[n];
-        let seconds = |ticks: u32| f64::from(ticks) / f64::from(TICKS_PER_SECOND);
-        let room = reader.most.saturating_sub(reader.flows.len());
-        let rows = page.rows.drain(..).take(room).filter(|_| page.generation == reader.policy.generation);
-        reader.flows.extend(rows.map(|row| {
-            FlowView {
-                worker: page.worker,
-                port: row.port,
-                key: row.key,
-                rules: reader.policy.decision(row.decision).rules.to_vec(),
-                packets: row.packets,
-                bytes: row.bytes,
-                idle: seconds(row.idle),
-                age: seconds(row.age),
-                words: row
-                    .verdicts
-                    .iter()
-                    .flatten()
-                    .map(|(word, left)| FlowVerdict {
-                        role: word.role,
-                        drops: word.drops,
-                        left: seconds(*left),
-                    })
-                    .collect(),
-            }
-        }));
-        page.rows.clear();
-        if let Some(counts) = reader.counts.get_mut(page.worker.index()) {
-            *counts = page.counts;
-        }
+    /// A page has arrived: requests the worker's next one, or completes the request.
+    pub(crate) fn flows_read(&mut self, mut page: Box<FlowPage>) {
+        let readers = &mut self.readers;
+        let Some(n) = readers.iter().position(|reader| reader.ticket == page.ticket) else { return };
+        let reader = &mut readers[n];
+        reader.take(&mut page);
         if page.cursor.is_some() && reader.flows.len() < reader.most {
-            self.workers.send(page.worker, Command::ReadFlows(Box::new(page)));
+            self.workers.send(page.worker, Command::ReadFlows(page));
             return;
         }
         reader.left -= 1;
         if reader.left == 0 {
-            let mut reader = self.readers.swap_remove(n);
-            if let Some(done) = reader.done.take() {
-                done(reader.flows, reader.counts);
-            }
+            let reader = readers.swap_remove(n);
+            (reader.done)(reader.flows, reader.counts);
         }
     }
 
-    /// What would become of a packet of `length` bytes, of which `headers` are the first, that came in by a port; it is
-    /// not sent.
+    /// The steps that a packet of `length` bytes with these leading `headers` would take from a port. Sends nothing.
     #[must_use]
     pub fn trace(&self, from: PortId, headers: &[u8], length: usize) -> Vec<Step> {
         let mut steps = self.rules.policy.trace(from, headers, length, now());
@@ -149,7 +152,7 @@ impl Engine {
         steps
     }
 
-    /// The addresses that L2 switching knows.
+    /// The addresses in the switch's forwarding database.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
         let Some(switching) = &self.rules.policy.switching else { return Vec::new() };

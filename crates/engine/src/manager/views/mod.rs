@@ -1,25 +1,23 @@
-//! Statistics of a running engine. Reading them stalls no worker.
-
-pub(crate) mod flows;
-pub(crate) mod totals;
+//! Views of a running engine: ports, chains, memory, stages, workers. Reading them stalls no worker.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_region::{NfCounter, PageKind};
+use netvm_config::model::Chain;
+use netvm_region::PageKind;
 
-use crate::counters::{Drops, Stage, WorkerCounters};
-use crate::drop_reason::{DropReason, Violation};
-use crate::ids::{ChainId, GroupId, InstanceId, MemoryId, NfThreadId, PortId, RoleId, WorkerId};
+pub(crate) mod flows;
+pub(crate) mod nf;
+pub(crate) mod totals;
+
+use crate::counters::{DropCounts, Drops, Stage, WorkerCounters};
+use crate::drop_reason::DropReason;
+use crate::ids::{ChainId, GroupId, MemoryId, PortId, WorkerId};
 use crate::manager::Engine;
-use crate::manager::nfs::group::GroupState;
 use crate::manager::nfs::instance::{Instance, InstanceState};
 use crate::manager::ports::PortState;
 use crate::memory::Memory;
-
-/// Drops by reason, without the reasons that never happened.
-pub type DropCounts = Vec<(DropReason, u64)>;
 
 /// A port.
 #[derive(Clone, Debug)]
@@ -30,26 +28,26 @@ pub struct PortView {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Packets that the device dropped for want of room before the engine saw them, as far as it tells; of a source,
-    /// those that were due and not made in time. Since the port was opened.
+    /// Packets that the device dropped for lack of room before the engine saw them, as far as it counts them; for a source, those
+    /// that were due and not generated in time. Since the port was opened.
     pub rx_dropped: u64,
     /// Packets sent.
     pub tx_packets: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Drops at the port, on the way in and on the way out.
+    /// Drops at the port, on receive and on transmit.
     pub drops: DropCounts,
     /// How it is driven.
     pub driver: String,
-    /// What was tried first and did not work.
+    /// What was tried first, and why it failed.
     pub fallback: Option<String>,
-    /// Copies that a DMA engine has made for a guest: begun, done and failed.
+    /// Copies that a DMA device has made for a guest: begun, done and failed.
     pub copies: Option<dpdk::DmaChannelStats>,
-    /// Whether the link is up, where that can be told.
+    /// Whether the link is up, where that is known.
     pub link: Option<bool>,
     /// Whether a capture has been read to its end; `None` for other ports.
     pub done: Option<bool>,
-    /// What ended it early (captures, and guests that shrink their memory or break the protocol).
+    /// Why it stopped early (captures, and guests that truncate their memory or break the protocol).
     pub fault: Option<String>,
 }
 
@@ -66,46 +64,6 @@ pub struct ChainView {
     pub drops: DropCounts,
 }
 
-/// One thread of an NF.
-#[derive(Clone, Debug)]
-pub struct ThreadView {
-    /// Its NF thread in the trust group.
-    pub nf_thread: NfThreadId,
-    /// Packets that the engine handed to it.
-    pub delivered: u64,
-    /// Packets that the engine took from it.
-    pub returned: u64,
-    /// What it counts, by [`NfCounter`].
-    pub standard: [u64; NfCounter::COUNT],
-    /// Drops for what it said or did.
-    pub drops: DropCounts,
-    /// What no honest NF does.
-    pub violations: Vec<(Violation, u64)>,
-    /// Packets with which it decided about their flows.
-    pub flows_decided: u64,
-    /// Packets with which it wanted to, and may not, or whose flow the engine no longer knew.
-    pub flows_refused: u64,
-    /// Buffers that are with it, by the owner table.
-    pub buffers: u32,
-}
-
-/// An NF that has attached.
-#[derive(Clone, Debug)]
-pub struct InstanceView {
-    /// Its number.
-    pub id: InstanceId,
-    /// Its role.
-    pub role: RoleId,
-    /// Its group.
-    pub group: GroupId,
-    /// Where it is in its life.
-    pub state: InstanceState,
-    /// Its threads.
-    pub threads: Vec<ThreadView>,
-    /// The NF's own counters, summed over its threads.
-    pub own: Vec<(String, u64)>,
-}
-
 /// One region and its mbufs.
 #[derive(Clone, Debug)]
 pub struct MemoryView {
@@ -119,9 +77,9 @@ pub struct MemoryView {
     pub buffers: u32,
     /// Bytes of a buffer.
     pub buffer_size: u32,
-    /// Buffers that are out with NFs.
+    /// Buffers that NFs hold.
     pub out: u32,
-    /// Buffers that are free in the pool.
+    /// Free buffers in the pool.
     pub free: u32,
 }
 
@@ -137,9 +95,9 @@ pub struct GroupView {
 /// Cycles of one stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageView {
-    /// Which.
+    /// The stage.
     pub stage: Stage,
-    /// Packets over which it was timed.
+    /// Packets in the timed turns.
     pub packets: u64,
     /// Cycles for these.
     pub cycles: u64,
@@ -152,19 +110,18 @@ pub struct WorkerView {
     pub id: WorkerId,
     /// Its core.
     pub core: u32,
-    /// Everything it counts.
+    /// All its counters.
     pub counters: Arc<WorkerCounters>,
 }
 
 impl Engine {
     /// The workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView> + '_ {
-        let view = |worker: &crate::worker::WorkerHandle| WorkerView {
+        self.workers.iter().map(|worker| WorkerView {
             id: worker.id,
             core: worker.core,
             counters: Arc::clone(&worker.counters),
-        };
-        self.workers.iter().map(view)
+        })
     }
 
     pub(crate) fn sum(&self, of: impl Fn(&WorkerCounters) -> u64) -> u64 {
@@ -182,18 +139,19 @@ impl Engine {
         self.started.elapsed()
     }
 
-    /// Buffers taken back from NFs that are gone, since the start.
+    /// Buffers reclaimed from NFs that ended, since the start.
     #[must_use]
     pub const fn reclaimed(&self) -> u64 {
         self.nfs.reclaimed
     }
 
-    /// Whether the teardown of an NF or the table of a router is still being worked on.
+    /// Whether a teardown, an audit or a router's table is still in progress.
     #[must_use]
     pub fn is_settling(&self) -> bool {
+        let is_leaving = |instance: &Instance| instance.state == InstanceState::Leaving;
         !self.nfs.teardowns.is_empty()
             || !self.nfs.audits.is_empty()
-            || self.nfs.instances.values().any(|i| i.state == InstanceState::Leaving)
+            || self.nfs.instances.values().any(is_leaving)
             || self.routers.is_settling()
     }
 
@@ -224,7 +182,7 @@ impl Engine {
     /// The chains, in the order of the configuration.
     #[must_use]
     pub fn chains(&self) -> Vec<ChainView> {
-        let view = |chain: &netvm_config::model::Chain| {
+        let view = |chain: &Chain| {
             let sums = self.counted_of_chain(chain.id);
             let drops = DropReason::ALL.into_iter().zip(sums.drops).filter(|(_, count)| *count > 0);
             ChainView { id: chain.id, entered: sums.entered, left: sums.left, drops: drops.collect() }
@@ -232,55 +190,7 @@ impl Engine {
         self.host.chains.iter().map(view).collect()
     }
 
-    /// The NFs that have attached, by number.
-    #[must_use]
-    pub fn instances(&self) -> Vec<InstanceView> {
-        self.nfs.instances.values().map(|instance| self.instance_view(instance)).collect()
-    }
-
-    pub(crate) fn instance_view(&self, instance: &Instance) -> InstanceView {
-        let mut own: Vec<(String, u64)> = instance.counters.iter().map(|name| (name.clone(), 0)).collect();
-        let mut threads = Vec::new();
-        let threads_of = instance.nf_threads.iter().zip(&instance.links).zip(&instance.before);
-        for (thread, ((nf_thread, links), before)) in (0u16..).zip(threads_of) {
-            let block = instance.control.thread(thread);
-            for ((_, total), value) in own.iter_mut().zip(&block.own) {
-                *total = total.wrapping_add(value.load(Ordering::Relaxed));
-            }
-            let now = self.workers.link_sums(links);
-            let drops = DropReason::ALL.into_iter().zip(now.drops).zip(before.drops);
-            let violations = Violation::ALL.into_iter().zip(now.violations).zip(before.violations);
-            let memories = self.nfs.groups.get(&instance.group).map(|group| group.memories.as_slice());
-            let with = |memory: &Arc<Memory>| memory.in_flight.buffers_with(*nf_thread);
-            threads.push(ThreadView {
-                nf_thread: *nf_thread,
-                delivered: now.delivered - before.delivered,
-                returned: now.returned - before.returned,
-                standard: std::array::from_fn(|n| block.standard[n].load(Ordering::Relaxed)),
-                drops: drops
-                    .map(|((reason, now), before)| (reason, now - before))
-                    .filter(|d| d.1 > 0)
-                    .collect(),
-                violations: violations
-                    .map(|((v, now), before)| (v, now - before))
-                    .filter(|v| v.1 > 0)
-                    .collect(),
-                flows_decided: now.flows_decided - before.flows_decided,
-                flows_refused: now.flows_refused - before.flows_refused,
-                buffers: memories.into_iter().flatten().map(with).sum(),
-            });
-        }
-        InstanceView {
-            id: instance.id,
-            role: instance.role,
-            group: instance.group,
-            state: instance.state,
-            threads,
-            own,
-        }
-    }
-
-    /// The trust groups, and the engine's own memory if there is any.
+    /// The trust groups, and the engine's own memory if it has any.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupView> {
         let memories = |list: &[Arc<Memory>]| {
@@ -295,12 +205,11 @@ impl Engine {
             };
             list.iter().zip(&self.memory.nodes).map(view).collect()
         };
-        let view =
-            |group: &GroupState| GroupView { id: Some(group.id()), memories: memories(&group.memories) };
-        let groups = self.nfs.groups.values().map(view);
-        let own = Some(GroupView { id: None, memories: memories(&self.memory.own) })
-            .filter(|own| !own.memories.is_empty());
-        groups.chain(own).collect()
+        let groups = self.nfs.groups.values();
+        let groups =
+            groups.map(|group| GroupView { id: Some(group.id()), memories: memories(&group.memories) });
+        let own = GroupView { id: None, memories: memories(&self.memory.own) };
+        groups.chain(Some(own).filter(|own| !own.memories.is_empty())).collect()
     }
 
     /// Cycles of each stage, over all workers.

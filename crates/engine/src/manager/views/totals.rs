@@ -4,52 +4,47 @@ use std::collections::BTreeMap;
 
 use netvm_region::NfCounter;
 
-use super::InstanceView;
+use super::nf::InstanceView;
 use crate::drop_reason::{DropReason, Violation};
 use crate::ids::GroupId;
 use crate::manager::Engine;
 use crate::manager::nfs::instance::Instance;
 use crate::manager::nfs::teardown::Teardown;
 
-/// Sums over all instances of a role since the engine started, or since the role came into the configuration.
+/// Totals over all instances of a role since the engine started or the role was configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleTotals {
     /// Packets that the engine handed to them.
     pub delivered: u64,
-    /// Packets that the engine took from them.
+    /// Packets that they returned to the engine.
     pub returned: u64,
-    /// What they count, by [`NfCounter`].
+    /// Their counters, by [`NfCounter`].
     pub standard: [u64; NfCounter::COUNT],
-    /// Drops for what they said or did, by [`DropReason`].
+    /// Drops that they caused, by [`DropReason`].
     pub drops: [u64; DropReason::COUNT],
-    /// What no honest NF does, by [`Violation`].
+    /// Things that no honest NF does, by [`Violation`].
     pub violations: [u64; Violation::COUNT],
-    /// Packets with which they decided about their flows.
+    /// Packets with an accepted per-flow verdict.
     pub flows_decided: u64,
-    /// Packets whose per-flow verdict the engine refused.
+    /// Packets with a refused per-flow verdict.
     pub flows_refused: u64,
-    /// Their own counters by name.
+    /// Their own counters, by name.
     pub own: BTreeMap<String, u64>,
 }
 
 impl RoleTotals {
-    /// Adds what an instance shows. Its own counters are its word: a sum of them may wrap.
+    /// Adds an instance. The NF writes its own counters, so their sums may wrap.
     fn add(&mut self, view: &InstanceView) {
         for thread in &view.threads {
             self.delivered += thread.delivered;
             self.returned += thread.returned;
             self.flows_decided += thread.flows_decided;
             self.flows_refused += thread.flows_refused;
-            for (sum, value) in self.standard.iter_mut().zip(thread.standard) {
-                *sum = sum.wrapping_add(value);
-            }
+            add_each(&mut self.standard, &thread.standard);
             thread.drops.iter().for_each(|(reason, count)| self.drops[*reason as usize] += count);
             thread.violations.iter().for_each(|(kind, count)| self.violations[*kind as usize] += count);
         }
-        for (name, value) in &view.own {
-            let sum = self.own.entry(name.clone()).or_default();
-            *sum = sum.wrapping_add(*value);
-        }
+        self.add_own(view.own.iter().map(|(name, value)| (name, value)));
     }
 
     fn merge(&mut self, other: &Self) {
@@ -57,15 +52,23 @@ impl RoleTotals {
         self.returned += other.returned;
         self.flows_decided += other.flows_decided;
         self.flows_refused += other.flows_refused;
-        let pairs = self.standard.iter_mut().zip(other.standard);
-        let pairs = pairs.chain(self.drops.iter_mut().zip(other.drops));
-        for (sum, value) in pairs.chain(self.violations.iter_mut().zip(other.violations)) {
-            *sum = sum.wrapping_add(value);
-        }
-        for (name, value) in &other.own {
+        add_each(&mut self.standard, &other.standard);
+        add_each(&mut self.drops, &other.drops);
+        add_each(&mut self.violations, &other.violations);
+        self.add_own(other.own.iter());
+    }
+
+    fn add_own<'a>(&mut self, counters: impl Iterator<Item = (&'a String, &'a u64)>) {
+        for (name, value) in counters {
             let sum = self.own.entry(name.clone()).or_default();
             *sum = sum.wrapping_add(*value);
         }
+    }
+}
+
+fn add_each(sums: &mut [u64], values: &[u64]) {
+    for (sum, value) in sums.iter_mut().zip(values) {
+        *sum = sum.wrapping_add(*value);
     }
 }
 
@@ -96,8 +99,8 @@ impl Engine {
     }
 
     /// Adds an instance that ended to the totals.
-    pub(crate) fn remember(&mut self, group: GroupId, instance: &Instance) {
-        let view = self.instance_view(instance);
+    pub(crate) fn add_to_past(&mut self, instance: &Instance) {
+        let (view, group) = (self.instance_view(instance), instance.group);
         let (host, groups) = (&self.host, &self.nfs.groups);
         self.totals.past.retain(|group, _| groups.contains_key(group));
         if groups.contains_key(&group) {

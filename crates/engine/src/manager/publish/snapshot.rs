@@ -1,0 +1,203 @@
+//! The snapshot of each worker, from the host, the policy, the routers and the active NFs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use netvm_config::model::{self, Chain, Host, OnFailure, Output};
+
+use super::Chains;
+use super::policy::Rules;
+use crate::drop_reason::DropReason;
+use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId, put};
+use crate::manager::nfs::Nfs;
+use crate::manager::nfs::instance::InstanceState;
+use crate::manager::routers::Routers;
+use crate::policy::DecisionCounters;
+use crate::snapshot::{ChainPath, Choice, PortBits, Shortened, Snapshot, Target};
+
+/// The NF threads that take packets of one role.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoleMembers {
+    pub(crate) nf_threads: Vec<NfThreadId>,
+    /// For each NF thread, its link with each worker.
+    links: Vec<Vec<LinkId>>,
+}
+
+/// What snapshots and tables are made from.
+pub(crate) struct View<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) roles: BTreeMap<RoleId, RoleMembers>,
+    /// For each group, the memory that holds its backpressure words.
+    watched: BTreeMap<GroupId, MemoryId>,
+    routers: &'a Routers,
+    rules: &'a Rules,
+    chains: &'a Chains,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        (host, routers): (&'a Host, &'a Routers),
+        rules: &'a Rules,
+        chains: &'a Chains,
+        nfs: &Nfs,
+    ) -> Self {
+        let mut roles: BTreeMap<RoleId, RoleMembers> = BTreeMap::new();
+        for instance in nfs.instances.values().filter(|nf| nf.state == InstanceState::Active) {
+            let role = roles.entry(instance.role).or_default();
+            role.nf_threads.extend(&instance.nf_threads);
+            role.links.extend(instance.links.iter().cloned());
+        }
+        let watched = nfs.groups.iter();
+        let watched = watched.filter_map(|(id, group)| Some((*id, group.memories.first()?.id))).collect();
+        Self { host, roles, watched, routers, rules, chains }
+    }
+
+    /// The snapshot of one worker.
+    pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
+        let (policy, hits) = (Arc::clone(&self.rules.policy), self.hits(worker));
+        let routers = self.routers.paths().into();
+        let mut snapshot = Snapshot { policy, hits, routers, ..Snapshot::default() };
+        for port in &self.host.ports {
+            snapshot.ports.add(port.id);
+            if self.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {
+                snapshot.flow_verdict_ports.add(port.id);
+            }
+        }
+        for chain in &self.host.chains {
+            put(&mut snapshot.chains, chain.id.index(), self.path(chain, 0, worker));
+        }
+        for (short, chain) in self.short_chains() {
+            put(&mut snapshot.chains, short.id.index(), self.path(chain, short.without, worker));
+            snapshot.shortened.push(short);
+        }
+        for nf in &self.host.nfs {
+            put(&mut snapshot.roles, nf.id.index(), self.target(nf.id, 0, worker));
+        }
+        for group in &self.host.groups {
+            put(&mut snapshot.groups, group.id.index(), self.rights(group));
+        }
+        snapshot
+    }
+
+    /// The chains that packets of a port may take.
+    fn chains_from(&self, port: &model::PortConfig) -> impl Iterator<Item = &Chain> {
+        self.host.chains_by(&self.rules.policy.leading, port)
+    }
+
+    fn hits(&self, worker: usize) -> Arc<[DecisionCounters]> {
+        self.rules.counts.of_worker(worker).unwrap_or_default()
+    }
+
+    /// The shortened chains, each with its configured chain.
+    pub(crate) fn short_chains(&self) -> impl Iterator<Item = (Shortened, &Chain)> {
+        let chains = self.chains.shortened.iter().map(|short| short.chain);
+        chains.filter_map(|short| Some((short, self.host.chain(short.of)?)))
+    }
+
+    /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds.
+    fn longest(&self, chain: &Chain) -> impl Iterator<Item = u16> {
+        chain.hops.iter().map(|role| self.host.nf(*role).map_or(0, |nf| nf.flow_verdicts))
+    }
+
+    /// A chain without the hops of the bit mask `without`.
+    fn path(&self, chain: &Chain, without: u16, worker: usize) -> ChainPath {
+        let output = match chain.output {
+            Output::Port(port) => Target::Port(port),
+            Output::Ingress => Target::Ingress,
+            Output::Normal => Target::Normal,
+            Output::Router(router) => Target::Router(router),
+            Output::None => Target::Drop(DropReason::NoOutput),
+        };
+        let mut targets = vec![output];
+        let mut broken = false;
+        for (hop, role) in chain.hops.iter().enumerate().rev() {
+            let target = match self.target(*role, hop as u8, worker) {
+                _ if is_in(without, hop) => targets[targets.len() - 1].clone(),
+                // Bypassed: packets go where the next hop's go.
+                Target::Drop(_) if chain.on_failure == OnFailure::Bypass => {
+                    targets[targets.len() - 1].clone()
+                }
+                Target::Drop(reason) => {
+                    broken = true;
+                    Target::Drop(reason)
+                }
+                target => target,
+            };
+            targets.push(target);
+        }
+        targets.reverse();
+        let entry = if broken { Target::Drop(DropReason::NfDown) } else { targets[0].clone() };
+        let groups: Vec<GroupId> =
+            chain.hops.iter().filter_map(|role| self.host.nf(*role)).map(|nf| nf.group).collect();
+        let mut watched: Vec<MemoryId> =
+            groups.iter().filter_map(|group| self.watched.get(group)).copied().collect();
+        watched.sort_unstable();
+        watched.dedup();
+        // With a single hop, the entry sees the fill level of the only ring itself.
+        if chain.hops.len() < 2 {
+            watched.clear();
+        }
+        let roles = chain.hops.iter().map(|role| role.0).collect();
+        let longest = self.longest(chain).collect();
+        let by_hash =
+            |role: &RoleId| self.host.nf(*role).is_some_and(|nf| nf.balance != model::Balance::LeastOccupied);
+        let hashed = chain.hops.iter().any(by_hash);
+        let crossings = (1..groups.len()).filter(|hop| groups[*hop] != groups[*hop - 1]);
+        let crossings = crossings.filter_map(|hop| match targets.get(hop) {
+            Some(Target::Links { links, .. }) => Some(links.iter().copied()),
+            _ => None,
+        });
+        let crossings = crossings.flatten().collect();
+        ChainPath { entry, targets, groups, roles, hashed, watched, longest, crossings }
+    }
+
+    fn target(&self, role: RoleId, hop: u8, worker: usize) -> Target {
+        let (Some(nf), Some(members)) = (self.host.nf(role), self.roles.get(&role)) else {
+            return Target::Drop(DropReason::NfDown);
+        };
+        let links: Box<[LinkId]> =
+            members.links.iter().filter_map(|links| links.get(worker)).copied().collect();
+        if links.is_empty() {
+            return Target::Drop(DropReason::NfDown);
+        }
+        let choice = match nf.balance {
+            model::Balance::LeastOccupied => Choice::LeastOccupied,
+            model::Balance::FlowHash => Choice::FlowHash,
+            model::Balance::Sticky => {
+                match self.chains.sticky.get(&role).and_then(|tables| tables.get(worker)) {
+                    Some(table) => Choice::Sticky(Arc::clone(table)),
+                    None => Choice::FlowHash,
+                }
+            }
+        };
+        Target::Links { group: nf.group, hop, choice, links }
+    }
+
+    /// The ports that a group's NFs may send to: the configured ones, or those of the chains through the group.
+    fn rights(&self, group: &model::Group) -> PortBits {
+        let mut rights = PortBits::default();
+        if let Some(ports) = &group.may_send_to {
+            ports.iter().for_each(|port| rights.add(*port));
+            return rights;
+        }
+        let crosses = |chain: &Chain| {
+            chain.hops.iter().any(|role| self.host.nf(*role).is_some_and(|nf| nf.group == group.id))
+        };
+        for chain in self.host.chains.iter().filter(|chain| crosses(chain)) {
+            if let Output::Port(port) = chain.output {
+                rights.add(port);
+            }
+        }
+        for port in &self.host.ports {
+            if self.chains_from(port).any(crosses) {
+                rights.add(port.id);
+            }
+        }
+        rights
+    }
+}
+
+/// Whether the bit mask has this hop.
+pub(crate) fn is_in(hops: u16, hop: usize) -> bool {
+    hops.checked_shr(hop as u32).is_some_and(|hops| hops & 1 == 1)
+}

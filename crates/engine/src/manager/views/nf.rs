@@ -1,0 +1,99 @@
+//! Views of the attached NFs and their threads.
+
+use std::sync::atomic::Ordering;
+
+use netvm_region::NfCounter;
+
+use crate::counters::DropCounts;
+use crate::drop_reason::{DropReason, Violation};
+use crate::ids::{GroupId, InstanceId, NfThreadId, RoleId};
+use crate::manager::Engine;
+use crate::manager::nfs::instance::{Instance, InstanceState};
+
+/// One thread of an NF.
+#[derive(Clone, Debug)]
+pub struct ThreadView {
+    /// Its number in the trust group.
+    pub nf_thread: NfThreadId,
+    /// Packets that the engine handed to it.
+    pub delivered: u64,
+    /// Packets that it returned to the engine.
+    pub returned: u64,
+    /// Its counters, by [`NfCounter`].
+    pub standard: [u64; NfCounter::COUNT],
+    /// Drops that it caused.
+    pub drops: DropCounts,
+    /// Things that no honest NF does.
+    pub violations: Vec<(Violation, u64)>,
+    /// Packets with an accepted per-flow verdict.
+    pub flows_decided: u64,
+    /// Packets whose per-flow verdict was refused: not permitted, or the flow was no longer known.
+    pub flows_refused: u64,
+    /// Buffers that it holds, by the owner table.
+    pub buffers: u32,
+}
+
+/// An attached NF.
+#[derive(Clone, Debug)]
+pub struct InstanceView {
+    /// Its number.
+    pub id: InstanceId,
+    /// Its role.
+    pub role: RoleId,
+    /// Its group.
+    pub group: GroupId,
+    /// Its state.
+    pub state: InstanceState,
+    /// Its threads.
+    pub threads: Vec<ThreadView>,
+    /// The NF's own counters, summed over its threads.
+    pub own: Vec<(String, u64)>,
+}
+
+impl Engine {
+    /// The attached NFs, by number.
+    #[must_use]
+    pub fn instances(&self) -> Vec<InstanceView> {
+        self.nfs.instances.values().map(|instance| self.instance_view(instance)).collect()
+    }
+
+    pub(crate) fn instance_view(&self, instance: &Instance) -> InstanceView {
+        let mut own: Vec<(String, u64)> = instance.counters.iter().map(|name| (name.clone(), 0)).collect();
+        let mut threads = Vec::new();
+        let group = self.nfs.groups.get(&instance.group);
+        let threads_of = instance.nf_threads.iter().zip(&instance.links).zip(&instance.before);
+        for (thread, ((nf_thread, links), before)) in (0u16..).zip(threads_of) {
+            let block = instance.control.thread(thread);
+            for ((_, total), value) in own.iter_mut().zip(&block.own) {
+                *total = total.wrapping_add(value.load(Ordering::Relaxed));
+            }
+            let now = self.workers.link_sums(links);
+            let memories = group.iter().flat_map(|group| &group.memories);
+            threads.push(ThreadView {
+                nf_thread: *nf_thread,
+                delivered: now.delivered - before.delivered,
+                returned: now.returned - before.returned,
+                standard: std::array::from_fn(|n| block.standard[n].load(Ordering::Relaxed)),
+                drops: since(&DropReason::ALL, &now.drops, &before.drops),
+                violations: since(&Violation::ALL, &now.violations, &before.violations),
+                flows_decided: now.flows_decided - before.flows_decided,
+                flows_refused: now.flows_refused - before.flows_refused,
+                buffers: memories.map(|memory| memory.in_flight.buffers_with(*nf_thread)).sum(),
+            });
+        }
+        InstanceView {
+            id: instance.id,
+            role: instance.role,
+            group: instance.group,
+            state: instance.state,
+            threads,
+            own,
+        }
+    }
+}
+
+/// What was counted between `before` and `now`, without zeros.
+fn since<T: Copy>(kinds: &[T], now: &[u64], before: &[u64]) -> Vec<(T, u64)> {
+    let counts = now.iter().zip(before).map(|(now, before)| now - before);
+    kinds.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect()
+}
