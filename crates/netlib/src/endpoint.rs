@@ -19,7 +19,7 @@ pub use burst::{Burst, ThreadContext};
 use self::backoff::{Backoff, LONGEST_SLEEP, Step};
 use crate::packet::{PortId, RoleId, Verdict};
 use crate::rx_rings::RxRings;
-use crate::shared::{Shared, Waiting};
+use crate::shared::{Shared, Stop, Waiting};
 use crate::tx_rings::TxRings;
 
 /// Most packets of a burst.
@@ -91,13 +91,13 @@ impl Endpoint {
         let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).min(LONGEST_TIMEOUT_MICROS);
         let until = clock::cycles().saturating_add(clock::cycles_in_micros(micros));
         let count = self.wait(Some(until), |_| {});
-        (count > 0).then_some(Burst { endpoint: self, count })
+        Burst::of(self, count)
     }
 
     /// As [`Endpoint::receive`], but calls `idle` before each sleep, and now and then while the thread spins.
     pub(crate) fn receive_with(&mut self, idle: impl FnMut(&mut Self)) -> Option<Burst<'_>> {
         let count = self.wait(None, idle);
-        (count > 0).then_some(Burst { endpoint: self, count })
+        Burst::of(self, count)
     }
 
     fn wait(&mut self, until: Option<u64>, mut idle: impl FnMut(&mut Self)) -> usize {
@@ -141,13 +141,18 @@ impl Endpoint {
         if count == 0 {
             self.check_if_due();
         }
-        (count > 0).then_some(Burst { endpoint: self, count })
+        Burst::of(self, count)
     }
 
     /// Whether the NF must end.
     #[must_use]
     pub const fn ended(&self) -> bool {
         self.stopping
+    }
+
+    /// Ends all threads of this NF.
+    pub(crate) fn stop(&self) -> Stop {
+        self.shared.stop.clone()
     }
 
     /// Number of this thread in the NF, from 0.

@@ -7,6 +7,7 @@ use netvm_region::{MAX_COUNTERS, clock};
 use crate::attach::{Attachment, Error, Options, attach};
 use crate::endpoint::{Burst, Endpoint, ThreadContext};
 use crate::packet::{Packet, Verdict};
+use crate::shared::Stop;
 
 /// Interval of [`NetworkFunction::tick`].
 const TICK_MICROS: u64 = 100_000;
@@ -56,7 +57,11 @@ where
 /// As [`run`], for an NF that is attached already.
 ///
 /// # Errors
-/// [`Error::Thread`] if a thread cannot be started, [`Error::Panicked`] if a thread's function panicked.
+/// [`Error::Thread`] if a thread cannot be started, [`Error::Panicked`] if a thread's function panicked; the other
+/// threads end then too.
+///
+/// # Panics
+/// If the function of the only thread panics.
 pub fn run_attached<F, M>(attachment: Attachment, make: M) -> Result<(), Error>
 where
     F: NetworkFunction,
@@ -75,7 +80,10 @@ where
         for mut endpoint in endpoints {
             let number = endpoint.thread();
             let builder = thread::Builder::new().name(format!("nf-{number}"));
-            let handle = builder.spawn_scoped(scope, move || serve(&mut endpoint, make));
+            let handle = builder.spawn_scoped(scope, move || {
+                let _stop = StopOnPanic(endpoint.stop());
+                serve(&mut endpoint, make);
+            });
             threads.push((number, handle.map_err(|source| Error::Thread { thread: number, source })?));
         }
         for (thread, handle) in threads {
@@ -83,6 +91,17 @@ where
         }
         Ok(())
     })
+}
+
+/// Ends all threads of the NF when one panics: its rings would fill up otherwise.
+struct StopOnPanic(Stop);
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.request();
+        }
+    }
 }
 
 fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadContext<'_>) -> F) {

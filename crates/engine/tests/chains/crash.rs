@@ -78,6 +78,21 @@ fn a_dead_hop_drops_at_the_entry_or_is_bypassed() {
 }
 
 #[test]
+fn an_nf_that_panics_sends_no_packet_without_a_verdict() {
+    const FIRST: u64 = 40;
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a"], Some(100), true)).unwrap();
+    let id = rig.attach("a", &format!("panic={FIRST}"), false);
+    let index = rig.nfs.iter().position(|nf| nf.id == id).unwrap();
+    let mut nf = rig.nfs.remove(index);
+    assert!(rig.until(SOON, |_| nf.child.try_wait().unwrap().is_some()), "{}", rig.story());
+    rig.engine.departed(id);
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    assert_eq!(rig.sent(1), FIRST - 1, "{}", rig.story());
+    assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
+}
+
+#[test]
 fn a_standby_takes_over() {
     let mut host = line(&["a"], None, false);
     host.chains[0].on_failure = OnFailure::Standby;

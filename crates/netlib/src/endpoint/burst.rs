@@ -1,14 +1,33 @@
 //! A burst of received packets, and the look-ups of names that an NF needs meanwhile. In: the packets that an
-//! [`Endpoint`] received. Out: a verdict for each; dropping the burst sends the packets.
+//! [`Endpoint`] received. Out: a verdict for each; dropping the burst sends the packets. If the NF panics, packets
+//! without a verdict are discarded instead, and the first of them is written to standard error.
 
-use super::Endpoint;
+use std::io::Write as _;
+
+use super::{BURST, Endpoint};
 use crate::packet::{Packet, PortId, RoleId, Verdict};
 
-/// A received burst. Packets without a verdict go to the next hop. Dropping the burst sends it.
+/// Most bytes of a packet that are written to standard error when the NF panics.
+const DUMPED: usize = 2048;
+
+/// A received burst. Packets without a verdict go to the next hop, unless the NF panics: then they are discarded.
+/// Dropping the burst sends it.
 #[derive(Debug)]
 pub struct Burst<'a> {
     pub(super) endpoint: &'a mut Endpoint,
     pub(super) count: usize,
+    /// Bit mask of packets that have a verdict from the NF.
+    decided: u32,
+}
+
+const _: () = assert!(BURST <= u32::BITS as usize);
+
+impl<'a> Burst<'a> {
+    /// The first `count` packets of the endpoint; `None` if there are none.
+    #[inline]
+    pub(super) fn of(endpoint: &'a mut Endpoint, count: usize) -> Option<Self> {
+        (count > 0).then_some(Self { endpoint, count, decided: 0 })
+    }
 }
 
 impl Burst<'_> {
@@ -56,6 +75,7 @@ impl Burst<'_> {
     pub fn set(&mut self, n: usize, verdict: Verdict) {
         if let Some(slot) = self.endpoint.verdicts[..self.count].get_mut(n) {
             *slot = verdict;
+            self.decided |= 1 << n;
         }
     }
 
@@ -63,6 +83,7 @@ impl Burst<'_> {
     #[inline]
     pub fn set_all(&mut self, verdict: Verdict) {
         self.endpoint.verdicts[..self.count].fill(verdict);
+        self.decided = u32::MAX;
     }
 
     /// Withdraws the per-flow verdicts that this thread gave in earlier bursts, but not those in this one.
@@ -85,9 +106,47 @@ impl Burst<'_> {
     }
 }
 
+impl Burst<'_> {
+    /// Discards the packets that have no verdict, because the NF panicked. Dumps the first, which is the one that
+    /// [`Burst::for_each`] was at.
+    #[cold]
+    fn fail_closed(&mut self) {
+        let undecided = (0..self.count).filter(|n| self.decided >> n & 1 == 0).collect::<Vec<_>>();
+        let (thread, count) = (self.endpoint.thread(), self.count);
+        if let Some(first) = undecided.first()
+            && let Some(packet) = self.packet(*first)
+        {
+            let text = hex_dump(&packet.data()[..packet.data().len().min(DUMPED)]);
+            // Standard error may be closed; the packets are discarded all the same.
+            let _ = write!(
+                std::io::stderr(),
+                "netlib: thread {thread} of the NF panicked at packet {first} of a burst of {count}; it discards the {} \
+                 packets without a verdict. Packet {first}, {} bytes, for text2pcap:\n{text}",
+                undecided.len(),
+                packet.data().len(),
+            );
+        }
+        for n in undecided {
+            self.endpoint.verdicts[n] = Verdict::Drop;
+        }
+    }
+}
+
+/// Bytes as `text2pcap` reads them: an offset, then 16 bytes, on each line.
+fn hex_dump(bytes: &[u8]) -> String {
+    let line = |(n, row): (usize, &[u8])| {
+        let row: String = row.iter().map(|byte| format!(" {byte:02x}")).collect();
+        format!("{:06x} {row}\n", n * 16)
+    };
+    bytes.chunks(16).enumerate().map(line).collect()
+}
+
 impl Drop for Burst<'_> {
     #[inline]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fail_closed();
+        }
         self.endpoint.send(self.count);
     }
 }

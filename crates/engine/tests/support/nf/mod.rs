@@ -37,6 +37,7 @@ fn nf_process() {
         spin,
         sleep,
         drop_one_of: if kind.starts_with("third") { 3 } else { 0 },
+        panic_at: if kind.starts_with("panic=") { number } else { 0 },
         seen: 0,
         out: reverse.then(|| context.port("out")).flatten(),
     });
@@ -49,6 +50,8 @@ struct TestNf {
     sleep: Duration,
     /// It drops one packet of so many; 0: none.
     drop_one_of: u64,
+    /// It panics at this packet, from 1; 0: never.
+    panic_at: u64,
     seen: u64,
     out: Option<NfPort>,
 }
@@ -63,6 +66,7 @@ impl NetworkFunction for TestNf {
             std::thread::sleep(self.sleep);
         }
         self.seen += 1;
+        assert_ne!(self.seen, self.panic_at, "as the test asked");
         if self.drop_one_of != 0 && self.seen % self.drop_one_of == 1 {
             return Verdict::Drop;
         }
