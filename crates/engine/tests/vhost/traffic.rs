@@ -47,7 +47,7 @@ fn a_port_is_opened_again_when_it_changes_and_what_is_in_its_way_is_named() {
     host.ports[0].queues = 2;
     rig.engine.apply(&host).unwrap();
     assert_eq!(view(&rig.engine, 0).link, Some(false));
-    // What a netvm that was killed has left is no obstacle, what is no socket is.
+    // The socket of a netvm that was killed is replaced; another file is not.
     drop(std::os::unix::net::UnixListener::bind(&b).unwrap());
     host.ports[0].kind = PortKind::VhostUser { path: b.clone(), mode: VhostMode::Server, dma: VhostDma::Off };
     rig.engine.apply(&host).unwrap();
@@ -55,7 +55,7 @@ fn a_port_is_opened_again_when_it_changes_and_what_is_in_its_way_is_named() {
     std::fs::write(&a, "").unwrap();
     host.ports[0].kind = PortKind::VhostUser { path: a, mode: VhostMode::Server, dma: VhostDma::Off };
     let error = rig.engine.apply(&host).unwrap_err().to_string();
-    assert!(error.contains("port guest0") && error.contains("no socket"), "{error}");
+    assert!(error.contains("port guest0") && error.contains("not a socket"), "{error}");
     let nowhere = scratch.path().join("missing/c.sock");
     host.ports[0].kind = PortKind::VhostUser { path: nowhere, mode: VhostMode::Server, dma: VhostDma::Off };
     let error = rig.engine.apply(&host).unwrap_err().to_string();

@@ -26,7 +26,7 @@ use teardown::Teardown;
 pub enum AdmitError {
     /// The NF was built against another netvm.
     #[error(
-        "this NF was built for layout {theirs}, the engine has layout {}: publish it against this netvm's netlib",
+        "this NF was built for layout {theirs}, the engine has layout {}: rebuild it against this netvm's netlib",
         LAYOUT_VERSION
     )]
     Layout {
