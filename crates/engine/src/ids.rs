@@ -40,6 +40,11 @@ id! {
     InstanceId(u32);
 }
 
+/// Bit mask of NF threads.
+pub(crate) fn mask_of(nf_threads: &[NfThreadId]) -> u64 {
+    nf_threads.iter().fold(0, |mask, nf_thread| mask | 1 << nf_thread.0)
+}
+
 /// Stores a value in a list that is indexed by id, growing it.
 pub(crate) fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
     if list.len() <= index {

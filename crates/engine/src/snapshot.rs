@@ -85,8 +85,9 @@ pub(crate) struct ChainPath {
     pub(crate) roles: Vec<u16>,
     /// Whether a hop chooses by flow hash; descriptors then carry the hash.
     pub(crate) hashed: bool,
-    /// Memories whose backpressure words close the chain's entry.
-    pub(crate) watched: Vec<MemoryId>,
+    /// Memories whose backpressure words close the chain's entry, each with a bit mask of the chain's NF threads: any
+    /// NF of the group can set the bits of others.
+    pub(crate) watched: Vec<(MemoryId, u64)>,
     /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds; 0: it may give none.
     pub(crate) longest: Vec<u16>,
     /// Links of later hops at which packets enter another trust group.

@@ -93,8 +93,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Creates a memfd of `bytes`: zeroed, sealed against growing and shrinking, populated, and on NUMA node `node` if
-    /// that exists.
+    /// Creates a memfd of `bytes`: zeroed, sealed against growing, shrinking and further seals, populated, and on NUMA
+    /// node `node` if that exists.
     ///
     /// The file's length is the next power of two, because a VM sees it as the memory of a PCI device, which has no
     /// other sizes. The part beyond `bytes` has no pages until a peer writes there, and is not mapped here.
@@ -102,13 +102,28 @@ impl Mapping {
     /// # Errors
     /// [`MapError::Memory`] if the machine has less memory available, [`MapError::System`] if a call fails.
     pub fn create(name: &str, bytes: u64, pages: Pages, node: Option<u32>) -> Result<Self, MapError> {
+        let (huge, seals) = (MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, SealFlags::empty());
         if pages == Pages::HugeIfFree
             && bytes.is_multiple_of(2 << 20)
-            && let Ok(mapping) =
-                Self::create_with(name, bytes, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, node)
+            && let Ok(mapping) = Self::create_with(name, bytes, (huge, seals), node)
         {
             return Ok(mapping);
         }
+        Self::check_available(name, bytes)?;
+        Self::create_with(name, bytes, (MemfdFlags::empty(), seals), node)
+    }
+
+    /// As [`Mapping::create`] in normal pages, but also sealed against later writable mappings and writes, so that it
+    /// can be passed to readers. This mapping is writable.
+    ///
+    /// # Errors
+    /// As for [`Mapping::create`]; before Linux 5.1 the kernel refuses the seal.
+    pub fn create_for_readers(name: &str, bytes: u64) -> Result<Self, MapError> {
+        Self::check_available(name, bytes)?;
+        Self::create_with(name, bytes, (MemfdFlags::empty(), SealFlags::FUTURE_WRITE), None)
+    }
+
+    fn check_available(name: &str, bytes: u64) -> Result<(), MapError> {
         if let Some(available) = available_bytes()
             && available < bytes
         {
@@ -116,17 +131,21 @@ impl Mapping {
             let (wanted_mib, available_mib) = (mib(bytes), mib(available));
             return Err(MapError::Memory { name: name.to_owned(), wanted_mib, available_mib });
         }
-        Self::create_with(name, bytes, MemfdFlags::empty(), node)
+        Ok(())
     }
 
-    fn create_with(name: &str, bytes: u64, kind: MemfdFlags, node: Option<u32>) -> Result<Self, MapError> {
+    fn create_with(
+        name: &str,
+        bytes: u64,
+        (kind, seals): (MemfdFlags, SealFlags),
+        node: Option<u32>,
+    ) -> Result<Self, MapError> {
         let fail = |step| move |e: rustix::io::Errno| system(name, step, e.into());
         let label = CString::new(format!("netvm-{name}")).map_err(|e| system(name, "name", e.into()))?;
         let fd = memfd_create(&label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind)
             .map_err(fail("memfd_create"))?;
         let whole = bytes.checked_next_power_of_two().unwrap_or(bytes);
         ftruncate(&fd, whole).map_err(fail("ftruncate"))?;
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(fail("seal"))?;
         let huge = kind.contains(MemfdFlags::HUGETLB);
         let mapping = Self::map(name, fd, bytes, true, huge)?;
         // SAFETY: the range is the new mapping, which is not shared yet.
@@ -141,6 +160,9 @@ impl Mapping {
             }
             madvise(base, mapping.length, Advice::LinuxPopulateWrite).map_err(fail("populate"))?;
         }
+        // SEAL: a peer could add FUTURE_WRITE otherwise, and then no other peer could map the memory any more.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | seals;
+        fcntl_add_seals(&mapping.fd, seals).map_err(fail("seal"))?;
         Ok(mapping)
     }
 
@@ -171,16 +193,6 @@ impl Mapping {
         let base =
             NonNull::new(base.cast()).ok_or_else(|| system(name, "mmap", io::ErrorKind::Other.into()))?;
         Ok(Self { base, length, fd, pages: if huge { PageKind::Huge } else { PageKind::Normal }, writable })
-    }
-
-    /// Seals the file against later writable mappings and writes, so that it can be passed to readers. This mapping
-    /// stays writable.
-    ///
-    /// # Errors
-    /// [`MapError::System`] if the kernel refuses the seal (before Linux 5.1).
-    pub fn seal_for_readers(&self, name: &str) -> Result<(), MapError> {
-        fcntl_add_seals(&self.fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)
-            .map_err(|e| system(name, "seal against writing", e.into()))
     }
 
     /// First byte; page-aligned.
@@ -287,12 +299,13 @@ mod tests {
         }
         assert!(ftruncate(mine.as_fd(), 1).is_err(), "shrinking must fail");
         assert!(ftruncate(mine.as_fd(), 1 << 22).is_err(), "growing must fail");
+        // With this seal no peer could map the memory for writing any more.
+        assert!(fcntl_add_seals(mine.as_fd(), SealFlags::FUTURE_WRITE).is_err(), "further seals must fail");
     }
 
     #[test]
     fn memory_sealed_for_readers_cannot_be_mapped_writable() {
-        let mine = Mapping::create("map-test", 4096, Pages::Normal, None).unwrap();
-        mine.seal_for_readers("map-test").unwrap();
+        let mine = Mapping::create_for_readers("map-test", 4096).unwrap();
         let fd = || mine.as_fd().try_clone_to_owned().unwrap();
         assert!(Mapping::open("map-test", fd(), 4096, false).is_ok());
         assert!(matches!(

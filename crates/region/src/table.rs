@@ -181,9 +181,8 @@ impl TablePublisher {
     /// # Errors
     /// [`MapError`] if memory runs out or cannot be sealed.
     pub fn create(name: &str) -> Result<Self, MapError> {
-        let mapping = Mapping::create(name, BYTES, Pages::Normal, None)?;
+        let mapping = Mapping::create_for_readers(name, BYTES)?;
         kind::write(&mapping, Kind::Table);
-        mapping.seal_for_readers(name)?;
         Ok(Self { mapping, epoch: 0, copies: Vec::new() })
     }
 

@@ -90,3 +90,27 @@ fn buffers_of_a_liar_are_found_while_those_it_accuses_live_on() {
         rig.story()
     );
 }
+
+#[test]
+fn false_backpressure_ends_with_its_writer_and_needs_threads_of_the_chain() {
+    let mut host = line(&["a", "b", "rogue"], None, false);
+    host.chains[0].hops.pop();
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    for role in ["a", "b"] {
+        rig.attach(role, "forward", false);
+    }
+    let flows_on = |rig: &mut Rig| {
+        let left = rig.engine.chains()[0].left;
+        rig.until(Duration::from_secs(5), |engine| engine.chains()[0].left > left + 10_000)
+    };
+    // Bits of threads that the chain does not have: the NF threads 1 and 2 are `a` and `b`.
+    let rogue = rig.attach("rogue", "backpressure=3", false);
+    assert!(flows_on(&mut rig), "{}", rig.story());
+    rig.kill(rogue);
+    // Bits of all threads: they may close the chain while the rogue is there, but not for longer.
+    let rogue = rig.attach("rogue", "backpressure=0", false);
+    rig.until(Duration::from_millis(100), |_| false);
+    rig.kill(rogue);
+    assert!(flows_on(&mut rig), "{}", rig.story());
+}

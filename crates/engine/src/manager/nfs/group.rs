@@ -158,13 +158,13 @@ impl GroupState {
         self.gone >> nf_thread.0 & 1 == 1
     }
 
-    /// Records that the processes of these NF threads ended, and clears their backpressure bits.
+    /// Records that the processes of these NF threads ended, and clears the group's backpressure: they may have set the
+    /// bits of others, which those would never clear. An NF whose ring is still full sets its bit again.
     pub(crate) fn mark_gone(&mut self, nf_threads: u64) {
         self.gone |= nf_threads;
         let Some(memory) = self.memories.first() else { return };
         for chain in 0..netvm_region::MAX_CHAINS as u16 {
-            let word = memory.region().backpressure(chain);
-            word.fetch_and(!nf_threads, std::sync::atomic::Ordering::Relaxed);
+            memory.region().backpressure(chain).store(0, std::sync::atomic::Ordering::Relaxed);
         }
     }
 

@@ -11,7 +11,7 @@ use netvm_region::{
 };
 
 use super::AdmitError;
-use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId};
+use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId, mask_of};
 use crate::inflight::ThreadInFlight;
 use crate::link::{Link, MAX_LINKS};
 use crate::manager::Engine;
@@ -68,7 +68,7 @@ pub(crate) struct Instance {
 impl Instance {
     /// Bit mask of its NF threads.
     pub(crate) fn mask(&self) -> u64 {
-        self.nf_threads.iter().fold(0, |mask, nf_thread| mask | 1 << nf_thread.0)
+        mask_of(&self.nf_threads)
     }
 
     /// Whether every thread uses the table of `epoch` or a later one.
@@ -172,7 +172,7 @@ impl Engine {
             return Err(AdmitError::UnknownRole { role: hello.role.clone(), known: Vec::new() });
         };
         let nf_threads: Vec<NfThreadId> = (0..threads).map_while(|_| group.take_nf_thread()).collect();
-        let mask = nf_threads.iter().fold(0u64, |mask, nf_thread| mask | 1 << nf_thread.0);
+        let mask = mask_of(&nf_threads);
         if nf_threads.len() < threads {
             group.release_nf_threads(mask);
             return Err(AdmitError::Full { what: "NF threads in the trust group", most: MAX_NF_THREADS - 1 });

@@ -8,7 +8,7 @@ use netvm_config::model::{self, Chain, Host, OnFailure, Output};
 use super::Chains;
 use super::policy::Rules;
 use crate::drop_reason::DropReason;
-use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId, put};
+use crate::ids::{GroupId, LinkId, MemoryId, NfThreadId, RoleId, mask_of, put};
 use crate::manager::nfs::Nfs;
 use crate::manager::nfs::instance::InstanceState;
 use crate::manager::routers::Routers;
@@ -129,14 +129,8 @@ impl<'a> View<'a> {
         let entry = if broken { Target::Drop(DropReason::NfDown) } else { targets[0].clone() };
         let groups: Vec<GroupId> =
             chain.hops.iter().filter_map(|role| self.host.nf(*role)).map(|nf| nf.group).collect();
-        let mut watched: Vec<MemoryId> =
-            groups.iter().filter_map(|group| self.watched.get(group)).copied().collect();
-        watched.sort_unstable();
-        watched.dedup();
         // With a single hop, the entry sees the fill level of the only ring itself.
-        if chain.hops.len() < 2 {
-            watched.clear();
-        }
+        let watched = if chain.hops.len() < 2 { Vec::new() } else { self.watched(chain) };
         let roles = chain.hops.iter().map(|role| role.0).collect();
         let longest = self.longest(chain).collect();
         let by_hash =
@@ -149,6 +143,17 @@ impl<'a> View<'a> {
         });
         let crossings = crossings.flatten().collect();
         ChainPath { entry, targets, groups, roles, hashed, watched, longest, crossings }
+    }
+
+    /// The memories that hold the chain's backpressure words, each with the NF threads of the chain in its group.
+    fn watched(&self, chain: &Chain) -> Vec<(MemoryId, u64)> {
+        let mut watched = BTreeMap::new();
+        for role in &chain.hops {
+            let memory = self.host.nf(*role).and_then(|nf| self.watched.get(&nf.group));
+            let (Some(memory), Some(members)) = (memory, self.roles.get(role)) else { continue };
+            *watched.entry(*memory).or_default() |= mask_of(&members.nf_threads);
+        }
+        watched.into_iter().collect()
     }
 
     fn target(&self, role: RoleId, hop: u8, worker: usize) -> Target {

@@ -124,7 +124,7 @@ fn room_inside(dp: &mut Datapath, path: &ChainPath, wanted: usize) -> usize {
 /// Whether a ring inside the chain is filling up.
 #[inline]
 fn is_full_inside(dp: &mut Datapath, path: &ChainPath, chain: ChainId) -> bool {
-    path.watched.iter().any(|watched| has_backpressure(dp, *watched, chain))
+    path.watched.iter().any(|(memory, nf_threads)| has_backpressure(dp, *memory, chain, *nf_threads))
         || path.crossings.iter().any(|link| {
             dp.nfs.get_mut(*link).is_some_and(|link| {
                 let quarter = link.to_nf.memory().capacity() / 4;
@@ -134,7 +134,8 @@ fn is_full_inside(dp: &mut Datapath, path: &ChainPath, chain: ChainId) -> bool {
 }
 
 #[inline(always)]
-fn has_backpressure(dp: &Datapath, memory: MemoryId, chain: ChainId) -> bool {
+fn has_backpressure(dp: &Datapath, memory: MemoryId, chain: ChainId, nf_threads: u64) -> bool {
     let memory = dp.memories.get(memory);
-    memory.is_some_and(|memory| memory.region().backpressure(chain.0).load(Ordering::Relaxed) != 0)
+    memory
+        .is_some_and(|memory| memory.region().backpressure(chain.0).load(Ordering::Relaxed) & nf_threads != 0)
 }

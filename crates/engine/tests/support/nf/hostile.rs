@@ -1,6 +1,7 @@
 //! NFs that attack: one writes noise over all that it maps, one lies in the owner table.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use netvm_region::Mapping;
 use netvm_ring::Descriptor;
@@ -28,6 +29,17 @@ fn scribble(random: &mut Random, mapping: &Mapping, from: usize, to: usize, word
         let at = from + random.below((to - from) / 8) * 8;
         // SAFETY: within the mapping; what it does to others is the point.
         unsafe { mapping.base().add(at).cast::<u64>().as_ptr().write_volatile(random.next()) };
+    }
+}
+
+/// Sets the backpressure bits of all chains for NF thread `first` and all after it, also those that do not exist.
+pub fn set_backpressure(first: u32) -> ! {
+    let Attached { region, control: _control, socket: _socket, .. } = attach("backpressure");
+    for chain in 0..netvm_region::MAX_CHAINS as u16 {
+        region.backpressure(chain).fetch_or(u64::MAX << first, Ordering::Relaxed);
+    }
+    loop {
+        std::thread::park();
     }
 }
 

@@ -21,6 +21,9 @@ fn nf_process() {
         "liar" => hostile::be_a_liar(),
         _ => {}
     }
+    if let Some(first) = kind.strip_prefix("backpressure=") {
+        hostile::set_backpressure(first.parse().unwrap());
+    }
     flow_verdicts::run_if_named(&kind);
     if let Some(change) = changing::change_of(&kind) {
         changing::return_changed(change);
