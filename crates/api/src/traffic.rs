@@ -49,6 +49,8 @@ pub enum NfState {
     Running,
     /// Ready to replace one that dies.
     Standby,
+    /// Makes no progress although packets wait for it; it gets no new ones.
+    Hung,
     /// Ended; netvmd will restart it after a pause.
     Backoff,
     /// Stopped, or stopping.

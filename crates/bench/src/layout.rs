@@ -52,6 +52,7 @@ impl Layout {
             group,
             balance: Balance::default(),
             flow_verdicts: 0,
+            hang_timeout: 1,
             start,
         });
         id

@@ -14,7 +14,7 @@
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | a VM, except `start`, `restart` and `boot_timeout` | that VM restarts |
 //! | `replicas`, `standby` | replicas are started or stopped |
-//! | rules, chains, `balance`, `flow_verdicts`, `may_send_to`, `attach_users`, other keys of routers, ports, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
+//! | rules, chains, `balance`, `flow_verdicts`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
 
 use std::fmt;
 

@@ -262,6 +262,12 @@ impl Endpoint {
         block.heartbeat.store(self.received_at, Ordering::Relaxed);
     }
 
+    /// Moves the heartbeat at packet `n` of the burst.
+    #[inline]
+    fn beat(&self, n: usize) {
+        self.block().heartbeat.store(self.received_at.wrapping_add(1 + n as u64), Ordering::Relaxed);
+    }
+
     #[inline]
     fn send(&mut self, count: usize) {
         let before = clock::cycles();

@@ -47,6 +47,8 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct TxRings {
     shared: Arc<Shared>,
+    /// The thread's number in the NF.
+    thread: u16,
     /// The number of this NF thread.
     me: u8,
     workers: Vec<TxRing>,
@@ -73,6 +75,7 @@ impl TxRings {
         let detour_after = clock::cycles_in_micros(DETOUR_AFTER_MICROS);
         Self {
             shared,
+            thread,
             me,
             workers,
             nf_threads,
@@ -347,6 +350,12 @@ impl TxRings {
         self.active = 0;
     }
 
+    /// Moves the heartbeat of a thread that waits for others.
+    fn beat(&self) {
+        let heartbeat = &self.shared.control.thread(self.thread).heartbeat;
+        heartbeat.store(heartbeat.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// Waits for room. Gives up when a new table is published, because the NF thread may be gone.
     #[cold]
     fn wait_for_nf_thread(&mut self, reader: &TableReader, index: usize) -> bool {
@@ -354,6 +363,7 @@ impl TxRings {
         let looped = reader.table().looped != 0;
         let (start, mut turn) = (clock::cycles(), 0u32);
         while !reader.is_stale() && !self.engine_is_gone {
+            self.beat();
             std::thread::yield_now();
             if let Some(tx_ring) = &mut self.nf_threads[index]
                 && tx_ring.has_room()
@@ -377,6 +387,7 @@ impl TxRings {
         self.publish();
         while !self.engine_is_gone {
             for _ in 0..64 {
+                self.beat();
                 std::thread::yield_now();
                 if self.workers[index].has_room() {
                     return true;

@@ -5,13 +5,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netvm_config::model::EngineConfig;
-use netvm_engine::{Engine, Notice, StartError};
-use tokio::sync::oneshot;
+use netvm_engine::{Engine, InstanceId, Notice, StartError};
+use tokio::sync::{broadcast, oneshot};
 
 /// Service interval while the engine settles a change.
 const BUSY_INTERVAL: Duration = Duration::from_millis(2);
 /// Service interval otherwise.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Hung NFs that a supervisor may be behind by.
+const HANGS: usize = 256;
 
 enum EngineCommand {
     Run(Box<dyn FnOnce(&mut Engine) + Send>),
@@ -28,6 +31,7 @@ pub struct EngineGone;
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     commands: Sender<EngineCommand>,
+    hangs: broadcast::Sender<InstanceId>,
 }
 
 impl EngineHandle {
@@ -52,6 +56,11 @@ impl EngineHandle {
     /// Runs `work` on the engine's thread without waiting; does nothing if the thread has ended.
     pub fn send(&self, work: impl FnOnce(&mut Engine) + Send + 'static) {
         let _ = self.commands.send(EngineCommand::Run(Box::new(work)));
+    }
+
+    /// The NFs that hang from now on.
+    pub(crate) fn hangs(&self) -> broadcast::Receiver<InstanceId> {
+        self.hangs.subscribe()
     }
 
     /// Closes the engine; later calls fail.
@@ -95,6 +104,15 @@ impl EngineThread {
         let (commands, inbox) = mpsc::channel::<EngineCommand>();
         let (started, outcome) = oneshot::channel();
         let (alive, ended) = oneshot::channel::<()>();
+        let hangs = broadcast::Sender::new(HANGS);
+        let hung = hangs.clone();
+        let mut on_notice = move |engine: &Engine, notice: Notice| {
+            if let Notice::Hung { instance, .. } = notice {
+                // Without a receiver, no NF is supervised.
+                let _ = hung.send(instance);
+            }
+            on_notice(engine, notice);
+        };
         let main = move || {
             let _alive = alive;
             match Engine::start(&config, pci) {
@@ -110,7 +128,7 @@ impl EngineThread {
         };
         let thread = std::thread::Builder::new().name("netvm-engine".to_owned()).spawn(main)?;
         outcome.await.map_err(|_| EngineGone)??;
-        Ok((EngineHandle { commands }, Self { thread, ended }))
+        Ok((EngineHandle { commands, hangs }, Self { thread, ended }))
     }
 
     /// Waits for the thread's end.

@@ -97,6 +97,23 @@ fn a_killed_nf_restarts_and_its_buffers_are_reclaimed() {
 }
 
 #[test]
+fn a_stopped_nf_is_found_killed_and_restarted() {
+    let daemon = Daemon::start(&config(&["a"]));
+    let first = daemon.until_running("a-nf");
+    daemon.until_flowing("a");
+    let pid = rustix::process::Pid::from_raw(first.pid.unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    daemon.until("another process runs", |daemon| {
+        let nf = daemon.nf("a-nf");
+        nf.state == NfState::Running && nf.pid != first.pid
+    });
+    let last_exit = daemon.nf("a-nf").last_exit.unwrap_or_default();
+    assert!(last_exit.starts_with("hung, and was killed"), "{last_exit}");
+    assert!(daemon.log().contains("nf a-nf: instance 1 hangs: no progress for 1"), "{}", daemon.log());
+    daemon.until_flowing("a");
+}
+
+#[test]
 fn repeated_kills_lose_no_buffer() {
     let daemon = Daemon::start(&config(&["a"]));
     for _ in 0..4 {

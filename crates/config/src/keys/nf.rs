@@ -20,6 +20,8 @@ use crate::table::{At, Form, Keys, Numbered, Reader, Table};
 
 /// The user of NFs and VMs that name none: it owns nothing.
 pub(super) const DEFAULT_USER: &str = "nobody";
+/// Seconds without progress after which an NF counts as hung.
+pub(crate) const DEFAULT_HANG_TIMEOUT: u16 = 1;
 /// Prefix of the variables that netvmd itself sets for NFs.
 const RESERVED_VARIABLES: &str = "NETVM_";
 
@@ -31,6 +33,7 @@ impl Numbered for NfConfig {
             group: GroupId::default(),
             balance: Balance::default(),
             flow_verdicts: 0,
+            hang_timeout: DEFAULT_HANG_TIMEOUT,
             start: NfStart::External { users: Vec::new() },
         }
     }
@@ -41,6 +44,7 @@ impl Keys for NfConfig {
         table.name(("role", "firewall"), &mut self.role, Name(names::any));
         table.key("group", &mut self.group, InGroup);
         table.key("flow_verdicts", &mut self.flow_verdicts, Sparse(Number(0..=u16::MAX.into())));
+        table.key("hang_timeout", &mut self.hang_timeout, Number(0..=u16::MAX.into()));
         if let Some(reader) = table.reader() {
             if !reader.has("group") && reader.file.names.groups.len() > 1 {
                 reader

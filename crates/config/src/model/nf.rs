@@ -45,6 +45,8 @@ pub struct NfConfig {
     pub balance: Balance,
     /// Idle seconds after which its verdict on a whole flow (drop the rest, skip me) expires; 0: it may give none.
     pub flow_verdicts: u16,
+    /// Seconds without progress after which it counts as hung; 0: never.
+    pub hang_timeout: u16,
     /// What starts it.
     pub start: NfStart,
 }

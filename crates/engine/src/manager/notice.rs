@@ -44,6 +44,22 @@ pub enum Notice {
         /// The kernel's answer, an errno.
         error: i32,
     },
+    /// An NF makes no progress although packets wait for it. It gets no new packets.
+    Hung {
+        /// The NF.
+        instance: InstanceId,
+        /// Its role.
+        role: RoleId,
+        /// How long it has stood still.
+        stalled: Duration,
+    },
+    /// A hung NF makes progress again. It gets packets again.
+    Recovered {
+        /// The NF.
+        instance: InstanceId,
+        /// Its role.
+        role: RoleId,
+    },
     /// A standby replica became active.
     StandbyTookOver {
         /// The NF.

@@ -6,6 +6,7 @@ mod crash;
 mod flow_verdicts;
 mod forward;
 mod groups;
+mod hang;
 mod order;
 mod stamps;
 mod standby;

@@ -175,6 +175,7 @@ pub fn nf(id: u16, role: &str, group: u16) -> NfConfig {
         group: GroupId(group),
         balance: Balance::LeastOccupied,
         flow_verdicts: 0,
+        hang_timeout: 1,
         start,
     }
 }

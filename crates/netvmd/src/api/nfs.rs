@@ -107,6 +107,7 @@ const fn state_of(state: InstanceState) -> NfState {
         InstanceState::Attaching => NfState::Starting,
         InstanceState::Active => NfState::Running,
         InstanceState::Standby => NfState::Standby,
+        InstanceState::Hung => NfState::Hung,
         InstanceState::Leaving => NfState::Stopped,
     }
 }

@@ -57,6 +57,12 @@ fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
         let how = nf.last_exit.as_deref().unwrap_or("it ended");
         problems.push(format!("nf {}/{} keeps failing: {how}", nf.role, nf.instance));
     }
+    for nf in nfs.iter().filter(|nf| nf.state == NfState::Hung) {
+        problems.push(format!(
+            "nf {}/{} hangs: it makes no progress although packets wait for it",
+            nf.role, nf.instance
+        ));
+    }
     for chain in traffic::chain_infos(views, nfs) {
         let missing =
             |role: &&String| !nfs.iter().any(|nf| nf.role == **role && nf.state == NfState::Running);

@@ -101,6 +101,16 @@ impl Reclaims {
             Notice::StandbyTookOver { instance, role } => {
                 tracing::info!("nf {}: standby instance {instance} took over", nf(role));
             }
+            Notice::Hung { instance, role, stalled } => {
+                tracing::error!(
+                    "nf {}: instance {instance} hangs: no progress for {:.0} ms although packets wait for it",
+                    nf(role),
+                    millis(stalled)
+                );
+            }
+            Notice::Recovered { instance, role } => {
+                tracing::info!("nf {}: instance {instance} makes progress again", nf(role));
+            }
             Notice::WakesMayWait { error } => {
                 tracing::warn!(
                     "io_setup(2) failed: {}; workers signal NFs and guests by write(2), so a hostile one can stall them (check fs.aio-max-nr and system call filters)",

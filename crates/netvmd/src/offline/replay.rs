@@ -369,6 +369,7 @@ fn nf(id: u16, text: &str) -> NfConfig {
         group: GroupId(0),
         balance: Balance::default(),
         flow_verdicts: 0,
+        hang_timeout: 1,
         start,
     }
 }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use netvm_attach::Hello;
 use netvm_config::model::NfStart;
 use netvm_engine::{Engine, InstanceId, InstanceState};
-use tokio::sync::watch;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -254,6 +255,7 @@ impl Controller {
             recipe.role,
             process.child.id().unwrap_or_default()
         );
+        let hangs = self.engine.hangs();
         let session = tokio::select! {
             session = Session::establish(&self.engine, started.socket, policy(recipe)) => session,
             _ = self.desired_states.changed() => {
@@ -288,11 +290,19 @@ impl Controller {
             process.child.id().unwrap_or_default(),
             session.threads()
         );
-        self.watch(&session, process).await
+        self.watch((&session, hangs), process).await
     }
 
-    async fn watch(&mut self, session: &Session, mut process: Process) -> End {
+    async fn watch(
+        &mut self,
+        (session, hangs): (&Session, broadcast::Receiver<InstanceId>),
+        mut process: Process,
+    ) -> End {
         tokio::select! {
+            () = hang_of(session.id(), hangs) => {
+                process.kill().await;
+                End::Failed("hung, and was killed: it made no progress although packets waited for it".to_owned())
+            }
             () = session.closed() => {
                 // The socket also closes when the process is killed: wait for its end.
                 match timeout(Duration::from_millis(500), process.child.wait()).await {
@@ -322,6 +332,18 @@ impl Controller {
 impl Controller {
     async fn is_change_imminent(&mut self) -> bool {
         timeout(Duration::from_millis(100), self.desired_states.changed()).await.is_ok()
+    }
+}
+
+/// Waits until the instance hangs.
+async fn hang_of(id: InstanceId, mut hangs: broadcast::Receiver<InstanceId>) {
+    loop {
+        match hangs.recv().await {
+            Ok(hung) if hung == id => return,
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            // The engine has ended, which ends the session.
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
     }
 }
 

@@ -211,6 +211,7 @@ fn build(
             group: group_at(&group),
             balance,
             flow_verdicts: u16::from(hash) * (n + 1),
+            hang_timeout: 1 + u16::from(hash) * n,
             start,
         });
     }

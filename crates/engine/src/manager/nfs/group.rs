@@ -153,6 +153,11 @@ impl GroupState {
         self.rings.range(range).map(|((_, to), ring)| (NfThreadId(*to), *ring))
     }
 
+    /// The rings that an NF thread reads from, apart from the workers'.
+    pub(crate) fn rings_to(&self, to: NfThreadId) -> impl Iterator<Item = RingRef> + '_ {
+        self.rings.iter().filter(move |((_, other), _)| *other == to.0).map(|(_, ring)| *ring)
+    }
+
     /// Whether an NF thread's process has ended.
     pub(crate) const fn is_gone(&self, nf_thread: NfThreadId) -> bool {
         self.gone >> nf_thread.0 & 1 == 1

@@ -11,6 +11,7 @@ use netvm_region::{
 };
 
 use super::AdmitError;
+use super::watchdog::Progress;
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId, mask_of};
 use crate::inflight::ThreadInFlight;
 use crate::link::{Link, MAX_LINKS};
@@ -27,6 +28,8 @@ pub enum InstanceState {
     Active,
     /// Ready to replace an NF that dies.
     Standby,
+    /// Makes no progress although packets wait for it: it gets no new ones until it does.
+    Hung,
     /// Gets no new packets; returns those that it has.
     Leaving,
 }
@@ -61,6 +64,8 @@ pub(crate) struct Instance {
     pub(crate) before: Vec<LinkSums>,
     pub(crate) counters: Vec<String>,
     pub(crate) since: Instant,
+    /// By thread.
+    pub(crate) progress: Vec<Progress>,
     /// The barrier after all NFs of the group know that it leaves; `None` before.
     pub(crate) settling: Option<Pending>,
 }
@@ -212,6 +217,7 @@ impl Engine {
             before,
             counters: hello.counters.clone(),
             since: Instant::now(),
+            progress: Vec::new(),
             settling: None,
         };
         self.nfs.instances.insert(id, instance);

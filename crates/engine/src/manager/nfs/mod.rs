@@ -4,6 +4,7 @@ mod audit;
 pub(crate) mod group;
 pub(crate) mod instance;
 pub(crate) mod teardown;
+mod watchdog;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ use audit::Audit;
 use group::GroupState;
 use instance::{Instance, InstanceState};
 use teardown::Teardown;
+use watchdog::Watchdog;
 
 /// Why the engine refuses an NF. The NF's author reads the text.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +84,7 @@ pub(crate) struct Nfs {
     pub(crate) reclaimed: u64,
     /// Wakes NFs.
     pub(crate) signaller: Signaller,
+    watchdog: Watchdog,
     last_instance: u32,
 }
 
@@ -95,6 +98,7 @@ impl Nfs {
             audits: Vec::new(),
             reclaimed: 0,
             signaller: Signaller::new(),
+            watchdog: Watchdog::new(),
             last_instance: 0,
         }
     }

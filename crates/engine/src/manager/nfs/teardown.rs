@@ -77,7 +77,7 @@ impl Engine {
                 instance.control.request_stop();
                 self.nfs.wake(id);
             }
-            InstanceState::Active => {
+            InstanceState::Active | InstanceState::Hung => {
                 instance.state = InstanceState::Leaving;
                 instance.since = Instant::now();
                 self.promote_standby(role);
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Activates a standby replica of a role, unless the role has none or enough replicas are active (the instance that ended was then
     /// about to become a standby itself).
-    fn promote_standby(&mut self, role: RoleId) {
+    pub(crate) fn promote_standby(&mut self, role: RoleId) {
         let Some(nf) = self.host.nf(role) else { return };
         let is =
             |other: &Instance, state| other.role == role && other.group == nf.group && other.state == state;

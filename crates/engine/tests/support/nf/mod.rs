@@ -41,6 +41,7 @@ fn nf_process() {
         sleep,
         drop_one_of: if kind.starts_with("third") { 3 } else { 0 },
         panic_at: if kind.starts_with("panic=") { number } else { 0 },
+        hang_at: if kind.starts_with("hang=") { number } else { 0 },
         seen: 0,
         out: reverse.then(|| context.port("out")).flatten(),
     });
@@ -55,6 +56,8 @@ struct TestNf {
     drop_one_of: u64,
     /// It panics at this packet, from 1; 0: never.
     panic_at: u64,
+    /// It loops for ever at this packet, from 1; 0: never.
+    hang_at: u64,
     seen: u64,
     out: Option<NfPort>,
 }
@@ -70,6 +73,11 @@ impl NetworkFunction for TestNf {
         }
         self.seen += 1;
         assert_ne!(self.seen, self.panic_at, "as the test asked");
+        if self.seen == self.hang_at {
+            loop {
+                std::thread::park();
+            }
+        }
         if self.drop_one_of != 0 && self.seen % self.drop_one_of == 1 {
             return Verdict::Drop;
         }

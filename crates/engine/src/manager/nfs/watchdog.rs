@@ -1,0 +1,123 @@
+//! The watchdog: finds NFs that hang. In: ring indexes and heartbeats, as the NFs write them. Out: instances whose state
+//! is [`InstanceState::Hung`], and notices.
+//!
+//! An NF thread hangs if packets wait in one of its rings while neither its heartbeat nor the head of any of its rings
+//! moves, for the role's `hang_timeout`. netlib moves the heartbeat with each packet and while it waits for room in
+//! another ring, so a slow NF does not hang, nor does one that waits for a slow NF after it. A hung NF is handled as a dead one:
+//! a standby takes over, its chains bypass it or drop at their entry. Its buffers stay with it until it ends, because it may
+//! still write to them. If it makes progress again, it gets packets again.
+//!
+//! An NF that moves its heartbeat without reading packets harms only the chains that it is in, which it could do anyway by
+//! dropping packets.
+
+use std::time::{Duration, Instant};
+
+use super::instance::{Instance, InstanceState};
+use crate::manager::{Engine, Notice};
+use netvm_ring::RingMemory;
+
+/// Interval of the looks.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Factor for VMs: their host may not run them for a while.
+const GUEST_FACTOR: u32 = 5;
+
+/// What the last look at an NF thread found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    position: u64,
+    stalled: Duration,
+}
+
+impl Progress {
+    fn note(&mut self, (position, waits): (u64, bool), step: Duration) {
+        let stands_still = waits && position == self.position;
+        *self = Self { position, stalled: if stands_still { self.stalled + step } else { Duration::ZERO } };
+    }
+}
+
+/// When the watchdog looked last.
+#[derive(Debug)]
+pub(crate) struct Watchdog(Instant);
+
+impl Watchdog {
+    pub(crate) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// The time since the last look, if it is time for another; at most twice the interval, because NFs may have stood still
+    /// together with this thread (in a stopped machine or process).
+    fn step(&mut self) -> Option<Duration> {
+        let elapsed = self.0.elapsed();
+        if elapsed < INTERVAL {
+            return None;
+        }
+        self.0 = Instant::now();
+        Some(elapsed.min(INTERVAL * 2))
+    }
+}
+
+impl Engine {
+    /// Looks at the NFs that get packets, now and then.
+    pub(crate) fn service_watchdog(&mut self) {
+        let Some(step) = self.nfs.watchdog.step() else { return };
+        let ids: Vec<_> = self.nfs.instances.keys().copied().collect();
+        for id in ids {
+            let Some(instance) = self.nfs.instances.get(&id) else { continue };
+            if !matches!(instance.state, InstanceState::Active | InstanceState::Hung) {
+                continue;
+            }
+            let found: Vec<_> =
+                (0..).zip(&instance.nf_threads).map(|(n, _)| self.look(instance, n)).collect();
+            let limit = self.hang_timeout(instance);
+            let (role, is_hung) = (instance.role, instance.state == InstanceState::Hung);
+            let Some(instance) = self.nfs.instances.get_mut(&id) else { continue };
+            instance.progress.resize_with(found.len(), Progress::default);
+            for (progress, found) in instance.progress.iter_mut().zip(found) {
+                progress.note(found, step);
+            }
+            let stalled = instance.progress.iter().map(|progress| progress.stalled).max().unwrap_or_default();
+            if !is_hung && limit.is_some_and(|limit| stalled >= limit) {
+                instance.state = InstanceState::Hung;
+                self.notices.push(Notice::Hung { instance: id, role, stalled });
+                self.promote_standby(role);
+                self.publish();
+            } else if is_hung && stalled.is_zero() {
+                instance.state = InstanceState::Active;
+                self.notices.push(Notice::Recovered { instance: id, role });
+                self.publish();
+            }
+        }
+    }
+
+    /// How long an NF may stand still; `None`: for ever.
+    fn hang_timeout(&self, instance: &Instance) -> Option<Duration> {
+        let seconds = self.host.nf(instance.role)?.hang_timeout;
+        let factor = if instance.guest.is_some() { GUEST_FACTOR } else { 1 };
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()) * factor)
+    }
+
+    /// A thread's position, which changes with its progress, and whether packets wait for it.
+    fn look(&self, instance: &Instance, thread: u16) -> (u64, bool) {
+        let control = &instance.control;
+        let mut position = control.thread(thread).heartbeat.load(std::sync::atomic::Ordering::Relaxed);
+        let mut waits = false;
+        let mut look_at = |ring: RingMemory| {
+            let (head, tail) = ring.claims();
+            // Heads that move by the same number in both directions must not cancel each other.
+            position = position.wrapping_mul(31).wrapping_add(head.into());
+            waits |= head != tail;
+        };
+        for worker in 0..self.workers.len() as u16 {
+            look_at(control.ring_to_nf(thread, worker));
+        }
+        if let Some(group) = self.nfs.groups.get(&instance.group) {
+            let to = instance.nf_threads[usize::from(thread)];
+            for ring in group.rings_to(to) {
+                let memory = group.memories.get(usize::from(ring.region));
+                memory.and_then(|memory| memory.region().ring(ring.index)).into_iter().for_each(&mut look_at);
+            }
+        }
+        (position, waits)
+    }
+}

@@ -1,0 +1,100 @@
+//! NFs that make no progress: chains treat them as dead until they do, and slow ones are left alone.
+
+use std::time::Duration;
+
+use crate::support::{Rig, line};
+use netvm_config::model::{EngineConfig, Host, OnFailure};
+use netvm_engine::{DropReason, Engine, InstanceId, InstanceState, Notice};
+use rustix::process::{Pid, Signal, kill_process};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn signal(rig: &Rig, id: InstanceId, signal: Signal) {
+    let nf = rig.nfs.iter().find(|nf| nf.id == id).unwrap();
+    kill_process(Pid::from_child(&nf.child), signal).unwrap();
+}
+
+fn hangs(rig: &Rig) -> Vec<InstanceId> {
+    let of = |notice: &Notice| match notice {
+        Notice::Hung { instance, .. } => Some(*instance),
+        _ => None,
+    };
+    rig.notices.iter().filter_map(of).collect()
+}
+
+fn is_in(engine: &Engine, id: InstanceId, state: InstanceState) -> bool {
+    engine.instances().iter().any(|nf| nf.id == id && nf.state == state)
+}
+
+fn flows_on(rig: &mut Rig) -> bool {
+    let left = rig.engine.chains()[0].left;
+    rig.until(SOON, |engine| engine.chains()[0].left > left + 10_000)
+}
+
+fn down(engine: &Engine) -> u64 {
+    let drops = engine.chains().remove(0).drops;
+    drops.iter().find(|(reason, _)| *reason == DropReason::NfDown).map_or(0, |drop| drop.1)
+}
+
+#[test]
+fn a_stopped_nf_counts_as_dead_until_it_goes_on() {
+    for policy in [OnFailure::Drop, OnFailure::Bypass, OnFailure::Standby] {
+        let mut host = line(&["a", "b"], None, false);
+        host.chains[0].on_failure = policy;
+        let mut rig = Rig::new(&EngineConfig::default());
+        rig.engine.apply(&host).unwrap();
+        rig.attach("a", "forward", false);
+        let b = rig.attach("b", "forward", false);
+        let standby = (policy == OnFailure::Standby).then(|| rig.attach("b", "forward", true));
+        assert!(flows_on(&mut rig), "{}", rig.story());
+        signal(&rig, b, Signal::STOP);
+        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Hung)), "{}", rig.story());
+        assert_eq!(hangs(&rig), [b], "only the stopped one: `a` waits for it");
+        if policy == OnFailure::Drop {
+            let before = down(&rig.engine);
+            assert!(rig.until(SOON, |engine| down(engine) > before), "{}", rig.story());
+        } else {
+            assert!(flows_on(&mut rig), "{policy:?}: {}", rig.story());
+        }
+        signal(&rig, b, Signal::CONT);
+        assert!(rig.until(SOON, |engine| is_in(engine, b, InstanceState::Active)), "{}", rig.story());
+        assert!(flows_on(&mut rig), "{}", rig.story());
+        if let Some(standby) = standby {
+            assert!(is_in(&rig.engine, standby, InstanceState::Active), "{}", rig.story());
+        }
+        // The source stops; what the stopped one had is back.
+        rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
+        let is_home = |engine: &Engine| {
+            engine.groups().iter().flat_map(|group| &group.memories).all(|memory| memory.out == 0)
+        };
+        assert!(rig.until(SOON, is_home), "{}", rig.story());
+    }
+}
+
+#[test]
+fn an_nf_that_loops_on_a_packet_is_found() {
+    let mut host = line(&["a"], None, false);
+    host.chains[0].on_failure = OnFailure::Bypass;
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    let a = rig.attach("a", "hang=1000", false);
+    assert!(rig.until(SOON, |engine| is_in(engine, a, InstanceState::Hung)), "{}", rig.story());
+    assert!(flows_on(&mut rig), "{}", rig.story());
+    rig.kill(a);
+    assert!(rig.until(SOON, |engine| !engine.is_settling()), "{}", rig.story());
+    assert_eq!(rig.buffers_out(), 0, "{}", rig.story());
+}
+
+#[test]
+fn a_slow_nf_one_that_waits_for_it_and_one_without_packets_do_not_hang() {
+    let mut host = line(&["a", "b", "idle"], None, false);
+    host.chains[0].hops.pop();
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&host).unwrap();
+    rig.attach("a", "forward", false);
+    // 1.3 s for a burst.
+    rig.attach("b", "sleep=40000", false);
+    rig.attach("idle", "forward", false);
+    rig.until(Duration::from_secs(4), |_| false);
+    assert_eq!(hangs(&rig), [], "{}", rig.story());
+}
