@@ -16,6 +16,7 @@ pub mod clock;
 mod control;
 mod geometry;
 mod kind;
+pub mod lost_pages;
 mod map;
 mod ready_message;
 mod region;

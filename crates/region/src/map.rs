@@ -6,8 +6,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
+use crate::lost_pages::Watch;
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -85,6 +87,16 @@ pub struct Mapping {
     fd: OwnedFd,
     pages: PageKind,
     writable: bool,
+    /// Of created memory.
+    pristine: Option<Pristine>,
+}
+
+/// How created memory was before any peer had it.
+#[derive(Debug)]
+struct Pristine {
+    watch: Watch,
+    /// Blocks of the file, as `stat` counts them.
+    blocks: i64,
 }
 
 // SAFETY: a Mapping is an address range and a file; users of `base` are responsible for what they read and write.
@@ -147,7 +159,7 @@ impl Mapping {
         let whole = bytes.checked_next_power_of_two().unwrap_or(bytes);
         ftruncate(&fd, whole).map_err(fail("ftruncate"))?;
         let huge = kind.contains(MemfdFlags::HUGETLB);
-        let mapping = Self::map(name, fd, bytes, true, huge)?;
+        let mut mapping = Self::map(name, fd, bytes, true, huge)?;
         // SAFETY: the range is the new mapping, which is not shared yet.
         unsafe {
             let base = mapping.base.as_ptr().cast::<c_void>();
@@ -163,6 +175,11 @@ impl Mapping {
         // SEAL: a peer could add FUTURE_WRITE otherwise, and then no other peer could map the memory any more.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | seals;
         fcntl_add_seals(&mapping.fd, seals).map_err(fail("seal"))?;
+        let watch = Watch::begin(mapping.base.as_ptr() as usize, mapping.length);
+        let watch = watch.map_err(|error| system(name, "handle SIGBUS", error))?;
+        let watch = watch.ok_or_else(|| system(name, "watch", io::ErrorKind::QuotaExceeded.into()))?;
+        let blocks = fstat(&mapping.fd).map_err(fail("fstat"))?.st_blocks;
+        mapping.pristine = Some(Pristine { watch, blocks });
         Ok(mapping)
     }
 
@@ -192,7 +209,30 @@ impl Mapping {
             .map_err(|e| system(name, "mmap", e.into()))?;
         let base =
             NonNull::new(base.cast()).ok_or_else(|| system(name, "mmap", io::ErrorKind::Other.into()))?;
-        Ok(Self { base, length, fd, pages: if huge { PageKind::Huge } else { PageKind::Normal }, writable })
+        let pages = if huge { PageKind::Huge } else { PageKind::Normal };
+        Ok(Self { base, length, fd, pages, writable, pristine: None })
+    }
+
+    /// Whether created memory still has all of its pages. A peer can punch holes into the file; an access then gets a new
+    /// page of zeroes, or the memory is marked by [`crate::lost_pages`].
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        let Some(pristine) = &self.pristine else { return true };
+        // More blocks: the file's length is a power of two, and a peer wrote behind the used part. It could hide as many
+        // holes, so the pages are looked for one by one. hugetlbfs cannot do that, but there no honest peer writes.
+        let has_all = |blocks: i64| match self.pages {
+            PageKind::Huge => blocks == pristine.blocks,
+            PageKind::Normal => {
+                blocks == pristine.blocks
+                    || blocks > pristine.blocks && self.first_hole() >= self.length as u64
+            }
+        };
+        !pristine.watch.is_marked() && fstat(&self.fd).is_ok_and(|stat| has_all(stat.st_blocks))
+    }
+
+    fn first_hole(&self) -> u64 {
+        // The offset that this moves is used by nobody: the memory is mapped.
+        seek(&self.fd, SeekFrom::Hole(0)).unwrap_or_default()
     }
 
     /// First byte; page-aligned.
@@ -286,6 +326,7 @@ fn available_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FallocateFlags, fallocate};
 
     #[test]
     fn memory_is_shared_and_sealed_at_its_size() {
@@ -301,6 +342,27 @@ mod tests {
         assert!(ftruncate(mine.as_fd(), 1 << 22).is_err(), "growing must fail");
         // With this seal no peer could map the memory for writing any more.
         assert!(fcntl_add_seals(mine.as_fd(), SealFlags::FUTURE_WRITE).is_err(), "further seals must fail");
+    }
+
+    #[test]
+    fn holes_that_a_peer_punches_are_found() {
+        // 3 of 4 MiB are used.
+        let bytes = 3 << 20;
+        let punched = |at: u64| {
+            let mine = Mapping::create("map-test", bytes, Pages::Normal, None).unwrap();
+            assert!(mine.is_intact());
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(mine.as_fd(), flags, at, 4096).unwrap();
+            mine
+        };
+        assert!(!punched(0).is_intact() && !punched(bytes - 4096).is_intact());
+        // As many pages behind the used part do not hide a hole, and alone they are none.
+        let mine = punched(8192);
+        fallocate(mine.as_fd(), FallocateFlags::KEEP_SIZE, bytes, 1 << 20).unwrap();
+        assert!(!mine.is_intact());
+        let mine = Mapping::create("map-test", bytes, Pages::Normal, None).unwrap();
+        fallocate(mine.as_fd(), FallocateFlags::KEEP_SIZE, bytes, 1 << 20).unwrap();
+        assert!(mine.is_intact());
     }
 
     #[test]
