@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use netvm_config::model::EngineConfig;
 use netvm_engine::{Engine, InstanceId, Notice, StartError};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 
 /// Service interval while the engine settles a change.
@@ -13,8 +14,35 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(2);
 /// Service interval otherwise.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Hung NFs that a supervisor may be behind by.
-const HANGS: usize = 256;
+/// Failed NFs that a supervisor may be behind by.
+const FAILED: usize = 256;
+
+/// Why the engine gives an NF up although its process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NfFault {
+    /// It makes no progress although packets wait for it. It may recover.
+    Hung,
+    /// It was evicted: an NF of its trust group has damaged the group's memory.
+    Evicted,
+}
+
+/// The NFs that the engine gives up.
+#[derive(Debug)]
+pub(crate) struct FailedNfs(broadcast::Receiver<(InstanceId, NfFault)>);
+
+impl FailedNfs {
+    /// Waits until the engine gives this instance up.
+    pub(crate) async fn wait_for(&mut self, id: InstanceId) -> NfFault {
+        loop {
+            match self.0.recv().await {
+                Ok((failed, fault)) if failed == id => return fault,
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                // The engine has ended, which ends the session.
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+}
 
 enum EngineCommand {
     Run(Box<dyn FnOnce(&mut Engine) + Send>),
@@ -31,7 +59,7 @@ pub struct EngineGone;
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     commands: Sender<EngineCommand>,
-    hangs: broadcast::Sender<InstanceId>,
+    failed: broadcast::Sender<(InstanceId, NfFault)>,
 }
 
 impl EngineHandle {
@@ -58,9 +86,9 @@ impl EngineHandle {
         let _ = self.commands.send(EngineCommand::Run(Box::new(work)));
     }
 
-    /// The NFs that hang from now on.
-    pub(crate) fn hangs(&self) -> broadcast::Receiver<InstanceId> {
-        self.hangs.subscribe()
+    /// The NFs that the engine gives up from now on.
+    pub(crate) fn failed(&self) -> FailedNfs {
+        FailedNfs(self.failed.subscribe())
     }
 
     /// Closes the engine; later calls fail.
@@ -104,13 +132,16 @@ impl EngineThread {
         let (commands, inbox) = mpsc::channel::<EngineCommand>();
         let (started, outcome) = oneshot::channel();
         let (alive, ended) = oneshot::channel::<()>();
-        let hangs = broadcast::Sender::new(HANGS);
-        let hung = hangs.clone();
+        let failed = broadcast::Sender::new(FAILED);
+        let reports = failed.clone();
         let mut on_notice = move |engine: &Engine, notice: Notice| {
-            if let Notice::Hung { instance, .. } = notice {
-                // Without a receiver, no NF is supervised.
-                let _ = hung.send(instance);
-            }
+            let fault = match notice {
+                Notice::Hung { instance, .. } => Some((instance, NfFault::Hung)),
+                Notice::Evicted { instance, .. } => Some((instance, NfFault::Evicted)),
+                _ => None,
+            };
+            // Without a receiver, no NF runs.
+            let _ = fault.map(|fault| reports.send(fault));
             on_notice(engine, notice);
         };
         let main = move || {
@@ -128,7 +159,7 @@ impl EngineThread {
         };
         let thread = std::thread::Builder::new().name("netvm-engine".to_owned()).spawn(main)?;
         outcome.await.map_err(|_| EngineGone)??;
-        Ok((EngineHandle { commands, hangs }, Self { thread, ended }))
+        Ok((EngineHandle { commands, failed }, Self { thread, ended }))
     }
 
     /// Waits for the thread's end.

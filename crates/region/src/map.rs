@@ -8,10 +8,13 @@ use std::ptr::NonNull;
 
 use crate::lost_pages::Watch;
 use rustix::fs::{
-    MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    MemfdFlags, SealFlags, SeekFrom, Stat, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
     memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+/// Bytes of a block of `stat`.
+const BLOCK: i64 = 512;
 
 /// File system type of sysfs (`linux/magic.h`).
 const SYSFS_MAGIC: u64 = 0x6265_6572;
@@ -220,14 +223,14 @@ impl Mapping {
         let Some(pristine) = &self.pristine else { return true };
         // More blocks: the file's length is a power of two, and a peer wrote behind the used part. It could hide as many
         // holes, so the pages are looked for one by one. hugetlbfs cannot do that, but there no honest peer writes.
-        let has_all = |blocks: i64| match self.pages {
-            PageKind::Huge => blocks == pristine.blocks,
-            PageKind::Normal => {
-                blocks == pristine.blocks
-                    || blocks > pristine.blocks && self.first_hole() >= self.length as u64
-            }
+        let has_all = |stat: Stat| {
+            stat.st_blocks == pristine.blocks
+                || stat.st_blocks >= stat.st_size / BLOCK
+                || (self.pages == PageKind::Normal
+                    && stat.st_blocks > pristine.blocks
+                    && self.first_hole() >= self.length as u64)
         };
-        !pristine.watch.is_marked() && fstat(&self.fd).is_ok_and(|stat| has_all(stat.st_blocks))
+        !pristine.watch.is_marked() && fstat(&self.fd).is_ok_and(has_all)
     }
 
     fn first_hole(&self) -> u64 {

@@ -139,7 +139,7 @@ impl Engine {
         Ok(ids)
     }
 
-    fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
+    pub(crate) fn announce_memories(&mut self, memories: &[Arc<Memory>], group: Option<GroupId>) {
         let local = self.workers.local(memories);
         for memory in memories {
             self.workers.send_all(|worker| {
@@ -182,6 +182,21 @@ impl Engine {
             }
         }
         Ok(opened)
+    }
+
+    /// Closes ports and opens them again over their groups' memory.
+    pub(crate) fn reopen(&mut self, ports: &[PortId]) {
+        let host = Arc::clone(&self.host);
+        let mut opened = Vec::new();
+        for config in ports.iter().filter_map(|port| host.port(*port)) {
+            match self.close_port(config.id).and_then(|()| self.open_port(&host, config)) {
+                Ok(port) => opened.push(port),
+                Err(error) => {
+                    self.notices.push(Notice::PortFault { port: config.id, fault: error.to_string() });
+                }
+            }
+        }
+        self.install_all(opened);
     }
 
     fn open_port(&mut self, host: &Host, config: &PortConfig) -> Result<Opened, ApplyError> {

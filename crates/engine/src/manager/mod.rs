@@ -136,6 +136,7 @@ impl Engine {
         self.service_teardowns();
         self.service_audits();
         self.service_watchdog();
+        self.service_resets();
         self.service_policy();
         self.service_routers();
         self.service_shortened();

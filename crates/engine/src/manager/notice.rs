@@ -60,6 +60,25 @@ pub enum Notice {
         /// Its role.
         role: RoleId,
     },
+    /// An NF of a trust group damaged the group's memory: the group has new memory, and all its NFs are evicted.
+    GroupReset {
+        /// The group.
+        group: GroupId,
+    },
+    /// An NF damaged its group's memory, and there is none to replace it.
+    GroupNotReset {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        error: String,
+    },
+    /// The engine has ended an NF's connection, because its group's memory was damaged. Its process may still run.
+    Evicted {
+        /// The NF.
+        instance: InstanceId,
+        /// Its role.
+        role: RoleId,
+    },
     /// A standby replica became active.
     StandbyTookOver {
         /// The NF.

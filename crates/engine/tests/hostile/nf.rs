@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Rig, chain, group, line, nf, port, rule, source};
+use crate::support::{Rig, chain, group, line, nf, port, rule, source, two_lines};
 use netvm_config::model::{EngineConfig, Host, OnFailure, PortKind};
 use netvm_engine::Notice;
 
@@ -113,4 +113,82 @@ fn false_backpressure_ends_with_its_writer_and_needs_threads_of_the_chain() {
     rig.until(Duration::from_millis(100), |_| false);
     rig.kill(rogue);
     assert!(flows_on(&mut rig), "{}", rig.story());
+}
+
+/// Reserves huge pages for as long as it lives, if the machine lets it.
+struct HugePages(Option<String>);
+
+impl HugePages {
+    const FILE: &str = "/proc/sys/vm/nr_hugepages";
+
+    fn reserve(number: u32) -> Self {
+        let before = std::fs::read_to_string(Self::FILE).ok();
+        let is_written = std::fs::write(Self::FILE, number.to_string()).is_ok();
+        Self(before.filter(|_| is_written))
+    }
+
+    fn are_free(&self, number: u64) -> bool {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+        line.and_then(|free| free.trim().parse::<u64>().ok()).is_some_and(|free| free >= number)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = std::fs::write(Self::FILE, before.trim());
+        }
+    }
+}
+
+#[test]
+fn a_group_whose_nf_punches_holes_into_its_memory_starts_anew_and_others_flow_on() {
+    for huge in [false, true] {
+        let pages = HugePages::reserve(if huge { 32 } else { 0 });
+        if huge && !pages.are_free(32) {
+            println!("SKIP: no huge pages can be reserved here");
+            continue;
+        }
+        let host = two_lines([&["rogue"], &["a", "b"]], [source(60, None, false), source(60, None, true)]);
+        let mut rig = Rig::new(&EngineConfig::default());
+        rig.engine.apply(&host).unwrap();
+        if huge {
+            let groups = rig.engine.groups();
+            assert!(groups.iter().flat_map(|group| &group.memories).any(|memory| memory.huge_pages));
+        }
+        rig.attach("a", "forward", false);
+        rig.attach("b", "forward", false);
+        let until = |rig: &mut Rig, chain: usize| {
+            let left = rig.engine.chains()[chain].left;
+            rig.until(Duration::from_secs(20), |engine| engine.chains()[chain].left > left + 10_000)
+        };
+        assert!(until(&mut rig, 1), "{}", rig.story());
+        let rogue = rig.attach("rogue", "punch", false);
+        assert!(
+            rig.until(Duration::from_secs(20), |engine| engine.instances().len() == 2),
+            "{}",
+            rig.story()
+        );
+        assert!(rig.notices.iter().any(|n| matches!(n, Notice::GroupReset { group } if group.0 == 0)));
+        assert!(
+            rig.notices.iter().any(|n| matches!(n, Notice::Evicted { instance, .. } if *instance == rogue))
+        );
+        assert!(until(&mut rig, 1), "{}", rig.story());
+        rig.kill(rogue);
+        // The group takes NFs again, over memory that it has not lost.
+        rig.attach("rogue", "forward", false);
+        assert!(until(&mut rig, 0) && until(&mut rig, 1), "{}", rig.story());
+        rig.engine.apply(&Host { rules: Vec::new(), ..host }).unwrap();
+        let whole = |engine: &netvm_engine::Engine| {
+            engine
+                .groups()
+                .iter()
+                .flat_map(|group| &group.memories)
+                .all(|memory| memory.free == memory.buffers)
+        };
+        assert!(rig.until(Duration::from_secs(10), whole), "{}", rig.story());
+        let honest = &rig.engine.chains()[1];
+        assert!(honest.drops.is_empty() && honest.left == honest.entered, "{}", rig.story());
+    }
 }

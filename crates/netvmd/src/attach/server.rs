@@ -18,7 +18,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::session::{Policy, Session, SessionError};
 use crate::account::Account;
-use crate::engine_thread::EngineHandle;
+use crate::engine_thread::{EngineHandle, FailedNfs, NfFault};
 use crate::runtime::{Watched, watch};
 
 /// Most concurrent handshakes of a user; netvmd closes further connections, so that no user can block others.
@@ -118,10 +118,11 @@ impl AttachServer {
         };
         let server = Arc::clone(self);
         tokio::spawn(async move {
+            let failed = server.engine.failed();
             let session = server.handshake(socket, peer).await;
             drop(handshake);
             if let Some(session) = session {
-                server.hold(session, peer).await;
+                server.hold((session, failed), peer).await;
             }
         });
     }
@@ -139,7 +140,7 @@ impl AttachServer {
         }
     }
 
-    async fn hold(&self, session: Session, peer: Peer) {
+    async fn hold(&self, (session, mut failed): (Session, FailedNfs), peer: Peer) {
         let number = self.register(&session, peer);
         tracing::info!(
             "nf {}/{number}: external NF {} attached as instance {}",
@@ -151,6 +152,12 @@ impl AttachServer {
             () = session.closed() => {}
             // A child process may keep the socket open.
             () = ended(peer) => {}
+            () = evicted(session.id(), &mut failed) => {
+                tracing::warn!(
+                    "nf {}/{number}: evicted: it or another NF of its trust group damaged the group's memory",
+                    session.role()
+                );
+            }
         }
         self.lock().remove(&session.id());
         tracing::info!("nf {}/{number}: left", session.role());
@@ -219,6 +226,11 @@ async fn accept(listener: &Watched) -> io::Result<OwnedFd> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Waits until the engine evicts the instance. One that hangs may recover.
+async fn evicted(id: InstanceId, failed: &mut FailedNfs) {
+    while failed.wait_for(id).await != NfFault::Evicted {}
 }
 
 /// Waits for the end of the peer's process; for ever if that cannot be observed.

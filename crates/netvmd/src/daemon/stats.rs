@@ -111,6 +111,19 @@ impl Reclaims {
             Notice::Recovered { instance, role } => {
                 tracing::info!("nf {}: instance {instance} makes progress again", nf(role));
             }
+            Notice::GroupReset { group } => {
+                let name = host.group(group).map_or_else(|| group.to_string(), |group| group.name.clone());
+                tracing::error!(
+                    "group {name}: an NF removed pages of the group's memory (fallocate or madvise); the group gets new memory, and its NFs start again"
+                );
+            }
+            Notice::GroupNotReset { group, error } => {
+                let name = host.group(group).map_or_else(|| group.to_string(), |group| group.name.clone());
+                tracing::error!("group {name}: an NF removed pages of the group's memory: {error}");
+            }
+            Notice::Evicted { instance, role } => {
+                tracing::warn!("nf {}: instance {instance} evicted", nf(role));
+            }
             Notice::WakesMayWait { error } => {
                 tracing::warn!(
                     "io_setup(2) failed: {}; workers signal NFs and guests by write(2), so a hostile one can stall them (check fs.aio-max-nr and system call filters)",

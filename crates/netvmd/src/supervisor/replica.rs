@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use netvm_attach::Hello;
 use netvm_config::model::NfStart;
 use netvm_engine::{Engine, InstanceId, InstanceState};
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -26,7 +25,7 @@ use super::process::Process;
 use super::sandbox::Confinement;
 use super::spawn::Recipe;
 use crate::attach::{Policy, Session};
-use crate::engine_thread::EngineHandle;
+use crate::engine_thread::{EngineHandle, FailedNfs, NfFault};
 
 /// Limit for a dismissed NF to end: the engine's grace period plus a margin.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
@@ -255,7 +254,7 @@ impl Controller {
             recipe.role,
             process.child.id().unwrap_or_default()
         );
-        let hangs = self.engine.hangs();
+        let failed = self.engine.failed();
         let session = tokio::select! {
             session = Session::establish(&self.engine, started.socket, policy(recipe)) => session,
             _ = self.desired_states.changed() => {
@@ -290,18 +289,21 @@ impl Controller {
             process.child.id().unwrap_or_default(),
             session.threads()
         );
-        self.watch((&session, hangs), process).await
+        self.watch((&session, failed), process).await
     }
 
-    async fn watch(
-        &mut self,
-        (session, hangs): (&Session, broadcast::Receiver<InstanceId>),
-        mut process: Process,
-    ) -> End {
+    async fn watch(&mut self, (session, mut failed): (&Session, FailedNfs), mut process: Process) -> End {
         tokio::select! {
-            () = hang_of(session.id(), hangs) => {
+            fault = failed.wait_for(session.id()) => {
                 process.kill().await;
-                End::Failed("hung, and was killed: it made no progress although packets waited for it".to_owned())
+                End::Failed(match fault {
+                    NfFault::Hung => {
+                        "hung, and was killed: it made no progress although packets waited for it".to_owned()
+                    }
+                    NfFault::Evicted => {
+                        "killed: it or another NF of its trust group damaged the group's memory".to_owned()
+                    }
+                })
             }
             () = session.closed() => {
                 // The socket also closes when the process is killed: wait for its end.
@@ -332,18 +334,6 @@ impl Controller {
 impl Controller {
     async fn is_change_imminent(&mut self) -> bool {
         timeout(Duration::from_millis(100), self.desired_states.changed()).await.is_ok()
-    }
-}
-
-/// Waits until the instance hangs.
-async fn hang_of(id: InstanceId, mut hangs: broadcast::Receiver<InstanceId>) {
-    loop {
-        match hangs.recv().await {
-            Ok(hung) if hung == id => return,
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
-            // The engine has ended, which ends the session.
-            Err(RecvError::Closed) => std::future::pending().await,
-        }
     }
 }
 

@@ -20,9 +20,9 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::boot::{Boot, at};
-use super::controller::{Controller, GRACE, NF_GRACE, SHUTDOWN_TIMEOUT, another, ready_message};
+use super::controller::{Controller, GRACE, NF_GRACE, SHUTDOWN_TIMEOUT, another};
 use super::folder::{Record, started};
-use super::instance::{Instance, InstanceError};
+use super::instance::{EVICTED, Instance, InstanceError, evicted, ready_message};
 use super::listeners::{Listeners, ListenersError, VmSocket, devices};
 use super::monitor::{Monitor, MonitorEvent};
 use super::recipe::{NfRecipe, VmRecipe};
@@ -139,6 +139,7 @@ impl Controller {
                     MonitorEvent::Closed if is_nf => session.unknown_peer = None,
                     MonitorEvent::Closed => break session.report.reason(),
                 },
+                () = evicted(session.slot.as_ref().map(|slot| &slot.instance)) => break EVICTED.to_owned(),
                 () = left(session.slot.as_ref()) => break session.report.reason(),
                 event = ready_message(not_ready(session.slot.as_ref())) => {
                     let id = not_ready(session.slot.as_ref()).map(|instance| instance.id);

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use super::boot::{Boot, BootEvent};
 use super::folder::Folder;
 use super::handle::DesiredState;
-use super::instance::Instance;
+use super::instance::{EVICTED, Instance, evicted, ready_message};
 use super::launch::{launch, pin};
 use super::process::Machine;
 use super::recipe::VmRecipe;
@@ -254,6 +254,10 @@ impl Controller {
                         return End::Failed(reason);
                     }
                 }
+                () = evicted(instance) => {
+                    machine.kill().await;
+                    return End::Failed(format!("killed: {EVICTED}"));
+                }
                 () = boot.due() => match &desired.recipe {
                     Some(recipe) => self.check(&mut boot, recipe).await,
                     None => boot = Boot::over(),
@@ -375,16 +379,6 @@ impl Controller {
 
     pub(super) fn label(&self) -> String {
         format!("vm {}", self.status.borrow().name)
-    }
-}
-
-pub(super) async fn ready_message<M: Send + 'static>(
-    instance: Option<&Instance<M>>,
-) -> Result<ReadyMessage, EngineGone> {
-    match instance {
-        Some(instance) => instance.ready_message().await,
-        // No NF, or its message has arrived.
-        None => std::future::pending().await,
     }
 }
 

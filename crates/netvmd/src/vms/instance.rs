@@ -17,6 +17,11 @@ use crate::engine_thread::{EngineGone, EngineHandle};
 /// Poll interval for a guest's ready message.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Poll interval for an eviction.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(1);
+/// Why a VM whose NF was evicted ends.
+pub(super) const EVICTED: &str = "its NF or another one of its trust group damaged the group's memory";
+
 /// The engine does not admit an NF.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InstanceError {
@@ -97,6 +102,15 @@ impl<M: Send + 'static> Instance<M> {
         }
     }
 
+    /// Waits until the engine has evicted it.
+    pub(super) async fn evicted(&self) {
+        let id = self.id;
+        let is_there = move |engine: &mut Engine| engine.descriptors(id).is_some();
+        while let Ok(true) = self.engine.call(is_there).await {
+            sleep(EVICTION_INTERVAL).await;
+        }
+    }
+
     /// Asks it to forward the packets that it holds and to end.
     pub(super) fn dismiss(&self) {
         let id = self.id;
@@ -108,5 +122,24 @@ impl<M> Drop for Instance<M> {
     fn drop(&mut self) {
         let id = self.id;
         self.engine.send(move |engine| engine.departed(id));
+    }
+}
+
+/// Waits for the ready message of a VM's NF, if it has one that is not ready.
+pub(super) async fn ready_message<M: Send + 'static>(
+    instance: Option<&Instance<M>>,
+) -> Result<ReadyMessage, EngineGone> {
+    match instance {
+        Some(instance) => instance.ready_message().await,
+        // No NF, or its message has arrived.
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the engine has evicted the VM's NF, if it has one.
+pub(super) async fn evicted<M: Send + 'static>(instance: Option<&Instance<M>>) {
+    match instance {
+        Some(instance) => instance.evicted().await,
+        None => std::future::pending().await,
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct GroupState {
     /// By worker: the eventfd by which this group's NFs wake it. An NF can stall every process that writes to a shared
     /// eventfd, so each group has its own.
     pub(crate) calls: Vec<Call>,
+    /// Another took its place; instances with its number belong to that one.
+    pub(crate) is_replaced: bool,
     /// Bit mask of NF threads in use or not yet free again.
     taken: u64,
     /// Bit mask of NF threads whose process ended and whose number is not free yet.
@@ -89,6 +91,7 @@ impl GroupState {
             wakes,
             rate_limit: RateLimit::new(),
             calls,
+            is_replaced: false,
             taken: 1,
             gone: 0,
             silent: 0,

@@ -3,10 +3,12 @@
 mod audit;
 pub(crate) mod group;
 pub(crate) mod instance;
+mod reset;
 pub(crate) mod teardown;
 mod watchdog;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use netvm_notify::Signaller;
 use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS};
@@ -20,6 +22,7 @@ use crate::worker::Command;
 use audit::Audit;
 use group::GroupState;
 use instance::{Instance, InstanceState};
+use reset::Reset;
 use teardown::Teardown;
 use watchdog::Watchdog;
 
@@ -80,6 +83,9 @@ pub(crate) struct Nfs {
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     pub(crate) teardowns: Vec<Teardown>,
     pub(crate) audits: Vec<Audit>,
+    pub(crate) resets: Vec<Reset>,
+    /// When the groups' memories were last checked for damage.
+    looked_at_memory: Instant,
     /// Buffers reclaimed since the start.
     pub(crate) reclaimed: u64,
     /// Wakes NFs.
@@ -96,6 +102,8 @@ impl Nfs {
             instances: BTreeMap::new(),
             teardowns: Vec::new(),
             audits: Vec::new(),
+            resets: Vec::new(),
+            looked_at_memory: Instant::now(),
             reclaimed: 0,
             signaller: Signaller::new(),
             watchdog: Watchdog::new(),
@@ -114,13 +122,16 @@ impl Nfs {
         mapped.all(|other| other.has_confirmed(epoch))
     }
 
-    /// A sweep of a teardown or an audit is done.
+    /// A sweep of a teardown, an audit or a reset is done.
     pub(crate) fn swept(&mut self, done: Swept) {
         for audit in &mut self.audits {
             audit.swept(done);
         }
         for teardown in &mut self.teardowns {
             teardown.swept(done);
+        }
+        for reset in &mut self.resets {
+            reset.swept(done);
         }
     }
 
@@ -147,10 +158,11 @@ impl Nfs {
         self.retiring.extend(self.groups.remove(&group));
     }
 
-    /// Link ids that neither an instance nor a teardown uses.
+    /// Link ids that no instance, teardown or reset uses.
     fn free_links(&self) -> impl Iterator<Item = LinkId> + use<> {
         let mut used = [false; MAX_LINKS];
         let instances = self.instances.values().chain(self.teardowns.iter().map(Teardown::instance));
+        let instances = instances.chain(self.resets.iter().flat_map(|reset| &reset.instances));
         for link in instances.flat_map(|instance| &instance.links).flatten() {
             used[link.index()] = true;
         }
@@ -166,7 +178,7 @@ impl Engine {
         let busy: Vec<GroupId> = instances.map(|instance| instance.group).collect();
         for group in std::mem::take(&mut self.nfs.retiring) {
             let mut memories = group.memories.iter();
-            if busy.contains(&group.id())
+            if (!group.is_replaced && busy.contains(&group.id()))
                 || memories.any(|memory| memory.in_flight.buffers_out() > 0 || by_ports.contains(&memory.id))
             {
                 self.nfs.retiring.push(group);

@@ -55,6 +55,10 @@ impl Teardown {
         &self.instance
     }
 
+    pub(crate) fn into_instance(self) -> Instance {
+        self.instance
+    }
+
     /// Notes a finished sweep if it is one of this teardown's.
     pub(crate) fn swept(&mut self, done: Swept) {
         if self.pending.answer(done.ticket) {

@@ -151,6 +151,7 @@ impl Engine {
         let is_leaving = |instance: &Instance| instance.state == InstanceState::Leaving;
         !self.nfs.teardowns.is_empty()
             || !self.nfs.audits.is_empty()
+            || !self.nfs.resets.is_empty()
             || self.nfs.instances.values().any(is_leaving)
             || self.routers.is_settling()
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use netvm_region::Mapping;
 use netvm_ring::Descriptor;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::support::raw::{Attached, attach};
 
@@ -40,6 +41,28 @@ pub fn set_backpressure(first: u32) -> ! {
     }
     loop {
         std::thread::park();
+    }
+}
+
+/// Removes all pages of its region, and takes all huge pages so that no new ones replace them.
+pub fn punch_holes() -> ! {
+    let Attached { region, control: _control, socket: _socket, .. } = attach("punch");
+    let length = 2 << 20;
+    for _ in 0..512 {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_POPULATE;
+        // SAFETY: new mappings at addresses of the kernel's choice, never unmapped. Those that fail are of no interest.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, flags, -1, 0) };
+        if page == libc::MAP_FAILED {
+            break;
+        }
+    }
+    loop {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = fallocate(region.as_fd(), flags, 0, region.geometry().bytes);
+        let free = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_POPULATE;
+        // SAFETY: as above: takes the page that the hole has freed.
+        unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, free, -1, 0) };
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 

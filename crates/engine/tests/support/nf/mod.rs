@@ -24,6 +24,9 @@ fn nf_process() {
     if let Some(first) = kind.strip_prefix("backpressure=") {
         hostile::set_backpressure(first.parse().unwrap());
     }
+    if kind == "punch" {
+        hostile::punch_holes();
+    }
     flow_verdicts::run_if_named(&kind);
     if let Some(change) = changing::change_of(&kind) {
         changing::return_changed(change);
