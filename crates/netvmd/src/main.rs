@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // A replay is a command, not a service: log only warnings.
     let log = if arguments.command.is_some() { Level::Warn } else { arguments.log };
-    netvm_daemon::start_logging(log.into());
+    let _log = netvm_daemon::start_logging(log.into());
     // One thread, this one: NF processes die with the thread that started them.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

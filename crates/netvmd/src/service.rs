@@ -6,22 +6,28 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Starts logging. Each line begins with the UTC time, except under systemd, whose journal adds it.
-pub fn start_logging(level: LevelFilter) {
+/// Starts logging. Each line begins with the UTC time, except under systemd, whose journal adds it. A thread of its own writes the
+/// lines, because a full pipe would block the daemon; lines that do not fit its queue are lost. Keep the guard until the
+/// program ends: dropping it writes what is left.
+#[must_use]
+pub fn start_logging(level: LevelFilter) -> WorkerGuard {
+    let (writer, guard) = tracing_appender::non_blocking(stderr());
     let lines = tracing_subscriber::fmt()
         .compact()
         .with_target(false)
         .with_ansi(stderr().is_terminal())
         .with_max_level(level)
-        .with_writer(stderr);
+        .with_writer(writer);
     // Fails if a logger exists already; that one stays.
     let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
         lines.without_time().try_init()
     } else {
         lines.try_init()
     };
+    guard
 }
 
 /// A request by signal.

@@ -48,7 +48,9 @@ pub(crate) struct Swept {
 #[derive(Debug)]
 struct Sweep {
     request: SweepRequest,
-    /// The next buffer to look at.
+    /// Stranded buffers looked at so far.
+    stranded: usize,
+    /// The next buffer to look at, after the stranded ones.
     next: u32,
     /// Buffers swept so far.
     buffers: u64,
@@ -60,7 +62,7 @@ pub(crate) struct Sweeps(VecDeque<Sweep>);
 
 impl Sweeps {
     pub(crate) fn add(&mut self, request: SweepRequest) {
-        self.0.push_back(Sweep { request, next: 0, buffers: 0 });
+        self.0.push_back(Sweep { request, stranded: 0, next: 0, buffers: 0 });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -70,15 +72,22 @@ impl Sweeps {
     /// Does a slice of the oldest sweep. When that was the last one, returns the result, and the request to be freed by
     /// the manager.
     pub(crate) fn step(&mut self, in_flight: &mut InFlight) -> Option<(Swept, SweepRequest)> {
-        let Sweep { request, next, buffers } = self.0.front_mut()?;
+        let Sweep { request, stranded: done, next, buffers } = self.0.front_mut()?;
         let (table, worker) = (&request.table, in_flight.worker);
         in_flight.spill();
+        if let What::Gone { stranded, .. } = &request.what
+            && *done < stranded.len()
+        {
+            let end = (*done + SLICE as usize).min(stranded.len());
+            *buffers += table.sweep_stranded(&stranded[*done..end], worker);
+            *done = end;
+            if end < stranded.len() {
+                return None;
+            }
+        }
         let end = next.saturating_add(SLICE).min(table.len());
         *buffers += match &request.what {
-            What::Gone { nf_threads, stranded } => {
-                let first = if *next == 0 { table.sweep_stranded(stranded, worker) } else { 0 };
-                first + table.sweep_gone(*next..end, worker, *nf_threads)
-            }
+            What::Gone { nf_threads, .. } => table.sweep_gone(*next..end, worker, *nf_threads),
             What::Older { current } => table.sweep_older(*next..end, worker, *current),
         };
         *next = end;

@@ -1,7 +1,7 @@
 //! The attach socket for external NFs, which netvmd does not start. The kernel provides their user and process.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvm_attach::Hello;
-use netvm_config::model::NfStart;
+use netvm_config::model::{Host, NfStart};
 use netvm_engine::{Engine, InstanceId};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
@@ -18,7 +18,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::session::{Policy, Session, SessionError};
 use crate::account::Account;
-use crate::engine_thread::{EngineHandle, FailedNfs, NfFault};
+use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::runtime::{Watched, watch};
 
 /// Most concurrent handshakes of a user; netvmd closes further connections, so that no user can block others.
@@ -128,7 +128,14 @@ impl AttachServer {
     }
 
     async fn handshake(&self, socket: OwnedFd, peer: Peer) -> Option<Session> {
-        match Session::establish(&self.engine, socket, policy(peer.uid)).await {
+        let policy = match self.policy(peer.uid).await {
+            Ok(policy) => policy,
+            Err(error) => {
+                tracing::warn!("an NF of uid {} did not attach: {error}", peer.uid);
+                return None;
+            }
+        };
+        match Session::establish(&self.engine, socket, policy).await {
             Ok(session) => Some(session),
             // A probe whether netvmd listens; not worth a log line.
             Err(SessionError::Attach(netvm_attach::AttachError::Closed)) => None,
@@ -138,6 +145,13 @@ impl AttachServer {
                 None
             }
         }
+    }
+
+    /// The attach policy for a user. The user database may answer late, so it is asked on a thread of its own.
+    async fn policy(&self, uid: u32) -> Result<Policy, EngineGone> {
+        let host = self.engine.call(|engine| engine.shared_host()).await?;
+        let names = tokio::task::spawn_blocking(move || names_of(uid, &host)).await;
+        Ok(policy(uid, names.unwrap_or_default()))
     }
 
     async fn hold(&self, (session, mut failed): (Session, FailedNfs), peer: Peer) {
@@ -244,8 +258,19 @@ async fn ended(peer: Peer) {
     }
 }
 
-/// The attach policy for a user. Root may attach as every external role.
-fn policy(uid: u32) -> Policy {
+/// The names under which the configuration lets a user attach.
+fn names_of(uid: u32, host: &Host) -> BTreeSet<String> {
+    let users = host.nfs.iter().flat_map(|nf| match &nf.start {
+        NfStart::External { users } => users.as_slice(),
+        NfStart::Managed { .. } => &[],
+    });
+    let users: BTreeSet<&String> = users.collect();
+    let is_this = |user: &&&String| Account::find(user).is_ok_and(|account| account.uid == uid);
+    users.iter().filter(is_this).map(|user| (*user).clone()).collect()
+}
+
+/// The attach policy for a user with these names. Root may attach as every external role.
+fn policy(uid: u32, names: BTreeSet<String>) -> Policy {
     Box::new(move |engine: &Engine, hello: &Hello| {
         // The engine refuses unknown roles.
         let Some(nf) = engine.host().nf_named(&hello.role) else { return Ok(false) };
@@ -255,9 +280,7 @@ fn policy(uid: u32) -> Policy {
                 nf.role
             ));
         };
-        let allowed =
-            uid == 0 || users.iter().any(|user| Account::find(user).is_ok_and(|account| account.uid == uid));
-        if allowed {
+        if uid == 0 || users.iter().any(|user| names.contains(user)) {
             return Ok(false);
         }
         let who = if users.is_empty() {

@@ -167,9 +167,13 @@ impl Engine {
                 known: self.host.nfs.iter().map(|nf| nf.role.clone()).collect(),
             })?;
         let (role, group_id) = (nf.id, nf.group);
-        let free_links: Vec<LinkId> = self.nfs.free_links().take(threads * self.workers.len()).collect();
+        let free_links: Vec<LinkId> =
+            self.nfs.free_links(group_id).take(threads * self.workers.len()).collect();
         if free_links.len() < threads * self.workers.len() {
-            return Err(AdmitError::Full { what: "links between NF threads and workers", most: MAX_LINKS });
+            return Err(AdmitError::Full {
+                what: "links between NF threads and workers (other trust groups have shares of them)",
+                most: MAX_LINKS,
+            });
         }
         let worker_regions = self.workers.regions().to_vec();
         let ring_capacity = self.host.engine.ring_size;

@@ -58,7 +58,7 @@ pub enum AdmitError {
         /// The NF's counters.
         counters: usize,
     },
-    /// All of a limited resource is in use.
+    /// All of a limited resource is in use or reserved.
     #[error("no more {what}: at most {most} are possible")]
     Full {
         /// The resource.
@@ -158,16 +158,30 @@ impl Nfs {
         self.retiring.extend(self.groups.remove(&group));
     }
 
-    /// Link ids that no instance, teardown or reset uses.
-    fn free_links(&self) -> impl Iterator<Item = LinkId> + use<> {
+    /// Link ids for a new instance of a group, which no instance, teardown or reset uses. Each of the other groups can
+    /// still get its equal share of all links.
+    fn free_links(&self, group: GroupId) -> impl Iterator<Item = LinkId> + use<> {
         let mut used = [false; MAX_LINKS];
+        let mut by_group: BTreeMap<GroupId, usize> = self.groups.keys().map(|id| (*id, 0)).collect();
         let instances = self.instances.values().chain(self.teardowns.iter().map(Teardown::instance));
         let instances = instances.chain(self.resets.iter().flat_map(|reset| &reset.instances));
-        for link in instances.flat_map(|instance| &instance.links).flatten() {
-            used[link.index()] = true;
+        for instance in instances {
+            for link in instance.links.iter().flatten() {
+                used[link.index()] = true;
+                *by_group.entry(instance.group).or_default() += 1;
+            }
         }
-        (0..MAX_LINKS).filter(move |link| !used[*link]).map(|link| LinkId(link as u16))
+        let free = (0..MAX_LINKS).filter(move |link| !used[*link]).map(|link| LinkId(link as u16));
+        free.take(unreserved(&by_group, group))
     }
+}
+
+/// How many more links a group may get if each other group is to have an equal share; `used` has the links of every group.
+fn unreserved(used: &BTreeMap<GroupId, usize>, group: GroupId) -> usize {
+    let share = MAX_LINKS / used.len().max(1);
+    let others = used.iter().filter(|(other, _)| **other != group);
+    let reserved: usize = others.map(|(_, used)| share.max(*used)).sum();
+    MAX_LINKS.saturating_sub(reserved).saturating_sub(used.get(&group).copied().unwrap_or_default())
 }
 
 impl Engine {
@@ -192,3 +206,21 @@ impl Engine {
 }
 
 const _: () = assert!(MAX_LINKS <= u16::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_leaves_the_others_their_share_of_links() {
+        let (one, two, three) = (GroupId(1), GroupId(2), GroupId(3));
+        assert_eq!(unreserved(&BTreeMap::from([(one, 0)]), one), MAX_LINKS);
+        let used = BTreeMap::from([(one, MAX_LINKS / 2), (two, 0)]);
+        assert_eq!((unreserved(&used, one), unreserved(&used, two)), (0, MAX_LINKS / 2));
+        // A group that came later gets its share when the others have given links back.
+        let used = BTreeMap::from([(one, MAX_LINKS / 2), (two, MAX_LINKS / 2), (three, 0)]);
+        assert_eq!(unreserved(&used, three), 0);
+        let used = BTreeMap::from([(one, MAX_LINKS / 2), (two, 10), (three, 0)]);
+        assert_eq!(unreserved(&used, three), MAX_LINKS / 2 - MAX_LINKS / 3);
+    }
+}
