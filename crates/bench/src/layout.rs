@@ -67,6 +67,11 @@ impl Layout {
         id
     }
 
+    /// What a chain does while one of its NFs is down; [`Layout::chain`] drops its packets.
+    pub fn on_failure(&mut self, chain: ChainId, on_failure: OnFailure) {
+        self.host.chains[chain.index()].on_failure = on_failure;
+    }
+
     /// A rule for all packets from `from`.
     pub fn rule(&mut self, from: PortId, terminal: Action) {
         self.host.rules.push(Rule::from(RuleParts {

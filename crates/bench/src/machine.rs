@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -68,8 +69,14 @@ pub fn pin(core: u32) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Whether all sides use huge pages: all or none, so that no side has an advantage.
+/// Whether all sides use huge pages: all or none, so that no side has an advantage. Decided once: DPDK starts once, and the
+/// first run may leave too few pages for the next.
 pub fn huge_pages_are_worthwhile() -> bool {
+    static DECISION: OnceLock<bool> = OnceLock::new();
+    *DECISION.get_or_init(enough_huge_pages_are_free)
+}
+
+fn enough_huge_pages_are_free() -> bool {
     let meminfo = read("/proc/meminfo");
     let free = field(&meminfo, "HugePages_Free:").unwrap_or(0);
     let kib = field(&meminfo, "Hugepagesize:").unwrap_or(0);

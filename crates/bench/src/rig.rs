@@ -91,6 +91,11 @@ impl Rig {
         &mut self.engine
     }
 
+    /// The process of an NF.
+    pub fn pid(&self, index: usize) -> u32 {
+        self.nfs[index].pid()
+    }
+
     /// Removes an NF from the rig.
     pub fn remove(&mut self, index: usize) -> NfProcess {
         self.nfs.remove(index)

@@ -1,12 +1,15 @@
-//! `reclaim`: the time to reclaim the buffers of an NF killed (SIGKILL) under traffic.
+//! `reclaim`: the time to reclaim the buffers of an NF killed (SIGKILL) under traffic, and to bypass one that hangs.
 //!
 //! `first-sweep`: from the detection of its end until the buffers that it held were free. `all-back`: until those that
 //! others had sent to it in the meantime were free, too. Afterwards only the buffers of living NFs may be out.
+//! `hung-bypassed`: from SIGSTOP until packets pass the chain without the NF, `hang_timeout` included. `hung-back`: from
+//! SIGCONT until it gets packets again.
 
 use std::time::{Duration, Instant};
 
-use netvm_config::model::{Idle, Output};
-use netvm_engine::Notice;
+use netvm_config::model::{Idle, OnFailure, Output};
+use netvm_engine::{Engine, Notice};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
@@ -20,7 +23,8 @@ use crate::stats::median;
 
 const BUFFERS: u32 = 8192;
 const KILLS: usize = 10;
-/// Limit for the reclaim.
+const HANGS: usize = 3;
+/// Limit for each step.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the benchmark.
@@ -29,7 +33,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// [`BenchError`] if any case has no figure or a buffer is lost.
 pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.cores()?;
-    let mut subjects = [Subject::new("reclaim", move |plan| kills(cores, plan))];
+    let mut subjects = [
+        Subject::new("reclaim", move |plan| kills(cores, plan)),
+        Subject::new("hang", move |plan| hangs(cores, plan)),
+    ];
     alternate(&args.plan(), &mut subjects, &[])
 }
 
@@ -67,15 +74,73 @@ fn kills(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
 
 /// Serves the engine until it reports the reclaim.
 fn reclaimed(rig: &mut Rig) -> Result<Notice, BenchError> {
+    serve_until(rig, "NF whose buffers were not reclaimed", |engine| {
+        engine.notices().find(|notice| matches!(notice, Notice::Reclaimed { .. }))
+    })
+}
+
+fn hangs(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("hang", BUFFERS, 2048);
+    let source = layout.port("source", lossless(60), 1500);
+    let roles = ["first", "second"];
+    let hops = roles.map(|role| layout.nf(role, group));
+    let chain = layout.chain("two", source, &hops, Output::Port(source));
+    layout.on_failure(chain, OnFailure::Bypass);
+    let specs = roles.map(|role| NfSpec::adaptive(Kind::Forward, role, cores.nf));
+    let mut rig = Rig::start(&layout.build(), &specs)?;
+
+    let (mut bypassed, mut back) = (Vec::new(), Vec::new());
+    for _ in 0..HANGS {
+        rig.measure("hang", plan.warm_up / 4, plan.window / HANGS as u32)?.check_forwarded("hang")?;
+        let second = rig.pid(1);
+        let stopped = Instant::now();
+        send(second, Signal::STOP)?;
+        serve_until(&mut rig, "NF whose hang was not noticed", |engine| {
+            engine.notices().find(|notice| matches!(notice, Notice::Hung { .. }))
+        })?;
+        let before = left(rig.engine());
+        serve_until(&mut rig, "hung NF that was not bypassed", |engine| {
+            (left(engine) > before).then_some(())
+        })?;
+        bypassed.push(stopped.elapsed().as_secs_f64() * 1e6);
+        let continued = Instant::now();
+        send(second, Signal::CONT)?;
+        serve_until(&mut rig, "NF that did not recover", |engine| {
+            engine.notices().find(|notice| matches!(notice, Notice::Recovered { .. }))
+        })?;
+        back.push(continued.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(vec![
+        Figure::new("hung-bypassed", Unit::Micros, median(&bypassed)),
+        Figure::new("hung-bypassed-worst", Unit::Micros, bypassed.iter().copied().fold(0.0, f64::max)),
+        Figure::new("hung-back", Unit::Micros, median(&back)),
+    ])
+}
+
+fn left(engine: &Engine) -> u64 {
+    engine.chains().first().map_or(0, |chain| chain.left)
+}
+
+fn send(pid: u32, signal: Signal) -> Result<(), BenchError> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(rustix::io::Errno::SRCH);
+    let sent = pid.and_then(|pid| kill_process(pid, signal));
+    sent.map_err(std::io::Error::from).map_err(BenchError::system("cannot signal an NF"))
+}
+
+/// Serves the engine until `look` finds something.
+fn serve_until<T>(
+    rig: &mut Rig,
+    otherwise: &str,
+    mut look: impl FnMut(&mut Engine) -> Option<T>,
+) -> Result<T, BenchError> {
     let start = Instant::now();
     while start.elapsed() < TIMEOUT {
         rig.engine().service();
-        let found = rig.engine().notices().find(|notice| matches!(notice, Notice::Reclaimed { .. }));
-        if let Some(notice) = found {
-            return Ok(notice);
+        if let Some(found) = look(rig.engine()) {
+            return Ok(found);
         }
         std::thread::sleep(Duration::from_micros(50));
     }
-    let kind = "NF whose buffers were not reclaimed".to_owned();
-    Err(BenchError::Unsound { what: "reclaim".to_owned(), kind, count: 1 })
+    Err(BenchError::Unsound { what: "reclaim".to_owned(), kind: otherwise.to_owned(), count: 1 })
 }
