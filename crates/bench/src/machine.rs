@@ -69,8 +69,8 @@ pub fn pin(core: u32) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Whether all sides use huge pages: all or none, so that no side has an advantage. Decided once: DPDK starts once, and the
-/// first run may leave too few pages for the next.
+/// Whether all sides use huge pages: all or none, so that no side has an advantage. Decided once: DPDK starts once, and
+/// the first run may leave too few pages for the next.
 pub fn huge_pages_are_worthwhile() -> bool {
     static DECISION: OnceLock<bool> = OnceLock::new();
     *DECISION.get_or_init(enough_huge_pages_are_free)

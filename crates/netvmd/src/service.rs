@@ -9,10 +9,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Starts logging. Each line begins with the UTC time, except under systemd, whose journal adds it. A thread of its own writes the
-/// lines, because a full pipe would block the daemon; lines that do not fit its queue are lost. Keep the guard until the
-/// program ends: dropping it writes what is left.
-#[must_use]
+/// Starts logging. Each line begins with the UTC time, except under systemd, whose journal adds it. A thread of its own
+/// writes the lines, because a full pipe would block the daemon; lines that do not fit its queue are lost. Keep the
+/// guard until the program ends: dropping it writes what is left.
 pub fn start_logging(level: LevelFilter) -> WorkerGuard {
     let (writer, guard) = tracing_appender::non_blocking(stderr());
     let lines = tracing_subscriber::fmt()

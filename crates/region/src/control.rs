@@ -140,8 +140,8 @@ impl NfCounter {
 pub struct CounterBlock {
     /// The epoch of the table that the thread uses.
     pub epoch: AtomicU64,
-    /// Changes while the thread makes progress: with every burst, every few packets of it, and while it waits for room in
-    /// a ring. The engine's watchdog compares it.
+    /// Changes while the thread makes progress: with every burst, every few packets of it, and while it waits for room
+    /// in a ring. The engine's watchdog compares it.
     pub heartbeat: AtomicU64,
     /// See [`NfCounter`].
     pub standard: [AtomicU64; NfCounter::COUNT],

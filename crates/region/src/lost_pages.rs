@@ -1,16 +1,16 @@
 //! Shared memory whose pages a peer removes.
 //!
 //! A peer can punch holes into a file that it shares, or truncate it. An access to a missing page then gets a new page,
-//! or SIGBUS if there is none (a truncated file, no free huge page, a full memory cgroup); by default that ends the process. This
-//! module records which addresses are shared, and handles the signal:
+//! or SIGBUS if there is none (a truncated file, no free huge page, a full memory cgroup); by default that ends the
+//! process. This module records which addresses are shared, and handles the signal:
 //!
 //! ```text
 //!   handler: address in shared memory?  no: restores the previous action, which then gets the signal
 //!            yes: maps a page of zeroes in place of the missing one, marks the memory, signals its eventfd
 //! ```
 //!
-//! The file no longer has the page, so no data is lost. Whoever checks the mark ([`Watch::is_marked`]) withdraws the memory. It is
-//! unmapped only when no thread uses it, and the thread that got the signal still does.
+//! The file no longer has the page, so no data is lost. The owner of the memory checks the mark ([`Watch::is_marked`])
+//! and withdraws the memory. It is unmapped only when no thread uses it, and the thread that got the signal still does.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -195,8 +195,8 @@ fn fill(address: usize) -> bool {
     PAGES.iter().any(|page| {
         let (protection, start) = (libc::PROT_READ | libc::PROT_WRITE, address & !(page - 1));
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: the page there belongs to a file that no longer has it, so that no access to it can succeed. The kernel
-        // refuses parts of a huge page, so the first size that it accepts is the page's.
+        // SAFETY: the page there belongs to a file that no longer has it, so that no access to it can succeed. The
+        // kernel refuses parts of a huge page, so the first size that it accepts is the page's.
         let filled = unsafe { libc::mmap(start as *mut c_void, *page, protection, flags, -1, 0) };
         filled != libc::MAP_FAILED
     })

@@ -216,13 +216,14 @@ impl Mapping {
         Ok(Self { base, length, fd, pages, writable, pristine: None })
     }
 
-    /// Whether created memory still has all of its pages. A peer can punch holes into the file; an access then gets a new
-    /// page of zeroes, or the memory is marked by [`crate::lost_pages`].
+    /// Whether created memory still has all of its pages. A peer can punch holes into the file; an access then gets a
+    /// new page of zeroes, or the memory is marked by [`crate::lost_pages`].
     #[must_use]
     pub fn is_intact(&self) -> bool {
         let Some(pristine) = &self.pristine else { return true };
-        // More blocks: the file's length is a power of two, and a peer wrote behind the used part. It could hide as many
-        // holes, so the pages are looked for one by one. hugetlbfs cannot do that, but there no honest peer writes.
+        // More blocks: the file's length is a power of two, and a peer wrote behind the used part. It could hide as
+        // many holes, so the pages are looked for one by one. hugetlbfs cannot do that, but there no honest peer
+        // writes.
         let has_all = |stat: Stat| {
             stat.st_blocks == pristine.blocks
                 || stat.st_blocks >= stat.st_size / BLOCK

@@ -2,8 +2,8 @@
 //!
 //! `first-sweep`: from the detection of its end until the buffers that it held were free. `all-back`: until those that
 //! others had sent to it in the meantime were free, too. Afterwards only the buffers of living NFs may be out.
-//! `hung-bypassed`: from SIGSTOP until packets pass the chain without the NF, `hang_timeout` included. `hung-back`: from
-//! SIGCONT until it gets packets again.
+//! `hung-bypassed`: from SIGSTOP until packets pass the chain without the NF, `hang_timeout` included. `hung-back`:
+//! from SIGCONT until it gets packets again.
 
 use std::time::{Duration, Instant};
 

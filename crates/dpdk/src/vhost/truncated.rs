@@ -1,12 +1,12 @@
 //! Guests that truncate memory which they share.
 //!
 //! A guest passes files (memfds), which the library maps. This module records where each guest's memory is mapped. When
-//! a thread touches a page that is gone, [`lost_pages`] fills it and marks the guest, and a thread of this module withdraws
-//! marked guests, so that no thread uses their memory any more.
+//! a thread touches a page that is gone, [`lost_pages`] fills it and marks the guest, and a thread of this module
+//! withdraws marked guests, so that no thread uses their memory any more.
 //!
-//! A mapping is removed only when no thread uses it (see `rcu`, and the library's locks). While a thread handles a guest's
-//! message, all memory that it touches is that guest's, mapped in this module's records or not: the library reads
-//! memory that it has just mapped before it reports the mapping.
+//! A mapping is removed only when no thread uses it (see `rcu`, and the library's locks). While a thread handles a
+//! guest's message, all memory that it touches is that guest's, mapped in this module's records or not: the library
+//! reads memory that it has just mapped before it reports the mapping.
 
 use std::cell::Cell;
 use std::io;

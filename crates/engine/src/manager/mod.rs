@@ -1,9 +1,9 @@
 //! The manager: applies configurations, admits NFs, and sends the workers the commands that follow.
 //!
-//! In come configurations ([`Engine::apply`]), NFs ([`Engine::admit`]), route updates ([`Engine::update_router`]) and the workers'
-//! events. Out go commands to the workers, the trust groups' next-hop tables, and notices. One thread owns an [`Engine`]. Its calls take
-//! effect at once where they need not wait; [`Engine::service`], called every few milliseconds, continues the rest, such as reclaiming
-//! the buffers of an NF that ended.
+//! In come configurations ([`Engine::apply`]), NFs ([`Engine::admit`]), route updates ([`Engine::update_router`]) and
+//! the workers' events. Out go commands to the workers, the trust groups' next-hop tables, and notices. One thread owns
+//! an [`Engine`]. Its calls take effect at once where they need not wait; [`Engine::service`], called every few
+//! milliseconds, continues the rest, such as reclaiming the buffers of an NF that ended.
 //!
 //! | part | what it holds |
 //! |---|---|

@@ -1,18 +1,20 @@
 //! The audit of a trust group: reclaims buffers that no live NF holds, even if the owner table is false.
 //!
-//! Each NF that hands a buffer on writes the owner table. So an NF can record another one as the owner of a buffer that it holds
-//! itself, and die; the buffer would be lost for as long as the recorded owner lives. After every teardown the manager therefore audits
-//! the group, while its traffic continues:
+//! Each NF that hands a buffer on writes the owner table. So an NF can record another one as the owner of a buffer that
+//! it holds itself, and die; the buffer would be lost for as long as the recorded owner lives. After every teardown the
+//! manager therefore audits the group, while its traffic continues:
 //!
-//! 1. A new generation begins in the in-flight table, which no NF can write: it separates buffers handed out from now on from older
-//!    ones.
-//! 2. Rounds, one more than the longest chain has hops. In each, the consumer of every ring of the group reads past the position that
-//!    the producer had reached; then every NF thread confirms a newly published table, which it does at the start of its loop, where it
-//!    holds no packet. After a round, each older packet has moved on by a hop or left the group.
+//! 1. A new generation begins in the in-flight table, which no NF can write: it separates buffers handed out from now
+//!    on from older ones.
+//! 2. Rounds, one more than the longest chain has hops. In each, the consumer of every ring of the group reads past the
+//!    position that the producer had reached; then every NF thread confirms a newly published table, which it does at
+//!    the start of its loop, where it holds no packet. After a round, each older packet has moved on by a hop or left
+//!    the group.
 //! 3. No NF holds the older buffers that are still out: a sweep reclaims them.
 //!
-//! Ring indexes and confirmations are claims, as is everything that NFs write. An NF that lies about them can make the audit reclaim a
-//! packet that another NF of its own trust group holds. It can overwrite that packet anyway; other groups are not affected.
+//! Ring indexes and confirmations are claims, as is everything that NFs write. An NF that lies about them can make the
+//! audit reclaim a packet that another NF of its own trust group holds. It can overwrite that packet anyway; other
+//! groups are not affected.
 
 use netvm_ring::RingMemory;
 
@@ -47,8 +49,8 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Begins the rounds again, because an NF of the group has ended and no longer reads its rings. Its teardown keeps the control
-    /// memory that holds them mapped for longer than an audit that began before refers to it.
+    /// Begins the rounds again, because an NF of the group has ended and no longer reads its rings. Its teardown keeps
+    /// the control memory that holds them mapped for longer than an audit that began before refers to it.
     pub(crate) fn restart(&mut self) {
         if !matches!(self.phase, Phase::Sweeping) {
             self.phase = Phase::NewGeneration;

@@ -176,7 +176,8 @@ impl Nfs {
     }
 }
 
-/// How many more links a group may get if each other group is to have an equal share; `used` has the links of every group.
+/// How many more links a group may get if each other group is to have an equal share; `used` has the links of every
+/// group.
 fn unreserved(used: &BTreeMap<GroupId, usize>, group: GroupId) -> usize {
     let share = MAX_LINKS / used.len().max(1);
     let others = used.iter().filter(|(other, _)| **other != group);

@@ -1,10 +1,10 @@
 //! Groups whose memory a peer has damaged. In: memory that is no longer intact. Out: the same group with new memory,
 //! and notices of the NFs that lost their place.
 //!
-//! An NF can punch holes into the memory that it shares. The engine then reads zeroes, and a device that was given the old
-//! pages writes where no one reads. Nobody can say which NF of the group did it, so the group starts anew: all its NFs are
-//! evicted, ports that receive into its memory are opened again over new memory, and the old memory goes when its last
-//! buffer is back. Other groups' packets pass meanwhile; packets that the group had are lost.
+//! An NF can punch holes into the memory that it shares. The engine then reads zeroes, and a device that was given the
+//! old pages writes where no one reads. Nobody can say which NF of the group did it, so the group starts anew: all its
+//! NFs are evicted, ports that receive into its memory are opened again over new memory, and the old memory goes when
+//! its last buffer is back. Other groups' packets pass meanwhile; packets that the group had are lost.
 
 use std::time::{Duration, Instant};
 

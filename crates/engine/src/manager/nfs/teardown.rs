@@ -71,8 +71,8 @@ impl Teardown {
 }
 
 impl Engine {
-    /// Asks an NF to leave: it gets no new packets, sends on those that it holds, and is then told to stop, whereupon it closes its
-    /// connection. A standby replica replaces it at once.
+    /// Asks an NF to leave: it gets no new packets, sends on those that it holds, and is then told to stop, whereupon
+    /// it closes its connection. A standby replica replaces it at once.
     pub fn dismiss(&mut self, id: InstanceId) {
         let Some(instance) = self.nfs.instances.get_mut(&id) else { return };
         let role = instance.role;
@@ -136,8 +136,8 @@ impl Engine {
         stranded
     }
 
-    /// Activates a standby replica of a role, unless the role has none or enough replicas are active (the instance that ended was then
-    /// about to become a standby itself).
+    /// Activates a standby replica of a role, unless the role has none or enough replicas are active (the instance that
+    /// ended was then about to become a standby itself).
     pub(crate) fn promote_standby(&mut self, role: RoleId) {
         let Some(nf) = self.host.nf(role) else { return };
         let is =
@@ -225,8 +225,8 @@ impl Engine {
         }
     }
 
-    /// Whether a leaving NF holds no packets. The in-flight table shows that only after every other NF has confirmed the table without
-    /// it, and every worker has then passed a barrier and so spilled what it handed out.
+    /// Whether a leaving NF holds no packets. The in-flight table shows that only after every other NF has confirmed
+    /// the table without it, and every worker has then passed a barrier and so spilled what it handed out.
     fn holds_nothing(&mut self, id: InstanceId) -> bool {
         let Some(instance) = self.nfs.instances.get(&id) else { return true };
         let Some(group) = self.nfs.groups.get(&instance.group) else { return true };

@@ -1,14 +1,14 @@
-//! The watchdog: finds NFs that hang. In: ring indexes and heartbeats, as the NFs write them. Out: instances whose state
-//! is [`InstanceState::Hung`], and notices.
+//! The watchdog: finds NFs that hang. In: ring indexes and heartbeats, as the NFs write them. Out: instances whose
+//! state is [`InstanceState::Hung`], and notices.
 //!
 //! An NF thread hangs if packets wait in one of its rings while neither its heartbeat nor the head of any of its rings
 //! moves, for the role's `hang_timeout`. netlib moves the heartbeat with each packet and while it waits for room in
-//! another ring, so a slow NF does not hang, nor does one that waits for a slow NF after it. A hung NF is handled as a dead one:
-//! a standby takes over, its chains bypass it or drop at their entry. Its buffers stay with it until it ends, because it may
-//! still write to them. If it makes progress again, it gets packets again.
+//! another ring, so a slow NF does not hang, nor does one that waits for a slow NF after it. A hung NF is handled as a
+//! dead one: a standby takes over, its chains bypass it or drop at their entry. Its buffers stay with it until it ends,
+//! because it may still write to them. If it makes progress again, it gets packets again.
 //!
-//! An NF that moves its heartbeat without reading packets harms only the chains that it is in, which it could do anyway by
-//! dropping packets.
+//! An NF that moves its heartbeat without reading packets harms only the chains that it is in, which it could do anyway
+//! by dropping packets.
 
 use std::time::{Duration, Instant};
 
@@ -45,8 +45,8 @@ impl Watchdog {
         Self(Instant::now())
     }
 
-    /// The time since the last look, if it is time for another; at most twice the interval, because NFs may have stood still
-    /// together with this thread (in a stopped machine or process).
+    /// The time since the last look, if it is time for another; at most twice the interval, because NFs may have stood
+    /// still together with this thread (in a stopped machine or process).
     fn step(&mut self) -> Option<Duration> {
         let elapsed = self.0.elapsed();
         if elapsed < INTERVAL {

@@ -197,8 +197,8 @@ fn open_xsk(
             buffers: geometry.buffers,
             headroom: geometry.headroom as u16,
         };
-        // SAFETY: the device keeps the memory, and so the mapping, for longer than its socket; packet bytes are accessed only by
-        // raw address.
+        // SAFETY: the device keeps the memory, and so the mapping, for longer than its socket; packet bytes are
+        // accessed only by raw address.
         let umem = unsafe { Umem::new(&buffers) }?;
         let socket = interface.queue(n, &umem)?;
         zero_copy &= socket.zero_copy();

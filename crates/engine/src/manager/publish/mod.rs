@@ -24,7 +24,8 @@ use snapshot::View;
 const CONFIRMATION: Duration = Duration::from_millis(50);
 /// Buckets of flows per sticky role and worker, as a power of two: 256 KiB.
 const STICKY_ORDER: u32 = 16;
-/// Ticks without packets after which a flow may get another replica: longer than a packet waits in a full ring of a slow NF.
+/// Ticks without packets after which a flow may get another replica: longer than a packet waits in a full ring of a
+/// slow NF.
 const STICKY_IDLE: u16 = 10 * TICKS_PER_SECOND as u16;
 
 /// State of chains beyond the configuration.
@@ -43,9 +44,9 @@ impl Engine {
         self.send_snapshots();
     }
 
-    /// [`Engine::publish`] that waits until NFs have confirmed the new tables before workers get new snapshots. An NF that does not know its
-    /// next hop yet sends packets through the engine, where packets that it sends directly later would overtake them. Waits at most
-    /// [`CONFIRMATION`] for an NF that does not answer.
+    /// [`Engine::publish`] that waits until NFs have confirmed the new tables before workers get new snapshots. An NF
+    /// that does not know its next hop yet sends packets through the engine, where packets that it sends directly later
+    /// would overtake them. Waits at most [`CONFIRMATION`] for an NF that does not answer.
     pub(crate) fn publish_in_order(&mut self) {
         let published = self.publish_tables();
         let deadline = Instant::now() + CONFIRMATION;

@@ -1,6 +1,7 @@
 //! Builds forwarding tables on a thread of its own: a full Internet table takes seconds.
 //!
-//! In come updates and removals by ticket; out go new table versions. A version is reused once the workers have released it.
+//! In come updates and removals by ticket; out go new table versions. A version is reused once the workers have
+//! released it.
 
 use std::collections::BTreeMap;
 use std::io;

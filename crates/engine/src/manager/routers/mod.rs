@@ -175,11 +175,11 @@ impl State {
 }
 
 impl Engine {
-    /// Updates the table of a router. The update takes effect as a whole, a few milliseconds later. Updates in the meantime are merged,
-    /// so frequent calls are cheap.
+    /// Updates the table of a router. The update takes effect as a whole, a few milliseconds later. Updates in the
+    /// meantime are merged, so frequent calls are cheap.
     ///
-    /// Next hops refer to interfaces by their index in [`RouterConfig::interfaces`]. Applying a host that changes these indexes empties
-    /// the table, and the caller must send all routes again.
+    /// Next hops refer to interfaces by their index in [`RouterConfig::interfaces`]. Applying a host that changes these
+    /// indexes empties the table, and the caller must send all routes again.
     ///
     /// # Errors
     /// [`UnknownRouter`]; nothing is changed.

@@ -28,8 +28,8 @@ pub struct PortView {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Packets that the device dropped for lack of room before the engine saw them, as far as it counts them; for a source, those
-    /// that were due and not generated in time. Since the port was opened.
+    /// Packets that the device dropped for lack of room before the engine saw them, as far as it counts them; for a
+    /// source, those that were due and not generated in time. Since the port was opened.
     pub rx_dropped: u64,
     /// Packets sent.
     pub tx_packets: u64,
