@@ -230,6 +230,21 @@ pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<(M, Vec<OwnedFd
     Ok((message, fds))
 }
 
+/// Receives one message without its descriptors: the kernel closes them, before this returns.
+///
+/// # Errors
+/// As for [`receive`].
+pub fn receive_bare<M: DeserializeOwned>(socket: impl AsFd) -> Result<M, AttachError> {
+    let mut body = vec![0; MAX_MESSAGE];
+    // With TRUNC, the length of the whole message.
+    let (_, length) = rustix::net::recv(socket, body.as_mut_slice(), RecvFlags::TRUNC)?;
+    match body.get(..length) {
+        Some([]) => Err(AttachError::Closed),
+        Some(body) => serde_json::from_slice(body).map_err(|e| AttachError::Protocol(e.to_string())),
+        None => Err(AttachError::Protocol(format!("a message of {length} bytes is too long"))),
+    }
+}
+
 /// The NF's side of the handshake: sends `hello` and receives the descriptors.
 ///
 /// # Errors

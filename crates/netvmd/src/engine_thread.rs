@@ -81,6 +81,23 @@ impl EngineHandle {
         outcome.await.map_err(|_| EngineGone)
     }
 
+    /// As [`EngineHandle::call`], for threads outside of the runtime.
+    ///
+    /// # Errors
+    /// [`EngineGone`] if the thread has ended.
+    pub(crate) fn call_blocking<T, F>(&self, work: F) -> Result<T, EngineGone>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Engine) -> T + Send + 'static,
+    {
+        let (done, outcome) = std::sync::mpsc::sync_channel(1);
+        self.send(move |engine| {
+            // The caller waits for it.
+            let _ = done.send(work(engine));
+        });
+        outcome.recv().map_err(|_| EngineGone)
+    }
+
     /// Runs `work` on the engine's thread without waiting; does nothing if the thread has ended.
     pub fn send(&self, work: impl FnOnce(&mut Engine) + Send + 'static) {
         let _ = self.commands.send(EngineCommand::Run(Box::new(work)));

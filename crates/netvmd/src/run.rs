@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use netvm_config::model::{Host, NfStart};
 use netvm_config::{ConfigError, Finding};
 use netvm_engine::{Engine, InstanceId};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Notify;
 
 use crate::api::{self, ServeError};
@@ -73,6 +74,20 @@ impl From<ConfigError> for DaemonError {
     }
 }
 
+/// Open files that suffice for all peers.
+const OPEN_FILES: u64 = 65_536;
+
+/// Raises the limit of open files to what the kernel lets this user have, at most [`OPEN_FILES`]: peers must not use up the
+/// descriptors that the API needs.
+fn allow_many_files() -> std::io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
+    if limit.current.is_none_or(|current| current >= most) {
+        return Ok(());
+    }
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit })?)
+}
+
 /// Runs the daemon until a signal or the API stops it.
 ///
 /// Call on the main thread's current-thread runtime: NF processes die with the thread that started them.
@@ -84,6 +99,9 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     // Absolute, for clients in other folders.
     options.config = std::path::absolute(&options.config)
         .map_err(system("cannot resolve the path of the configuration"))?;
+    if let Err(error) = allow_many_files() {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
     let mut signals = Signals::listen().map_err(system("cannot handle signals"))?;
     let loaded = netvm_config::load(&options.config)?;
     for warning in &loaded.warnings {

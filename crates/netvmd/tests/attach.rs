@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -10,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use common::{Daemon, ENGINE, Folder, Forward, PROGRAM, is_root, lane, program};
 use netlib::Options;
-use netvm_api::{ApplyReply, NfInfo, NfState, path};
+use netvm_api::{ApplyReply, NfInfo, NfState, Status, path};
 use netvm_attach::{AttachError, Hello};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The user `nobody`.
@@ -258,4 +262,64 @@ fn an_idle_daemon_uses_little_cpu() {
     std::thread::sleep(Duration::from_secs(2));
     // In hundredths of a second. The limit, a tenth of a core, is twice the target, as the machine is shared.
     assert!(both() - before <= 20, "{} ms of two seconds", (both() - before) * 10);
+}
+
+/// A TCP socket whose closing sleeps: it waits 20 s for a peer that does not read.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65536]).is_ok() {}
+    set_socket_linger(&socket, Some(Duration::from_secs(20))).unwrap();
+    // The time counts only for a blocking socket.
+    socket.set_nonblocking(false).unwrap();
+    (socket, peer)
+}
+
+#[test]
+fn descriptors_that_are_slow_to_close_delay_nobody_else() {
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    // In a message that is received, in one that comes after a refusal, and in one that is never received. On threads that
+    // nobody waits for: closing what netvmd does not take is as slow here.
+    for (role, messages) in [("a-nf", 1), ("unknown", 2), ("a-nf", 5)] {
+        let path = daemon.attach_socket();
+        std::thread::spawn(move || {
+            let socket = netvm_attach::connect(&path).unwrap();
+            let sockets: Vec<_> = (0..messages).map(|_| lingering()).collect();
+            for (lingering, _) in &sockets {
+                let hello = hello(netvm_region::LAYOUT_VERSION, role);
+                // netvmd may have closed the connection already.
+                let _ = netvm_attach::send(&socket, &hello, &[lingering.as_fd()]);
+            }
+            let (lingering, _peers): (Vec<_>, Vec<_>) = sockets.into_iter().unzip();
+            drop((lingering, socket));
+        });
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    for _ in 0..20 {
+        let _: Status = daemon.get(path::STATUS);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    let mut nf = Outsider::start(&daemon, "a-nf", None);
+    daemon.until_running("a-nf");
+    nf.0.kill().unwrap();
+}
+
+#[test]
+fn refused_nfs_fill_no_log() {
+    let daemon = Daemon::start(&format!("{ENGINE}{}", open_lane("a", "")));
+    let before = daemon.log().len();
+    let start = Instant::now();
+    for _ in 0..200 {
+        let socket = netvm_attach::connect(&daemon.attach_socket()).unwrap();
+        let _ = netvm_attach::send(&socket, &hello(0, &"\u{1b}[31m".repeat(1000)), &[]);
+        // Its answer, or its end if there are too many.
+        let _ = netvm_attach::receive::<netvm_attach::Answer>(&socket);
+    }
+    let lines = 10 + 5 * start.elapsed().as_secs() as usize;
+    let log = daemon.log()[before..].to_owned();
+    assert!(!log.contains('\u{1b}') && log.len() < lines * 600, "{} bytes: {log}", log.len());
 }

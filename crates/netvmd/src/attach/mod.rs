@@ -1,6 +1,7 @@
-//! How NFs attach: the handshake of one NF (`session`), and the attach socket for NFs that netvmd does not start
+//! How NFs attach: the handshake of one NF (`session`, over a `connection`), and the attach socket for NFs that netvmd does not start
 //! (`server`).
 
+mod connection;
 mod server;
 mod session;
 

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,27 @@ use netvm_engine::{Engine, InstanceId};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connection::Connection;
 use super::session::{Policy, Session, SessionError};
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::runtime::{Watched, watch};
 
-/// Most concurrent handshakes of a user; netvmd closes further connections, so that no user can block others.
+/// Most connections of a user that are not attached: in their handshake, or closing. netvmd closes further ones, so that no
+/// user can block others.
 const MAX_HANDSHAKES: usize = 16;
+
+/// Most connections, attached ones included. Further ones wait until others have closed.
+const MAX_CONNECTIONS: usize = 512;
+
+/// Most log lines in a [`LOG_INTERVAL`] about NFs of one user that did not attach; the next line says how many there were more.
+const LOG_LINES: u64 = 5;
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Most characters of a peer's error in the log.
+const LOGGED: usize = 300;
 
 /// The attach socket cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +69,26 @@ pub type Externals = BTreeMap<InstanceId, External>;
 pub struct AttachServer {
     engine: EngineHandle,
     externals: Mutex<Externals>,
-    /// Handshakes in progress by user.
+    /// Connections that are not attached, by user.
     handshakes: Mutex<BTreeMap<u32, usize>>,
+    connections: Arc<Semaphore>,
+    /// Refused NFs by user.
+    refusals: Mutex<BTreeMap<u32, Lines>>,
+}
+
+/// Log lines about refused NFs of one user.
+#[derive(Debug)]
+struct Lines {
+    /// The interval's begin.
+    since: Instant,
+    /// Those within the interval, also the ones that were not written.
+    count: u64,
+}
+
+impl Lines {
+    fn new() -> Self {
+        Self { since: Instant::now(), count: 0 }
+    }
 }
 
 /// The peer of a connection.
@@ -77,7 +109,13 @@ impl AttachServer {
         let listener = netvm_attach::listen(path).map_err(fail)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
         let listener = watch(listener).map_err(fail)?;
-        let server = Arc::new(Self { engine, externals: Mutex::default(), handshakes: Mutex::default() });
+        let server = Arc::new(Self {
+            engine,
+            externals: Mutex::default(),
+            handshakes: Mutex::default(),
+            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            refusals: Mutex::default(),
+        });
         tokio::spawn(Arc::clone(&server).accept_all(listener));
         Ok(server)
     }
@@ -89,9 +127,10 @@ impl AttachServer {
     }
 
     async fn accept_all(self: Arc<Self>, listener: Watched) {
-        loop {
+        // The semaphore is never closed.
+        while let Ok(place) = Arc::clone(&self.connections).acquire_owned().await {
             match accept(&listener).await {
-                Ok(socket) => self.serve(socket),
+                Ok(socket) => self.serve(socket, place),
                 Err(error) => {
                     tracing::warn!("attach socket: {error}");
                     // Such as EMFILE: trying again at once would not help.
@@ -101,7 +140,7 @@ impl AttachServer {
         }
     }
 
-    fn serve(self: &Arc<Self>, socket: OwnedFd) {
+    fn serve(self: &Arc<Self>, socket: OwnedFd, place: OwnedSemaphorePermit) {
         let peer = match socket_peercred(socket.as_fd()) {
             Ok(credentials) => {
                 let pid = Some(credentials.pid).filter(|pid| pid.as_raw_nonzero().get() > 0);
@@ -109,42 +148,72 @@ impl AttachServer {
             }
             Err(error) => {
                 tracing::warn!("attach socket: cannot read a peer's credentials: {error}");
-                return;
+                return close(socket, place);
             }
         };
         let Some(handshake) = Handshake::begin(Arc::clone(self), peer.uid) else {
             tracing::debug!("attach socket: uid {} has too many unfinished handshakes", peer.uid);
-            return;
+            return close(socket, place);
         };
         let server = Arc::clone(self);
         tokio::spawn(async move {
             let failed = server.engine.failed();
-            let session = server.handshake(socket, peer).await;
-            drop(handshake);
-            if let Some(session) = session {
+            if let Some(session) = server.handshake(socket, peer, (handshake, place)).await {
                 server.hold((session, failed), peer).await;
             }
         });
     }
 
-    async fn handshake(&self, socket: OwnedFd, peer: Peer) -> Option<Session> {
+    async fn handshake(
+        &self,
+        socket: OwnedFd,
+        peer: Peer,
+        (handshake, place): (Handshake, OwnedSemaphorePermit),
+    ) -> Option<Session> {
         let policy = match self.policy(peer.uid).await {
             Ok(policy) => policy,
             Err(error) => {
-                tracing::warn!("an NF of uid {} did not attach: {error}", peer.uid);
+                self.log(peer, &error.to_string());
+                close(socket, (handshake, place));
                 return None;
             }
         };
-        match Session::establish(&self.engine, socket, policy).await {
-            Ok(session) => Some(session),
+        let handshake = Arc::new(handshake);
+        let until_closed = (Arc::clone(&handshake), place);
+        match Session::establish(&self.engine, socket, policy, until_closed).await {
+            Ok(session) => {
+                handshake.attached();
+                Some(session)
+            }
             // A probe whether netvmd listens; not worth a log line.
             Err(SessionError::Attach(netvm_attach::AttachError::Closed)) => None,
             Err(error) => {
-                let pid = peer.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
-                tracing::warn!("an NF of uid {} (process {pid}) did not attach: {error}", peer.uid);
+                self.log(peer, &error.to_string());
                 None
             }
         }
+    }
+
+    /// Logs why an NF did not attach, unless its user had too many lines within the last second.
+    fn log(&self, peer: Peer, error: &str) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        refusals.retain(|uid, lines| *uid == peer.uid || lines.since.elapsed() < LOG_INTERVAL);
+        let lines = refusals.entry(peer.uid).or_insert_with(Lines::new);
+        lines.count += 1;
+        let mut more = 0;
+        if lines.since.elapsed() >= LOG_INTERVAL {
+            more = lines.count.saturating_sub(LOG_LINES + 1);
+            *lines = Lines { count: 1, ..Lines::new() };
+        }
+        if lines.count > LOG_LINES {
+            return;
+        }
+        let pid = peer.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+        let error: String =
+            error.chars().take(LOGGED).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let more =
+            if more > 0 { format!(" ({more} more of this user since the last line)") } else { String::new() };
+        tracing::warn!("an NF of uid {} (process {pid}) did not attach: {error}{more}", peer.uid);
     }
 
     /// The attach policy for a user. The user database may answer late, so it is asked on a thread of its own.
@@ -196,10 +265,18 @@ impl AttachServer {
     }
 }
 
-/// A handshake in progress.
+/// Closes a connection on a thread of its own: a peer can make that take long. `until_closed` is dropped afterwards.
+fn close<G: Send + 'static>(socket: OwnedFd, until_closed: G) {
+    // Without a thread the descriptors are dropped here: better late than never.
+    let _ = Connection::start(socket, until_closed, |_| {});
+}
+
+/// A connection that is not attached.
 struct Handshake {
     server: Arc<AttachServer>,
     uid: u32,
+    /// Whether it counts against the user.
+    counts: AtomicBool,
 }
 
 impl Handshake {
@@ -213,12 +290,16 @@ impl Handshake {
             }
             *count += 1;
         }
-        Some(Self { server, uid })
+        Some(Self { server, uid, counts: AtomicBool::new(true) })
     }
 }
 
-impl Drop for Handshake {
-    fn drop(&mut self) {
+impl Handshake {
+    /// The NF is attached; it no longer counts against its user.
+    fn attached(&self) {
+        if !self.counts.swap(false, Ordering::Relaxed) {
+            return;
+        }
         let mut handshakes = self.server.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Entry::Occupied(mut count) = handshakes.entry(self.uid) {
             *count.get_mut() -= 1;
@@ -226,6 +307,12 @@ impl Drop for Handshake {
                 count.remove();
             }
         }
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.attached();
     }
 }
 

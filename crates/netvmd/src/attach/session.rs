@@ -1,21 +1,14 @@
 //! The session of an NF: handshake, admission to the engine, and end.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netvm_attach::{Answer, AttachError, Hello, Ready};
+use netvm_attach::{Answer, AttachError, Fds, Hello, Ready};
 use netvm_engine::{Engine, InstanceId};
-use rustix::net::RecvFlags;
-use serde::de::DeserializeOwned;
-use tokio::time::timeout;
+use tokio::sync::{oneshot, watch};
 
+use super::connection::{Connection, Hold, MESSAGE_TIMEOUT};
 use crate::engine_thread::{EngineGone, EngineHandle};
-use crate::runtime::{Watched, watch};
-
-/// Limit for each message of an NF.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An NF did not attach.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +51,16 @@ pub type Policy = Box<dyn FnOnce(&Engine, &Hello) -> Result<bool, String> + Send
 /// An attached NF. Dropping it reclaims its buffers and ids: drop it after the process has ended.
 #[derive(Debug)]
 pub struct Session {
+    attached: Attached,
+    /// Its sender is dropped when the NF closes its socket.
+    closed: watch::Receiver<()>,
+    _hold: Hold,
+}
+
+/// An NF that has said that it is ready.
+#[derive(Debug)]
+struct Attached {
     admitted: Admitted,
-    socket: Watched,
     role: String,
     name: String,
     threads: u16,
@@ -80,68 +81,67 @@ impl Drop for Admitted {
 }
 
 impl Session {
-    /// Performs the handshake: admits the NF if `policy` permits, and waits for its ready message.
+    /// Performs the handshake: admits the NF if `policy` permits, and waits for its ready message. `until_closed` is dropped when
+    /// the connection is closed for good, which may be long after the session's end.
     ///
     /// # Errors
     /// [`SessionError`]; the NF gets the reason if it still listens, and the engine keeps nothing of it.
-    pub async fn establish(
+    pub async fn establish<G: Send + 'static>(
         engine: &EngineHandle,
         socket: OwnedFd,
         policy: Policy,
+        until_closed: G,
     ) -> Result<Self, SessionError> {
-        rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
-        let socket = watch(socket)?;
-        let mut hello: Hello = message(&socket, "Hello").await?;
-        // Names go to the log.
-        (hello.role, hello.name) = (printable(&hello.role), printable(&hello.name));
-        let (role, name, threads) = (hello.role.clone(), hello.name.clone(), hello.threads);
-        let admitted = admit(engine, Arc::clone(socket.get_ref()), hello, policy).await?;
-        let _: Ready = message(&socket, "Ready").await?;
-        let id = admitted.id;
-        engine.call(move |engine| engine.activate(id)).await?;
-        Ok(Self { admitted, socket, role, name, threads })
+        let (report, outcome) = oneshot::channel();
+        let (open, closed) = watch::channel(());
+        let engine = engine.clone();
+        let hold = Connection::start(socket, until_closed, move |connection| {
+            let outcome = attach(connection, &engine, policy);
+            let is_attached = outcome.is_ok();
+            // Without a receiver, the NF has ended already, and what was admitted is dropped.
+            if report.send(outcome).is_ok() && is_attached {
+                connection.closed();
+            }
+            drop(open);
+        })?;
+        let attached = outcome.await.map_err(|_| AttachError::Closed)??;
+        Ok(Self { attached, closed, _hold: hold })
     }
 
     /// Its instance id in the engine.
     #[must_use]
     pub const fn id(&self) -> InstanceId {
-        self.admitted.id
+        self.attached.admitted.id
     }
 
     /// Its role.
     #[must_use]
     pub fn role(&self) -> &str {
-        &self.role
+        &self.attached.role
     }
 
     /// The program's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.attached.name
     }
 
     /// Its number of threads.
     #[must_use]
     pub const fn threads(&self) -> u16 {
-        self.threads
+        self.attached.threads
     }
 
     /// Asks it to forward the packets that it holds and to end.
     pub fn dismiss(&self) {
         let id = self.id();
-        self.admitted.engine.send(move |engine| engine.dismiss(id));
+        self.attached.admitted.engine.send(move |engine| engine.dismiss(id));
     }
 
     /// Waits until the NF closes its socket. A message after the handshake counts as closing.
     pub async fn closed(&self) {
-        // An error: the runtime is shutting down.
-        while let Ok(mut ready) = self.socket.readable().await {
-            match rustix::net::recv(self.socket.get_ref(), &mut [0; 1], RecvFlags::DONTWAIT) {
-                Err(rustix::io::Errno::WOULDBLOCK) => ready.clear_ready(),
-                Err(rustix::io::Errno::INTR) => {}
-                _ => break,
-            }
-        }
+        // Nothing is sent; the end drops the sender.
+        while self.closed.clone().changed().await.is_ok() {}
     }
 }
 
@@ -150,55 +150,71 @@ fn printable(name: &str) -> String {
     name.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-async fn message<M: DeserializeOwned>(socket: &Watched, what: &'static str) -> Result<M, SessionError> {
-    let receive = async {
-        loop {
-            let mut ready = socket.readable().await?;
-            match netvm_attach::receive::<M>(socket.get_ref()) {
-                Err(AttachError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready.clear_ready();
-                }
-                // Closes descriptors that the NF passes: it should pass none.
-                outcome => return Ok::<M, SessionError>(outcome?.0),
-            }
+/// The handshake, on the connection's thread.
+fn attach(connection: &Connection, engine: &EngineHandle, policy: Policy) -> Result<Attached, SessionError> {
+    let mut hello: Hello = connection.message("Hello")?;
+    // Names go to the log.
+    (hello.role, hello.name) = (printable(&hello.role), printable(&hello.name));
+    let (role, name, threads) = (hello.role.clone(), hello.name.clone(), hello.threads);
+    let admitted = match admit(engine, hello, policy)? {
+        Ok((admitted, fds)) => {
+            netvm_attach::welcome(connection.socket(), &borrowed(&fds))?;
+            admitted
+        }
+        Err(reason) => {
+            // The NF may have closed.
+            let _ = netvm_attach::send(connection.socket(), &Answer::Refused { reason: reason.clone() }, &[]);
+            return Err(SessionError::Refused(reason));
         }
     };
-    timeout(MESSAGE_TIMEOUT, receive).await.map_err(|_| SessionError::Silent { what })?
+    let _: Ready = connection.message("Ready")?;
+    let id = admitted.id;
+    engine.call_blocking(move |engine| engine.activate(id))?;
+    Ok(Attached { admitted, role, name, threads })
 }
 
-async fn admit(
-    engine: &EngineHandle,
-    socket: Arc<OwnedFd>,
-    hello: Hello,
-    policy: Policy,
-) -> Result<Admitted, SessionError> {
+/// An admitted NF and the descriptors for it, or the reason of a refusal.
+type Admission = Result<(Admitted, Fds<OwnedFd>), String>;
+
+fn admit(engine: &EngineHandle, hello: Hello, policy: Policy) -> Result<Admission, SessionError> {
     let handle = engine.clone();
-    let outcome = engine.call(move |engine| {
+    let outcome = engine.call_blocking(move |engine| {
         let standby = match policy(engine, &hello) {
             Ok(standby) => standby,
-            Err(reason) => return Err(refuse(&socket, reason)),
+            Err(reason) => return Ok(Err(reason)),
         };
         let id = match engine.admit(&hello, standby) {
             Ok(id) => id,
-            Err(error) => return Err(refuse(&socket, error.to_string())),
+            Err(error) => return Ok(Err(error.to_string())),
         };
         let admitted = Admitted { id, engine: handle };
-        match engine.descriptors(id) {
-            Some(fds) => netvm_attach::welcome(&socket, &fds)?,
-            None => {
-                return Err(refuse(
-                    &socket,
-                    "its trust group is being removed: attach again later".to_owned(),
-                ));
-            }
-        }
-        Ok(admitted)
+        let Some(fds) = engine.descriptors(id) else {
+            return Ok(Err("its trust group is being removed: attach again later".to_owned()));
+        };
+        Ok(Ok((admitted, owned(&fds)?)))
     });
-    outcome.await?
+    outcome?
 }
 
-fn refuse(socket: &OwnedFd, reason: String) -> SessionError {
-    // The NF may have closed.
-    let _ = netvm_attach::send(socket, &Answer::Refused { reason: reason.clone() }, &[]);
-    SessionError::Refused(reason)
+/// Copies of descriptors, for another thread.
+fn owned(fds: &Fds<BorrowedFd<'_>>) -> io::Result<Fds<OwnedFd>> {
+    let all =
+        |fds: &[BorrowedFd<'_>]| fds.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>();
+    Ok(Fds {
+        control: fds.control.try_clone_to_owned()?,
+        table: fds.table.try_clone_to_owned()?,
+        regions: all(&fds.regions)?,
+        workers: all(&fds.workers)?,
+        nf_threads: all(&fds.nf_threads)?,
+    })
+}
+
+fn borrowed(fds: &Fds<OwnedFd>) -> Fds<BorrowedFd<'_>> {
+    Fds {
+        control: fds.control.as_fd(),
+        table: fds.table.as_fd(),
+        regions: fds.regions.iter().map(AsFd::as_fd).collect(),
+        workers: fds.workers.iter().map(AsFd::as_fd).collect(),
+        nf_threads: fds.nf_threads.iter().map(AsFd::as_fd).collect(),
+    }
 }

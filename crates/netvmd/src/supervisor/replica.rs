@@ -256,7 +256,7 @@ impl Controller {
         );
         let failed = self.engine.failed();
         let session = tokio::select! {
-            session = Session::establish(&self.engine, started.socket, policy(recipe)) => session,
+            session = Session::establish(&self.engine, started.socket, policy(recipe), ()) => session,
             _ = self.desired_states.changed() => {
                 process.kill().await;
                 return End::Requested;

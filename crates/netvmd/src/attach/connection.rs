@@ -1,0 +1,97 @@
+//! The connection of an NF, on a thread of its own. A peer may send descriptors whose closing takes as long as it likes
+//! (a TCP socket with SO_LINGER, a file of a FUSE server); the kernel closes them in the thread that receives from or closes the
+//! connection. So both happen here, and nothing else waits for this thread.
+
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netvm_attach::AttachError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use serde::de::DeserializeOwned;
+
+use super::session::SessionError;
+
+/// Limit for each message of an NF.
+pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The thread's end of a connection.
+pub(super) struct Connection {
+    socket: OwnedFd,
+    /// Hangs up when nobody needs the connection any more.
+    hold: PipeReader,
+}
+
+/// Keeps the connection open; dropping it ends the thread's waiting, and so the connection.
+#[derive(Debug)]
+pub(super) struct Hold(#[expect(dead_code, reason = "closed on drop")] PipeWriter);
+
+/// What the thread waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    /// The socket is readable or closed.
+    Readable,
+    /// The [`Hold`] was dropped.
+    Released,
+    Overdue,
+}
+
+impl Connection {
+    /// Runs `serve` on a new thread with the connection, which it drops last, together with `until_closed`.
+    pub(super) fn start<G: Send + 'static>(
+        socket: OwnedFd,
+        until_closed: G,
+        serve: impl FnOnce(&Self) + Send + 'static,
+    ) -> io::Result<Hold> {
+        let (hold, writer) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        set_socket_timeout(&socket, Timeout::Send, Some(MESSAGE_TIMEOUT))?;
+        let connection = Self { socket, hold };
+        thread::Builder::new().name("netvm-attach".to_owned()).spawn(move || {
+            serve(&connection);
+            drop(connection);
+            drop(until_closed);
+        })?;
+        Ok(Hold(writer))
+    }
+
+    /// The socket.
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// The next message.
+    pub(super) fn message<M: DeserializeOwned>(&self, what: &'static str) -> Result<M, SessionError> {
+        match self.wait(Some(Instant::now() + MESSAGE_TIMEOUT)) {
+            Waited::Readable => Ok(netvm_attach::receive_bare(&self.socket)?),
+            Waited::Released => Err(AttachError::Closed.into()),
+            Waited::Overdue => Err(SessionError::Silent { what }),
+        }
+    }
+
+    /// Waits until the peer closes its end or sends anything, or the [`Hold`] is dropped.
+    pub(super) fn closed(&self) {
+        self.wait(None);
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Waited {
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.hold.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, left.as_ref()) {
+                Ok(0) => return Waited::Overdue,
+                Ok(_) if fds[1].revents().is_empty() => return Waited::Readable,
+                Err(Errno::INTR) => {}
+                // Not to be expected: the connection is given up.
+                Ok(_) | Err(_) => return Waited::Released,
+            }
+        }
+    }
+}
