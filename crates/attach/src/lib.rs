@@ -38,6 +38,8 @@ pub const THREADS_VARIABLE: &str = "NETVM_THREADS";
 
 /// Longest message; both sides refuse a longer one.
 const MAX_MESSAGE: usize = 16 * 1024;
+/// Most characters of a name that is shown.
+const PRINTABLE: usize = 64;
 /// Most descriptors of a message (the kernel's limit is 253).
 const MAX_FDS: usize = 128;
 
@@ -74,6 +76,12 @@ pub enum Answer {
         /// The reason, and a remedy.
         reason: String,
     },
+}
+
+/// A peer's text, safe for a terminal and a log: without control characters, and not too long.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().take(PRINTABLE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// The NF's last message before it receives packets.

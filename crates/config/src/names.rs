@@ -39,10 +39,17 @@ pub(crate) fn any(text: &str) -> Result<(), BadName> {
         format!("{} characters long", text.len())
     } else if let Some(c) = text.chars().find(|c| !allowed(*c)) {
         format!("a name cannot contain {c:?}")
+    } else if text.starts_with('.') {
+        "a name cannot begin with a dot".to_owned()
     } else {
         return Ok(());
     };
-    Err(BadName { label, help: format!("names have 1 to {NAME_BYTES} of the characters A-Z a-z 0-9 _ - .") })
+    Err(BadName {
+        label,
+        help: format!(
+            "names have 1 to {NAME_BYTES} of the characters A-Z a-z 0-9 _ - . and begin with no dot"
+        ),
+    })
 }
 
 pub(crate) fn port(text: &str) -> Result<(), BadName> {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,18 @@ pub enum RunDirError {
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
+    },
+    /// Another user could put files into it, which netvmd would trust.
+    #[error(
+        "{path} {problem}: netvmd trusts what is there; {remedy}, or choose another folder with --run-dir"
+    )]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+        /// What would help.
+        remedy: String,
     },
     /// Another netvmd runs.
     #[error("another netvmd{pid} uses {path}: stop it first, or choose another folder with --run-dir")]
@@ -57,13 +69,14 @@ impl RunDir {
     /// Creates the directory if needed and locks it.
     ///
     /// # Errors
-    /// [`RunDirError::Taken`] if another daemon holds the lock, [`RunDirError::Unusable`] if the directory cannot be
-    /// created.
+    /// [`RunDirError::Taken`] if another daemon holds the lock, [`RunDirError::Unsafe`] if another user owns the directory or may
+    /// write to it, [`RunDirError::Unusable`] if it cannot be created.
     pub fn take(path: &Path) -> Result<Self, RunDirError> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(unusable(path))?;
             fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(unusable(path))?;
         }
+        check_owner(path)?;
         let lock_path = path.join(LOCK);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o644);
@@ -126,6 +139,25 @@ impl Drop for RunDir {
     }
 }
 
+/// Refuses a directory that is a symbolic link, belongs to another user, or is writable for others.
+fn check_owner(path: &Path) -> Result<(), RunDirError> {
+    let error =
+        |problem: String, remedy: String| Err(RunDirError::Unsafe { path: path.to_owned(), problem, remedy });
+    let there = fs::symlink_metadata(path).map_err(unusable(path))?;
+    let (me, shown) = (rustix::process::geteuid().as_raw(), path.display());
+    if there.is_symlink() {
+        return error("is a symbolic link".to_owned(), "name the folder itself".to_owned());
+    }
+    if there.uid() != me && there.uid() != 0 {
+        let owner = there.uid();
+        return error(format!("belongs to user {owner}"), format!("remove it or `chown {me} {shown}`"));
+    }
+    if there.mode() & 0o022 != 0 {
+        return error("is writable for other users".to_owned(), format!("`chmod go-w {shown}`"));
+    }
+    Ok(())
+}
+
 /// Whether a process listens on a socket, also one of another type (EPROTOTYPE).
 fn is_served(socket: &Path) -> bool {
     match UnixStream::connect(socket) {
@@ -156,6 +188,27 @@ mod tests {
         assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
         drop(first);
         RunDir::take(&path).unwrap();
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_can_fill_is_refused() {
+        let path = folder("unsafe");
+        drop(RunDir::take(&path).unwrap());
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        let error = RunDir::take(&path).unwrap_err().to_string();
+        assert!(error.contains("is writable for other users") && error.contains("chmod go-w"), "{error}");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        let link = folder("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let error = RunDir::take(&link).unwrap_err().to_string();
+        assert!(error.contains("is a symbolic link"), "{error}");
+        fs::remove_file(&link).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            let error = RunDir::take(&path).unwrap_err().to_string();
+            assert!(error.contains("belongs to user 65534"), "{error}");
+        }
         fs::remove_dir_all(&path).unwrap();
     }
 

@@ -182,6 +182,7 @@ protocol = "tcp" | protocol = "tpc" | 0 | bad_value | tcp
 name = "other" | name = "" | 0 | bad_name | 1 to 32
 name = "other" | name = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" | 0 | bad_name | 1 to 32
 name = "other" | name = "ö" | 0 | bad_name | A-Z a-z 0-9 _ - .
+name = "other" | name = ".." | 0 | bad_name | begin with no dot
 name = "nic" | name = "ingress" | 0 | bad_name | another name
 interface = "nv-client" | interface = "a-very-long-name" | 0 | bad_name | 15 characters
 interface = "nv-client" | interface = "a b" | 0 | bad_name | 15 characters

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Rig, line};
+use netvm_attach::Hello;
 use netvm_config::model::{EngineConfig, Host, PortKind, SourceConfig};
 use netvm_engine::Engine;
 use netvm_region::NfCounter;
@@ -78,4 +79,21 @@ fn sums_of_a_role_outlive_its_instances_and_a_new_one_begins_at_zero() {
     }
     rig.engine.apply(&Host { groups: line(&[], None, false).groups, ..Host::default() }).unwrap();
     assert!(rig.engine.role_totals().is_empty(), "roles of the configuration only");
+}
+
+#[test]
+fn names_of_counters_are_safe_for_a_terminal() {
+    let mut rig = Rig::new(&EngineConfig::default());
+    rig.engine.apply(&line(&["a"], None, false)).unwrap();
+    let hello = Hello {
+        layout: netvm_region::LAYOUT_VERSION,
+        role: "a".to_owned(),
+        name: "a".to_owned(),
+        threads: 1,
+        counters: vec!["\u{1b}[2J\u{9b}31mlost\n".to_owned(), "x".repeat(10_000)],
+    };
+    rig.engine.admit(&hello, false).unwrap();
+    let view = rig.engine.instances().remove(0);
+    let names: Vec<&str> = view.own.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["\u{fffd}[2J\u{fffd}31mlost\u{fffd}", &"x".repeat(64)]);
 }

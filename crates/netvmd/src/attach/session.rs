@@ -145,16 +145,11 @@ impl Session {
     }
 }
 
-/// A name safe for the log: one line, no control characters, not too long.
-fn printable(name: &str) -> String {
-    name.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 /// The handshake, on the connection's thread.
 fn attach(connection: &Connection, engine: &EngineHandle, policy: Policy) -> Result<Attached, SessionError> {
     let mut hello: Hello = connection.message("Hello")?;
     // Names go to the log.
-    (hello.role, hello.name) = (printable(&hello.role), printable(&hello.name));
+    (hello.role, hello.name) = (netvm_attach::printable(&hello.role), netvm_attach::printable(&hello.name));
     let (role, name, threads) = (hello.role.clone(), hello.name.clone(), hello.threads);
     let admitted = match admit(engine, hello, policy)? {
         Ok((admitted, fds)) => {

@@ -65,7 +65,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
     ];
     let acl = || select(vec![AclDefault::Allow, AclDefault::Deny]);
     let limits = (option::of(police()), option::of(police()));
-    let rest = (0u32..=1 << 20, option::of("[A-Za-z0-9_.-]{1,32}"), option::of(guard()), limits);
+    let rest = (0u32..=1 << 20, option::of("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"), option::of(guard()), limits);
     (mode, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
         |(vlan, (acl_in, acl_out), (mac_limit, split_horizon, guard, (police_in, police_out)), forward)| {
             let policy = PortPolicy {

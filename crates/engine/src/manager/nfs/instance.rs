@@ -142,7 +142,7 @@ impl Engine {
         }
         let ready_message = instance.control.ready_message()?;
         if let ReadyMessage::Ready { counters, .. } = &ready_message {
-            instance.counters.clone_from(counters);
+            instance.counters = shown(counters);
             self.activate(id);
         }
         Some(ready_message)
@@ -219,7 +219,7 @@ impl Engine {
             nf_threads,
             links,
             before,
-            counters: hello.counters.clone(),
+            counters: shown(&hello.counters),
             since: Instant::now(),
             progress: Vec::new(),
             settling: None,
@@ -270,4 +270,9 @@ impl Engine {
         }
         self.publish_in_order();
     }
+}
+
+/// Names of an NF's counters, which end up on an operator's screen.
+fn shown(counters: &[String]) -> Vec<String> {
+    counters.iter().map(|name| netvm_attach::printable(name)).collect()
 }
