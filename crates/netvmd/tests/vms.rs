@@ -11,7 +11,7 @@ use common::guest::{Image, Reaper, Shell};
 use common::{Daemon, PROGRAM, is_root, program, status_field, waited};
 use netlib::{NetworkFunction, Options, Packet, Verdict};
 use netvm_api::{ApplyReply, Done, PortInfo, VmByHand, VmInfo, VmState, path};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Not a test: runs as an NF if the environment says so.
 #[test]
@@ -53,8 +53,7 @@ const SOON: Duration = Duration::from_secs(2);
 const NORMAL: &str = "forward = { normal = true }";
 
 fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
 /// 50 MB that repeat one random megabyte, which is quick to make.
@@ -373,4 +372,21 @@ fn a_guest_that_does_not_boot_is_reported_with_its_output() {
     let mut shell = daemon.shell("a");
     shell.type_in("exec /init");
     daemon.until_slowly("it has booted, late", |daemon| daemon.vm("a").trouble.is_none());
+    drop(shell);
+    // A QEMU that is stopped answers nothing: force ends it, also while an ordinary stop waits for its answer.
+    let pid = daemon.vm("a").pid.unwrap();
+    let stopped = Pid::from_raw(pid.cast_signed()).unwrap();
+    kill_process(stopped, Signal::STOP).unwrap();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let patient = scope.spawn(|| {
+            let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "");
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "{\"force\": true}");
+        patient.join().unwrap();
+    });
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "QEMU still runs");
+    assert_eq!(daemon.vm("a").state, VmState::Stopped);
 }

@@ -7,13 +7,17 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 /// Longest line. QEMU's longest answers are below a tenth of this.
 const LONGEST_LINE: usize = 1 << 20;
+/// Limit for an answer.
+const ANSWER: Duration = Duration::from_secs(5);
 /// Unread events to keep; further events push out the oldest.
 const EVENTS: usize = 64;
 
@@ -33,6 +37,9 @@ pub enum QmpError {
     /// QEMU refused the command.
     #[error("QEMU refuses `{command}`: {reason}")]
     Refused { command: &'static str, reason: String },
+    /// QEMU does not answer: it is stopped, or its main loop is stuck.
+    #[error("QEMU has not answered `{command}` within {} s: its process may be stopped", ANSWER.as_secs())]
+    Overdue { command: &'static str },
 }
 
 /// A version of QEMU.
@@ -131,7 +138,14 @@ impl Qmp {
         if let (Value::Object(request), false) = (&mut request, arguments.is_null()) {
             request.insert("arguments".to_owned(), arguments);
         }
-        self.stream.write_all(format!("{request}\n").as_bytes()).await?;
+        let answer = async {
+            self.stream.write_all(format!("{request}\n").as_bytes()).await?;
+            self.answer(command, id).await
+        };
+        timeout(ANSWER, answer).await.unwrap_or(Err(QmpError::Overdue { command }))
+    }
+
+    async fn answer(&mut self, command: &'static str, id: u64) -> Result<Value, QmpError> {
         loop {
             let mut message = self.message().await?;
             if let Some(event) = event(&mut message) {
@@ -294,6 +308,15 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             drop(theirs);
             assert!(Qmp::greet(ours).await.is_err());
+        });
+    }
+
+    #[test]
+    fn a_silent_qemu_is_overdue() {
+        run(async {
+            let mut qmp = against(&[GREETING, r#"{"return": {}, "id": 1}"#]).await.unwrap();
+            let error = qmp.is_running().await.unwrap_err();
+            assert!(matches!(error, QmpError::Overdue { command: "query-status" }), "{error}");
         });
     }
 
