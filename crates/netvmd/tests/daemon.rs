@@ -146,7 +146,7 @@ fn an_nf_runs_in_a_sandbox() {
     assert_eq!(status_field(pid, "NoNewPrivs"), "1");
     assert_eq!(
         (status_field(pid, "Seccomp"), status_field(pid, "Seccomp_filters")),
-        ("2".into(), "2".into())
+        ("2".into(), "3".into())
     );
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(u64::from_str_radix(&status_field(pid, set), 16), Ok(0), "{set}");

@@ -4,7 +4,7 @@
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    SeccompRule, TargetArch, sock_filter,
 };
 
 /// System calls allowed with any arguments.
@@ -158,6 +158,10 @@ const PRCTLS: &[u64] = &[
     0x5356_4d41,
 ];
 
+/// `fcntl` commands that libc does not name (`asm-generic/fcntl.h`).
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+
 /// Allowed `ioctl` requests: terminal test, readable bytes, blocking mode, close-on-exec.
 const IOCTLS: &[u64] = &[libc::TCGETS, libc::FIONREAD, libc::FIONBIO, libc::FIOCLEX];
 
@@ -168,7 +172,17 @@ pub struct FilterError(#[from] BackendError);
 
 /// The filters in the order of their installation.
 #[derive(Debug)]
-pub struct Filters([BpfProgram; 2]);
+pub struct Filters {
+    /// The same for every process.
+    common: [BpfProgram; 2],
+    /// With [`OWN_PID`] in place of the process id.
+    own: BpfProgram,
+}
+
+/// Stands for the id of the process that installs the filter. No other number of the filter is the same.
+const OWN_PID: u32 = 0x7ead_beef;
+/// Most instructions of the filter that has it.
+const OWN_LENGTH: usize = 64;
 
 impl Filters {
     /// Compiles the filters for this machine.
@@ -177,7 +191,7 @@ impl Filters {
     /// [`FilterError`] on an architecture that the compiler does not support.
     pub fn compile() -> Result<Self, FilterError> {
         let arch: TargetArch = std::env::consts::ARCH.try_into()?;
-        Ok(Self([refuse_clone3(arch)?, allow_list(arch)?]))
+        Ok(Self { common: [refuse_clone3(arch)?, allow_list(arch)?], own: own_process(arch)? })
     }
 
     /// Installs the filters in the calling thread, irrevocably. Async-signal-safe.
@@ -185,7 +199,17 @@ impl Filters {
     /// # Errors
     /// The kernel's error.
     pub(super) fn install(&self) -> std::io::Result<()> {
-        for filter in &self.0 {
+        // On the stack: no allocation is allowed between fork and exec.
+        let mut own: [sock_filter; OWN_LENGTH] =
+            std::array::from_fn(|_| sock_filter { code: 0, jt: 0, jf: 0, k: 0 });
+        let length = self.own.len().min(own.len());
+        for (to, from) in own.iter_mut().zip(&self.own) {
+            *to = from.clone();
+            if to.k == OWN_PID {
+                to.k = std::process::id();
+            }
+        }
+        for filter in [&own[..length], &self.common[0], &self.common[1]] {
             match seccompiler::apply_filter(filter) {
                 Ok(()) => {}
                 Err(seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error)) => {
@@ -203,6 +227,27 @@ fn refuse_clone3(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
     let enosys = SeccompAction::Errno(libc::ENOSYS as u32);
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, enosys, arch)?.try_into()?)
+}
+
+/// Signals reach only the process itself: `tgkill` names it, and no file descriptor names another one (F_SETOWN). Landlock
+/// does the same from ABI 6 on. And no pages of shared memory are removed (MADV_REMOVE, holes of `fallocate`).
+fn own_process(arch: TargetArch) -> Result<BpfProgram, FilterError> {
+    let other = |argument, op, value: u64| -> Result<SeccompRule, BackendError> {
+        SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value)?])
+    };
+    let is = |command: i32| other(1, SeccompCmpOp::Eq, command as u64);
+    let removes = other(2, SeccompCmpOp::Eq, libc::MADV_REMOVE as u64)?;
+    let punches = other(1, SeccompCmpOp::Ne, 0)?;
+    let rules = [
+        (libc::SYS_tgkill, vec![other(0, SeccompCmpOp::Ne, OWN_PID.into())?]),
+        (libc::SYS_madvise, vec![removes]),
+        (libc::SYS_fallocate, vec![punches]),
+        (libc::SYS_fcntl, vec![is(libc::F_SETOWN)?, is(F_SETSIG)?, is(F_SETOWN_EX)?]),
+    ];
+    let eperm = SeccompAction::Errno(libc::EPERM as u32);
+    let filter: BpfProgram =
+        SeccompFilter::new(rules.into_iter().collect(), SeccompAction::Allow, eperm, arch)?.try_into()?;
+    Ok(filter)
 }
 
 fn allow_list(arch: TargetArch) -> Result<BpfProgram, FilterError> {
@@ -262,6 +307,38 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(1));
             assert!(!std::io::IsTerminal::is_terminal(&std::fs::File::open("/dev/null").unwrap()));
         });
+    }
+
+    #[test]
+    fn signals_reach_only_the_process_itself_and_no_pages_are_removed() {
+        filtered(|| {
+            let me = std::process::id();
+            // SAFETY: signal 0 is none.
+            let to = |pid: u32, tid: i32| outcome(unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) });
+            assert_eq!(to(me, rustix::thread::gettid().as_raw_nonzero().get()), Ok(()));
+            assert_eq!(to(1, 1), Err(libc::EPERM));
+            // SAFETY: the call takes integers only.
+            let fcntl = |command: i32| outcome(unsafe { libc::fcntl(0, command, 1) }.into());
+            for command in [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX] {
+                assert_eq!(fcntl(command), Err(libc::EPERM), "{command}");
+            }
+            assert_eq!(fcntl(libc::F_GETFD).map(|()| 0), Ok(0));
+        });
+        filtered(|| {
+            // SAFETY: no mapping, and a descriptor that is none: refused before the kernel looks at them.
+            let remove = outcome(unsafe { libc::syscall(libc::SYS_madvise, 0, 4096, libc::MADV_REMOVE) });
+            // SAFETY: as above.
+            let punch = |mode: i32| outcome(unsafe { libc::syscall(libc::SYS_fallocate, -1, mode, 0, 4096) });
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            assert_eq!(
+                (remove, punch(hole), punch(0)),
+                (Err(libc::EPERM), Err(libc::EPERM), Err(libc::EBADF))
+            );
+        });
+        // The number must be patched, and the filter must fit.
+        let own = Filters::compile().unwrap().own;
+        assert_eq!(own.iter().filter(|instruction| instruction.k == OWN_PID).count(), 1);
+        assert!(own.len() <= OWN_LENGTH, "{}", own.len());
     }
 
     #[test]
