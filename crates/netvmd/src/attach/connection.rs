@@ -13,10 +13,44 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::de::DeserializeOwned;
 
-use super::session::SessionError;
+use crate::engine_thread::EngineGone;
 
 /// Limit for each message of an NF.
-pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An NF did not attach.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// A message is overdue.
+    #[error("no {what} within {} s: it may not use netlib, or hang at its start", MESSAGE_TIMEOUT.as_secs())]
+    Silent {
+        /// The message.
+        what: &'static str,
+    },
+    /// The connection closed, or the peer violated the protocol.
+    #[error("{}", of_the_nf(.0))]
+    Attach(#[from] AttachError),
+    /// The policy or the engine refused it.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The engine has ended.
+    #[error(transparent)]
+    Engine(#[from] EngineGone),
+}
+
+/// Attach errors worded for netvmd's log; their own texts are for NFs.
+fn of_the_nf(error: &AttachError) -> String {
+    match error {
+        AttachError::Closed => "it closed its attach socket before it was ready".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+impl From<io::Error> for SessionError {
+    fn from(error: io::Error) -> Self {
+        Self::Attach(error.into())
+    }
+}
 
 /// The thread's end of a connection.
 pub(super) struct Connection {

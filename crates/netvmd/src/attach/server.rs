@@ -18,8 +18,8 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connection::Connection;
-use super::session::{Policy, Session, SessionError};
+use super::connection::{Connection, SessionError};
+use super::session::{Policy, Session};
 use crate::account::Account;
 use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::runtime::{Watched, watch};

@@ -7,42 +7,8 @@ use netvm_attach::{Answer, AttachError, Fds, Hello, Ready};
 use netvm_engine::{Engine, InstanceId};
 use tokio::sync::{oneshot, watch};
 
-use super::connection::{Connection, Hold, MESSAGE_TIMEOUT};
-use crate::engine_thread::{EngineGone, EngineHandle};
-
-/// An NF did not attach.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// A message is overdue.
-    #[error("no {what} within {} s: it may not use netlib, or hang at its start", MESSAGE_TIMEOUT.as_secs())]
-    Silent {
-        /// The message.
-        what: &'static str,
-    },
-    /// The connection closed, or the peer violated the protocol.
-    #[error("{}", of_the_nf(.0))]
-    Attach(#[from] AttachError),
-    /// The policy or the engine refused it.
-    #[error("refused: {0}")]
-    Refused(String),
-    /// The engine has ended.
-    #[error(transparent)]
-    Engine(#[from] EngineGone),
-}
-
-/// Attach errors worded for netvmd's log; their own texts are for NFs.
-fn of_the_nf(error: &AttachError) -> String {
-    match error {
-        AttachError::Closed => "it closed its attach socket before it was ready".to_owned(),
-        other => other.to_string(),
-    }
-}
-
-impl From<io::Error> for SessionError {
-    fn from(error: io::Error) -> Self {
-        Self::Attach(error.into())
-    }
-}
+use super::connection::{Connection, Hold, SessionError};
+use crate::engine_thread::EngineHandle;
 
 /// Decides on an NF's admission: `Ok(true)` as a standby, `Err` with the reason of a refusal. Runs on the engine's
 /// thread.

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use netvm_attach::{Fds, Hello};
 use netvm_region::{
@@ -11,7 +11,6 @@ use netvm_region::{
 };
 
 use super::AdmitError;
-use super::watchdog::Progress;
 use crate::ids::{GroupId, InstanceId, LinkId, NfThreadId, RoleId, WorkerId, mask_of};
 use crate::inflight::ThreadInFlight;
 use crate::link::{Link, MAX_LINKS};
@@ -41,6 +40,22 @@ pub struct GuestShape {
     pub regions: usize,
     /// Interrupt vectors of the control memory's device: one per worker and NF thread that it can wake.
     pub vectors: usize,
+}
+
+/// What the watchdog's last look at an NF thread found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    position: u64,
+    /// How long packets have waited without progress.
+    pub(super) stalled: Duration,
+}
+
+impl Progress {
+    /// Notes a look after `step`: the thread's position, and whether packets wait for it.
+    pub(super) fn note(&mut self, (position, waits): (u64, bool), step: Duration) {
+        let stands_still = waits && position == self.position;
+        *self = Self { position, stalled: if stands_still { self.stalled + step } else { Duration::ZERO } };
+    }
 }
 
 /// An attached NF.

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::instance::{Instance, InstanceState};
+use super::instance::{Instance, InstanceState, Progress};
 use crate::manager::{Engine, Notice};
 use netvm_ring::RingMemory;
 
@@ -21,20 +21,6 @@ const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Factor for VMs: their host may not run them for a while.
 const GUEST_FACTOR: u32 = 5;
-
-/// What the last look at an NF thread found.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    position: u64,
-    stalled: Duration,
-}
-
-impl Progress {
-    fn note(&mut self, (position, waits): (u64, bool), step: Duration) {
-        let stands_still = waits && position == self.position;
-        *self = Self { position, stalled: if stands_still { self.stalled + step } else { Duration::ZERO } };
-    }
-}
 
 /// When the watchdog looked last.
 #[derive(Debug)]
